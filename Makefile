@@ -1,0 +1,40 @@
+# Two commands on a fresh machine: `make serve` and `make test`. All set-up goes into .venv and build/.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready-$(shell cat requirements-dev.txt pyproject.toml | cksum | cut -d' ' -f1)
+ARGS ?=
+
+.PHONY: serve test interop check format bench clean
+.DEFAULT_GOAL := test
+
+$(READY): requirements-dev.txt pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "EscrowMQ needs Python 3.11 or newer: make PYTHON=python3.11")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	rm -f $(VENV)/.ready-*
+	touch $@
+
+serve: $(READY)   ## the embedded server: name server and broker in one process
+	exec $(BIN)/escrowmq serve --data data $(ARGS)
+
+test: $(READY)    ## every test but the long ones; what needs Java or Go is skipped where they are absent
+	$(BIN)/python -m pytest -n 2 --dist loadfile -q $(ARGS)
+
+check: $(READY)   ## format, lint, types, import rules, house rules
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python tools/tidy.py
+
+format: $(READY)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(READY)   ## side by side with the Java broker; needs Java and Maven, takes minutes
+	$(BIN)/python benchmarks/side_by_side.py $(ARGS)
+
+clean:
+	rm -rf $(VENV) build

@@ -1,0 +1,3 @@
+"""EscrowMQ: transactional messaging that speaks Apache RocketMQ."""
+
+__all__: list[str] = []

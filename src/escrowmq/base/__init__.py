@@ -1,0 +1,1 @@
+"""Vocabulary: values, names, numbers, bounds and ports. No behaviour may enter."""

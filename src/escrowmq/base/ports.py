@@ -1,0 +1,121 @@
+"""What a core may ask of the world, and what a shell holds: Disk, File, Clock, Core."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+if TYPE_CHECKING:
+    from escrowmq.base.effects import Effect
+
+
+class Usage(msgspec.Struct, frozen=True):
+    """Room on the disk that holds a path, in bytes."""
+
+    total_size: int
+    free_size: int
+
+
+class File(Protocol):
+    """One file of fixed length, written and read at positions. Writes are visible to reads at once,
+    durable only after `sync`."""
+
+    @property
+    def size(self) -> int:
+        """Length in bytes; fixed when the file was created or opened."""
+
+    def write(self, position: int, data: bytes) -> None:
+        """Put bytes at a position. Raises DiskFull with nothing written when there is no room."""
+
+    def read(self, position: int, size: int) -> bytes:
+        """Bytes from a position; fewer only where the file ends."""
+
+    def reserve(self, position: int, size: int) -> None:
+        """Make sure that a later write of this range cannot lack room; DiskFull otherwise."""
+
+    def sync(self) -> None:
+        """Make every write so far durable; OSError when the disk says that it could not.
+        May be called from another thread than the one that writes."""
+
+    def close(self) -> None:
+        """Let go of the file; what was not synced may still reach the disk."""
+
+
+class Disk(Protocol):
+    """The files below one data folder. Paths are relative to it and use `/`."""
+
+    def open(self, path: str, *, size: int) -> File:
+        """Open a file, created with its full (sparse, zero-filled) length when absent.
+
+        Raises StorageError when it exists with another length; DiskFull when it cannot be made."""
+
+    def names(self, folder: str) -> list[str]:
+        """Sorted names in a folder; an absent folder has none."""
+
+    def size(self, path: str) -> int | None:
+        """Length of a file, or None when there is none (or it is a folder)."""
+
+    def modified_ms(self, path: str) -> int:
+        """When the file was last written, in ms since the epoch."""
+
+    def read(self, path: str) -> bytes | None:
+        """A small file, whole; None when there is none."""
+
+    def replace(self, path: str, data: bytes) -> None:
+        """Write a small file so that at every moment either the old or the new content is whole
+        and, when this returns, the new one is durable."""
+
+    def remove(self, path: str) -> None:
+        """Remove a file or an empty folder; nothing happens when it is absent."""
+
+    def usage(self, path: str) -> Usage:
+        """Room on the disk that holds the path."""
+
+    def lock(self, path: str) -> None:
+        """Hold an exclusive lock until the process ends; StoreLocked when another holds it."""
+
+
+class Clock(Protocol):
+    """The one source of time."""
+
+    def now_ms(self) -> int:
+        """Milliseconds since the epoch; never goes back."""
+
+
+class Chance(Protocol):
+    """The one source of chance; seeded in simulations."""
+
+    def randrange(self, stop: int, /) -> int:
+        """A number from 0 up to, and not including, `stop`."""
+
+    def getrandbits(self, count: int, /) -> int:
+        """So many random bits."""
+
+
+class Core(Protocol):
+    """A state machine fed with (input, now); the shell performs the effects that it queues."""
+
+    def connected(self, peer: int, host: str, port: int, now_ms: int) -> None:
+        """A peer is there: accepted, or dialled on our behalf."""
+
+    def receive(self, peer: int, data: bytes, now_ms: int) -> None:
+        """Bytes from a peer."""
+
+    def lost(self, peer: int, now_ms: int) -> None:
+        """A peer is gone, or could not be reached."""
+
+    def synced(self, log_offset: int, now_ms: int) -> None:
+        """A Sync effect was carried out."""
+
+    def sync_failed(self, reason: str, now_ms: int) -> None:
+        """A Sync effect failed; nothing of it may be taken for durable."""
+
+    def wake(self, now_ms: int) -> None:
+        """Time has come for whatever was due."""
+
+    def wake_at_ms(self) -> int:
+        """The shell calls `wake` no later than this."""
+
+    def take_effects(self) -> list[Effect]:
+        """Hand over, and forget, what is to be done."""

@@ -1,0 +1,237 @@
+"""Settings: one table each, with the peer's key, the default, the bounds and what it does.
+
+The peer's keys are the encoded names of the fields, so that `broker.conf` converts as it stands.
+Times are in the peer's units (ms unless the text says otherwise).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta, field
+
+_DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+
+
+class StoreSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """How messages are kept (the peer's MessageStoreConfig)."""
+
+    is_sync_flush: bool = False
+    """flushDiskType=SYNC_FLUSH: answer after the record is durable; read by node/config."""
+
+    log_segment_size: Annotated[
+        int, Meta(ge=4096, description="bytes of a commit-log file; never change it on a store")
+    ] = field(default=1_073_741_824, name="mappedFileSizeCommitLog")
+    queue_segment_size: Annotated[
+        int, Meta(ge=20, description="bytes of a consume-queue file, rounded up to 20")
+    ] = field(default=6_000_000, name="mappedFileSizeConsumeQueue")
+    index_slots_count: Annotated[int, Meta(ge=1, description="hash slots of an index file")] = (
+        field(default=5_000_000, name="maxHashSlotNum")
+    )
+    index_entries_max: Annotated[int, Meta(ge=2, description="entries of an index file")] = field(
+        default=20_000_000, name="maxIndexNum"
+    )
+    has_index: Annotated[bool, Meta(description="keep an index of message keys")] = field(
+        default=True, name="messageIndexEnable"
+    )
+    query_messages_max: Annotated[int, Meta(ge=1, description="messages of one query")] = field(
+        default=64, name="maxMsgsNumBatch"
+    )
+    body_size_max: Annotated[int, Meta(ge=1, description="bytes of a message body")] = field(
+        default=4_194_304, name="maxMessageSize"
+    )
+    flush_interval_ms: Annotated[int, Meta(ge=1, description="between background flushes")] = field(
+        default=500, name="flushIntervalCommitLog"
+    )
+    flush_thorough_ms: Annotated[
+        int, Meta(ge=1, description="everything is flushed this often")
+    ] = field(default=10_000, name="flushCommitLogThoroughInterval")
+    flush_pages_min: Annotated[int, Meta(ge=0, description="4 KiB pages worth a flush")] = field(
+        default=4, name="flushCommitLogLeastPages"
+    )
+    queue_flush_interval_ms: Annotated[
+        int, Meta(ge=1, description="between flushes of consume queues and checkpoint")
+    ] = field(default=1_000, name="flushIntervalConsumeQueue")
+    sync_timeout_ms: Annotated[
+        int, Meta(ge=1, description="SYNC_FLUSH: answered FLUSH_DISK_TIMEOUT after this")
+    ] = field(default=5_000, name="syncFlushTimeout")
+    checks_crc_on_recovery: Annotated[
+        bool, Meta(description="check body CRCs when a store is opened")
+    ] = field(default=True, name="checkCRCOnRecover")
+    appends_crc: Annotated[
+        bool, Meta(description="append the record CRC property (__CRC32#) to each message")
+    ] = field(default=False, name="enabledAppendPropCRC")
+    delete_when: Annotated[str, Meta(description="hours of clean-up, two digits, `;` between")] = (
+        field(default="04", name="deleteWhen")
+    )
+    reserved_hours: Annotated[int, Meta(ge=1, description="hours that a file is kept")] = field(
+        default=72, name="fileReservedTime"
+    )
+    disk_used_max_percent: Annotated[
+        int, Meta(ge=10, le=95, description="files are deleted above this disk usage")
+    ] = field(default=75, name="diskMaxUsedSpaceRatio")
+    disk_warning_percent: Annotated[
+        int, Meta(ge=35, le=99, description="writes are refused above this disk usage")
+    ] = field(default=90, name="diskSpaceWarningLevelRatio")
+    disk_forcible_percent: Annotated[
+        int, Meta(ge=30, le=99, description="files are deleted regardless of age above this")
+    ] = field(default=85, name="diskSpaceCleanForciblyRatio")
+    deletes_forcibly: Annotated[
+        bool, Meta(description="delete young files when the disk is nearly full")
+    ] = field(default=True, name="cleanFileForciblyEnable")
+    delete_files_max: Annotated[int, Meta(ge=1, description="files deleted in one round")] = field(
+        default=10, name="deleteFileBatchMax"
+    )
+    clean_interval_ms: Annotated[int, Meta(ge=10, description="between rounds of clean-up")] = (
+        field(default=10_000, name="cleanResourceInterval")
+    )
+    read_count_max: Annotated[
+        int, Meta(ge=1, description="messages of one pull from recent data")
+    ] = field(default=32, name="maxTransferCountOnMessageInMemory")
+    read_size_max: Annotated[int, Meta(ge=1, description="bytes of one pull from recent data")] = (
+        field(default=262_144, name="maxTransferBytesOnMessageInMemory")
+    )
+    read_old_count_max: Annotated[
+        int, Meta(ge=1, description="messages of one pull from old data")
+    ] = field(default=8, name="maxTransferCountOnMessageInDisk")
+    read_old_size_max: Annotated[int, Meta(ge=1, description="bytes of one pull from old data")] = (
+        field(default=65_536, name="maxTransferBytesOnMessageInDisk")
+    )
+    memory_percent: Annotated[
+        int, Meta(ge=0, le=100, description="share of RAM whose worth of log counts as recent")
+    ] = field(default=40, name="accessMessageInMemoryMaxRatio")
+    filter_scan_size: Annotated[
+        int, Meta(ge=20, description="bytes of consume queue scanned by one filtering pull")
+    ] = field(default=16_000, name="maxFilterMessageSize")
+    delay_levels: Annotated[str, Meta(description="spans of the delay levels, s m h d")] = field(
+        default=_DELAY_LEVELS, name="messageDelayLevel"
+    )
+    reserve_size: Annotated[
+        int,
+        Meta(ge=0, description="bytes of log kept for settling transactions on a full disk"),
+    ] = field(default=16_777_216, name="escrowReserveBytes")
+    memory_size: int = 8 * 1024**3
+    """RAM of the machine in bytes; read by node/config."""
+
+
+class BrokerSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """How the broker behaves (the peer's BrokerConfig)."""
+
+    name: Annotated[str, Meta(description="name of the broker; the host's name by default")] = (
+        field(default="broker-a", name="brokerName")
+    )
+    cluster: Annotated[str, Meta(description="cluster that the broker belongs to")] = field(
+        default="DefaultCluster", name="brokerClusterName"
+    )
+    broker_id: Annotated[int, Meta(ge=0, description="0 is the master")] = field(
+        default=0, name="brokerId"
+    )
+    advertised_host: Annotated[str, Meta(description="address that clients are told")] = field(
+        default="127.0.0.1", name="brokerIP1"
+    )
+    name_servers: Annotated[str, Meta(description="name servers, `;` between")] = field(
+        default="", name="namesrvAddr"
+    )
+    register_interval_ms: Annotated[int, Meta(ge=1_000, le=60_000)] = field(
+        default=30_000, name="registerNameServerPeriod"
+    )
+    permission: Annotated[int, Meta(ge=0, le=15, description="4 read, 2 write")] = field(
+        default=6, name="brokerPermission"
+    )
+    creates_topics: Annotated[bool, Meta(description="create topics on the first send")] = field(
+        default=True, name="autoCreateTopicEnable"
+    )
+    topic_queues_count: Annotated[int, Meta(ge=1, description="queues of created topics")] = field(
+        default=8, name="defaultTopicQueueNums"
+    )
+    creates_groups: Annotated[bool, Meta(description="create consumer groups on first use")] = (
+        field(default=True, name="autoCreateSubscriptionGroup")
+    )
+    has_cluster_topic: bool = field(default=True, name="clusterTopicEnable")
+    has_broker_topic: bool = field(default=True, name="brokerTopicEnable")
+    has_trace_topic: Annotated[bool, Meta(description="create the topic of message traces")] = (
+        field(default=False, name="traceTopicEnable")
+    )
+    is_traced: Annotated[bool, Meta(description="tell clients to trace messages")] = field(
+        default=True, name="traceOn"
+    )
+    region: str = field(default="DefaultRegion", name="regionId")
+    has_property_filter: Annotated[bool, Meta(description="SQL92 filters")] = field(
+        default=False, name="enablePropertyFilter"
+    )
+    allows_mixed_type: bool = field(default=False, name="enableMixedMessageType")
+    protects_system_topics: bool = field(default=True, name="validateSystemTopicWhenUpdateTopic")
+    rejects_unknown_pulls: bool = field(default=False, name="rejectPullConsumerEnable")
+    channel_idle_ms: Annotated[int, Meta(ge=1_000, description="clients silent for this go")] = (
+        field(default=120_000, name="channelExpiredTimeout")
+    )
+    offsets_flush_ms: Annotated[int, Meta(ge=10, description="between saves of offsets")] = field(
+        default=5_000, name="flushConsumerOffsetInterval"
+    )
+    resets_offsets_here: Annotated[
+        bool, Meta(description="reset offsets at the broker instead of asking the clients")
+    ] = field(default=True, name="useServerSideResetOffset")
+    stores_replies: bool = field(default=True, name="storeReplyMessageEnable")
+    holds_pulls: Annotated[bool, Meta(description="long polling")] = field(
+        default=True, name="longPollingEnable"
+    )
+    short_poll_ms: Annotated[int, Meta(ge=1)] = field(default=1_000, name="shortPollingTimeMills")
+    allows_lite_pull: bool = field(default=True, name="litePullMessageEnable")
+    query_unique_max: Annotated[int, Meta(ge=1)] = field(default=32, name="defaultQueryMaxNum")
+    accepts_sends_from_ms: Annotated[int, Meta(ge=0)] = field(
+        default=0, name="startAcceptSendRequestTimeStamp"
+    )
+    rejects_transactions: bool = field(default=False, name="rejectTransactionMessage")
+    transaction_timeout_ms: Annotated[
+        int, Meta(ge=0, description="age before the first check of a half message")
+    ] = field(default=6_000, name="transactionTimeOut")
+    transaction_checks_max: Annotated[
+        int, Meta(ge=1, description="checks before a half message is given up")
+    ] = field(default=15, name="transactionCheckMax")
+    transaction_check_interval_ms: Annotated[
+        int, Meta(ge=1, description="between checks of one half message")
+    ] = field(default=30_000, name="transactionCheckInterval")
+    has_timer: Annotated[bool, Meta(description="messages delivered at arbitrary times")] = field(
+        default=True, name="timerWheelEnable"
+    )
+    timer_delay_max_s: Annotated[int, Meta(ge=1)] = field(default=259_200, name="timerMaxDelaySec")
+    timer_precision_ms: Annotated[int, Meta(ge=100, le=1_000)] = field(
+        default=1_000, name="timerPrecisionMs"
+    )
+    allows_recall: bool = field(default=False, name="recallMessageEnable")
+    revive_queues_count: Annotated[int, Meta(ge=1, le=998)] = field(
+        default=8, name="reviveQueueNum"
+    )
+    pop_polls_per_key_max: Annotated[int, Meta(ge=1)] = field(default=1024, name="popPollingSize")
+    pop_polls_max: Annotated[int, Meta(ge=1)] = field(default=100_000, name="maxPopPollingSize")
+    pop_init_in_memory: bool = field(default=True, name="initPopOffsetByCheckMsgInMem")
+    has_retry_topic_v2: bool = field(default=False, name="enableRetryTopicV2")
+    pop_retry_first_percent: Annotated[int, Meta(ge=0, le=100)] = field(
+        default=20, name="popFromRetryProbability"
+    )
+    request_mode: str = field(default="PULL", name="defaultMessageRequestMode")
+    balances_load: bool = field(default=True, name="serverLoadBalancerEnable")
+    clears_retry_topics: bool = field(default=True, name="clearRetryTopicWhenDeleteTopic")
+
+
+class NameServerSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """How the name server behaves (the peer's NamesrvConfig)."""
+
+    scan_interval_ms: Annotated[int, Meta(ge=10, description="between looks for dead brokers")] = (
+        field(default=5_000, name="scanNotActiveBrokerInterval")
+    )
+    lists_all_topics: bool = field(default=True, name="enableAllTopicList")
+    lists_topics: bool = field(default=True, name="enableTopicList")
+    serves_order_conf: bool = field(default=False, name="orderMessageEnable")
+    returns_order_conf: bool = field(default=True, name="returnOrderTopicConfigToBroker")
+    has_acting_master: bool = field(default=False, name="supportActingMaster")
+    notifies_min_id: bool = field(default=False, name="notifyMinBrokerIdChanged")
+    waits_for_service: bool = field(default=False, name="needWaitForService")
+    wait_seconds: Annotated[int, Meta(ge=0)] = field(default=45, name="waitSecondsForService")
+    deletes_topics_on_register: bool = field(
+        default=False, name="deleteTopicWithBrokerRegistration"
+    )
+    blacklist: Annotated[str, Meta(description="keys that no request may change, `;`")] = field(
+        default="configBlackList;configStorePath;kvConfigPath", name="configBlackList"
+    )

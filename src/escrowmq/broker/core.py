@@ -1,0 +1,266 @@
+"""BrokerCore: routes requests to handlers and gathers what is to be done."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final, Protocol
+
+from escrowmq.base.codes import Flag, Response
+from escrowmq.base.command import Command
+from escrowmq.base.effects import Close, Effect, Replace, Send
+from escrowmq.base.ports import Chance, Disk
+from escrowmq.base.settings import BrokerSettings, StoreSettings
+from escrowmq.broker.on_back import BackHandlers
+from escrowmq.broker.on_clients import ClientHandlers
+from escrowmq.broker.on_config import ConfigHandlers
+from escrowmq.broker.on_offsets import OffsetHandlers
+from escrowmq.broker.on_pull import PullHandlers
+from escrowmq.broker.on_query import QueryHandlers
+from escrowmq.broker.on_relay import RelayHandlers
+from escrowmq.broker.on_resets import ResetHandlers
+from escrowmq.broker.on_send import SendHandlers
+from escrowmq.broker.on_topics import TopicHandlers
+from escrowmq.broker.on_views import ViewHandlers
+from escrowmq.broker.putting import Putter
+from escrowmq.broker.registration import Registration
+from escrowmq.broker.state import Broker, Handler, Peer
+from escrowmq.codec.command import encode_reply
+from escrowmq.codec.headers import HeaderError
+from escrowmq.errors import EscrowMQError
+from escrowmq.store.store import Store
+
+_log = logging.getLogger(__name__)
+
+TOPICS_FILE: Final = "config/topics.json"
+GROUPS_FILE: Final = "config/subscriptionGroup.json"
+OFFSETS_FILE: Final = "config/consumerOffset.json"
+
+
+class Routed(Protocol):
+    """A family of requests."""
+
+    def routes(self) -> dict[int, Handler]:
+        """Request codes and who serves them."""
+
+
+class BrokerCore:
+    """One broker, fed by a shell (base.ports.Core)."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        settings: BrokerSettings,
+        store_settings: StoreSettings,
+        *,
+        address: tuple[str, int],
+        ha_address: str,
+        chance: Chance,
+        mark: str = "",
+    ) -> None:
+        store = Store(disk, store_settings, abort_text=mark)
+        self._disk = disk
+        self.broker = Broker(settings, store_settings, store, address=address, chance=chance)
+        broker = self.broker
+        putter = Putter(broker)
+        self.registration = Registration(broker, ha_address=ha_address)
+        self._clients = ClientHandlers(broker)
+        self._pulls = PullHandlers(broker)
+        self._routes: dict[int, Handler] = {}
+        handlers: Routed
+        for handlers in (
+            SendHandlers(broker, putter),
+            self._pulls,
+            self._clients,
+            OffsetHandlers(broker),
+            QueryHandlers(broker),
+            BackHandlers(broker, putter),
+            RelayHandlers(broker, putter),
+            TopicHandlers(broker),
+            ResetHandlers(broker),
+            ViewHandlers(broker),
+            ConfigHandlers(broker),
+        ):
+            for code, handler in handlers.routes().items():
+                assert code not in self._routes, code
+                self._routes[code] = handler
+        self._save_at_ms = 0
+
+    # -- life --------------------------------------------------------------------------------
+
+    def open(self, now_ms: int) -> None:
+        """Load the store and the tables."""
+        broker = self.broker
+        broker.started_ms = now_ms
+        broker.topics.load(self._disk.read(TOPICS_FILE))
+        broker.groups.load(self._disk.read(GROUPS_FILE))
+        broker.offsets.load(self._disk.read(OFFSETS_FILE))
+        broker.store.open(now_ms)
+        broker.topics.create_system_topics(now_ms)
+        broker.groups.create_system_groups(now_ms)
+        self._save_tables(now_ms)
+        self._save_at_ms = now_ms + broker.settings.offsets_flush_ms
+
+    def close(self, now_ms: int) -> None:
+        """Save everything; the store is whole afterwards."""
+        self._save_tables(now_ms)
+        self._disk.replace(OFFSETS_FILE, self.broker.offsets.save())
+        self.broker.store.close(now_ms)
+
+    def farewell(self) -> None:
+        """Tell the name servers that this broker leaves."""
+        self.registration.farewell()
+
+    def _save_tables(self, now_ms: int) -> None:
+        """Topics and groups are saved before anybody is told of their change."""
+        broker = self.broker
+        if broker.topics.is_changed:
+            broker.topics.is_changed = False
+            self._disk.replace(TOPICS_FILE, broker.topics.save())
+        if broker.groups.is_changed:
+            broker.groups.is_changed = False
+            self._disk.replace(GROUPS_FILE, broker.groups.save())
+
+    # -- inputs ------------------------------------------------------------------------------
+
+    def connected(self, peer: int, host: str, port: int, now_ms: int) -> None:
+        """A peer is there."""
+        self.broker.peers[peer] = Peer(peer, host, port)
+        if self.registration.is_name_server(peer):
+            self.registration.connected(peer, now_ms)
+
+    def lost(self, peer: int, now_ms: int) -> None:
+        """A peer is gone."""
+        broker = self.broker
+        broker.peers.pop(peer, None)
+        broker.outbox.pop(peer, None)
+        broker.calls.lost(peer, now_ms)
+        if self.registration.is_name_server(peer):
+            self.registration.lost(peer, now_ms)
+        else:
+            self._pulls.holds.lost(peer)
+            self._clients.lost(peer)
+
+    def receive(self, peer: int, data: bytes, now_ms: int) -> None:
+        """Bytes of a peer."""
+        known = self.broker.peers.get(peer)
+        if known is None:
+            return
+        reader = known.reader
+        for command in reader.feed(data):
+            if command.flag & Flag.REPLY:
+                self.broker.calls.answered(peer, command, now_ms)
+            else:
+                self._serve(known, command, now_ms)
+        if reader.broken is not None:
+            self.broker.effects.append(Close(peer, str(reader.broken)))
+        self._settle(now_ms)
+
+    def _serve(self, peer: Peer, request: Command, now_ms: int) -> None:
+        handler = self._routes.get(request.code)
+        if handler is None:
+            reply: bytes | None = encode_reply(
+                request,
+                Response.REQUEST_CODE_NOT_SUPPORTED,
+                remark=f" request type {request.code} not supported",
+            )
+        else:
+            try:
+                reply = handler(peer, request, now_ms)
+            except HeaderError as error:
+                reply = encode_reply(request, Response.SYSTEM_ERROR, remark=str(error))
+            except EscrowMQError as error:
+                _log.info("request %d of %s: %s", request.code, peer.address, error)
+                reply = encode_reply(request, Response.SYSTEM_ERROR, remark=str(error))
+            except Exception as error:  # noqa: BLE001 - one request; logged, answered with code 1
+                _log.exception("request %d of %s failed", request.code, peer.address)
+                reply = encode_reply(
+                    request, Response.SYSTEM_ERROR, remark=f"{type(error).__name__}: {error}"
+                )
+        if reply is not None and not request.flag & Flag.ONE_WAY:
+            self.broker.send(peer.id, reply)
+
+    def _settle(self, now_ms: int) -> None:
+        """What every input may have caused: messages that arrived, tables that changed."""
+        broker = self.broker
+        for arrival in broker.store.take_arrivals():
+            self._pulls.arrived(arrival, now_ms)
+        if broker.topics.is_changed or broker.groups.is_changed:
+            self._save_tables(now_ms)
+            self.registration.tell_changes(now_ms)
+        sync = broker.store.sync_wanted(now_ms)
+        if sync is not None:
+            broker.effects.append(sync)
+
+    def synced(self, log_offset: int, now_ms: int) -> None:
+        """The log is durable up to an offset: answer who waited for it."""
+        broker = self.broker
+        broker.store.synced(log_offset, now_ms)
+        durable = broker.store.durable_offset
+        while broker.waiting and broker.waiting[0].log_end <= durable:
+            waiting = broker.waiting.popleft()
+            if not waiting.request.flag & Flag.ONE_WAY:
+                broker.send(waiting.peer, waiting.reply)
+        self._settle(now_ms)
+
+    def sync_failed(self, reason: str, now_ms: int) -> None:
+        """The disk could not keep what was written: nobody is told that it did."""
+        broker = self.broker
+        broker.store.sync_failed(reason, now_ms)
+        _log.critical("the broker is read-only from now on: %s", reason)
+        while broker.waiting:
+            waiting = broker.waiting.popleft()
+            reply = encode_reply(
+                waiting.request,
+                Response.SERVICE_NOT_AVAILABLE,
+                remark=f"not stored durably: {reason}",
+            )
+            broker.send(waiting.peer, reply)
+        self._settle(now_ms)
+
+    # -- time --------------------------------------------------------------------------------
+
+    def wake(self, now_ms: int) -> None:
+        """Whatever is due."""
+        broker = self.broker
+        broker.store.wake(now_ms)
+        broker.stats.wake(now_ms)
+        broker.calls.wake(now_ms)
+        self._pulls.wake(now_ms)
+        self._clients.wake(now_ms)
+        self.registration.wake(now_ms)
+        while broker.waiting and broker.waiting[0].deadline_ms <= now_ms:
+            waiting = broker.waiting.popleft()
+            broker.send(waiting.peer, waiting.timeout_reply)
+        if now_ms >= self._save_at_ms:
+            self._save_at_ms = now_ms + broker.settings.offsets_flush_ms
+            if broker.offsets.is_changed:
+                broker.offsets.is_changed = False
+                broker.effects.append(Replace(OFFSETS_FILE, broker.offsets.save()))
+        self._settle(now_ms)
+
+    def wake_at_ms(self) -> int:
+        """When `wake` has something to do next."""
+        broker = self.broker
+        at_ms = min(
+            broker.store.wake_at_ms(),
+            broker.stats.wake_at_ms(),
+            broker.calls.wake_at_ms(),
+            self._pulls.holds.wake_at_ms(),
+            self._clients.wake_at_ms(),
+            self.registration.wake_at_ms(),
+            self._save_at_ms,
+        )
+        if broker.waiting:
+            at_ms = min(at_ms, broker.waiting[0].deadline_ms)
+        return at_ms
+
+    def take_effects(self) -> list[Effect]:
+        """Hand over what is to be done, one write a peer."""
+        broker = self.broker
+        effects = broker.effects
+        if broker.outbox:
+            effects = [Send(peer, chunks) for peer, chunks in broker.outbox.items()] + effects
+            broker.outbox = {}
+        if effects:
+            broker.effects = []
+        return effects

@@ -1,0 +1,115 @@
+"""Messages that a consumer could not digest: again later, or to the dead letters."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from escrowmq.base.codes import FAQ, Request, Response, Version
+from escrowmq.base.command import Command
+from escrowmq.base.message import Message, Property, StoredMessage, Topic
+from escrowmq.broker.putting import Putter
+from escrowmq.broker.state import Broker, Handler, Peer
+from escrowmq.codec.command import encode_reply
+from escrowmq.codec.headers import SendBackHeader, read_header
+from escrowmq.codec.ids import offset_id
+from escrowmq.delivery.subscriptions import GroupConfig
+from escrowmq.delivery.topics import Perm
+
+_FIRST_LEVEL: Final = 3
+"""Delay level of the first retry: 10 s with the default levels."""
+
+
+class BackHandlers:
+    """CONSUMER_SEND_MSG_BACK (36)."""
+
+    def __init__(self, broker: Broker, putter: Putter) -> None:
+        self._broker = broker
+        self._putter = putter
+
+    def routes(self) -> dict[int, Handler]:
+        """Request codes and who serves them."""
+        return {Request.CONSUMER_SEND_MSG_BACK: self.send_back}
+
+    def send_back(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+        """Store the message again for its group."""
+        broker = self._broker
+        header = read_header(SendBackHeader, request.ext)
+        group = broker.groups.get(header.group, now_ms)
+        if group is None:
+            return encode_reply(
+                request,
+                Response.SUBSCRIPTION_GROUP_NOT_EXIST,
+                remark=f"subscription group not exist, {header.group} {FAQ}",
+            )
+        if not broker.settings.permission & Perm.WRITE:
+            host = broker.settings.advertised_host
+            return encode_reply(
+                request,
+                Response.NO_PERMISSION,
+                remark=f"the broker[{host}] sending message is forbidden",
+            )
+        if group.retry_queue_nums <= 0:
+            return encode_reply(request, Response.SUCCESS)
+        retry = broker.topics.ensure(
+            Topic.RETRY_PREFIX + header.group,
+            queues_count=group.retry_queue_nums,
+            is_unit=header.unit_mode,
+            now_ms=now_ms,
+        )
+        if not retry.perm & Perm.WRITE:
+            return encode_reply(
+                request,
+                Response.NO_PERMISSION,
+                remark=f"the topic[{retry.topic_name}] sending message is forbidden",
+            )
+        source = broker.store.read(header.offset)
+        if source is None:
+            return encode_reply(
+                request,
+                Response.SYSTEM_ERROR,
+                remark=f"look message by offset failed, {header.offset}",
+            )
+        message = self._again(source, header, group, request.version, now_ms)
+        put = self._putter.put(message, now_ms)
+        if put.log_offset < 0:
+            return encode_reply(request, Response.SYSTEM_ERROR, remark=put.status.name)
+        broker.stats.back(header.group, source.topic)
+        return encode_reply(request, Response.SUCCESS)
+
+    def _again(
+        self,
+        source: StoredMessage,
+        header: SendBackHeader,
+        group: GroupConfig,
+        version: int,
+        now_ms: int,
+    ) -> Message:
+        """The copy for the retry or dead-letter topic."""
+        properties = dict(source.properties)
+        properties.setdefault(Property.RETRY_TOPIC, source.topic)
+        properties.setdefault(
+            Property.ORIGIN_MESSAGE_ID, offset_id(source.store_host, source.log_offset)
+        )
+        properties[Property.WAIT] = "false"
+        properties.pop(Property.DELAY, None)
+        times_max = group.retry_max_times
+        if version >= Version.V3_4_9 and header.max_reconsume_times is not None:
+            times_max = header.max_reconsume_times
+        if source.reconsume_times >= times_max or header.delay_level < 0:
+            topic = self._broker.topics.ensure(Topic.DLQ_PREFIX + header.group, now_ms=now_ms)
+        else:
+            topic = self._broker.topics.ensure(Topic.RETRY_PREFIX + header.group, now_ms=now_ms)
+            level = header.delay_level or _FIRST_LEVEL + source.reconsume_times
+            properties[Property.DELAY] = str(level)
+        return Message(
+            topic=topic.topic_name,
+            body=source.body,
+            queue_id=self._broker.chance.randrange(max(1, topic.write_queue_nums)),
+            flag=source.flag,
+            properties=properties,
+            sys_flag=source.sys_flag,
+            born_ms=source.born_ms,
+            born_host=source.born_host,
+            store_host=self._broker.packed,
+            reconsume_times=source.reconsume_times + 1,
+        )

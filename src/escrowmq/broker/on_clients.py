@@ -1,0 +1,215 @@
+"""Heartbeats, group membership, and the locks of orderly consumers."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from escrowmq.base.codes import Request, Response
+from escrowmq.base.command import Command
+from escrowmq.base.message import Topic
+from escrowmq.broker.selecting import Selectors, is_tag
+from escrowmq.broker.state import Broker, Handler, Peer
+from escrowmq.codec import fastjson
+from escrowmq.codec.bodies import (
+    CheckClientBody,
+    ConsumerBody,
+    HeartbeatBody,
+    LockBody,
+    decode_body,
+)
+from escrowmq.codec.command import LANGUAGES, encode_reply, encode_request
+from escrowmq.codec.headers import ConsumerGroupHeader, UnregisterClientHeader, read_header
+from escrowmq.delivery.clients import BROADCASTING, Channel, ConsumerGroup
+from escrowmq.filter.operands import FilterError
+
+_SCAN_MS: Final = 10_000
+
+
+class ClientHandlers:
+    """HEART_BEAT (34), UNREGISTER_CLIENT (35), GET_CONSUMER_LIST_BY_GROUP (38),
+    LOCK_BATCH_MQ (41), UNLOCK_BATCH_MQ (42), CHECK_CLIENT_CONFIG (46)."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._fingerprints: dict[int, int] = {}
+        self._selectors = Selectors()
+        self._scan_at_ms = 0
+
+    def routes(self) -> dict[int, Handler]:
+        """Request codes and who serves them."""
+        return {
+            Request.HEART_BEAT: self.heartbeat,
+            Request.UNREGISTER_CLIENT: self.unregister,
+            Request.GET_CONSUMER_LIST_BY_GROUP: self.list_consumers,
+            Request.LOCK_BATCH_MQ: self.lock,
+            Request.UNLOCK_BATCH_MQ: self.unlock,
+            Request.CHECK_CLIENT_CONFIG: self.check_config,
+        }
+
+    # -- membership --------------------------------------------------------------------------
+
+    def heartbeat(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+        """A client tells its groups and subscriptions."""
+        body = decode_body(HeartbeatBody, request.body)
+        channel = Channel(
+            peer=peer.id,
+            client_id=body.client_id,
+            language=language_name(request.language),
+            version=request.version,
+            address=peer.address,
+            seen_ms=now_ms,
+        )
+        is_known = body.fingerprint != 0 and self._fingerprints.get(peer.id) == body.fingerprint
+        self._fingerprints[peer.id] = body.fingerprint
+        for producer in body.producers or ():
+            if self._broker.clients.produce(producer.group_name, channel):
+                self._broker.on_producer(producer.group_name, channel, now_ms)
+        for consumer in body.consumers or ():
+            self._consume(consumer, channel, now_ms, without_sub=body.without_sub)
+        ext = {
+            "IS_SUPPORT_HEART_BEAT_V2": "true",
+            "IS_SUB_CHANGE": "false" if is_known else "true",
+        }
+        return encode_reply(request, Response.SUCCESS, ext=ext)
+
+    def _consume(
+        self, consumer: ConsumerBody, channel: Channel, now_ms: int, *, without_sub: bool
+    ) -> None:
+        broker = self._broker
+        config = broker.groups.get(consumer.group_name, now_ms)
+        if config is None:
+            return  # the peer passes over such a consumer without a word
+        if config.retry_queue_nums > 0:
+            topics = broker.topics
+            subscriptions = consumer.subscription_data_set or ()
+            is_ordered = any(
+                (topic := topics.get(s.topic)) is not None and topic.order for s in subscriptions
+            )
+            topics.ensure(
+                Topic.RETRY_PREFIX + consumer.group_name,
+                queues_count=config.retry_queue_nums,
+                is_ordered=is_ordered,
+                is_unit=consumer.unit_mode,
+                now_ms=now_ms,
+            )
+        subscriptions_told = [] if without_sub else consumer.subscription_data_set or []
+        group, is_changed = broker.clients.consume(consumer.group_name, channel, subscriptions_told)
+        group.consume_type = (consumer.consume_type or "").upper()
+        # The Go client writes "Clustering" and "BroadCasting".
+        group.message_model = (consumer.message_model or "").upper()
+        group.consume_from = (consumer.consume_from_where or "").upper()
+        if is_changed and config.notify_consumer_ids_changed_enable:
+            self._notify(group)
+
+    def _notify(self, group: ConsumerGroup) -> None:
+        """Tell the members that there is something to share out anew."""
+        if group.message_model == BROADCASTING:
+            return
+        frame = encode_request(
+            Request.NOTIFY_CONSUMER_IDS_CHANGED,
+            self._broker.next_opaque(),
+            ext={"consumerGroup": group.name},
+            is_one_way=True,
+        )
+        for peer in group.channels:
+            self._broker.send(peer, frame)
+
+    def _left(self, group: ConsumerGroup) -> None:
+        config = self._broker.groups.peek(group.name)
+        if config is None or config.notify_consumer_ids_changed_enable:
+            self._notify(group)
+
+    def unregister(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+        """A client says good-bye to its groups."""
+        header = read_header(UnregisterClientHeader, request.ext)
+        clients = self._broker.clients
+        self._fingerprints.pop(peer.id, None)
+        if header.producer_group:
+            clients.stop_producing(header.producer_group, peer.id)
+        if header.consumer_group:
+            group = clients.stop_consuming(header.consumer_group, peer.id)
+            if group is not None:
+                self._left(group)
+        return encode_reply(request, Response.SUCCESS)
+
+    def lost(self, peer: int) -> None:
+        """A connection is gone."""
+        self._fingerprints.pop(peer, None)
+        for group in self._broker.clients.lost(peer):
+            self._left(group)
+
+    def wake(self, now_ms: int) -> None:
+        """Drop clients that have been silent for too long."""
+        if now_ms >= self._scan_at_ms:
+            self._scan_at_ms = now_ms + _SCAN_MS
+            limit_ms = now_ms - self._broker.settings.channel_idle_ms
+            for peer in list(self._broker.clients.silent_since(limit_ms)):
+                self.lost(peer)
+
+    def wake_at_ms(self) -> int:
+        """When the next look is due."""
+        return self._scan_at_ms
+
+    def list_consumers(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+        """The ids among which the queues are shared."""
+        name = read_header(ConsumerGroupHeader, request.ext).consumer_group
+        group = self._broker.clients.consumers.get(name)
+        if group is None:
+            return encode_reply(
+                request, Response.SYSTEM_ERROR, remark=f"no consumer for this group, {name}"
+            )
+        body = fastjson.encode({"consumerIdList": group.client_ids()})
+        return encode_reply(request, Response.SUCCESS, body=body)
+
+    # -- order -------------------------------------------------------------------------------
+
+    def lock(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+        """Give a client the queues that no other client of its group holds."""
+        body = decode_body(LockBody, request.body)
+        locks = self._broker.locks
+        locked = [
+            queue
+            for queue in body.mq_set
+            if locks.lock(body.consumer_group, body.client_id, queue.topic, queue.queue_id, now_ms)
+        ]
+        return encode_reply(
+            request, Response.SUCCESS, body=fastjson.encode({"lockOKMQSet": locked})
+        )
+
+    def unlock(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+        """Take queues back."""
+        body = decode_body(LockBody, request.body)
+        for queue in body.mq_set:
+            self._broker.locks.unlock(
+                body.consumer_group, body.client_id, queue.topic, queue.queue_id
+            )
+        return encode_reply(request, Response.SUCCESS)
+
+    # -- filters -----------------------------------------------------------------------------
+
+    def check_config(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+        """Whether this broker could serve a subscription."""
+        if request.body:
+            subscription = decode_body(CheckClientBody, request.body).subscription_data
+            if subscription is not None and not is_tag(subscription.expression_type):
+                if not self._broker.settings.has_property_filter:
+                    return encode_reply(
+                        request,
+                        Response.SYSTEM_ERROR,
+                        remark="The broker does not support consumer to filter message by "
+                        f"{subscription.expression_type}",
+                    )
+                try:
+                    self._selectors.of_subscription(subscription)
+                except FilterError as error:
+                    return encode_reply(
+                        request, Response.SUBSCRIPTION_PARSE_FAILED, remark=str(error)
+                    )
+        return encode_reply(request, Response.SUCCESS)
+
+
+def language_name(language: str | int | None) -> str:
+    """The peer's name of a client's language, whichever header form told it."""
+    if isinstance(language, int):
+        return LANGUAGES[language] if 0 <= language < len(LANGUAGES) else "OTHER"
+    return language if language in LANGUAGES else "OTHER"

@@ -1,0 +1,289 @@
+"""The broker about itself: settings, runtime figures, clean-up by hand."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, Final
+
+import msgspec
+
+from escrowmq.base.codes import Request, Response
+from escrowmq.base.command import Command
+from escrowmq.base.settings import BrokerSettings, StoreSettings
+from escrowmq.broker.state import Broker, Handler, Peer
+from escrowmq.codec import fastjson
+from escrowmq.codec.command import encode_reply
+from escrowmq.delivery.stats import BROKER_GET, BROKER_PUT, GET_SIZE, Meter
+from escrowmq.delivery.version import DataVersion
+
+_log = logging.getLogger(__name__)
+
+_VERSION_NAME: Final = "V5_3_3"
+_VERSION: Final = 479
+
+_CHANGEABLE: Final = frozenset(
+    {
+        "autoCreateTopicEnable",
+        "autoCreateSubscriptionGroup",
+        "brokerPermission",
+        "defaultTopicQueueNums",
+        "deleteWhen",
+        "diskMaxUsedSpaceRatio",
+        "enablePropertyFilter",
+        "enableMixedMessageType",
+        "fileReservedTime",
+        "litePullMessageEnable",
+        "longPollingEnable",
+        "maxMessageSize",
+        "popFromRetryProbability",
+        "rejectPullConsumerEnable",
+        "rejectTransactionMessage",
+        "recallMessageEnable",
+        "shortPollingTimeMills",
+        "startAcceptSendRequestTimeStamp",
+        "traceOn",
+        "transactionCheckInterval",
+        "transactionCheckMax",
+        "transactionTimeOut",
+        "useServerSideResetOffset",
+        "validateSystemTopicWhenUpdateTopic",
+    }
+)
+"""What may be changed over the wire: never a path, an address, a file size or a command. The peer
+takes any key but a few, which led to remote code execution (CVE-2023-33246)."""
+
+_FORBIDDEN: Final = frozenset({"brokerConfigPath", "rocketmqHome", "configBlackList"})
+"""Keys that the peer refuses by name, with code 16."""
+
+
+class ConfigHandlers:
+    """Codes 25, 26, 28, 306, 316, 329, 907, 2001 to 2004."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._version = DataVersion()
+
+    def routes(self) -> dict[int, Handler]:
+        """Request codes and who serves them."""
+        return {
+            Request.UPDATE_BROKER_CONFIG: self.update,
+            Request.GET_BROKER_CONFIG: self.show,
+            Request.GET_BROKER_RUNTIME_INFO: self.runtime,
+            Request.CLEAN_EXPIRED_CONSUMEQUEUE: self.clean_queues,
+            Request.CLEAN_UNUSED_TOPIC: self.clean_queues,
+            Request.DELETE_EXPIRED_COMMITLOG: self.delete_old,
+            Request.GET_BROKER_HA_STATUS: self.ha_status,
+            Request.GET_COLD_DATA_FLOW_CTR_INFO: self.cold_info,
+            Request.UPDATE_COLD_DATA_FLOW_CTR_CONFIG: self.accept,
+            Request.REMOVE_COLD_DATA_FLOW_CTR_CONFIG: self.accept,
+            Request.SET_COMMITLOG_READ_MODE: self.accept,
+            Request.CHECK_ROCKSDB_CQ_WRITE_PROGRESS: self.rocksdb,
+        }
+
+    # -- settings ----------------------------------------------------------------------------
+
+    def _properties(self) -> dict[str, str]:
+        broker = self._broker
+        found: dict[str, str] = {}
+        for settings in (broker.settings, broker.store_settings):
+            for name, value in msgspec.to_builtins(settings).items():
+                if name in ("is_sync_flush", "memory_size"):
+                    continue
+                found[name] = str(value).lower() if isinstance(value, bool) else str(value)
+        found["flushDiskType"] = (
+            "SYNC_FLUSH" if broker.store_settings.is_sync_flush else "ASYNC_FLUSH"
+        )
+        found["brokerRole"] = "ASYNC_MASTER"
+        found["listenPort"] = broker.address.rpartition(":")[2]
+        return found
+
+    def show(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+        """All settings, a line each."""
+        body = "".join(f"{name}={value}\n" for name, value in sorted(self._properties().items()))
+        version = fastjson.encode(self._version).decode()
+        return encode_reply(request, Response.SUCCESS, body=body.encode(), ext={"version": version})
+
+    def update(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+        """Change settings that may be changed; all of them or none."""
+        changes: dict[str, str] = {}
+        for line in request.body.decode("utf-8", "replace").splitlines():
+            name, separator, value = line.partition("=")
+            if separator and name.strip():
+                changes[name.strip()] = value.strip()
+        if not changes:
+            return encode_reply(request, Response.SYSTEM_ERROR, remark="string2Properties error")
+        if _FORBIDDEN & changes.keys():
+            return encode_reply(
+                request,
+                Response.NO_PERMISSION,
+                remark="Can not update config in black list.",
+            )
+        refused = sorted(changes.keys() - _CHANGEABLE)
+        if refused:
+            return encode_reply(
+                request,
+                Response.NO_PERMISSION,
+                remark=f"{', '.join(refused)}: not among the settings that may be changed "
+                "while the broker runs; change them in its file and restart it",
+            )
+        parsed: list[tuple[msgspec.Struct, str, Any]] = []
+        for name, value in changes.items():
+            try:
+                parsed.append(self._parse(name, value))
+            except msgspec.ValidationError as error:
+                return encode_reply(
+                    request, Response.INVALID_PARAMETER, remark=f"{name}={value}: {error}"
+                )
+        for settings, attribute, new in parsed:
+            setattr(settings, attribute, new)
+        self._version.advance(now_ms)
+        _log.warning("%s changed settings: %s", peer.address, changes)
+        if "brokerPermission" in changes:
+            self._broker.topics.touch(now_ms)
+        return encode_reply(request, Response.SUCCESS)
+
+    def _parse(self, name: str, value: str) -> tuple[msgspec.Struct, str, Any]:
+        settings: BrokerSettings | StoreSettings
+        for settings in (self._broker.settings, self._broker.store_settings):
+            for field in msgspec.structs.fields(settings):
+                if field.encode_name == name:
+                    text = value.lower() if value.lower() in ("true", "false") else value
+                    return settings, field.name, msgspec.convert(text, field.type, strict=False)
+        raise AssertionError(f"{name} is changeable but no setting")
+
+    # -- figures -----------------------------------------------------------------------------
+
+    def runtime(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+        """What mqadmin's clusterList and brokerStatus read."""
+        body = fastjson.encode({"table": dict(sorted(self._figures(now_ms).items()))})
+        return encode_reply(request, Response.SUCCESS, body=body)
+
+    def _figures(self, now_ms: int) -> dict[str, str]:
+        broker = self._broker
+        store = broker.store
+        stats = broker.stats
+        puts = stats.meter(BROKER_PUT, "") or Meter()
+        gets = stats.meter(BROKER_GET, "") or Meter()
+        ratio = f"{store.disk_percent / 100:.2f}"
+        up_s = (now_ms - broker.started_ms) // 1000
+        oldest = store.read(store.min_log_offset)
+        oldest_ms = oldest.stored_ms if oldest is not None else -1
+        figures = _NOT_HERE | {
+            "brokerVersion": str(_VERSION),
+            "brokerVersionDesc": _VERSION_NAME,
+            "brokerActive": "true",
+            "bootTimestamp": str(broker.started_ms),
+            "runtime": f"[ {up_s // 86400} days, {up_s // 3600 % 24} hours, "
+            f"{up_s // 60 % 60} minutes, {up_s % 60} seconds ]",
+            "startAcceptSendRequestTimeStamp": str(broker.settings.accepts_sends_from_ms),
+            "msgPutTotalTodayNow": str(puts.total),
+            "msgGetTotalTodayNow": str(gets.total),
+            "msgPutTotalTodayMorning": "0",
+            "msgGetTotalTodayMorning": "0",
+            "msgPutTotalYesterdayMorning": "0",
+            "msgGetTotalYesterdayMorning": "0",
+            "putTps": _three(puts),
+            "getTotalTps": _three(gets),
+            "getFoundTps": _three(stats.pulls_found),
+            "getMissTps": _three(stats.pulls_missed),
+            "getTransferredTps": _three(stats.meter(GET_SIZE, "") or gets),
+            "putMessageTimesTotal": str(puts.total),
+            "putMessageFailedTimes": str(stats.put_failed_count),
+            "putMessageSizeTotal": str(store.end_offset - store.min_log_offset),
+            "putMessageAverageSize": f"{store.end_offset / max(1, puts.total):.1f}",
+            "earliestMessageTimeStamp": str(oldest_ms),
+            "commitLogMinOffset": str(store.min_log_offset),
+            "commitLogMaxOffset": str(store.end_offset),
+            "commitLogDirCapacity": "Total : 0 B, Free : 0 B.",
+            "commitLogDiskRatio": ratio,
+            "consumeQueueDiskRatio": ratio,
+            "dispatchBehindBytes": str(store.behind_size),
+            "dispatchMaxBuffer": "0",
+            "remainHowManyDataToFlush": f"{store.end_offset - store.durable_offset} B",
+            "remainTransientStoreBufferNumbs": "0",
+        }
+        for pool, capacity in _POOLS.items():
+            figures[f"{pool}ThreadPoolQueueSize"] = "0"
+            figures[f"{pool}ThreadPoolQueueCapacity"] = str(capacity)
+            figures[f"{pool}ThreadPoolQueueHeadWaitTimeMills"] = "0"
+        return figures
+
+    def ha_status(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+        """A master without slaves."""
+        body = {
+            "haClientRuntimeInfo": {
+                "lastReadTimestamp": 0,
+                "lastWriteTimestamp": 0,
+                "masterFlushOffset": 0,
+                "maxOffset": 0,
+                "transferredByteInSecond": 0,
+            },
+            "haConnectionInfo": [],
+            "inSyncSlaveNums": 0,
+            "master": True,
+            "masterCommitLogMaxOffset": self._broker.store.end_offset,
+        }
+        return encode_reply(request, Response.SUCCESS, body=fastjson.encode(body))
+
+    def cold_info(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+        """Nothing is throttled here for reading old data."""
+        body = {
+            "runtimeTable": {},
+            "configTable": {},
+            "cgColdReadThreshold": 3_145_728,
+            "globalColdReadThreshold": 104_857_600,
+            "globalAcc": 0,
+        }
+        return encode_reply(request, Response.SUCCESS, body=fastjson.encode(body))
+
+    def accept(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+        """Hints on reading old data: the page cache of the system decides here."""
+        return encode_reply(request, Response.SUCCESS)
+
+    def rocksdb(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+        """The store is one of files."""
+        return encode_reply(request, Response.SUCCESS, body=b'{"checkStatus":2}')
+
+    # -- clean-up ----------------------------------------------------------------------------
+
+    def clean_queues(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+        """Remove queues of topics that are gone."""
+        cleaned = self._broker.store.clean_queues(self._broker.topics.names())
+        _log.info("queues of %d topics removed at the wish of %s", len(cleaned), peer.address)
+        return encode_reply(request, Response.SUCCESS)
+
+    def delete_old(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+        """Remove log files that are past their time now, whatever the hour."""
+        self._broker.store.retention.ask()
+        return encode_reply(request, Response.SUCCESS)
+
+
+_NOT_HERE: Final = {
+    "putMessageEntireTimeMax": "0",
+    "getMessageEntireTimeMax": "0",
+    "putMessageDistributeTime": "null",
+    "putLatency99": "0",
+    "putLatency999": "0",
+    "pageCacheLockTimeMills": "0",
+    "timerReadBehind": "0",
+    "timerOffsetBehind": "0",
+    "timerCongestNum": "0",
+    "timerEnqueueTps": "0.0",
+    "timerDequeueTps": "0.0",
+    "EndTransactionQueueSize": "0",
+    "EndTransactionThreadPoolQueueCapacity": "100000",
+}
+"""Figures of locks, pools and wheels that this broker does not have; readers expect the names."""
+
+_POOLS: Final = {
+    "send": 10_000,
+    "pull": 100_000,
+    "litePull": 100_000,
+    "ack": 100_000,
+    "query": 20_000,
+}
+
+
+def _three(meter: Meter) -> str:
+    """Rates over ten seconds and a minute, blanks between, as clusterList takes them apart."""
+    return f"{meter.tps(1)} {meter.tps(6)} {meter.hour().tps}"

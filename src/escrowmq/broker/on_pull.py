@@ -1,0 +1,312 @@
+"""Pulls: what may be read, by whom, how much, and who has to wait."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from escrowmq.base.codes import FAQ, Request, Response
+from escrowmq.base.command import Command
+from escrowmq.base.limits import PULL_MESSAGES_MAX
+from escrowmq.broker.selecting import EVERYTHING, Selector, Selectors, is_tag
+from escrowmq.broker.state import Broker, Handler, Peer
+from escrowmq.codec.command import encode_reply
+from escrowmq.codec.headers import PullHeader, read_header
+from escrowmq.delivery.clients import BROADCASTING
+from escrowmq.delivery.hold import Held, Holds
+from escrowmq.delivery.subscriptions import GroupConfig
+from escrowmq.delivery.topics import Perm, TopicConfig
+from escrowmq.errors import UsageError
+from escrowmq.filter.operands import FilterError
+from escrowmq.store.store import Arrival, Got, GotStatus
+
+
+class PullFlag:
+    """Bits of a pull's sysFlag."""
+
+    COMMIT_OFFSET: Final = 1
+    SUSPEND: Final = 2
+    SUBSCRIPTION: Final = 4
+    CLASS_FILTER: Final = 8
+
+
+_CODE: Final = {
+    GotStatus.FOUND: Response.SUCCESS,
+    GotStatus.NO_MATCHED_MESSAGE: Response.PULL_RETRY_IMMEDIATELY,
+    GotStatus.MESSAGE_WAS_REMOVING: Response.PULL_RETRY_IMMEDIATELY,
+    GotStatus.OFFSET_FOUND_NULL: Response.PULL_NOT_FOUND,
+    GotStatus.OFFSET_OVERFLOW_ONE: Response.PULL_NOT_FOUND,
+    GotStatus.OFFSET_OVERFLOW_BADLY: Response.PULL_OFFSET_MOVED,
+    GotStatus.OFFSET_TOO_SMALL: Response.PULL_OFFSET_MOVED,
+}
+"""NO_MATCHED_LOGIC_QUEUE and NO_MESSAGE_IN_QUEUE depend on the offset asked for."""
+
+
+class Refused(UsageError):
+    """A pull that is answered with an error; told from others by its code."""
+
+    def __init__(self, code: int, remark: str, forbidden: int = 0) -> None:
+        super().__init__(remark)
+        self.code = code
+        self.forbidden = forbidden
+
+
+class Pull(msgspec.Struct):
+    """One judged pull, as it waits."""
+
+    peer: Peer
+    request: Command
+    header: PullHeader
+    selector: Selector
+    group: GroupConfig
+    topic: TopicConfig
+
+
+class PullHandlers:
+    """PULL_MESSAGE (11) and LITE_PULL_MESSAGE (361)."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._selectors = Selectors()
+        self.holds: Holds[Pull] = Holds()
+
+    def routes(self) -> dict[int, Handler]:
+        """Request codes and who serves them."""
+        return {Request.PULL_MESSAGE: self.pull, Request.LITE_PULL_MESSAGE: self.pull}
+
+    def pull(self, peer: Peer, request: Command, now_ms: int) -> bytes | None:
+        """Answer with messages, or hold the request until there are some."""
+        header = read_header(PullHeader, request.ext)
+        try:
+            pull = self._judge(peer, request, header, now_ms)
+        except Refused as refused:
+            ext = _offsets(0, 0, 0)
+            if refused.forbidden:
+                ext["forbiddenType"] = str(refused.forbidden)
+            return encode_reply(request, refused.code, remark=str(refused), ext=ext)
+        reply = self._answer(pull, now_ms, may_hold=self._may_hold(header))
+        if header.sys_flag & PullFlag.COMMIT_OFFSET and not self._broker.offsets.has_reset(
+            header.consumer_group, header.topic, header.queue_id
+        ):
+            self._broker.offsets.commit(
+                header.consumer_group,
+                header.topic,
+                header.queue_id,
+                header.commit_offset,
+                now_ms,
+            )
+        return reply
+
+    def _may_hold(self, header: PullHeader) -> bool:
+        return bool(header.sys_flag & PullFlag.SUSPEND)
+
+    # -- whether -----------------------------------------------------------------------------
+
+    def _judge(self, peer: Peer, request: Command, header: PullHeader, now_ms: int) -> Pull:
+        broker = self._broker
+        host = broker.settings.advertised_host
+        if not broker.settings.permission & Perm.READ:
+            raise Refused(
+                Response.NO_PERMISSION, f"the broker[{host}] pulling message is forbidden", 1
+            )
+        is_lite = request.code == Request.LITE_PULL_MESSAGE
+        if is_lite and not broker.settings.allows_lite_pull:
+            raise Refused(
+                Response.NO_PERMISSION, f"the broker[{host}] for lite pull consumer is forbidden", 1
+            )
+        name = header.consumer_group
+        group = broker.groups.get(name, now_ms)
+        if group is None:
+            raise Refused(
+                Response.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group [{name}] does not exist, {FAQ}",
+            )
+        if not group.consume_enable:
+            raise Refused(Response.NO_PERMISSION, f"subscription group no permission, {name}", 2)
+        topic = broker.topics.get(header.topic)
+        if topic is None:
+            raise Refused(
+                Response.TOPIC_NOT_EXIST,
+                f"topic[{header.topic}] not exist, apply first please! {FAQ}",
+            )
+        if not topic.perm & Perm.READ:
+            raise Refused(
+                Response.NO_PERMISSION, f"the topic[{header.topic}] pulling message is forbidden", 3
+            )
+        if not 0 <= header.queue_id < topic.read_queue_nums:
+            raise Refused(
+                Response.INVALID_PARAMETER,
+                f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] "
+                f"topicConfig.readQueueNums:[{topic.read_queue_nums}] consumer:[{peer.address}]",
+            )
+        selector = self._select(header, group)
+        return Pull(peer, request, header, selector, group, topic)
+
+    def _select(self, header: PullHeader, group: GroupConfig) -> Selector:
+        settings = self._broker.settings
+        if header.sys_flag & PullFlag.SUBSCRIPTION:
+            try:
+                selector = self._selectors.of(header.expression_type, header.subscription)
+            except FilterError as error:
+                raise Refused(
+                    Response.SUBSCRIPTION_PARSE_FAILED,
+                    "parse the consumer's subscription failed",
+                ) from error
+            if settings.rejects_unknown_pulls and group.group_name not in (
+                self._broker.clients.consumers
+            ):
+                raise Refused(
+                    Response.SUBSCRIPTION_NOT_EXIST,
+                    "the consumer's group info not exist, or the pull consumer is rejected "
+                    f"by server.{FAQ}",
+                )
+        else:
+            selector = self._select_subscribed(header, group)
+        if not is_tag(header.expression_type) and not settings.has_property_filter:
+            raise Refused(
+                Response.SYSTEM_ERROR,
+                "The broker does not support consumer to filter message by SQL92",
+            )
+        return selector
+
+    def _select_subscribed(self, header: PullHeader, group: GroupConfig) -> Selector:
+        broker = self._broker
+        name = header.consumer_group
+        online = broker.clients.consumers.get(name)
+        if online is None:
+            raise Refused(
+                Response.SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist{FAQ}"
+            )
+        if not group.consume_broadcast_enable and online.message_model == BROADCASTING:
+            raise Refused(
+                Response.NO_PERMISSION,
+                f"the consumer group[{name}] can not consume by broadcast way",
+                4,
+            )
+        if broker.groups.is_forbidden(name, header.topic):
+            raise Refused(
+                Response.NO_PERMISSION,
+                f"the consumer group[{name}] is forbidden for topic[{header.topic}]",
+                5,
+            )
+        subscription = online.subscriptions.get(header.topic)
+        if subscription is None:
+            raise Refused(
+                Response.SUBSCRIPTION_NOT_EXIST, f"the consumer's subscription not exist{FAQ}"
+            )
+        if subscription.sub_version < header.sub_version:
+            raise Refused(
+                Response.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest"
+            )
+        try:
+            return self._selectors.of_subscription(subscription)
+        except FilterError as error:
+            raise Refused(
+                Response.FILTER_DATA_NOT_EXIST,
+                "The broker's consumer filter data is not exist!Your expression may be wrong!",
+            ) from error
+
+    # -- what --------------------------------------------------------------------------------
+
+    def _answer(self, pull: Pull, now_ms: int, *, may_hold: bool) -> bytes | None:
+        """The reply to a pull, sent or held; large bodies go to the peer without being copied."""
+        broker = self._broker
+        header = pull.header
+        group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
+        reset = broker.offsets.take_reset(group, topic, queue_id)
+        if reset is not None:
+            low, high = broker.store.bounds(topic, queue_id)
+            return encode_reply(
+                pull.request,
+                Response.PULL_OFFSET_MOVED,
+                remark="OFFSET_RESET",
+                ext=_offsets(reset, low, high),
+            )
+        got = broker.store.get(
+            topic,
+            queue_id,
+            header.queue_offset,
+            count_max=min(header.max_msg_nums, PULL_MESSAGES_MAX),
+            size_max=header.max_msg_bytes or broker.store_settings.read_size_max,
+            codes=pull.selector.codes,
+            accept=pull.selector.accept,
+        )
+        code = _CODE.get(got.status)
+        if code is None:  # an empty queue
+            is_start = header.queue_offset == 0
+            code = Response.PULL_NOT_FOUND if is_start else Response.PULL_OFFSET_MOVED
+        if code == Response.PULL_NOT_FOUND and may_hold:
+            self._hold(pull, now_ms)
+            return None
+        broker.offsets.pulled(group, topic, queue_id, got.next_offset)
+        self._reply(pull, got, code)
+        return None
+
+    def _reply(self, pull: Pull, got: Got, code: int) -> None:
+        ext = _offsets(got.next_offset, got.min_offset, got.max_offset)
+        ext["topicSysFlag"] = str(pull.topic.topic_sys_flag)
+        ext["groupSysFlag"] = str(pull.group.group_sys_flag)
+        chunks = got.chunks if code == Response.SUCCESS else []
+        size = sum(map(len, chunks))
+        front = encode_reply(pull.request, code, remark=got.status.name, ext=ext, later_size=size)
+        self._broker.send(pull.peer.id, front, *chunks)
+        if got.count:
+            header = pull.header
+            self._broker.stats.get(header.consumer_group, header.topic, got.count, size)
+
+    # -- when --------------------------------------------------------------------------------
+
+    def _hold(self, pull: Pull, now_ms: int) -> None:
+        settings = self._broker.settings
+        header = pull.header
+        wait_ms = header.suspend_timeout_millis
+        if not settings.holds_pulls:
+            wait_ms = settings.short_poll_ms
+        crowded = self.holds.hold(
+            Held(
+                (header.topic, header.queue_id),
+                pull,
+                peer=pull.peer.id,
+                queue_offset=header.queue_offset,
+                deadline_ms=now_ms + max(0, wait_ms),
+            )
+        )
+        if crowded is not None:
+            self._release(crowded, now_ms)
+
+    def _release(self, held: Held[Pull], now_ms: int) -> None:
+        self.holds.release(held)
+        reply = self._answer(held.pull, now_ms, may_hold=False)
+        if reply is not None:
+            self._broker.send(held.peer, reply)
+
+    def arrived(self, arrival: Arrival, now_ms: int) -> None:
+        """A message is there: answer the pulls that wait for it."""
+        key = (arrival.topic, arrival.queue_id)
+        if not self.holds.has(key):
+            return
+        store = self._broker.store
+        for held in self.holds.waiting(key):
+            if arrival.queue_offset < held.queue_offset:
+                continue
+            selector = held.pull.selector
+            if selector is EVERYTHING or selector.wants(
+                arrival.tags_code,
+                lambda: store.read_record(arrival.log_offset, arrival.record_size),
+            ):
+                self._release(held, now_ms)
+
+    def wake(self, now_ms: int) -> None:
+        """Answer the pulls whose time is over."""
+        for held in self.holds.expired(now_ms):
+            self._release(held, now_ms)
+
+
+def _offsets(next_offset: int, low: int, high: int) -> dict[str, str]:
+    return {
+        "suggestWhichBrokerId": "0",
+        "nextBeginOffset": str(next_offset),
+        "minOffset": str(low),
+        "maxOffset": str(high),
+    }

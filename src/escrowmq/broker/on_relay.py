@@ -1,0 +1,315 @@
+"""Requests that the broker passes on to a client, and answers that it passes back."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Final
+
+from escrowmq.base.codes import Flag, Request, Response, Version
+from escrowmq.base.command import Command
+from escrowmq.base.message import Message, Property
+from escrowmq.broker.putting import Putter
+from escrowmq.broker.state import Broker, Handler, Peer
+from escrowmq.codec.command import encode_reply, encode_request
+from escrowmq.codec.headers import (
+    ConsumeDirectlyHeader,
+    GroupTopicHeader,
+    RunningInfoHeader,
+    SendHeader,
+    SendHeaderV2,
+    read_header,
+)
+from escrowmq.codec.ids import format_host, offset_id, parse_offset_id
+from escrowmq.codec.properties import parse_properties
+from escrowmq.delivery.clients import Channel
+
+_CALL_MS: Final = 10_000
+
+
+class RelayHandlers:
+    """Codes 223, 307, 309 and the replies of request-reply, 324 and 325."""
+
+    def __init__(self, broker: Broker, putter: Putter) -> None:
+        self._broker = broker
+        self._putter = putter
+
+    def routes(self) -> dict[int, Handler]:
+        """Request codes and who serves them."""
+        return {
+            Request.GET_CONSUMER_RUNNING_INFO: self.running_info,
+            Request.CONSUME_MESSAGE_DIRECTLY: self.consume_directly,
+            Request.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: self.consumer_status,
+            Request.SEND_REPLY_MESSAGE: self.reply_message,
+            Request.SEND_REPLY_MESSAGE_V2: self.reply_message,
+        }
+
+    # -- operators to consumers --------------------------------------------------------------
+
+    def running_info(self, peer: Peer, request: Command, now_ms: int) -> bytes | None:
+        """What a consumer does now, in its own words."""
+        header = read_header(RunningInfoHeader, request.ext)
+        return self._relay(
+            peer, request, group=header.consumer_group, client=header.client_id, now_ms=now_ms
+        )
+
+    def consume_directly(self, peer: Peer, request: Command, now_ms: int) -> bytes | None:
+        """Let a consumer consume one message now."""
+        header = read_header(ConsumeDirectlyHeader, request.ext)
+        _, log_offset = parse_offset_id(header.msg_id)
+        message = self._broker.store.read(log_offset)
+        if message is None:
+            return encode_reply(
+                request,
+                Response.SYSTEM_ERROR,
+                remark=f"no message with the offset id {header.msg_id}",
+            )
+        body = self._broker.store.read_record(log_offset, message.record_size)
+        return self._relay(
+            peer,
+            request,
+            group=header.consumer_group,
+            client=header.client_id,
+            body=body,
+            now_ms=now_ms,
+        )
+
+    def _relay(
+        self,
+        peer: Peer,
+        request: Command,
+        *,
+        group: str,
+        client: str,
+        now_ms: int,
+        body: bytes = b"",
+    ) -> bytes | None:
+        channel = self._broker.clients.find_consumer(group, client)
+        if channel is None:
+            return encode_reply(
+                request,
+                Response.SYSTEM_ERROR,
+                remark=f"The Consumer <{group}> <{client}> not online",
+            )
+        if channel.version < Version.V3_1_8_SNAPSHOT:
+            return encode_reply(
+                request,
+                Response.SYSTEM_ERROR,
+                remark=f"The Consumer <{client}> Version <{channel.version}> too low to finish, "
+                "please upgrade it to V3_1_8_SNAPSHOT",
+            )
+        self._pass_on(peer, request, channel, body, group, now_ms)
+        return None
+
+    def _pass_on(
+        self,
+        peer: Peer,
+        request: Command,
+        channel: Channel,
+        body: bytes,
+        group: str,
+        now_ms: int,
+    ) -> None:
+        broker = self._broker
+        opaque = broker.next_opaque()
+        broker.send(channel.peer, encode_request(request.code, opaque, ext=request.ext, body=body))
+
+        def heard(reply: Command | None, now_ms: int) -> None:  # noqa: ARG001
+            if reply is None:
+                frame = encode_reply(
+                    request,
+                    Response.CONSUME_MSG_TIMEOUT,
+                    remark=f"consumer <{group}> <{channel.client_id}> Timeout: no answer "
+                    f"within {_CALL_MS} ms",
+                )
+            else:
+                frame = encode_reply(
+                    request, reply.code, ext=reply.ext, body=reply.body, remark=reply.remark
+                )
+            broker.send(peer.id, frame)
+
+        broker.calls.expect(opaque, channel.peer, heard, now_ms + _CALL_MS)
+
+    def consumer_status(self, peer: Peer, request: Command, now_ms: int) -> bytes | None:
+        """Offsets as the members of a group hold them in memory."""
+        header = read_header(GroupTopicHeader, request.ext)
+        broker = self._broker
+        group = broker.clients.consumers.get(header.group)
+        if group is None:
+            return encode_reply(
+                request,
+                Response.SYSTEM_ERROR,
+                remark=f"the consumer group[{header.group}] not online",
+            )
+        members = [
+            channel
+            for channel in group.channels.values()
+            if not header.client_addr or channel.client_id == header.client_addr
+        ]
+        found: list[bytes] = []
+        left = len(members)
+
+        def heard(client_id: str, reply: Command | None) -> None:
+            nonlocal left
+            left -= 1
+            table = _queue_table(reply.body) if reply is not None else None
+            if table is not None:
+                found.append(b'"%b":%b' % (client_id.encode(), table))
+            if left == 0:
+                body = b'{"consumerTable":{%b},"messageQueueTable":{}}' % b",".join(found)
+                broker.send(peer.id, encode_reply(request, Response.SUCCESS, body=body))
+
+        if not members:
+            return encode_reply(
+                request,
+                Response.SUCCESS,
+                body=b'{"consumerTable":{},"messageQueueTable":{}}',
+            )
+        for channel in members:
+            opaque = broker.next_opaque()
+            frame = encode_request(
+                Request.GET_CONSUMER_STATUS_FROM_CLIENT,
+                opaque,
+                ext={"topic": header.topic, "group": header.group},
+            )
+            broker.send(channel.peer, frame)
+            on_answer = functools.partial(_drop_time, heard, channel.client_id)
+            broker.calls.expect(opaque, channel.peer, on_answer, now_ms + _CALL_MS)
+        return None
+
+    # -- request and reply -------------------------------------------------------------------
+
+    def reply_message(self, peer: Peer, request: Command, now_ms: int) -> bytes | None:
+        """Push a reply to the client that asked, and keep it as a message."""
+        header: SendHeader | SendHeaderV2
+        if request.code == Request.SEND_REPLY_MESSAGE:
+            header = read_header(SendHeader, request.ext)
+        else:
+            header = read_header(SendHeaderV2, request.ext)
+        broker = self._broker
+        properties = parse_properties(header.properties)
+        asker = properties.get(Property.REPLY_TO_CLIENT)
+        if not asker:
+            return encode_reply(
+                request,
+                Response.SYSTEM_ERROR,
+                remark="reply message properties[REPLY_TO_CLIENT] is null",
+            )
+        channel = broker.clients.find_client(asker)
+        if channel is None:
+            return encode_reply(
+                request,
+                Response.SYSTEM_ERROR,
+                remark=f"push reply message fail, channel of <{asker}> not found.",
+            )
+        properties[Property.PUSH_REPLY_TIME] = str(now_ms)
+        ext = self._store_reply(peer, request, header, properties, now_ms)
+        opaque = broker.next_opaque()
+        frame = encode_request(
+            Request.PUSH_REPLY_MESSAGE_TO_CLIENT,
+            opaque,
+            ext=_push_fields(peer, header, properties, format_host(broker.packed), now_ms),
+            body=request.body,
+        )
+        broker.send(channel.peer, frame)
+
+        def heard(reply: Command | None, now_ms: int) -> None:  # noqa: ARG001
+            if request.flag & Flag.ONE_WAY:
+                return
+            if reply is not None and reply.code == Response.SUCCESS:
+                answer = encode_reply(request, Response.SUCCESS, ext=ext)
+            else:
+                answer = encode_reply(
+                    request, Response.SYSTEM_ERROR, remark=f"push reply message to <{asker}>fail."
+                )
+            broker.send(peer.id, answer)
+
+        broker.calls.expect(opaque, channel.peer, heard, now_ms + _CALL_MS)
+        return None
+
+    def _store_reply(
+        self,
+        peer: Peer,
+        request: Command,
+        header: SendHeader | SendHeaderV2,
+        properties: dict[str, str],
+        now_ms: int,
+    ) -> dict[str, str]:
+        broker = self._broker
+        topic = broker.topics.get(header.topic)
+        if not broker.settings.stores_replies or topic is None or not request.body:
+            return {}
+        queue_id = max(0, min(header.queue_id, topic.write_queue_nums - 1))
+        put = self._putter.put(
+            Message(
+                topic=header.topic,
+                body=request.body,
+                queue_id=queue_id,
+                flag=header.flag,
+                properties=dict(properties),
+                sys_flag=header.sys_flag,
+                born_ms=header.born_timestamp,
+                born_host=peer.packed,
+                store_host=broker.packed,
+                reconsume_times=header.reconsume_times,
+            ),
+            now_ms,
+        )
+        if put.log_offset < 0:
+            return {}
+        return {
+            "msgId": offset_id(broker.packed, put.log_offset),
+            "queueId": str(queue_id),
+            "queueOffset": str(put.queue_offset),
+        }
+
+
+def _drop_time(
+    heard: Callable[[str, Command | None], None],
+    client_id: str,
+    reply: Command | None,
+    now_ms: int,  # noqa: ARG001
+) -> None:
+    heard(client_id, reply)
+
+
+def _queue_table(body: bytes) -> bytes | None:
+    """The bytes of `messageQueueTable` in a client's answer; passed on as they are."""
+    start = body.find(b'"messageQueueTable":')
+    if start < 0:
+        return None
+    start += len(b'"messageQueueTable":')
+    depth = 0
+    for at in range(start, len(body)):
+        if body[at] == ord("{"):
+            depth += 1
+        elif body[at] == ord("}"):
+            depth -= 1
+            if depth == 0:
+                return body[start : at + 1]
+    return None
+
+
+def _push_fields(
+    peer: Peer,
+    header: SendHeader | SendHeaderV2,
+    properties: dict[str, str],
+    store_host: str,
+    now_ms: int,
+) -> dict[str, str]:
+    return {
+        "producerGroup": header.producer_group,
+        "topic": header.topic,
+        "defaultTopic": header.default_topic,
+        "defaultTopicQueueNums": str(header.default_topic_queue_nums),
+        "queueId": str(header.queue_id),
+        "sysFlag": str(header.sys_flag),
+        "bornTimestamp": str(header.born_timestamp),
+        "flag": str(header.flag),
+        "properties": "".join(f"{name}\x01{value}\x02" for name, value in properties.items()),
+        "reconsumeTimes": str(header.reconsume_times),
+        "unitMode": "true" if header.unit_mode else "false",
+        "bornHost": f"/{peer.address}",
+        "storeHost": f"/{store_host}",
+        "storeTimestamp": str(now_ms),
+    }

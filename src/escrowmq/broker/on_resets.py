@@ -1,0 +1,151 @@
+"""Offsets as operators see and set them."""
+
+from __future__ import annotations
+
+from escrowmq.base.codes import Request, Response
+from escrowmq.base.command import Command
+from escrowmq.base.message import Topic
+from escrowmq.broker.state import Broker, Handler, Peer
+from escrowmq.codec import fastjson
+from escrowmq.codec.command import encode_reply, encode_request
+from escrowmq.codec.fastjson import Queue
+from escrowmq.codec.headers import (
+    CloneOffsetHeader,
+    CorrectionHeader,
+    ResetOffsetHeader,
+    read_header,
+)
+
+_ANY_QUEUE = -1
+_LATEST = -1
+
+
+class ResetHandlers:
+    """Codes 43, 45, 222, 308, 314."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def routes(self) -> dict[int, Handler]:
+        """Request codes and who serves them."""
+        return {
+            Request.GET_ALL_CONSUMER_OFFSET: self.all_offsets,
+            Request.INVOKE_BROKER_TO_RESET_OFFSET: self.reset,
+            Request.QUERY_CORRECTION_OFFSET: self.correction,
+            Request.CLONE_GROUP_OFFSET: self.clone,
+        }
+
+    def all_offsets(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+        """Every committed offset."""
+        return encode_reply(request, Response.SUCCESS, body=self._broker.offsets.encode())
+
+    def reset(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+        """Set a group back or forward to a time or an offset."""
+        header = read_header(ResetOffsetHeader, request.ext)
+        broker = self._broker
+        topic = broker.topics.get(header.topic)
+        if topic is None:
+            return encode_reply(
+                request, Response.TOPIC_NOT_EXIST, remark=f"Topic {header.topic} does not exist"
+            )
+        if broker.groups.peek(header.group) is None:
+            return encode_reply(
+                request,
+                Response.SUBSCRIPTION_GROUP_NOT_EXIST,
+                remark=f"Group {header.group} does not exist",
+            )
+        if header.queue_id != _ANY_QUEUE:
+            queues = [header.queue_id]
+        else:
+            queues = list(range(topic.read_queue_nums))
+        targets: dict[int, int] = {}
+        for queue_id in queues:
+            target = self._target(header, queue_id)
+            low, high = broker.store.bounds(header.topic, queue_id)
+            if not low <= target <= high:
+                return encode_reply(
+                    request,
+                    Response.SYSTEM_ERROR,
+                    remark=f"Target offset {target} not in consume queue range [{low}-{high}]",
+                )
+            targets[queue_id] = target
+        if not targets:
+            return encode_reply(request, Response.SYSTEM_ERROR, remark="No queues to reset.")
+        for queue_id, target in targets.items():
+            if broker.settings.resets_offsets_here:
+                broker.offsets.reset(header.group, header.topic, queue_id, target, now_ms)
+        body = self._table(header.topic, targets)
+        if not broker.settings.resets_offsets_here:
+            self._tell_members(header, body)
+        return encode_reply(request, Response.SUCCESS, body=body)
+
+    def _target(self, header: ResetOffsetHeader, queue_id: int) -> int:
+        store = self._broker.store
+        if header.queue_id != _ANY_QUEUE and header.offset not in (None, -1):
+            assert header.offset is not None
+            return header.offset
+        if header.timestamp <= _LATEST:
+            return store.bounds(header.topic, queue_id)[1]
+        return store.offset_at(header.topic, queue_id, header.timestamp, upper=False)
+
+    def _table(self, topic: str, targets: dict[int, int]) -> bytes:
+        name = self._broker.settings.name
+        table = fastjson.encode_map(
+            (Queue(broker_name=name, queue_id=queue_id, topic=topic), offset)
+            for queue_id, offset in targets.items()
+        )
+        return b'{"offsetTable":' + table + b"}"
+
+    def _tell_members(self, header: ResetOffsetHeader, body: bytes) -> None:
+        """The peer's old way: the members set their own offsets."""
+        group = self._broker.clients.consumers.get(header.group)
+        for peer in group.channels if group is not None else ():
+            frame = encode_request(
+                Request.RESET_CONSUMER_CLIENT_OFFSET,
+                self._broker.next_opaque(),
+                ext={
+                    "topic": header.topic,
+                    "group": header.group,
+                    "timestamp": str(header.timestamp),
+                    "isForce": "true" if header.is_force else "false",
+                },
+                body=body,
+                is_one_way=True,
+            )
+            self._broker.send(peer, frame)
+
+    def correction(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+        """The lowest offsets of all other groups in a topic, or those of one group."""
+        header = read_header(CorrectionHeader, request.ext)
+        offsets = self._broker.offsets
+        skipped = set(filter(None, header.filter_groups.split(",")))
+        skipped.add(header.compare_group)
+        lowest: dict[int, int] = {}
+        for group in offsets.groups_of(header.topic):
+            if group in skipped:
+                continue
+            for queue_id, offset in offsets.of(group, header.topic).items():
+                lowest[queue_id] = min(offset, lowest.get(queue_id, offset))
+        own = offsets.of(header.compare_group, header.topic)
+        found = {q: o for q, o in lowest.items() if q not in own or own[q] > o}
+        body = b'{"correctionOffsets":' + fastjson.encode_map(found.items()) + b"}"
+        return encode_reply(request, Response.SUCCESS, body=body)
+
+    def clone(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+        """Give one group the offsets of another."""
+        header = read_header(CloneOffsetHeader, request.ext)
+        broker = self._broker
+        topics = [header.topic] if header.topic else broker.offsets.topics_of(header.src_group)
+        online = broker.clients.consumers.get(header.src_group)
+        for topic in topics:
+            if broker.topics.get(topic) is None:
+                continue
+            if (
+                not header.offline
+                and online is not None
+                and topic not in online.subscriptions
+                and not topic.startswith(Topic.RETRY_PREFIX)
+            ):
+                continue
+            broker.offsets.clone(header.src_group, header.dest_group, topic, now_ms)
+        return encode_reply(request, Response.SUCCESS)

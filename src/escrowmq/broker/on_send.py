@@ -1,0 +1,265 @@
+"""Sends: single, batch, one-way, to retry topics."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from escrowmq.base.codes import FAQ, Request, Response, Version
+from escrowmq.base.command import Command
+from escrowmq.base.limits import TOPIC_SIZE_MAX
+from escrowmq.base.message import NOT_SENDABLE, Message, Property, SysFlag, Topic
+from escrowmq.broker.putting import Putter, is_retry
+from escrowmq.broker.state import Broker, Handler, Peer
+from escrowmq.codec.batch import decode_batch
+from escrowmq.codec.command import encode_reply
+from escrowmq.codec.headers import SendHeader, SendHeaderV2, read_header
+from escrowmq.codec.ids import offset_id
+from escrowmq.codec.properties import decode_properties, parse_properties
+from escrowmq.delivery.topics import Perm, TopicConfig, name_fault
+
+Header = SendHeader | SendHeaderV2
+Refusal = tuple[int, str]
+
+_MULTI_TAG: Final = "MULTI_TAG"
+
+
+class SendHandlers:
+    """SEND_MESSAGE (10), SEND_MESSAGE_V2 (310), SEND_BATCH_MESSAGE (320)."""
+
+    def __init__(self, broker: Broker, putter: Putter) -> None:
+        self._broker = broker
+        self._putter = putter
+        settings = broker.settings
+        self._added = {
+            Property.MSG_REGION: settings.region,
+            Property.TRACE_ON: "true" if settings.is_traced else "false",
+            Property.CLUSTER: settings.cluster,
+        }
+        self._ext = {
+            Property.MSG_REGION: settings.region,
+            Property.TRACE_ON: "true" if settings.is_traced else "false",
+        }
+
+    def routes(self) -> dict[int, Handler]:
+        """Request codes and who serves them."""
+        return {
+            Request.SEND_MESSAGE: self.send,
+            Request.SEND_MESSAGE_V2: self.send,
+            Request.SEND_BATCH_MESSAGE: self.send,
+        }
+
+    def send(self, peer: Peer, request: Command, now_ms: int) -> bytes | None:
+        """Store one message or a batch."""
+        header: Header
+        if request.code == Request.SEND_MESSAGE:
+            header = read_header(SendHeader, request.ext)
+        else:
+            header = read_header(SendHeaderV2, request.ext)
+        topic = self._find_topic(peer, header, now_ms)
+        if type(topic) is tuple:
+            return self._refuse(request, topic)
+        assert isinstance(topic, TopicConfig)
+        if header.batch or request.code == Request.SEND_BATCH_MESSAGE:
+            return self._send_batch(peer, request, header, topic, now_ms)
+        return self._send_one(peer, request, header, topic, now_ms)
+
+    def _refuse(self, request: Command, refusal: Refusal) -> bytes:
+        code, remark = refusal
+        return encode_reply(request, code, remark=remark, ext=self._ext)
+
+    # -- which topic -------------------------------------------------------------------------
+
+    def _find_topic(self, peer: Peer, header: Header, now_ms: int) -> TopicConfig | Refusal:
+        broker = self._broker
+        topic = broker.topics.get(header.topic)
+        if broker.settings.accepts_sends_from_ms > now_ms:
+            at_ms = broker.settings.accepts_sends_from_ms
+            return Response.SYSTEM_ERROR, f"broker unable to service, until {at_ms} ms"
+        if topic is None:
+            fault = name_fault(header.topic)
+            if fault is not None:
+                return Response.INVALID_PARAMETER, fault
+            if header.topic not in NOT_SENDABLE:
+                topic = self._create_topic(header, now_ms)
+        elif topic.order and not broker.settings.permission & Perm.WRITE:
+            return Response.NO_PERMISSION, self._forbidden("sending message")
+        if header.topic in NOT_SENDABLE:
+            return Response.NO_PERMISSION, f"Sending message to topic[{header.topic}] is forbidden."
+        if topic is None:
+            return (
+                Response.TOPIC_NOT_EXIST,
+                f"topic[{header.topic}] not exist, apply first please!{FAQ}",
+            )
+        if header.queue_id >= max(topic.read_queue_nums, topic.write_queue_nums):
+            remark = (
+                f"request queueId[{header.queue_id}] is illegal, TopicConfig "
+                f"[topicName={topic.topic_name}, readQueueNums={topic.read_queue_nums}, "
+                f"writeQueueNums={topic.write_queue_nums}] Producer: {peer.address}"
+            )
+            return Response.INVALID_PARAMETER, remark
+        return topic
+
+    def _create_topic(self, header: Header, now_ms: int) -> TopicConfig | None:
+        topics = self._broker.topics
+        if is_retry(header.topic):
+            return topics.ensure(header.topic, is_unit=header.unit_mode, now_ms=now_ms)
+        return topics.create_from(
+            header.topic,
+            template=header.default_topic,
+            queues_count=header.default_topic_queue_nums,
+            is_unit=header.unit_mode,
+            now_ms=now_ms,
+        )
+
+    def _forbidden(self, what: str) -> str:
+        return f"the broker[{self._broker.settings.advertised_host}] {what} is forbidden"
+
+    # -- one message -------------------------------------------------------------------------
+
+    def _message(
+        self, peer: Peer, header: Header, topic: TopicConfig, now_ms: int, body: bytes
+    ) -> Message:
+        queue_id = header.queue_id
+        if queue_id < 0:
+            queue_id = self._broker.chance.randrange(max(1, topic.write_queue_nums))
+        properties = parse_properties(header.properties)
+        self._complete(properties, peer, now_ms)
+        sys_flag = header.sys_flag & ~(SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6)
+        if topic.topic_filter_type == _MULTI_TAG:
+            sys_flag |= SysFlag.MULTI_TAGS
+        return Message(
+            topic=header.topic,
+            body=body,
+            queue_id=queue_id,
+            flag=header.flag,
+            properties=properties,
+            sys_flag=sys_flag,
+            born_ms=header.born_timestamp,
+            born_host=peer.packed,
+            store_host=self._broker.packed,
+            reconsume_times=header.reconsume_times,
+        )
+
+    def _complete(self, properties: dict[str, str], peer: Peer, now_ms: int) -> None:
+        """Add and remove what the peer adds and removes on every send."""
+        if Property.UNIQ_KEY not in properties:
+            properties[Property.UNIQ_KEY] = self._unique_key(peer, now_ms)
+        properties.update(self._added)
+        if Property.POP_CK in properties:
+            del properties[Property.POP_CK]
+
+    def _unique_key(self, peer: Peer, now_ms: int) -> str:
+        """An id for a message whose sender made none: 16 bytes in hex, as a client's."""
+        chance = self._broker.chance.getrandbits(48)
+        return f"{peer.packed[:4].hex().upper()}{now_ms & 0xFFFFFFFFFFFF:012X}{chance:012X}"
+
+    def _send_one(
+        self, peer: Peer, request: Command, header: Header, topic: TopicConfig, now_ms: int
+    ) -> bytes | None:
+        if not request.body:
+            # The peer fails with a NullPointerException here; an empty body cannot be sent.
+            return self._refuse(
+                request, (Response.SYSTEM_ERROR, "the message has no body; send at least one byte")
+            )
+        message = self._message(peer, header, topic, now_ms, request.body)
+        if is_retry(header.topic):
+            refusal = self._redirect_retry(request, header, message, now_ms)
+            if refusal is not None:
+                return self._refuse(request, refusal)
+        elif topic.attributes.get("cleanup.policy") == "COMPACTION" and not message.properties.get(
+            Property.KEYS
+        ):
+            return self._refuse(
+                request, (Response.MESSAGE_ILLEGAL, "Required message key is missing")
+            )
+        put = self._putter.put(message, now_ms)
+        if put.log_offset < 0:
+            return self._refuse(request, self._putter.refusal(put))
+        properties = message.properties
+        ext = {
+            **self._ext,
+            "msgId": offset_id(self._broker.packed, put.log_offset),
+            "queueId": str(header.queue_id if header.queue_id >= 0 else message.queue_id),
+            "queueOffset": str(put.queue_offset),
+            "transactionId": properties[Property.UNIQ_KEY],
+        }
+        waits = properties.get(Property.WAIT) != "false"
+        self._broker.stats.put(header.topic, 1, put.record_size)
+        return self._putter.answer(peer, request, put, ext=ext, waits=waits, now_ms=now_ms)
+
+    def _redirect_retry(
+        self, request: Command, header: Header, message: Message, now_ms: int
+    ) -> Refusal | None:
+        """A consumer sends a message back as an ordinary one; too often means dead letter."""
+        broker = self._broker
+        group_name = header.topic[len(Topic.RETRY_PREFIX) :]
+        group = broker.groups.get(group_name, now_ms)
+        if group is None:
+            return (
+                Response.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group not exist, {group_name} {FAQ}",
+            )
+        times_max = group.retry_max_times
+        if request.version >= Version.V3_4_9 and header.max_reconsume_times is not None:
+            times_max = header.max_reconsume_times
+        if header.reconsume_times > times_max or broker.locks.is_orderly(group_name, now_ms):
+            message.topic = Topic.DLQ_PREFIX + group_name
+            broker.topics.ensure(message.topic, now_ms=now_ms)
+            message.queue_id = 0
+            message.properties.pop(Property.DELAY, None)
+        return None
+
+    # -- a batch -----------------------------------------------------------------------------
+
+    def _send_batch(
+        self, peer: Peer, request: Command, header: Header, topic: TopicConfig, now_ms: int
+    ) -> bytes | None:
+        if len(header.topic) > TOPIC_SIZE_MAX:
+            refusal = f"message topic length too long {len(header.topic)}"
+            return self._refuse(request, (Response.MESSAGE_ILLEGAL, refusal))
+        if is_retry(header.topic):
+            refusal = f"batch request does not support retry group {header.topic}"
+            return self._refuse(request, (Response.MESSAGE_ILLEGAL, refusal))
+        first = self._message(peer, header, topic, now_ms, b"")
+        messages = []
+        for flag, body, encoded in decode_batch(request.body):
+            properties = decode_properties(encoded)
+            # Each message keeps its own unique key. At the peer (5.3.x) the batch's wins when
+            # read, so that all messages of a batch share one; later releases mended that.
+            self._complete(properties, peer, now_ms)
+            message = _copy_for_batch(first, flag, body, properties)
+            messages.append(message)
+        if not messages:
+            return self._refuse(
+                request, (Response.MESSAGE_ILLEGAL, "the batch is empty; send one message or more")
+            )
+        puts = self._broker.store.put_batch(messages, now_ms)
+        if puts[0].log_offset < 0:
+            return self._refuse(request, self._putter.refusal(puts[0]))
+        packed = self._broker.packed
+        ext = {
+            **self._ext,
+            "msgId": ",".join([offset_id(packed, put.log_offset) for put in puts]),
+            "queueId": str(first.queue_id),
+            "queueOffset": str(puts[0].queue_offset),
+            "transactionId": first.properties[Property.UNIQ_KEY],
+        }
+        waits = first.properties.get(Property.WAIT) != "false"
+        size = sum(put.record_size for put in puts)
+        self._broker.stats.put(header.topic, len(puts), size)
+        return self._putter.answer(peer, request, puts[-1], ext=ext, waits=waits, now_ms=now_ms)
+
+
+def _copy_for_batch(first: Message, flag: int, body: bytes, properties: dict[str, str]) -> Message:
+    return Message(
+        topic=first.topic,
+        body=body,
+        queue_id=first.queue_id,
+        flag=flag,
+        properties=properties,
+        sys_flag=first.sys_flag,
+        born_ms=first.born_ms,
+        born_host=first.born_host,
+        store_host=first.store_host,
+        reconsume_times=first.reconsume_times,
+    )

@@ -1,0 +1,327 @@
+"""What operators look at: statistics, connections, progress of groups, queues."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from escrowmq.base.codes import NOT_SET, Request, Response
+from escrowmq.base.command import Command
+from escrowmq.broker.state import Broker, Handler, Peer
+from escrowmq.codec import fastjson
+from escrowmq.codec.command import encode_reply
+from escrowmq.codec.fastjson import Queue
+from escrowmq.codec.headers import (
+    ConsumerGroupHeader,
+    ConsumeStatsHeader,
+    GroupHeader,
+    GroupTopicHeader,
+    ProducerGroupHeader,
+    QueryQueueHeader,
+    StatsHeader,
+    TopicHeader,
+    read_header,
+)
+from escrowmq.delivery.clients import Channel
+from escrowmq.delivery.stats import GET_COUNT, PUT_COUNT
+
+
+class ViewHandlers:
+    """Codes 202, 203, 204, 208, 300, 303, 315, 317, 321, 328, 343, 345."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def routes(self) -> dict[int, Handler]:
+        """Request codes and who serves them."""
+        return {
+            Request.GET_TOPIC_STATS_INFO: self.topic_stats,
+            Request.GET_CONSUMER_CONNECTION_LIST: self.consumer_connections,
+            Request.GET_PRODUCER_CONNECTION_LIST: self.producer_connections,
+            Request.GET_CONSUME_STATS: self.consume_stats,
+            Request.QUERY_TOPIC_CONSUME_BY_WHO: self.who_consumes,
+            Request.QUERY_CONSUME_TIME_SPAN: self.time_span,
+            Request.VIEW_BROKER_STATS_DATA: self.stats,
+            Request.GET_BROKER_CONSUME_STATS: self.all_consume_stats,
+            Request.QUERY_CONSUME_QUEUE: self.queue_units,
+            Request.GET_ALL_PRODUCER_INFO: self.all_producers,
+            Request.QUERY_TOPICS_BY_CONSUMER: self.topics_of_group,
+            Request.QUERY_SUBSCRIPTION_BY_CONSUMER: self.subscription,
+        }
+
+    def _queue(self, topic: str, queue_id: int) -> Queue:
+        return Queue(broker_name=self._broker.settings.name, queue_id=queue_id, topic=topic)
+
+    # -- topics ------------------------------------------------------------------------------
+
+    def topic_stats(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+        """Ends and last times of a topic's queues."""
+        name = read_header(TopicHeader, request.ext).topic
+        broker = self._broker
+        topic = broker.topics.get(name)
+        if topic is None:
+            return _no_topic(request, name)
+        table = []
+        for queue_id in range(max(topic.read_queue_nums, topic.write_queue_nums)):
+            low, high = broker.store.bounds(name, queue_id)
+            last_ms = broker.store.stored_ms_at(name, queue_id, high - 1) if high > low else 0
+            table.append(
+                (
+                    self._queue(name, queue_id),
+                    {"lastUpdateTimestamp": max(0, last_ms), "maxOffset": high, "minOffset": low},
+                )
+            )
+        meter = broker.stats.meter(PUT_COUNT, name)
+        tps = meter.minute().tps if meter else 0.0
+        body = b'{"offsetTable":%b,"topicPutTps":%b}' % (
+            fastjson.encode_map(table),
+            fastjson.encode(tps),
+        )
+        return encode_reply(request, Response.SUCCESS, body=body)
+
+    def who_consumes(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+        """Groups that read a topic, live or by their offsets."""
+        name = read_header(TopicHeader, request.ext).topic
+        broker = self._broker
+        groups = dict.fromkeys(broker.clients.groups_on(name) + broker.offsets.groups_of(name))
+        body = fastjson.encode({"groupList": list(groups)})
+        return encode_reply(request, Response.SUCCESS, body=body)
+
+    # -- connections -------------------------------------------------------------------------
+
+    def consumer_connections(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+        """The live members of a group and what they subscribe to."""
+        name = read_header(ConsumerGroupHeader, request.ext).consumer_group
+        group = self._broker.clients.consumers.get(name)
+        if group is None:
+            return encode_reply(
+                request,
+                Response.CONSUMER_NOT_ONLINE,
+                remark=f"the consumer group[{name}] not online",
+            )
+        body = fastjson.encode(
+            {
+                "connectionSet": [_connection(channel) for channel in group.channels.values()],
+                "consumeFromWhere": group.consume_from,
+                "consumeType": group.consume_type,
+                "messageModel": group.message_model,
+                "subscriptionTable": group.subscriptions,
+            }
+        )
+        return encode_reply(request, Response.SUCCESS, body=body)
+
+    def producer_connections(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+        """The live members of a producer group."""
+        name = read_header(ProducerGroupHeader, request.ext).producer_group
+        channels = self._broker.clients.producers.get(name)
+        if channels is None:
+            return encode_reply(
+                request, Response.SYSTEM_ERROR, remark=f"the producer group[{name}] not exist"
+            )
+        found = [_connection(channel) for channel in channels.values()]
+        return encode_reply(
+            request, Response.SUCCESS, body=fastjson.encode({"connectionSet": found})
+        )
+
+    def all_producers(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+        """Every live producer."""
+        data = {
+            name: [
+                {
+                    "clientId": channel.client_id,
+                    "language": channel.language,
+                    "lastUpdateTimestamp": channel.seen_ms,
+                    "remoteIP": f"/{channel.address}",
+                    "version": channel.version,
+                }
+                for channel in channels.values()
+            ]
+            for name, channels in self._broker.clients.producers.items()
+        }
+        return encode_reply(request, Response.SUCCESS, body=fastjson.encode({"data": data}))
+
+    # -- progress ----------------------------------------------------------------------------
+
+    def _progress(self, group: str, topic: str) -> list[tuple[Queue, dict[str, int]]]:
+        broker = self._broker
+        config = broker.topics.get(topic)
+        found = []
+        for queue_id in range(config.read_queue_nums if config else 0):
+            _, high = broker.store.bounds(topic, queue_id)
+            committed = max(0, broker.offsets.get(group, topic, queue_id))
+            pulled = max(committed, broker.offsets.pulled_offset(group, topic, queue_id))
+            last_ms = 0
+            if committed > 0:
+                last_ms = max(0, broker.store.stored_ms_at(topic, queue_id, committed - 1))
+            found.append(
+                (
+                    self._queue(topic, queue_id),
+                    {
+                        "brokerOffset": high,
+                        "consumerOffset": committed,
+                        "lastTimestamp": last_ms,
+                        "pullOffset": pulled,
+                    },
+                )
+            )
+        return found
+
+    def consume_stats(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+        """How far a group has read."""
+        header = read_header(ConsumeStatsHeader, request.ext)
+        group = header.consumer_group
+        broker = self._broker
+        if header.topic:
+            topics = [header.topic]
+        elif header.topic_list:
+            topics = [topic for topic in header.topic_list.split(";") if topic]
+        else:
+            topics = broker.offsets.topics_of(group)
+        online = broker.clients.consumers.get(group)
+        table: list[tuple[Queue, dict[str, int]]] = []
+        tps = 0.0
+        for topic in topics:
+            if online is not None and not header.topic and topic not in online.subscriptions:
+                continue
+            table += self._progress(group, topic)
+            meter = broker.stats.meter(GET_COUNT, f"{topic}@{group}")
+            tps += meter.minute().tps if meter else 0.0
+        body = b'{"consumeTps":%b,"offsetTable":%b}' % (
+            fastjson.encode(tps),
+            fastjson.encode_map(table),
+        )
+        return encode_reply(request, Response.SUCCESS, body=body)
+
+    def all_consume_stats(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+        """How far every group has read."""
+        is_order = (request.ext or {}).get("isOrder", "false").lower() == "true"
+        broker = self._broker
+        rows: list[bytes] = []
+        behind = in_flight = 0
+        for group in broker.groups.names():
+            stats: list[bytes] = []
+            for topic in broker.offsets.topics_of(group):
+                config = broker.topics.get(topic)
+                if config is None or (is_order and not config.order):
+                    continue
+                table = self._progress(group, topic)
+                behind += sum(max(0, q["brokerOffset"] - q["consumerOffset"]) for _, q in table)
+                in_flight += sum(max(0, q["pullOffset"] - q["consumerOffset"]) for _, q in table)
+                stats.append(
+                    b'{"consumeTps":0.0,"offsetTable":' + fastjson.encode_map(table) + b"}"
+                )
+            if stats:
+                rows.append(b"{%b:[%b]}" % (fastjson.encode(group), b",".join(stats)))
+        body = b'{"brokerAddr":%b,"consumeStatsList":[%b],"totalDiff":%d,"totalInflightDiff":%d}'
+        return encode_reply(
+            request,
+            Response.SUCCESS,
+            body=body % (fastjson.encode(broker.address), b",".join(rows), behind, in_flight),
+        )
+
+    def time_span(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+        """From when to when the messages of each queue are, and where a group stands."""
+        header = read_header(GroupTopicHeader, request.ext)
+        broker = self._broker
+        topic = broker.topics.get(header.topic)
+        if topic is None:
+            return _no_topic(request, header.topic)
+        spans = []
+        for queue_id in range(topic.write_queue_nums):
+            low, high = broker.store.bounds(header.topic, queue_id)
+            at = broker.offsets.get(header.group, header.topic, queue_id)
+            stored_ms = broker.store.stored_ms_at
+            consumed_ms = stored_ms(header.topic, queue_id, at - 1) if at > 0 else -1
+            is_behind = 0 <= at < high
+            delay_ms = now_ms - stored_ms(header.topic, queue_id, at) if is_behind else 0
+            spans.append(
+                {
+                    "consumeTimeStamp": max(0, consumed_ms),
+                    "delayTime": delay_ms,
+                    "maxTimeStamp": max(0, stored_ms(header.topic, queue_id, high - 1)),
+                    "messageQueue": self._queue(header.topic, queue_id),
+                    "minTimeStamp": max(0, stored_ms(header.topic, queue_id, low)),
+                }
+            )
+        return encode_reply(
+            request, Response.SUCCESS, body=fastjson.encode({"consumeTimeSpanSet": spans})
+        )
+
+    def topics_of_group(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+        """Topics in which a group has offsets."""
+        group = read_header(GroupHeader, request.ext).group
+        body = {
+            "brokerAddr": self._broker.address,
+            "topicList": self._broker.offsets.topics_of(group),
+        }
+        return encode_reply(request, Response.SUCCESS, body=fastjson.encode(body))
+
+    def subscription(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+        """What a live group subscribes to in a topic."""
+        header = read_header(GroupTopicHeader, request.ext)
+        body: dict[str, Any] = {"group": header.group, "topic": header.topic}
+        group = self._broker.clients.consumers.get(header.group)
+        if group is not None and header.topic in group.subscriptions:
+            body["subscriptionData"] = group.subscriptions[header.topic]
+        return encode_reply(request, Response.SUCCESS, body=fastjson.encode(body))
+
+    # -- counters and queues -----------------------------------------------------------------
+
+    def stats(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+        """One counter over a minute, an hour and a day."""
+        header = read_header(StatsHeader, request.ext)
+        meter = self._broker.stats.meter(header.stats_name, header.stats_key)
+        if meter is None:
+            return encode_reply(
+                request,
+                Response.SYSTEM_ERROR,
+                remark=f"The stats <{header.stats_name}> <{header.stats_key}> not exist",
+            )
+        body = fastjson.encode(
+            {
+                "statsDay": meter.day(),
+                "statsHour": meter.hour(),
+                "statsMinute": meter.minute(),
+            }
+        )
+        return encode_reply(request, Response.SUCCESS, body=body)
+
+    def queue_units(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+        """Units of a consume queue as they are on disk."""
+        header = read_header(QueryQueueHeader, request.ext)
+        broker = self._broker
+        name = f"{header.queue_id}@{header.topic}"
+        if header.queue_id not in broker.store.queues_of(header.topic):
+            return encode_reply(request, Response.SYSTEM_ERROR, remark=f"{name} is not exist!")
+        low, high = broker.store.bounds(header.topic, header.queue_id)
+        if not low <= header.index < max(high, low + 1):
+            return encode_reply(
+                request, Response.SUCCESS, remark=f"Index {header.index} of {name} is not exist!"
+            )
+        body: dict[str, Any] = {"maxQueueIndex": high, "minQueueIndex": low}
+        body["queueData"] = [
+            {"eval": False, "physicOffset": offset, "physicSize": size, "tagsCode": code}
+            for offset, size, code in broker.store.entries(
+                header.topic, header.queue_id, header.index, max(0, min(header.count, 10_000))
+            )
+        ]
+        if header.consumer_group:
+            group = broker.clients.consumers.get(header.consumer_group)
+            if group is None or header.topic not in group.subscriptions:
+                body["filterData"] = f"{header.consumer_group}@{header.topic} is not online!"
+            else:
+                body["filterData"] = "null"
+                body["subscriptionData"] = group.subscriptions[header.topic]
+        return encode_reply(request, Response.SUCCESS, body=fastjson.encode(body), remark=NOT_SET)
+
+
+def _connection(channel: Channel) -> dict[str, Any]:
+    return {
+        "clientAddr": channel.address,
+        "clientId": channel.client_id,
+        "language": channel.language,
+        "version": channel.version,
+    }
+
+
+def _no_topic(request: Command, name: str) -> bytes:
+    return encode_reply(request, Response.TOPIC_NOT_EXIST, remark=f"topic[{name}] not exist")

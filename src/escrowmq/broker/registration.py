@@ -1,0 +1,185 @@
+"""The broker's connections to its name servers."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+import msgspec
+
+from escrowmq.base.codes import Request, Response
+from escrowmq.base.command import Command
+from escrowmq.base.effects import Dial
+from escrowmq.broker.state import Broker
+from escrowmq.codec import fastjson
+from escrowmq.codec.command import encode_request
+from escrowmq.delivery.topics import Perm, TopicConfig, TopicFile
+
+_log = logging.getLogger(__name__)
+
+_RETRY_MS: Final = 1_000
+_RETRY_MAX_MS: Final = 30_000
+_SILENT_MS: Final = 10_000
+_HEARTBEAT_TIMEOUT_MS: Final = 120_000
+_NEVER_MS: Final = (1 << 62) - 1
+
+
+class _NameServer:
+    """One name server: not connected, connecting or connected."""
+
+    def __init__(self, peer: int, host: str, port: int) -> None:
+        self.peer = peer
+        self.host = host
+        self.port = port
+        self.is_connected = False
+        self.is_dialling = False
+        self.is_registered = False
+        self.retry_ms = _RETRY_MS
+        self.due_ms = 0
+
+
+class Registration:
+    """Keeps every name server told of this broker and its topics."""
+
+    def __init__(self, broker: Broker, *, ha_address: str) -> None:
+        self._broker = broker
+        self._ha_address = ha_address
+        self._servers: dict[int, _NameServer] = {}
+        for index, address in enumerate(
+            filter(None, (part.strip() for part in broker.settings.name_servers.split(";")))
+        ):
+            host, _, port = address.rpartition(":")
+            peer = -1 - index
+            self._servers[peer] = _NameServer(peer, host.strip("[]"), int(port))
+
+    def is_name_server(self, peer: int) -> bool:
+        """Whether a connection is one of these."""
+        return peer in self._servers
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every name server knows this broker."""
+        return all(server.is_registered for server in self._servers.values())
+
+    @property
+    def is_known(self) -> bool:
+        """Whether at least one name server knows this broker, or none was named."""
+        return not self._servers or any(s.is_registered for s in self._servers.values())
+
+    def connected(self, peer: int, now_ms: int) -> None:
+        """A dialled name server is there."""
+        server = self._servers[peer]
+        server.is_connected, server.is_dialling = True, False
+        server.retry_ms = _RETRY_MS
+        self._register(server, self._broker.topics.file(), now_ms)
+
+    def lost(self, peer: int, now_ms: int) -> None:
+        """A name server is gone, or was not there."""
+        server = self._servers[peer]
+        if server.is_registered:
+            _log.warning("name server %s:%d is gone; dialling it again", server.host, server.port)
+        server.is_connected = server.is_dialling = server.is_registered = False
+        server.due_ms = now_ms + server.retry_ms
+        server.retry_ms = min(server.retry_ms * 2, _RETRY_MAX_MS)
+
+    def wake(self, now_ms: int) -> None:
+        """Dial, register again, and tell what has changed."""
+        for server in self._servers.values():
+            if now_ms < server.due_ms:
+                continue
+            if server.is_connected:
+                self._register(server, self._broker.topics.file(), now_ms)
+            elif not server.is_dialling:
+                server.is_dialling = True
+                server.due_ms = now_ms + _SILENT_MS
+                self._broker.effects.append(Dial(server.peer, server.host, server.port))
+
+    def tell_changes(self, now_ms: int) -> None:
+        """Tell the name servers which topics have changed since they were told."""
+        topics = self._broker.topics
+        if not topics.unregistered:
+            return
+        changed = {
+            name: config for name in topics.unregistered if (config := topics.get(name)) is not None
+        }
+        topics.unregistered.clear()
+        file = TopicFile(data_version=topics.version, topic_config_table=changed)
+        for server in self._servers.values():
+            if server.is_connected:
+                self._register(server, file, now_ms)
+
+    def wake_at_ms(self) -> int:
+        """When something is due next."""
+        return min((server.due_ms for server in self._servers.values()), default=_NEVER_MS)
+
+    def _register(self, server: _NameServer, file: TopicFile, now_ms: int) -> None:
+        broker = self._broker
+        settings = broker.settings
+        server.due_ms = now_ms + settings.register_interval_ms
+        wrapper = msgspec.to_builtins(self._permitted(file))
+        wrapper["mappingDataVersion"] = wrapper["dataVersion"]
+        wrapper["topicQueueMappingDetailMap"] = {}
+        wrapper["topicQueueMappingInfoMap"] = {}
+        opaque = broker.calls.next_opaque()
+        frame = encode_request(
+            Request.REGISTER_BROKER,
+            opaque,
+            ext={
+                "brokerName": settings.name,
+                "brokerAddr": broker.address,
+                "clusterName": settings.cluster,
+                "haServerAddr": self._ha_address,
+                "brokerId": str(settings.broker_id),
+                "heartbeatTimeoutMillis": str(_HEARTBEAT_TIMEOUT_MS),
+                "enableActingMaster": "false",
+                "compressed": "false",
+                "bodyCrc32": "0",
+            },
+            body=fastjson.encode({"filterServerList": [], "topicConfigSerializeWrapper": wrapper}),
+        )
+        broker.send(server.peer, frame)
+
+        def heard(reply: Command | None, now_ms: int) -> None:  # noqa: ARG001
+            if reply is not None and reply.code == Response.SUCCESS:
+                server.is_registered = True
+            else:
+                _log.warning(
+                    "name server %s:%d did not register this broker: %s",
+                    server.host,
+                    server.port,
+                    "no answer" if reply is None else reply.remark,
+                )
+
+        timeout_ms = now_ms + settings.register_interval_ms
+        broker.calls.expect(opaque, server.peer, heard, timeout_ms)
+
+    def _permitted(self, file: TopicFile) -> TopicFile:
+        """Topics as the broker's own permission leaves them."""
+        permission = self._broker.settings.permission
+        if permission & (Perm.READ | Perm.WRITE) == Perm.READ | Perm.WRITE:
+            return file
+        table: dict[str, TopicConfig] = {
+            name: msgspec.structs.replace(config, perm=config.perm & permission)
+            for name, config in file.topic_config_table.items()
+        }
+        return TopicFile(data_version=file.data_version, topic_config_table=table)
+
+    def farewell(self) -> None:
+        """Tell the name servers that this broker leaves."""
+        settings = self._broker.settings
+        for server in self._servers.values():
+            if server.is_connected:
+                self._broker.send(
+                    server.peer,
+                    encode_request(
+                        Request.UNREGISTER_BROKER,
+                        self._broker.calls.next_opaque(),
+                        ext={
+                            "brokerName": settings.name,
+                            "brokerAddr": self._broker.address,
+                            "clusterName": settings.cluster,
+                            "brokerId": str(settings.broker_id),
+                        },
+                        is_one_way=True,
+                    ),
+                )

@@ -1,0 +1,81 @@
+"""Which messages a subscription selects."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from escrowmq.codec.bodies import SubscriptionBody
+from escrowmq.codec.hashes import tags_code
+from escrowmq.codec.record import decode_record
+from escrowmq.filter.evaluate import Truth
+from escrowmq.filter.grammar import compile_sql
+from escrowmq.filter.tags import ALL, parse_tags
+
+TAG: Final = "TAG"
+
+
+class Selector(msgspec.Struct, frozen=True):
+    """What a pull wants: codes of the consume queue, or a test of the record."""
+
+    codes: frozenset[int] | None = None
+    accept: Callable[[bytes], bool] | None = None
+
+    def wants(self, tags_code: int, read: Callable[[], bytes]) -> bool:
+        """Whether a message that just arrived is wanted."""
+        if self.codes is not None:
+            return tags_code in self.codes
+        return self.accept is None or self.accept(read())
+
+
+EVERYTHING: Final = Selector()
+
+
+def is_tag(expression_type: str | None) -> bool:
+    """Whether an expression is of tags: the default, and what old clients mean by none."""
+    return not expression_type or expression_type == TAG
+
+
+def select_tags(expression: str | None) -> Selector:
+    """By an expression of tags; FilterError when it is none."""
+    found = parse_tags(expression, code_of=tags_code)
+    return EVERYTHING if found.is_all else Selector(codes=found.codes)
+
+
+def select_sql(predicate: Truth) -> Selector:
+    """By a compiled SQL92 expression over a message's properties."""
+
+    def accept(record: bytes) -> bool:
+        return predicate(decode_record(record).properties) is True
+
+    return Selector(accept=accept)
+
+
+class Selectors:
+    """Selectors of the subscriptions in use, compiled once each."""
+
+    def __init__(self, kept_max: int = 4096) -> None:
+        self._kept: dict[tuple[str | None, str | None], Selector] = {}
+        self._kept_max = kept_max
+
+    def of(self, expression_type: str | None, expression: str | None) -> Selector:
+        """The selector of an expression; FilterError when it is wrong."""
+        key = (expression_type, expression)
+        selector = self._kept.get(key)
+        if selector is None:
+            if is_tag(expression_type):
+                selector = select_tags(expression)
+            else:
+                selector = select_sql(compile_sql(expression or ""))
+            if len(self._kept) >= self._kept_max:
+                self._kept.clear()
+            self._kept[key] = selector
+        return selector
+
+    def of_subscription(self, subscription: SubscriptionBody) -> Selector:
+        """The selector of what a heartbeat told."""
+        if subscription.class_filter_mode:
+            return EVERYTHING
+        return self.of(subscription.expression_type, subscription.sub_string or ALL)

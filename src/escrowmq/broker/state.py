@@ -1,0 +1,100 @@
+"""What the request handlers of one broker share."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Callable
+
+import msgspec
+
+from escrowmq.base.command import Command
+from escrowmq.base.effects import Effect
+from escrowmq.base.ports import Chance
+from escrowmq.base.settings import BrokerSettings, StoreSettings
+from escrowmq.broker.calls import Calls
+from escrowmq.codec.frame import FrameReader
+from escrowmq.codec.ids import pack_host
+from escrowmq.delivery.clients import Channel, Clients
+from escrowmq.delivery.locks import QueueLocks
+from escrowmq.delivery.offsets import OffsetTable
+from escrowmq.delivery.stats import Stats
+from escrowmq.delivery.subscriptions import GroupTable
+from escrowmq.delivery.topics import TopicTable
+from escrowmq.store.store import Store
+
+
+class Peer:
+    """One connection as the broker sees it."""
+
+    __slots__ = ("address", "host", "id", "packed", "reader")
+
+    def __init__(self, peer: int, host: str, port: int) -> None:
+        self.id = peer
+        self.address = f"{host}:{port}"
+        self.packed = pack_host(host, port)
+        self.reader = FrameReader()
+
+
+Handler = Callable[[Peer, Command, int], bytes | None]
+"""Judges one request; the reply's frame, or None when there is none yet (or ever)."""
+
+
+class Waiting(msgspec.Struct):
+    """A reply that may leave once the log is durable up to an offset."""
+
+    log_end: int
+    peer: int
+    request: Command
+    reply: bytes
+    timeout_reply: bytes
+    deadline_ms: int
+
+
+class Broker:
+    """State of one broker, handed to every handler."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        store_settings: StoreSettings,
+        store: Store,
+        *,
+        address: tuple[str, int],
+        chance: Chance,
+    ) -> None:
+        self.settings = settings
+        self.store_settings = store_settings
+        self.store = store
+        self.chance = chance
+        self.address = f"{address[0]}:{address[1]}"
+        self.packed = pack_host(*address)
+        self.started_ms = 0
+        self.topics = TopicTable(settings)
+        self.groups = GroupTable(settings)
+        self.clients = Clients()
+        self.offsets = OffsetTable()
+        self.locks = QueueLocks()
+        self.stats = Stats()
+        self.calls = Calls()
+        self.producer_hooks: list[Callable[[str, Channel, int], None]] = []
+        self.peers: dict[int, Peer] = {}
+        self.effects: list[Effect] = []
+        self.outbox: dict[int, list[bytes]] = {}
+        self.waiting: collections.deque[Waiting] = collections.deque()
+
+    def send(self, peer: int, *chunks: bytes) -> None:
+        """Queue bytes for a peer; they leave in one write at the end of this input."""
+        queue = self.outbox.get(peer)
+        if queue is None:
+            self.outbox[peer] = list(chunks)
+        else:
+            queue.extend(chunks)
+
+    def next_opaque(self) -> int:
+        """A request id for a request of ours."""
+        return self.calls.next_opaque()
+
+    def on_producer(self, group: str, channel: Channel, now_ms: int) -> None:
+        """A producer that was not there before can be asked now."""
+        for hook in self.producer_hooks:
+            hook(group, channel, now_ms)

@@ -1,0 +1,109 @@
+"""`escrowmq`: parses the command line and runs one verb."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from escrowmq.errors import EscrowMQError
+
+EXIT_BAD = 2
+
+
+def _add_server(
+    parser: argparse.ArgumentParser, *, data: str, port: str | None, host: str = "127.0.0.1"
+) -> None:
+    parser.add_argument("--data", metavar="DIR", help=data)
+    parser.add_argument("--host", help=f"address to listen on (default {host})")
+    if port is not None:
+        parser.add_argument("--port", type=int, help=f"0 means any free port (default {port})")
+    parser.add_argument("-c", dest="file", metavar="FILE", help="RocketMQ's own properties file")
+    parser.add_argument(
+        "--set",
+        dest="pairs",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        help="override one key of the file; may be given again and again",
+    )
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The whole command line."""
+    parser = argparse.ArgumentParser(
+        prog="escrowmq",
+        description="Transactional messaging that speaks Apache RocketMQ.",
+    )
+    parser.add_argument(
+        "--log-level",
+        default="warning",
+        choices=["debug", "info", "warning", "error"],
+        help="what is logged to standard error (default warning)",
+    )
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="COMMAND")
+
+    serve = verbs.add_parser("serve", help="name server and broker in one process")
+    _add_server(serve, data="data folder (default ~/store)", port=None)
+    serve.add_argument("--nameserver-port", type=int, help="default 9876; 0 means any")
+    serve.add_argument("--broker-port", dest="port", type=int, help="default 10911; 0 means any")
+
+    names = verbs.add_parser("nameserver", help="a name server alone")
+    _add_server(names, data="folder of kvConfig.json (default ~/namesrv)", port="9876")
+
+    broker = verbs.add_parser("broker", help="a broker alone")
+    broker.add_argument(
+        "-n", dest="name_servers", metavar="HOST:PORT[;HOST:PORT]", help="name servers"
+    )
+    broker.add_argument(
+        "--settings", action="store_true", help="list every setting with its default, and exit"
+    )
+    _add_server(broker, data="data folder (default ~/store)", port="10911")
+
+    from escrowmq.cli import store
+
+    store.add_parser(verbs)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; the exit code. 2 and one line on standard error when it cannot start."""
+    arguments = build_parser().parse_args(argv)
+    try:
+        return _run(arguments)
+    except EscrowMQError as error:
+        print(f"escrowmq {arguments.verb}: {error}", file=sys.stderr)
+        return EXIT_BAD
+    except OSError as error:
+        print(f"escrowmq {arguments.verb}: {error}", file=sys.stderr)
+        return EXIT_BAD
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    if arguments.verb == "store":
+        from escrowmq.cli import store
+
+        return store.run(arguments)
+    from escrowmq.node import process, serve
+
+    process.log_to_stderr(arguments.log_level)
+    options = serve.Options(
+        data=arguments.data,
+        host=arguments.host,
+        port=arguments.port,
+        file=arguments.file,
+        pairs=arguments.pairs,
+        nameserver_port=getattr(arguments, "nameserver_port", None),
+        name_servers=getattr(arguments, "name_servers", None),
+    )
+    match arguments.verb:
+        case "serve":
+            return serve.serve(options)
+        case "nameserver":
+            return serve.serve_nameserver(options)
+        case _:
+            if arguments.settings:
+                from escrowmq.cli.settings import show_settings
+
+                return show_settings()
+            return serve.serve_broker(options)

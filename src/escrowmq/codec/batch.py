@@ -1,0 +1,59 @@
+"""The body of a batch send: entries one after another, big-endian.
+
+offset size field
+     0    4 entry size
+     4    4 magic (0)
+     8    4 body CRC (0)
+    12    4 flag
+    16    4 body size, then the body
+          2 properties size, then the properties
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+from escrowmq.errors import RemoteProtocolError
+
+_HEAD: Final = struct.Struct(">iiiii")
+_SIZE: Final = struct.Struct(">H")
+ENTRIES_MAX: Final = 100_000
+
+
+def encode_batch(entries: list[tuple[int, bytes, bytes]]) -> bytes:
+    """The body for (flag, body, encoded properties) of each message."""
+    parts: list[bytes] = []
+    for flag, body, properties in entries:
+        size = _HEAD.size + len(body) + _SIZE.size + len(properties)
+        parts += (
+            _HEAD.pack(size, 0, 0, flag, len(body)),
+            body,
+            _SIZE.pack(len(properties)),
+            properties,
+        )
+    return b"".join(parts)
+
+
+def decode_batch(data: bytes) -> list[tuple[int, bytes, bytes]]:
+    """(flag, body, encoded properties) of each message; RemoteProtocolError when one is cut."""
+    found: list[tuple[int, bytes, bytes]] = []
+    at = 0
+    while at < len(data):
+        try:
+            size, _, _, flag, body_size = _HEAD.unpack_from(data, at)
+            body_at = at + _HEAD.size
+            (properties_size,) = _SIZE.unpack_from(data, body_at + max(0, body_size))
+        except struct.error as error:
+            raise RemoteProtocolError(f"batch entry at byte {at} is cut short") from error
+        properties_at = body_at + body_size + _SIZE.size
+        end = properties_at + properties_size
+        if body_size < 0 or end > len(data) or size != end - at:
+            raise RemoteProtocolError(
+                f"batch entry at byte {at}: size {size}, its fields take {end - at}"
+            )
+        if len(found) == ENTRIES_MAX:
+            raise RemoteProtocolError(f"more than {ENTRIES_MAX} messages in a batch")
+        found.append((flag, data[body_at : body_at + body_size], data[properties_at:end]))
+        at = end
+    return found

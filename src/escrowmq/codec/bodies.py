@@ -1,0 +1,84 @@
+"""JSON bodies of the requests that clients send often."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import msgspec
+
+from escrowmq.codec import fastjson
+from escrowmq.codec.fastjson import Queue
+from escrowmq.errors import RemoteProtocolError
+
+
+class SubscriptionBody(msgspec.Struct, rename="camel", kw_only=True):
+    """One topic of a consumer; members in the peer's order."""
+
+    class_filter_mode: bool = False
+    code_set: list[int | str] = []
+    expression_type: str | None = "TAG"
+    sub_string: str | None = None
+    sub_version: int = 0
+    tags_set: list[str] = []
+    topic: str = ""
+
+
+class ProducerBody(msgspec.Struct, rename="camel"):
+    """One producer group of a client."""
+
+    group_name: str = ""
+
+
+class ConsumerBody(msgspec.Struct, rename="camel", kw_only=True):
+    """One consumer group of a client."""
+
+    group_name: str
+    consume_type: str | None = None
+    message_model: str | None = None
+    consume_from_where: str | None = None
+    subscription_data_set: list[SubscriptionBody] | None = None
+    unit_mode: bool = False
+
+
+class HeartbeatBody(msgspec.Struct, kw_only=True):
+    """HEART_BEAT (34)."""
+
+    client_id: str = msgspec.field(name="clientID")
+    producers: list[ProducerBody] | None = msgspec.field(default=None, name="producerDataSet")
+    consumers: list[ConsumerBody] | None = msgspec.field(default=None, name="consumerDataSet")
+    fingerprint: int = msgspec.field(default=0, name="heartbeatFingerprint")
+    without_sub: bool = msgspec.field(default=False, name="withoutSub")
+
+
+class LockBody(msgspec.Struct, rename="camel", kw_only=True):
+    """LOCK_BATCH_MQ (41) and UNLOCK_BATCH_MQ (42)."""
+
+    client_id: str = ""
+    consumer_group: str = ""
+    mq_set: list[Queue] = []
+    only_this_broker: bool = False
+
+
+class CheckClientBody(msgspec.Struct, rename="camel", kw_only=True):
+    """CHECK_CLIENT_CONFIG (46)."""
+
+    client_id: str = ""
+    group: str = ""
+    namespace: str | None = None
+    subscription_data: SubscriptionBody | None = None
+
+
+T = TypeVar("T")
+
+
+def decode_body(kind: type[T], data: bytes) -> T:
+    """The typed body; RemoteProtocolError says what does not fit."""
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        pass
+    raw: Any = fastjson.decode(data)
+    try:
+        return msgspec.convert(raw, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise RemoteProtocolError(f"body: {error}") from error

@@ -1,0 +1,64 @@
+"""Consume-queue and index entries, and the checkpoint; all big-endian.
+
+ConsumeQueue entry, 20 bytes
+  offset size field
+       0    8 log offset    where the record starts in the commit log
+       8    4 record size   bytes
+      12    8 tags code     Java hash of the tag; for a delayed message, its due time in ms
+
+Index file: header (40 bytes), slots (4 bytes each), entries (20 bytes each)
+  header 0    8 begin time        8 end time 8     16 begin log offset 8    24 end log offset 8
+        32    4 used slots       36 entry count 4  (starts at 1; entry 0 is never used)
+  entry  0    4 key hash          4 log offset 8   12 seconds since begin 4 16 previous entry 4
+
+Checkpoint, 4096 bytes
+       0    8 log time       store time (ms) up to which the commit log is durable
+       8    8 queue time     the same of the consume queues
+      16    8 index time     the same of the index
+      24    8 master flushed offset      32 8 confirmed offset
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+import msgspec
+
+ENTRY: Final = struct.Struct(">qiq")
+ENTRY_SIZE: Final = ENTRY.size
+GAP_ENTRY: Final = ENTRY.pack(0, 0x7FFFFFFF, 0)
+"""Fills a queue file in front of the first entry of a queue that does not start at 0."""
+
+INDEX_HEADER: Final = struct.Struct(">qqqqii")
+INDEX_SLOT: Final = struct.Struct(">i")
+INDEX_ENTRY: Final = struct.Struct(">iqii")
+
+CHECKPOINT_SIZE: Final = 4096
+_CHECKPOINT: Final = struct.Struct(">qqqqq")
+
+
+class Checkpoint(msgspec.Struct):
+    """Store times up to which the files are known to be on disk."""
+
+    log_ms: int = 0
+    queue_ms: int = 0
+    index_ms: int = 0
+    master_flushed_offset: int = 0
+    confirmed_offset: int = 0
+
+
+def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
+    """The whole file."""
+    return _CHECKPOINT.pack(
+        checkpoint.log_ms,
+        checkpoint.queue_ms,
+        checkpoint.index_ms,
+        checkpoint.master_flushed_offset,
+        checkpoint.confirmed_offset,
+    ).ljust(CHECKPOINT_SIZE, b"\0")
+
+
+def decode_checkpoint(data: bytes) -> Checkpoint:
+    """What the file says; zeros where it is too short."""
+    return Checkpoint(*_CHECKPOINT.unpack_from(data.ljust(_CHECKPOINT.size, b"\0")))

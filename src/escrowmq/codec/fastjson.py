@@ -1,0 +1,121 @@
+"""JSON as the peer's library writes it: integer keys without quotes, and objects as keys.
+
+Both stand in its bodies (`{"offsetTable":{{"brokerName":"b","queueId":3,"topic":"T"}:4}}`) and in
+its files (`{0:12,1:3}`); neither is JSON.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any, Final
+
+import msgspec
+
+from escrowmq.errors import RemoteProtocolError
+
+DEPTH_MAX: Final = 64
+
+_TOKEN: Final = re.compile(
+    rb'[ \t\r\n]*("(?:[^"\\]|\\.)*"|[{}\[\],:]|-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?|true|false|null)',
+    re.DOTALL,
+)
+_decode_strict: Final = msgspec.json.decode
+encode: Final = msgspec.json.encode
+
+
+def decode(data: bytes) -> Any:  # noqa: ANN401 - JSON is what it is
+    """The value; a key that is an object becomes that object's compact JSON text with sorted
+    members. RemoteProtocolError when it is not even the peer's dialect."""
+    try:
+        return _decode_strict(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return _Reader(data).read()
+
+
+class _Reader:
+    """One pass over the dialect."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 0
+        self._depth = 0
+
+    def read(self) -> Any:  # noqa: ANN401
+        value = self._value(self._token())
+        if self._data[self._at :].strip():
+            raise self._error("nothing more")
+        return value
+
+    def _error(self, expected: str) -> RemoteProtocolError:
+        seen = self._data[self._at : self._at + 20]
+        return RemoteProtocolError(f"JSON: {expected} expected at byte {self._at}, {seen!r} seen")
+
+    def _token(self) -> bytes:
+        match = _TOKEN.match(self._data, self._at)
+        if match is None:
+            raise self._error("a value")
+        self._at = match.end()
+        return match[1]
+
+    def _value(self, token: bytes) -> Any:  # noqa: ANN401
+        if token not in (b"{", b"["):
+            if token in (b"}", b"]", b",", b":"):
+                raise self._error("a value")
+            try:
+                return _decode_strict(token)
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                raise self._error("a value") from error
+        self._depth += 1
+        if self._depth > DEPTH_MAX:
+            raise self._error(f"no more than {DEPTH_MAX} levels")
+        value = self._object() if token == b"{" else self._array()
+        self._depth -= 1
+        return value
+
+    def _array(self) -> list[Any]:
+        found: list[Any] = []
+        token = self._token()
+        while token != b"]":
+            found.append(self._value(token))
+            token = self._token()
+            if token == b",":
+                token = self._token()
+            elif token != b"]":
+                raise self._error("`,` or `]`")
+        return found
+
+    def _object(self) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        token = self._token()
+        while token != b"}":
+            key = self._value(token)
+            if not isinstance(key, str):
+                key = msgspec.json.encode(key, order="deterministic").decode()
+            if self._token() != b":":
+                raise self._error("`:`")
+            found[key] = self._value(self._token())
+            token = self._token()
+            if token == b",":
+                token = self._token()
+            elif token != b"}":
+                raise self._error("`,` or `}`")
+        return found
+
+
+class Queue(msgspec.Struct, frozen=True, rename="camel"):
+    """A message queue as the peer's JSON names it."""
+
+    broker_name: str
+    queue_id: int
+    topic: str
+
+
+def encode_map(items: Iterable[tuple[object, object]]) -> bytes:
+    """An object whose keys are objects (or numbers, without quotes)."""
+    return b"{%b}" % b",".join(encode(key) + b":" + encode(value) for key, value in items)
+
+
+def decode_queue_map(found: dict[str, Any]) -> dict[Queue, Any]:
+    """What `decode` made of an object whose keys are queues."""
+    return {msgspec.json.decode(key, type=Queue): value for key, value in found.items()}

@@ -1,0 +1,65 @@
+"""Hashes that the peer's files and protocol are built on."""
+
+from __future__ import annotations
+
+import functools
+import operator
+import struct
+import zlib
+from typing import Final
+
+_POWERS: Final = [pow(31, n, 1 << 32) for n in range(1024)]
+_HEAD_SIZE: Final = 20
+"""A unique key's first 20 characters (address, process, class loader) repeat; hashed once."""
+
+
+def _plain_hash(text: str) -> int:
+    units = text.encode("ascii") if text.isascii() else _utf16_units(text)
+    count = len(units)
+    if count <= len(_POWERS):
+        return sum(map(operator.mul, units, _POWERS[count - 1 :: -1])) if count else 0
+    code = 0
+    for unit in units:
+        code = (code * 31 + unit) & 0xFFFFFFFF
+    return code
+
+
+def _utf16_units(text: str) -> tuple[int, ...]:
+    data = text.encode("utf-16-be", "surrogatepass")
+    return struct.unpack(f">{len(data) // 2}H", data)
+
+
+@functools.lru_cache(maxsize=4096)
+def _head_hash(text: str) -> int:
+    return _plain_hash(text) & 0xFFFFFFFF
+
+
+def java_hash(text: str) -> int:
+    """Java's `String.hashCode`: signed 32 bits over UTF-16 units."""
+    if len(text) > _HEAD_SIZE and text.isascii():
+        tail = text[_HEAD_SIZE:]
+        if len(tail) < len(_POWERS):
+            code = _head_hash(text[:_HEAD_SIZE]) * _POWERS[len(tail)] + _plain_hash(tail)
+        else:
+            code = _plain_hash(text)
+    else:
+        code = _plain_hash(text)
+    code &= 0xFFFFFFFF
+    return code - 0x1_0000_0000 if code & 0x8000_0000 else code
+
+
+@functools.lru_cache(maxsize=16_384)
+def tags_code(tags: str) -> int:
+    """What a consume-queue entry keeps of a TAGS property; 0 without one."""
+    return java_hash(tags) if tags else 0
+
+
+def index_hash(topic: str, key: str) -> int:
+    """What an index file keeps of `topic#key`: never negative."""
+    code = abs(java_hash(f"{topic}#{key}"))
+    return 0 if code == 0x8000_0000 else code
+
+
+def body_crc(body: bytes) -> int:
+    """CRC-32 without its top bit, as records and register requests carry it."""
+    return zlib.crc32(body) & 0x7FFFFFFF

@@ -1,0 +1,379 @@
+"""The header fields of each request, as typed values.
+
+The fields are the peer's in snake case. A field without default is one that the peer cannot do
+without: it answers code 1 when it is missing, and so do we. The peer takes an unparsable number
+for a missing field, but for the headers that it decodes by hand (`FastCodesHeader`).
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import msgspec
+
+from escrowmq.errors import UsageError
+
+
+class HeaderError(UsageError):
+    """A header field that is needed is missing or unreadable; answered with code 1."""
+
+
+class Header(msgspec.Struct, rename="camel"):
+    """The fields of one request."""
+
+
+class SendHeader(Header):
+    """SEND_MESSAGE (10) and SEND_REPLY_MESSAGE (324)."""
+
+    topic: str
+    queue_id: int
+    sys_flag: int
+    born_timestamp: int
+    producer_group: str = ""
+    default_topic: str = ""
+    default_topic_queue_nums: int = 0
+    flag: int = 0
+    properties: str = ""
+    reconsume_times: int = 0
+    unit_mode: bool = False
+    max_reconsume_times: int | None = None
+    batch: bool = False
+
+
+class SendHeaderV2(
+    msgspec.Struct,
+    rename={
+        "producer_group": "a",
+        "topic": "b",
+        "default_topic": "c",
+        "default_topic_queue_nums": "d",
+        "queue_id": "e",
+        "sys_flag": "f",
+        "born_timestamp": "g",
+        "flag": "h",
+        "properties": "i",
+        "reconsume_times": "j",
+        "unit_mode": "k",
+        "max_reconsume_times": "l",
+        "batch": "m",
+    },
+):
+    """SEND_MESSAGE_V2 (310), SEND_BATCH_MESSAGE (320), SEND_REPLY_MESSAGE_V2 (325)."""
+
+    topic: str
+    queue_id: int
+    sys_flag: int
+    born_timestamp: int
+    producer_group: str = ""
+    default_topic: str = ""
+    default_topic_queue_nums: int = 0
+    flag: int = 0
+    properties: str = ""
+    reconsume_times: int = 0
+    unit_mode: bool = False
+    max_reconsume_times: int | None = None
+    batch: bool = False
+
+
+class PullHeader(Header):
+    """PULL_MESSAGE (11) and LITE_PULL_MESSAGE (361)."""
+
+    consumer_group: str
+    topic: str
+    queue_id: int
+    queue_offset: int
+    max_msg_nums: int
+    sys_flag: int
+    commit_offset: int = 0
+    suspend_timeout_millis: int = 0
+    subscription: str | None = None
+    sub_version: int = 0
+    expression_type: str | None = None
+    max_msg_bytes: int | None = None
+
+
+class QueryHeader(Header):
+    """QUERY_MESSAGE (12)."""
+
+    topic: str
+    key: str
+    max_num: int
+    begin_timestamp: int
+    end_timestamp: int
+
+
+class ViewHeader(Header):
+    """VIEW_MESSAGE_BY_ID (33)."""
+
+    offset: int
+    topic: str | None = None
+
+
+class OffsetHeader(Header):
+    """QUERY_CONSUMER_OFFSET (14)."""
+
+    consumer_group: str
+    topic: str
+    queue_id: int
+    set_zero_if_not_found: bool = True
+
+
+class CommitHeader(Header):
+    """UPDATE_CONSUMER_OFFSET (15)."""
+
+    consumer_group: str
+    topic: str
+    queue_id: int | None = None
+    commit_offset: int | None = None
+
+
+class QueueHeader(Header):
+    """GET_MAX_OFFSET (30), GET_MIN_OFFSET (31), GET_EARLIEST_MSG_STORETIME (32)."""
+
+    topic: str
+    queue_id: int
+
+
+class SearchOffsetHeader(Header):
+    """SEARCH_OFFSET_BY_TIMESTAMP (29)."""
+
+    topic: str
+    queue_id: int
+    timestamp: int
+    boundary_type: str = "LOWER"
+
+
+class UnregisterClientHeader(Header):
+    """UNREGISTER_CLIENT (35)."""
+
+    client_i_d: str = msgspec.field(name="clientID")
+    producer_group: str | None = None
+    consumer_group: str | None = None
+
+
+class SendBackHeader(Header):
+    """CONSUMER_SEND_MSG_BACK (36)."""
+
+    offset: int
+    group: str
+    delay_level: int
+    origin_msg_id: str | None = None
+    origin_topic: str | None = None
+    unit_mode: bool = False
+    max_reconsume_times: int | None = None
+
+
+class EndTransactionHeader(Header):
+    """END_TRANSACTION (37)."""
+
+    producer_group: str
+    tran_state_table_offset: int
+    commit_log_offset: int
+    commit_or_rollback: int
+    msg_id: str = ""
+    from_transaction_check: bool = False
+    transaction_id: str | None = None
+    topic: str | None = None
+
+
+class ConsumerGroupHeader(Header):
+    """GET_CONSUMER_LIST_BY_GROUP (38), GET_CONSUMER_CONNECTION_LIST (203)."""
+
+    consumer_group: str
+
+
+class TopicHeader(Header):
+    """Requests about one topic: 202, 215, 300, 351."""
+
+    topic: str
+
+
+class GroupHeader(Header):
+    """Requests about one group: 343, 352."""
+
+    group: str
+
+
+class GroupTopicHeader(Header):
+    """Requests about a group and a topic: 303, 345, 353, 223."""
+
+    group: str
+    topic: str
+    readable: bool | None = None
+    client_addr: str | None = None
+
+
+class CreateTopicHeader(Header):
+    """UPDATE_AND_CREATE_TOPIC (17)."""
+
+    topic: str
+    read_queue_nums: int
+    write_queue_nums: int
+    perm: int
+    default_topic: str = ""
+    topic_filter_type: str = "SINGLE_TAG"
+    topic_sys_flag: int = 0
+    order: bool = False
+    attributes: str = ""
+    force: bool = False
+
+
+class DeleteGroupHeader(Header):
+    """DELETE_SUBSCRIPTIONGROUP (207)."""
+
+    group_name: str
+    clean_offset: bool = False
+
+
+class ProducerGroupHeader(Header):
+    """GET_PRODUCER_CONNECTION_LIST (204)."""
+
+    producer_group: str
+
+
+class ConsumeStatsHeader(Header):
+    """GET_CONSUME_STATS (208)."""
+
+    consumer_group: str
+    topic: str | None = None
+    topic_list: str | None = None
+
+
+class ResetOffsetHeader(Header):
+    """INVOKE_BROKER_TO_RESET_OFFSET (222)."""
+
+    topic: str
+    group: str
+    timestamp: int
+    queue_id: int = -1
+    offset: int | None = None
+    is_force: bool = True
+
+
+class RunningInfoHeader(Header):
+    """GET_CONSUMER_RUNNING_INFO (307)."""
+
+    consumer_group: str
+    client_id: str
+    jstack_enable: bool = False
+
+
+class ConsumeDirectlyHeader(Header):
+    """CONSUME_MESSAGE_DIRECTLY (309)."""
+
+    consumer_group: str
+    client_id: str
+    msg_id: str
+    broker_name: str | None = None
+    topic: str | None = None
+
+
+class CorrectionHeader(Header):
+    """QUERY_CORRECTION_OFFSET (308)."""
+
+    compare_group: str
+    topic: str
+    filter_groups: str = ""
+
+
+class CloneOffsetHeader(Header):
+    """CLONE_GROUP_OFFSET (314)."""
+
+    src_group: str
+    dest_group: str
+    topic: str | None = None
+    offline: bool = False
+
+
+class StatsHeader(Header):
+    """VIEW_BROKER_STATS_DATA (315)."""
+
+    stats_name: str
+    stats_key: str
+
+
+class QueryQueueHeader(Header):
+    """QUERY_CONSUME_QUEUE (321)."""
+
+    topic: str
+    queue_id: int
+    index: int
+    count: int
+    consumer_group: str | None = None
+
+
+class ResumeCheckHeader(Header):
+    """RESUME_CHECK_HALF_MESSAGE (323)."""
+
+    msg_id: str
+    topic: str | None = None
+
+
+class RecallHeader(Header):
+    """RECALL_MESSAGE (370)."""
+
+    topic: str
+    recall_handle: str
+    producer_group: str = ""
+
+
+class PopHeader(Header):
+    """POP_MESSAGE (200050), NOTIFICATION (200054), PEEK (200052), POLLING_INFO (200055)."""
+
+    consumer_group: str
+    topic: str
+    queue_id: int
+    max_msg_nums: int = 0
+    invisible_time: int = 0
+    poll_time: int = 0
+    born_time: int = 0
+    init_mode: int = 0
+    exp_type: str | None = None
+    exp: str | None = None
+    order: bool = False
+    attempt_id: str | None = None
+
+
+class AckHeader(Header):
+    """ACK_MESSAGE (200051) and CHANGE_MESSAGE_INVISIBLETIME (200053)."""
+
+    consumer_group: str
+    topic: str
+    queue_id: int
+    extra_info: str
+    offset: int
+    invisible_time: int = 0
+
+
+H = TypeVar("H", bound=msgspec.Struct)
+
+_BY_HAND = (SendHeaderV2, PullHeader)
+"""The peer's hand-written decoders, which refuse unparsable numbers instead of ignoring them."""
+
+
+def read_header(kind: type[H], ext: dict[str, str] | None) -> H:
+    """The typed fields; HeaderError when one that is needed is missing or unreadable."""
+    try:
+        return msgspec.convert(ext or {}, kind, strict=False)
+    except msgspec.ValidationError as error:
+        if kind in _BY_HAND:
+            raise HeaderError(f"header: {error}") from error
+    return _read_tolerantly(kind, ext or {})
+
+
+def _read_tolerantly(kind: type[H], ext: dict[str, str]) -> H:
+    kept: dict[str, object] = {}
+    for item in msgspec.structs.fields(kind):
+        if item.encode_name in ext:
+            text = ext[item.encode_name]
+            if item.type in (bool, bool | None):
+                kept[item.encode_name] = text.lower() == "true"
+                continue
+            try:
+                kept[item.encode_name] = msgspec.convert(text, item.type, strict=False)
+            except msgspec.ValidationError:
+                continue
+    try:
+        return msgspec.convert(kept, kind)
+    except msgspec.ValidationError as error:
+        raise HeaderError(f"header: {error}") from error

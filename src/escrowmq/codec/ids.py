@@ -1,0 +1,47 @@
+"""Packed hosts and message ids."""
+
+from __future__ import annotations
+
+import ipaddress
+import struct
+from typing import Final
+
+from escrowmq.errors import UsageError
+
+_V4: Final = struct.Struct(">4si")
+_V4_ID_SIZE: Final = 32
+_V6_ID_SIZE: Final = 56
+
+
+def pack_host(host: str, port: int) -> bytes:
+    """Address and port as records keep them: 8 bytes for IPv4, 20 for IPv6."""
+    address = ipaddress.ip_address(host.partition("%")[0])
+    mapped = getattr(address, "ipv4_mapped", None)
+    return (mapped or address).packed + port.to_bytes(4, "big")
+
+
+def unpack_host(packed: bytes) -> tuple[str, int]:
+    """The address as text, and the port."""
+    return str(ipaddress.ip_address(packed[:-4])), int.from_bytes(packed[-4:], "big", signed=True)
+
+
+def format_host(packed: bytes) -> str:
+    """`1.2.3.4:5678`."""
+    host, port = unpack_host(packed)
+    return f"{host}:{port}"
+
+
+def offset_id(store_host: bytes, log_offset: int) -> str:
+    """The id that names where a message lies: upper-case hex of host, port and log offset."""
+    return f"{store_host.hex().upper()}{log_offset:016X}"
+
+
+def parse_offset_id(text: str) -> tuple[bytes, int]:
+    """The packed host and the log offset that an offset id names."""
+    if len(text) not in (_V4_ID_SIZE, _V6_ID_SIZE):
+        raise UsageError(f"offset id {text!r}: 32 or 56 hexadecimal characters are expected")
+    try:
+        data = bytes.fromhex(text)
+    except ValueError as error:
+        raise UsageError(f"offset id {text!r}: not hexadecimal") from error
+    return data[:-8], int.from_bytes(data[-8:], "big", signed=True)

@@ -1,0 +1,31 @@
+r"""Message properties: `name 0x01 value 0x02`, repeated, UTF-8."""
+
+from __future__ import annotations
+
+from typing import Final
+
+_ENTRY_SIZE_MIN: Final = 3
+
+
+def encode_properties(properties: dict[str, str]) -> bytes:
+    """The encoded form; the last entry ends with 0x02 like all others."""
+    return "".join([f"{name}\x01{value}\x02" for name, value in properties.items()]).encode(
+        "utf-8", "surrogatepass"
+    )
+
+
+def decode_properties(encoded: bytes) -> dict[str, str]:
+    """Whatever can be read: entries without name, separator or value are passed over,
+    as the peer's `MessageDecoder.string2messageProperties` does."""
+    return parse_properties(encoded.decode("utf-8", "replace"))
+
+
+def parse_properties(text: str) -> dict[str, str]:
+    """The same from text, as a send request carries it in its header."""
+    properties: dict[str, str] = {}
+    for entry in text.split("\x02"):
+        if len(entry) >= _ENTRY_SIZE_MIN:
+            name, _, value = entry.partition("\x01")
+            if name and value:
+                properties[name] = value
+    return properties

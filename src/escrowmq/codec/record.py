@@ -1,0 +1,221 @@
+"""The commit-log record, big-endian. Offsets are those of IPv4 hosts; an IPv6 host takes 12 more.
+
+offset size field
+     0    4 record size
+     4    4 magic             v1 0xDAA320A7, v2 0xDAA320AB, end-of-segment filler 0xCBD43194
+     8    4 body CRC          CRC-32 & 0x7FFFFFFF of the body as stored
+    12    4 queue id
+    16    4 flag              the application's
+    20    8 queue offset
+    28    8 log offset        of this record
+    36    4 sysFlag
+    40    8 born time         ms, the client's clock
+    48    8 born host         4 (16) address bytes, port as int32
+    56    8 store time        ms
+    64    8 store host
+    72    4 reconsume times
+    76    8 prepared offset   of the half record that this one commits
+    84    4 body size         then the body
+          1 topic size (2 in v2), then the topic
+          2 properties size, then the properties
+"""
+
+from __future__ import annotations
+
+import functools
+import struct
+from typing import Final
+
+from escrowmq.base.limits import TOPIC_SIZE_MAX
+from escrowmq.base.message import Message, StoredMessage, SysFlag
+from escrowmq.codec.hashes import body_crc
+from escrowmq.codec.properties import decode_properties, encode_properties
+from escrowmq.errors import CorruptRecord
+
+MAGIC_V1: Final = 0xDAA320A7
+MAGIC_V2: Final = 0xDAA320AB
+MAGIC_FILLER: Final = 0xCBD43194
+FILLER_SIZE: Final = 8
+RECORD_SIZE_MIN: Final = 91
+
+_V4_SIZE: Final = 8
+_V6_SIZE: Final = 20
+_HEAD: Final = {
+    (born, store): struct.Struct(f">IIIiiqqiq{born}sq{store}siqi")
+    for born in (_V4_SIZE, _V6_SIZE)
+    for store in (_V4_SIZE, _V6_SIZE)
+}
+_HEAD_V4: Final = _HEAD[_V4_SIZE, _V4_SIZE]
+_PROPERTIES_SIZE: Final = struct.Struct(">H")
+_FRONT: Final = struct.Struct(">II")
+_IDENTITY: Final = struct.Struct(">IIIiiqqi")
+QUEUE_OFFSET_AT: Final = 20
+LOG_OFFSET_AT: Final = 28
+SYS_FLAG_AT: Final = 36
+
+
+@functools.lru_cache(maxsize=8192)
+def _topic_part(topic: str) -> tuple[int, bytes]:
+    """Magic, and the topic with its size."""
+    name = topic.encode()
+    # The peer (CommitLog.asyncPutMessage) chooses by characters, not bytes.
+    if len(topic) > TOPIC_SIZE_MAX:
+        return MAGIC_V2, len(name).to_bytes(2, "big") + name
+    return MAGIC_V1, len(name).to_bytes(1, "big") + name
+
+
+def _host_flags(born_host: bytes, store_host: bytes) -> int:
+    flags = 0
+    if len(born_host) != _V4_SIZE:
+        flags |= SysFlag.BORN_HOST_V6
+    if len(store_host) != _V4_SIZE:
+        flags |= SysFlag.STORE_HOST_V6
+    return flags
+
+
+def encode_record(
+    message: Message,
+    *,
+    properties: bytes,
+    queue_offset: int,
+    log_offset: int,
+    stored_ms: int,
+) -> bytes:
+    """The record of a message at its place in the log, with the properties as encoded."""
+    magic, topic = _topic_part(message.topic)
+    body = message.body
+    sys_flag = message.sys_flag
+    born_host, store_host = message.born_host, message.store_host
+    head = _HEAD_V4
+    if len(born_host) != _V4_SIZE or len(store_host) != _V4_SIZE:
+        head = _HEAD[len(born_host), len(store_host)]
+        sys_flag |= _host_flags(born_host, store_host)
+    return b"".join(
+        (
+            head.pack(
+                head.size + len(body) + len(topic) + 2 + len(properties),
+                magic,
+                body_crc(body),
+                message.queue_id,
+                message.flag,
+                queue_offset,
+                log_offset,
+                sys_flag,
+                message.born_ms,
+                born_host,
+                stored_ms,
+                store_host,
+                message.reconsume_times,
+                message.prepared_log_offset,
+                len(body),
+            ),
+            body,
+            topic,
+            _PROPERTIES_SIZE.pack(len(properties)),
+            properties,
+        )
+    )
+
+
+def record_size(message: Message, properties_size: int) -> int:
+    """What the record of a message will take."""
+    head = _HEAD[len(message.born_host), len(message.store_host)]
+    return head.size + len(message.body) + len(_topic_part(message.topic)[1]) + 2 + properties_size
+
+
+def encode_message(message: StoredMessage) -> bytes:
+    """A stored message as one record again, for a request that carries it as its body."""
+    return encode_record(
+        message,
+        properties=encode_properties(message.properties),
+        queue_offset=message.queue_offset,
+        log_offset=message.log_offset,
+        stored_ms=message.stored_ms,
+    )
+
+
+def encode_filler(size: int) -> bytes:
+    """The mark that nothing follows in this segment; `size` bytes of it are left."""
+    return _FRONT.pack(size, MAGIC_FILLER)
+
+
+def peek(data: bytes, position: int = 0) -> tuple[int, int]:
+    """Record size and magic, of at least 8 bytes."""
+    size, magic = _FRONT.unpack_from(data, position)
+    return size, magic
+
+
+def decode_record(data: bytes, position: int = 0, *, check_crc: bool = False) -> StoredMessage:
+    """The message whose record starts at a position. CorruptRecord says what does not fit."""
+    left = len(data) - position
+    if left < RECORD_SIZE_MIN:
+        raise CorruptRecord(f"{left} bytes where a record needs at least {RECORD_SIZE_MIN}")
+    size, magic, crc, _, _, _, _, sys_flag = _IDENTITY.unpack_from(data, position)
+    if magic not in (MAGIC_V1, MAGIC_V2):
+        raise CorruptRecord(f"magic {magic:#010x} is not that of a record")
+    if not RECORD_SIZE_MIN <= size <= left:
+        raise CorruptRecord(f"record size {size}, with {left} bytes there")
+    head = _HEAD_V4
+    if sys_flag & (SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6):
+        head = _HEAD[
+            _V6_SIZE if sys_flag & SysFlag.BORN_HOST_V6 else _V4_SIZE,
+            _V6_SIZE if sys_flag & SysFlag.STORE_HOST_V6 else _V4_SIZE,
+        ]
+    try:
+        return _decode(head, magic, data, position, size, crc if check_crc else None)
+    except (struct.error, IndexError, UnicodeDecodeError) as error:
+        raise CorruptRecord(f"record of {size} bytes does not parse: {error}") from error
+
+
+def _decode(
+    head: struct.Struct, magic: int, data: bytes, position: int, size: int, crc: int | None
+) -> StoredMessage:
+    (
+        _, _, _, queue_id, flag, queue_offset, log_offset, sys_flag, born_ms, born_host,
+        stored_ms, store_host, reconsume_times, prepared_log_offset, body_size,
+    ) = head.unpack_from(data, position)  # fmt: skip
+    end = position + size
+    at = position + head.size
+    if not 0 <= body_size <= end - at:
+        raise CorruptRecord(f"body size {body_size} in a record of {size} bytes")
+    body = bytes(data[at : at + body_size])
+    at += body_size
+    if crc is not None and body and body_crc(body) != crc:
+        raise CorruptRecord(f"body CRC {body_crc(body):#x}, the record says {crc:#x}")
+    width = 2 if magic == MAGIC_V2 else 1
+    topic_size = int.from_bytes(data[at : at + width], "big")
+    at += width
+    topic = bytes(data[at : at + topic_size]).decode()
+    at += topic_size
+    (properties_size,) = _PROPERTIES_SIZE.unpack_from(data, at)
+    at += 2
+    if at + properties_size != end:
+        raise CorruptRecord(f"fields end at {at + properties_size - position} of {size} bytes")
+    return StoredMessage(
+        topic=topic,
+        body=body,
+        queue_id=queue_id,
+        flag=flag,
+        properties=decode_properties(bytes(data[at:end])),
+        sys_flag=sys_flag,
+        born_ms=born_ms,
+        born_host=born_host,
+        store_host=store_host,
+        reconsume_times=reconsume_times,
+        prepared_log_offset=prepared_log_offset,
+        queue_offset=queue_offset,
+        log_offset=log_offset,
+        stored_ms=stored_ms,
+        record_size=size,
+    )
+
+
+def decode_records(data: bytes) -> list[StoredMessage]:
+    """The records of a pull's body, one after another; CorruptRecord where one does not fit."""
+    found = []
+    position = 0
+    while position < len(data):
+        message = decode_record(data, position)
+        found.append(message)
+        position += message.record_size
+    return found

@@ -1,0 +1,404 @@
+"""Bodies that name servers exchange with brokers and clients: routes, cluster info, registration.
+
+Members stand in the peer's (alphabetical) order. `brokerAddrs` has integer keys, which the peer
+writes without quotes, but for routes to clients that ask for JSON proper.
+
+A compressed registration is one zlib stream; sizes and counts are 4 bytes, big-endian:
+  size, then the version as JSON
+  count of topics, for each: size, then `name read write perm FILTER attributes`
+  size, then the filter servers as JSON
+  from V5_0_0 on: count of mappings, for each: size, then the mapping as JSON
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+import zlib
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from escrowmq.base.codes import Version
+from escrowmq.base.limits import DECOMPRESSED_SIZE_MAX
+from escrowmq.codec import fastjson
+from escrowmq.codec.bodies import decode_body
+from escrowmq.errors import RemoteProtocolError
+
+TOPICS_MAX: Final = 200_000
+"""Topics of one registration."""
+
+_SIZE: Final = struct.Struct(">i")
+_ZLIB_LEVEL: Final = 9
+_TOPIC_WORDS_MIN: Final = 5
+_QUEUES_DEFAULT: Final = 16
+_PERM_DEFAULT: Final = 6
+_ID_MAP: Final = "currIdMap"
+_INT_DIGITS: Final = 10
+_ESCAPED: Final = re.compile(r"[^ -~]|/")
+
+
+class TableVersion(msgspec.Struct, rename="camel", frozen=True):
+    """The version of a broker's topic table (the peer's DataVersion)."""
+
+    counter: int = 0
+    state_version: int = 0
+    timestamp: int = 0
+
+
+class QueueData(msgspec.Struct, rename="camel"):
+    """The queues of one topic on one broker."""
+
+    broker_name: str
+    perm: int = 0
+    read_queue_nums: int = 0
+    topic_sys_flag: int = 0
+    write_queue_nums: int = 0
+
+
+class BrokerData(msgspec.Struct, rename="camel"):
+    """The addresses of one broker name, by broker id."""
+
+    broker_addrs: dict[int, str]
+    broker_name: str
+    cluster: str | None = None
+    enable_acting_master: bool = False
+    zone_name: str | None = None
+
+
+class TopicRoute(msgspec.Struct, rename="camel"):
+    """Where a topic is (the peer's TopicRouteData)."""
+
+    broker_datas: list[BrokerData] | None = None
+    filter_server_table: dict[str, list[str] | None] | None = None
+    order_topic_conf: str | None = None
+    queue_datas: list[QueueData] | None = None
+    topic_queue_mapping_by_broker: dict[str, dict[str, Any]] | None = None
+
+
+class ClusterInfo(msgspec.Struct, rename="camel"):
+    """All brokers and clusters."""
+
+    broker_addr_table: dict[str, BrokerData] = {}
+    cluster_addr_table: dict[str, list[str]] = {}
+
+
+class RegisteredTopic(msgspec.Struct, rename="camel", kw_only=True):
+    """A topic as a broker registers it (the peer's TopicConfig)."""
+
+    attributes: dict[str, str] | None = None
+    order: bool = False
+    perm: int = _PERM_DEFAULT
+    read_queue_nums: int = _QUEUES_DEFAULT
+    topic_filter_type: str | None = "SINGLE_TAG"
+    topic_name: str = ""
+    topic_sys_flag: int = 0
+    write_queue_nums: int = _QUEUES_DEFAULT
+
+
+class TopicLike(Protocol):
+    """What a compressed registration keeps of a topic."""
+
+    attributes: Any
+    perm: int
+    read_queue_nums: int
+    topic_filter_type: Any
+    topic_name: str
+    write_queue_nums: int
+
+
+class Registration(msgspec.Struct, kw_only=True):
+    """The body of REGISTER_BROKER, whichever form it came in."""
+
+    version: TableVersion = TableVersion()
+    topics: dict[str, RegisteredTopic] = {}
+    mappings: dict[str, dict[str, Any]] = {}
+    filter_servers: list[str] | None = None
+
+
+class _TopicTable(msgspec.Struct, rename="camel"):
+    data_version: TableVersion | None = None
+    topic_config_table: dict[str, RegisteredTopic] | None = None
+    topic_queue_mapping_info_map: dict[str, dict[str, Any]] | None = None
+
+
+class _RegisterBody(msgspec.Struct, rename="camel"):
+    filter_server_list: list[str] | None = None
+    topic_config_serialize_wrapper: _TopicTable | None = None
+
+
+# -- routes ------------------------------------------------------------------------------------
+
+
+def encode_route(route: TopicRoute, *, is_standard: bool) -> bytes:
+    """A route; `is_standard` quotes broker ids and escapes whatever is not plain ASCII."""
+    data = fastjson.encode(
+        _present(
+            {
+                "brokerDatas": [_broker(b, is_standard) for b in route.broker_datas or ()],
+                "filterServerTable": _present(route.filter_server_table or {}),
+                "orderTopicConf": route.order_topic_conf,
+                "queueDatas": route.queue_datas or [],
+                "topicQueueMappingByBroker": _mappings(route, is_standard),
+            }
+        )
+    )
+    if not is_standard or (data.isascii() and b"/" not in data):
+        return data
+    # fastjson's BrowserCompatible: UTF-16 escapes, and a backslash in front of each slash.
+    return _ESCAPED.sub(_escape, data.decode()).encode()
+
+
+def _mappings(route: TopicRoute, is_standard: bool) -> dict[str, dict[str, Any]] | None:
+    by_broker = route.topic_queue_mapping_by_broker
+    if is_standard or by_broker is None:
+        return by_broker
+    return {
+        name: {**mapping, _ID_MAP: _plain_keys(mapping.get(_ID_MAP))}
+        for name, mapping in by_broker.items()
+    }
+
+
+def _plain_keys(found: object) -> msgspec.Raw:
+    items = found.items() if isinstance(found, dict) else ()
+    return msgspec.Raw(
+        fastjson.encode_map(
+            (int(key) if key.isdecimal() and len(key) < _INT_DIGITS else key, value)
+            for key, value in items
+        )
+    )
+
+
+def _escape(found: re.Match[str]) -> str:
+    if found[0] == "/":
+        return "\\/"
+    units = found[0].encode("utf-16-be")
+    return "".join(f"\\u{units[i : i + 2].hex().upper()}" for i in range(0, len(units), 2))
+
+
+def _present(members: Mapping[str, object]) -> dict[str, object]:
+    return {name: value for name, value in members.items() if value is not None}
+
+
+def _broker(broker: BrokerData, is_standard: bool) -> dict[str, object]:
+    return _present(
+        {
+            "brokerAddrs": _addresses(broker.broker_addrs, is_standard),
+            "brokerName": broker.broker_name,
+            "cluster": broker.cluster,
+            "enableActingMaster": broker.enable_acting_master,
+            "zoneName": broker.zone_name,
+        }
+    )
+
+
+def _addresses(addresses: dict[int, str], is_standard: bool) -> object:
+    items = sorted(addresses.items())
+    return dict(items) if is_standard else msgspec.Raw(fastjson.encode_map(items))
+
+
+def decode_route(data: bytes) -> TopicRoute:
+    """A route in either form."""
+    return decode_body(TopicRoute, data)
+
+
+# -- clusters and lists --------------------------------------------------------------------------
+
+
+def encode_cluster_info(info: ClusterInfo) -> bytes:
+    """All brokers and clusters; broker ids without quotes for every client."""
+    brokers = {name: _broker(broker, False) for name, broker in info.broker_addr_table.items()}
+    return fastjson.encode(
+        {"brokerAddrTable": brokers, "clusterAddrTable": info.cluster_addr_table}
+    )
+
+
+def decode_cluster_info(data: bytes) -> ClusterInfo:
+    """All brokers and clusters."""
+    return decode_body(ClusterInfo, data)
+
+
+def encode_member_group(cluster: str | None, broker_name: str, addresses: dict[int, str]) -> bytes:
+    """The addresses that share a broker name."""
+    group = {
+        "brokerAddrs": _addresses(addresses, False),
+        "brokerName": broker_name,
+        "cluster": cluster,
+    }
+    return fastjson.encode({"brokerMemberGroup": _present(group)})
+
+
+def encode_topic_list(topics: Iterable[str], *, broker_address: str | None = None) -> bytes:
+    """Names of topics."""
+    return fastjson.encode(_present({"brokerAddr": broker_address, "topicList": list(topics)}))
+
+
+def encode_kv_table(table: Mapping[str, str]) -> bytes:
+    """The items of one namespace."""
+    return fastjson.encode({"table": table})
+
+
+def decode_version(data: bytes) -> TableVersion:
+    """A table version."""
+    return decode_body(TableVersion, data)
+
+
+# -- registration --------------------------------------------------------------------------------
+
+
+def encode_registration(
+    topics: Iterable[TopicLike],
+    version: TableVersion,
+    *,
+    filter_servers: Iterable[str] = (),
+    is_compressed: bool = False,
+) -> bytes:
+    """The body with which a broker of ours registers."""
+    if is_compressed:
+        return zlib.compress(_registration_stream(topics, version, filter_servers), _ZLIB_LEVEL)
+    table = {topic.topic_name: topic for topic in topics}
+    return fastjson.encode(
+        {
+            "filterServerList": list(filter_servers),
+            "topicConfigSerializeWrapper": {
+                "dataVersion": version,
+                "mappingDataVersion": TableVersion(),
+                "topicConfigTable": table,
+                "topicQueueMappingDetailMap": {},
+                "topicQueueMappingInfoMap": {},
+            },
+        }
+    )
+
+
+def _registration_stream(
+    topics: Iterable[TopicLike], version: TableVersion, filter_servers: Iterable[str]
+) -> bytes:
+    lines = [_topic_line(topic) for topic in topics]
+    parts = [_sized(fastjson.encode(version)), _SIZE.pack(len(lines)), *map(_sized, lines)]
+    parts += [_sized(fastjson.encode(list(filter_servers))), _SIZE.pack(0)]
+    return b"".join(parts)
+
+
+def _topic_line(topic: TopicLike) -> bytes:
+    attributes = fastjson.encode(topic.attributes or {}).decode()
+    return (
+        f"{topic.topic_name} {topic.read_queue_nums} {topic.write_queue_nums} {topic.perm} "
+        f"{topic.topic_filter_type} {attributes}"
+    ).encode()
+
+
+def _sized(data: bytes) -> bytes:
+    return _SIZE.pack(len(data)) + data
+
+
+def decode_registration(data: bytes, *, is_compressed: bool, sender_version: int) -> Registration:
+    """The body of REGISTER_BROKER in the form that the sender's release writes."""
+    if not data:
+        return Registration()
+    if sender_version < Version.V3_0_11:
+        return _registration(decode_body(_TopicTable, data), None)
+    if is_compressed:
+        return _read_stream(_Stream(_inflate(data)), sender_version)
+    body = decode_body(_RegisterBody, data)
+    return _registration(
+        body.topic_config_serialize_wrapper or _TopicTable(), body.filter_server_list or []
+    )
+
+
+def _registration(table: _TopicTable, filter_servers: list[str] | None) -> Registration:
+    topics = table.topic_config_table or {}
+    if len(topics) > TOPICS_MAX:
+        raise RemoteProtocolError(f"{len(topics)} topics registered; {TOPICS_MAX} are allowed")
+    return Registration(
+        version=table.data_version or TableVersion(),
+        topics=topics,
+        mappings=table.topic_queue_mapping_info_map or {},
+        filter_servers=filter_servers,
+    )
+
+
+def _inflate(data: bytes) -> bytes:
+    inflater = zlib.decompressobj()
+    try:
+        plain = inflater.decompress(data, DECOMPRESSED_SIZE_MAX)
+    except zlib.error as error:
+        raise RemoteProtocolError(f"registration does not inflate: {error}") from error
+    if inflater.unconsumed_tail:
+        raise RemoteProtocolError(
+            f"registration inflates beyond {DECOMPRESSED_SIZE_MAX} bytes; register in parts"
+        )
+    return plain
+
+
+class _Stream:
+    """Sized items one after another."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 0
+
+    def number(self) -> int:
+        end = self._at + _SIZE.size
+        if end > len(self._data):
+            raise RemoteProtocolError(f"registration ends at byte {len(self._data)}, in a size")
+        (number,) = _SIZE.unpack_from(self._data, self._at)
+        self._at = end
+        if number < 0:
+            raise RemoteProtocolError(f"registration has a size of {number} at byte {end - 4}")
+        return int(number)
+
+    def item(self) -> bytes:
+        start = self._at + _SIZE.size
+        end = start + self.number()
+        if end > len(self._data):
+            raise RemoteProtocolError(f"registration ends at {len(self._data)}, not {end}")
+        self._at = end
+        return self._data[start:end]
+
+
+def _read_stream(stream: _Stream, sender_version: int) -> Registration:
+    version = decode_version(stream.item())
+    topics: dict[str, RegisteredTopic] = {}
+    count = stream.number()
+    if count > TOPICS_MAX:
+        raise RemoteProtocolError(f"{count} topics registered; {TOPICS_MAX} are allowed")
+    for _ in range(count):
+        topic = _read_topic(stream.item())
+        topics[topic.topic_name] = topic
+    try:
+        filter_servers = decode_body(list[str], stream.item())
+    except RemoteProtocolError:
+        filter_servers = []  # the peer (RegisterBrokerBody.decode) only logs it
+    mappings: dict[str, dict[str, Any]] = {}
+    if sender_version >= Version.V5_0_0:
+        for _ in range(min(stream.number(), TOPICS_MAX)):
+            mapping = decode_body(dict[str, Any], stream.item())
+            mappings[str(mapping.get("topic"))] = mapping
+    return Registration(
+        version=version, topics=topics, mappings=mappings, filter_servers=filter_servers
+    )
+
+
+def _read_topic(line: bytes) -> RegisteredTopic:
+    try:
+        words = line.decode().split(" ")
+        if len(words) < _TOPIC_WORDS_MIN:
+            raise RemoteProtocolError(f"topic line {line[:64]!r} has {len(words)} words, not 5")
+        name, read, write, perm, filter_type = words[:_TOPIC_WORDS_MIN]
+        topic = RegisteredTopic(
+            topic_name=name,
+            read_queue_nums=int(read),
+            write_queue_nums=int(write),
+            perm=int(perm),
+            topic_filter_type=filter_type,
+        )
+    except ValueError as error:
+        raise RemoteProtocolError(f"topic line {line[:64]!r}: {error}") from error
+    if len(words) > _TOPIC_WORDS_MIN:
+        try:
+            topic.attributes = decode_body(dict[str, str], words[_TOPIC_WORDS_MIN].encode())
+        except RemoteProtocolError:
+            topic.attributes = None  # a blank inside: the peer (TopicConfig.decode) ignores it
+    return topic

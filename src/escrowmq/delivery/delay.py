@@ -1,0 +1,169 @@
+"""Delay levels: each level is a queue of the schedule topic, read in order as its head is due."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from escrowmq.base.message import Property, Topic
+from escrowmq.base.settings import StoreSettings
+from escrowmq.codec import fastjson
+from escrowmq.delivery.divert import restore
+from escrowmq.delivery.progress import (
+    BATCH_MAX,
+    NEVER_MS,
+    RETRY_MS,
+    Courier,
+    Delivered,
+    Mark,
+    Marks,
+    PutMessage,
+)
+from escrowmq.delivery.version import DataVersion
+from escrowmq.store.dispatch import delay_levels
+from escrowmq.store.store import Arrival, Store
+
+PATH: Final = "config/delayOffset.json"
+
+_ENTRIES_READ: Final = 32
+_LOG_OFFSET: Final = "escrowLogOffset"
+"""A member of the file that the peer does not read, and does not write either: when it is there,
+nobody else has written the file since."""
+
+
+class DelayQueues:
+    """The levels of one broker. Call `load` once, before anything else."""
+
+    def __init__(
+        self, store: Store, settings: StoreSettings, put: PutMessage | None = None
+    ) -> None:
+        self._store = store
+        self.courier = Courier(store, put)
+        self._spans_ms = delay_levels(settings.delay_levels)
+        self._offsets = dict.fromkeys(self._spans_ms, 0)
+        self._due_ms = dict.fromkeys(self._spans_ms, NEVER_MS)
+        self._delivered = Delivered(store, Property.DELAY)
+        self._marks: Marks[dict[int, int]] = Marks()
+        self._saved: dict[int, int] | None = None
+        self.version = DataVersion()
+
+    def load(self, data: bytes | None, now_ms: int) -> None:
+        """Take over delayOffset.json, and look at what was delivered after it was written."""
+        file: dict[str, Any] = fastjson.decode(data) if data else {}
+        for level, offset in (file.get("offsetTable") or {}).items():
+            if int(level) in self._offsets:
+                self._offsets[int(level)] = int(offset)
+        if "dataVersion" in file:
+            self.version = msgspec.convert(file["dataVersion"], DataVersion)
+        log_offset = file.get(_LOG_OFFSET)
+        if isinstance(log_offset, int):
+            self._delivered.read(log_offset)
+        elif not data:
+            self._delivered.read_without_progress()
+        for level, offset in self._offsets.items():
+            start, end = self._store.bounds(Topic.SCHEDULE, level - 1)
+            self._offsets[level] = min(max(offset, start), end)
+            self._look(level, now_ms)
+        self._note()
+
+    def arrived(self, arrival: Arrival, now_ms: int) -> None:
+        """A record became visible in the schedule topic."""
+        level = arrival.queue_id + 1
+        if self._due_ms.get(level) == NEVER_MS:
+            self._due_ms[level] = self._guard(level, arrival.tags_code, now_ms)
+
+    def wake_at_ms(self) -> int:
+        """When `due` is to be called next."""
+        return min(self._due_ms.values(), default=NEVER_MS)
+
+    def due(self, now_ms: int) -> int:
+        """Deliver what is due, a bounded number of messages; how many records were passed."""
+        passed = 0
+        for level in sorted(self._due_ms, key=self._due_ms.__getitem__):
+            if self._due_ms[level] > now_ms or passed >= BATCH_MAX:
+                break
+            passed += self._deliver(level, now_ms, BATCH_MAX - passed)
+        if passed < BATCH_MAX and self.wake_at_ms() > now_ms:
+            self._delivered.forget()
+        if passed:
+            self._note()
+        return passed
+
+    def _note(self) -> None:
+        self._marks.note(
+            Mark(self._store.end_offset, self._delivered.scan_from, dict(self._offsets))
+        )
+
+    def _deliver(self, level: int, now_ms: int, count_max: int) -> int:
+        """Deliver from one level till its head is not due, a put fails, or enough is done."""
+        start = self._offsets[level]
+        while (passed := self._offsets[level] - start) < count_max:
+            entries = self._store.entries(
+                Topic.SCHEDULE,
+                level - 1,
+                self._offsets[level],
+                min(_ENTRIES_READ, count_max - passed),
+            )
+            if not entries:
+                break
+            for log_offset, size, code in entries:
+                due_ms = self._guard(level, code, now_ms)
+                if due_ms > now_ms:
+                    self._due_ms[level] = due_ms
+                    return self._offsets[level] - start
+                if not self._pass(log_offset, size, now_ms):
+                    self._due_ms[level] = now_ms + RETRY_MS
+                    return self._offsets[level] - start
+                self._offsets[level] += 1
+        self._look(level, now_ms)
+        return self._offsets[level] - start
+
+    def _guard(self, level: int, due_ms: int, now_ms: int) -> int:
+        # A time further ahead than the level's own span was written before the clock was set back
+        # (ScheduleMessageService.correctDeliverTimestamp): it is due.
+        return now_ms if due_ms > now_ms + self._spans_ms[level] else due_ms
+
+    def _pass(self, log_offset: int, size: int, now_ms: int) -> bool:
+        source = self.courier.read(log_offset, size)
+        if source is None or self._delivered.take(source):
+            return True
+        return self.courier.deliver(source, restore(source), now_ms)
+
+    def _look(self, level: int, now_ms: int) -> None:
+        """Find out when the head of a level is due."""
+        offset = self._offsets[level]
+        start, _ = self._store.bounds(Topic.SCHEDULE, level - 1)
+        if offset < start:  # retention has removed what was to be delivered
+            self.courier.drop(-1, f"{start - offset} entries of level {level} are gone")
+            offset = self._offsets[level] = start
+        entries = self._store.entries(Topic.SCHEDULE, level - 1, offset, 1)
+        self._due_ms[level] = self._guard(level, entries[0][2], now_ms) if entries else NEVER_MS
+
+    def backlog(self) -> dict[int, tuple[int, int]]:
+        """By level: the next queue offset to be delivered, and the end of the queue."""
+        return {
+            level: (offset, self._store.bounds(Topic.SCHEDULE, level - 1)[1])
+            for level, offset in self._offsets.items()
+        }
+
+    def encode(self) -> bytes:
+        """The body of GET_ALL_DELAY_OFFSET."""
+        offsets = msgspec.Raw(fastjson.encode_map(self._offsets.items()))
+        return fastjson.encode({"dataVersion": self.version, "offsetTable": offsets})
+
+    def save(self, now_ms: int) -> bytes | None:
+        """delayOffset.json as far as deliveries are durable; None when that is written already.
+
+        The peer reads quoted levels too, and passes over the member that it does not know."""
+        mark = self._marks.take(self._store.durable_offset)
+        if mark is None or mark.state == self._saved:
+            return None
+        self._saved = mark.state
+        self.version.advance(now_ms)
+        file = {
+            "dataVersion": self.version,
+            _LOG_OFFSET: mark.scan_from,
+            "offsetTable": {str(level): offset for level, offset in self._saved.items()},
+        }
+        return msgspec.json.format(fastjson.encode(file), indent=2)

@@ -1,0 +1,157 @@
+"""Messages that are to be delivered later: what is stored in their place.
+
+A message with a delay level goes to the schedule topic, one with a delivery time to the timer's
+topic; both remember where they belong in REAL_TOPIC and REAL_QID (the peer's HookUtils).
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from typing import Final
+
+import msgspec
+
+from escrowmq.base.codes import Response
+from escrowmq.base.message import Message, Property, StoredMessage, SysFlag, Topic
+from escrowmq.base.settings import BrokerSettings, StoreSettings
+from escrowmq.store.dispatch import delay_levels
+
+WISHES: Final = (Property.TIMER_DELAY_SEC, Property.TIMER_DELAY_MS, Property.TIMER_DELIVER_MS)
+"""Properties that ask for a delivery time; the first one that is there counts."""
+
+_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,18}")
+_LEVEL: Final = re.compile(r"[+-]?[0-9]{1,10}")
+_NEVER_DIVERTED: Final = frozenset({Topic.HALF, Topic.OP, Topic.SCHEDULE, Topic.TIMER})
+_DIVERTED_TYPES: Final = frozenset({0, SysFlag.COMMIT})
+
+
+class RefusalStatus(enum.Enum):
+    """Why a message is refused, under the peer's names (PutMessageStatus)."""
+
+    MESSAGE_ILLEGAL = enum.auto()
+    WHEEL_TIMER_MSG_ILLEGAL = enum.auto()
+    WHEEL_TIMER_NOT_ENABLE = enum.auto()
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """A message that is not stored; the code and the remark that its sender is told."""
+
+    status: RefusalStatus
+    code: int
+    remark: str
+
+
+class DelayRules:
+    """The settings that decide about diversion."""
+
+    def __init__(self, store: StoreSettings, broker: BrokerSettings) -> None:
+        self.spans_ms: Final = delay_levels(store.delay_levels)
+        """Spans in ms by level."""
+        self.level_max: Final = max(self.spans_ms, default=0)
+        self.has_timer: Final = broker.has_timer
+        self.ahead_max_ms: Final = broker.timer_delay_max_s * 1000
+        self.precision_ms: Final = broker.timer_precision_ms
+
+
+def divert(message: Message, now_ms: int, rules: DelayRules) -> Message | Refusal:
+    """What is to be stored for a message: itself, what stands for it till its time, or nothing.
+
+    Half messages are left alone. (The peer's hook takes them for plain ones, and their later
+    delivery drops them; here a delay on a half is the transaction engine's affair.)"""
+    if (
+        message.topic in _NEVER_DIVERTED
+        or message.sys_flag & SysFlag.TRANSACTION_MASK not in _DIVERTED_TYPES
+    ):
+        return message
+    properties = message.properties
+    text = properties.get(Property.DELAY)
+    if text is not None:
+        if not _LEVEL.fullmatch(text):
+            remark = f"property DELAY is {text[:32]!r}; a level from 1 to {rules.level_max} is due"
+            return Refusal(RefusalStatus.MESSAGE_ILLEGAL, Response.MESSAGE_ILLEGAL, remark)
+        level = int(text)
+        if level > 0 and rules.level_max:
+            return _by_level(message, min(level, rules.level_max))
+    if Property.TIMER_OUT_MS in properties or not any(name in properties for name in WISHES):
+        return message
+    return _by_time(message, now_ms, rules)
+
+
+def _by_level(message: Message, level: int) -> Message:
+    properties = {k: v for k, v in message.properties.items() if k not in WISHES}
+    properties[Property.DELAY] = str(level)
+    return _moved(message, properties, Topic.SCHEDULE, level - 1)
+
+
+def _by_time(message: Message, now_ms: int, rules: DelayRules) -> Message | Refusal:
+    if not rules.has_timer:
+        return Refusal(
+            RefusalStatus.WHEEL_TIMER_NOT_ENABLE,
+            Response.SYSTEM_ERROR,
+            "accurate timer message is not enabled, timerWheelEnable is false",
+        )
+    wish_ms = wish(message.properties, now_ms)
+    if wish_ms is None or wish_ms - now_ms > rules.ahead_max_ms:
+        return _illegal(rules)
+    if wish_ms <= now_ms:
+        return _illegal(rules) if Property.TIMER_DEL_UNIQKEY in message.properties else message
+    # The slot ends before the wish, also when the wish is on the border of two.
+    slot_ms = (wish_ms - 1) // rules.precision_ms * rules.precision_ms
+    properties = {**message.properties, Property.TIMER_OUT_MS: str(slot_ms)}
+    return _moved(message, properties, Topic.TIMER, 0)
+
+
+def wish(properties: dict[str, str], sent_ms: int) -> int | None:
+    """When a message is to be delivered; None when that cannot be read."""
+    for name in WISHES:
+        text = properties.get(name)
+        if text is None:
+            continue
+        if not _NUMBER.fullmatch(text):
+            return None
+        if name == Property.TIMER_DELIVER_MS:
+            return int(text)
+        return sent_ms + int(text) * (1000 if name == Property.TIMER_DELAY_SEC else 1)
+    return None
+
+
+def _illegal(rules: DelayRules) -> Refusal:
+    return Refusal(
+        RefusalStatus.WHEEL_TIMER_MSG_ILLEGAL,
+        Response.MESSAGE_ILLEGAL,
+        "timer message illegal, the delay time should not be bigger than the max delay "
+        f"{rules.ahead_max_ms}ms; or if set del msg, the delay time should be bigger than the "
+        "current time",
+    )
+
+
+def _moved(message: Message, properties: dict[str, str], topic: str, queue_id: int) -> Message:
+    properties[Property.REAL_TOPIC] = message.topic
+    properties[Property.REAL_QID] = str(message.queue_id)
+    return msgspec.structs.replace(message, topic=topic, queue_id=queue_id, properties=properties)
+
+
+def restore(source: StoredMessage, **added: str) -> Message | None:
+    """The message that a diverted record stands for; None when it names no place to go.
+
+    DELAY, REAL_TOPIC, REAL_QID and the timer's properties stay on it, as they do on the peer's
+    disk: it clears them after the string that it stores was made."""
+    properties = source.properties
+    topic, queue_id = properties.get(Property.REAL_TOPIC), properties.get(Property.REAL_QID, "")
+    if not topic or topic in _NEVER_DIVERTED or not (queue_id.isascii() and queue_id.isdecimal()):
+        return None
+    if added or Property.CRC32 in properties:
+        properties = {k: v for k, v in properties.items() if k != Property.CRC32} | added
+    return Message(
+        topic=topic,
+        body=source.body,
+        queue_id=int(queue_id),
+        flag=source.flag,
+        properties=properties,
+        sys_flag=source.sys_flag,
+        born_ms=source.born_ms,
+        born_host=source.born_host,
+        store_host=source.store_host,
+        reconsume_times=source.reconsume_times,
+    )

@@ -1,0 +1,91 @@
+"""Long polls: pulls that wait for a message of their queue."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from typing import Generic, TypeVar
+
+from escrowmq.base.limits import PULLS_HELD_MAX
+
+T = TypeVar("T")
+_NEVER_MS = (1 << 62) - 1
+
+
+class Held(Generic[T]):
+    """One waiting pull."""
+
+    __slots__ = ("deadline_ms", "is_done", "key", "peer", "pull", "queue_offset")
+
+    def __init__(
+        self, key: tuple[str, int], pull: T, *, peer: int, queue_offset: int, deadline_ms: int
+    ) -> None:
+        self.key = key
+        self.pull = pull
+        self.peer = peer
+        self.queue_offset = queue_offset
+        self.deadline_ms = deadline_ms
+        self.is_done = False
+
+
+class Holds(Generic[T]):
+    """Waiting pulls by queue, and by the time when they want an answer anyway."""
+
+    def __init__(self, held_max: int = PULLS_HELD_MAX) -> None:
+        self._held_max = held_max
+        self._by_queue: dict[tuple[str, int], list[Held[T]]] = {}
+        self._deadlines: list[tuple[int, int, Held[T]]] = []
+        self._serial = 0
+        self.count = 0
+
+    def hold(self, held: Held[T]) -> Held[T] | None:
+        """Let a pull wait. When too many wait, the one that would end first is given back."""
+        self._serial += 1
+        self._by_queue.setdefault(held.key, []).append(held)
+        heapq.heappush(self._deadlines, (held.deadline_ms, self._serial, held))
+        self.count += 1
+        if self.count > self._held_max:
+            return next(self.expired(_NEVER_MS), None)
+        return None
+
+    def has(self, key: tuple[str, int]) -> bool:
+        """Whether anybody waits for this queue."""
+        return key in self._by_queue
+
+    def waiting(self, key: tuple[str, int]) -> list[Held[T]]:
+        """Who waits for this queue."""
+        return list(self._by_queue.get(key, ()))
+
+    def release(self, held: Held[T]) -> None:
+        """This pull is answered, or its client is gone."""
+        if held.is_done:
+            return
+        held.is_done = True
+        self.count -= 1
+        queue = self._by_queue[held.key]
+        queue.remove(held)
+        if not queue:
+            del self._by_queue[held.key]
+        if len(self._deadlines) > 2 * self.count + 64:
+            self._deadlines = [item for item in self._deadlines if not item[2].is_done]
+            heapq.heapify(self._deadlines)
+
+    def expired(self, now_ms: int) -> Iterator[Held[T]]:
+        """Release, one by one, the pulls whose time is over."""
+        while self._deadlines and self._deadlines[0][0] <= now_ms:
+            _, _, held = heapq.heappop(self._deadlines)
+            if not held.is_done:
+                self.release(held)
+                yield held
+
+    def lost(self, peer: int) -> None:
+        """A client is gone with its pulls."""
+        for queue in list(self._by_queue.values()):
+            for held in [held for held in queue if held.peer == peer]:
+                self.release(held)
+
+    def wake_at_ms(self) -> int:
+        """When the next pull's time is over."""
+        while self._deadlines and self._deadlines[0][2].is_done:
+            heapq.heappop(self._deadlines)
+        return self._deadlines[0][0] if self._deadlines else _NEVER_MS

@@ -1,0 +1,145 @@
+"""How far each group has read each queue: consumerOffset.json."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from escrowmq.codec import fastjson
+from escrowmq.delivery.version import DataVersion
+
+_NOT_STORED = -1
+_VERSION_STEP = 500
+"""Commits between two data versions (the peer's consumerOffsetUpdateVersionStep)."""
+
+
+class OffsetTable:
+    """Offsets by group, topic and queue; and offsets that an operator has reset."""
+
+    def __init__(self) -> None:
+        self._offsets: dict[str, dict[int, int]] = {}
+        self._pulled: dict[str, dict[int, int]] = {}
+        self._resets: dict[str, dict[int, int]] = {}
+        self.version = DataVersion()
+        self.is_changed = False
+        self._commits_count = 0
+
+    @staticmethod
+    def _key(group: str, topic: str) -> str:
+        return f"{topic}@{group}"
+
+    def load(self, data: bytes | None) -> None:
+        """Take over consumerOffset.json."""
+        if not data:
+            return
+        file: dict[str, Any] = fastjson.decode(data)
+        for key, queues in (file.get("offsetTable") or {}).items():
+            self._offsets[key] = {int(queue): int(offset) for queue, offset in queues.items()}
+        if "dataVersion" in file:
+            self.version = msgspec.convert(file["dataVersion"], DataVersion)
+
+    def save(self) -> bytes:
+        """consumerOffset.json as it would be written now; the peer reads quoted keys too."""
+        return msgspec.json.format(self.encode(), indent=2)
+
+    def encode(self) -> bytes:
+        """The same in one line, which is the body of GET_ALL_CONSUMER_OFFSET."""
+        return fastjson.encode(
+            {
+                "dataVersion": self.version,
+                "groupTopicMap": self._topics_by_group(),
+                "offsetTable": {
+                    key: {str(queue): offset for queue, offset in sorted(queues.items())}
+                    for key, queues in self._offsets.items()
+                },
+            }
+        )
+
+    def _topics_by_group(self) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        for key in self._offsets:
+            topic, _, group = key.partition("@")
+            found.setdefault(group, []).append(topic)
+        return found
+
+    def commit(self, group: str, topic: str, queue_id: int, offset: int, now_ms: int) -> None:
+        """A group has read up to, and not including, an offset."""
+        self._offsets.setdefault(self._key(group, topic), {})[queue_id] = offset
+        self.is_changed = True
+        self._commits_count += 1
+        if self._commits_count % _VERSION_STEP == 0:
+            self.version.advance(now_ms)
+
+    def get(self, group: str, topic: str, queue_id: int) -> int:
+        """The committed offset; -1 when there is none. A pending reset counts as committed."""
+        key = self._key(group, topic)
+        if self._resets:
+            reset = self._resets.get(key, {}).get(queue_id)
+            if reset is not None:
+                return reset
+        queues = self._offsets.get(key)
+        return _NOT_STORED if queues is None else queues.get(queue_id, _NOT_STORED)
+
+    def of(self, group: str, topic: str) -> dict[int, int]:
+        """All committed offsets of a group in a topic."""
+        return dict(self._offsets.get(self._key(group, topic), {}))
+
+    def pulled(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Remember what was asked for last; statistics only."""
+        self._pulled.setdefault(self._key(group, topic), {})[queue_id] = offset
+
+    def pulled_offset(self, group: str, topic: str, queue_id: int) -> int:
+        """What was asked for last; -1 when nothing was."""
+        return self._pulled.get(self._key(group, topic), {}).get(queue_id, _NOT_STORED)
+
+    def reset(self, group: str, topic: str, queue_id: int, offset: int, now_ms: int) -> None:
+        """Set an offset that the group's next pull is told."""
+        self._resets.setdefault(self._key(group, topic), {})[queue_id] = offset
+        self.commit(group, topic, queue_id, offset, now_ms)
+
+    def has_reset(self, group: str, topic: str, queue_id: int) -> bool:
+        """Whether a reset waits to be told."""
+        return bool(self._resets) and queue_id in self._resets.get(self._key(group, topic), ())
+
+    def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
+        """The reset that waits, once."""
+        if not self._resets:
+            return None
+        key = self._key(group, topic)
+        queues = self._resets.get(key)
+        if queues is None:
+            return None
+        offset = queues.pop(queue_id, None)
+        if not queues:
+            del self._resets[key]
+        return offset
+
+    def topics_of(self, group: str) -> list[str]:
+        """Topics in which a group has offsets."""
+        suffix = f"@{group}"
+        return [key[: -len(suffix)] for key in self._offsets if key.endswith(suffix)]
+
+    def groups_of(self, topic: str) -> list[str]:
+        """Groups that have offsets in a topic."""
+        prefix = f"{topic}@"
+        return [key[len(prefix) :] for key in self._offsets if key.startswith(prefix)]
+
+    def clone(self, source: str, target: str, topic: str, now_ms: int) -> None:
+        """Give one group the offsets of another."""
+        for queue_id, offset in self.of(source, topic).items():
+            self.commit(target, topic, queue_id, offset, now_ms)
+
+    def forget_topic(self, topic: str) -> None:
+        """A topic is gone."""
+        self._forget(lambda key: key.startswith(f"{topic}@"))
+
+    def forget_group(self, group: str) -> None:
+        """A group is gone."""
+        self._forget(lambda key: key.endswith(f"@{group}"))
+
+    def _forget(self, is_gone: Any) -> None:  # noqa: ANN401
+        for table in (self._offsets, self._pulled, self._resets):
+            for key in [key for key in table if is_gone(key)]:
+                del table[key]
+                self.is_changed = True

@@ -1,0 +1,189 @@
+"""Exactly one delivery for each diverted record, over crashes too.
+
+Progress is saved now and then, together with the end of the log at that moment. After a crash the
+log behind that place is read: a record there that was delivered is not delivered again. And since
+only progress is saved whose deliveries are durable, none is lost either.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Final, Generic, NamedTuple, TypeVar
+
+from escrowmq.base.message import Message, Property, StoredMessage
+from escrowmq.codec.hashes import body_crc
+from escrowmq.codec.record import decode_record
+from escrowmq.errors import StorageError
+from escrowmq.store.store import Put, PutStatus, Store
+
+MARKS_MAX: Final = 64
+RETRY_MS: Final = 100
+"""After a put that failed, as at the peer."""
+
+BATCH_MAX: Final = 256
+"""Deliveries of one wake; the rest follow at once, after whatever else is waiting."""
+
+NEVER_MS: Final = 1 << 62
+
+SCAN_SIZE_MAX: Final = 64 * 1024 * 1024
+"""Bytes of log that are read when there is no progress at all; a longer log is another broker's,
+which would have written its progress."""
+
+T = TypeVar("T")
+PutMessage = Callable[[Message, int], Put]
+
+_log = logging.getLogger(__name__)
+_LASTING: Final = frozenset({PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED})
+
+
+class Mark(NamedTuple, Generic[T]):
+    """Progress at a moment."""
+
+    log_end: int
+    """The deliveries before this place are in the state, and to be durable before it is saved."""
+
+    scan_from: int
+    """From this place on the log may hold deliveries that are not in the state."""
+
+    state: T
+
+
+class Marks(Generic[T]):
+    """Progress that waits for its deliveries to be durable."""
+
+    def __init__(self) -> None:
+        self._marks: list[Mark[T]] = []
+
+    def note(self, mark: Mark[T]) -> None:
+        """The progress now. Of many that wait, every second is forgotten."""
+        if self._marks and self._marks[-1].log_end == mark.log_end:
+            self._marks.pop()
+        self._marks.append(mark)
+        if len(self._marks) > MARKS_MAX:
+            del self._marks[-2:0:-2]
+
+    def take(self, durable_offset: int) -> Mark[T] | None:
+        """The newest progress whose deliveries are all durable; None when none became so."""
+        found = None
+        count = 0
+        for mark in self._marks:
+            if mark.log_end > durable_offset:
+                break
+            found = mark
+            count += 1
+        del self._marks[:count]
+        return found
+
+
+def _fingerprint(message: Message) -> int:
+    get = message.properties.get
+    return hash(
+        (
+            get(Property.REAL_TOPIC),
+            get(Property.REAL_QID),
+            get(Property.UNIQ_KEY),
+            get(Property.DELAY),
+            get(Property.TIMER_OUT_MS),
+            message.born_ms,
+            message.born_host,
+            message.reconsume_times,
+            body_crc(message.body),
+        )
+    )
+
+
+class Delivered:
+    """What the log holds behind the saved progress, to be matched with what seems due."""
+
+    def __init__(self, store: Store, mark: str) -> None:
+        self._store = store
+        self._mark = mark
+        self._counts: Counter[int] = Counter()
+        self._scan_from = 0
+
+    def read(self, log_offset: int) -> None:
+        """Take in the delivered records from a place on."""
+        self._scan_from = log_offset
+        for message in walk(self._store, log_offset):
+            properties = message.properties
+            if self._mark in properties and properties.get(Property.REAL_TOPIC) == message.topic:
+                self._counts[_fingerprint(message)] += 1
+
+    def read_without_progress(self) -> None:
+        """The same where nothing was ever saved: the broker is new, or stopped at once."""
+        if self._store.end_offset - self._store.min_log_offset <= SCAN_SIZE_MAX:
+            self.read(self._store.min_log_offset)
+
+    @property
+    def scan_from(self) -> int:
+        """Where a later start has to begin reading, as far as this one is concerned."""
+        return self._scan_from if self._counts else self._store.end_offset
+
+    def take(self, source: StoredMessage) -> bool:
+        """Whether a diverted record was delivered; each delivery answers for one record."""
+        if not self._counts:
+            return False
+        found = _fingerprint(source)
+        if self._counts[found] <= 1:
+            return self._counts.pop(found, 0) == 1
+        self._counts[found] -= 1
+        return True
+
+    def forget(self) -> None:
+        """Everything that was due has been matched; what is left belongs to nothing pending."""
+        self._counts.clear()
+
+
+def walk(store: Store, log_offset: int) -> Iterator[StoredMessage]:
+    """The records of the log from a place on; where one is damaged, on from the next segment."""
+    log_offset = max(log_offset, store.min_log_offset)
+    segment_size = store.settings.log_segment_size
+    while log_offset < store.end_offset:
+        message = store.read(log_offset)
+        if message is None:
+            log_offset += segment_size - log_offset % segment_size
+        else:
+            yield message
+            log_offset += message.record_size
+
+
+class Courier:
+    """Reads diverted records and puts the messages where they belong.
+
+    `put` must not divert: the delivered record keeps the properties that asked for a delay."""
+
+    def __init__(self, store: Store, put: PutMessage | None = None) -> None:
+        self._store = store
+        self._put = put or store.put
+        self.delivered_count = 0
+        self.dropped_count = 0
+        """Records that could not be read or can never be delivered; each is in the log files."""
+
+    def read(self, log_offset: int, size: int) -> StoredMessage | None:
+        """A record; None, and counted, when it is not readable."""
+        try:
+            return decode_record(self._store.read_record(log_offset, size))
+        except StorageError as error:
+            self.drop(log_offset, str(error))
+            return None
+
+    def drop(self, log_offset: int, reason: str) -> None:
+        """Count and tell what is passed over, so that the rest goes on."""
+        self.dropped_count += 1
+        _log.error("delayed message at log offset %d is passed over: %s", log_offset, reason)
+
+    def deliver(self, source: StoredMessage, message: Message | None, now_ms: int) -> bool:
+        """Put a message; False when it is to be tried again later."""
+        if message is None:
+            self.drop(source.log_offset, "it names no topic and queue to be delivered to")
+            return True
+        put = self._put(message, now_ms)
+        if put.status is PutStatus.OK:
+            self.delivered_count += 1
+            return True
+        if put.status in _LASTING:
+            self.drop(source.log_offset, put.reason or put.status.value)
+            return True
+        return False

@@ -1,0 +1,147 @@
+"""Counters that clients and operators ask for: how many messages, by topic and group."""
+
+from __future__ import annotations
+
+import collections
+from typing import Final
+
+import msgspec
+
+SAMPLE_MS: Final = 10_000
+_MINUTE_SAMPLES: Final = 7
+_HOUR_EVERY: Final = 60
+_HOUR_SAMPLES: Final = 7
+_DAY_EVERY: Final = 360
+_DAY_SAMPLES: Final = 25
+
+PUT_COUNT: Final = "TOPIC_PUT_NUMS"
+PUT_SIZE: Final = "TOPIC_PUT_SIZE"
+GET_COUNT: Final = "GROUP_GET_NUMS"
+GET_SIZE: Final = "GROUP_GET_SIZE"
+BACK_COUNT: Final = "SNDBCK_PUT_NUMS"
+BROKER_PUT: Final = "BROKER_PUT_NUMS"
+BROKER_GET: Final = "BROKER_GET_NUMS"
+
+
+class Rate(msgspec.Struct):
+    """What happened in a span: the sum, and how much of it in a second and in a call."""
+
+    avgpt: float = 0.0
+    sum: int = 0
+    tps: float = 0.0
+
+
+class Meter:
+    """One counter and its past."""
+
+    __slots__ = ("_days", "_hours", "_minutes", "calls", "total")
+
+    def __init__(self) -> None:
+        self.total = 0
+        self.calls = 0
+        self._minutes: collections.deque[tuple[int, int, int]] = collections.deque(
+            maxlen=_MINUTE_SAMPLES
+        )
+        self._hours: collections.deque[tuple[int, int, int]] = collections.deque(
+            maxlen=_HOUR_SAMPLES
+        )
+        self._days: collections.deque[tuple[int, int, int]] = collections.deque(maxlen=_DAY_SAMPLES)
+
+    def sample(self, now_ms: int, serial: int) -> None:
+        """Note where the counter stands."""
+        now = (now_ms, self.total, self.calls)
+        self._minutes.append(now)
+        if serial % _HOUR_EVERY == 0:
+            self._hours.append(now)
+        if serial % _DAY_EVERY == 0:
+            self._days.append(now)
+
+    def _rate(self, past: collections.deque[tuple[int, int, int]]) -> Rate:
+        if len(past) < 2:
+            return Rate()
+        (first_ms, first, first_calls), (last_ms, last, last_calls) = past[0], past[-1]
+        count, calls = last - first, last_calls - first_calls
+        return Rate(
+            avgpt=count / calls if calls else 0.0,
+            sum=count,
+            tps=count * 1000 / max(1, last_ms - first_ms),
+        )
+
+    def minute(self) -> Rate:
+        """The last minute."""
+        return self._rate(self._minutes)
+
+    def hour(self) -> Rate:
+        """The last hour."""
+        return self._rate(self._hours)
+
+    def day(self) -> Rate:
+        """The last day."""
+        return self._rate(self._days)
+
+    def tps(self, samples: int) -> float:
+        """Events a second over the last so many samples of ten seconds."""
+        past = self._minutes
+        if len(past) < 2:
+            return 0.0
+        first_ms, first, _ = past[max(0, len(past) - 1 - samples)]
+        last_ms, last, _ = past[-1]
+        return (last - first) * 1000 / max(1, last_ms - first_ms)
+
+
+class Stats:
+    """All counters of one broker."""
+
+    def __init__(self) -> None:
+        self._meters: dict[tuple[str, str], Meter] = {}
+        self._serial = 0
+        self._sample_at_ms = 0
+        self.put_failed_count = 0
+        self.pulls_found = Meter()
+        self.pulls_missed = Meter()
+
+    def meter(self, name: str, key: str) -> Meter | None:
+        """A counter, if anything was counted."""
+        return self._meters.get((name, key))
+
+    def _add(self, name: str, key: str, count: int) -> None:
+        meter = self._meters.get((name, key))
+        if meter is None:
+            meter = self._meters[name, key] = Meter()
+        meter.total += count
+        meter.calls += 1
+
+    def put(self, topic: str, count: int, size: int) -> None:
+        """Messages were stored."""
+        self._add(PUT_COUNT, topic, count)
+        self._add(PUT_SIZE, topic, size)
+        self._add(BROKER_PUT, "", count)
+
+    def get(self, group: str, topic: str, count: int, size: int) -> None:
+        """Messages were handed out."""
+        key = f"{topic}@{group}"
+        self._add(GET_COUNT, key, count)
+        self._add(GET_SIZE, key, size)
+        self._add(BROKER_GET, "", count)
+
+    def back(self, group: str, topic: str) -> None:
+        """A consumer could not digest a message."""
+        self._add(BACK_COUNT, f"{topic}@{group}", 1)
+
+    def forget(self, key: str) -> None:
+        """A topic or group is gone."""
+        for item in [i for i in self._meters if key in i[1].split("@")]:
+            del self._meters[item]
+
+    def wake(self, now_ms: int) -> None:
+        """Sample every counter when it is time."""
+        if now_ms < self._sample_at_ms:
+            return
+        self._sample_at_ms = now_ms + SAMPLE_MS
+        for meter in (*self._meters.values(), self.pulls_found, self.pulls_missed):
+            meter.sample(now_ms, self._serial)
+        self._serial += 1
+
+    def wake_at_ms(self) -> int:
+        """When the next sample is due."""
+        return self._sample_at_ms

@@ -1,0 +1,149 @@
+"""Consumer groups: their configuration and subscriptionGroup.json."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from escrowmq.base.limits import GROUP_SIZE_MAX
+from escrowmq.base.settings import BrokerSettings
+from escrowmq.codec import fastjson
+from escrowmq.delivery.topics import name_fault
+from escrowmq.delivery.version import DataVersion
+
+
+class GroupConfig(msgspec.Struct, rename="camel", kw_only=True):
+    """One consumer group, its members in the peer's order."""
+
+    attributes: dict[str, str] = {}
+    broker_id: int = 0
+    consume_broadcast_enable: bool = True
+    consume_enable: bool = True
+    consume_from_min_enable: bool = True
+    consume_message_orderly: bool = False
+    consume_timeout_minute: int = 15
+    group_name: str = ""
+    group_retry_policy: dict[str, object] = msgspec.field(
+        default_factory=lambda: {"type": "CUSTOMIZED"}
+    )
+    group_sys_flag: int = 0
+    notify_consumer_ids_changed_enable: bool = True
+    retry_max_times: int = 16
+    retry_queue_nums: int = 1
+    which_broker_when_consume_slowly: int = 1
+    subscription_data_set: list[dict[str, object]] | None = None
+
+
+class GroupFile(msgspec.Struct, rename="camel", kw_only=True):
+    """subscriptionGroup.json, and the body of GET_ALL_SUBSCRIPTIONGROUP_CONFIG."""
+
+    data_version: DataVersion
+    forbidden_table: dict[str, dict[str, int]] = {}
+    subscription_group_table: dict[str, GroupConfig] = {}
+
+
+TRANSACTION_GROUP: Final = "CID_RMQ_SYS_TRANS"
+_SYSTEM_GROUPS: Final = (
+    "TOOLS_CONSUMER",
+    "FILTERSRV_CONSUMER",
+    "SELF_TEST_C_GROUP",
+    "CID_ONS-HTTP-PROXY",
+    "CID_ONSAPI_PULL",
+    "CID_ONSAPI_PERMISSION",
+    "CID_ONSAPI_OWNER",
+    TRANSACTION_GROUP,
+)
+_BROADCASTING: Final = frozenset(
+    {"CID_ONS-HTTP-PROXY", "CID_ONSAPI_PULL", "CID_ONSAPI_PERMISSION", "CID_ONSAPI_OWNER",
+     TRANSACTION_GROUP}
+)  # fmt: skip
+
+
+class GroupTable:
+    """The consumer groups that this broker knows."""
+
+    def __init__(self, settings: BrokerSettings) -> None:
+        self._settings = settings
+        self._groups: dict[str, GroupConfig] = {}
+        self.forbidden: dict[str, dict[str, int]] = {}
+        self.version = DataVersion()
+        self.is_changed = False
+
+    def load(self, data: bytes | None) -> None:
+        """Take over subscriptionGroup.json."""
+        if data:
+            file = msgspec.convert(fastjson.decode(data), GroupFile, strict=False)
+            self._groups = file.subscription_group_table
+            self.forbidden = file.forbidden_table
+            self.version = file.data_version
+
+    def save(self) -> bytes:
+        """subscriptionGroup.json as it would be written now."""
+        return msgspec.json.format(fastjson.encode(self.file()), indent=2)
+
+    def file(self) -> GroupFile:
+        """Version and tables as one value."""
+        return GroupFile(
+            data_version=self.version,
+            forbidden_table=self.forbidden,
+            subscription_group_table=self._groups,
+        )
+
+    def create_system_groups(self, now_ms: int) -> None:
+        """What exists on a fresh broker of the peer's."""
+        for name in _SYSTEM_GROUPS:
+            if name not in self._groups:
+                self.put(
+                    GroupConfig(group_name=name, consume_broadcast_enable=name in _BROADCASTING),
+                    now_ms,
+                )
+
+    def peek(self, name: str) -> GroupConfig | None:
+        """The group, if it is known."""
+        return self._groups.get(name)
+
+    def names(self) -> list[str]:
+        """All groups."""
+        return list(self._groups)
+
+    def get(self, name: str, now_ms: int) -> GroupConfig | None:
+        """The group, created when groups may be created and the name is one."""
+        config = self._groups.get(name)
+        if config is None and (self._settings.creates_groups or name in _SYSTEM_GROUPS):
+            if len(name) > GROUP_SIZE_MAX or name_fault(name[:100]):
+                return None
+            config = GroupConfig(group_name=name)
+            self.put(config, now_ms)
+        return config
+
+    def put(self, config: GroupConfig, now_ms: int) -> None:
+        """Create or replace a group."""
+        self._groups[config.group_name] = config
+        self.version.advance(now_ms)
+        self.is_changed = True
+
+    def delete(self, name: str, now_ms: int) -> bool:
+        """Forget a group; whether there was one."""
+        self.forbidden.pop(name, None)
+        if self._groups.pop(name, None) is None:
+            return False
+        self.version.advance(now_ms)
+        self.is_changed = True
+        return True
+
+    def forbid(self, group: str, topic: str, *, is_readable: bool, now_ms: int) -> None:
+        """Let a group read a topic, or not (UPDATE_AND_GET_GROUP_FORBIDDEN)."""
+        topics = self.forbidden.setdefault(group, {})
+        if is_readable:
+            topics.pop(topic, None)
+        else:
+            topics[topic] = 1
+        if not topics:
+            del self.forbidden[group]
+        self.version.advance(now_ms)
+        self.is_changed = True
+
+    def is_forbidden(self, group: str, topic: str) -> bool:
+        """Whether a group was kept from reading a topic."""
+        return bool(self.forbidden) and topic in self.forbidden.get(group, ())

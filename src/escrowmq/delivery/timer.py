@@ -1,0 +1,327 @@
+"""Delivery at arbitrary times: a heap over the timer's topic.
+
+Of a pending message memory holds one number, its delivery time and queue offset (44 bytes). The
+topic is the truth; what was delivered is said by three numbers, because deliveries are made in the
+order of that number: of the records taken in (queue offsets below `taken`) those below `head` are
+delivered, all others are not. The peer's progress has the same form: it has taken in what lies
+below lastTimerQueueOffset, and delivered what was due before lastReadTimeMs.
+
+timercheck, 4096 bytes, big-endian; the peer reads and writes the first 56
+  offset size field
+       0    8 read time            slots before this time are delivered
+       8    8 timer log position   0: there is no timer log of ours
+      16    8 queue offset         from here on the peer reads the topic anew
+      24    8 master's queue offset
+      32    8 state version        40 8 timestamp     48 8 counter
+    2048    8 "ESCROWMQ"
+    2056    8 taken                2064 8 head, time  2072 8 head, queue offset
+    2080    8 log offset           from here on the log may hold deliveries not told of here
+    2088    4 CRC-32               of the first 56 bytes and of 2048..2088
+"""
+
+from __future__ import annotations
+
+import heapq
+import struct
+import zlib
+from typing import Final, NamedTuple
+
+from escrowmq.base.message import Property, StoredMessage, Topic
+from escrowmq.base.settings import BrokerSettings
+from escrowmq.delivery.divert import restore, wish
+from escrowmq.delivery.progress import (
+    BATCH_MAX,
+    NEVER_MS,
+    RETRY_MS,
+    Courier,
+    Delivered,
+    Mark,
+    Marks,
+    PutMessage,
+)
+from escrowmq.store.store import Arrival, Store
+
+PATH: Final = "config/timercheck"
+PENDING_MAX: Final = 20_000_000
+"""Records in memory; beyond, the next ones are taken in when others have been delivered."""
+
+RECALLS_MAX: Final = 1_000_000
+FILE_SIZE: Final = 4096
+
+_HEAD: Final = struct.Struct(">7q")
+_TAIL: Final = struct.Struct(">8s4q")
+_TAIL_AT: Final = 2048
+_CRC: Final = struct.Struct(">I")
+_MAGIC: Final = b"ESCROWMQ"
+
+_OFFSET_BITS: Final = 40
+_OFFSET_MASK: Final = (1 << _OFFSET_BITS) - 1
+_TIME_MAX: Final = (1 << 44) - 1
+_KEY_MAX: Final = _TIME_MAX << _OFFSET_BITS
+_BLOCK_BITS: Final = 6
+_TAKE_MAX: Final = 512
+_ENTRIES_READ: Final = 64
+
+_WHEEL: Final = "timerwheel"
+_TIMER_LOG: Final = "timerlog"
+_ROLL_WINDOW_MS: Final = 172_800_000
+_ROLL_SLACK_MS: Final = 60_000
+
+
+class _State(NamedTuple):
+    taken: int
+    head: int
+    oldest: int
+    """No record before this queue offset is pending."""
+
+
+class TimerQueue:
+    """The timer of one broker. Call `load` once, before anything else."""
+
+    def __init__(
+        self, store: Store, settings: BrokerSettings, put: PutMessage | None = None
+    ) -> None:
+        self._store = store
+        self.courier = Courier(store, put)
+        self._precision_ms = settings.timer_precision_ms
+        self._heap: list[int] = []
+        self._taken = 0
+        self._blocks: dict[int, int] = {}
+        """Pending records by block of queue offsets, in the order of offsets."""
+        self._recalls: dict[str, str] = {}
+        """Slots by key of message to be dropped."""
+        self._delivered = Delivered(store, Property.TIMER_OUT_MS)
+        self._marks: Marks[_State] = Marks()
+        self._saved: _State | None = None
+        self._counter = 0
+        self._before = _State(0, 0, 0)
+        self._peer_read_ms: int | None = None
+        self._is_settled = False
+        self._has_more = False
+        self._retry_ms = 0
+
+    # -- life ------------------------------------------------------------------------------------
+
+    def load(self, data: bytes | None) -> None:
+        """Take over timercheck, ours or the peer's. The records themselves are taken in by the
+        following calls of `due`, a bounded number each."""
+        start, end = self._store.bounds(Topic.TIMER, 0)
+        ours = _decode(data) if data else None
+        if ours is not None:
+            log_offset, self._before = ours
+            self._delivered.read(log_offset)
+        elif data and len(data) >= _HEAD.size:
+            read_ms, _, taken, *_ = _HEAD.unpack_from(data)
+            # A slot is the second that ends before the wish: what was due in slots before the
+            # read time has a wish up to the read time.
+            self._before = _State(taken, _key(read_ms + 1, 0), start)
+            self._peer_read_ms = read_ms
+        else:
+            self._delivered.read_without_progress()
+        if data and len(data) >= _HEAD.size:
+            self._counter = _HEAD.unpack_from(data)[6]
+        self._taken = min(max(self._before.oldest, start), end)
+        self._has_more = True
+
+    @property
+    def _is_rebuilt(self) -> bool:
+        return self._taken >= self._before.taken or not self._has_more
+
+    @property
+    def pending_count(self) -> int:
+        """Records in memory."""
+        return len(self._heap)
+
+    @property
+    def taken_offset(self) -> int:
+        """The next queue offset to be taken in."""
+        return self._taken
+
+    def arrived(self, arrival: Arrival) -> None:
+        """A record became visible in the timer's topic."""
+        assert arrival.topic == Topic.TIMER
+        self._has_more = True
+
+    def wake_at_ms(self) -> int:
+        """When `due` is to be called next."""
+        if self._has_more:
+            return 0
+        return max(self._heap[0] >> _OFFSET_BITS, self._retry_ms) if self._heap else NEVER_MS
+
+    def due(self, now_ms: int) -> int:
+        """Take in what arrived and deliver what is due, a bounded number of records of each; how
+        many were passed."""
+        if self._has_more:
+            self._take_in()
+        if not self._is_rebuilt:
+            return 0  # what is due first is not known yet
+        if not self._is_settled:
+            self._disown(now_ms)
+        passed = 0
+        heap = self._heap
+        while heap and heap[0] >> _OFFSET_BITS <= now_ms and passed < BATCH_MAX:
+            queue_offset = heap[0] & _OFFSET_MASK
+            if not self._pass(queue_offset, now_ms):
+                self._retry_ms = now_ms + RETRY_MS
+                break
+            self._retry_ms = 0
+            heapq.heappop(heap)
+            self._uncount(queue_offset)
+            passed += 1
+        if self.wake_at_ms() > now_ms:
+            self._delivered.forget()
+        if passed and not self._has_more and len(heap) < PENDING_MAX:
+            self._has_more = self._taken < self._store.bounds(Topic.TIMER, 0)[1]
+        self._marks.note(self._mark())
+        return passed
+
+    # -- taking in -------------------------------------------------------------------------------
+
+    def _take_in(self) -> None:
+        store = self._store
+        for _ in range(_TAKE_MAX // _ENTRIES_READ):
+            start, end = store.bounds(Topic.TIMER, 0)
+            self._taken = max(self._taken, start)
+            entries = store.entries(Topic.TIMER, 0, self._taken, _ENTRIES_READ)
+            if not entries or len(self._heap) >= PENDING_MAX:
+                self._has_more = False
+                return
+            for log_offset, size, _ in entries:
+                source = self.courier.read(log_offset, size)
+                if source is not None:
+                    self._push(source, self._taken)
+                self._taken += 1
+        self._has_more = self._taken < end
+
+    def _push(self, source: StoredMessage, queue_offset: int) -> None:
+        slot = source.properties.get(Property.TIMER_OUT_MS, "")
+        if not (slot.isascii() and slot.isdecimal()):
+            self.courier.drop(source.log_offset, "it has no delivery time")
+            return
+        key = _key(self._wish_ms(source, int(slot)), queue_offset)
+        if queue_offset < self._before.taken and (
+            key < self._before.head or self._is_rolled(source, int(slot))
+        ):
+            return  # delivered before this start
+        recall = source.properties.get(Property.TIMER_DEL_UNIQKEY)
+        if recall is not None and len(self._recalls) < RECALLS_MAX:
+            self._recalls[recall] = slot
+        heapq.heappush(self._heap, key)
+        block = queue_offset >> _BLOCK_BITS
+        self._blocks[block] = self._blocks.get(block, 0) + 1
+
+    def _wish_ms(self, source: StoredMessage, slot_ms: int) -> int:
+        """The wish to the millisecond. A span counts from the store time, which is that of the
+        diversion or a little later; the slot bounds what can be meant."""
+        wish_ms = wish(source.properties, source.stored_ms)
+        last_ms = slot_ms + self._precision_ms
+        return last_ms if wish_ms is None else min(max(wish_ms, slot_ms + 1), last_ms)
+
+    def _is_rolled(self, source: StoredMessage, slot_ms: int) -> bool:
+        """Whether the peer has stored this record again, nearer to its time: its wheel holds two
+        days (TimerMessageStore.doEnqueue), and the copy is in the topic as well."""
+        if self._peer_read_ms is None:
+            return False
+        rest_ms = slot_ms - source.stored_ms - _ROLL_WINDOW_MS
+        if rest_ms < 0:
+            return False
+        window_ms = _ROLL_WINDOW_MS // 2 if rest_ms < _ROLL_WINDOW_MS // 3 else _ROLL_WINDOW_MS
+        return source.stored_ms + window_ms + _ROLL_SLACK_MS < self._peer_read_ms
+
+    # -- delivering ------------------------------------------------------------------------------
+
+    def _pass(self, queue_offset: int, now_ms: int) -> bool:
+        entries = self._store.entries(Topic.TIMER, 0, queue_offset, 1)
+        if not entries:
+            self.courier.drop(-1, f"entry {queue_offset} of the timer's queue is gone")
+            return True
+        source = self.courier.read(*entries[0][:2])
+        if source is None or self._is_recalled(source) or self._delivered.take(source):
+            return True
+        added = {
+            Property.TIMER_ENQUEUE_MS: str(source.stored_ms),
+            Property.TIMER_DEQUEUE_MS: str(now_ms),
+        }
+        return self.courier.deliver(source, restore(source, **added), now_ms)
+
+    def _is_recalled(self, source: StoredMessage) -> bool:
+        """Whether a message is called back, or is itself the call; both end here."""
+        properties = source.properties
+        recall = properties.get(Property.TIMER_DEL_UNIQKEY)
+        if recall is not None:
+            self._recalls.pop(recall, None)
+            return True
+        if not self._recalls:
+            return False
+        key = f"{properties.get(Property.REAL_TOPIC)}+{properties.get(Property.UNIQ_KEY)}"
+        return self._recalls.get(key) == properties.get(Property.TIMER_OUT_MS)
+
+    def _uncount(self, queue_offset: int) -> None:
+        block = queue_offset >> _BLOCK_BITS
+        left = self._blocks[block] - 1
+        if left:
+            self._blocks[block] = left
+        else:
+            del self._blocks[block]
+
+    # -- progress --------------------------------------------------------------------------------
+
+    def _state(self) -> _State:
+        block = next(iter(self._blocks), None)
+        oldest = self._taken if block is None else min(block << _BLOCK_BITS, self._taken)
+        return _State(self._taken, self._heap[0] if self._heap else _KEY_MAX, oldest)
+
+    def _mark(self) -> Mark[_State]:
+        return Mark(self._store.end_offset, self._delivered.scan_from, self._state())
+
+    def save(self, now_ms: int) -> bytes | None:
+        """timercheck as far as deliveries are durable; None when that is written already."""
+        mark = self._marks.take(self._store.durable_offset)
+        if mark is None or mark.state == self._saved:
+            return None
+        self._saved = mark.state
+        return self._encode(mark, now_ms)
+
+    def _encode(self, mark: Mark[_State], now_ms: int) -> bytes:
+        """The peer, which has no timer log here, reads the topic from `oldest` on; it repeats what
+        lies behind that and was delivered, and loses nothing."""
+        state = mark.state
+        self._counter += 1
+        read_ms = min(state.head >> _OFFSET_BITS, now_ms)
+        read_ms -= read_ms % self._precision_ms
+        head = _HEAD.pack(read_ms, 0, state.oldest, state.oldest, 0, now_ms, self._counter)
+        time_ms, queue_offset = state.head >> _OFFSET_BITS, state.head & _OFFSET_MASK
+        tail = _TAIL.pack(_MAGIC, state.taken, time_ms, queue_offset, mark.scan_from)
+        tail += _CRC.pack(zlib.crc32(head + tail))
+        return (head.ljust(_TAIL_AT, b"\0") + tail).ljust(FILE_SIZE, b"\0")
+
+    def _disown(self, now_ms: int) -> None:
+        """Remove the peer's wheel and timer log, once: what they hold was taken in, and a peer
+        that comes back would deliver it again. The progress is made durable first."""
+        self._is_settled = True
+        self._peer_read_ms = None
+        disk = self._store.disk
+        names = disk.names(_TIMER_LOG)
+        if not names and disk.size(_WHEEL) is None:
+            return
+        disk.replace(PATH, self._encode(self._mark(), now_ms))
+        for name in names:
+            disk.remove(f"{_TIMER_LOG}/{name}")
+        disk.remove(_WHEEL)
+
+
+def _key(time_ms: int, queue_offset: int) -> int:
+    return min(time_ms, _TIME_MAX) << _OFFSET_BITS | queue_offset
+
+
+def _decode(data: bytes) -> tuple[int, _State] | None:
+    """Log offset and state; None when the peer has written the file since, or nobody has."""
+    if len(data) < FILE_SIZE:
+        return None
+    tail = data[_TAIL_AT : _TAIL_AT + _TAIL.size]
+    (crc,) = _CRC.unpack_from(data, _TAIL_AT + _TAIL.size)
+    magic, taken, time_ms, queue_offset, log_offset = _TAIL.unpack(tail)
+    if magic != _MAGIC or zlib.crc32(data[: _HEAD.size] + tail) != crc:
+        return None
+    oldest = _HEAD.unpack_from(data)[2]
+    return log_offset, _State(taken, time_ms << _OFFSET_BITS | queue_offset, oldest)

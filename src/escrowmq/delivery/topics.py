@@ -1,0 +1,252 @@
+"""Topics: their configuration, who creates them, and topics.json."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from escrowmq.base.limits import TOPIC_SIZE_MAX
+from escrowmq.base.message import Topic
+from escrowmq.base.settings import BrokerSettings
+from escrowmq.codec import fastjson
+from escrowmq.delivery.version import DataVersion
+from escrowmq.errors import UsageError
+
+
+class Perm:
+    """Bits of a topic's or broker's permission."""
+
+    INHERIT: Final = 1
+    WRITE: Final = 2
+    READ: Final = 4
+
+
+class TopicFlag:
+    """Bits of a topic's system flag."""
+
+    UNIT: Final = 1
+    UNIT_SUB: Final = 2
+
+
+class TopicConfig(msgspec.Struct, rename="camel", kw_only=True):
+    """One topic, its members in the peer's order."""
+
+    attributes: dict[str, str] = {}
+    order: bool = False
+    perm: int = Perm.READ | Perm.WRITE
+    read_queue_nums: int = 16
+    topic_filter_type: str = "SINGLE_TAG"
+    topic_name: str = ""
+    topic_sys_flag: int = 0
+    write_queue_nums: int = 16
+
+
+class TopicFile(msgspec.Struct, rename="camel", kw_only=True):
+    """topics.json, and the body of GET_ALL_TOPIC_CONFIG."""
+
+    data_version: DataVersion
+    topic_config_table: dict[str, TopicConfig] = {}
+
+
+_NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
+_ATTRIBUTES: Final = {
+    "queue.type": frozenset({"SimpleCQ", "BatchCQ"}),
+    "cleanup.policy": frozenset({"DELETE", "COMPACTION"}),
+    "message.type": frozenset({"UNSPECIFIED", "TRANSACTION", "FIFO", "MIXED", "DELAY", "NORMAL"}),
+    "reserve.time": None,
+}
+MESSAGE_TYPE: Final = "message.type"
+
+
+def name_fault(name: str) -> str | None:
+    """What is wrong with a topic's name, in the peer's words (TopicValidator); None if nothing."""
+    if not name.strip():
+        return "The specified topic is blank."
+    if not _NAME.fullmatch(name):
+        return "The specified topic contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"
+    if len(name) > TOPIC_SIZE_MAX:
+        return "The specified topic is longer than topic max length."
+    return None
+
+
+def parse_attributes(text: str) -> dict[str, str]:
+    """`+key=value,-key` as an update request carries it; UsageError in the peer's words."""
+    found: dict[str, str] = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        name, _, value = part.partition("=")
+        if name[:1] not in "+-" or (name[0] == "+") != bool(value):
+            raise UsageError(f"the key {name} or its value {value!r} is illegal")
+        known = _ATTRIBUTES.get(name[1:], frozenset())
+        if known is not None and not known and name[1:] not in _ATTRIBUTES:
+            raise UsageError(f"unsupported key: {name[1:]}")
+        if value and known is not None and value not in known:
+            raise UsageError(f"value is not in set: [{', '.join(sorted(known))}]")
+        found[name] = value
+    return found
+
+
+def merge_attributes(
+    current: dict[str, str], changes: dict[str, str], *, is_new: bool
+) -> dict[str, str]:
+    """The attributes after an update; UsageError when a change cannot be."""
+    merged = dict(current)
+    for name, value in changes.items():
+        if name[0] == "+":
+            merged[name[1:]] = value
+        elif is_new:
+            raise UsageError(f"only add attribute is supported while creating topic, key: {name}")
+        elif name[1:] not in merged:
+            raise UsageError(f"attempt to delete a nonexistent key: {name[1:]}")
+        else:
+            del merged[name[1:]]
+    return merged
+
+
+class TopicTable:
+    """The topics of this broker."""
+
+    def __init__(self, settings: BrokerSettings) -> None:
+        self._settings = settings
+        self._topics: dict[str, TopicConfig] = {}
+        self.system: set[str] = set()
+        self.version = DataVersion()
+        self.is_changed = False
+        self.unregistered: set[str] = set()
+        """Topics that changed since the name servers were told."""
+        self.get = self._topics.get
+
+    def load(self, data: bytes | None) -> None:
+        """Take over topics.json."""
+        if data:
+            file = msgspec.convert(fastjson.decode(data), TopicFile)
+            self._topics.update(file.topic_config_table)
+            self.version = file.data_version
+
+    def save(self) -> bytes:
+        """topics.json as it would be written now."""
+        return msgspec.json.format(fastjson.encode(self.file()), indent=2)
+
+    def file(self) -> TopicFile:
+        """Version and table as one value."""
+        return TopicFile(data_version=self.version, topic_config_table=self._topics)
+
+    def names(self) -> list[str]:
+        """All topics."""
+        return list(self._topics)
+
+    def configs(self) -> Iterable[TopicConfig]:
+        """All configurations."""
+        return self._topics.values()
+
+    def put(self, config: TopicConfig, now_ms: int) -> None:
+        """Create or replace a topic."""
+        self._topics[config.topic_name] = config
+        self._changed(config.topic_name, now_ms)
+
+    def delete(self, name: str, now_ms: int) -> bool:
+        """Forget a topic; whether there was one."""
+        if self._topics.pop(name, None) is None:
+            return False
+        self._changed(name, now_ms)
+        return True
+
+    def touch(self, now_ms: int) -> None:
+        """Have every topic registered anew: something changed that concerns all."""
+        self.version.advance(now_ms)
+        self.unregistered.update(self._topics)
+        self.is_changed = True
+
+    def _changed(self, name: str, now_ms: int) -> None:
+        self.version.advance(now_ms)
+        self.unregistered.add(name)
+        self.is_changed = True
+
+    def is_system(self, name: str) -> bool:
+        """Topics that the broker keeps for itself."""
+        return name in self.system or name.startswith(Topic.SYSTEM_PREFIX)
+
+    def create_system_topics(self, now_ms: int) -> None:
+        """What exists on a fresh broker of the peer's (storage facts 14.1)."""
+        s = self._settings
+        inherit = Perm.READ | Perm.WRITE | Perm.INHERIT
+        wanted = {
+            Topic.SELF_TEST: (1, 6),
+            Topic.BENCHMARK: (1024, 6),
+            s.cluster: (16, inherit if s.has_cluster_topic else Perm.INHERIT),
+            s.name: (1, inherit if s.has_broker_topic else Perm.INHERIT),
+            Topic.OFFSET_MOVED: (1, 6),
+            Topic.SCHEDULE: (18, 6),
+            s.cluster + Topic.REPLY_SUFFIX: (1, 6),
+            Topic.REVIVE_PREFIX + s.cluster: (s.revive_queues_count, 6),
+            f"rmq_sys_SYNC_BROKER_MEMBER_{s.name}": (1, Perm.INHERIT),
+            Topic.HALF: (1, 6),
+            Topic.OP: (1, 6),
+        }
+        if s.has_timer:
+            wanted[Topic.TIMER] = (1, 6)
+        if s.creates_topics:
+            wanted[Topic.DEFAULT] = (s.topic_queues_count, inherit)
+        if s.has_trace_topic:
+            wanted[Topic.TRACE] = (1, 6)
+        self.system = {*wanted, Topic.DEFAULT, Topic.TRACE, Topic.TIMER, Topic.CHECK_MAX_TIME}
+        for name, (queues_count, perm) in wanted.items():
+            if name not in self._topics:
+                self._create(name, queues_count=queues_count, perm=perm, now_ms=now_ms)
+
+    def _create(self, name: str, *, queues_count: int, perm: int, now_ms: int) -> TopicConfig:
+        config = TopicConfig(
+            topic_name=name,
+            perm=perm,
+            read_queue_nums=queues_count,
+            write_queue_nums=queues_count,
+        )
+        self.put(config, now_ms)
+        return config
+
+    def create_from(
+        self, name: str, *, template: str, queues_count: int, is_unit: bool, now_ms: int
+    ) -> TopicConfig | None:
+        """Create a topic on its first send, as its template allows; None when it does not."""
+        source = self._topics.get(template)
+        if source is None:
+            return None
+        if template == Topic.DEFAULT and not self._settings.creates_topics:
+            source.perm = Perm.READ | Perm.WRITE
+        if not source.perm & Perm.INHERIT:
+            return None
+        count = max(0, min(queues_count, source.write_queue_nums))
+        config = TopicConfig(
+            topic_name=name,
+            perm=source.perm & ~Perm.INHERIT,
+            read_queue_nums=count,
+            write_queue_nums=count,
+            topic_filter_type=source.topic_filter_type,
+            topic_sys_flag=TopicFlag.UNIT if is_unit else 0,
+        )
+        self.put(config, now_ms)
+        return config
+
+    def ensure(
+        self,
+        name: str,
+        *,
+        queues_count: int = 1,
+        is_ordered: bool = False,
+        is_unit: bool = False,
+        now_ms: int,
+    ) -> TopicConfig:
+        """The topic, created readable and writable when absent (retry, dead-letter, discard)."""
+        config = self._topics.get(name)
+        if config is None:
+            config = TopicConfig(
+                topic_name=name,
+                read_queue_nums=queues_count,
+                write_queue_nums=queues_count,
+                order=is_ordered,
+                topic_sys_flag=TopicFlag.UNIT_SUB if is_unit else 0,
+            )
+            self.put(config, now_ms)
+        return config

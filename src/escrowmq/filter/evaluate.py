@@ -1,0 +1,403 @@
+"""Nodes of an SQL92 expression, each a closure over what is below it.
+
+The builders refuse what the peer refuses when it parses, and the closures answer what the peer's
+expression classes (5.3.3) answer, oddities included; a comment names the class where one is odd.
+"""
+
+from __future__ import annotations
+
+import enum
+import operator
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from escrowmq.filter.operands import (
+    NUMBERS,
+    FilterError,
+    IncomparableError,
+    Kind,
+    Value,
+    compare,
+    compare_doubles,
+    parse_double,
+    parse_whole,
+)
+
+DEPTH_MAX: Final = 64
+"""Nodes on top of each other; the peer has no bound but its stack."""
+
+_DIGITS_SAFE: Final = {Kind.INT: 10, Kind.LONG: 19}
+"""A whole number with fewer digits is in range."""
+
+Properties = Mapping[str, str]
+Evaluate = Callable[[Properties], Value | None]
+Truth = Callable[[Properties], bool | None]
+Holds = Callable[[float, float], bool]
+
+_FLIPPED: Final[dict[str, Holds]] = {
+    ">": operator.lt,
+    ">=": operator.le,
+    "<": operator.gt,
+    "<=": operator.ge,
+}
+_ORDERS: Final[dict[str, Holds]] = {
+    ">": operator.gt,
+    ">=": operator.ge,
+    "<": operator.lt,
+    "<=": operator.le,
+}
+
+
+class Shape(enum.Enum):
+    """What a node is, as far as the peer's checks ask."""
+
+    LITERAL = 0
+    PROPERTY = 1
+    NEGATED = 2
+    TRUTH = 3
+
+
+class Node:
+    """One part of an expression."""
+
+    __slots__ = ("depth", "evaluate", "kind", "shape", "value")
+
+    def __init__(
+        self,
+        shape: Shape,
+        kind: Kind,
+        evaluate: Evaluate,
+        *,
+        value: Value | None = None,
+        depth: int = 0,
+    ) -> None:
+        self.shape = shape
+        self.kind = kind
+        self.evaluate = evaluate
+        self.value = value
+        self.depth = depth
+
+    @property
+    def is_number(self) -> bool:
+        """Whether it is a number known now."""
+        return self.value is not None and self.kind in NUMBERS
+
+
+def _above(*below: Node, at: int) -> int:
+    depth = 1 + max(node.depth for node in below)
+    if depth > DEPTH_MAX:
+        raise FilterError(f"nested more than {DEPTH_MAX} deep at character {at + 1}", at)
+    return depth
+
+
+def _truth(evaluate: Truth, depth: int) -> Node:
+    return Node(Shape.TRUTH, Kind.TRUTH, evaluate, depth=depth)
+
+
+def literal(value: Value | None, kind: Kind) -> Node:
+    """A constant as it is written."""
+    return Node(Shape.LITERAL, kind, lambda _: value, value=value)
+
+
+def prop(name: str) -> Node:
+    """A property of the message by name."""
+
+    def evaluate(properties: Properties) -> str | None:
+        return properties.get(name)
+
+    return Node(Shape.PROPERTY, Kind.TEXT, evaluate, value=name)
+
+
+def negate(node: Node, *, at: int) -> Node:
+    """Unary minus. Properties are text, which the peer (UnaryExpression) negates to nothing."""
+    depth = _above(node, at=at)
+    if node.is_number:
+        assert isinstance(node.value, int | float)
+        number = -node.value
+        return Node(Shape.NEGATED, node.kind, lambda _: number, value=number, depth=depth)
+    below = node.evaluate
+
+    def evaluate(properties: Properties) -> None:
+        below(properties)  # it may refuse the message
+
+    return Node(Shape.NEGATED, Kind.NOTHING, evaluate, depth=depth)
+
+
+def as_truth(node: Node, *, at: int) -> Node:
+    """The node where a truth value is needed; a property there is false, or nothing if absent."""
+    if node.shape is Shape.TRUTH or (
+        node.shape is Shape.LITERAL and node.kind in (Kind.TRUTH, Kind.NOTHING)
+    ):
+        return node
+    if node.shape is not Shape.PROPERTY:
+        raise FilterError(
+            f"a truth value is expected at character {at + 1}, such as `a = 1` or `b IS NULL`", at
+        )
+    below = node.evaluate
+
+    # UnaryExpression.createBooleanCast: even the text `true` is no Boolean, hence false.
+    def evaluate(properties: Properties) -> bool | None:
+        return None if below(properties) is None else False
+
+    return _truth(evaluate, _above(node, at=at))
+
+
+def negation(node: Node, *, at: int) -> Node:
+    """NOT: nothing stays nothing."""
+    node = as_truth(node, at=at)
+    below = node.evaluate
+
+    def evaluate(properties: Properties) -> bool | None:
+        value = below(properties)
+        return None if value is None else not value
+
+    return _truth(evaluate, _above(node, at=at))
+
+
+def all_of(nodes: list[Node], *, at: int) -> Node:
+    """AND over any number of terms; false as soon as one is."""
+    terms = [node.evaluate for node in nodes]
+    depth = _above(*nodes, at=at)
+    if len(terms) == 2:
+        return _truth(_both(*terms), depth)
+
+    def evaluate(properties: Properties) -> bool | None:
+        answer: bool | None = True
+        for term in terms:
+            value = term(properties)
+            if value is False:
+                return False
+            if value is None:
+                answer = None
+        return answer
+
+    return _truth(evaluate, depth)
+
+
+def _both(left: Evaluate, right: Evaluate) -> Truth:
+    def evaluate(properties: Properties) -> bool | None:
+        first = left(properties)
+        if first is False:
+            return False
+        second = right(properties)
+        if second is False:
+            return False
+        return None if first is None or second is None else True
+
+    return evaluate
+
+
+def any_of(nodes: list[Node], *, at: int) -> Node:
+    """OR over any number of terms; true as soon as one is."""
+    terms = [node.evaluate for node in nodes]
+
+    def evaluate(properties: Properties) -> bool | None:
+        answer: bool | None = False
+        for term in terms:
+            value = term(properties)
+            if value is True:
+                return True
+            if value is None:
+                answer = None
+        return answer
+
+    return _truth(evaluate, _above(*nodes, at=at))
+
+
+def _check_equal(left: Node, right: Node, at: int) -> None:
+    is_literal = left.shape is right.shape is Shape.LITERAL
+    if Kind.NOTHING in (left.kind, right.kind) and Shape.LITERAL in (left.shape, right.shape):
+        for node in (left, right):
+            if node.shape is Shape.LITERAL and node.kind is Kind.NOTHING:
+                raise FilterError(f"NULL at character {at + 1}: compare with IS NULL", at)
+    if is_literal and left.kind is Kind.TRUTH is not right.kind:
+        raise FilterError(f"TRUE or FALSE is compared with another kind at character {at + 1}", at)
+
+
+def equal(left: Node, right: Node, *, at: int) -> Node:
+    """`=`: a missing property on the left is nothing, on the right alone it is false."""
+    _check_equal(left, right, at)
+    depth = _above(left, right, at=at)
+    for one, other, missing in ((left, right, None), (right, left, False)):
+        if one.shape is Shape.PROPERTY:
+            name = str(one.value)
+            if other.shape is Shape.LITERAL and other.kind is Kind.TEXT:
+                return _truth(_equals_text(name, str(other.value), missing), depth)
+            if other.is_number:
+                assert isinstance(other.value, int | float)
+                return _truth(_compares(name, operator.eq, other.value, other.kind, missing), depth)
+    return _truth(_equals(left, right), depth)
+
+
+def _equals_text(name: str, wanted: str, missing: bool | None) -> Truth:
+    def evaluate(properties: Properties) -> bool | None:
+        text = properties.get(name)
+        return missing if text is None else text == wanted
+
+    return evaluate
+
+
+def _equals(left: Node, right: Node) -> Truth:
+    first, second = left.evaluate, right.evaluate
+    first_kind, second_kind = left.kind, right.kind
+
+    # ComparisonExpression.doCreateEqual: two missing values are equal.
+    def evaluate(properties: Properties) -> bool | None:
+        one, other = first(properties), second(properties)
+        if one is None:
+            return True if other is None else None
+        if other is None:
+            return False
+        return compare(one, first_kind, other, second_kind) == 0
+
+    return evaluate
+
+
+def _compares(name: str, holds: Holds, number: float, kind: Kind, missing: bool | None) -> Truth:
+    """A property against a number; it is read as the kind of number that it meets."""
+    if kind is Kind.DOUBLE:
+
+        def evaluate(properties: Properties) -> bool | None:
+            text = properties.get(name)
+            if text is None:
+                return missing
+            return holds(compare_doubles(parse_double(text), number), 0)
+
+        return evaluate
+    digits = _DIGITS_SAFE[kind]
+
+    def evaluate_whole(properties: Properties) -> bool | None:
+        text = properties.get(name)
+        if text is None:
+            return missing
+        if len(text) < digits and text.isdecimal():
+            return holds(int(text), number)
+        return holds(parse_whole(text, kind), number)
+
+    return evaluate_whole
+
+
+def is_null(node: Node, *, at: int) -> Node:
+    """IS NULL."""
+    below = node.evaluate
+
+    def evaluate(properties: Properties) -> bool:
+        return below(properties) is None
+
+    return _truth(evaluate, _above(node, at=at))
+
+
+def _check_order(node: Node, at: int) -> None:
+    is_refused = node.shape is Shape.TRUTH or (
+        node.shape is Shape.LITERAL and node.kind not in NUMBERS
+    )
+    if is_refused:
+        raise FilterError(
+            f"only numbers and properties have an order: at character {at + 1} compare with "
+            "= or <>, or write a number",
+            at,
+        )
+
+
+def order(left: Node, symbol: str, right: Node, *, at: int) -> Node:
+    """`>`, `>=`, `<` or `<=`; nothing when a side is missing."""
+    _check_order(left, at)
+    _check_order(right, at)
+    depth = _above(left, right, at=at)
+    for one, other, table in ((left, right, _ORDERS), (right, left, _FLIPPED)):
+        if one.shape is Shape.PROPERTY and other.is_number:
+            assert isinstance(other.value, int | float)
+            name = str(one.value)
+            return _truth(_compares(name, table[symbol], other.value, other.kind, None), depth)
+    return _truth(_orders(left, _ORDERS[symbol], right), depth)
+
+
+def _orders(left: Node, holds: Holds, right: Node) -> Truth:
+    first, second = left.evaluate, right.evaluate
+    first_kind, second_kind = left.kind, right.kind
+
+    def evaluate(properties: Properties) -> bool | None:
+        one = first(properties)
+        if one is None:
+            return None
+        other = second(properties)
+        if other is None:
+            return None
+        if first_kind is second_kind is Kind.TEXT:
+            return holds(compare_doubles(parse_double(str(one)), parse_double(str(other))), 0)
+        return holds(compare(one, first_kind, other, second_kind), 0)
+
+    return evaluate
+
+
+def between(node: Node, low: Node, high: Node, *, at: int) -> Node:
+    """BETWEEN; two numbers as bounds must be in order."""
+    if low.shape is high.shape is Shape.LITERAL and low.is_number and high.is_number:
+        assert low.value is not None
+        assert high.value is not None
+        if compare(high.value, high.kind, low.value, low.kind) < 0:
+            raise FilterError(
+                f"BETWEEN {low.value} AND {high.value} at character {at + 1}: "
+                "the lower bound comes first",
+                at,
+            )
+    bounds = [order(node, ">=", low, at=at), order(node, "<=", high, at=at)]
+    return all_of(bounds, at=at)
+
+
+def not_between(node: Node, low: Node, high: Node, *, at: int) -> Node:
+    """NOT BETWEEN; the bounds are not checked, as at the peer."""
+    return any_of([order(node, "<", low, at=at), order(node, ">", high, at=at)], at=at)
+
+
+def one_of(node: Node, texts: list[str], *, is_not: bool, at: int) -> Node:
+    """IN and NOT IN; nothing when the property is missing."""
+    if node.shape is not Shape.PROPERTY:
+        raise FilterError(f"IN needs a property in front of it, at character {at + 1}", at)
+    name, wanted = str(node.value), frozenset(texts)
+
+    def evaluate(properties: Properties) -> bool | None:
+        text = properties.get(name)
+        return None if text is None else (text in wanted) is not is_not
+
+    return _truth(evaluate, _above(node, at=at))
+
+
+_SEARCHES: Final[dict[str, Callable[[str, str], bool]]] = {
+    "CONTAINS": operator.contains,
+    "STARTSWITH": str.startswith,
+    "ENDSWITH": str.endswith,
+}
+
+
+def search(node: Node, word: str, text: str, *, is_not: bool, at: int) -> Node:
+    """CONTAINS, STARTSWITH, ENDSWITH and their NOT forms."""
+    found, below = _SEARCHES[word], node.evaluate
+
+    # ComparisonExpression.ContainsExpression: a missing property or an empty text is false, not
+    # nothing, also in the NOT form.
+    def evaluate(properties: Properties) -> bool:
+        if not text:
+            return False
+        value = below(properties)
+        if not isinstance(value, str):
+            return False
+        return found(value, text) is not is_not
+
+    return _truth(evaluate, _above(node, at=at))
+
+
+def predicate(node: Node) -> Truth:
+    """The whole expression. A message that the evaluation throws on at the peer does not match
+    there (ExpressionMessageFilter); it gives None here, as a missing property may."""
+    root = node.evaluate
+
+    def evaluate(properties: Properties) -> bool | None:
+        try:
+            value = root(properties)
+        except IncomparableError:
+            return None
+        assert value is None or isinstance(value, bool)
+        return value
+
+    return evaluate

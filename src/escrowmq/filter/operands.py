@@ -1,0 +1,122 @@
+"""Values as the peer's SQL92 sees them: Java's kinds, conversions and comparisons."""
+
+from __future__ import annotations
+
+import enum
+import re
+from typing import Final
+
+from escrowmq.errors import EscrowMQError, UsageError
+
+DIGITS_MAX: Final = 4_000
+"""Digits of a number in a property; below Python's own bound for `int`."""
+
+_DECIMAL: Final = re.compile(
+    r"[+-]?(?:NaN|Infinity|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[fFdD]?)"
+)
+_HEXADECIMAL: Final = re.compile(
+    r"([+-]?0[xX](?:[0-9a-fA-F]+\.?|[0-9a-fA-F]*\.[0-9a-fA-F]+)[pP][+-]?[0-9]+)[fFdD]?"
+)
+_BLANKS: Final = "".join(map(chr, range(33)))
+
+Value = str | int | float | bool
+
+
+class FilterError(UsageError):
+    """A filter expression that cannot be: where it fails, and what would do."""
+
+    def __init__(self, text: str, position: int) -> None:
+        super().__init__(text)
+        self.position = position
+
+
+class IncomparableError(EscrowMQError):
+    """Two values that the peer's evaluation throws on; the message does not match then."""
+
+
+class Kind(enum.IntEnum):
+    """What Java would make of a value. `int` and `long` parse properties in different ranges."""
+
+    INT = 0
+    LONG = 1
+    DOUBLE = 2
+    TEXT = 3
+    TRUTH = 4
+    NOTHING = 5
+
+
+NUMBERS: Final = frozenset({Kind.INT, Kind.LONG, Kind.DOUBLE})
+_LIMITS: Final = {Kind.INT: 1 << 31, Kind.LONG: 1 << 63}
+
+
+def parse_whole(text: str, kind: Kind) -> int:
+    """Java's `Integer.valueOf` or `Long.valueOf`: no blanks, no point, within the range."""
+    digits = text[1:] if text.startswith(("+", "-")) else text
+    if not digits.isdecimal() or len(digits) > DIGITS_MAX:
+        raise IncomparableError(f"{text[:32]!r} is not a whole number")
+    number = int(text)
+    limit = _LIMITS[kind]
+    if not -limit <= number < limit:
+        raise IncomparableError(f"{text[:32]!r} is beyond {kind.name}")
+    return number
+
+
+def parse_double(text: str) -> float:
+    """Java's `Double.valueOf`: blanks around it, `1f`, `NaN`, `0x1p3` are allowed."""
+    text = text.strip(_BLANKS)
+    if _DECIMAL.fullmatch(text):
+        return float(text.rstrip("fFdD"))
+    found = _HEXADECIMAL.fullmatch(text)
+    if found is None:
+        raise IncomparableError(f"{text[:32]!r} is not a number")
+    try:
+        return float.fromhex(found[1])
+    except (OverflowError, ValueError):  # an exponent beyond what C reads is a ValueError
+        return _beyond(found[1])
+
+
+def _beyond(text: str) -> float:
+    is_tiny = "-" in text.lower().partition("p")[2]
+    return float(("-" if text.startswith("-") else "") + ("0" if is_tiny else "inf"))
+
+
+def parse_number(text: str, kind: Kind) -> int | float:
+    """A property as the kind of number that it is compared with."""
+    return parse_double(text) if kind is Kind.DOUBLE else parse_whole(text, kind)
+
+
+def compare_doubles(left: float, right: float) -> int:
+    """Java's `Double.compare`: -0.0 below 0.0, NaN above all and equal to itself."""
+    if left < right:
+        return -1
+    if left > right:
+        return 1
+    return _place(left) - _place(right)
+
+
+def _place(number: float) -> int:
+    if number != number:  # NaN alone differs from itself
+        return 2
+    return 0 if number == 0 and str(number).startswith("-") else 1
+
+
+def compare(left: Value, left_kind: Kind, right: Value, right_kind: Kind) -> int:
+    """Below, at or above 0, by the peer's ComparisonExpression.__compare, oddities included."""
+    if left_kind is not right_kind:
+        if left_kind is Kind.TRUTH:
+            if right_kind is Kind.TEXT:  # a ClassCastException at the peer
+                raise IncomparableError("a truth value in front of text")
+            return -1
+        if right_kind is Kind.TRUTH:
+            if left_kind is not Kind.TEXT:
+                return -1
+            left = str(left).lower() == "true"
+        elif left_kind is Kind.TEXT:
+            left, left_kind = parse_number(str(left), right_kind), right_kind
+        elif right_kind is Kind.TEXT:
+            right, right_kind = parse_number(str(right), left_kind), left_kind
+    if Kind.DOUBLE in (left_kind, right_kind):
+        return compare_doubles(float(left), float(right))
+    if left == right:
+        return 0
+    return -1 if left < right else 1  # type: ignore[operator]

@@ -1,0 +1,237 @@
+"""The shell around one core: performs its effects on sockets, files and timers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from concurrent.futures import ThreadPoolExecutor
+
+from escrowmq.base.effects import Close, Dial, Effect, Replace, Send, Sync
+from escrowmq.base.ports import Clock, Core, Disk, File
+from escrowmq.errors import ConnectFailed
+from escrowmq.net.link import Link
+
+_log = logging.getLogger(__name__)
+
+_BACKLOG = 1024
+_IDLE_SCAN_S = 10.0
+_DIAL_TIMEOUT_S = 3.0
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A door that is not open yet: its port is known, nobody is let in. ConnectFailed when
+    the address cannot be had."""
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        door = socket.socket(family, socket.SOCK_STREAM)
+        door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        door.bind((host, port))
+    except OSError as error:
+        raise ConnectFailed(
+            f"cannot listen on {host}:{port}: {error.strerror}; choose another port, or 0 for any"
+        ) from error
+    return door
+
+
+class Shell:
+    """One core's connection to the world; lives on one event loop."""
+
+    def __init__(
+        self, core: Core, clock: Clock, disk: Disk | None, *, name: str, idle_ms: int = 120_000
+    ) -> None:
+        self.core = core
+        self._clock = clock
+        self._disk = disk
+        self._name = name
+        self._idle_ms = idle_ms
+        self._loop = asyncio.get_running_loop()
+        self._links: dict[int, Link] = {}
+        self._servers: list[asyncio.Server] = []
+        self._dials: set[asyncio.Task[None]] = set()
+        self._files = ThreadPoolExecutor(1, thread_name_prefix=f"{name}-files")
+        self._replacing: dict[str, bytes] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at_ms = 0
+        self._next_peer = 1
+        self._is_closed = False
+        self._idle_timer = self._loop.call_later(_IDLE_SCAN_S, self._close_idle)
+
+    async def listen(self, door: socket.socket) -> None:
+        """Let peers in through a bound socket."""
+        self._servers.append(
+            await self._loop.create_server(self._accept, sock=door, backlog=_BACKLOG)
+        )
+
+    def start(self) -> None:
+        """Let the core begin: its timers and whatever it wants to do first."""
+        self.core.wake(self._clock.now_ms())
+        self.perform()
+
+    async def close(self) -> None:
+        """Stop accepting, let written bytes leave, wait for the files."""
+        self._is_closed = True
+        for server in self._servers:
+            server.close()
+        for timer in (self._timer, self._idle_timer):
+            if timer is not None:
+                timer.cancel()
+        for task in self._dials:
+            task.cancel()
+        for link in list(self._links.values()):
+            if link.transport is not None:
+                link.transport.close()
+        await self._loop.run_in_executor(self._files, int)
+        self._files.shutdown(wait=True)
+
+    # -- from the world to the core ----------------------------------------------------------
+
+    def _accept(self) -> Link:
+        peer = self._next_peer
+        self._next_peer += 1
+        return Link(self, peer)
+
+    def connected(self, link: Link) -> None:
+        """A link has its transport."""
+        assert link.transport is not None
+        if self._is_closed:
+            link.transport.abort()
+            return
+        now_ms = self._clock.now_ms()
+        link.last_active_ms = now_ms
+        self._links[link.peer] = link
+        name = link.transport.get_extra_info("peername") or ("127.0.0.1", 0)
+        self.core.connected(link.peer, name[0], name[1], now_ms)
+        self.perform()
+
+    def receive(self, link: Link, data: bytes) -> None:
+        """Bytes from a peer."""
+        now_ms = self._clock.now_ms()
+        link.last_active_ms = now_ms
+        try:
+            self.core.receive(link.peer, data, now_ms)
+        except Exception:  # noqa: BLE001 - one peer; logged and cut
+            _log.exception("%s: peer %d is cut after an internal error", self._name, link.peer)
+            if link.transport is not None:
+                link.transport.abort()
+        self.perform()
+
+    def lost(self, link: Link) -> None:
+        """A peer is gone."""
+        if self._links.pop(link.peer, None) is not None:
+            self.core.lost(link.peer, self._clock.now_ms())
+            if not self._is_closed:
+                self.perform()
+
+    # -- from the core to the world ----------------------------------------------------------
+
+    def perform(self) -> None:
+        """Carry out what the core has queued, and arm its timer."""
+        for effect in self.core.take_effects():
+            if type(effect) is Send:
+                link = self._links.get(effect.peer)
+                if link is not None:
+                    link.last_active_ms = self._clock.now_ms()
+                    if not link.write(effect.chunks):
+                        _log.warning("%s: peer %d does not read; cut", self._name, effect.peer)
+            else:
+                self._perform_rare(effect)
+        self._arm()
+
+    def _perform_rare(self, effect: Effect) -> None:
+        match effect:
+            case Sync(files, log_offset):
+                self._sync(files, log_offset)
+            case Close(peer, reason):
+                link = self._links.get(peer)
+                if link is not None and link.transport is not None:
+                    _log.info("%s: peer %d closed: %s", self._name, peer, reason)
+                    link.transport.close()
+            case Dial(peer, host, port):
+                task = self._loop.create_task(self._dial(peer, host, port))
+                self._dials.add(task)
+                task.add_done_callback(self._dials.discard)
+            case Replace(path, data):
+                self._replace(path, data)
+            case Send():
+                raise AssertionError("performed by the caller")
+
+    def _arm(self) -> None:
+        at_ms = self.core.wake_at_ms()
+        if at_ms == self._timer_at_ms and self._timer is not None:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at_ms = at_ms
+        delay_s = max(0.0, (at_ms - self._clock.now_ms()) / 1000)
+        self._timer = self._loop.call_later(delay_s, self._wake)
+
+    def _wake(self) -> None:
+        self._timer = None
+        if self._is_closed:
+            return
+        try:
+            self.core.wake(self._clock.now_ms())
+        except Exception:  # noqa: BLE001 - one background round; logged
+            _log.exception("%s: a background round failed", self._name)
+        self.perform()
+
+    def _close_idle(self) -> None:
+        limit_ms = self._clock.now_ms() - self._idle_ms
+        for link in list(self._links.values()):
+            if link.last_active_ms < limit_ms and link.transport is not None:
+                _log.info("%s: peer %d was idle; closed", self._name, link.peer)
+                link.transport.close()
+        self._idle_timer = self._loop.call_later(_IDLE_SCAN_S, self._close_idle)
+
+    async def _dial(self, peer: int, host: str, port: int) -> None:
+        try:
+            async with asyncio.timeout(_DIAL_TIMEOUT_S):
+                await self._loop.create_connection(lambda: Link(self, peer), host, port)
+        except (OSError, TimeoutError) as error:
+            _log.debug("%s: no connection to %s:%d: %s", self._name, host, port, error)
+            self.core.lost(peer, self._clock.now_ms())
+            self.perform()
+
+    # -- files, off the loop -----------------------------------------------------------------
+
+    def _sync(self, files: tuple[File, ...], log_offset: int) -> None:
+        future = self._loop.run_in_executor(self._files, _sync_all, files)
+
+        def done(outcome: asyncio.Future[str]) -> None:
+            failure = outcome.result()
+            if failure:
+                _log.error("%s: %s", self._name, failure)
+                self.core.sync_failed(failure, self._clock.now_ms())
+            else:
+                self.core.synced(log_offset, self._clock.now_ms())
+            self.perform()
+
+        future.add_done_callback(done)
+
+    def _replace(self, path: str, data: bytes) -> None:
+        assert self._disk is not None, "a core without a disk wants to write a file"
+        is_under_way = path in self._replacing
+        self._replacing[path] = data
+        if not is_under_way:
+            self._files.submit(self._replace_newest, path)
+
+    def _replace_newest(self, path: str) -> None:
+        assert self._disk is not None
+        data = self._replacing.pop(path)
+        try:
+            self._disk.replace(path, data)
+        except Exception:  # noqa: BLE001 - one file; logged, saved with its next change
+            _log.exception(
+                "%s: %s could not be saved; tried again at its next change", self._name, path
+            )
+
+
+def _sync_all(files: tuple[File, ...]) -> str:
+    """Empty when all is durable, else what went wrong."""
+    try:
+        for file in files:
+            file.sync()
+    except (OSError, ValueError) as error:
+        return f"the disk could not make the store durable: {error}"
+    return ""

@@ -1,0 +1,84 @@
+"""One broker: a core, its store on disk, and its doors."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+
+from escrowmq.base.settings import BrokerSettings, StoreSettings
+from escrowmq.broker.core import BrokerCore
+from escrowmq.errors import UsageError
+from escrowmq.net.clock import SystemClock
+from escrowmq.net.disk import FileDisk
+from escrowmq.net.shell import Shell, bind
+from escrowmq.node.config import NodeSettings, convert, store_settings, unknown_keys
+
+_log = logging.getLogger(__name__)
+_ANY_HOST = ("", "0.0.0.0", "::")  # noqa: S104 - compared, not bound
+
+
+class BrokerNode:
+    """A broker that is being opened, open, or closed."""
+
+    def __init__(
+        self, settings: BrokerSettings, store: StoreSettings, *, data: str, host: str, port: int
+    ) -> None:
+        self._door = bind(host, port)
+        self.port = int(self._door.getsockname()[1])
+        advertised = settings.advertised_host
+        self.address = f"{advertised}:{self.port}"
+        self._clock = SystemClock()
+        self._disk = FileDisk(data)
+        self.core = BrokerCore(
+            self._disk,
+            settings,
+            store,
+            address=(advertised, self.port),
+            ha_address=f"{advertised}:{self.port + 1}",
+            chance=random.Random(),
+            mark=str(os.getpid()),
+        )
+        self._shell: Shell | None = None
+
+    async def open(self, *, idle_ms: int) -> None:
+        """Load the store, then let clients in."""
+        self.core.open(self._clock.now_ms())
+        self._shell = Shell(self.core, self._clock, self._disk, name="broker", idle_ms=idle_ms)
+        await self._shell.listen(self._door)
+        self._shell.start()
+
+    async def registered(self) -> None:
+        """Wait until a name server knows this broker (or none was named)."""
+        while not self.core.registration.is_known:
+            await asyncio.sleep(0.005)
+
+    async def close(self) -> None:
+        """Say good-bye, save, close."""
+        if self._shell is not None:
+            self.core.farewell()
+            self._shell.perform()
+            await self._shell.close()
+            self.core.close(self._clock.now_ms())
+        self._door.close()
+
+
+def broker_settings(
+    found: dict[str, str], *, source: str, name: str, name_servers: str | None, host: str
+) -> tuple[BrokerSettings, StoreSettings, NodeSettings]:
+    """All settings of a broker process; `name` is that of a broker to which none is given."""
+    node = convert(NodeSettings, found, source=source)
+    if node.role == "SLAVE":
+        raise UsageError(f"{source}: brokerRole=SLAVE: only masters are there yet")
+    settings = convert(BrokerSettings, found, source=source)
+    store = store_settings(found, node, source=source)
+    if "brokerName" not in found:
+        settings.name = name
+    if name_servers:
+        settings.name_servers = name_servers
+    if "brokerIP1" not in found:
+        settings.advertised_host = "127.0.0.1" if host in _ANY_HOST else host
+    for key in unknown_keys(found):
+        _log.info("%s: %s is not used by this broker", source, key)
+    return settings, store, node

@@ -1,0 +1,62 @@
+"""What every server process does: limits, logs, signals, the ready line."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import resource
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+
+import uvloop
+
+_GC_YOUNG = 50_000
+"""Allocations between young collections. The hot path makes no cycles; the default of 700 costs
+several per cent of the time of a loaded broker."""
+
+
+def raise_file_limit() -> None:
+    """Use as many files as the system lets this process use."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def log_to_stderr(level: str) -> None:
+    """One line an event: time, level, room, text."""
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=level.upper(),
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+    )
+
+
+def announce(**doors: str) -> None:
+    """The ready line: every door is open."""
+    text = " ".join(f"{name}={address}" for name, address in doors.items())
+    print(f"escrowmq ready {text}", flush=True)  # noqa: T201 - the contract's one line
+
+
+def run(main: Callable[[asyncio.Event], Awaitable[None]]) -> int:
+    """Run until SIGTERM or SIGINT sets the event that `main` waits for."""
+
+    async def supervised() -> None:
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop.set)
+        await main(stop)
+
+    raise_file_limit()
+    gc.set_threshold(_GC_YOUNG, 20, 50)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(supervised())
+    return 0
+
+
+def settle_memory() -> None:
+    """Call once everything is loaded: what is there now is not looked at by collections."""
+    gc.collect()
+    gc.freeze()

@@ -1,0 +1,135 @@
+"""The servers as the commands start them: embedded, name server alone, broker alone."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from pathlib import Path
+
+import msgspec
+
+from escrowmq.base.settings import NameServerSettings
+from escrowmq.node import config
+from escrowmq.node.broker import BrokerNode, broker_settings
+from escrowmq.node.nameserver import NameServerNode
+from escrowmq.node.process import announce, run, settle_memory
+
+NAMESERVER_PORT = 9876
+BROKER_PORT = 10911
+EMBEDDED_NAME = "broker-a"
+"""The embedded broker's name does not depend on the host: its data folder may move."""
+
+
+class Options(msgspec.Struct, kw_only=True):
+    """What the command line says."""
+
+    data: str | None = None
+    host: str | None = None
+    port: int | None = None
+    nameserver_port: int | None = None
+    name_servers: str | None = None
+    file: str | None = None
+    pairs: list[str] = []
+
+    @property
+    def source(self) -> str:
+        """Where settings come from, for messages."""
+        return self.file or "--set"
+
+    def gather(self) -> dict[str, str]:
+        """Settings of the file and of `--set`."""
+        return config.gather(self.file, self.pairs)
+
+
+def _folder(options: Options, node: config.NodeSettings) -> str:
+    return options.data or node.data or str(Path.home() / "store")
+
+
+def serve(options: Options) -> int:
+    """Name server and broker in one process, one data folder."""
+    found = options.gather()
+    host = options.host or "127.0.0.1"
+    names = config.convert(NameServerSettings, found, source=options.source)
+    settings, store, node = broker_settings(
+        found, source=options.source, name=EMBEDDED_NAME, name_servers=None, host=host
+    )
+    idle_ms = node.idle_s * 1000
+    data = _folder(options, node)
+    registry = NameServerNode(
+        names,
+        data=str(Path(data) / "namesrv"),
+        host=host,
+        port=NAMESERVER_PORT if options.nameserver_port is None else options.nameserver_port,
+    )
+    local = "127.0.0.1" if host in ("0.0.0.0", "::") else host  # noqa: S104 - compared, not bound
+    settings.name_servers = f"{local}:{registry.port}"
+    broker = BrokerNode(settings, store, data=data, host=host, port=_port(options, node))
+
+    async def main(stop: asyncio.Event) -> None:
+        await registry.open(idle_ms=idle_ms)
+        try:
+            await broker.open(idle_ms=idle_ms)
+            await broker.registered()
+            settle_memory()
+            announce(nameserver=f"{host}:{registry.port}", broker=f"{host}:{broker.port}")
+            await stop.wait()
+        finally:
+            await broker.close()
+            await registry.close()
+
+    return run(main)
+
+
+def serve_nameserver(options: Options) -> int:
+    """A name server alone."""
+    found = options.gather()
+    settings = config.convert(NameServerSettings, found, source=options.source)
+    node = config.convert(config.NodeSettings, found, source=options.source)
+    host = options.host or node.host or "127.0.0.1"
+    port = options.port if options.port is not None else node.port or NAMESERVER_PORT
+    data = found.get("kvConfigPath")
+    folder = str(Path(data).parent) if data else options.data or str(Path.home() / "namesrv")
+    registry = NameServerNode(settings, data=folder, host=host, port=port)
+
+    async def main(stop: asyncio.Event) -> None:
+        await registry.open(idle_ms=node.idle_s * 1000)
+        settle_memory()
+        announce(nameserver=registry.address)
+        await stop.wait()
+        await registry.close()
+
+    return run(main)
+
+
+def serve_broker(options: Options) -> int:
+    """A broker alone, registered with name servers that run elsewhere."""
+    found = options.gather()
+    names = options.name_servers or found.get("namesrvAddr") or os.environ.get("NAMESRV_ADDR")
+    node = config.convert(config.NodeSettings, found, source=options.source)
+    host = options.host or node.host or "127.0.0.1"
+    settings, store, node = broker_settings(
+        found,
+        source=options.source,
+        name=socket.gethostname() or EMBEDDED_NAME,
+        name_servers=names,
+        host=host,
+    )
+    broker = BrokerNode(
+        settings, store, data=_folder(options, node), host=host, port=_port(options, node)
+    )
+
+    async def main(stop: asyncio.Event) -> None:
+        try:
+            await broker.open(idle_ms=node.idle_s * 1000)
+            settle_memory()
+            announce(broker=f"{host}:{broker.port}")
+            await stop.wait()
+        finally:
+            await broker.close()
+
+    return run(main)
+
+
+def _port(options: Options, node: config.NodeSettings) -> int:
+    return options.port if options.port is not None else node.port or BROKER_PORT

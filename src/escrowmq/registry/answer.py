@@ -1,0 +1,68 @@
+"""What a handler gets and gives."""
+
+from __future__ import annotations
+
+from typing import Final, TypeVar
+
+import msgspec
+
+from escrowmq.base.codes import Response
+from escrowmq.base.command import Command
+from escrowmq.base.settings import NameServerSettings
+from escrowmq.codec.headers import read_header
+from escrowmq.registry.kv import KvConfig
+from escrowmq.registry.routes import RouteTable
+
+ROUTES_CACHED_MAX: Final = 4_096
+
+H = TypeVar("H", bound=msgspec.Struct)
+
+
+class Asked:
+    """A request, who asks, and when."""
+
+    __slots__ = ("command", "now_ms", "peer")
+
+    def __init__(self, command: Command, peer: int, now_ms: int) -> None:
+        self.command = command
+        self.peer = peer
+        self.now_ms = now_ms
+
+    def header(self, kind: type[H]) -> H:
+        """The typed header fields."""
+        return read_header(kind, self.command.ext)
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """A reply to be encoded."""
+
+    code: int = Response.SUCCESS
+    ext: dict[str, str] | None = None
+    body: bytes = b""
+    remark: str | None = None
+
+
+DONE: Final = Answer()
+
+
+class State:
+    """What the handlers work on."""
+
+    def __init__(
+        self, settings: NameServerSettings, routes: RouteTable, kv: KvConfig, started_ms: int
+    ) -> None:
+        self.settings = settings
+        self.routes = routes
+        self.kv = kv
+        self.started_ms = started_ms
+        self._bodies: dict[tuple[str, bool], bytes] = {}
+        self._bodies_at = 0
+
+    def cached_routes(self) -> dict[tuple[str, bool], bytes]:
+        """Encoded routes by topic and form; emptied by any change. Every client asks for each of
+        its topics twice a minute, while routes change seldom."""
+        at = self.routes.changes_count
+        if at != self._bodies_at or len(self._bodies) >= ROUTES_CACHED_MAX:
+            self._bodies = {}
+            self._bodies_at = at
+        return self._bodies

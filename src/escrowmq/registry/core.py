@@ -1,0 +1,144 @@
+"""The name server: frames in, effects out."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from escrowmq.base.codes import Flag, Request, Response
+from escrowmq.base.command import Command
+from escrowmq.base.effects import Close, Effect, Send
+from escrowmq.base.ports import Disk
+from escrowmq.base.settings import NameServerSettings
+from escrowmq.codec.command import encode_reply
+from escrowmq.codec.frame import FrameReader
+from escrowmq.errors import EscrowMQError
+from escrowmq.registry import on_admin, on_broker, on_client
+from escrowmq.registry.answer import Answer, Asked, State
+from escrowmq.registry.kv import KV_PATH, KvConfig
+from escrowmq.registry.routes import RouteTable
+
+_log = logging.getLogger(__name__)
+
+Handler = Callable[[State, Asked], Answer]
+
+HANDLERS: Final[dict[int, Handler]] = {
+    Request.PUT_KV_CONFIG: on_admin.put_kv,
+    Request.GET_KV_CONFIG: on_admin.get_kv,
+    Request.DELETE_KV_CONFIG: on_admin.delete_kv,
+    Request.GET_KVLIST_BY_NAMESPACE: on_admin.list_kv,
+    Request.REGISTER_BROKER: on_broker.register,
+    Request.UNREGISTER_BROKER: on_broker.unregister,
+    Request.BROKER_HEARTBEAT: on_broker.heartbeat,
+    Request.QUERY_DATA_VERSION: on_broker.query_version,
+    Request.GET_BROKER_MEMBER_GROUP: on_broker.member_group,
+    Request.GET_ROUTEINFO_BY_TOPIC: on_client.route,
+    Request.GET_BROKER_CLUSTER_INFO: on_client.cluster_info,
+    Request.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: on_client.all_topics,
+    Request.GET_TOPICS_BY_CLUSTER: on_client.topics_of_cluster,
+    Request.GET_SYSTEM_TOPIC_LIST_FROM_NS: on_client.system_topics,
+    Request.GET_UNIT_TOPIC_LIST: on_client.unit_topics,
+    Request.GET_HAS_UNIT_SUB_TOPIC_LIST: on_client.unit_subscribed_topics,
+    Request.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: on_client.subscribed_not_unit_topics,
+    Request.WIPE_WRITE_PERM_OF_BROKER: on_admin.wipe_write,
+    Request.ADD_WRITE_PERM_OF_BROKER: on_admin.add_write,
+    Request.DELETE_TOPIC_IN_NAMESRV: on_admin.delete_topic,
+    Request.REGISTER_TOPIC_IN_NAMESRV: on_admin.register_topic,
+    Request.UPDATE_NAMESRV_CONFIG: on_admin.update_config,
+    Request.GET_NAMESRV_CONFIG: on_admin.get_config,
+}
+
+
+class RegistryCore:
+    """A name server as a state machine (`base.ports.Core`)."""
+
+    def __init__(
+        self,
+        settings: NameServerSettings,
+        disk: Disk | None = None,
+        *,
+        started_ms: int,
+        kv_path: str = KV_PATH,
+    ) -> None:
+        self.state = State(settings, RouteTable(settings), KvConfig(disk, kv_path), started_ms)
+        self._readers: dict[int, FrameReader] = {}
+        self._brokers: set[int] = set()
+        self._effects: list[Effect] = []
+        self._scan_at_ms = started_ms + settings.scan_interval_ms
+
+    def connected(self, peer: int, host: str, port: int, now_ms: int) -> None:
+        """A peer is there."""
+        self._readers[peer] = FrameReader()
+
+    def receive(self, peer: int, data: bytes, now_ms: int) -> None:
+        """Bytes from a peer; whatever they are, it gets replies or is closed."""
+        reader = self._readers.get(peer)
+        if reader is None:
+            return
+        replies = []
+        for command in reader.feed(data):
+            if command.flag & Flag.REPLY:
+                continue  # this side asks nothing, so that a reply is a stray
+            if command.code == Request.REGISTER_BROKER:
+                self._brokers.add(peer)
+            reply = self._serve(command, peer, now_ms)
+            if reply and not command.flag & Flag.ONE_WAY:
+                replies.append(reply)
+        if replies:
+            self._effects.append(Send(peer, replies))
+        if reader.broken is not None:
+            self._close(peer, str(reader.broken))
+
+    def _serve(self, command: Command, peer: int, now_ms: int) -> bytes:
+        handler = HANDLERS.get(command.code)
+        if handler is None:
+            text = f" request type {command.code} not supported"
+            return encode_reply(command, Response.REQUEST_CODE_NOT_SUPPORTED, remark=text)
+        try:
+            answer = handler(self.state, Asked(command, peer, now_ms))
+            return encode_reply(
+                command, answer.code, ext=answer.ext, body=answer.body, remark=answer.remark
+            )
+        except (EscrowMQError, OSError) as error:
+            _log.warning("request %d of peer %d: %s", command.code, peer, error)
+            return encode_reply(command, Response.SYSTEM_ERROR, remark=str(error))
+        except Exception as error:  # noqa: BLE001 - one peer's request must not end the others'
+            _log.exception("request %d of peer %d", command.code, peer)
+            return encode_reply(command, Response.SYSTEM_ERROR, remark=repr(error)[:1024])
+
+    def _close(self, peer: int, reason: str) -> None:
+        self._effects.append(Close(peer, reason))
+        self.lost(peer, 0)
+
+    def lost(self, peer: int, now_ms: int) -> None:
+        """A peer is gone, and its brokers with it, at once."""
+        self._readers.pop(peer, None)
+        if peer in self._brokers:
+            self._brokers.discard(peer)
+            count = self.state.routes.lost(peer)
+            if count:
+                _log.info("peer %d is gone: %d brokers unregistered", peer, count)
+
+    def synced(self, log_offset: int, now_ms: int) -> None:
+        """Nothing here asks for a Sync."""
+
+    def sync_failed(self, reason: str, now_ms: int) -> None:
+        """Nothing here asks for a Sync."""
+
+    def wake(self, now_ms: int) -> None:
+        """Look for brokers that were silent for too long."""
+        if now_ms < self._scan_at_ms:
+            return
+        self._scan_at_ms = now_ms + self.state.settings.scan_interval_ms
+        for peer in dict.fromkeys(self.state.routes.expire(now_ms)):
+            self._close(peer, "its broker was silent for too long")
+
+    def wake_at_ms(self) -> int:
+        """When the next look is due."""
+        return self._scan_at_ms
+
+    def take_effects(self) -> list[Effect]:
+        """Hand over, and forget, what is to be done."""
+        effects, self._effects = self._effects, []
+        return effects

@@ -1,0 +1,86 @@
+"""Key-value configuration by namespace, kept in kvConfig.json."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+import msgspec
+
+from escrowmq.base.ports import Disk
+from escrowmq.codec import fastjson
+from escrowmq.codec.bodies import decode_body
+from escrowmq.errors import EscrowMQError, UsageError
+
+ORDER_CONF: Final = "ORDER_TOPIC_CONFIG"
+"""The namespace that maps an ordered topic to `broker:queues;...`."""
+
+KV_ITEMS_MAX: Final = 100_000
+KV_TEXT_SIZE_MAX: Final = 1_048_576
+KV_PATH: Final = "kvConfig.json"
+
+_log = logging.getLogger(__name__)
+
+
+class _KvFile(msgspec.Struct, rename="camel"):
+    config_table: dict[str, dict[str, str]] | None = None
+
+
+class KvConfig:
+    """The table, durable before a change is answered."""
+
+    def __init__(self, disk: Disk | None, path: str = KV_PATH) -> None:
+        self._disk = disk
+        self._path = path
+        self._tables: dict[str, dict[str, str]] = self._load()
+
+    def _load(self) -> dict[str, dict[str, str]]:
+        data = self._disk.read(self._path) if self._disk is not None else None
+        if not data:
+            return {}
+        try:
+            return decode_body(_KvFile, data).config_table or {}
+        except EscrowMQError as error:
+            # A name server that does not start is worse than one without order configuration;
+            # the file is kept until the next change.
+            _log.warning("%s is not read: %s", self._path, error)
+            return {}
+
+    def get(self, namespace: str | None, key: str | None) -> str | None:
+        """One value."""
+        return self._tables.get(namespace or "", {}).get(key or "")
+
+    def table(self, namespace: str | None) -> dict[str, str] | None:
+        """All items of a namespace; None when it never had one."""
+        return self._tables.get(namespace or "")
+
+    def put(self, namespace: str, key: str, value: str | None) -> None:
+        """Set one item (None removes it, and makes the namespace); UsageError when there is no
+        room, StorageError when it was not saved."""
+        size = len(namespace) + len(key) + len(value or "")
+        if size > KV_TEXT_SIZE_MAX:
+            raise UsageError(f"an item of {size} characters; {KV_TEXT_SIZE_MAX} are allowed")
+        if (
+            sum(map(len, self._tables.values())) >= KV_ITEMS_MAX
+            and self.get(namespace, key) is None
+        ):
+            raise UsageError(f"{KV_ITEMS_MAX} items are kept; delete some first")
+        table = dict(self._tables.get(namespace, {}))
+        if value is None:
+            table.pop(key, None)
+        else:
+            table[key] = value
+        self._save({**self._tables, namespace: table})
+
+    def delete(self, namespace: str | None, key: str | None) -> None:
+        """Remove one item; its namespace stays, if need be empty."""
+        table = self._tables.get(namespace or "")
+        if table is None or key not in table:
+            return
+        rest = {name: value for name, value in table.items() if name != key}
+        self._save({**self._tables, namespace or "": rest})
+
+    def _save(self, tables: dict[str, dict[str, str]]) -> None:
+        if self._disk is not None:
+            self._disk.replace(self._path, fastjson.encode({"configTable": tables}))
+        self._tables = tables

@@ -1,0 +1,84 @@
+"""What brokers ask: to be registered, kept alive, compared and taken out."""
+
+from __future__ import annotations
+
+from escrowmq.base.codes import NOT_SET, Response
+from escrowmq.codec import fastjson
+from escrowmq.codec.hashes import body_crc
+from escrowmq.codec.routes import (
+    decode_registration,
+    decode_version,
+    encode_kv_table,
+    encode_member_group,
+)
+from escrowmq.registry.answer import DONE, Answer, Asked, State
+from escrowmq.registry.headers import BrokerHeader, RegisterHeader
+from escrowmq.registry.kv import ORDER_CONF
+from escrowmq.registry.routes import Newcomer
+
+
+def register(state: State, asked: Asked) -> Answer:
+    """REGISTER_BROKER."""
+    header = asked.header(RegisterHeader)
+    command = asked.command
+    if header.body_crc and header.body_crc != body_crc(command.body):
+        return Answer(Response.SYSTEM_ERROR, {}, remark="crc32 not match")
+    body = decode_registration(
+        command.body, is_compressed=header.compressed, sender_version=command.version
+    )
+    broker = Newcomer(
+        cluster=header.cluster_name,
+        address=header.broker_addr,
+        name=header.broker_name,
+        broker_id=header.broker_id,
+        ha_address=header.ha_server_addr,
+        zone=header.zone_name,
+        timeout_ms=header.heartbeat_timeout_millis,
+        has_acting_master=header.enable_acting_master,
+    )
+    welcome = state.routes.register(broker, body, peer=asked.peer, now_ms=asked.now_ms)
+    if welcome is None:
+        return Answer(Response.SYSTEM_ERROR, {}, remark="register broker failed")
+    ext = {"haServerAddr": welcome.ha_address, "masterAddr": welcome.master_address}
+    conf = state.kv.table(ORDER_CONF) if state.settings.returns_order_conf else None
+    return Answer(
+        ext={name: text for name, text in ext.items() if text is not None},
+        body=b"" if conf is None else encode_kv_table(conf),
+    )
+
+
+def unregister(state: State, asked: Asked) -> Answer:
+    """UNREGISTER_BROKER."""
+    header = asked.header(BrokerHeader)
+    state.routes.unregister(header.cluster_name, header.broker_addr, header.broker_name)
+    return DONE
+
+
+def heartbeat(state: State, asked: Asked) -> Answer:
+    """BROKER_HEARTBEAT."""
+    header = asked.header(BrokerHeader)
+    state.routes.heard(header.cluster_name, header.broker_addr, asked.now_ms)
+    return DONE
+
+
+def query_version(state: State, asked: Asked) -> Answer:
+    """QUERY_DATA_VERSION; a sign of life too."""
+    header = asked.header(BrokerHeader)
+    body = asked.command.body
+    theirs = decode_version(body) if body else None
+    ours = state.routes.version_of(header.cluster_name, header.broker_addr)
+    state.routes.heard(header.cluster_name, header.broker_addr, asked.now_ms)
+    is_changed = ours is None or ours != theirs
+    return Answer(
+        ext={"changed": "true" if is_changed else "false"},
+        body=b"" if ours is None else fastjson.encode(ours),
+    )
+
+
+def member_group(state: State, asked: Asked) -> Answer:
+    """GET_BROKER_MEMBER_GROUP."""
+    header = asked.header(BrokerHeader)
+    members = state.routes.members(header.broker_name)
+    return Answer(
+        body=encode_member_group(header.cluster_name, header.broker_name, members), remark=NOT_SET
+    )

@@ -1,0 +1,108 @@
+"""Routes and lists, as clients and administrators ask for them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from escrowmq.base.codes import FAQ, Response, Version
+from escrowmq.codec.routes import (
+    TopicRoute,
+    encode_cluster_info,
+    encode_route,
+    encode_topic_list,
+)
+from escrowmq.registry.answer import Answer, Asked, State
+from escrowmq.registry.headers import ClusterHeader, RouteHeader
+from escrowmq.registry.kv import ORDER_CONF
+from escrowmq.registry.routes import in_zone
+
+_DISABLED: Final = Answer(Response.SYSTEM_ERROR, remark="disable")
+
+
+def route(state: State, asked: Asked) -> Answer:
+    """GET_ROUTEINFO_BY_TOPIC."""
+    header = asked.header(RouteHeader)
+    settings = state.settings
+    if settings.waits_for_service:
+        age_ms = asked.now_ms - state.started_ms
+        if age_ms < settings.wait_seconds * 1000:
+            return Answer(Response.SYSTEM_ERROR, remark="name server not ready")
+    is_standard = asked.command.version >= Version.V4_9_4 or header.accept_standard_json_only
+    if header.zone_mode and (header.zone_name or "").strip():
+        return _route_in_zone(state, header)
+    cached = state.cached_routes()
+    body = cached.get((header.topic or "", is_standard))
+    if body is None:
+        found = _find(state, header.topic)
+        if isinstance(found, Answer):
+            return found
+        body = cached[header.topic or "", is_standard] = encode_route(
+            found, is_standard=is_standard
+        )
+    return Answer(body=body)
+
+
+def _find(state: State, topic: str | None) -> TopicRoute | Answer:
+    found = state.routes.route(topic) if topic is not None else None
+    if found is None:
+        text = f"No topic route info in name server for the topic: {topic or 'null'}{FAQ}"
+        return Answer(Response.TOPIC_NOT_EXIST, remark=text)
+    if state.settings.serves_order_conf:
+        found.order_topic_conf = state.kv.get(ORDER_CONF, topic)
+    return found
+
+
+def _route_in_zone(state: State, header: RouteHeader) -> Answer:
+    found = _find(state, header.topic)
+    if isinstance(found, Answer):
+        return found
+    # ZoneRouteRPCHook encodes the route anew, and forgets how the client wanted it.
+    return Answer(body=encode_route(in_zone(found, header.zone_name or ""), is_standard=False))
+
+
+def cluster_info(state: State, asked: Asked) -> Answer:  # noqa: ARG001
+    """GET_BROKER_CLUSTER_INFO."""
+    return Answer(body=encode_cluster_info(state.routes.cluster_info()))
+
+
+def all_topics(state: State, asked: Asked) -> Answer:  # noqa: ARG001
+    """GET_ALL_TOPIC_LIST_FROM_NAMESERVER."""
+    if not state.settings.lists_all_topics:
+        return _DISABLED
+    return Answer(body=encode_topic_list(state.routes.topics()))
+
+
+def topics_of_cluster(state: State, asked: Asked) -> Answer:
+    """GET_TOPICS_BY_CLUSTER."""
+    if not state.settings.lists_topics:
+        return _DISABLED
+    cluster = asked.header(ClusterHeader).cluster
+    return Answer(body=encode_topic_list(state.routes.topics_of_cluster(cluster)))
+
+
+def system_topics(state: State, asked: Asked) -> Answer:  # noqa: ARG001
+    """GET_SYSTEM_TOPIC_LIST_FROM_NS."""
+    names, address = state.routes.system_topics()
+    return Answer(body=encode_topic_list(names, broker_address=address))
+
+
+def unit_topics(state: State, asked: Asked) -> Answer:  # noqa: ARG001
+    """GET_UNIT_TOPIC_LIST."""
+    return _units(state, is_unit=True, is_subscribed=None)
+
+
+def unit_subscribed_topics(state: State, asked: Asked) -> Answer:  # noqa: ARG001
+    """GET_HAS_UNIT_SUB_TOPIC_LIST."""
+    return _units(state, is_unit=None, is_subscribed=True)
+
+
+def subscribed_not_unit_topics(state: State, asked: Asked) -> Answer:  # noqa: ARG001
+    """GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST."""
+    return _units(state, is_unit=False, is_subscribed=True)
+
+
+def _units(state: State, *, is_unit: bool | None, is_subscribed: bool | None) -> Answer:
+    if not state.settings.lists_topics:
+        return _DISABLED
+    topics = state.routes.unit_topics(is_unit=is_unit, is_subscribed=is_subscribed)
+    return Answer(body=encode_topic_list(topics))

@@ -1,0 +1,410 @@
+"""Which brokers live, and which topics they serve (the peer's RouteInfoManager)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import msgspec
+
+from escrowmq.base.settings import NameServerSettings
+from escrowmq.codec.routes import (
+    BrokerData,
+    ClusterInfo,
+    QueueData,
+    RegisteredTopic,
+    Registration,
+    TableVersion,
+    TopicRoute,
+)
+from escrowmq.errors import UsageError
+
+MASTER_ID: Final = 0
+LIVE_TIMEOUT_MS: Final = 120_000
+"""How long a broker that says nothing else is taken to live."""
+
+BROKERS_MAX: Final = 20_000
+TOPICS_MAX: Final = 500_000
+
+_WRITE: Final = 2
+_READ_WRITE: Final = 6
+_UNIT: Final = 1
+_UNIT_SUB: Final = 2
+_SYNC_MEMBER_PREFIX: Final = "rmq_sys_SYNC_BROKER_MEMBER_"
+
+Address = tuple[str, str]
+"""Cluster and address of a broker: what its live entry is found by."""
+
+
+class Newcomer(msgspec.Struct, kw_only=True, frozen=True):
+    """Who registers."""
+
+    cluster: str
+    address: str
+    name: str
+    broker_id: int
+    ha_address: str | None = None
+    zone: str | None = None
+    timeout_ms: int | None = None
+    has_acting_master: bool | None = None
+    """None says that the broker is of a release that does not know acting masters."""
+
+
+class Live(msgspec.Struct):
+    """A broker that was heard of."""
+
+    peer: int
+    heard_ms: int
+    timeout_ms: int
+    version: TableVersion
+    ha_address: str | None
+
+
+class Welcome(msgspec.Struct, frozen=True):
+    """What a newcomer is told: its master, if it is a slave and has one."""
+
+    ha_address: str | None = None
+    master_address: str | None = None
+
+
+class RouteTable:
+    """Brokers and topics; every change is made whole before the next request is looked at."""
+
+    def __init__(self, settings: NameServerSettings) -> None:
+        self._settings = settings
+        self._topics: dict[str, dict[str, QueueData]] = {}
+        self._brokers: dict[str, BrokerData] = {}
+        self._clusters: dict[str, set[str]] = {}
+        self._live: dict[Address, Live] = {}
+        self._filter_servers: dict[Address, list[str]] = {}
+        self._mappings: dict[str, dict[str, dict[str, Any]]] = {}
+        self.changes_count = 0
+        """Grows with each change that a route may show."""
+
+    # -- registration ----------------------------------------------------------------------------
+
+    def register(
+        self, broker: Newcomer, body: Registration, *, peer: int, now_ms: int
+    ) -> Welcome | None:
+        """Take a broker in. None: one topic alone does not make a first registration."""
+        self._check_room(broker, body)
+        self.changes_count += 1
+        self._clusters.setdefault(broker.cluster, set()).add(broker.name)
+        data = self._brokers.get(broker.name)
+        if data is None:
+            data = BrokerData({}, broker.name, broker.cluster)
+            self._brokers[broker.name] = data
+        data.enable_acting_master = bool(broker.has_acting_master)
+        data.zone_name = broker.zone
+        addresses = data.broker_addrs
+        for broker_id in [i for i, a in addresses.items() if a == broker.address]:
+            if broker_id != broker.broker_id:  # a slave has become master, or the reverse
+                del addresses[broker_id]
+        if self._is_outdated(broker, body.version, addresses.get(broker.broker_id)):
+            self._live.pop((broker.cluster, broker.address), None)
+            return Welcome()
+        is_first = broker.broker_id not in addresses
+        if is_first and len(body.topics) == 1:
+            return None
+        addresses[broker.broker_id] = broker.address
+        self._take_topics(broker, body, data, is_first)
+        self._enter(broker, body, peer, now_ms)
+        return self._welcome(broker, addresses)
+
+    def _check_room(self, broker: Newcomer, body: Registration) -> None:
+        if broker.name not in self._brokers and len(self._brokers) >= BROKERS_MAX:
+            raise UsageError(f"{BROKERS_MAX} broker names are registered; no more are taken")
+        if len(self._topics) + len(body.topics) > TOPICS_MAX:
+            new_count = len(self._topics) + sum(name not in self._topics for name in body.topics)
+            if new_count > TOPICS_MAX:
+                raise UsageError(f"{new_count} topics; {TOPICS_MAX} are taken")
+
+    def _is_outdated(
+        self, broker: Newcomer, version: TableVersion, holder_address: str | None
+    ) -> bool:
+        if holder_address is None or holder_address == broker.address:
+            return False
+        holder = self._live.get((broker.cluster, holder_address))
+        return holder is not None and holder.version.state_version > version.state_version
+
+    def _take_topics(
+        self, broker: Newcomer, body: Registration, data: BrokerData, is_first: bool
+    ) -> None:
+        is_master = broker.broker_id == MASTER_ID
+        is_prime_slave = (
+            not is_master
+            and broker.has_acting_master is not None
+            and broker.broker_id == min(data.broker_addrs)
+        )
+        if not (is_master or is_prime_slave):
+            return
+        if self._settings.deletes_topics_on_register and not body.mappings:
+            self._drop_topics_but(broker.name, set(body.topics))
+        known = self._live.get((broker.cluster, broker.address))
+        is_changed = is_first or known is None or known.version != body.version
+        kept_perm = ~_WRITE if is_prime_slave and data.enable_acting_master else ~0
+        for key, topic in body.topics.items():
+            queues = self._topics.setdefault(topic.topic_name or key, {})
+            # An unchanged version with changed queues is not looked at, as at the peer.
+            if is_changed or broker.name not in queues:
+                queues[broker.name] = _queue_data(broker.name, topic, kept_perm)
+        if is_changed:
+            for name, mapping in body.mappings.items():
+                by_broker = self._mappings.setdefault(name, {})
+                by_broker[str(mapping.get("bname", broker.name))] = mapping
+
+    def _drop_topics_but(self, broker_name: str, kept: set[str]) -> None:
+        for topic in [t for t, q in self._topics.items() if broker_name in q and t not in kept]:
+            self._drop_queues(topic, broker_name)
+
+    def _drop_queues(self, topic: str, broker_name: str) -> None:
+        queues = self._topics.get(topic, {})
+        queues.pop(broker_name, None)
+        if not queues:
+            self._topics.pop(topic, None)
+
+    def _enter(self, broker: Newcomer, body: Registration, peer: int, now_ms: int) -> None:
+        address = (broker.cluster, broker.address)
+        self._live[address] = Live(
+            peer,
+            now_ms,
+            LIVE_TIMEOUT_MS if broker.timeout_ms is None else broker.timeout_ms,
+            body.version,
+            broker.ha_address,
+        )
+        if body.filter_servers:
+            self._filter_servers[address] = body.filter_servers
+        elif body.filter_servers is not None:
+            self._filter_servers.pop(address, None)
+
+    def _welcome(self, broker: Newcomer, addresses: dict[int, str]) -> Welcome:
+        master_address = addresses.get(MASTER_ID)
+        if broker.broker_id == MASTER_ID or master_address is None:
+            return Welcome()
+        master = self._live.get((broker.cluster, master_address))
+        return Welcome() if master is None else Welcome(master.ha_address, master_address)
+
+    # -- liveness --------------------------------------------------------------------------------
+
+    def version_of(self, cluster: str | None, address: str) -> TableVersion | None:
+        """The version that a broker registered last."""
+        live = self._live.get((cluster or "", address))
+        return None if live is None else live.version
+
+    def heard(self, cluster: str | None, address: str, now_ms: int) -> None:
+        """A sign of life; unknown brokers' signs are passed over."""
+        live = self._live.get((cluster or "", address))
+        if live is not None:
+            live.heard_ms = now_ms
+
+    def expire(self, now_ms: int) -> list[int]:
+        """Take out the brokers that were silent for too long; the peers to be closed."""
+        gone = [
+            (address, live.peer)
+            for address, live in self._live.items()
+            if live.heard_ms + live.timeout_ms < now_ms
+        ]
+        for address, _ in gone:
+            self._remove(address)
+        return [peer for _, peer in gone]
+
+    def lost(self, peer: int) -> int:
+        """A connection is gone, and with it its brokers; how many there were.
+
+        The peer (RouteInfoManager.onChannelDestroy) takes out only one of several brokers behind
+        one connection, and lets the others wait for their timeout."""
+        gone = [address for address, live in self._live.items() if live.peer == peer]
+        for address in gone:
+            self._remove(address)
+        return len(gone)
+
+    def _remove(self, address: Address) -> None:
+        cluster, host = address
+        for data in list(self._brokers.values()):
+            if data.cluster == cluster and host in data.broker_addrs.values():
+                self.unregister(cluster, host, data.broker_name)
+                return
+        self._live.pop(address, None)
+        self._filter_servers.pop(address, None)
+
+    def unregister(self, cluster: str | None, address: str, name: str) -> None:
+        """Take a broker out, and the topics of its name when it was the last under it."""
+        self.changes_count += 1
+        self._live.pop((cluster or "", address), None)
+        self._filter_servers.pop((cluster or "", address), None)
+        data = self._brokers.get(name)
+        if data is None:
+            return
+        for broker_id in [i for i, a in data.broker_addrs.items() if a == address]:
+            del data.broker_addrs[broker_id]
+        if data.broker_addrs:
+            if data.enable_acting_master and min(data.broker_addrs) > MASTER_ID:
+                self._set_perm(name, lambda perm: perm & ~_WRITE)
+            return
+        del self._brokers[name]
+        names = self._clusters.get(cluster or "", set())
+        names.discard(name)
+        if not names:
+            self._clusters.pop(cluster or "", None)
+        self._drop_topics_but(name, set())
+
+    # -- topics ----------------------------------------------------------------------------------
+
+    def register_topic(self, topic: str, queues: list[QueueData]) -> None:
+        """Add or replace a topic's queues; those from the first unknown broker on are ignored."""
+        known: dict[str, QueueData] = {}
+        for queue in queues:
+            if queue.broker_name not in self._brokers:
+                if topic not in self._topics:
+                    return  # RouteInfoManager.registerTopic: a new topic comes whole or not at all
+                break
+            known[queue.broker_name] = queue
+        if known and (topic in self._topics or len(self._topics) < TOPICS_MAX):
+            self.changes_count += 1
+            self._topics.setdefault(topic, {}).update(known)
+
+    def delete_topic(self, topic: str, cluster: str | None) -> None:
+        """Remove a topic, from the brokers of one cluster if one is named."""
+        self.changes_count += 1
+        if not cluster:
+            self._topics.pop(topic, None)
+            return
+        for name in self._clusters.get(cluster, ()):
+            self._drop_queues(topic, name)
+
+    def wipe_write(self, broker_name: str) -> int:
+        """Take the write permission from a broker's topics; how many they are."""
+        return self._set_perm(broker_name, lambda perm: perm & ~_WRITE)
+
+    def add_write(self, broker_name: str) -> int:
+        """Give it back; all other bits are lost, as at the peer."""
+        return self._set_perm(broker_name, lambda _: _READ_WRITE)
+
+    def _set_perm(self, broker_name: str, change: Callable[[int], int]) -> int:
+        self.changes_count += 1
+        queues = [q[broker_name] for q in self._topics.values() if broker_name in q]
+        for queue in queues:
+            queue.perm = change(queue.perm)
+        return len(queues)
+
+    # -- answers ---------------------------------------------------------------------------------
+
+    def route(self, topic: str) -> TopicRoute | None:
+        """Where a topic is; None when nothing is known. Brokers are in the order of names."""
+        queues = self._topics.get(topic)
+        names = sorted(queues or ())
+        brokers = [_copy(self._brokers[name]) for name in names if name in self._brokers]
+        if not queues or not brokers:
+            return None
+        route = TopicRoute(
+            brokers,
+            self._filter_servers_of(brokers),
+            queue_datas=[queues[name] for name in names],
+            topic_queue_mapping_by_broker=self._mappings.get(topic),
+        )
+        if self._settings.has_acting_master and not topic.startswith(_SYNC_MEMBER_PREFIX):
+            for broker in brokers:
+                _promote(broker, queues[broker.broker_name])
+        return route
+
+    def _filter_servers_of(self, brokers: list[BrokerData]) -> dict[str, list[str] | None]:
+        if not self._filter_servers:
+            return {}
+        return {
+            address: self._filter_servers.get((broker.cluster or "", address))
+            for broker in brokers
+            for address in broker.broker_addrs.values()
+        }
+
+    def cluster_info(self) -> ClusterInfo:
+        """All brokers and clusters."""
+        clusters = {cluster: sorted(names) for cluster, names in self._clusters.items()}
+        return ClusterInfo(self._brokers, clusters)
+
+    def members(self, name: str) -> dict[int, str]:
+        """The addresses under a broker name."""
+        data = self._brokers.get(name)
+        return {} if data is None else data.broker_addrs
+
+    def topics(self) -> list[str]:
+        """All topics."""
+        return list(self._topics)
+
+    def topics_of_cluster(self, cluster: str | None) -> list[str]:
+        """The topics of a cluster's brokers; none of an unknown cluster."""
+        names = self._clusters.get(cluster or "", set())
+        return [topic for topic, queues in self._topics.items() if not names.isdisjoint(queues)]
+
+    def system_topics(self) -> tuple[list[str], str | None]:
+        """The names of clusters and brokers, each of them a topic, and a broker's address."""
+        found = dict.fromkeys(self._system_names())
+        for data in self._brokers.values():
+            for _, address in sorted(data.broker_addrs.items()):
+                return list(found), address
+        return list(found), None
+
+    def _system_names(self) -> Iterator[str]:
+        for cluster, names in self._clusters.items():
+            yield cluster
+            yield from sorted(names)
+
+    def unit_topics(self, *, is_unit: bool | None, is_subscribed: bool | None) -> list[str]:
+        """Topics by the bits of their system flag; None does not care."""
+        return [
+            topic
+            for topic, queues in self._topics.items()
+            if queues
+            and (is_unit is None or _has(queues, _UNIT) is is_unit)
+            and (is_subscribed is None or _has(queues, _UNIT_SUB) is is_subscribed)
+        ]
+
+
+def _has(queues: dict[str, QueueData], bit: int) -> bool:
+    first = next(iter(queues.values()))
+    return bool(first.topic_sys_flag & bit)
+
+
+def _queue_data(broker_name: str, topic: RegisteredTopic, kept_perm: int) -> QueueData:
+    return QueueData(
+        broker_name,
+        topic.perm & kept_perm,
+        topic.read_queue_nums,
+        topic.topic_sys_flag,
+        topic.write_queue_nums,
+    )
+
+
+def _copy(broker: BrokerData) -> BrokerData:
+    return msgspec.structs.replace(broker, broker_addrs=dict(broker.broker_addrs))
+
+
+def _promote(broker: BrokerData, queue: QueueData) -> None:
+    """Show the smallest id as the master of a name that has none, for topics not writable."""
+    addresses = broker.broker_addrs
+    if not addresses or MASTER_ID in addresses or not broker.enable_acting_master:
+        return
+    if not queue.perm & _WRITE:
+        addresses[MASTER_ID] = addresses.pop(min(addresses))
+
+
+def in_zone(route: TopicRoute, zone: str) -> TopicRoute:
+    """The route without the brokers that have a master and lie in another zone."""
+    kept, removed = [], set()
+    for broker in route.broker_datas or ():
+        if MASTER_ID in broker.broker_addrs and (broker.zone_name or "").lower() != zone.lower():
+            removed.add(broker.broker_name)
+        else:
+            kept.append(broker)
+    gone = {
+        address
+        for broker in route.broker_datas or ()
+        if broker.broker_name in removed
+        for address in broker.broker_addrs.values()
+    }
+    servers = route.filter_server_table or {}
+    return msgspec.structs.replace(
+        route,
+        broker_datas=kept,
+        queue_datas=[q for q in route.queue_datas or () if q.broker_name not in removed],
+        filter_server_table={a: s for a, s in servers.items() if a not in gone},
+    )

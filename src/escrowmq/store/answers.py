@@ -1,0 +1,101 @@
+"""What the store answers: results of putting, reading and recovering, and what arrived."""
+
+from __future__ import annotations
+
+import enum
+
+import msgspec
+
+
+class PutStatus(enum.Enum):
+    """What became of a message that was to be stored (the peer's PutMessageStatus)."""
+
+    OK = "ok"
+    MESSAGE_ILLEGAL = "message illegal"
+    PROPERTIES_SIZE_EXCEEDED = "properties size exceeded"
+    SERVICE_NOT_AVAILABLE = "service not available"
+    CREATE_FILE_FAILED = "create file failed"
+    UNKNOWN_ERROR = "unknown error"
+
+
+class Put(msgspec.Struct, gc=False):
+    """The answer to a put. With status OK the record stands at `log_offset`..`log_end`; it is
+    durable once the store's `durable_offset` has reached `log_end`."""
+
+    status: PutStatus
+    log_offset: int = -1
+    queue_offset: int = -1
+    record_size: int = 0
+    stored_ms: int = 0
+    log_end: int = -1
+    reason: str = ""
+
+
+class Arrival(msgspec.Struct, gc=False):
+    """A message became visible to consumers."""
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+    tags_code: int
+    stored_ms: int
+    log_offset: int
+    record_size: int
+
+
+class GotStatus(enum.Enum):
+    """How a read of a queue went (the peer's GetMessageStatus)."""
+
+    FOUND = "found"
+    NO_MATCHED_MESSAGE = "no matched message"
+    MESSAGE_WAS_REMOVING = "message was removing"
+    OFFSET_FOUND_NULL = "offset found null"
+    OFFSET_OVERFLOW_BADLY = "offset overflow badly"
+    OFFSET_OVERFLOW_ONE = "offset overflow one"
+    OFFSET_TOO_SMALL = "offset too small"
+    NO_MATCHED_LOGIC_QUEUE = "no matched logic queue"
+    NO_MESSAGE_IN_QUEUE = "no message in queue"
+
+
+class Got(msgspec.Struct):
+    """The answer to a read of a queue. A chunk holds one whole record or several."""
+
+    status: GotStatus
+    next_offset: int
+    min_offset: int
+    max_offset: int
+    chunks: list[bytes] = []
+    count: int = 0
+    size: int = 0
+    queue_offsets: list[int] = []
+    is_behind: bool = False
+
+
+class Found(msgspec.Struct):
+    """The answer to a query by key: records, newest first, and how far the index reaches."""
+
+    records: list[bytes]
+    last_ms: int
+    last_log_offset: int
+
+
+class Damage(msgspec.Struct, frozen=True):
+    """A stretch of the log that holds no readable record."""
+
+    log_offset: int
+    size: int
+    reason: str
+
+
+class RecoveryReport(msgspec.Struct):
+    """What opening a store found and did."""
+
+    was_clean: bool = True
+    scanned_from: int = 0
+    log_end: int = 0
+    records_count: int = 0
+    truncated_size: int = 0
+    damaged: list[Damage] = []
+    queues_mended: list[str] = []
+    index_rebuilt: list[str] = []
+    notes: list[str] = []

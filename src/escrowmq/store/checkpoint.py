@@ -1,0 +1,77 @@
+"""The checkpoint file: store times up to which log, queues and index are durable.
+
+It is written in place (40 bytes, within one sector) after the syncs that make it true, and becomes
+durable with the next sync.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from escrowmq.base.ports import Disk, File
+from escrowmq.codec.entries import (
+    CHECKPOINT_SIZE,
+    Checkpoint,
+    decode_checkpoint,
+    encode_checkpoint,
+)
+
+PATH: Final = "checkpoint"
+_FILLED_SIZE: Final = 40
+_MARGIN_MS: Final = 3_000
+
+
+class CheckpointFile:
+    """Reads and writes the checkpoint."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        self._file: File | None = None
+        self._written = b""
+        self.value = Checkpoint()
+
+    def load(self, now_ms: int) -> list[str]:
+        """Read the file, created when absent; times in the future are damage and count as 0."""
+        notes = []
+        size = self._disk.size(PATH)
+        if size is not None and size != CHECKPOINT_SIZE:
+            notes.append(f"checkpoint has {size} bytes instead of {CHECKPOINT_SIZE}; made anew")
+            self._disk.remove(PATH)
+        self._file = self._disk.open(PATH, size=CHECKPOINT_SIZE)
+        value = decode_checkpoint(self._file.read(0, CHECKPOINT_SIZE))
+        for name in ("log_ms", "queue_ms", "index_ms"):
+            found = getattr(value, name)
+            if not 0 <= found <= now_ms + _MARGIN_MS:
+                notes.append(f"checkpoint: {name} is {found}, which cannot be; taken for 0")
+                setattr(value, name, 0)
+        self.value = value
+        return notes
+
+    @property
+    def safe_ms(self) -> int:
+        """What was stored before this is durable in log and queues (getMinTimestamp)."""
+        return max(min(self.value.log_ms, self.value.queue_ms) - _MARGIN_MS, 0)
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether the file does not say what is known."""
+        return encode_checkpoint(self.value)[:_FILLED_SIZE] != self._written
+
+    def write(self) -> bool:
+        """Write the value when it has changed; whether it was."""
+        data = encode_checkpoint(self.value)[:_FILLED_SIZE]
+        if data == self._written or self._file is None:
+            return False
+        self._file.write(0, data)
+        self._written = data
+        return True
+
+    def files(self) -> list[File]:
+        """The file, to be synced."""
+        return [self._file] if self._file is not None else []
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None

@@ -1,0 +1,139 @@
+"""The commit log: every record of every topic, one after another, in segments of one length.
+
+A record never crosses a segment's end: 8 bytes at least stay free there for the filler, which
+says that the next record starts the next segment.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from escrowmq.base.ports import Disk, File
+from escrowmq.codec.record import FILLER_SIZE, encode_filler
+from escrowmq.errors import DiskFull
+from escrowmq.store.segment import Segments
+
+FOLDER: Final = "commitlog"
+_AHEAD_SIZE: Final = 4 * 1024 * 1024
+
+
+class CommitLog:
+    """Appends records and knows what is durable. Room is reserved ahead of the end: `reserve_size`
+    bytes that only settling writes may use, so that they are served on a full disk."""
+
+    def __init__(self, disk: Disk, *, segment_size: int, reserve_size: int) -> None:
+        self.segments = Segments(disk, FOLDER, segment_size=segment_size)
+        self.segment_size = segment_size
+        self.record_size_max = segment_size - FILLER_SIZE
+        self.end_offset = 0
+        self.durable_offset = 0
+        # More than a segment could not be kept in the current and the next one.
+        self._reserve_size = min(reserve_size, segment_size)
+        self._reserved_end = 0
+        self._ordinary_end = 0
+        self._file: File | None = None
+        self._file_start = 0
+        self._unsynced: list[File] = []
+
+    @property
+    def min_offset(self) -> int:
+        """Where the oldest segment starts."""
+        return self.segments.first
+
+    @property
+    def reserved_left(self) -> int:
+        """Bytes that can be written even when the disk is full."""
+        return max(self._reserved_end - self.end_offset, 0)
+
+    def start(self, end_offset: int) -> None:
+        """Take up appending at an offset, after recovery."""
+        self.end_offset = self.durable_offset = end_offset
+        self._reserved_end = self._ordinary_end = end_offset
+        self._file = None
+        self._unsynced = []
+
+    def fits(self, size: int) -> bool:
+        """Whether a record of a size can be appended before the segment must be rolled."""
+        left = self.segment_size - self.end_offset % self.segment_size
+        return size + FILLER_SIZE <= left
+
+    def append(self, record: bytes, *, is_settling: bool = False) -> None:
+        """Write a record (or several) at the end; DiskFull, with nothing written, without room."""
+        end_offset = self.end_offset
+        end = end_offset + len(record)
+        if end > self._ordinary_end:
+            self._admit(end, is_settling=is_settling)
+        position = end_offset - self._file_start
+        file = self._file
+        if file is None or position >= self.segment_size:
+            file = self._switch()
+            position = end_offset - self._file_start
+        assert position + len(record) + FILLER_SIZE <= self.segment_size, "roll the segment first"
+        file.write(position, record)
+        self.end_offset = end
+
+    def roll(self, size: int, *, is_settling: bool = False) -> None:
+        """Close the segment with a filler and go on at the start of the next one, where `size`
+        bytes have room. DiskFull, with nothing changed, when they have not."""
+        start = self.segments.start_of(self.end_offset) + self.segment_size
+        left = start - self.end_offset
+        assert left >= FILLER_SIZE, left
+        self._admit(start + size, is_settling=is_settling)
+        file = self._file or self._switch()
+        file.write(self.end_offset - self._file_start, encode_filler(left))
+        self.end_offset = start
+
+    def read(self, log_offset: int, size: int) -> bytes:
+        """Bytes of one segment; fewer where it ends."""
+        return self.segments.read(log_offset, size)
+
+    def extend(self) -> bool:
+        """Try to have the reserved room in full; whether it is."""
+        try:
+            self._admit(self.end_offset, is_settling=False)
+        except DiskFull:
+            return False
+        return True
+
+    @property
+    def is_durable(self) -> bool:
+        """Whether nothing waits for a sync."""
+        return self.durable_offset >= self.end_offset
+
+    def unsynced(self) -> tuple[File, ...]:
+        """The files to sync so that everything up to the present end becomes durable."""
+        files = tuple(self._unsynced)
+        self._unsynced = [self._file] if self._file is not None else []
+        return files
+
+    def drop_ahead(self) -> None:
+        """Remove segments made ahead of need that hold nothing."""
+        while self.segments.last >= max(self.end_offset, 1):
+            self.segments.remove(self.segments.last)
+        self._reserved_end = self._ordinary_end = self.end_offset
+
+    def _switch(self) -> File:
+        self._file = self.segments.make(self.end_offset)
+        self._file_start = self.segments.start_of(self.end_offset)
+        self._unsynced.append(self._file)
+        return self._file
+
+    def _admit(self, end: int, *, is_settling: bool) -> None:
+        """Make sure that a write up to `end` has room, and that the reserve stays behind it."""
+        wanted = end + self._reserve_size
+        if self._reserved_end < wanted:
+            last = self.segments.start_of(wanted - 1) + self.segment_size
+            try:
+                self._reserve(min(wanted + _AHEAD_SIZE, last))
+            except DiskFull:
+                if self._reserved_end < (end if is_settling else wanted):
+                    raise
+        self._ordinary_end = max(self._reserved_end - self._reserve_size, self._ordinary_end)
+
+    def _reserve(self, until: int) -> None:
+        while self._reserved_end < until:
+            start = self.segments.start_of(self._reserved_end)
+            position = self._reserved_end - start
+            size = min(until - self._reserved_end, self.segment_size - position, _AHEAD_SIZE)
+            self.segments.make(start).reserve(position, size)
+            self._reserved_end += size

@@ -1,0 +1,272 @@
+"""A consume queue: where the nth message of a topic's queue stands in the log, 20 bytes each.
+
+Unit n is at byte 20 n of the queue's files. `next_offset` is what the next message put will get,
+`end` what consumers see: they differ while records wait for their sync.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from operator import ge
+from typing import Final
+
+from escrowmq.base.message import Topic
+from escrowmq.base.ports import Disk, File
+from escrowmq.codec.entries import ENTRY, ENTRY_SIZE, GAP_ENTRY
+from escrowmq.codec.hashes import java_hash
+from escrowmq.store.segment import Segments
+
+FOLDER: Final = "consumequeue"
+GAP_SIZE: Final = 0x7FFFFFFF
+"""The record size in a unit that stands for no message."""
+
+_GAPS_WALKED_MAX: Final = 64
+"""Units without a message that a search walks over; where more are, nothing stands before."""
+
+_pack: Final = ENTRY.pack
+
+
+class ConsumeQueue:
+    """One queue of one topic."""
+
+    __slots__ = (
+        "_disk", "_file", "_file_end", "_file_start", "end", "files", "is_dirty",
+        "is_schedule", "is_suspect", "key_prefix", "min", "next_offset", "queue_id", "topic",
+    )  # fmt: skip
+
+    def __init__(self, disk: Disk, topic: str, queue_id: int, *, segment_size: int) -> None:
+        size = -(-segment_size // ENTRY_SIZE) * ENTRY_SIZE
+        self._disk = disk
+        self.topic = topic
+        self.queue_id = queue_id
+        self.files = Segments(disk, f"{FOLDER}/{topic}/{queue_id}", segment_size=size)
+        self.min = self.end = self.next_offset = 0
+        self.is_dirty = False
+        self.is_suspect = False
+        self.is_schedule = topic == Topic.SCHEDULE
+        self.key_prefix = java_hash(f"{topic}#")
+        self._file: File | None = None
+        self._file_start = self._file_end = 0
+
+    def append(self, log_offset: int, record_size: int, tags_code: int) -> None:
+        """Write the unit at `end`. DiskFull, with nothing changed, when there is no room."""
+        position = self.end * ENTRY_SIZE
+        if position >= self._file_end or position < self._file_start:
+            self._switch(position)
+        file = self._file
+        assert file is not None
+        file.write(position - self._file_start, _pack(log_offset, record_size, tags_code))
+        self.end += 1
+        self.is_dirty = True
+
+    def start_at(self, queue_offset: int) -> None:
+        """Let the queue, which has no unit yet, begin at an offset; gaps fill its file before."""
+        assert self.end == 0, self.end
+        self.fill_gap(queue_offset)
+        self.min = queue_offset
+
+    def fill_gap(self, queue_offset: int) -> None:
+        """Put units that stand for no message, up to an offset."""
+        per_file = self.files.segment_size // ENTRY_SIZE
+        first = queue_offset - queue_offset % per_file
+        begin = max(self.end, first)
+        self.write(begin, GAP_ENTRY * (queue_offset - begin))
+        self.end = queue_offset
+
+    def write(self, queue_offset: int, units: bytes) -> None:
+        """Overwrite units, over as many files as they need."""
+        position = queue_offset * ENTRY_SIZE
+        while units:
+            start = self.files.start_of(position)
+            part = units[: start + self.files.segment_size - position]
+            self.files.make(position).write(position - start, part)
+            position += len(part)
+            units = units[len(part) :]
+            self.is_dirty = True
+
+    def merge(self, queue_offset: int, units: bytes) -> bool:
+        """Make the queue have these units, as the log says; whether one had to be changed."""
+        count = len(units) // ENTRY_SIZE
+        if queue_offset > self.end:
+            self.fill_gap(queue_offset)
+            if self.min == 0 and not self.files.has(0):
+                self.min = queue_offset
+        is_changed = self.units(queue_offset, count) != units
+        if is_changed:
+            self.write(queue_offset, units)
+        self.end = max(self.end, queue_offset + count)
+        return is_changed
+
+    def units(self, queue_offset: int, count: int) -> bytes:
+        """Encoded units from an offset, of however many files; fewer where the queue ends."""
+        found = []
+        count = min(count, self.end - queue_offset)
+        while count > 0:
+            part = self.units_of_file(queue_offset, count)
+            if not part:
+                break
+            found.append(part)
+            queue_offset += len(part) // ENTRY_SIZE
+            count -= len(part) // ENTRY_SIZE
+        return b"".join(found)
+
+    def units_of_file(self, queue_offset: int, count: int) -> bytes:
+        """Encoded units from an offset; fewer where a file or the queue ends."""
+        count = min(count, self.end - queue_offset)
+        if count <= 0:
+            return b""
+        position = queue_offset * ENTRY_SIZE
+        start = self._file_start
+        if start <= position < self._file_end and self._file is not None:
+            return self._file.read(position - start, count * ENTRY_SIZE)
+        return self.files.read(position, count * ENTRY_SIZE)
+
+    def unit(self, queue_offset: int) -> tuple[int, int, int] | None:
+        """One unit, or None when there is none (or a gap)."""
+        if queue_offset < self.min:
+            return None
+        data = self.units_of_file(queue_offset, 1)
+        if len(data) < ENTRY_SIZE:
+            return None
+        found: tuple[int, int, int] = ENTRY.unpack(data)
+        return None if found[1] == GAP_SIZE else found
+
+    def load(self) -> list[str]:
+        """Find what is on disk: `end` is behind the last unit that can be one."""
+        notes = self.files.load()
+        starts = self.files.starts
+        per_file = self.files.segment_size
+        holes = [at for at, then in pairwise(starts) if at + per_file != then]
+        if holes:
+            # What lies before a hole cannot be reached; recovery builds it again.
+            notes.append(f"{self.files.folder} lacks the file after {holes[-1]:020d}")
+            for start in starts:
+                if start <= holes[-1]:
+                    self.files.remove(start)
+        self.min = self.files.first // ENTRY_SIZE
+        self._find_end()
+        return notes
+
+    def truncate(self, queue_offset: int) -> None:
+        """Forget the units from an offset on; zeros take their place, lest they be found again."""
+        position = queue_offset * ENTRY_SIZE
+        while self.files.last > position or (self.files.last == position and position > 0):
+            self._let_go()
+            self.files.remove(self.files.last)
+        if self.files.has(position):
+            start = self.files.start_of(position)
+            size = self.files.segment_size - (position - start)
+            data = self.files.read(position, size).rstrip(b"\0")
+            if data:
+                self.files.make(position).write(position - start, bytes(len(data)))
+                self.is_dirty = True
+        self.end = min(self.end, queue_offset)
+        self.min = min(self.min, self.end)
+
+    def truncate_at_log(self, log_offset: int) -> int:
+        """Forget the units of records from a log offset on; how many there were."""
+        low, high = self.first_at_log(log_offset), self.end
+        if low < high:
+            self.truncate(low)
+        return high - low
+
+    def first_at_log(self, log_offset: int) -> int:
+        """The first queue offset whose record stands at a log offset or behind it.
+
+        Looked for from the end: gaps and damaged units are few, and units rise."""
+        low, high = self.min, self.end
+        while low < high:
+            middle = (low + high) // 2
+            found = middle
+            unit = self.unit(found)
+            nearest = max(low, middle - _GAPS_WALKED_MAX)
+            while unit is None and found > nearest:
+                found -= 1
+                unit = self.unit(found)
+            if unit is not None and unit[0] >= log_offset:
+                high = found
+            else:
+                low = middle + 1
+        return low
+
+    def drop_before(self, log_offset: int) -> int:
+        """Trim to the records from a log offset on: `min` moves, and files without any such unit
+        but the last are removed; how many."""
+        removed = 0
+        per_file = self.files.segment_size // ENTRY_SIZE
+        while len(self.files.starts) > 1:
+            first = self.files.first
+            unit = self.unit(first // ENTRY_SIZE + per_file - 1)
+            if unit is not None and unit[0] >= log_offset:
+                break
+            self._let_go()
+            self.files.remove(first)
+            removed += 1
+            self.min = max(self.min, self.files.first // ENTRY_SIZE)
+        self.min = self.first_at_log(log_offset)
+        return removed
+
+    def dirty_files(self) -> list[File]:
+        """The files that may hold unsynced units; the queue counts as clean from now on."""
+        self.is_dirty = False
+        last = self.files.last
+        found = []
+        for start in (last - self.files.segment_size, last):
+            file = self.files.file(start) if start >= 0 else None
+            if file is not None:
+                found.append(file)
+        return found
+
+    def remove(self) -> None:
+        """Remove the files and the folder."""
+        self._let_go()
+        self.files.remove_all()
+        self._disk.remove(f"{FOLDER}/{self.topic}")
+
+    def close(self) -> None:
+        """Let go of the files."""
+        self._let_go()
+        self.files.close()
+
+    def _let_go(self) -> None:
+        self._file = None
+        self._file_start = self._file_end = 0
+
+    def _switch(self, position: int) -> None:
+        self._file = self.files.make(position)
+        self._file_start = self.files.start_of(position)
+        self._file_end = self._file_start + self.files.segment_size
+
+    def _find_end(self) -> None:
+        """The queue ends behind its last unit. Units rise; where they do not, one is damaged or
+        left over, and the queue is taken to end before it, `is_suspect`: recovery reads the log
+        from the last good unit on."""
+        self.end = self.min
+        start = self.files.last
+        if start < 0:
+            return
+        data = self.files.read(start, self.files.segment_size).rstrip(b"\0")
+        count = -(-len(data) // ENTRY_SIZE)
+        good = rising(data.ljust(count * ENTRY_SIZE, b"\0"))
+        if good < count:
+            self.is_suspect = True
+            good = max(good - 1, 0)  # which of two neighbours is wrong cannot be told
+        self.end = start // ENTRY_SIZE + good
+
+
+def rising(units: bytes) -> int:
+    """How many units from the first on can be units of one queue: sizes above 0, offsets rise."""
+    found = list(ENTRY.iter_unpack(units))
+    sizes = [size for _, size, _ in found]
+    if sizes and min(sizes) <= 0:
+        found = found[: next(at for at, size in enumerate(sizes) if size <= 0)]
+    offsets = [offset for offset, size, _ in found if size != GAP_SIZE]
+    if not any(map(ge, offsets, offsets[1:])) and (not offsets or offsets[0] >= 0):
+        return len(found)
+    last = -1
+    for at, (offset, size, _) in enumerate(found):
+        if size != GAP_SIZE:
+            if offset <= last:
+                return at
+            last = offset
+    return len(found)

@@ -1,0 +1,143 @@
+"""From the log to what is derived from it: consume queues, index, arrivals."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final, NamedTuple
+
+from escrowmq.base.message import Message, Property, SysFlag
+from escrowmq.codec.hashes import java_hash, tags_code
+from escrowmq.errors import DiskFull
+from escrowmq.store.answers import Arrival
+from escrowmq.store.consume_queue import ConsumeQueue
+from escrowmq.store.index import Index, IndexKey
+
+_KEYS_BATCH: Final = 256
+
+
+class Dispatch(NamedTuple):
+    """A record that consumers and the index are to learn of. Without a queue, it gets no unit."""
+
+    queue: ConsumeQueue | None
+    message: Message
+    queue_offset: int
+    log_offset: int
+    record_size: int
+    stored_ms: int
+
+
+class Dispatcher:
+    """Writes units and index entries in the log's order. A full disk stalls it; it goes on when
+    there is room, since nothing that it writes is lost while the log is there."""
+
+    def __init__(self, index: Index | None, delays_ms: dict[int, int]) -> None:
+        self.index = index
+        self.waiting: deque[Dispatch] = deque()
+        self.dispatched_offset = 0
+        self.dispatched_ms = 0
+        self.stalled: str | None = None
+        self._delays_ms = delays_ms
+        self._arrivals: list[Arrival] = []
+        self._keys: list[IndexKey] = []
+
+    def take_arrivals(self) -> list[Arrival]:
+        """Hand over, and forget, what became visible."""
+        if self._keys:
+            self.flush_keys()
+        found, self._arrivals = self._arrivals, []
+        return found
+
+    def run(self, until_offset: int) -> None:
+        """Dispatch what waits, as far as the log is ready for it."""
+        waiting = self.waiting
+        try:
+            while waiting and waiting[0].log_offset < until_offset:
+                self.dispatch(*waiting[0])
+                waiting.popleft()
+            self.stalled = None
+        except DiskFull as error:
+            self.stalled = str(error)
+
+    def dispatch(
+        self,
+        queue: ConsumeQueue | None,
+        message: Message,
+        queue_offset: int,
+        log_offset: int,
+        record_size: int,
+        stored_ms: int,
+    ) -> None:
+        """Dispatch one record now. DiskFull, with nothing done, when there is no room.
+
+        Positional: it is called once a message."""
+        properties = message.properties
+        if queue is not None:
+            tags = properties.get("TAGS")
+            code = tags_code(tags) if tags else 0
+            if queue.is_schedule:
+                code = self.unit_code(properties, stored_ms, code)
+            assert queue.end == queue_offset, (queue.end, queue_offset)
+            queue.append(log_offset, record_size, code)
+            self._arrivals.append(
+                Arrival(
+                    message.topic,
+                    message.queue_id,
+                    queue_offset,
+                    code,
+                    stored_ms,
+                    log_offset,
+                    record_size,
+                )
+            )
+        self.dispatched_offset = log_offset + record_size
+        self.dispatched_ms = stored_ms
+        if self.index is not None and properties:
+            unique, keys = properties.get("UNIQ_KEY"), properties.get("KEYS")
+            if unique or keys:
+                if queue is not None:
+                    prefix = queue.key_prefix
+                elif message.sys_flag & SysFlag.TRANSACTION_MASK == SysFlag.ROLLBACK:
+                    return
+                else:
+                    prefix = java_hash(f"{message.topic}#")
+                if unique:
+                    self._keys.append((prefix, unique, log_offset, stored_ms))
+                if keys:
+                    for key in keys.split(" "):
+                        if key:
+                            self._keys.append((prefix, key, log_offset, stored_ms))
+                if len(self._keys) >= _KEYS_BATCH:
+                    self.flush_keys()
+
+    def unit_code(self, properties: dict[str, str], stored_ms: int, code: int) -> int:
+        """What a unit of the schedule topic keeps: when the message is due."""
+        delay = properties.get(Property.DELAY, "")
+        if not delay.isdecimal() or int(delay) <= 0 or not self._delays_ms:
+            return code
+        # As the peer (CommitLog.checkMessageAndReturnSize): a level too high is the highest.
+        level = min(int(delay), max(self._delays_ms))
+        return stored_ms + self._delays_ms[level]
+
+    def flush_keys(self) -> None:
+        """Write the index entries that were collected; they stay when the disk is full."""
+        if self.index is None or not self._keys:
+            return
+        keys, self._keys = self._keys, []
+        try:
+            self.index.put(keys)
+            self.stalled = None
+        except DiskFull as error:
+            done = self.index.end_log_offset
+            self._keys = [key for key in keys if key[2] > done]
+            self.stalled = str(error)
+
+
+_SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+
+def delay_levels(text: str) -> dict[int, int]:
+    """Spans in ms by level, from 1, of `1s 5s 1m ...`."""
+    return {
+        level: int(span[:-1]) * _SECONDS[span[-1]] * 1000
+        for level, span in enumerate(text.split(), 1)
+    }

@@ -1,0 +1,181 @@
+"""When what is synced, and what follows from a sync.
+
+The log comes first: with SYNC_FLUSH as soon as something waits and no sync is under way, so that
+one sync serves all that came in the meantime. Queues and index are flushed in rounds; when a round
+is through, the checkpoint may say so.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from escrowmq.base.effects import Sync
+from escrowmq.base.ports import File
+
+if TYPE_CHECKING:
+    from escrowmq.store.store import Store
+
+_PAGE_SIZE: Final = 4096
+_ROUND_FILES_MAX: Final = 32
+"""Files of queues synced along with the log, at most; the rest of a round follows."""
+
+_NEVER_MS: Final = 1 << 62
+
+
+class Flusher:
+    """Keeps track of what is durable."""
+
+    def __init__(self, store: Store) -> None:
+        settings = store.settings
+        self._store = store
+        self._is_sync_flush = settings.is_sync_flush
+        self._interval_ms = settings.flush_interval_ms
+        self._thorough_ms = settings.flush_thorough_ms
+        self._size_min = settings.flush_pages_min * _PAGE_SIZE
+        self._queue_interval_ms = settings.queue_flush_interval_ms
+        self.failed: str | None = None
+        self._under_way: Sync | None = None
+        self._under_way_ms = 0
+        self._flushed_at_ms = 0
+        self._round: list[File] = []
+        self._round_ms = -1
+        self._round_due_ms = 0
+
+    def started(self, now_ms: int, *, stored_ms: int) -> None:
+        """The store was opened and everything in it synced."""
+        self._flushed_at_ms = now_ms
+        self._round_due_ms = now_ms + self._queue_interval_ms
+        value = self._store.checkpoint.value
+        value.log_ms = value.queue_ms = stored_ms
+        value.confirmed_offset = self._store.log.end_offset
+        if self._store.index is not None:
+            value.index_ms = stored_ms
+        self._store.checkpoint.write()
+
+    def sync_wanted(self, now_ms: int) -> Sync | None:
+        """The next sync, if one is due and none under way."""
+        if self._under_way is not None or self.failed is not None:
+            return None
+        store = self._store
+        log_due = store.log.durable_offset < store.log.end_offset and (
+            self._is_sync_flush or self._is_flush_due(now_ms)
+        )
+        if now_ms >= self._round_due_ms:
+            self._begin_round(now_ms)
+            log_due = log_due or bool(self._round)
+        if not log_due:
+            return None
+        files = store.log.unsynced()
+        if self._round:
+            files += tuple(self._round[:_ROUND_FILES_MAX])
+            del self._round[:_ROUND_FILES_MAX]
+        self._under_way = Sync(files, store.log.end_offset)
+        self._under_way_ms = store.last_stored_ms
+        return self._under_way
+
+    def _is_flush_due(self, now_ms: int) -> bool:
+        passed_ms = now_ms - self._flushed_at_ms
+        unsynced = self._store.log.end_offset - self._store.log.durable_offset
+        return passed_ms >= self._thorough_ms or (
+            passed_ms >= self._interval_ms and unsynced >= self._size_min
+        )
+
+    def synced(self, log_offset: int, now_ms: int) -> None:
+        """A sync is done: show what became durable, and note it in the checkpoint."""
+        assert self._under_way is not None, "a sync was wanted"
+        assert log_offset == self._under_way.log_offset, log_offset
+        self._under_way = None
+        if self.failed is not None:
+            return
+        store = self._store
+        store.log.durable_offset = max(store.log.durable_offset, log_offset)
+        self._flushed_at_ms = now_ms
+        value = store.checkpoint.value
+        value.log_ms = max(value.log_ms, self._under_way_ms)
+        value.confirmed_offset = store.log.durable_offset
+        if self._round_ms >= 0 and not self._round:
+            value.queue_ms = max(value.queue_ms, self._round_ms)
+            if store.index is not None:
+                value.index_ms = max(value.index_ms, self._round_ms)
+            self._round_ms = -1
+        if self._is_sync_flush:
+            self.dispatch()
+
+    def dispatch(self) -> None:
+        """Dispatch what waits and may be seen."""
+        log = self._store.log
+        self._store.dispatcher.run(log.durable_offset if self._is_sync_flush else log.end_offset)
+
+    def forget_queues(self) -> None:
+        """Queues are about to be removed; the round goes on with the others."""
+        self._round = []
+        self._round_ms = -1
+        for queue in self._store.queues:
+            queue.is_dirty = queue.end > queue.min
+
+    def wake_at_ms(self) -> int:
+        """When `sync_wanted` may want something; what is wanted at once is not a matter of time."""
+        if self.failed is not None or self._under_way is not None:
+            return _NEVER_MS
+        store = self._store
+        if store.log.durable_offset < store.log.end_offset:
+            return min(self._round_due_ms, self._flushed_at_ms + self._interval_ms)
+        return self._round_due_ms if self._has_dirt() else _NEVER_MS
+
+    def finish(self, now_ms: int) -> bool:
+        """Sync everything here and now, before the store is closed; False after a failure."""
+        store = self._store
+        store.dispatcher.flush_keys()
+        if self.failed is not None:
+            return False
+        try:
+            for file in store.log.unsynced():
+                file.sync()
+            store.log.durable_offset = store.log.end_offset
+            self.dispatch()
+            store.dispatcher.flush_keys()
+            self._round_due_ms = now_ms
+            self._begin_round(now_ms)
+            for file in self._round:
+                file.sync()
+            value = store.checkpoint.value
+            value.log_ms = value.queue_ms = store.last_stored_ms
+            if store.index is not None:
+                value.index_ms = store.last_stored_ms
+            value.confirmed_offset = store.log.end_offset
+            store.checkpoint.write()
+            for file in store.checkpoint.files():
+                file.sync()
+        except OSError as error:
+            self.failed = str(error)
+            return False
+        return not store.dispatcher.waiting
+
+    def _has_dirt(self) -> bool:
+        store = self._store
+        return (
+            self._round_ms >= 0
+            or store.dispatcher.dispatched_ms > store.checkpoint.value.queue_ms
+            or store.checkpoint.is_stale
+            or (store.index is not None and store.index.is_dirty)
+        )
+
+    def _begin_round(self, now_ms: int) -> None:
+        """Collect the files of queues and index that changed, and the checkpoint if it did."""
+        self._round_due_ms = now_ms + self._queue_interval_ms
+        if self._round or self._round_ms >= 0:
+            return
+        store = self._store
+        store.dispatcher.flush_keys()
+        dispatched_ms = store.dispatcher.dispatched_ms
+        for queue in store.queues:
+            if queue.is_dirty:
+                self._round += queue.dirty_files()
+        if store.index is not None:
+            self._round += store.index.dirty_files()
+        if self._round:
+            # Units that a full disk holds back are younger than this.
+            self._round_ms = max(dispatched_ms, store.checkpoint.value.queue_ms)
+        if store.checkpoint.write():
+            self._round += store.checkpoint.files()
+            self._round_ms = max(self._round_ms, store.checkpoint.value.queue_ms)

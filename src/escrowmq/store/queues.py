@@ -1,0 +1,66 @@
+"""All consume queues of a store, by topic and queue id."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from escrowmq.base.ports import Disk
+from escrowmq.store.consume_queue import FOLDER, ConsumeQueue
+
+
+class Queues:
+    """Consume queues, made when first put to."""
+
+    def __init__(self, disk: Disk, *, segment_size: int) -> None:
+        self._disk = disk
+        self._segment_size = segment_size
+        self.by_key: dict[tuple[str, int], ConsumeQueue] = {}
+
+    def __iter__(self) -> Iterator[ConsumeQueue]:
+        return iter(self.by_key.values())
+
+    def load(self) -> list[str]:
+        """Find the queues that are on disk."""
+        notes = []
+        for topic in self._disk.names(FOLDER):
+            for name in self._disk.names(f"{FOLDER}/{topic}"):
+                if name.isdigit():
+                    notes += self.make(topic, int(name)).load()
+        return notes
+
+    def make(self, topic: str, queue_id: int) -> ConsumeQueue:
+        """A queue, new when there was none. No file is made before its first unit."""
+        found = self.by_key.get((topic, queue_id))
+        if found is None:
+            found = ConsumeQueue(self._disk, topic, queue_id, segment_size=self._segment_size)
+            self.by_key[topic, queue_id] = found
+        return found
+
+    def of(self, topic: str) -> list[ConsumeQueue]:
+        """The queues of a topic, by queue id."""
+        found = [queue for queue in self if queue.topic == topic]
+        return sorted(found, key=lambda queue: queue.queue_id)
+
+    def topics(self) -> list[str]:
+        """The topics that have a queue."""
+        return sorted({queue.topic for queue in self})
+
+    def delete(self, topics: Iterable[str]) -> int:
+        """Remove the queues of topics; how many."""
+        doomed = [queue for topic in topics for queue in self.of(topic)]
+        for queue in doomed:
+            del self.by_key[queue.topic, queue.queue_id]
+            queue.remove()
+        return len(doomed)
+
+    def close(self) -> None:
+        """Let go of every file."""
+        for queue in self:
+            queue.close()
+
+
+def is_path_safe(topic: str) -> bool:
+    """Whether a topic's name can name a folder."""
+    return (
+        0 < len(topic.encode()) <= 255 and topic not in (".", "..") and not set(topic) & {"/", "\0"}
+    )

@@ -1,0 +1,204 @@
+"""Reading a queue: which units, within which limits, and the records they lead to."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from escrowmq.base.settings import StoreSettings
+from escrowmq.codec.entries import ENTRY, ENTRY_SIZE
+from escrowmq.store.answers import Got, GotStatus
+from escrowmq.store.commit_log import CommitLog
+from escrowmq.store.consume_queue import GAP_SIZE, ConsumeQueue
+from escrowmq.store.scan import check_record, is_whole
+
+_SIZE_MAX: Final = 128 * 1024 * 1024
+"""Bytes of one answer, whatever the settings say."""
+
+_DAMAGED_MAX: Final = 10_000
+_LOG_OFFSET: Final = struct.Struct(">q")
+
+
+class Limits(msgspec.Struct):
+    """What one read may return."""
+
+    count: int
+    size: int
+    units: int
+    is_behind: bool
+
+
+class Reader:
+    """Reads queues. What this process wrote itself, and not long ago, is trusted; anything older
+    comes from a disk and is checked, record by record, before it is handed out."""
+
+    def __init__(self, log: CommitLog, settings: StoreSettings) -> None:
+        self._log = log
+        self._settings = settings
+        self._recent_size = settings.memory_size * settings.memory_percent // 100
+        self.trusted_from = 0
+        self.damaged: dict[int, str] = {}
+        """Log offsets where a record was wanted and none could be read, with the reason."""
+
+    def get(
+        self,
+        queue: ConsumeQueue,
+        queue_offset: int,
+        *,
+        count_max: int,
+        size_max: int,
+        codes: frozenset[int] | None,
+        accept: Callable[[bytes], bool] | None,
+    ) -> Got:
+        """Messages from an offset on; see Store.get."""
+        low, high = queue.min, queue.end
+        if not low <= queue_offset < high:
+            return self._outside(queue, queue_offset)
+        limits = self._limits(queue, queue_offset, count_max, size_max, codes, accept)
+        units = queue.units_of_file(queue_offset, limits.units)
+        if not units:
+            per_file = queue.files.segment_size // ENTRY_SIZE
+            following = (queue_offset // per_file + 1) * per_file
+            return Got(GotStatus.OFFSET_FOUND_NULL, following, low, high)
+        got = Got(GotStatus.FOUND, queue_offset, low, high, is_behind=limits.is_behind)
+        got.chunks, got.queue_offsets = [], []
+        (first_log_offset,) = _LOG_OFFSET.unpack_from(units)
+        if accept is None:
+            starts = self._collect(got, units, limits, codes)
+            is_trusted = first_log_offset >= self.trusted_from
+            if starts is not None and (is_trusted or self._is_whole(got, starts)):
+                return got
+            got.next_offset, got.chunks, got.queue_offsets = queue_offset, [], []
+        self._collect_checked(got, units, limits, codes, accept)
+        return got
+
+    def _outside(self, queue: ConsumeQueue, queue_offset: int) -> Got:
+        low, high = queue.min, queue.end
+        if high == 0:
+            return Got(GotStatus.NO_MESSAGE_IN_QUEUE, 0, low, high)
+        if queue_offset < low:
+            return Got(GotStatus.OFFSET_TOO_SMALL, low, low, high)
+        if queue_offset == high:
+            return Got(GotStatus.OFFSET_OVERFLOW_ONE, queue_offset, low, high)
+        return Got(GotStatus.OFFSET_OVERFLOW_BADLY, high, low, high)
+
+    def _limits(
+        self,
+        queue: ConsumeQueue,
+        queue_offset: int,
+        count_max: int,
+        size_max: int,
+        codes: frozenset[int] | None,
+        accept: Callable[[bytes], bool] | None,
+    ) -> Limits:
+        """Positional: the arguments of `get`."""
+        settings = self._settings
+        units = max(settings.filter_scan_size // ENTRY_SIZE, count_max)
+        is_behind = False
+        if self._log.end_offset > self._recent_size:
+            unit = queue.unit(queue_offset)
+            is_behind = unit is not None and self._log.end_offset - unit[0] > self._recent_size
+        if is_behind:
+            count, size = settings.read_old_count_max, settings.read_old_size_max
+        else:
+            count, size = settings.read_count_max, settings.read_size_max
+        count = min(count, max(count_max, 1))
+        if codes is None and accept is None:
+            units = count
+        return Limits(count, min(size, size_max, _SIZE_MAX), units, is_behind)
+
+    def _collect(
+        self,
+        got: Got,
+        units: bytes,
+        limits: Limits,
+        codes: frozenset[int] | None,
+    ) -> list[int] | None:
+        """Gather units to runs of records that lie one behind another, and read each run once;
+        where the runs start. None after a unit that no writer can have made."""
+        at = got.next_offset
+        total, size_max, count_max = 0, limits.size, limits.count
+        found = got.queue_offsets
+        run_start = run_end = -1
+        starts: list[int] = []
+        for log_offset, size, code in ENTRY.iter_unpack(units):
+            if codes is None or code in codes:
+                total += size
+                if total > size_max and (found or size == GAP_SIZE):
+                    total -= size
+                    if size != GAP_SIZE:
+                        break
+                elif size <= 0 or size > _SIZE_MAX:
+                    return None
+                else:
+                    if log_offset != run_end:
+                        if run_end >= 0:
+                            got.chunks.append(self._log.read(run_start, run_end - run_start))
+                        run_start = log_offset
+                        starts.append(run_start)
+                    run_end = log_offset + size
+                    found.append(at)
+            at += 1
+            if len(found) >= count_max:
+                break
+        if run_end >= 0:
+            got.chunks.append(self._log.read(run_start, run_end - run_start))
+        got.next_offset = at
+        self._conclude(got, total, lost=0)
+        return starts
+
+    def _is_whole(self, got: Got, starts: list[int]) -> bool:
+        at = 0
+        for start, chunk in zip(starts, got.chunks, strict=True):
+            at = is_whole(chunk, start, got.queue_offsets, at)
+            if at < 0:
+                return False
+        return at == got.count
+
+    def _conclude(self, got: Got, size: int, *, lost: int) -> None:
+        got.count = len(got.queue_offsets)
+        got.size = size
+        if not got.count:
+            got.status = GotStatus.MESSAGE_WAS_REMOVING if lost else GotStatus.NO_MATCHED_MESSAGE
+
+    def _collect_checked(
+        self,
+        got: Got,
+        units: bytes,
+        limits: Limits,
+        codes: frozenset[int] | None,
+        accept: Callable[[bytes], bool] | None,
+    ) -> None:
+        """The same where each record has to be looked at."""
+        at, total, lost = got.next_offset, 0, 0
+        for log_offset, size, code in ENTRY.iter_unpack(units):
+            if size != GAP_SIZE and (codes is None or code in codes):
+                if got.queue_offsets and total + size > limits.size:
+                    break
+                record = self.record(log_offset, size, at)
+                if record is None:
+                    lost += 1
+                elif accept is None or accept(record):
+                    got.chunks.append(record)
+                    got.queue_offsets.append(at)
+                    total += size
+            at += 1
+            if len(got.queue_offsets) >= limits.count:
+                break
+        got.next_offset = at
+        self._conclude(got, total, lost=lost)
+
+    def record(self, log_offset: int, size: int, queue_offset: int | None = None) -> bytes | None:
+        """The record that a unit leads to; None, and taken note of, when there is no such."""
+        record = self._log.read(log_offset, size) if 0 < size <= _SIZE_MAX else b""
+        if log_offset >= self.trusted_from and len(record) == size:
+            return record
+        reason = check_record(record, log_offset, queue_offset)
+        if reason is None:
+            return record
+        if len(self.damaged) < _DAMAGED_MAX:
+            self.damaged.setdefault(log_offset, reason)
+        return None

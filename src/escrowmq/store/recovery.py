@@ -1,0 +1,369 @@
+"""Opening a store: where the log ends, and queues and index made to agree with it.
+
+After a clean stop only what lies behind the newest unit is read. After any other end, the log is
+read from a place that was durable everywhere (the checkpoint's time, by segment) on. Wherever the
+queues turn out to lack something before that place, the whole log is read.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from escrowmq.base.message import SysFlag
+from escrowmq.codec.entries import ENTRY, ENTRY_SIZE
+from escrowmq.codec.hashes import java_hash, tags_code
+from escrowmq.codec.properties import decode_properties
+from escrowmq.store.answers import RecoveryReport
+from escrowmq.store.consume_queue import ConsumeQueue
+from escrowmq.store.index import IndexKey
+from escrowmq.store.scan import LogScan, Scanned, check_record, clear_behind, parse
+from escrowmq.store.snapshot import Snapshot, lost_queues, read_snapshot, write_snapshot
+
+if TYPE_CHECKING:
+    from escrowmq.store.store import Store
+
+ABORT: Final = "abort"
+_UNITS_MAX: Final = 400_000
+_NOTES_MAX: Final = 100
+_FIRST_READ_SIZE: Final = 4096
+_MARGIN_MS: Final = 3_000
+_END_OF_TIME: Final = 1 << 62
+
+_pack: Final = ENTRY.pack
+
+
+class _HoleError(Exception):
+    """A queue lacks units of records before the place where the scan began."""
+
+
+class _Builder:
+    """The units of one queue, as the log says."""
+
+    __slots__ = ("next", "queue", "start", "units")
+
+    def __init__(self, queue: ConsumeQueue, queue_offset: int) -> None:
+        self.queue = queue
+        self.start = self.next = queue_offset
+        self.units = bytearray()
+
+
+class Recovery:
+    """One recovery of one store."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._log = store.log
+        self._report = RecoveryReport()
+        self._builders: dict[tuple[bytes, int], _Builder] = {}
+        self._units_count = 0
+        self._codes: dict[bytes, int] = {b"": 0}
+        self._prefixes: dict[bytes, int] = {}
+        self._snapshot: Snapshot | None = None
+        self._is_same_boot = False
+        self.stored_ms = 0
+
+    def run(self, now_ms: int) -> RecoveryReport:
+        """Load every file and make them agree."""
+        store, report = self._store, self._report
+        report.was_clean = store.disk.size(ABORT) is None
+        self._snapshot = read_snapshot(store.disk)
+        self._is_same_boot = bool(store.boot) and (
+            self._snapshot is not None and self._snapshot.boot == store.boot
+        )
+        report.notes += self._log.segments.load()
+        report.notes += store.checkpoint.load(now_ms)
+        report.notes += store.queues.load()
+        if store.index is not None:
+            report.notes += store.index.load()
+            self._check_index()
+        start = self._start_offset()
+        self._check_last_units(start)
+        start = min(start, self._trusted_start())
+        try:
+            scan = self._scan(start)
+        except _HoleError as hole:
+            report.notes.append(f"{hole}; the whole log is read")
+            start = self._log.min_offset
+            scan = self._scan(start)
+        self._finish(scan, start)
+        return report
+
+    # -- where to begin -----------------------------------------------------------------------
+
+    def _check_index(self) -> None:
+        """Remove index files that cannot be trusted; the scan builds them again."""
+        index = self._store.index
+        assert index is not None
+        young_ms = self._store.checkpoint.value.index_ms - _MARGIN_MS
+        for file in list(index.files):
+            is_last = file is index.files[-1]
+            problem = None
+            if file.count > 1 and file.end_log_offset >= self._log.segments.end:
+                problem = "it leads behind the end of the log"
+            elif not self._report.was_clean and (is_last or file.end_ms >= young_ms):
+                problem = file.problem(is_last=is_last, is_thorough=not self._is_same_boot)
+            if problem is not None:
+                self._report.index_rebuilt.append(f"{file.path}: {problem}")
+                index.drop_from(file)
+                return
+
+    def _start_offset(self) -> int:
+        """Where reading must begin at the latest, as far as times and marks tell."""
+        store = self._store
+        low = self._log.min_offset
+        snapshot = self._snapshot
+        if snapshot is not None:
+            lost = lost_queues(snapshot, store.queues)
+            if lost:
+                self._report.notes.append(f"queues lack units: {', '.join(lost[:10])}")
+                return low
+        if self._report.was_clean:
+            start = max((self._last_log_offset(queue) for queue in store.queues), default=low)
+        else:
+            start = self._safe_segment()
+        index = store.index
+        if index is None or not self._log.segments.starts:
+            return max(start, low)
+        is_known = snapshot is not None and index.end_log_offset >= snapshot.index_end
+        if is_known and self._report.was_clean:
+            return max(start, low)
+        if not index.files and (snapshot is None or snapshot.index_end >= 0):
+            return low
+        if self._report.index_rebuilt or not is_known or store.checkpoint.value.index_ms == 0:
+            start = min(start, index.end_log_offset)
+        return max(start, low)
+
+    def _safe_segment(self) -> int:
+        """The newest segment whose first record is old enough to be durable everywhere."""
+        checkpoint = self._store.checkpoint
+        safe_ms = checkpoint.safe_ms
+        if self._store.index is not None and checkpoint.value.index_ms:
+            safe_ms = min(safe_ms, checkpoint.value.index_ms)
+        segments = self._log.segments
+        for start in reversed(segments.starts):
+            data = segments.read(start, _FIRST_READ_SIZE)
+            found = parse(data, start)
+            if found.wanted_size:
+                found = parse(segments.read(start, found.wanted_size), start)
+            if found.records and 0 < found.records[0].stored_ms <= safe_ms:
+                return start
+        return segments.first
+
+    def _last_log_offset(self, queue: ConsumeQueue) -> int:
+        unit = queue.unit(queue.end - 1)
+        return unit[0] if unit is not None else 0
+
+    def _check_last_units(self, start: int) -> None:
+        """See whether each queue's last unit leads to the queue's own record."""
+        segments = self._log.segments
+        for queue in self._store.queues:
+            unit = queue.unit(queue.end - 1)
+            if unit is None or unit[0] < segments.first:
+                continue
+            record = segments.read(unit[0], min(unit[1], segments.segment_size))
+            if unit[0] >= start and not self._report.was_clean:
+                continue  # the scan will see
+            if check_record(record, unit[0], queue.end - 1) is not None:
+                queue.is_suspect = True
+                queue.end -= 1
+
+    def _trusted_start(self) -> int:
+        """The place of the oldest unit from which on a suspect queue must be built again."""
+        start = _END_OF_TIME
+        for queue in self._store.queues:
+            if queue.is_suspect:
+                name = f"{queue.topic}/{queue.queue_id}"
+                self._report.queues_mended.append(name)
+                unit = queue.unit(queue.end - 1)
+                start = min(start, unit[0] if unit is not None else 0)
+        return max(start, self._log.min_offset)
+
+    # -- the scan -----------------------------------------------------------------------------
+
+    def _scan(self, start: int) -> LogScan:
+        store, report = self._store, self._report
+        durable_offset = _END_OF_TIME
+        if not report.was_clean and not self._is_same_boot:
+            durable_offset = min(store.checkpoint.value.confirmed_offset, self._log.segments.end)
+            if store.settings.is_sync_flush:
+                # Units of records that were not durable were never written.
+                durable_offset = max(
+                    [durable_offset, *(self._last_log_offset(queue) + 1 for queue in store.queues)]
+                )
+        scan = LogScan(
+            self._log.segments,
+            durable_offset=durable_offset,
+            checks_body=store.settings.checks_crc_on_recovery,
+        )
+        self._builders = {}
+        self._units_count = 0
+        is_whole = start <= self._log.min_offset
+        report.scanned_from = start
+        for records in scan.batches(start):
+            self._take(records, is_whole=is_whole)
+            if store.index is not None and records[-1].log_offset >= store.index.end_log_offset:
+                self._index(records)
+            if self._units_count > _UNITS_MAX:
+                self._merge_all(is_whole=is_whole)
+        self._merge_all(is_whole=is_whole)
+        return scan
+
+    def _take(self, records: list[Scanned], *, is_whole: bool) -> None:
+        """Turn records into units. Measured: 0.8 us a record."""
+        builders, codes = self._builders, self._codes
+        for log_offset, size, queue_id, queue_offset, sys_flag, stored_ms, topic, props in records:
+            if sys_flag & SysFlag.PREPARED:
+                continue  # prepared and rollback: both have this bit
+            builder = builders.get((topic, queue_id))
+            if builder is None or builder.next != queue_offset:
+                builder = self._builder(topic, queue_id, queue_offset, is_whole=is_whole)
+            tags = value_of(props, b"TAGS\x01")
+            code = codes.get(tags)
+            if code is None:
+                code = codes[tags] = tags_code(tags.decode("utf-8", "replace"))
+            if builder.queue.is_schedule:
+                code = self._store.dispatcher.unit_code(decode_properties(props), stored_ms, code)
+            builder.units += _pack(log_offset, size, code)
+            builder.next = queue_offset + 1
+        self._units_count += len(records)
+        if len(codes) > _UNITS_MAX:
+            self._codes = {b"": 0}
+
+    def _builder(
+        self, topic: bytes, queue_id: int, queue_offset: int, *, is_whole: bool
+    ) -> _Builder:
+        """The builder of a queue, set to an offset that does not follow its last one."""
+        builder = self._builders.get((topic, queue_id))
+        if builder is None:
+            queue = self._store.queues.make(topic.decode("utf-8", "replace"), queue_id)
+            builder = self._builders[topic, queue_id] = _Builder(queue, queue_offset)
+            return builder
+        # A record in between was damaged, or the topic was deleted and began again at 0: then
+        # the later record is the one that counts.
+        self._merge(builder, is_whole=is_whole)
+        if queue_offset < builder.next:
+            builder.queue.end = min(builder.queue.end, queue_offset)
+            builder.queue.min = min(builder.queue.min, queue_offset)
+        builder.start = builder.next = queue_offset
+        return builder
+
+    def _merge_all(self, *, is_whole: bool) -> None:
+        for builder in self._builders.values():
+            self._merge(builder, is_whole=is_whole)
+        self._units_count = 0
+
+    def _merge(self, builder: _Builder, *, is_whole: bool) -> None:
+        if not builder.units:
+            return
+        queue = builder.queue
+        name = f"{queue.topic}/{queue.queue_id}"
+        if builder.start > queue.end and not is_whole:
+            raise _HoleError(f"{name} has {queue.end} units, record {builder.start} was found")
+        old_end = queue.end
+        count = len(builder.units) // ENTRY_SIZE
+        is_known = builder.start + count <= old_end
+        if queue.merge(builder.start, bytes(builder.units)) and (
+            is_known or self._report.was_clean
+        ):
+            self._mended(name)
+        builder.start = builder.next
+        builder.units = bytearray()
+
+    def _mended(self, name: str) -> None:
+        mended = self._report.queues_mended
+        if name not in mended and len(mended) < _NOTES_MAX:
+            mended.append(name)
+
+    def _index(self, records: list[Scanned]) -> None:
+        """Add to the index what it lacks."""
+        index = self._store.index
+        assert index is not None
+        # Of the newest record indexed, the first keys alone may be in a file that became full.
+        done = index.end_log_offset + self._report.was_clean
+        keys: list[IndexKey] = []
+        for record in records:
+            if record.log_offset < done:
+                continue
+            if record.sys_flag & SysFlag.TRANSACTION_MASK == SysFlag.ROLLBACK:
+                continue
+            unique = value_of(record.properties, b"UNIQ_KEY\x01")
+            several = value_of(record.properties, b"KEYS\x01")
+            if not unique and not several:
+                continue
+            topic = record.topic
+            prefix = self._prefixes.get(topic)
+            if prefix is None:
+                prefix = java_hash(topic.decode("utf-8", "replace") + "#")
+                self._prefixes[topic] = prefix
+            for key in ([unique] if unique else []) + several.split(b" "):
+                if key:
+                    text = key.decode("utf-8", "replace")
+                    keys.append((prefix, text, record.log_offset, record.stored_ms))
+        index.put(keys)
+
+    # -- the end ------------------------------------------------------------------------------
+
+    def _finish(self, scan: LogScan, start: int) -> None:
+        store, report = self._store, self._report
+        end = scan.end_offset
+        report.log_end = end
+        report.records_count = scan.records_count
+        report.damaged = scan.damaged
+        report.truncated_size = clear_behind(self._log.segments, end)
+        if report.truncated_size:
+            report.notes.append(f"cut at {end}: {scan.cut_reason}")
+        for builder in self._builders.values():
+            if builder.queue.end > builder.next:
+                builder.queue.truncate(builder.next)
+                self._mended(f"{builder.queue.topic}/{builder.queue.queue_id}")
+        for queue in store.queues:
+            if queue.truncate_at_log(end) or queue.is_suspect:
+                queue.truncate(queue.end)
+                self._mended(f"{queue.topic}/{queue.queue_id}")
+            queue.is_suspect = False
+            queue.drop_before(self._log.min_offset)
+            queue.next_offset = queue.end
+        index = store.index
+        if index is not None and index.end_log_offset >= end:
+            index.remove_all()
+            report.index_rebuilt.append("the index led behind the end of the log")
+            rest = LogScan(self._log.segments, durable_offset=_END_OF_TIME, checks_body=False)
+            for records in rest.batches(self._log.min_offset):
+                self._index([record for record in records if record.log_offset < end])
+        self.stored_ms = scan.stored_ms or store.checkpoint.value.log_ms
+        self._log.start(end)
+        # The scan has read and checked everything from its start on.
+        is_checked = store.settings.checks_crc_on_recovery and not scan.damaged
+        store.reader.trusted_from = start if is_checked else end
+        store.dispatcher.dispatched_offset = end
+        store.dispatcher.dispatched_ms = self.stored_ms
+        self._sync(start)
+
+    def _sync(self, start: int) -> None:
+        """What was found may never have been synced by the process that wrote it."""
+        store = self._store
+        if not self._report.was_clean or self._report.truncated_size:
+            for segment in self._log.segments.starts:
+                if segment + self._log.segment_size > start:
+                    self._log.segments.make(segment).sync()
+        for queue in store.queues:
+            if queue.is_dirty or not self._report.was_clean:
+                for file in queue.dirty_files():
+                    file.sync()
+        if store.index is not None:
+            for file in store.index.dirty_files():
+                file.sync()
+        end = store.index.end_log_offset if store.index is not None else -1
+        write_snapshot(store.disk, store.queues, index_end=end, boot=store.boot)
+
+
+def value_of(properties: bytes, mark: bytes) -> bytes:
+    """The value of one property, given as name and 0x01; empty without it. The last one wins."""
+    at = properties.rfind(mark)
+    if at < 0:
+        return b""
+    if at and properties[at - 1] != 2:
+        found = decode_properties(properties).get(mark[:-1].decode(), "")
+        return found.encode("utf-8", "surrogatepass")
+    end = properties.find(b"\x02", at)
+    return properties[at + len(mark) : end if end >= 0 else len(properties)]

@@ -1,0 +1,104 @@
+"""What is old goes, and what is too much: clean-up by age and by room on the disk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from escrowmq.base.ports import Usage
+from escrowmq.store.commit_log import FOLDER
+
+if TYPE_CHECKING:
+    from escrowmq.store.store import Store
+
+_HOUR_MS: Final = 3_600_000
+_WATCH_FULL_MS: Final = 1_000
+_MANUAL_ROUNDS: Final = 20
+
+
+class Retention:
+    """Deletes old segments and trims what leads to them; watches the disk."""
+
+    def __init__(self, store: Store, hour: Callable[[int], int]) -> None:
+        self._store = store
+        self._hour = hour
+        self._settings = store.settings
+        self._hours = {int(text) for text in store.settings.delete_when.split(";") if text.strip()}
+        self._manual_rounds = 0
+        self.disk_percent = 0
+        self.deleted_count = 0
+        self.wake_at_ms = 0
+
+    def ask(self) -> None:
+        """Clean up now, whatever the hour (the peer's manual deletion)."""
+        self._manual_rounds = _MANUAL_ROUNDS
+        self.wake_at_ms = 0
+
+    def wake(self, now_ms: int) -> None:
+        """Look at the disk and clean up, when it is time."""
+        if now_ms < self.wake_at_ms:
+            return
+        self.watch(now_ms)
+        self.clean(now_ms)
+
+    def watch(self, now_ms: int) -> None:
+        """Look how full the disk is, and tell the store."""
+        usage = self._store.disk.usage(FOLDER)
+        self.disk_percent = percent(usage)
+        warning = self._settings.disk_warning_percent
+        full = None
+        if self.disk_percent > warning:
+            full = (
+                f"the disk is full: {self.disk_percent} % are used, {warning} % allowed; make room "
+                "or raise diskSpaceWarningLevelRatio"
+            )
+        self._store.disk_watched(full)
+        interval_ms = self._settings.clean_interval_ms
+        if self._store.refusal is not None:
+            interval_ms = min(interval_ms, _WATCH_FULL_MS)
+        self.wake_at_ms = now_ms + interval_ms
+
+    def clean(self, now_ms: int) -> int:
+        """Delete what is due of the log, and what leads there; how many segments."""
+        settings = self._settings
+        is_hour = self._hour(now_ms) in self._hours
+        is_forced = settings.deletes_forcibly and self.disk_percent > settings.disk_forcible_percent
+        is_due = is_hour or is_forced or self.disk_percent > settings.disk_used_max_percent
+        if self._manual_rounds > 0:
+            self._manual_rounds -= 1
+            is_due = True
+        deleted = self._delete(now_ms, is_forced=is_forced) if is_due else 0
+        if deleted:
+            self.trim()
+            self.watch(now_ms)
+        return deleted
+
+    def _delete(self, now_ms: int, *, is_forced: bool) -> int:
+        log = self._store.log
+        expired_ms = now_ms - self._settings.reserved_hours * _HOUR_MS
+        deleted = 0
+        for start in log.segments.starts:
+            is_needed = start + log.segment_size > min(log.end_offset, log.durable_offset)
+            if is_needed or deleted >= self._settings.delete_files_max:
+                break
+            if not is_forced and log.segments.modified_ms(start) >= expired_ms:
+                break
+            if self._store.behind_size and start >= self._store.dispatcher.waiting[0].log_offset:
+                break
+            log.segments.remove(start)
+            deleted += 1
+        self.deleted_count += deleted
+        return deleted
+
+    def trim(self) -> None:
+        """Bring queues and index up to where the log begins now."""
+        store = self._store
+        for queue in store.queues:
+            queue.drop_before(store.log.min_offset)
+        if store.index is not None:
+            store.index.drop_before(store.log.min_offset)
+
+
+def percent(usage: Usage) -> int:
+    """How full a disk is."""
+    return 100 * (usage.total_size - usage.free_size) // max(usage.total_size, 1)

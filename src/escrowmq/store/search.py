@@ -1,0 +1,127 @@
+"""Finding messages: by log offset, by time, by key."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Final
+
+from escrowmq.base.message import Property, StoredMessage, SysFlag
+from escrowmq.codec.hashes import java_hash
+from escrowmq.codec.record import RECORD_SIZE_MIN, decode_record
+from escrowmq.errors import CorruptRecord
+from escrowmq.store.answers import Found
+from escrowmq.store.consume_queue import ConsumeQueue
+from escrowmq.store.index import key_hash
+from escrowmq.store.scan import check_record
+
+if TYPE_CHECKING:
+    from escrowmq.store.store import Store
+
+_FIRST: Final = struct.Struct(">IIIiiqqi")
+_TIME: Final = struct.Struct(">q")
+_STORED_AT: Final = 56
+_STORED_AT_V6: Final = 68
+_QUERY_SIZE_MAX: Final = 16 * 1024 * 1024
+
+
+class Searcher:
+    """Looks things up in a store."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def record_at(self, log_offset: int) -> bytes | None:
+        """The whole record that starts at an offset, after every check; None when none does."""
+        log = self._store.log
+        if not log.min_offset <= log_offset <= log.end_offset - RECORD_SIZE_MIN:
+            return None
+        size = int.from_bytes(log.read(log_offset, 4), "big")
+        if not RECORD_SIZE_MIN <= size <= log.end_offset - log_offset:
+            return None
+        record = log.read(log_offset, size)
+        return record if check_record(record, log_offset) is None else None
+
+    def stored_ms(self, queue: ConsumeQueue, queue_offset: int) -> int:
+        """When the message at a queue offset was stored; -1 when there is none."""
+        unit = queue.unit(queue_offset)
+        if unit is None:
+            return -1
+        head = self._store.log.read(unit[0], _STORED_AT_V6 + 8)
+        if len(head) < _STORED_AT_V6 + 8:
+            return -1
+        *_, log_offset, sys_flag = _FIRST.unpack_from(head)
+        if log_offset != unit[0]:
+            return -1
+        at = _STORED_AT_V6 if sys_flag & SysFlag.BORN_HOST_V6 else _STORED_AT
+        stored_ms: int = _TIME.unpack_from(head, at)[0]
+        return stored_ms
+
+    def offset_at(self, queue: ConsumeQueue, time_ms: int, *, upper: bool) -> int:
+        """The first offset stored at a time or later; with `upper` the last one not later."""
+        low, high = queue.min, queue.end
+        if low == high:
+            return 0
+        wanted = time_ms + 1 if upper else time_ms
+        begin = low
+        while low < high:
+            middle = (low + high) // 2
+            if self._stored_ms_near(queue, middle, begin) >= wanted:
+                high = middle
+            else:
+                low = middle + 1
+        if not upper:
+            return low
+        # As the peer (ConsumeQueue.binarySearchInQueueByTime) answers before the beginning: 0.
+        return low - 1 if low > begin else 0
+
+    def _stored_ms_near(self, queue: ConsumeQueue, queue_offset: int, low: int) -> int:
+        """The time at an offset, or of the nearest one before that can be read."""
+        stored_ms = self.stored_ms(queue, queue_offset)
+        while stored_ms < 0 and queue_offset > low:
+            queue_offset -= 1
+            stored_ms = self.stored_ms(queue, queue_offset)
+        return stored_ms
+
+    def query(self, topic: str, key: str, *, count_max: int, begin_ms: int, end_ms: int) -> Found:
+        """Records of a topic with a key, stored in between, newest first."""
+        store = self._store
+        index = store.index
+        found = Found([], 0, 0)
+        if index is None:
+            return found
+        store.dispatcher.flush_keys()
+        if index.files:
+            found.last_ms = index.files[-1].end_ms
+            found.last_log_offset = index.files[-1].end_log_offset
+        count_max = min(count_max, store.settings.query_messages_max)
+        size = 0
+        seen: set[int] = set()
+        code = key_hash(java_hash(f"{topic}#"), key)
+        for log_offset in index.find(code, begin_ms=begin_ms, end_ms=end_ms):
+            if len(found.records) >= count_max or size >= _QUERY_SIZE_MAX:
+                break
+            if log_offset in seen:
+                continue
+            seen.add(log_offset)
+            record = self.record_at(log_offset)
+            if record is not None and _has_key(record, topic, key, begin_ms, end_ms):
+                found.records.append(record)
+                size += len(record)
+        return found
+
+
+def _has_key(record: bytes, topic: str, key: str, begin_ms: int, end_ms: int) -> bool:
+    """A hash is not a key: the record decides. Positional: times by their order."""
+    try:
+        message: StoredMessage = decode_record(record)
+    except CorruptRecord:
+        return False
+    properties = message.properties
+    return (
+        message.topic == topic
+        and begin_ms <= message.stored_ms <= end_ms
+        and (
+            properties.get(Property.UNIQ_KEY) == key
+            or key in properties.get(Property.KEYS, "").split(" ")
+        )
+    )

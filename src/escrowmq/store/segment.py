@@ -1,0 +1,125 @@
+"""Files of one length that make one sequence of bytes, each named by its first byte.
+
+name   20 decimal digits, the position of the file's first byte in the sequence
+length always the full one from creation on; what was not written yet is zeros
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from escrowmq.base.ports import Disk, File
+from escrowmq.errors import StorageError
+
+NAME_SIZE: Final = 20
+
+
+class Segments:
+    """The files of one folder, opened when first touched."""
+
+    def __init__(self, disk: Disk, folder: str, *, segment_size: int) -> None:
+        self._disk = disk
+        self.folder = folder
+        self.segment_size = segment_size
+        self._files: dict[int, File | None] = {}
+
+    @property
+    def starts(self) -> list[int]:
+        """First positions of the files that exist, in order."""
+        return sorted(self._files)
+
+    @property
+    def first(self) -> int:
+        """Position of the first byte there is; 0 without files."""
+        return min(self._files) if self._files else 0
+
+    @property
+    def last(self) -> int:
+        """Position where the last file starts; -1 without files."""
+        return max(self._files) if self._files else -1
+
+    @property
+    def end(self) -> int:
+        """Position behind the last file."""
+        return max(self._files) + self.segment_size if self._files else 0
+
+    def load(self) -> list[str]:
+        """Take note of the files that exist; what does not belong is left alone and told.
+
+        StorageError when a file has another length than the settings say."""
+        notes = []
+        names = self._disk.names(self.folder)
+        segments = [name for name in names if len(name) == NAME_SIZE and name.isdigit()]
+        for name in segments:
+            size = self._disk.size(self.path(int(name)))
+            if size == 0 and name == segments[-1]:
+                # The peer (MappedFileQueue.doLoad) drops a last file that got no length.
+                self._disk.remove(self.path(int(name)))
+                notes.append(f"{self.path(int(name))} was empty and is removed")
+            elif size != self.segment_size or int(name) % self.segment_size:
+                raise StorageError(
+                    f"{self.path(int(name))} has {size} bytes, the settings say "
+                    f"{self.segment_size}; set the size that the store was made with"
+                )
+            else:
+                self._files[int(name)] = None
+        return notes
+
+    def path(self, start: int) -> str:
+        """Where the file that starts at a position is kept."""
+        return f"{self.folder}/{start:020d}"
+
+    def start_of(self, position: int) -> int:
+        """Where the file that holds a position starts."""
+        return position - position % self.segment_size
+
+    def has(self, position: int) -> bool:
+        """Whether the file that holds a position exists."""
+        return self.start_of(position) in self._files
+
+    def file(self, position: int) -> File | None:
+        """The file that holds a position, or None when there is none."""
+        start = position - position % self.segment_size
+        found = self._files.get(start)
+        if found is None and start in self._files:
+            found = self._files[start] = self._disk.open(self.path(start), size=self.segment_size)
+        return found
+
+    def make(self, position: int) -> File:
+        """The file that holds a position, created when there is none."""
+        start = self.start_of(position)
+        found = self._files.get(start)
+        if found is None:
+            found = self._disk.open(self.path(start), size=self.segment_size)
+            self._files[start] = found
+        return found
+
+    def read(self, position: int, size: int) -> bytes:
+        """Bytes from a position; fewer where the file ends, none where there is no file."""
+        start = position - position % self.segment_size
+        found = self._files.get(start) or self.file(position)
+        return found.read(position - start, size) if found is not None else b""
+
+    def modified_ms(self, start: int) -> int:
+        """When a file was last written."""
+        return self._disk.modified_ms(self.path(start))
+
+    def remove(self, start: int) -> None:
+        """Remove one file."""
+        found = self._files.pop(start)
+        if found is not None:
+            found.close()
+        self._disk.remove(self.path(start))
+
+    def remove_all(self) -> None:
+        """Remove every file, newest first, and the folder."""
+        for start in reversed(self.starts):
+            self.remove(start)
+        self._disk.remove(self.folder)
+
+    def close(self) -> None:
+        """Let go of every file."""
+        for start, found in self._files.items():
+            if found is not None:
+                found.close()
+                self._files[start] = None

@@ -1,0 +1,57 @@
+"""How far queues and index reached when the store was last closed or opened, and in which boot of
+the machine: within one boot, a kernel still has what a killed process wrote.
+
+Not the peer's, and never needed: a file that says less than the queues do is merely old. It is a
+lower bound that tells a queue that was lost, whole, from one that never was. Absent or unreadable,
+nothing is assumed.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from escrowmq.base.ports import Disk
+from escrowmq.store.queues import Queues
+
+PATH: Final = "queues.json"
+
+
+class Snapshot(msgspec.Struct, rename="camel"):
+    """Ends of queues by topic and queue id; the newest record that the index leads to."""
+
+    queue_ends: dict[str, dict[int, int]] = {}
+    index_end: int = -1
+    boot: str = ""
+
+
+def read_snapshot(disk: Disk) -> Snapshot | None:
+    """What the file says, or None."""
+    data = disk.read(PATH)
+    if data is None:
+        return None
+    try:
+        return msgspec.json.decode(data, type=Snapshot)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
+def write_snapshot(disk: Disk, queues: Queues, *, index_end: int, boot: str) -> None:
+    """Write the file."""
+    ends: dict[str, dict[int, int]] = {}
+    for queue in queues:
+        if queue.end:
+            ends.setdefault(queue.topic, {})[queue.queue_id] = queue.end
+    disk.replace(PATH, msgspec.json.encode(Snapshot(ends, index_end, boot)))
+
+
+def lost_queues(snapshot: Snapshot, queues: Queues) -> list[str]:
+    """The queues that reach less far than they once did."""
+    found = []
+    for topic, ends in snapshot.queue_ends.items():
+        for queue_id, end in ends.items():
+            queue = queues.by_key.get((topic, queue_id))
+            if queue is None or queue.end < end:
+                found.append(f"{topic}/{queue_id}")
+    return found

@@ -1,0 +1,522 @@
+"""The face of this room: put, read, and everything that keeps what was put.
+
+A pure state machine over the Disk port: one thread calls it, and only `File.sync` runs elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import datetime, tzinfo
+from typing import Final
+
+from escrowmq.base.effects import Sync
+from escrowmq.base.limits import PROPERTIES_SIZE_MAX
+from escrowmq.base.message import Message, StoredMessage
+from escrowmq.base.ports import Disk
+from escrowmq.base.settings import StoreSettings
+from escrowmq.codec.entries import ENTRY
+from escrowmq.codec.properties import encode_properties
+from escrowmq.codec.record import FILLER_SIZE, decode_record, encode_record
+from escrowmq.errors import CorruptRecord, DiskFull, StorageError
+from escrowmq.store.answers import (
+    Arrival,
+    Found,
+    Got,
+    GotStatus,
+    Put,
+    PutStatus,
+    RecoveryReport,
+)
+from escrowmq.store.checkpoint import CheckpointFile
+from escrowmq.store.commit_log import CommitLog
+from escrowmq.store.consume_queue import ConsumeQueue
+from escrowmq.store.dispatch import Dispatch, Dispatcher, delay_levels
+from escrowmq.store.flush import Flusher
+from escrowmq.store.index import Index
+from escrowmq.store.queues import Queues, is_path_safe
+from escrowmq.store.reading import Reader
+from escrowmq.store.recovery import Recovery
+from escrowmq.store.retention import Retention
+from escrowmq.store.scan import CRC_PROPERTY_SIZE, crc_property
+from escrowmq.store.search import Searcher
+from escrowmq.store.snapshot import write_snapshot
+
+__all__ = ["Arrival", "Found", "Got", "GotStatus", "Put", "PutStatus", "RecoveryReport", "Store"]
+
+ABORT: Final = "abort"
+LOCK: Final = "lock"
+_OK: Final = PutStatus.OK
+
+
+class Store:
+    """A store of messages in the peer's files.
+
+    `boot` names the machine's present boot, if known: a store whose process was killed within the
+    same one has lost no write. `hour` gives the local hour of a time; by default from `zone`."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        settings: StoreSettings,
+        *,
+        abort_text: str = "",
+        boot: str = "",
+        hour: Callable[[int], int] | None = None,
+        zone: tzinfo | None = None,
+    ) -> None:
+        self.settings = settings
+        self.disk = disk
+        self.log = CommitLog(
+            disk, segment_size=settings.log_segment_size, reserve_size=settings.reserve_size
+        )
+        self.queues = Queues(disk, segment_size=settings.queue_segment_size)
+        self.index = (
+            Index(
+                disk,
+                slots_count=settings.index_slots_count,
+                entries_max=settings.index_entries_max,
+                zone=zone,
+            )
+            if settings.has_index
+            else None
+        )
+        self.checkpoint = CheckpointFile(disk)
+        self.dispatcher = Dispatcher(self.index, delay_levels(settings.delay_levels))
+        self.reader = Reader(self.log, settings)
+        self.flusher = Flusher(self)
+        self.retention = Retention(self, hour or (lambda now_ms: _hour(now_ms, zone)))
+        self._searcher = Searcher(self)
+        self.boot = boot
+        self._abort_text = abort_text
+        self._refusal: str | None = "the store is not open"
+        self._is_refusal_lasting = True
+        self._is_open = False
+        self._is_sync_flush = settings.is_sync_flush
+        self._appends_crc = settings.appends_crc
+        self._body_size_max = settings.body_size_max
+        self._properties_size_max = PROPERTIES_SIZE_MAX - (
+            CRC_PROPERTY_SIZE + 1 if self._appends_crc else 0
+        )
+        self._by_key = self.queues.by_key
+        self._stored_ms = 0
+
+    # -- life ---------------------------------------------------------------------------------
+
+    def open(self, now_ms: int) -> RecoveryReport:
+        """Lock, load and recover; says what was found damaged, cut off or built again.
+
+        StoreLocked when another process uses the folder; StorageError when the files are not
+        those of these settings."""
+        assert not self._is_open, "open once"
+        self.disk.lock(LOCK)
+        recovery = Recovery(self)
+        report = recovery.run(now_ms)
+        self._stored_ms = max(recovery.stored_ms, self._stored_ms)
+        self.flusher.started(now_ms, stored_ms=self._stored_ms)
+        self.disk.replace(ABORT, self._abort_text.encode())
+        self._is_open = True
+        self._refusal, self._is_refusal_lasting = None, False
+        self.retention.watch(now_ms)
+        return report
+
+    def close(self, now_ms: int) -> None:
+        """Make everything durable, and say so by removing the abort file. After a failed sync
+        the file stays: the next start reads the log again."""
+        if not self._is_open:
+            return
+        self._is_open = False
+        try:
+            is_whole = self.flusher.finish(now_ms)
+        finally:
+            self._refuse("the store is closed", is_lasting=True)
+        self.log.drop_ahead()
+        if is_whole:
+            end = self.index.end_log_offset if self.index is not None else -1
+            write_snapshot(self.disk, self.queues, index_end=end, boot=self.boot)
+        self.log.segments.close()
+        self.queues.close()
+        if self.index is not None:
+            self.index.close()
+        self.checkpoint.close()
+        if is_whole:
+            self.disk.remove(ABORT)
+
+    # -- writing ------------------------------------------------------------------------------
+
+    def put(
+        self,
+        message: Message,
+        now_ms: int,
+        *,
+        properties: bytes | None = None,
+        is_settling: bool = False,
+    ) -> Put:
+        """Append a message. `properties` are the message's own in encoded form, if the caller has
+        them. Settling puts are served from reserved room when the disk is full."""
+        if self._refusal is not None and (self._is_refusal_lasting or not is_settling):
+            return Put(PutStatus.SERVICE_NOT_AVAILABLE, reason=self._refusal)
+        if properties is None:
+            properties = encode_properties(message.properties)
+        queue = self._by_key.get((message.topic, message.queue_id))
+        if (
+            queue is None
+            or len(message.body) > self._body_size_max
+            or len(properties) > self._properties_size_max
+        ):
+            refused = self._judge(message, properties)
+            if refused is not None:
+                return refused
+            queue = self.queues.make(message.topic, message.queue_id)
+        if now_ms > self._stored_ms:
+            self._stored_ms = now_ms
+        else:
+            now_ms = self._stored_ms
+        # Prepared and rollback records belong to no queue.
+        is_queued = not message.sys_flag & 4
+        queue_offset = queue.next_offset if is_queued else 0
+        log = self.log
+        log_offset = log.end_offset
+        if self._appends_crc:
+            record = self._encode_with_crc(message, properties, queue_offset, log_offset, now_ms)
+        else:
+            record = encode_record(
+                message,
+                properties=properties,
+                queue_offset=queue_offset,
+                log_offset=log_offset,
+                stored_ms=now_ms,
+            )
+        size = len(record)
+        try:
+            if size + FILLER_SIZE > log.segment_size - log_offset % log.segment_size:
+                if size > log.record_size_max:
+                    return Put(PutStatus.MESSAGE_ILLEGAL, reason=_too_large(size, log))
+                log.roll(size, is_settling=is_settling)
+                return self.put(message, now_ms, properties=properties, is_settling=is_settling)
+            log.append(record, is_settling=is_settling)
+        except (DiskFull, StorageError, OSError) as error:
+            return self._failed(error)
+        if is_queued:
+            queue.next_offset = queue_offset + 1
+        self._dispatch(queue if is_queued else None, message, queue_offset, log_offset, size)
+        return Put(_OK, log_offset, queue_offset, size, now_ms, log_offset + size)
+
+    def put_batch(self, messages: list[Message], now_ms: int) -> list[Put]:
+        """Append messages of one queue, all or none, with consecutive queue offsets."""
+        assert messages, "a batch has messages"
+        if self._refusal is not None:
+            return [Put(PutStatus.SERVICE_NOT_AVAILABLE, reason=self._refusal)] * len(messages)
+        encoded = [encode_properties(message.properties) for message in messages]
+        for message, properties in zip(messages, encoded, strict=True):
+            refused = self._judge(message, properties)
+            if refused is None and message.sys_flag & 4:
+                refused = Put(PutStatus.MESSAGE_ILLEGAL, reason="a batch has no prepared message")
+            if refused is not None:
+                return [refused] * len(messages)
+        now_ms = self._stored_ms = max(now_ms, self._stored_ms)
+        queue = self.queues.make(messages[0].topic, messages[0].queue_id)
+        records = self._encode_batch(queue, messages, encoded, now_ms)
+        size = sum(map(len, records))
+        try:
+            if not self.log.fits(size):
+                if size > self.log.record_size_max:
+                    refused = Put(PutStatus.MESSAGE_ILLEGAL, reason=_too_large(size, self.log))
+                    return [refused] * len(messages)
+                self.log.roll(size)
+                records = self._encode_batch(queue, messages, encoded, now_ms)
+            log_offset = self.log.end_offset
+            self.log.append(b"".join(records))
+        except (DiskFull, StorageError, OSError) as error:
+            return [self._failed(error)] * len(messages)
+        puts = []
+        for message, record in zip(messages, records, strict=True):
+            queue_offset = queue.next_offset
+            queue.next_offset += 1
+            self._dispatch(queue, message, queue_offset, log_offset, len(record))
+            log_end = log_offset + len(record)
+            puts.append(Put(_OK, log_offset, queue_offset, len(record), now_ms, log_end))
+            log_offset = log_end
+        return puts
+
+    def _encode_batch(
+        self, queue: ConsumeQueue, messages: list[Message], encoded: list[bytes], now_ms: int
+    ) -> list[bytes]:
+        records = []
+        log_offset, queue_offset = self.log.end_offset, queue.next_offset
+        for message, properties in zip(messages, encoded, strict=True):
+            assert (message.topic, message.queue_id) == (queue.topic, queue.queue_id)
+            if self._appends_crc:
+                record = self._encode_with_crc(
+                    message, properties, queue_offset, log_offset, now_ms
+                )
+            else:
+                record = encode_record(
+                    message,
+                    properties=properties,
+                    queue_offset=queue_offset,
+                    log_offset=log_offset,
+                    stored_ms=now_ms,
+                )
+            records.append(record)
+            log_offset += len(record)
+            queue_offset += 1
+        return records
+
+    def _encode_with_crc(
+        self,
+        message: Message,
+        properties: bytes,
+        queue_offset: int,
+        log_offset: int,
+        stored_ms: int,
+    ) -> bytes:
+        """Positional like `dispatch`: once a message."""
+        if properties and properties[-1] != 2:
+            properties += b"\x02"
+        record = encode_record(
+            message,
+            properties=properties + bytes(CRC_PROPERTY_SIZE),
+            queue_offset=queue_offset,
+            log_offset=log_offset,
+            stored_ms=stored_ms,
+        )[:-CRC_PROPERTY_SIZE]
+        return record + crc_property(record)
+
+    def _dispatch(
+        self,
+        queue: ConsumeQueue | None,
+        message: Message,
+        queue_offset: int,
+        log_offset: int,
+        record_size: int,
+    ) -> None:
+        """Now, or when it is durable: with SYNC_FLUSH nobody sees what may still be lost."""
+        dispatcher = self.dispatcher
+        stored_ms = self._stored_ms
+        if not self._is_sync_flush and not dispatcher.waiting:
+            try:
+                dispatcher.dispatch(
+                    queue, message, queue_offset, log_offset, record_size, stored_ms
+                )
+            except (DiskFull, OSError) as error:
+                dispatcher.stalled = str(error)
+            else:
+                return
+        dispatcher.waiting.append(
+            Dispatch(queue, message, queue_offset, log_offset, record_size, stored_ms)
+        )
+
+    def _judge(self, message: Message, properties: bytes) -> Put | None:
+        """Why a message cannot be stored; None when it can."""
+        body_size = len(message.body)
+        if body_size > self._body_size_max:
+            reason = f"body of {body_size} bytes, {self._body_size_max} allowed"
+            return Put(PutStatus.MESSAGE_ILLEGAL, reason=reason)
+        allowed = self._properties_size_max
+        if len(properties) > allowed:
+            reason = f"properties of {len(properties)} bytes, {allowed} allowed"
+            return Put(PutStatus.PROPERTIES_SIZE_EXCEEDED, reason=reason)
+        if not is_path_safe(message.topic) or message.queue_id < 0:
+            reason = f"no queue can be {message.topic!r}/{message.queue_id}"
+            return Put(PutStatus.MESSAGE_ILLEGAL, reason=reason)
+        return None
+
+    def _failed(self, error: Exception) -> Put:
+        if isinstance(error, DiskFull):
+            self._refuse(f"the disk is full: {error}", is_lasting=False)
+            return Put(PutStatus.SERVICE_NOT_AVAILABLE, reason=str(error))
+        return Put(PutStatus.CREATE_FILE_FAILED, reason=str(error))
+
+    # -- reading ------------------------------------------------------------------------------
+
+    def read(self, log_offset: int) -> StoredMessage | None:
+        """The message whose record starts at an offset, after every check; None when none does."""
+        record = self._searcher.record_at(log_offset)
+        return decode_record(record) if record is not None else None
+
+    def read_record(self, log_offset: int, size: int) -> bytes:
+        """A record whose place and size are known; CorruptRecord when it is not there."""
+        record = self.reader.record(log_offset, size)
+        if record is None:
+            raise CorruptRecord(f"no whole record of {size} bytes at log offset {log_offset}")
+        return record
+
+    def get(
+        self,
+        topic: str,
+        queue_id: int,
+        queue_offset: int,
+        *,
+        count_max: int = 32,
+        size_max: int = 128 * 1024 * 1024,
+        codes: frozenset[int] | None = None,
+        accept: Callable[[bytes], bool] | None = None,
+    ) -> Got:
+        """Records of a queue from an offset on, those with a tags code among `codes` (any when
+        None) that `accept` lets through. Records that cannot be read are passed over."""
+        queue = self._by_key.get((topic, queue_id))
+        if queue is None:
+            # The peer makes a queue when one is read, and so never says that there is none.
+            return Got(GotStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0)
+        return self.reader.get(
+            queue,
+            queue_offset,
+            count_max=count_max,
+            size_max=size_max,
+            codes=codes,
+            accept=accept,
+        )
+
+    def bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
+        """The first queue offset there is, and the one that the next visible message gets."""
+        queue = self._by_key.get((topic, queue_id))
+        return (queue.min, queue.end) if queue is not None else (0, 0)
+
+    def entries(
+        self, topic: str, queue_id: int, queue_offset: int, count: int
+    ) -> list[tuple[int, int, int]]:
+        """Units of a queue: log offset, record size, tags code."""
+        queue = self._by_key.get((topic, queue_id))
+        if queue is None or queue_offset < queue.min:
+            return []
+        return list(ENTRY.iter_unpack(queue.units(queue_offset, count)))
+
+    def offset_at(self, topic: str, queue_id: int, time_ms: int, *, upper: bool = False) -> int:
+        """The first queue offset stored at a time or later; with `upper` the last one stored then
+        or before. After the end: the end (the last one); before the beginning: the first (0)."""
+        queue = self._by_key.get((topic, queue_id))
+        return self._searcher.offset_at(queue, time_ms, upper=upper) if queue is not None else 0
+
+    def stored_ms_at(self, topic: str, queue_id: int, queue_offset: int) -> int:
+        """When the message at a queue offset was stored; -1 when there is none."""
+        queue = self._by_key.get((topic, queue_id))
+        return self._searcher.stored_ms(queue, queue_offset) if queue is not None else -1
+
+    def query(self, topic: str, key: str, *, count_max: int, begin_ms: int, end_ms: int) -> Found:
+        """Messages of a topic with a key (or unique key), stored in between, newest first."""
+        return self._searcher.query(
+            topic, key, count_max=count_max, begin_ms=begin_ms, end_ms=end_ms
+        )
+
+    def queues_of(self, topic: str) -> list[int]:
+        """The queue ids of a topic that hold, or held, messages."""
+        return [queue.queue_id for queue in self.queues.of(topic)]
+
+    def topics(self) -> list[str]:
+        """The topics that have a queue."""
+        return self.queues.topics()
+
+    def delete_topic(self, topic: str) -> int:
+        """Remove a topic's queues; its records stay in the log till they are old. How many."""
+        waiting = self.dispatcher.waiting
+        for at, item in enumerate(waiting):
+            if item.message.topic == topic:
+                waiting[at] = item._replace(queue=None)
+        self.flusher.forget_queues()
+        return self.queues.delete([topic])
+
+    def clean_queues(self, live_topics: Iterable[str]) -> list[str]:
+        """Remove the queues of all other topics; which these were."""
+        doomed = sorted(set(self.topics()) - set(live_topics))
+        for topic in doomed:
+            self.delete_topic(topic)
+        return doomed
+
+    def take_arrivals(self) -> list[Arrival]:
+        """Hand over, and forget, what became visible."""
+        return self.dispatcher.take_arrivals()
+
+    # -- making durable -----------------------------------------------------------------------
+
+    def sync_wanted(self, now_ms: int) -> Sync | None:
+        """What is to be synced now, if anything; one at a time."""
+        return self.flusher.sync_wanted(now_ms)
+
+    def synced(self, log_offset: int, now_ms: int) -> None:
+        """The sync that was wanted is done."""
+        self.flusher.synced(log_offset, now_ms)
+
+    def sync_failed(self, reason: str, now_ms: int) -> None:
+        """The sync that was wanted failed. Nothing that was waiting for it is durable, nor ever
+        called so: the store takes no more messages in this process."""
+        del now_ms
+        self.flusher.failed = reason
+        self._refuse(f"a sync failed ({reason}); restart to read again from disk", is_lasting=True)
+
+    def wake(self, now_ms: int) -> None:
+        """Do what is due: dispatch that stalled, clean-up, a look at the disk."""
+        if not self._is_open:
+            return
+        if self.dispatcher.stalled:
+            self.dispatcher.flush_keys()
+            self.flusher.dispatch()
+        self.retention.wake(now_ms)
+
+    def wake_at_ms(self) -> int:
+        """When `wake` and `sync_wanted` want to be called next."""
+        return min(self.retention.wake_at_ms, self.flusher.wake_at_ms())
+
+    @property
+    def durable_offset(self) -> int:
+        """The log is durable up to here."""
+        return self.log.durable_offset
+
+    @property
+    def end_offset(self) -> int:
+        """Where the next record will stand."""
+        return self.log.end_offset
+
+    @property
+    def min_log_offset(self) -> int:
+        """Where the log begins."""
+        return self.log.min_offset
+
+    @property
+    def refusal(self) -> str | None:
+        """Why ordinary puts are refused; None while they are taken."""
+        return self._refusal
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether ordinary puts are taken."""
+        return self._refusal is None
+
+    @property
+    def behind_size(self) -> int:
+        """Bytes of log that consumers cannot see yet."""
+        waiting = self.dispatcher.waiting
+        return self.log.end_offset - waiting[0].log_offset if waiting else 0
+
+    @property
+    def disk_percent(self) -> int:
+        """How full the disk was when last looked at."""
+        return self.retention.disk_percent
+
+    @property
+    def damaged(self) -> dict[int, str]:
+        """Records that were wanted and could not be read: log offset and reason."""
+        return self.reader.damaged
+
+    @property
+    def last_stored_ms(self) -> int:
+        """Store time of the newest record."""
+        return self._stored_ms
+
+    def disk_watched(self, full: str | None) -> None:
+        """The disk is full, or has room again; called by retention."""
+        if full is not None:
+            self._refuse(full, is_lasting=False)
+        elif self._refusal is not None and not self._is_refusal_lasting and self.log.extend():
+            self._refusal = None
+
+    def _refuse(self, reason: str, *, is_lasting: bool) -> None:
+        if not self._is_refusal_lasting:
+            self._refusal, self._is_refusal_lasting = reason, is_lasting
+
+
+def _too_large(size: int, log: CommitLog) -> str:
+    return f"record of {size} bytes, segments take {log.record_size_max}"
+
+
+def _hour(now_ms: int, zone: tzinfo | None) -> int:
+    return datetime.fromtimestamp(now_ms / 1000, zone).hour
