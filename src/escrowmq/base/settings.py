@@ -192,6 +192,16 @@ class BrokerSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     transaction_check_interval_ms: Annotated[
         int, Meta(ge=1, description="between checks of one half message")
     ] = field(default=30_000, name="transactionCheckInterval")
+    checks_in_flight_max: Annotated[
+        int, Meta(ge=1, description="checks of one group that wait for their answers")
+    ] = field(default=256, name="escrowChecksInFlight")
+    check_answer_ms: Annotated[
+        int, Meta(ge=1, description="a check without an answer for this long is over")
+    ] = field(default=5_000, name="escrowCheckAnswerMillis")
+    counts_all_checks: Annotated[
+        bool,
+        Meta(description="count checks that reached nobody, and give up by them, as RocketMQ does"),
+    ] = field(default=False, name="escrowCountUndelivered")
     has_timer: Annotated[bool, Meta(description="messages delivered at arbitrary times")] = field(
         default=True, name="timerWheelEnable"
     )

@@ -8,14 +8,17 @@ from typing import Final, Protocol
 from escrowmq.base.codes import Flag, Response
 from escrowmq.base.command import Command
 from escrowmq.base.effects import Close, Effect, Replace, Send
+from escrowmq.base.message import Topic
 from escrowmq.base.ports import Chance, Disk
 from escrowmq.base.settings import BrokerSettings, StoreSettings
 from escrowmq.broker.on_back import BackHandlers
 from escrowmq.broker.on_clients import ClientHandlers
 from escrowmq.broker.on_config import ConfigHandlers
+from escrowmq.broker.on_end import EndHandlers
 from escrowmq.broker.on_offsets import OffsetHandlers
 from escrowmq.broker.on_pull import PullHandlers
 from escrowmq.broker.on_query import QueryHandlers
+from escrowmq.broker.on_recall import RecallHandlers
 from escrowmq.broker.on_relay import RelayHandlers
 from escrowmq.broker.on_resets import ResetHandlers
 from escrowmq.broker.on_send import SendHandlers
@@ -26,6 +29,9 @@ from escrowmq.broker.registration import Registration
 from escrowmq.broker.state import Broker, Handler, Peer
 from escrowmq.codec.command import encode_reply
 from escrowmq.codec.headers import HeaderError
+from escrowmq.delivery import delay, timer
+from escrowmq.delivery.delay import DelayQueues
+from escrowmq.delivery.timer import TimerQueue
 from escrowmq.errors import EscrowMQError
 from escrowmq.store.store import Store
 
@@ -63,18 +69,24 @@ class BrokerCore:
         broker = self.broker
         putter = Putter(broker)
         self.registration = Registration(broker, ha_address=ha_address)
+        self._delays = DelayQueues(store, store_settings)
+        self._timer = TimerQueue(store, settings)
+        broker.delays = self._delays
         self._clients = ClientHandlers(broker)
+        self._ends = EndHandlers(broker, putter)
         self._pulls = PullHandlers(broker)
         self._routes: dict[int, Handler] = {}
         handlers: Routed
         for handlers in (
-            SendHandlers(broker, putter),
+            SendHandlers(broker, putter, self._ends),
+            self._ends,
             self._pulls,
             self._clients,
             OffsetHandlers(broker),
             QueryHandlers(broker),
             BackHandlers(broker, putter),
             RelayHandlers(broker, putter),
+            RecallHandlers(broker, putter),
             TopicHandlers(broker),
             ResetHandlers(broker),
             ViewHandlers(broker),
@@ -94,7 +106,10 @@ class BrokerCore:
         broker.topics.load(self._disk.read(TOPICS_FILE))
         broker.groups.load(self._disk.read(GROUPS_FILE))
         broker.offsets.load(self._disk.read(OFFSETS_FILE))
-        broker.store.open(now_ms)
+        report = broker.store.open(now_ms)
+        self._delays.load(self._disk.read(delay.PATH), now_ms)
+        self._timer.load(self._disk.read(timer.PATH))
+        self._ends.load(now_ms, is_sound=not report.damaged)
         broker.topics.create_system_topics(now_ms)
         broker.groups.create_system_groups(now_ms)
         self._save_tables(now_ms)
@@ -103,12 +118,23 @@ class BrokerCore:
     def close(self, now_ms: int) -> None:
         """Save everything; the store is whole afterwards."""
         self._save_tables(now_ms)
+        self._ends.note_progress(now_ms)
         self._disk.replace(OFFSETS_FILE, self.broker.offsets.save())
         self.broker.store.close(now_ms)
+        for path, data in self._progress(now_ms):
+            self._disk.replace(path, data)
 
     def farewell(self) -> None:
         """Tell the name servers that this broker leaves."""
         self.registration.farewell()
+
+    def _progress(self, now_ms: int) -> list[tuple[str, bytes]]:
+        """How far delayed messages are delivered, as far as the deliveries are durable."""
+        saved = (
+            (delay.PATH, self._delays.save(now_ms)),
+            (timer.PATH, self._timer.save(now_ms)),
+        )
+        return [(path, data) for path, data in saved if data is not None]
 
     def _save_tables(self, now_ms: int) -> None:
         """Topics and groups are saved before anybody is told of their change."""
@@ -139,6 +165,7 @@ class BrokerCore:
         else:
             self._pulls.holds.lost(peer)
             self._clients.lost(peer)
+            self._ends.lost(peer)
 
     def receive(self, peer: int, data: bytes, now_ms: int) -> None:
         """Bytes of a peer."""
@@ -182,8 +209,14 @@ class BrokerCore:
     def _settle(self, now_ms: int) -> None:
         """What every input may have caused: messages that arrived, tables that changed."""
         broker = self.broker
+        self._ends.seal(now_ms)
         for arrival in broker.store.take_arrivals():
-            self._pulls.arrived(arrival, now_ms)
+            if arrival.topic == Topic.SCHEDULE:
+                self._delays.arrived(arrival, now_ms)
+            elif arrival.topic == Topic.TIMER:
+                self._timer.arrived(arrival)
+            else:
+                self._pulls.arrived(arrival, now_ms)
         if broker.topics.is_changed or broker.groups.is_changed:
             self._save_tables(now_ms)
             self.registration.tell_changes(now_ms)
@@ -225,6 +258,11 @@ class BrokerCore:
         broker.store.wake(now_ms)
         broker.stats.wake(now_ms)
         broker.calls.wake(now_ms)
+        self._ends.wake(now_ms)
+        if now_ms >= self._delays.wake_at_ms():
+            self._delays.due(now_ms)
+        if now_ms >= self._timer.wake_at_ms():
+            self._timer.due(now_ms)
         self._pulls.wake(now_ms)
         self._clients.wake(now_ms)
         self.registration.wake(now_ms)
@@ -233,9 +271,12 @@ class BrokerCore:
             broker.send(waiting.peer, waiting.timeout_reply)
         if now_ms >= self._save_at_ms:
             self._save_at_ms = now_ms + broker.settings.offsets_flush_ms
+            self._ends.note_progress(now_ms)
             if broker.offsets.is_changed:
                 broker.offsets.is_changed = False
                 broker.effects.append(Replace(OFFSETS_FILE, broker.offsets.save()))
+            for path, data in self._progress(now_ms):
+                broker.effects.append(Replace(path, data))
         self._settle(now_ms)
 
     def wake_at_ms(self) -> int:
@@ -246,6 +287,9 @@ class BrokerCore:
             broker.stats.wake_at_ms(),
             broker.calls.wake_at_ms(),
             self._pulls.holds.wake_at_ms(),
+            self._ends.wake_at_ms(),
+            self._delays.wake_at_ms(),
+            self._timer.wake_at_ms(),
             self._clients.wake_at_ms(),
             self.registration.wake_at_ms(),
             self._save_at_ms,

@@ -7,7 +7,7 @@ from typing import Final
 from escrowmq.base.codes import FAQ, Request, Response, Version
 from escrowmq.base.command import Command
 from escrowmq.base.message import Message, Property, StoredMessage, Topic
-from escrowmq.broker.putting import Putter
+from escrowmq.broker.putting import Putter, Refusal
 from escrowmq.broker.state import Broker, Handler, Peer
 from escrowmq.codec.command import encode_reply
 from escrowmq.codec.headers import SendBackHeader, read_header
@@ -71,8 +71,8 @@ class BackHandlers:
             )
         message = self._again(source, header, group, request.version, now_ms)
         put = self._putter.put(message, now_ms)
-        if put.log_offset < 0:
-            return encode_reply(request, Response.SYSTEM_ERROR, remark=put.status.name)
+        if isinstance(put, Refusal):
+            return encode_reply(request, Response.SYSTEM_ERROR, remark=put.remark)
         broker.stats.back(header.group, source.topic)
         return encode_reply(request, Response.SUCCESS)
 

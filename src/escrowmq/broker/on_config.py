@@ -9,7 +9,6 @@ import msgspec
 
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.command import Command
-from escrowmq.base.settings import BrokerSettings, StoreSettings
 from escrowmq.broker.state import Broker, Handler, Peer
 from escrowmq.codec import fastjson
 from escrowmq.codec.command import encode_reply
@@ -21,36 +20,17 @@ _log = logging.getLogger(__name__)
 _VERSION_NAME: Final = "V5_3_3"
 _VERSION: Final = 479
 
-_CHANGEABLE: Final = frozenset(
+_FIXED: Final = frozenset(
     {
-        "autoCreateTopicEnable",
-        "autoCreateSubscriptionGroup",
-        "brokerPermission",
-        "defaultTopicQueueNums",
-        "deleteWhen",
-        "diskMaxUsedSpaceRatio",
-        "enablePropertyFilter",
-        "enableMixedMessageType",
-        "fileReservedTime",
-        "litePullMessageEnable",
-        "longPollingEnable",
-        "maxMessageSize",
-        "popFromRetryProbability",
-        "rejectPullConsumerEnable",
-        "rejectTransactionMessage",
-        "recallMessageEnable",
-        "shortPollingTimeMills",
-        "startAcceptSendRequestTimeStamp",
-        "traceOn",
-        "transactionCheckInterval",
-        "transactionCheckMax",
-        "transactionTimeOut",
-        "useServerSideResetOffset",
-        "validateSystemTopicWhenUpdateTopic",
+        "brokerName", "brokerClusterName", "brokerId", "brokerIP1", "namesrvAddr", "regionId",
+        "mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue", "maxHashSlotNum", "maxIndexNum",
+        "messageDelayLevel", "messageIndexEnable", "reviveQueueNum", "timerPrecisionMs",
+        "timerWheelEnable", "enabledAppendPropCRC", "is_sync_flush", "memory_size",
     }
-)
-"""What may be changed over the wire: never a path, an address, a file size or a command. The peer
-takes any key but a few, which led to remote code execution (CVE-2023-33246)."""
+)  # fmt: skip
+"""Settings that hold from start to end: names, addresses, the form of files. No path, address or
+command can be changed over the wire: there is none among our settings. (The peer takes any key but
+a few, which led to remote code execution, CVE-2023-33246.)"""
 
 _FORBIDDEN: Final = frozenset({"brokerConfigPath", "rocketmqHome", "configBlackList"})
 """Keys that the peer refuses by name, with code 16."""
@@ -118,7 +98,7 @@ class ConfigHandlers:
                 Response.NO_PERMISSION,
                 remark="Can not update config in black list.",
             )
-        refused = sorted(changes.keys() - _CHANGEABLE)
+        refused = sorted(name for name in changes if name in _FIXED or self._find(name) is None)
         if refused:
             return encode_reply(
                 request,
@@ -128,8 +108,11 @@ class ConfigHandlers:
             )
         parsed: list[tuple[msgspec.Struct, str, Any]] = []
         for name, value in changes.items():
+            found = self._find(name)
+            assert found is not None
+            text = value.lower() if value.lower() in ("true", "false") else value
             try:
-                parsed.append(self._parse(name, value))
+                parsed.append((*found[:2], msgspec.convert(text, found[2], strict=False)))
             except msgspec.ValidationError as error:
                 return encode_reply(
                     request, Response.INVALID_PARAMETER, remark=f"{name}={value}: {error}"
@@ -142,14 +125,13 @@ class ConfigHandlers:
             self._broker.topics.touch(now_ms)
         return encode_reply(request, Response.SUCCESS)
 
-    def _parse(self, name: str, value: str) -> tuple[msgspec.Struct, str, Any]:
-        settings: BrokerSettings | StoreSettings
+    def _find(self, name: str) -> tuple[msgspec.Struct, str, Any] | None:
+        """Where a setting is kept, under which name of ours, and its type."""
         for settings in (self._broker.settings, self._broker.store_settings):
             for field in msgspec.structs.fields(settings):
                 if field.encode_name == name:
-                    text = value.lower() if value.lower() in ("true", "false") else value
-                    return settings, field.name, msgspec.convert(text, field.type, strict=False)
-        raise AssertionError(f"{name} is changeable but no setting")
+                    return settings, field.name, field.type
+        return None
 
     # -- figures -----------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from typing import Final
 from escrowmq.base.codes import Flag, Request, Response, Version
 from escrowmq.base.command import Command
 from escrowmq.base.message import Message, Property
-from escrowmq.broker.putting import Putter
+from escrowmq.broker.putting import Putter, Refusal
 from escrowmq.broker.state import Broker, Handler, Peer
 from escrowmq.codec.command import encode_reply, encode_request
 from escrowmq.codec.headers import (
@@ -255,7 +255,7 @@ class RelayHandlers:
             ),
             now_ms,
         )
-        if put.log_offset < 0:
+        if isinstance(put, Refusal):
             return {}
         return {
             "msgId": offset_id(broker.packed, put.log_offset),

@@ -30,6 +30,7 @@ class ResetHandlers:
         """Request codes and who serves them."""
         return {
             Request.GET_ALL_CONSUMER_OFFSET: self.all_offsets,
+            Request.GET_ALL_DELAY_OFFSET: self.delay_offsets,
             Request.INVOKE_BROKER_TO_RESET_OFFSET: self.reset,
             Request.QUERY_CORRECTION_OFFSET: self.correction,
             Request.CLONE_GROUP_OFFSET: self.clone,
@@ -38,6 +39,11 @@ class ResetHandlers:
     def all_offsets(self, peer: Peer, request: Command, now_ms: int) -> bytes:
         """Every committed offset."""
         return encode_reply(request, Response.SUCCESS, body=self._broker.offsets.encode())
+
+    def delay_offsets(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+        """How far each delay level is delivered."""
+        assert self._broker.delays is not None
+        return encode_reply(request, Response.SUCCESS, body=self._broker.delays.encode())
 
     def reset(self, peer: Peer, request: Command, now_ms: int) -> bytes:
         """Set a group back or forward to a time or an offset."""

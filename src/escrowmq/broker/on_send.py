@@ -8,7 +8,8 @@ from escrowmq.base.codes import FAQ, Request, Response, Version
 from escrowmq.base.command import Command
 from escrowmq.base.limits import TOPIC_SIZE_MAX
 from escrowmq.base.message import NOT_SENDABLE, Message, Property, SysFlag, Topic
-from escrowmq.broker.putting import Putter, is_retry
+from escrowmq.broker.on_end import EndHandlers
+from escrowmq.broker.putting import Putter, Refusal, is_retry
 from escrowmq.broker.state import Broker, Handler, Peer
 from escrowmq.codec.batch import decode_batch
 from escrowmq.codec.command import encode_reply
@@ -16,29 +17,33 @@ from escrowmq.codec.headers import SendHeader, SendHeaderV2, read_header
 from escrowmq.codec.ids import offset_id
 from escrowmq.codec.properties import decode_properties, parse_properties
 from escrowmq.delivery.topics import Perm, TopicConfig, name_fault
+from escrowmq.store.store import Put
+from escrowmq.txn.half import is_half
 
 Header = SendHeader | SendHeaderV2
-Refusal = tuple[int, str]
-
 _MULTI_TAG: Final = "MULTI_TAG"
 
 
 class SendHandlers:
     """SEND_MESSAGE (10), SEND_MESSAGE_V2 (310), SEND_BATCH_MESSAGE (320)."""
 
-    def __init__(self, broker: Broker, putter: Putter) -> None:
+    def __init__(self, broker: Broker, putter: Putter, ends: EndHandlers) -> None:
         self._broker = broker
         self._putter = putter
-        settings = broker.settings
-        self._added = {
-            Property.MSG_REGION: settings.region,
-            Property.TRACE_ON: "true" if settings.is_traced else "false",
-            Property.CLUSTER: settings.cluster,
-        }
-        self._ext = {
-            Property.MSG_REGION: settings.region,
-            Property.TRACE_ON: "true" if settings.is_traced else "false",
-        }
+        self._ends = ends
+        self._is_traced: bool | None = None
+        self._note_settings()
+
+    def _note_settings(self) -> None:
+        """Take over what every message gets from the settings; operators may change them."""
+        settings = self._broker.settings
+        if settings.is_traced is not self._is_traced:
+            self._is_traced = settings.is_traced
+            self._ext = {
+                Property.MSG_REGION: settings.region,
+                Property.TRACE_ON: "true" if settings.is_traced else "false",
+            }
+            self._added = {**self._ext, Property.CLUSTER: settings.cluster}
 
     def routes(self) -> dict[int, Handler]:
         """Request codes and who serves them."""
@@ -50,22 +55,21 @@ class SendHandlers:
 
     def send(self, peer: Peer, request: Command, now_ms: int) -> bytes | None:
         """Store one message or a batch."""
+        self._note_settings()
         header: Header
         if request.code == Request.SEND_MESSAGE:
             header = read_header(SendHeader, request.ext)
         else:
             header = read_header(SendHeaderV2, request.ext)
         topic = self._find_topic(peer, header, now_ms)
-        if type(topic) is tuple:
+        if isinstance(topic, Refusal):
             return self._refuse(request, topic)
-        assert isinstance(topic, TopicConfig)
         if header.batch or request.code == Request.SEND_BATCH_MESSAGE:
             return self._send_batch(peer, request, header, topic, now_ms)
         return self._send_one(peer, request, header, topic, now_ms)
 
     def _refuse(self, request: Command, refusal: Refusal) -> bytes:
-        code, remark = refusal
-        return encode_reply(request, code, remark=remark, ext=self._ext)
+        return encode_reply(request, refusal.code, remark=refusal.remark, ext=self._ext)
 
     # -- which topic -------------------------------------------------------------------------
 
@@ -74,29 +78,28 @@ class SendHandlers:
         topic = broker.topics.get(header.topic)
         if broker.settings.accepts_sends_from_ms > now_ms:
             at_ms = broker.settings.accepts_sends_from_ms
-            return Response.SYSTEM_ERROR, f"broker unable to service, until {at_ms} ms"
+            return Refusal(Response.SYSTEM_ERROR, f"broker unable to service, until {at_ms} ms")
         if topic is None:
             fault = name_fault(header.topic)
             if fault is not None:
-                return Response.INVALID_PARAMETER, fault
+                return Refusal(Response.INVALID_PARAMETER, fault)
             if header.topic not in NOT_SENDABLE:
                 topic = self._create_topic(header, now_ms)
         elif topic.order and not broker.settings.permission & Perm.WRITE:
-            return Response.NO_PERMISSION, self._forbidden("sending message")
+            return Refusal(Response.NO_PERMISSION, self._forbidden("sending message"))
         if header.topic in NOT_SENDABLE:
-            return Response.NO_PERMISSION, f"Sending message to topic[{header.topic}] is forbidden."
+            remark = f"Sending message to topic[{header.topic}] is forbidden."
+            return Refusal(Response.NO_PERMISSION, remark)
         if topic is None:
-            return (
-                Response.TOPIC_NOT_EXIST,
-                f"topic[{header.topic}] not exist, apply first please!{FAQ}",
-            )
+            remark = f"topic[{header.topic}] not exist, apply first please!{FAQ}"
+            return Refusal(Response.TOPIC_NOT_EXIST, remark)
         if header.queue_id >= max(topic.read_queue_nums, topic.write_queue_nums):
             remark = (
                 f"request queueId[{header.queue_id}] is illegal, TopicConfig "
                 f"[topicName={topic.topic_name}, readQueueNums={topic.read_queue_nums}, "
                 f"writeQueueNums={topic.write_queue_nums}] Producer: {peer.address}"
             )
-            return Response.INVALID_PARAMETER, remark
+            return Refusal(Response.INVALID_PARAMETER, remark)
         return topic
 
     def _create_topic(self, header: Header, now_ms: int) -> TopicConfig | None:
@@ -158,9 +161,8 @@ class SendHandlers:
     ) -> bytes | None:
         if not request.body:
             # The peer fails with a NullPointerException here; an empty body cannot be sent.
-            return self._refuse(
-                request, (Response.SYSTEM_ERROR, "the message has no body; send at least one byte")
-            )
+            remark = "the message has no body; send at least one byte"
+            return self._refuse(request, Refusal(Response.SYSTEM_ERROR, remark))
         message = self._message(peer, header, topic, now_ms, request.body)
         if is_retry(header.topic):
             refusal = self._redirect_retry(request, header, message, now_ms)
@@ -169,12 +171,17 @@ class SendHandlers:
         elif topic.attributes.get("cleanup.policy") == "COMPACTION" and not message.properties.get(
             Property.KEYS
         ):
-            return self._refuse(
-                request, (Response.MESSAGE_ILLEGAL, "Required message key is missing")
-            )
-        put = self._putter.put(message, now_ms)
-        if put.log_offset < 0:
-            return self._refuse(request, self._putter.refusal(put))
+            remark = "Required message key is missing"
+            return self._refuse(request, Refusal(Response.MESSAGE_ILLEGAL, remark))
+        put: Put | Refusal
+        if Property.TRAN_MSG in message.properties and is_half(
+            message.properties, message.reconsume_times
+        ):
+            put = self._prepare(peer, message, now_ms)
+        else:
+            put = self._putter.put(message, now_ms)
+        if isinstance(put, Refusal):
+            return self._refuse(request, put)
         properties = message.properties
         ext = {
             **self._ext,
@@ -183,9 +190,23 @@ class SendHandlers:
             "queueOffset": str(put.queue_offset),
             "transactionId": properties[Property.UNIQ_KEY],
         }
+        recall_handle = self._putter.recall_handle(message, now_ms)
+        if recall_handle is not None:
+            ext["recallHandle"] = recall_handle
         waits = properties.get(Property.WAIT) != "false"
         self._broker.stats.put(header.topic, 1, put.record_size)
         return self._putter.answer(peer, request, put, ext=ext, waits=waits, now_ms=now_ms)
+
+    def _prepare(self, peer: Peer, message: Message, now_ms: int) -> Put | Refusal:
+        """Store a half message."""
+        if self._broker.settings.rejects_transactions:
+            return Refusal(Response.NO_PERMISSION, self._forbidden("sending transaction message"))
+        if not message.properties.get(Property.PGROUP):
+            # The peer stores it, and fails later with a NullPointerException at its end.
+            remark = "a transactional message needs the property PGROUP, its producer group"
+            return Refusal(Response.MESSAGE_ILLEGAL, remark)
+        put = self._ends.prepare(peer, message, now_ms)
+        return put if put.log_offset >= 0 else self._putter.refusal(put)
 
     def _redirect_retry(
         self, request: Command, header: Header, message: Message, now_ms: int
@@ -195,10 +216,8 @@ class SendHandlers:
         group_name = header.topic[len(Topic.RETRY_PREFIX) :]
         group = broker.groups.get(group_name, now_ms)
         if group is None:
-            return (
-                Response.SUBSCRIPTION_GROUP_NOT_EXIST,
-                f"subscription group not exist, {group_name} {FAQ}",
-            )
+            remark = f"subscription group not exist, {group_name} {FAQ}"
+            return Refusal(Response.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
         times_max = group.retry_max_times
         if request.version >= Version.V3_4_9 and header.max_reconsume_times is not None:
             times_max = header.max_reconsume_times
@@ -215,11 +234,11 @@ class SendHandlers:
         self, peer: Peer, request: Command, header: Header, topic: TopicConfig, now_ms: int
     ) -> bytes | None:
         if len(header.topic) > TOPIC_SIZE_MAX:
-            refusal = f"message topic length too long {len(header.topic)}"
-            return self._refuse(request, (Response.MESSAGE_ILLEGAL, refusal))
+            remark = f"message topic length too long {len(header.topic)}"
+            return self._refuse(request, Refusal(Response.MESSAGE_ILLEGAL, remark))
         if is_retry(header.topic):
-            refusal = f"batch request does not support retry group {header.topic}"
-            return self._refuse(request, (Response.MESSAGE_ILLEGAL, refusal))
+            remark = f"batch request does not support retry group {header.topic}"
+            return self._refuse(request, Refusal(Response.MESSAGE_ILLEGAL, remark))
         first = self._message(peer, header, topic, now_ms, b"")
         messages = []
         for flag, body, encoded in decode_batch(request.body):
@@ -227,12 +246,14 @@ class SendHandlers:
             # Each message keeps its own unique key. At the peer (5.3.x) the batch's wins when
             # read, so that all messages of a batch share one; later releases mended that.
             self._complete(properties, peer, now_ms)
+            if is_half(properties, 0):
+                remark = "a batch cannot hold transactional messages; send them one by one"
+                return self._refuse(request, Refusal(Response.MESSAGE_ILLEGAL, remark))
             message = _copy_for_batch(first, flag, body, properties)
             messages.append(message)
         if not messages:
-            return self._refuse(
-                request, (Response.MESSAGE_ILLEGAL, "the batch is empty; send one message or more")
-            )
+            remark = "the batch is empty; send one message or more"
+            return self._refuse(request, Refusal(Response.MESSAGE_ILLEGAL, remark))
         puts = self._broker.store.put_batch(messages, now_ms)
         if puts[0].log_offset < 0:
             return self._refuse(request, self._putter.refusal(puts[0]))

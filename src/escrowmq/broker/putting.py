@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import Final
 
+import msgspec
+
 from escrowmq.base.codes import Response
 from escrowmq.base.command import Command
 from escrowmq.base.message import Message, Property, Topic
 from escrowmq.broker.state import Broker, Peer, Waiting
+from escrowmq.codec import recall
 from escrowmq.codec.command import encode_reply
+from escrowmq.delivery.divert import WISHES, DelayRules, divert
 from escrowmq.store.store import Put, PutStatus
 
 _ILLEGAL: Final = (
@@ -20,36 +24,67 @@ _UNAVAILABLE: Final = (
     "the broker's disk is full [{disk}], messages are put to the slave, "
     "message store has been shut down, etc."
 )
-_DIVERTING: Final = (
-    Property.DELAY,
-    Property.TIMER_DELIVER_MS,
-    Property.TIMER_DELAY_MS,
-    Property.TIMER_DELAY_SEC,
-)
+_TIMED: Final = frozenset(WISHES)
+_DIVERTING: Final = _TIMED | {Property.DELAY}
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """A message that was not stored: what its sender is told."""
+
+    code: int
+    remark: str
 
 
 class Putter:
-    """The one way into the log: delayed messages are diverted on it."""
+    """The one way into the log: what is to be delivered later is diverted on it."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
+        self._rules = DelayRules(broker.store_settings, broker.settings)
 
-    def put(self, message: Message, now_ms: int) -> Put:
-        """Store a message, or say why not."""
-        return self._broker.store.put(message, now_ms)
+    def put(self, message: Message, now_ms: int) -> Put | Refusal:
+        """Store a message, or what stands for it until its time."""
+        if not _DIVERTING.isdisjoint(message.properties):
+            diverted = divert(message, now_ms, self._rules)
+            if not isinstance(diverted, Message):
+                return Refusal(diverted.code, diverted.remark)
+            message = diverted
+        put = self._broker.store.put(message, now_ms)
+        return put if put.log_offset >= 0 else self.refusal(put)
 
-    def refusal(self, put: Put) -> tuple[int, str]:
-        """Code and remark for a message that was not stored (SendMessageProcessor)."""
+    def recall_handle(self, message: Message, now_ms: int) -> str | None:
+        """What a sender needs to recall a message with a delivery time; None without one."""
+        if _TIMED.isdisjoint(message.properties) or is_retry(message.topic):
+            return None
+        diverted = divert(message, now_ms, self._rules)
+        if not isinstance(diverted, Message) or diverted.topic != Topic.TIMER:
+            return None
+        slot_ms = int(diverted.properties[Property.TIMER_OUT_MS])
+        return recall.encode_handle(
+            recall.Handle(
+                topic=message.topic,
+                broker_name=self._broker.settings.name,
+                # The peer's slot ends up to a second before the wish; it adds one in the handle.
+                deliver_ms=slot_ms + 1,
+                unique_key=message.properties[Property.UNIQ_KEY],
+            )
+        )
+
+    def refusal(self, put: Put) -> Refusal:
+        """Code and remark for what the store did not take (SendMessageProcessor)."""
+        self._broker.stats.put_failed_count += 1
         match put.status:
             case PutStatus.MESSAGE_ILLEGAL | PutStatus.PROPERTIES_SIZE_EXCEEDED:
                 size = self._broker.store_settings.body_size_max
-                return Response.MESSAGE_ILLEGAL, put.reason or _ILLEGAL.format(size=size)
+                return Refusal(Response.MESSAGE_ILLEGAL, _ILLEGAL.format(size=size))
             case PutStatus.SERVICE_NOT_AVAILABLE:
-                return Response.SERVICE_NOT_AVAILABLE, _UNAVAILABLE.format(disk=put.reason)
+                remark = _UNAVAILABLE.format(disk=put.reason)
+                return Refusal(Response.SERVICE_NOT_AVAILABLE, remark)
             case PutStatus.CREATE_FILE_FAILED:
-                return Response.SYSTEM_ERROR, "create mapped file failed, server is busy or broken."
+                remark = "create mapped file failed, server is busy or broken."
+                return Refusal(Response.SYSTEM_ERROR, remark)
             case _:
-                return Response.SYSTEM_ERROR, put.reason or "UNKNOWN_ERROR"
+                return Refusal(Response.SYSTEM_ERROR, put.reason or "UNKNOWN_ERROR")
 
     def answer(
         self,

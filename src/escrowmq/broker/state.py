@@ -15,6 +15,7 @@ from escrowmq.broker.calls import Calls
 from escrowmq.codec.frame import FrameReader
 from escrowmq.codec.ids import pack_host
 from escrowmq.delivery.clients import Channel, Clients
+from escrowmq.delivery.delay import DelayQueues
 from escrowmq.delivery.locks import QueueLocks
 from escrowmq.delivery.offsets import OffsetTable
 from escrowmq.delivery.stats import Stats
@@ -74,6 +75,7 @@ class Broker:
         self.clients = Clients()
         self.offsets = OffsetTable()
         self.locks = QueueLocks()
+        self.delays: DelayQueues | None = None
         self.stats = Stats()
         self.calls = Calls()
         self.producer_hooks: list[Callable[[str, Channel, int], None]] = []

@@ -1,13 +1,188 @@
-"""Placeholder until the real one arrives."""
+"""`escrowmq store check DIR` and `escrowmq store dump DIR`: look into a store, ours or the peer's.
+
+Both read only. `check` exits with 0 when the store is sound, 1 when there is damage and 2 when it
+cannot be looked at; `dump` prints messages, one a line.
+"""
+
+from __future__ import annotations
 
 import argparse
-from typing import Any
+import json
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+
+from escrowmq.base.message import Property, StoredMessage
+from escrowmq.base.settings import StoreSettings
+from escrowmq.codec.record import decode_record
+from escrowmq.errors import CorruptRecord, EscrowMQError
+from escrowmq.net.clock import SystemClock
+from escrowmq.net.disk import ReadOnlyDisk
+from escrowmq.store.check import Check, Checked, sized
+from escrowmq.store.commit_log import FOLDER
+from escrowmq.store.consume_queue import ConsumeQueue
+from escrowmq.store.scan import LogScan
+from escrowmq.store.segment import Segments
+
+SOUND: Final = 0
+DAMAGED: Final = 1
+UNUSABLE: Final = 2
+_BODY_SHOWN_MAX: Final = 60
 
 
-def add_parser(verbs: Any) -> None:  # noqa: ANN401
-    """Nothing yet."""
+def add_parser(verbs: Any) -> None:  # noqa: ANN401 - argparse has no public name for it
+    """Add `store` with its two verbs to the command line."""
+    parser = verbs.add_parser("store", help="look into a data folder: check, dump")
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    check = actions.add_parser("check", help="whether log, queues, index and offsets agree")
+    dump = actions.add_parser("dump", help="print messages")
+    for action in (check, dump):
+        action.add_argument("folder", metavar="DIR", help="data folder of a broker")
+        action.add_argument("--json", action="store_true", help="machine-readable output")
+    check.add_argument(
+        "--index-slots", type=int, help="maxHashSlotNum of the store, if not the usual one"
+    )
+    check.add_argument(
+        "--index-entries", type=int, help="maxIndexNum of the store, if not the usual one"
+    )
+    dump.add_argument("--topic", help="only this topic's messages")
+    dump.add_argument("--queue", type=int, help="only this queue's, in the queue's order")
+    dump.add_argument(
+        "--from",
+        dest="begin",
+        type=int,
+        default=0,
+        metavar="OFFSET",
+        help="begin at this queue offset (with --topic and --queue) or log offset",
+    )
+    dump.add_argument("--limit", type=int, default=100, help="messages at most (default 100)")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Nothing yet."""
-    return 2
+    """Do what was asked; the exit code."""
+    try:
+        disk = ReadOnlyDisk(arguments.folder)
+        if arguments.action == "check":
+            return _check(disk, arguments)
+        return _dump(disk, arguments)
+    except (EscrowMQError, OSError) as error:
+        print(f"escrowmq store {arguments.action}: {error}", file=sys.stderr)
+        return UNUSABLE
+
+
+def _check(disk: ReadOnlyDisk, arguments: argparse.Namespace) -> int:
+    settings = StoreSettings()
+    changes = {
+        "index_slots_count": arguments.index_slots or settings.index_slots_count,
+        "index_entries_max": arguments.index_entries or settings.index_entries_max,
+    }
+    settings = msgspec.structs.replace(settings, **changes)
+    checked = Check(disk, settings).run(SystemClock().now_ms())
+    if arguments.json:
+        found = msgspec.to_builtins(checked) | {"is_sound": checked.is_sound}
+        print(json.dumps(found, indent=2))
+    else:
+        _show(checked)
+    return SOUND if checked.is_sound else DAMAGED
+
+
+def _show(checked: Checked) -> None:
+    print(
+        f"log {checked.log_begin}..{checked.log_end}: {checked.records_count} records; "
+        f"{checked.queues_count} queues, {checked.units_count} units; "
+        f"{checked.index_entries_count} index entries"
+    )
+    for finding in checked.findings:
+        print(f"{'DAMAGE' if finding.is_damage else 'note'} {finding.where}: {finding.text}")
+    if checked.is_sound:
+        print("sound")
+    elif not any(f.is_damage and f.where.startswith(FOLDER) for f in checked.findings):
+        print(
+            "the log is whole: remove the damaged queue or index files and start; they are rebuilt"
+        )
+
+
+def _dump(disk: ReadOnlyDisk, arguments: argparse.Namespace) -> int:
+    settings = sized(disk, StoreSettings())
+    segments = Segments(disk, FOLDER, segment_size=settings.log_segment_size)
+    segments.load()
+    if arguments.queue is not None:
+        if arguments.topic is None:
+            print("escrowmq store dump: --queue needs --topic", file=sys.stderr)
+            return UNUSABLE
+        queue = ConsumeQueue(
+            disk, arguments.topic, arguments.queue, segment_size=settings.queue_segment_size
+        )
+        queue.load()
+        messages = _of_queue(segments, queue, arguments.begin)
+    else:
+        messages = _of_log(segments, arguments.begin, arguments.topic)
+    damaged = shown = 0
+    for log_offset, message in messages:
+        if shown + damaged >= arguments.limit:
+            break
+        if message is None:
+            damaged += 1
+            print(f"log offset {log_offset}: cannot be read", file=sys.stderr)
+            continue
+        print(_line(message, is_json=arguments.json))
+        shown += 1
+    return DAMAGED if damaged else SOUND
+
+
+def _of_queue(
+    segments: Segments, queue: ConsumeQueue, begin: int
+) -> Iterator[tuple[int, StoredMessage | None]]:
+    for queue_offset in range(max(begin, queue.min), queue.end):
+        unit = queue.unit(queue_offset)
+        if unit is None:
+            continue
+        try:
+            message = decode_record(segments.read(unit[0], unit[1]), check_crc=True)
+            fits = (message.log_offset, message.queue_offset) == (unit[0], queue_offset)
+            yield unit[0], message if fits else None
+        except CorruptRecord:
+            yield unit[0], None
+
+
+def _of_log(
+    segments: Segments, begin: int, topic: str | None
+) -> Iterator[tuple[int, StoredMessage | None]]:
+    scan = LogScan(segments, durable_offset=1 << 62, checks_body=True)
+    start = segments.first if begin <= segments.first else scan.next_record(begin)
+    if start is None:
+        return
+    wanted = topic.encode() if topic is not None else None
+    told = 0
+    for records in scan.batches(start):
+        for damage in scan.damaged[told:]:
+            yield damage.log_offset, None
+        told = len(scan.damaged)
+        for record in records:
+            if wanted is None or record.topic == wanted:
+                data = segments.read(record.log_offset, record.size)
+                try:
+                    yield record.log_offset, decode_record(data)
+                except CorruptRecord:
+                    yield record.log_offset, None
+
+
+def _line(message: StoredMessage, *, is_json: bool) -> str:
+    if is_json:
+        found = msgspec.to_builtins(message, builtin_types=(bytes,))
+        for name in ("body", "born_host", "store_host"):
+            found[name] = found[name].decode("latin-1") if name == "body" else found[name].hex()
+        return json.dumps(found)
+    moment = datetime.fromtimestamp(message.stored_ms / 1000, UTC)
+    keys = message.properties.get(Property.KEYS) or message.properties.get(Property.UNIQ_KEY, "")
+    body = message.body[:_BODY_SHOWN_MAX]
+    more = "..." if len(message.body) > len(body) else ""
+    return (
+        f"{message.log_offset} {message.topic}/{message.queue_id}@{message.queue_offset} "
+        f"{moment:%Y-%m-%dT%H:%M:%S}.{message.stored_ms % 1000:03d}Z flags={message.sys_flag:#x} "
+        f"tags={message.properties.get(Property.TAGS, '')} keys={keys} "
+        f"{len(message.body)} bytes {body!r}{more}"
+    )

@@ -46,6 +46,8 @@ class DelayQueues:
         self._delivered = Delivered(store, Property.DELAY)
         self._marks: Marks[dict[int, int]] = Marks()
         self._saved: dict[int, int] | None = None
+        self._stuck: set[int] = set()
+        """Levels whose last put failed."""
         self.version = DataVersion()
 
     def load(self, data: bytes | None, now_ms: int) -> None:
@@ -84,7 +86,7 @@ class DelayQueues:
             if self._due_ms[level] > now_ms or passed >= BATCH_MAX:
                 break
             passed += self._deliver(level, now_ms, BATCH_MAX - passed)
-        if passed < BATCH_MAX and self.wake_at_ms() > now_ms:
+        if not self._stuck and self.wake_at_ms() > now_ms:
             self._delivered.forget()
         if passed:
             self._note()
@@ -114,7 +116,9 @@ class DelayQueues:
                     return self._offsets[level] - start
                 if not self._pass(log_offset, size, now_ms):
                     self._due_ms[level] = now_ms + RETRY_MS
+                    self._stuck.add(level)
                     return self._offsets[level] - start
+                self._stuck.discard(level)
                 self._offsets[level] += 1
         self._look(level, now_ms)
         return self._offsets[level] - start

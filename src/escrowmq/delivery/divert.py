@@ -13,12 +13,16 @@ from typing import Final
 import msgspec
 
 from escrowmq.base.codes import Response
+from escrowmq.base.limits import PROPERTIES_SIZE_MAX
 from escrowmq.base.message import Message, Property, StoredMessage, SysFlag, Topic
 from escrowmq.base.settings import BrokerSettings, StoreSettings
 from escrowmq.store.dispatch import delay_levels
 
 WISHES: Final = (Property.TIMER_DELAY_SEC, Property.TIMER_DELAY_MS, Property.TIMER_DELIVER_MS)
 """Properties that ask for a delivery time; the first one that is there counts."""
+
+_ROOM: Final = 1024
+"""Bytes of a record's other fields, its topic, and the added properties, at most."""
 
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,18}")
 _LEVEL: Final = re.compile(r"[+-]?[0-9]{1,10}")
@@ -133,7 +137,8 @@ def _moved(message: Message, properties: dict[str, str], topic: str, queue_id: i
 
 
 def restore(source: StoredMessage, **added: str) -> Message | None:
-    """The message that a diverted record stands for; None when it names no place to go.
+    """The message that a diverted record stands for, with more properties where there is room;
+    None when it names no place to go.
 
     DELAY, REAL_TOPIC, REAL_QID and the timer's properties stay on it, as they do on the peer's
     disk: it clears them after the string that it stores was made."""
@@ -141,6 +146,8 @@ def restore(source: StoredMessage, **added: str) -> Message | None:
     topic, queue_id = properties.get(Property.REAL_TOPIC), properties.get(Property.REAL_QID, "")
     if not topic or topic in _NEVER_DIVERTED or not (queue_id.isascii() and queue_id.isdecimal()):
         return None
+    if source.record_size - len(source.body) > PROPERTIES_SIZE_MAX - _ROOM:
+        added = {}
     if added or Property.CRC32 in properties:
         properties = {k: v for k, v in properties.items() if k != Property.CRC32} | added
     return Message(

@@ -1,10 +1,11 @@
 """Delivery at arbitrary times: a heap over the timer's topic.
 
-Of a pending message memory holds one number, its delivery time and queue offset (44 bytes). The
-topic is the truth; what was delivered is said by three numbers, because deliveries are made in the
-order of that number: of the records taken in (queue offsets below `taken`) those below `head` are
-delivered, all others are not. The peer's progress has the same form: it has taken in what lies
-below lastTimerQueueOffset, and delivered what was due before lastReadTimeMs.
+Of a pending message memory holds one number, its key: delivery time and queue offset (44 bytes).
+The topic is the truth; what was delivered is said by two numbers, because deliveries are made in
+the order of keys: of the records taken in (queue offsets below `taken`) those with keys below
+`border` are delivered, all others are not. (While a record that came late for its time is pending
+this does not hold, and no progress is noted.) The peer's progress has the same form: it has taken
+in what lies below lastTimerQueueOffset, and delivered what was due before lastReadTimeMs.
 
 timercheck, 4096 bytes, big-endian; the peer reads and writes the first 56
   offset size field
@@ -14,7 +15,7 @@ timercheck, 4096 bytes, big-endian; the peer reads and writes the first 56
       24    8 master's queue offset
       32    8 state version        40 8 timestamp     48 8 counter
     2048    8 "ESCROWMQ"
-    2056    8 taken                2064 8 head, time  2072 8 head, queue offset
+    2056    8 taken                2064 8 border, time  2072 8 border, queue offset
     2080    8 log offset           from here on the log may hold deliveries not told of here
     2088    4 CRC-32               of the first 56 bytes and of 2048..2088
 """
@@ -57,7 +58,6 @@ _MAGIC: Final = b"ESCROWMQ"
 _OFFSET_BITS: Final = 40
 _OFFSET_MASK: Final = (1 << _OFFSET_BITS) - 1
 _TIME_MAX: Final = (1 << 44) - 1
-_KEY_MAX: Final = _TIME_MAX << _OFFSET_BITS
 _BLOCK_BITS: Final = 6
 _TAKE_MAX: Final = 512
 _ENTRIES_READ: Final = 64
@@ -66,13 +66,18 @@ _WHEEL: Final = "timerwheel"
 _TIMER_LOG: Final = "timerlog"
 _ROLL_WINDOW_MS: Final = 172_800_000
 _ROLL_SLACK_MS: Final = 60_000
+_UNSEEN_MS: Final = 60_000
+"""How long a record may wait for a sync before it is visible, if a peer is not to lose it."""
 
 
 class _State(NamedTuple):
     taken: int
-    head: int
+    border: int
     oldest: int
     """No record before this queue offset is pending."""
+
+    read_ms: int = 0
+    """No pending record has a slot before this time."""
 
 
 class TimerQueue:
@@ -93,6 +98,8 @@ class TimerQueue:
         self._delivered = Delivered(store, Property.TIMER_OUT_MS)
         self._marks: Marks[_State] = Marks()
         self._saved: _State | None = None
+        self._border = 0
+        """Above the largest key that was delivered."""
         self._counter = 0
         self._before = _State(0, 0, 0)
         self._peer_read_ms: int | None = None
@@ -114,12 +121,13 @@ class TimerQueue:
             read_ms, _, taken, *_ = _HEAD.unpack_from(data)
             # A slot is the second that ends before the wish: what was due in slots before the
             # read time has a wish up to the read time.
-            self._before = _State(taken, _key(read_ms + 1, 0), start)
+            self._before = _State(taken, _key(read_ms + 1, 0), start, read_ms)
             self._peer_read_ms = read_ms
         else:
             self._delivered.read_without_progress()
         if data and len(data) >= _HEAD.size:
             self._counter = _HEAD.unpack_from(data)[6]
+        self._border = self._before.border
         self._taken = min(max(self._before.oldest, start), end)
         self._has_more = True
 
@@ -165,14 +173,17 @@ class TimerQueue:
                 self._retry_ms = now_ms + RETRY_MS
                 break
             self._retry_ms = 0
-            heapq.heappop(heap)
+            self._border = max(self._border, heapq.heappop(heap) + 1)
             self._uncount(queue_offset)
             passed += 1
-        if self.wake_at_ms() > now_ms:
+        if not self._has_more and not (heap and heap[0] >> _OFFSET_BITS <= now_ms):
             self._delivered.forget()
         if passed and not self._has_more and len(heap) < PENDING_MAX:
             self._has_more = self._taken < self._store.bounds(Topic.TIMER, 0)[1]
-        self._marks.note(self._mark())
+        if not heap or heap[0] >= self._border:
+            self._marks.note(
+                Mark(self._store.end_offset, self._delivered.scan_from, self._state(now_ms))
+            )
         return passed
 
     # -- taking in -------------------------------------------------------------------------------
@@ -200,7 +211,7 @@ class TimerQueue:
             return
         key = _key(self._wish_ms(source, int(slot)), queue_offset)
         if queue_offset < self._before.taken and (
-            key < self._before.head or self._is_rolled(source, int(slot))
+            key < self._before.border or self._is_rolled(source, int(slot))
         ):
             return  # delivered before this start
         recall = source.properties.get(Property.TIMER_DEL_UNIQKEY)
@@ -212,9 +223,12 @@ class TimerQueue:
 
     def _wish_ms(self, source: StoredMessage, slot_ms: int) -> int:
         """The wish to the millisecond. A span counts from the store time, which is that of the
-        diversion or a little later; the slot bounds what can be meant."""
-        wish_ms = wish(source.properties, source.stored_ms)
+        diversion or a little later; the slot bounds what can be meant. A recall counts for the
+        whole of its slot, and so comes last in it."""
         last_ms = slot_ms + self._precision_ms
+        if Property.TIMER_DEL_UNIQKEY in source.properties:
+            return last_ms
+        wish_ms = wish(source.properties, source.stored_ms)
         return last_ms if wish_ms is None else min(max(wish_ms, slot_ms + 1), last_ms)
 
     def _is_rolled(self, source: StoredMessage, slot_ms: int) -> bool:
@@ -266,13 +280,15 @@ class TimerQueue:
 
     # -- progress --------------------------------------------------------------------------------
 
-    def _state(self) -> _State:
+    def _state(self, now_ms: int) -> _State:
         block = next(iter(self._blocks), None)
         oldest = self._taken if block is None else min(block << _BLOCK_BITS, self._taken)
-        return _State(self._taken, self._heap[0] if self._heap else _KEY_MAX, oldest)
-
-    def _mark(self) -> Mark[_State]:
-        return Mark(self._store.end_offset, self._delivered.scan_from, self._state())
+        read_ms = now_ms
+        if self._heap:
+            read_ms = min(read_ms, (self._heap[0] >> _OFFSET_BITS) - 1)
+        if self._store.behind_size:  # what is not visible yet may be late for its slot
+            read_ms = min(read_ms, now_ms - _UNSEEN_MS)
+        return _State(self._taken, self._border, oldest, read_ms - read_ms % self._precision_ms)
 
     def save(self, now_ms: int) -> bytes | None:
         """timercheck as far as deliveries are durable; None when that is written already."""
@@ -283,14 +299,12 @@ class TimerQueue:
         return self._encode(mark, now_ms)
 
     def _encode(self, mark: Mark[_State], now_ms: int) -> bytes:
-        """The peer, which has no timer log here, reads the topic from `oldest` on; it repeats what
-        lies behind that and was delivered, and loses nothing."""
+        """The peer, which has no timer log here, reads the topic from `oldest` on and passes over
+        what has a slot before `read_ms`; it repeats what was delivered and is neither."""
         state = mark.state
         self._counter += 1
-        read_ms = min(state.head >> _OFFSET_BITS, now_ms)
-        read_ms -= read_ms % self._precision_ms
-        head = _HEAD.pack(read_ms, 0, state.oldest, state.oldest, 0, now_ms, self._counter)
-        time_ms, queue_offset = state.head >> _OFFSET_BITS, state.head & _OFFSET_MASK
+        head = _HEAD.pack(state.read_ms, 0, state.oldest, state.oldest, 0, now_ms, self._counter)
+        time_ms, queue_offset = state.border >> _OFFSET_BITS, state.border & _OFFSET_MASK
         tail = _TAIL.pack(_MAGIC, state.taken, time_ms, queue_offset, mark.scan_from)
         tail += _CRC.pack(zlib.crc32(head + tail))
         return (head.ljust(_TAIL_AT, b"\0") + tail).ljust(FILE_SIZE, b"\0")
@@ -304,7 +318,8 @@ class TimerQueue:
         names = disk.names(_TIMER_LOG)
         if not names and disk.size(_WHEEL) is None:
             return
-        disk.replace(PATH, self._encode(self._mark(), now_ms))
+        mark = Mark(self._store.end_offset, self._delivered.scan_from, self._before)
+        disk.replace(PATH, self._encode(mark, now_ms))
         for name in names:
             disk.remove(f"{_TIMER_LOG}/{name}")
         disk.remove(_WHEEL)
@@ -323,5 +338,5 @@ def _decode(data: bytes) -> tuple[int, _State] | None:
     magic, taken, time_ms, queue_offset, log_offset = _TAIL.unpack(tail)
     if magic != _MAGIC or zlib.crc32(data[: _HEAD.size] + tail) != crc:
         return None
-    oldest = _HEAD.unpack_from(data)[2]
-    return log_offset, _State(taken, time_ms << _OFFSET_BITS | queue_offset, oldest)
+    read_ms, _, oldest, *_ = _HEAD.unpack_from(data)
+    return log_offset, _State(taken, time_ms << _OFFSET_BITS | queue_offset, oldest, read_ms)

@@ -18,7 +18,7 @@ from contextlib import suppress
 from typing import Final
 
 from escrowmq.base.ports import File, Usage
-from escrowmq.errors import DiskFull, StorageError, StoreLocked
+from escrowmq.errors import DiskFull, SegmentMissing, StorageError, StoreLocked
 
 _NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
 _BLOCK_BITS: Final = 16
@@ -246,8 +246,12 @@ class FileDisk:
 
     def read(self, path: str) -> bytes | None:
         """See Disk.read."""
+        full = self._full(path)
+        if full in self._locks:
+            # Closing any descriptor of a file lets go of this process's locks on it.
+            return os.pread(self._locks[full], 4096, 0)
         try:
-            with open(self._full(path), "rb") as file:
+            with open(full, "rb") as file:
                 return file.read()
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
             return None
@@ -357,6 +361,69 @@ class FileDisk:
             except OSError as error:
                 raise _translated(error, name) from error
             self._new_folders.add(name)
+
+
+class _ReadOnlyFile:
+    """A File that is never written."""
+
+    def __init__(self, path: str, size: int) -> None:
+        self.size = size
+        self._path = path
+
+    def read(self, position: int, size: int) -> bytes:
+        """See File.read."""
+        with open(self._path, "rb") as file:
+            return os.pread(file.fileno(), size, position)
+
+    def data_from(self, position: int) -> int:
+        """See MappedFile.data_from."""
+        with open(self._path, "rb") as file:
+            try:
+                return os.lseek(file.fileno(), position, os.SEEK_DATA)
+            except OSError as error:
+                return self.size if error.errno == errno.ENXIO else position
+
+    def write(self, position: int, data: bytes) -> None:
+        """Never."""
+        raise StorageError(f"{self._path} is open for reading only")
+
+    def reserve(self, position: int, size: int) -> None:
+        """Never."""
+        raise StorageError(f"{self._path} is open for reading only")
+
+    def sync(self) -> None:
+        """Nothing was written."""
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class ReadOnlyDisk(FileDisk):
+    """The same files, for looking only: nothing is made, changed or removed, whoever uses them."""
+
+    def __init__(self, root: str) -> None:
+        if not os.path.isdir(root):
+            raise StorageError(f"{root} is not a folder")
+        super().__init__(root)
+
+    def open(self, path: str, *, size: int) -> File:
+        """An existing file."""
+        found = self.size(path)
+        if found is None:
+            raise SegmentMissing(f"{path} is not there")
+        if found != size:
+            raise StorageError(f"{path} has {found} bytes, {size} expected")
+        return _ReadOnlyFile(self._full(path), size)
+
+    def replace(self, path: str, data: bytes) -> None:
+        """Never."""
+        raise StorageError(f"{path} is open for reading only")
+
+    def remove(self, path: str) -> None:
+        """Nothing happens: what a loader wants removed is left out of its view."""
+
+    def lock(self, path: str) -> None:
+        """Nothing: to look, no lock is needed."""
 
 
 def _translated(error: OSError, path: str) -> Exception:

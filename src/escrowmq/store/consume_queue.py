@@ -138,11 +138,10 @@ class ConsumeQueue:
         per_file = self.files.segment_size
         holes = [at for at, then in pairwise(starts) if at + per_file != then]
         if holes:
-            # What lies before a hole cannot be reached; recovery builds it again.
             notes.append(f"{self.files.folder} lacks the file after {holes[-1]:020d}")
+            self.is_suspect = True
             for start in starts:
-                if start <= holes[-1]:
-                    self.files.remove(start)
+                self.files.remove(start)
         self.min = self.files.first // ENTRY_SIZE
         self._find_end()
         return notes

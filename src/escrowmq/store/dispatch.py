@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from escrowmq.base.message import Message, Property, SysFlag
 from escrowmq.codec.hashes import java_hash, tags_code
-from escrowmq.errors import DiskFull
+from escrowmq.errors import StorageError
 from escrowmq.store.answers import Arrival
 from escrowmq.store.consume_queue import ConsumeQueue
 from escrowmq.store.index import Index, IndexKey
@@ -55,7 +55,7 @@ class Dispatcher:
                 self.dispatch(*waiting[0])
                 waiting.popleft()
             self.stalled = None
-        except DiskFull as error:
+        except (StorageError, OSError) as error:
             self.stalled = str(error)
 
     def dispatch(
@@ -126,7 +126,7 @@ class Dispatcher:
         try:
             self.index.put(keys)
             self.stalled = None
-        except DiskFull as error:
+        except (StorageError, OSError) as error:
             done = self.index.end_log_offset
             self._keys = [key for key in keys if key[2] > done]
             self.stalled = str(error)

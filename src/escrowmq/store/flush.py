@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 _PAGE_SIZE: Final = 4096
 _ROUND_FILES_MAX: Final = 32
-"""Files of queues synced along with the log, at most; the rest of a round follows."""
+"""Files of queues and index in one sync, at most; the rest of a round follows."""
+
+_ROUND_FILES_MAX_WAITED: Final = 4
+"""The same in a sync that senders wait for."""
 
 _NEVER_MS: Final = 1 << 62
 
@@ -34,6 +37,7 @@ class Flusher:
         self._size_min = settings.flush_pages_min * _PAGE_SIZE
         self._queue_interval_ms = settings.queue_flush_interval_ms
         self.failed: str | None = None
+        self._is_finished = False
         self._under_way: Sync | None = None
         self._under_way_ms = 0
         self._flushed_at_ms = 0
@@ -54,7 +58,7 @@ class Flusher:
 
     def sync_wanted(self, now_ms: int) -> Sync | None:
         """The next sync, if one is due and none under way."""
-        if self._under_way is not None or self.failed is not None:
+        if self._under_way is not None or self.failed is not None or self._is_finished:
             return None
         store = self._store
         log_due = store.log.durable_offset < store.log.end_offset and (
@@ -62,13 +66,14 @@ class Flusher:
         )
         if now_ms >= self._round_due_ms:
             self._begin_round(now_ms)
-            log_due = log_due or bool(self._round)
-        if not log_due:
+        if not log_due and not self._round:
             return None
         files = store.log.unsynced()
         if self._round:
-            files += tuple(self._round[:_ROUND_FILES_MAX])
-            del self._round[:_ROUND_FILES_MAX]
+            is_waited = self._is_sync_flush and store.log.durable_offset < store.log.end_offset
+            count = _ROUND_FILES_MAX_WAITED if is_waited else _ROUND_FILES_MAX
+            files += tuple(self._round[:count])
+            del self._round[:count]
         self._under_way = Sync(files, store.log.end_offset)
         self._under_way_ms = store.last_stored_ms
         return self._under_way
@@ -85,7 +90,7 @@ class Flusher:
         assert self._under_way is not None, "a sync was wanted"
         assert log_offset == self._under_way.log_offset, log_offset
         self._under_way = None
-        if self.failed is not None:
+        if self.failed is not None or self._is_finished:
             return
         store = self._store
         store.log.durable_offset = max(store.log.durable_offset, log_offset)
@@ -126,11 +131,14 @@ class Flusher:
         """Sync everything here and now, before the store is closed; False after a failure."""
         store = self._store
         store.dispatcher.flush_keys()
+        self._is_finished = True
         if self.failed is not None:
             return False
         try:
-            for file in store.log.unsynced():
+            under_way = self._under_way.files if self._under_way is not None else ()
+            for file in (*under_way, *self._round, *store.log.unsynced()):
                 file.sync()
+            self._round, self._round_ms = [], -1
             store.log.durable_offset = store.log.end_offset
             self.dispatch()
             store.dispatcher.flush_keys()

@@ -8,16 +8,19 @@ from typing import Final
 
 import msgspec
 
+from escrowmq.base.message import SysFlag
 from escrowmq.base.settings import StoreSettings
 from escrowmq.codec.entries import ENTRY, ENTRY_SIZE
+from escrowmq.codec.hashes import tags_code
 from escrowmq.store.answers import Got, GotStatus
 from escrowmq.store.commit_log import CommitLog
 from escrowmq.store.consume_queue import GAP_SIZE, ConsumeQueue
-from escrowmq.store.scan import check_record, is_whole
+from escrowmq.store.scan import check_record, is_whole, parse, value_of
 
 _SIZE_MAX: Final = 128 * 1024 * 1024
 """Bytes of one answer, whatever the settings say."""
 
+_MEND_SIZE_MAX: Final = 4 * 1024 * 1024
 _DAMAGED_MAX: Final = 10_000
 _LOG_OFFSET: Final = struct.Struct(">q")
 
@@ -40,6 +43,7 @@ class Reader:
         self._settings = settings
         self._recent_size = settings.memory_size * settings.memory_percent // 100
         self.trusted_from = 0
+        self.mended_count = 0
         self.damaged: dict[int, str] = {}
         """Log offsets where a record was wanted and none could be read, with the reason."""
 
@@ -69,10 +73,10 @@ class Reader:
         if accept is None:
             starts = self._collect(got, units, limits, codes)
             is_trusted = first_log_offset >= self.trusted_from
-            if starts is not None and (is_trusted or self._is_whole(got, starts)):
+            if starts is not None and (is_trusted or self._is_whole(got, starts, queue)):
                 return got
             got.next_offset, got.chunks, got.queue_offsets = queue_offset, [], []
-        self._collect_checked(got, units, limits, codes, accept)
+        self._collect_checked(queue, got, units, limits, codes, accept)
         return got
 
     def _outside(self, queue: ConsumeQueue, queue_offset: int) -> Got:
@@ -150,10 +154,10 @@ class Reader:
         self._conclude(got, total, lost=0)
         return starts
 
-    def _is_whole(self, got: Got, starts: list[int]) -> bool:
-        at = 0
+    def _is_whole(self, got: Got, starts: list[int], queue: ConsumeQueue) -> bool:
+        at, topic = 0, queue.topic.encode()
         for start, chunk in zip(starts, got.chunks, strict=True):
-            at = is_whole(chunk, start, got.queue_offsets, at)
+            at = is_whole(chunk, start, topic, got.queue_offsets, at)
             if at < 0:
                 return False
         return at == got.count
@@ -166,6 +170,7 @@ class Reader:
 
     def _collect_checked(
         self,
+        queue: ConsumeQueue,
         got: Got,
         units: bytes,
         limits: Limits,
@@ -174,11 +179,14 @@ class Reader:
     ) -> None:
         """The same where each record has to be looked at."""
         at, total, lost = got.next_offset, 0, 0
+        topic = queue.topic.encode()
         for log_offset, size, code in ENTRY.iter_unpack(units):
             if size != GAP_SIZE and (codes is None or code in codes):
                 if got.queue_offsets and total + size > limits.size:
                     break
-                record = self.record(log_offset, size, at)
+                record = self.record(log_offset, size, queue_offset=at, topic=topic)
+                if record is None:
+                    record = self._mend(queue, at, topic)
                 if record is None:
                     lost += 1
                 elif accept is None or accept(record):
@@ -191,12 +199,39 @@ class Reader:
         got.next_offset = at
         self._conclude(got, total, lost=lost)
 
-    def record(self, log_offset: int, size: int, queue_offset: int | None = None) -> bytes | None:
+    def _mend(self, queue: ConsumeQueue, queue_offset: int, topic: bytes) -> bytes | None:
+        """Look for a record between those of the neighbouring units, and set its unit right."""
+        before, after = queue.unit(queue_offset - 1), queue.unit(queue_offset + 1)
+        start = before[0] + before[1] if before is not None else self._log.min_offset
+        end = after[0] if after is not None else self._log.end_offset
+        if not 0 < end - start <= _MEND_SIZE_MAX:
+            return None
+        found = parse(self._log.read(start, end - start), start)
+        for record in found.records:
+            if (record.queue_offset, record.queue_id) == (queue_offset, queue.queue_id) and (
+                record.topic == topic and not record.sys_flag & SysFlag.PREPARED
+            ):
+                tags = value_of(record.properties, b"TAGS\x01").decode("utf-8", "replace")
+                queue.write(
+                    queue_offset, ENTRY.pack(record.log_offset, record.size, tags_code(tags))
+                )
+                self.mended_count += 1
+                return self._log.read(record.log_offset, record.size)
+        return None
+
+    def record(
+        self,
+        log_offset: int,
+        size: int,
+        *,
+        queue_offset: int | None = None,
+        topic: bytes | None = None,
+    ) -> bytes | None:
         """The record that a unit leads to; None, and taken note of, when there is no such."""
         record = self._log.read(log_offset, size) if 0 < size <= _SIZE_MAX else b""
-        if log_offset >= self.trusted_from and len(record) == size:
+        if log_offset >= self.trusted_from and int.from_bytes(record[:4], "big") == size:
             return record
-        reason = check_record(record, log_offset, queue_offset)
+        reason = check_record(record, log_offset, queue_offset=queue_offset, topic=topic)
         if reason is None:
             return record
         if len(self.damaged) < _DAMAGED_MAX:

@@ -1,7 +1,8 @@
 """Opening a store: where the log ends, and queues and index made to agree with it.
 
-After a clean stop only what lies behind the newest unit is read. After any other end, the log is
-read from a place that was durable everywhere (the checkpoint's time, by segment) on. Wherever the
+After a clean stop, or when a process was killed and the machine is still in the same boot, only
+what lies behind the newest unit is read. After any other end, the log is read from a place that was
+durable everywhere (the checkpoint's time, by segment) on. Wherever the
 queues turn out to lack something before that place, the whole log is read.
 """
 
@@ -10,41 +11,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from escrowmq.base.message import SysFlag
-from escrowmq.codec.entries import ENTRY, ENTRY_SIZE
-from escrowmq.codec.hashes import java_hash, tags_code
-from escrowmq.codec.properties import decode_properties
-from escrowmq.store.answers import RecoveryReport
+from escrowmq.codec.hashes import java_hash
+from escrowmq.store.answers import Damage, RecoveryReport
 from escrowmq.store.consume_queue import ConsumeQueue
 from escrowmq.store.index import IndexKey
-from escrowmq.store.scan import LogScan, Scanned, check_record, clear_behind, parse
+from escrowmq.store.rebuild import HoleError, Rebuild
+from escrowmq.store.scan import LogScan, Scanned, check_record, clear_behind, parse, value_of
 from escrowmq.store.snapshot import Snapshot, lost_queues, read_snapshot, write_snapshot
 
 if TYPE_CHECKING:
     from escrowmq.store.store import Store
 
 ABORT: Final = "abort"
-_UNITS_MAX: Final = 400_000
 _NOTES_MAX: Final = 100
 _FIRST_READ_SIZE: Final = 4096
 _MARGIN_MS: Final = 3_000
+_AHEAD_MS_MAX: Final = 366 * 86_400_000
 _END_OF_TIME: Final = 1 << 62
-
-_pack: Final = ENTRY.pack
-
-
-class _HoleError(Exception):
-    """A queue lacks units of records before the place where the scan began."""
-
-
-class _Builder:
-    """The units of one queue, as the log says."""
-
-    __slots__ = ("next", "queue", "start", "units")
-
-    def __init__(self, queue: ConsumeQueue, queue_offset: int) -> None:
-        self.queue = queue
-        self.start = self.next = queue_offset
-        self.units = bytearray()
 
 
 class Recovery:
@@ -54,9 +37,7 @@ class Recovery:
         self._store = store
         self._log = store.log
         self._report = RecoveryReport()
-        self._builders: dict[tuple[bytes, int], _Builder] = {}
-        self._units_count = 0
-        self._codes: dict[bytes, int] = {b"": 0}
+        self._rebuild = Rebuild(store, is_whole=False, was_clean=False)
         self._prefixes: dict[bytes, int] = {}
         self._snapshot: Snapshot | None = None
         self._is_same_boot = False
@@ -81,12 +62,34 @@ class Recovery:
         start = min(start, self._trusted_start())
         try:
             scan = self._scan(start)
-        except _HoleError as hole:
+            if not scan.records_count and self._log.min_offset < start < self._log.segments.end:
+                raise HoleError(f"no record stands at {start}")
+        except HoleError as hole:
             report.notes.append(f"{hole}; the whole log is read")
             start = self._log.min_offset
             scan = self._scan(start)
-        self._finish(scan, start)
+        end_offset = self._end_of(scan)
+        report.damaged = self._rebuild.damaged
+        self._finish(scan, start, end_offset)
+        newest_ms = scan.stored_ms or store.checkpoint.value.log_ms
+        # A time far ahead is damage; to follow it would spoil the times of all that comes.
+        self.stored_ms = newest_ms if newest_ms < now_ms + _AHEAD_MS_MAX else now_ms
+        self._sync(start)
         return report
+
+    def _end_of(self, scan: LogScan) -> int:
+        """Where to append: behind the last whole record, or behind the stretch that was durable
+        once and cannot be read any more: nothing takes the place of what was acknowledged."""
+        end, segments = scan.end_offset, self._log.segments
+        marked = self._store.checkpoint.value.confirmed_offset
+        if not self._report.was_clean or not end < marked <= segments.start_of(end) + (
+            segments.segment_size
+        ):
+            return end
+        if segments.read(marked - 1, 1) in (b"", b"\0"):
+            return end
+        self._rebuild.damaged.append(Damage(end, marked - end, scan.cut_reason))
+        return marked
 
     # -- where to begin -----------------------------------------------------------------------
 
@@ -117,7 +120,9 @@ class Recovery:
             if lost:
                 self._report.notes.append(f"queues lack units: {', '.join(lost[:10])}")
                 return low
-        if self._report.was_clean:
+        has_all_writes = self._report.was_clean or self._is_same_boot
+        if has_all_writes:
+            # Units are written in the log's order: whatever came before the newest has its own.
             start = max((self._last_log_offset(queue) for queue in store.queues), default=low)
         else:
             start = self._safe_segment()
@@ -131,6 +136,8 @@ class Recovery:
             return low
         if self._report.index_rebuilt or not is_known or store.checkpoint.value.index_ms == 0:
             start = min(start, index.end_log_offset)
+        elif has_all_writes:
+            start = min(start, max(index.end_log_offset, self._safe_segment()))
         return max(start, low)
 
     def _safe_segment(self) -> int:
@@ -163,7 +170,7 @@ class Recovery:
             record = segments.read(unit[0], min(unit[1], segments.segment_size))
             if unit[0] >= start and not self._report.was_clean:
                 continue  # the scan will see
-            if check_record(record, unit[0], queue.end - 1) is not None:
+            if check_record(record, unit[0], queue_offset=queue.end - 1) is not None:
                 queue.is_suspect = True
                 queue.end -= 1
 
@@ -195,84 +202,17 @@ class Recovery:
             durable_offset=durable_offset,
             checks_body=store.settings.checks_crc_on_recovery,
         )
-        self._builders = {}
-        self._units_count = 0
-        is_whole = start <= self._log.min_offset
+        self._rebuild = Rebuild(
+            store, is_whole=start <= self._log.min_offset, was_clean=report.was_clean
+        )
         report.scanned_from = start
         for records in scan.batches(start):
-            self._take(records, is_whole=is_whole)
+            self._rebuild.damaged += scan.damaged[len(self._rebuild.damaged) :]
+            self._rebuild.take(records)
             if store.index is not None and records[-1].log_offset >= store.index.end_log_offset:
                 self._index(records)
-            if self._units_count > _UNITS_MAX:
-                self._merge_all(is_whole=is_whole)
-        self._merge_all(is_whole=is_whole)
+        self._rebuild.finish()
         return scan
-
-    def _take(self, records: list[Scanned], *, is_whole: bool) -> None:
-        """Turn records into units. Measured: 0.8 us a record."""
-        builders, codes = self._builders, self._codes
-        for log_offset, size, queue_id, queue_offset, sys_flag, stored_ms, topic, props in records:
-            if sys_flag & SysFlag.PREPARED:
-                continue  # prepared and rollback: both have this bit
-            builder = builders.get((topic, queue_id))
-            if builder is None or builder.next != queue_offset:
-                builder = self._builder(topic, queue_id, queue_offset, is_whole=is_whole)
-            tags = value_of(props, b"TAGS\x01")
-            code = codes.get(tags)
-            if code is None:
-                code = codes[tags] = tags_code(tags.decode("utf-8", "replace"))
-            if builder.queue.is_schedule:
-                code = self._store.dispatcher.unit_code(decode_properties(props), stored_ms, code)
-            builder.units += _pack(log_offset, size, code)
-            builder.next = queue_offset + 1
-        self._units_count += len(records)
-        if len(codes) > _UNITS_MAX:
-            self._codes = {b"": 0}
-
-    def _builder(
-        self, topic: bytes, queue_id: int, queue_offset: int, *, is_whole: bool
-    ) -> _Builder:
-        """The builder of a queue, set to an offset that does not follow its last one."""
-        builder = self._builders.get((topic, queue_id))
-        if builder is None:
-            queue = self._store.queues.make(topic.decode("utf-8", "replace"), queue_id)
-            builder = self._builders[topic, queue_id] = _Builder(queue, queue_offset)
-            return builder
-        # A record in between was damaged, or the topic was deleted and began again at 0: then
-        # the later record is the one that counts.
-        self._merge(builder, is_whole=is_whole)
-        if queue_offset < builder.next:
-            builder.queue.end = min(builder.queue.end, queue_offset)
-            builder.queue.min = min(builder.queue.min, queue_offset)
-        builder.start = builder.next = queue_offset
-        return builder
-
-    def _merge_all(self, *, is_whole: bool) -> None:
-        for builder in self._builders.values():
-            self._merge(builder, is_whole=is_whole)
-        self._units_count = 0
-
-    def _merge(self, builder: _Builder, *, is_whole: bool) -> None:
-        if not builder.units:
-            return
-        queue = builder.queue
-        name = f"{queue.topic}/{queue.queue_id}"
-        if builder.start > queue.end and not is_whole:
-            raise _HoleError(f"{name} has {queue.end} units, record {builder.start} was found")
-        old_end = queue.end
-        count = len(builder.units) // ENTRY_SIZE
-        is_known = builder.start + count <= old_end
-        if queue.merge(builder.start, bytes(builder.units)) and (
-            is_known or self._report.was_clean
-        ):
-            self._mended(name)
-        builder.start = builder.next
-        builder.units = bytearray()
-
-    def _mended(self, name: str) -> None:
-        mended = self._report.queues_mended
-        if name not in mended and len(mended) < _NOTES_MAX:
-            mended.append(name)
 
     def _index(self, records: list[Scanned]) -> None:
         """Add to the index what it lacks."""
@@ -303,24 +243,22 @@ class Recovery:
 
     # -- the end ------------------------------------------------------------------------------
 
-    def _finish(self, scan: LogScan, start: int) -> None:
+    def _finish(self, scan: LogScan, start: int, end: int) -> None:
         store, report = self._store, self._report
-        end = scan.end_offset
         report.log_end = end
         report.records_count = scan.records_count
-        report.damaged = scan.damaged
         report.truncated_size = clear_behind(self._log.segments, end)
         if report.truncated_size:
             report.notes.append(f"cut at {end}: {scan.cut_reason}")
-        for builder in self._builders.values():
-            if builder.queue.end > builder.next:
-                builder.queue.truncate(builder.next)
-                self._mended(f"{builder.queue.topic}/{builder.queue.queue_id}")
+        mended = {*report.queues_mended, *self._rebuild.mended}
         for queue in store.queues:
             if queue.truncate_at_log(end) or queue.is_suspect:
                 queue.truncate(queue.end)
-                self._mended(f"{queue.topic}/{queue.queue_id}")
+                mended.add(f"{queue.topic}/{queue.queue_id}")
             queue.is_suspect = False
+        report.queues_mended = sorted(mended)[:_NOTES_MAX]
+        self._keep_offsets()
+        for queue in store.queues:
             queue.drop_before(self._log.min_offset)
             queue.next_offset = queue.end
         index = store.index
@@ -330,18 +268,26 @@ class Recovery:
             rest = LogScan(self._log.segments, durable_offset=_END_OF_TIME, checks_body=False)
             for records in rest.batches(self._log.min_offset):
                 self._index([record for record in records if record.log_offset < end])
-        self.stored_ms = scan.stored_ms or store.checkpoint.value.log_ms
         self._log.start(end)
         # The scan has read and checked everything from its start on.
-        is_checked = store.settings.checks_crc_on_recovery and not scan.damaged
+        is_checked = store.settings.checks_crc_on_recovery and not report.damaged
         store.reader.trusted_from = start if is_checked else end
         store.dispatcher.dispatched_offset = end
-        store.dispatcher.dispatched_ms = self.stored_ms
-        self._sync(start)
+
+    def _keep_offsets(self) -> None:
+        """Where records were damaged, a queue goes on behind the offsets that it once gave."""
+        if self._snapshot is None or not self._report.damaged:
+            return
+        for topic, ends in self._snapshot.queue_ends.items():
+            for queue_id, end in ends.items():
+                queue = self._store.queues.by_key.get((topic, queue_id))
+                if queue is not None and 0 < queue.end < end:
+                    queue.fill_gap(end)
 
     def _sync(self, start: int) -> None:
         """What was found may never have been synced by the process that wrote it."""
         store = self._store
+        store.dispatcher.dispatched_ms = self.stored_ms
         if not self._report.was_clean or self._report.truncated_size:
             for segment in self._log.segments.starts:
                 if segment + self._log.segment_size > start:
@@ -355,15 +301,3 @@ class Recovery:
                 file.sync()
         end = store.index.end_log_offset if store.index is not None else -1
         write_snapshot(store.disk, store.queues, index_end=end, boot=store.boot)
-
-
-def value_of(properties: bytes, mark: bytes) -> bytes:
-    """The value of one property, given as name and 0x01; empty without it. The last one wins."""
-    at = properties.rfind(mark)
-    if at < 0:
-        return b""
-    if at and properties[at - 1] != 2:
-        found = decode_properties(properties).get(mark[:-1].decode(), "")
-        return found.encode("utf-8", "surrogatepass")
-    end = properties.find(b"\x02", at)
-    return properties[at + len(mark) : end if end >= 0 else len(properties)]

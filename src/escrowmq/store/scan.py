@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple, Protocol, runtime_checkable
 from zlib import crc32
 
+from escrowmq.codec.properties import decode_properties
 from escrowmq.codec.record import (
     FILLER_SIZE,
     MAGIC_FILLER,
@@ -27,6 +28,7 @@ _HEAD_SIZE: Final = 88
 _V6_EXTRA: Final = 12
 _BORN_V6: Final = 0x10
 _STORE_V6: Final = 0x20
+_V6: Final = _BORN_V6 | _STORE_V6
 _CRC_MARK: Final = b"__CRC32#\x01"
 CRC_PROPERTY_SIZE: Final = 20
 # size, magic, CRC, queue id, queue offset, log offset, sysFlag, store time, body size
@@ -64,7 +66,7 @@ class Scanned(NamedTuple):
 
 class Parsed(NamedTuple):
     """Records of a stretch, how many bytes they take, and why the walk stopped there: an empty
-    reason means that the stretch ended."""
+    reason means that the stretch ended, in a record of `wanted_size` perhaps."""
 
     records: list[Scanned]
     size: int
@@ -76,89 +78,95 @@ class Parsed(NamedTuple):
 def parse(data: bytes, base: int, *, checks_body: bool = True) -> Parsed:
     """Walk the records of a stretch that starts at log offset `base`.
 
-    Measured: 1.4 us a record of 300 bytes with its CRC, in one pass and without objects."""
+    What is usual is judged here, anything else by `_judge`. Measured: 1.5 us a record of 300
+    bytes with its CRC."""
     found: list[Scanned] = []
     at, end = 0, len(data)
     unpack, new = _HEADS[0].unpack_from, tuple.__new__
-    reason, wanted = "", 0
-    while at + _HEAD_SIZE <= end:
-        (size, magic, crc, queue_id, queue_offset, log_offset, sys_flag, stored_ms, body_size) = (
-            unpack(data, at)
-        )
-        body_at = at + _HEAD_SIZE
-        if sys_flag & (_BORN_V6 | _STORE_V6) and magic != MAGIC_FILLER:
-            head = _HEADS[sys_flag & (_BORN_V6 | _STORE_V6)]
-            if at + head.size > end:
-                wanted = size
-                break
-            stored_ms, body_size = head.unpack_from(data, at)[7:]
-            body_at = at + head.size
-        if magic != MAGIC_V1 and magic != MAGIC_V2:
-            if magic == MAGIC_FILLER:
-                return Parsed(found, at, "", is_filler=True)
-            reason = f"magic {magic:#010x}" if magic else "nothing written"
-            break
-        record_end = at + size
-        if log_offset != base + at:
-            reason = f"the record says that it stands at {log_offset}"
-            break
-        if record_end > end:
-            wanted = size
-            break
-        body_end = body_at + body_size
-        if body_size < 0 or body_end + 3 > record_end:
-            reason = f"body size {body_size} in a record of {size} bytes"
-            break
-        if checks_body and body_size and crc32(data[body_at:body_end]) & 0x7FFFFFFF != crc:
-            reason = "the body's CRC is wrong"
-            break
-        topic_at = body_end + 1
-        topic_end = topic_at + data[body_end]
-        if magic == MAGIC_V2:
-            topic_at += 1
-            topic_end = topic_at + (data[body_end] << 8 | data[body_end + 1])
-        properties_at = topic_end + 2
-        if (
-            properties_at > record_end
-            or properties_at + (data[topic_end] << 8 | data[topic_end + 1]) != record_end
-        ):
-            reason = "its fields do not add up to its size"
-            break
-        if data[record_end - CRC_PROPERTY_SIZE : record_end - 11] == _CRC_MARK and not _crc_fits(
-            data, at, record_end
-        ):
-            reason = "the record's CRC property is wrong"
-            break
-        found.append(
-            new(
-                Scanned,
-                (
-                    log_offset,
-                    size,
-                    queue_id,
-                    queue_offset,
-                    sys_flag,
-                    stored_ms,
-                    data[topic_at:topic_end],
-                    data[properties_at:record_end],
-                ),
+    while at + FILLER_SIZE <= end:
+        if at + _HEAD_SIZE <= end:
+            size, magic, crc, queue_id, queue_offset, log_offset, sys_flag, stored_ms, body_size = (
+                unpack(data, at)
             )
-        )
-        at = record_end
-    else:
-        if at + FILLER_SIZE <= end:
-            return _tail(found, data, at)
-    return Parsed(found, at, reason, wanted_size=wanted)
+            body_at = at + _HEAD_SIZE
+            body_end, record_end = body_at + body_size, at + size
+            if (
+                magic == MAGIC_V1
+                and log_offset == base + at
+                and not sys_flag & _V6
+                and body_size >= 0
+                and body_end + 3 <= record_end <= end
+                and (not checks_body or crc32(data[body_at:body_end]) & 0x7FFFFFFF == crc)
+            ):
+                topic_end = body_end + 1 + data[body_end]
+                properties_at = topic_end + 2
+                if (
+                    properties_at <= record_end
+                    and properties_at + (data[topic_end] << 8 | data[topic_end + 1]) == record_end
+                    and data[record_end - CRC_PROPERTY_SIZE : record_end - 11] != _CRC_MARK
+                    and (data[record_end - 1] or properties_at == record_end)
+                ):
+                    topic = data[body_end + 1 : topic_end]
+                    properties = data[properties_at:record_end]
+                    fields = (
+                        log_offset, size, queue_id, queue_offset, sys_flag, stored_ms, topic,
+                        properties,
+                    )  # fmt: skip
+                    found.append(new(Scanned, fields))
+                    at = record_end
+                    continue
+        judged = _judge(data, at, base, checks_body=checks_body)
+        if isinstance(judged, Parsed):
+            return judged._replace(records=found, size=at)
+        found.append(judged)
+        at += judged.size
+    return Parsed(found, at, "")
 
 
-def _tail(found: list[Scanned], data: bytes, at: int) -> Parsed:
-    """Less than a record's head is left of the stretch: a filler, or the start of something."""
-    magic = int.from_bytes(data[at + 4 : at + 8], "big")
+def _judge(data: bytes, at: int, base: int, *, checks_body: bool) -> Scanned | Parsed:
+    """One record of any kind, or what is there instead."""
+    size, magic = (
+        int.from_bytes(data[at : at + 4], "big"),
+        int.from_bytes(data[at + 4 : at + 8], "big"),
+    )
     if magic == MAGIC_FILLER:
-        return Parsed(found, at, "", is_filler=True)
-    if magic in (MAGIC_V1, MAGIC_V2):
-        return Parsed(found, at, "", wanted_size=int.from_bytes(data[at : at + 4], "big"))
-    return Parsed(found, at, f"magic {magic:#010x}" if magic else "nothing written")
+        return Parsed([], 0, "", is_filler=True)
+    if magic not in (MAGIC_V1, MAGIC_V2):
+        return Parsed([], 0, f"magic {magic:#010x}" if magic else "nothing written")
+    own = int.from_bytes(data[at + _LOG_OFFSET_AT : at + _LOG_OFFSET_AT + 8], "big")
+    if at + _HEAD_SIZE <= len(data) and own != base + at:
+        return Parsed([], 0, f"the record says that it stands at {own}")
+    if size < RECORD_SIZE_MIN or at + size > len(data):
+        reason = f"record size {size}" if size < RECORD_SIZE_MIN else ""
+        return Parsed([], 0, reason, wanted_size=size)
+    sys_flag = _HEADS[0].unpack_from(data, at)[6]
+    head = _HEADS[sys_flag & _V6]
+    if head.size > size:
+        return Parsed([], 0, f"record size {size}")
+    _, _, crc, queue_id, queue_offset, _, _, stored_ms, body_size = head.unpack_from(data, at)
+    body_at, record_end = at + head.size, at + size
+    body_end = body_at + body_size
+    width = 2 if magic == MAGIC_V2 else 1
+    if body_size < 0 or body_end + width + 2 > record_end:
+        return Parsed([], 0, f"body size {body_size} in a record of {size} bytes")
+    if checks_body and body_size and crc32(data[body_at:body_end]) & 0x7FFFFFFF != crc:
+        return Parsed([], 0, "the body's CRC is wrong")
+    topic_at = body_end + width
+    topic_end = topic_at + int.from_bytes(data[body_end:topic_at], "big")
+    properties = data[topic_end + 2 : record_end]
+    if topic_end + 2 > record_end or (
+        int.from_bytes(data[topic_end : topic_end + 2], "big") != len(properties)
+    ):
+        return Parsed([], 0, "its fields do not add up to its size")
+    if properties.endswith(b"\0"):
+        # The last property ends with 0x02. Zeros are what a torn write leaves.
+        return Parsed([], 0, "its properties end in zeros")
+    if properties[-CRC_PROPERTY_SIZE:].startswith(_CRC_MARK) and not _crc_fits(
+        data, at, record_end
+    ):
+        return Parsed([], 0, "the record's CRC property is wrong")
+    topic = data[topic_at:topic_end]
+    return Scanned(own, size, queue_id, queue_offset, sys_flag, stored_ms, topic, properties)
 
 
 def _crc_fits(data: bytes, at: int, record_end: int) -> bool:
@@ -168,28 +176,44 @@ def _crc_fits(data: bytes, at: int, record_end: int) -> bool:
     return digits.isdigit() and int(digits) == crc
 
 
+def value_of(properties: bytes, mark: bytes) -> bytes:
+    """The value of one property, given as name and 0x01; empty without it. The last one wins."""
+    at = properties.rfind(mark)
+    if at < 0:
+        return b""
+    if at and properties[at - 1] != 2:
+        found = decode_properties(properties).get(mark[:-1].decode(), "")
+        return found.encode("utf-8", "surrogatepass")
+    end = properties.find(b"\x02", at)
+    return properties[at + len(mark) : end if end >= 0 else len(properties)]
+
+
 def crc_property(record: bytes) -> bytes:
     """The CRC property of a record, given without these last 20 bytes (but counted in sizes)."""
     crc = crc32(record) & 0x7FFFFFFF
     return _CRC_MARK + f"{crc:010d}"[::-1].encode() + b"\x02"
 
 
-def check_record(record: bytes, log_offset: int, queue_offset: int | None = None) -> str | None:
+def check_record(
+    record: bytes, log_offset: int, *, queue_offset: int | None = None, topic: bytes | None = None
+) -> str | None:
     """Why bytes are not the whole record that should stand at an offset; None when they are."""
     found = parse(record, log_offset)
     if found.size != len(record) or not found.records:
         return found.reason or f"{len(record)} bytes are not a record"
     if queue_offset is not None and found.records[0].queue_offset != queue_offset:
         return f"the record is the queue's {found.records[0].queue_offset}, not {queue_offset}"
+    if topic is not None and found.records[0].topic != topic:
+        return f"the record is of topic {found.records[0].topic!r}, not {topic!r}"
     return None
 
 
-def is_whole(run: bytes, base: int, queue_offsets: list[int], first: int) -> int:
+def is_whole(run: bytes, base: int, topic: bytes, queue_offsets: list[int], first: int) -> int:
     """Whether a run of records is what units promised: the number of the queue offset behind the
     run's last one, counted from `first`; -1 when a record is not whole or not the queue's.
 
-    Half of what `parse` takes: names and properties are not looked at, unless a record's CRC
-    property covers them. Positional: it is called once a run."""
+    Half of what `parse` takes: names and properties are not taken out. Positional: it is called
+    once a run."""
     at, end = 0, len(run)
     unpack = _HEADS[0].unpack_from
     while at < end:
@@ -201,15 +225,26 @@ def is_whole(run: bytes, base: int, queue_offsets: list[int], first: int) -> int
             or queue_offset != queue_offsets[first]
             or size < RECORD_SIZE_MIN
             or at + size > end
-            or sys_flag & (_BORN_V6 | _STORE_V6)
+            or sys_flag & (_V6)
             or magic != MAGIC_V1
             or run[at + size - CRC_PROPERTY_SIZE : at + size - 11] == _CRC_MARK
         ):
             # Rare kinds take the long way.
-            if check_record(run[at : at + size], base + at, queue_offsets[first]) is not None:
+            record = run[at : at + size]
+            if check_record(record, base + at, queue_offset=queue_offsets[first], topic=topic):
                 return -1
-        elif crc32(run[at + _HEAD_SIZE : at + _HEAD_SIZE + body_size]) & 0x7FFFFFFF != crc:
-            return -1
+        else:
+            body_end = at + _HEAD_SIZE + body_size
+            if body_size < 0 or body_end + 3 > at + size:
+                return -1
+            topic_end = body_end + 1 + run[body_end]
+            if (
+                topic_end + 2 > at + size
+                or topic_end + 2 + (run[topic_end] << 8 | run[topic_end + 1]) != at + size
+                or run[body_end + 1 : topic_end] != topic
+                or crc32(run[at + _HEAD_SIZE : body_end]) & 0x7FFFFFFF != crc
+            ):
+                return -1
         at += max(size, 1)
         first += 1
     return first

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from datetime import datetime, tzinfo
+from functools import partial
 from typing import Final
 
 from escrowmq.base.effects import Sync
@@ -31,13 +32,14 @@ from escrowmq.store.checkpoint import CheckpointFile
 from escrowmq.store.commit_log import CommitLog
 from escrowmq.store.consume_queue import ConsumeQueue
 from escrowmq.store.dispatch import Dispatch, Dispatcher, delay_levels
+from escrowmq.store.encoding import encode_batch, encode_with_crc, judge
 from escrowmq.store.flush import Flusher
 from escrowmq.store.index import Index
-from escrowmq.store.queues import Queues, is_path_safe
+from escrowmq.store.queues import Queues
 from escrowmq.store.reading import Reader
 from escrowmq.store.recovery import Recovery
 from escrowmq.store.retention import Retention
-from escrowmq.store.scan import CRC_PROPERTY_SIZE, crc_property
+from escrowmq.store.scan import CRC_PROPERTY_SIZE
 from escrowmq.store.search import Searcher
 from escrowmq.store.snapshot import write_snapshot
 
@@ -113,7 +115,11 @@ class Store:
         report = recovery.run(now_ms)
         self._stored_ms = max(recovery.stored_ms, self._stored_ms)
         self.flusher.started(now_ms, stored_ms=self._stored_ms)
-        self.disk.replace(ABORT, self._abort_text.encode())
+        try:
+            self.disk.replace(ABORT, self._abort_text.encode())
+        except DiskFull:
+            if self.disk.size(ABORT) is None:
+                raise
         self._is_open = True
         self._refusal, self._is_refusal_lasting = None, False
         self.retention.watch(now_ms)
@@ -131,8 +137,7 @@ class Store:
             self._refuse("the store is closed", is_lasting=True)
         self.log.drop_ahead()
         if is_whole:
-            end = self.index.end_log_offset if self.index is not None else -1
-            write_snapshot(self.disk, self.queues, index_end=end, boot=self.boot)
+            self._snapshot()
         self.log.segments.close()
         self.queues.close()
         if self.index is not None:
@@ -163,7 +168,7 @@ class Store:
             or len(message.body) > self._body_size_max
             or len(properties) > self._properties_size_max
         ):
-            refused = self._judge(message, properties)
+            refused = judge(message, properties, self._body_size_max, self._properties_size_max)
             if refused is not None:
                 return refused
             queue = self.queues.make(message.topic, message.queue_id)
@@ -177,7 +182,7 @@ class Store:
         log = self.log
         log_offset = log.end_offset
         if self._appends_crc:
-            record = self._encode_with_crc(message, properties, queue_offset, log_offset, now_ms)
+            record = encode_with_crc(message, properties, queue_offset, log_offset, now_ms)
         else:
             record = encode_record(
                 message,
@@ -194,7 +199,7 @@ class Store:
                 log.roll(size, is_settling=is_settling)
                 return self.put(message, now_ms, properties=properties, is_settling=is_settling)
             log.append(record, is_settling=is_settling)
-        except (DiskFull, StorageError, OSError) as error:
+        except (StorageError, OSError) as error:
             return self._failed(error)
         if is_queued:
             queue.next_offset = queue_offset + 1
@@ -208,14 +213,20 @@ class Store:
             return [Put(PutStatus.SERVICE_NOT_AVAILABLE, reason=self._refusal)] * len(messages)
         encoded = [encode_properties(message.properties) for message in messages]
         for message, properties in zip(messages, encoded, strict=True):
-            refused = self._judge(message, properties)
-            if refused is None and message.sys_flag & 4:
-                refused = Put(PutStatus.MESSAGE_ILLEGAL, reason="a batch has no prepared message")
+            refused = judge(message, properties, self._body_size_max, self._properties_size_max)
+            if refused is None and (
+                message.sys_flag & 4
+                or (message.topic, message.queue_id) != (messages[0].topic, messages[0].queue_id)
+            ):
+                reason = "a batch has plain messages of one queue"
+                refused = Put(PutStatus.MESSAGE_ILLEGAL, reason=reason)
             if refused is not None:
                 return [refused] * len(messages)
         now_ms = self._stored_ms = max(now_ms, self._stored_ms)
         queue = self.queues.make(messages[0].topic, messages[0].queue_id)
-        records = self._encode_batch(queue, messages, encoded, now_ms)
+        batch = list(zip(messages, encoded, strict=True))
+        encode = partial(encode_batch, batch, has_crc=self._appends_crc, stored_ms=now_ms)
+        records = encode(queue.next_offset, self.log.end_offset)
         size = sum(map(len, records))
         try:
             if not self.log.fits(size):
@@ -223,10 +234,10 @@ class Store:
                     refused = Put(PutStatus.MESSAGE_ILLEGAL, reason=_too_large(size, self.log))
                     return [refused] * len(messages)
                 self.log.roll(size)
-                records = self._encode_batch(queue, messages, encoded, now_ms)
+                records = encode(queue.next_offset, self.log.end_offset)
             log_offset = self.log.end_offset
             self.log.append(b"".join(records))
-        except (DiskFull, StorageError, OSError) as error:
+        except (StorageError, OSError) as error:
             return [self._failed(error)] * len(messages)
         puts = []
         for message, record in zip(messages, records, strict=True):
@@ -237,50 +248,6 @@ class Store:
             puts.append(Put(_OK, log_offset, queue_offset, len(record), now_ms, log_end))
             log_offset = log_end
         return puts
-
-    def _encode_batch(
-        self, queue: ConsumeQueue, messages: list[Message], encoded: list[bytes], now_ms: int
-    ) -> list[bytes]:
-        records = []
-        log_offset, queue_offset = self.log.end_offset, queue.next_offset
-        for message, properties in zip(messages, encoded, strict=True):
-            assert (message.topic, message.queue_id) == (queue.topic, queue.queue_id)
-            if self._appends_crc:
-                record = self._encode_with_crc(
-                    message, properties, queue_offset, log_offset, now_ms
-                )
-            else:
-                record = encode_record(
-                    message,
-                    properties=properties,
-                    queue_offset=queue_offset,
-                    log_offset=log_offset,
-                    stored_ms=now_ms,
-                )
-            records.append(record)
-            log_offset += len(record)
-            queue_offset += 1
-        return records
-
-    def _encode_with_crc(
-        self,
-        message: Message,
-        properties: bytes,
-        queue_offset: int,
-        log_offset: int,
-        stored_ms: int,
-    ) -> bytes:
-        """Positional like `dispatch`: once a message."""
-        if properties and properties[-1] != 2:
-            properties += b"\x02"
-        record = encode_record(
-            message,
-            properties=properties + bytes(CRC_PROPERTY_SIZE),
-            queue_offset=queue_offset,
-            log_offset=log_offset,
-            stored_ms=stored_ms,
-        )[:-CRC_PROPERTY_SIZE]
-        return record + crc_property(record)
 
     def _dispatch(
         self,
@@ -298,28 +265,13 @@ class Store:
                 dispatcher.dispatch(
                     queue, message, queue_offset, log_offset, record_size, stored_ms
                 )
-            except (DiskFull, OSError) as error:
+            except (StorageError, OSError) as error:
                 dispatcher.stalled = str(error)
             else:
                 return
         dispatcher.waiting.append(
             Dispatch(queue, message, queue_offset, log_offset, record_size, stored_ms)
         )
-
-    def _judge(self, message: Message, properties: bytes) -> Put | None:
-        """Why a message cannot be stored; None when it can."""
-        body_size = len(message.body)
-        if body_size > self._body_size_max:
-            reason = f"body of {body_size} bytes, {self._body_size_max} allowed"
-            return Put(PutStatus.MESSAGE_ILLEGAL, reason=reason)
-        allowed = self._properties_size_max
-        if len(properties) > allowed:
-            reason = f"properties of {len(properties)} bytes, {allowed} allowed"
-            return Put(PutStatus.PROPERTIES_SIZE_EXCEEDED, reason=reason)
-        if not is_path_safe(message.topic) or message.queue_id < 0:
-            reason = f"no queue can be {message.topic!r}/{message.queue_id}"
-            return Put(PutStatus.MESSAGE_ILLEGAL, reason=reason)
-        return None
 
     def _failed(self, error: Exception) -> Put:
         if isinstance(error, DiskFull):
@@ -332,7 +284,10 @@ class Store:
     def read(self, log_offset: int) -> StoredMessage | None:
         """The message whose record starts at an offset, after every check; None when none does."""
         record = self._searcher.record_at(log_offset)
-        return decode_record(record) if record is not None else None
+        try:
+            return decode_record(record) if record is not None else None
+        except CorruptRecord:
+            return None
 
     def read_record(self, log_offset: int, size: int) -> bytes:
         """A record whose place and size are known; CorruptRecord when it is not there."""
@@ -413,7 +368,9 @@ class Store:
             if item.message.topic == topic:
                 waiting[at] = item._replace(queue=None)
         self.flusher.forget_queues()
-        return self.queues.delete([topic])
+        count = self.queues.delete([topic])
+        self._snapshot()  # lest a start take the queues for lost
+        return count
 
     def clean_queues(self, live_topics: Iterable[str]) -> list[str]:
         """Remove the queues of all other topics; which these were."""
@@ -508,6 +465,10 @@ class Store:
             self._refuse(full, is_lasting=False)
         elif self._refusal is not None and not self._is_refusal_lasting and self.log.extend():
             self._refusal = None
+
+    def _snapshot(self) -> None:
+        end = self.index.end_log_offset if self.index is not None else -1
+        write_snapshot(self.disk, self.queues, index_end=end, boot=self.boot)
 
     def _refuse(self, reason: str, *, is_lasting: bool) -> None:
         if not self._is_refusal_lasting:

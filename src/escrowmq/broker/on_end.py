@@ -1,0 +1,259 @@
+"""Transactions on the wire: halves, ends, checks, and the resumption of discarded ones."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+import msgspec
+
+from escrowmq.base.codes import Flag, Request, Response
+from escrowmq.base.command import Command
+from escrowmq.base.message import Message, Property, StoredMessage, Topic
+from escrowmq.broker.putting import Putter
+from escrowmq.broker.state import Broker, Handler, Peer
+from escrowmq.codec.command import encode_reply, encode_request
+from escrowmq.codec.headers import EndTransactionHeader, ResumeCheckHeader, read_header
+from escrowmq.codec.ids import offset_id, parse_offset_id
+from escrowmq.codec.record import encode_message
+from escrowmq.delivery.clients import Channel
+from escrowmq.delivery.subscriptions import TRANSACTION_GROUP
+from escrowmq.store.store import Put, PutStatus
+from escrowmq.txn.check import Ask, Checker, Member
+from escrowmq.txn.engine import Answer, Ended, Engine
+from escrowmq.txn.half import real_place
+from escrowmq.txn.recovery import Recovery
+from escrowmq.txn.state import State, Verdict
+
+_log = logging.getLogger(__name__)
+
+_VERDICTS: Final = {8: Verdict.COMMIT, 12: Verdict.ROLLBACK}
+_REMARKS: Final = {
+    Answer.NOT_FOUND: "Find prepared transaction message failed",
+    Answer.GROUP_WRONG: "The producer group wrong",
+    Answer.QUEUE_OFFSET_WRONG: "The transaction state table offset wrong",
+}
+_TOLD: Final = {
+    State.COMMITTED: Response.TRANSACTION_SHOULD_COMMIT,
+    State.ROLLED_BACK: Response.TRANSACTION_SHOULD_ROLLBACK,
+}
+"""Codes that the peer has and does not use: the transaction was ended the other way."""
+
+
+class _Unsealed(msgspec.Struct):
+    """An end request whose answer waits for the op record."""
+
+    peer: Peer
+    request: Command
+    ended: Ended
+
+
+class EndHandlers:
+    """END_TRANSACTION (37), RESUME_CHECK_HALF_MESSAGE (323), and the checks (39)."""
+
+    def __init__(self, broker: Broker, putter: Putter) -> None:
+        self._broker = broker
+        self._putter = putter
+        self.engine = Engine(broker.store, broker.settings, host=broker.packed)
+        self.checker = Checker(
+            self.engine,
+            broker.settings,
+            age_max_hours=broker.store_settings.reserved_hours,
+            members=self._members,
+        )
+        self._recovery = Recovery(self.engine, broker.store)
+        self._unsealed: list[_Unsealed] = []
+        broker.producer_hooks.append(self._producer_came)
+
+    def routes(self) -> dict[int, Handler]:
+        """Request codes and who serves them."""
+        return {
+            Request.END_TRANSACTION: self.end,
+            Request.RESUME_CHECK_HALF_MESSAGE: self.resume,
+        }
+
+    # -- life --------------------------------------------------------------------------------
+
+    def load(self, now_ms: int, *, is_sound: bool) -> None:
+        """Read what is pending from the store."""
+        offsets = self._broker.offsets
+        found = self._recovery.run(
+            now_ms,
+            half_offset=offsets.get(TRANSACTION_GROUP, Topic.HALF, 0),
+            op_offset=offsets.get(TRANSACTION_GROUP, Topic.OP, 0),
+            is_sound=is_sound,
+        )
+        if found.pending_count or found.derived_count:
+            _log.info(
+                "%d transactions are pending; %d more were ended without an op record",
+                found.pending_count,
+                found.derived_count,
+            )
+
+    def note_progress(self, now_ms: int) -> None:
+        """Say in the consumer offsets how far both queues are done with, as the peer does."""
+        broker = self._broker
+        oldest = self.engine.pending.oldest()
+        half = broker.store.bounds(Topic.HALF, 0)[1] if oldest is None else oldest
+        op = self._recovery.progress.op_offset(half)
+        for topic, offset in ((Topic.HALF, half), (Topic.OP, op)):
+            if broker.offsets.get(TRANSACTION_GROUP, topic, 0) != offset:
+                broker.offsets.commit(TRANSACTION_GROUP, topic, 0, offset, now_ms)
+
+    # -- halves and ends ---------------------------------------------------------------------
+
+    def prepare(self, peer: Peer, message: Message, now_ms: int) -> Put:
+        """Store a message that belongs to a transaction."""
+        group = message.properties.get(Property.PGROUP, "")
+        channel = self._broker.clients.producers.get(group, {}).get(peer.id)
+        return self.engine.prepare(message, now_ms, origin=channel.client_id if channel else "")
+
+    def end(self, peer: Peer, request: Command, now_ms: int) -> bytes | None:
+        """Commit or roll back; the answer leaves when the end is durable."""
+        header = read_header(EndTransactionHeader, request.ext)
+        verdict = _VERDICTS.get(header.commit_or_rollback, Verdict.UNKNOWN)
+        ended = self.engine.end(
+            log_offset=header.commit_log_offset,
+            queue_offset=header.tran_state_table_offset,
+            group=header.producer_group,
+            verdict=verdict,
+            is_from_check=header.from_transaction_check,
+            now_ms=now_ms,
+        )
+        if header.from_transaction_check:
+            self.checker.answered(ended.queue_offset, peer.id)
+        match ended.answer:
+            case Answer.DONE:
+                self._unsealed.append(_Unsealed(peer, request, ended))
+                return None
+            case Answer.UNKNOWN:
+                return None  # as at the peer: nothing is done, and nothing is said
+            case Answer.REPEATED:
+                return encode_reply(request, Response.SUCCESS, ext=self._told(ended.state))
+            case Answer.CONTRADICTED:
+                code = _TOLD.get(ended.state, Response.TRANSACTION_STATE_UNKNOW)
+                remark = f"the transaction is {ended.state.name}; nothing was changed"
+                return encode_reply(request, code, remark=remark, ext=self._told(ended.state))
+            case Answer.TOO_LATE:
+                return encode_reply(request, Response.ILLEGAL_OPERATION)
+            case Answer.NOT_STORED:
+                assert ended.put is not None
+                refusal = self._putter.refusal(ended.put)
+                return encode_reply(request, refusal.code, remark=refusal.remark)
+            case _:
+                remark = _REMARKS[ended.answer]
+                return encode_reply(request, Response.SYSTEM_ERROR, remark=remark)
+
+    def _told(self, state: State) -> dict[str, str]:
+        """What is said beside the code, to those who read it."""
+        is_sync = self._broker.store_settings.is_sync_flush
+        return {
+            "escrowOutcome": state.name.lower(),
+            "escrowDurability": "disk" if is_sync else "memory",
+        }
+
+    def seal(self, now_ms: int) -> None:
+        """Append the op records of this input's ends and answer who asked for them."""
+        if not self.engine.has_unsealed:
+            return
+        low = self._broker.store.bounds(Topic.OP, 0)[1]
+        log_end, undone = self.engine.seal(now_ms)
+        self._note_ops(low)
+        unsealed, self._unsealed = self._unsealed, []
+        for item in unsealed:
+            if item.request.flag & Flag.ONE_WAY:
+                continue
+            if item.ended.queue_offset in undone:
+                remark = "the end could not be stored; the transaction is pending still"
+                reply: bytes | None = encode_reply(
+                    item.request, Response.SERVICE_NOT_AVAILABLE, remark=remark
+                )
+            else:
+                reply = self._putter.answer(
+                    item.peer,
+                    item.request,
+                    Put(PutStatus.OK, log_end=log_end),
+                    ext=self._told(item.ended.state),
+                    waits=True,
+                    now_ms=now_ms,
+                )
+            if reply is not None:
+                self._broker.send(item.peer.id, reply)
+
+    def _note_ops(self, low: int) -> None:
+        """Remember what the new op records name, for the progress of the op queue."""
+        for number, half_offsets in self.engine.take_sealed():
+            self._recovery.progress.note(low + number, half_offsets)
+
+    # -- checks ------------------------------------------------------------------------------
+
+    def _members(self, group: str) -> list[Member]:
+        channels = self._broker.clients.producers.get(group, {})
+        return [Member(channel.peer, channel.client_id) for channel in channels.values()]
+
+    def _producer_came(self, group: str, channel: Channel, now_ms: int) -> None:
+        self.checker.producer_came(group, now_ms)
+
+    def lost(self, peer: int) -> None:
+        """A connection is gone."""
+        self.checker.peer_lost(peer)
+
+    def wake(self, now_ms: int) -> None:
+        """Send the checks that are due."""
+        if now_ms < self.checker.wake_at_ms():
+            return
+        for ask in self.checker.due(now_ms):
+            self._ask(ask)
+        if self.engine.counters.expired:
+            self._broker.topics.ensure(Topic.CHECK_MAX_TIME, now_ms=now_ms)
+
+    def wake_at_ms(self) -> int:
+        """When a check is due next."""
+        return self.checker.wake_at_ms()
+
+    def _ask(self, ask: Ask) -> None:
+        half = ask.half
+        unique_key = half.properties.get(Property.UNIQ_KEY, "")
+        frame = encode_request(
+            Request.CHECK_TRANSACTION_STATE,
+            self._broker.next_opaque(),
+            ext={
+                "topic": Topic.HALF,
+                "bname": self._broker.settings.name,
+                "tranStateTableOffset": str(ask.queue_offset),
+                "commitLogOffset": str(half.log_offset),
+                "msgId": unique_key,
+                "transactionId": unique_key,
+                "offsetMsgId": offset_id(half.store_host, half.log_offset),
+            },
+            body=encode_message(_as_asked(half, ask.count)),
+            is_one_way=True,
+        )
+        self._broker.send(ask.peer, frame)
+
+    def resume(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+        """Ask again about a message that was given up."""
+        header = read_header(ResumeCheckHeader, request.ext)
+        _, log_offset = parse_offset_id(header.msg_id)
+        source = self._broker.store.read(log_offset)
+        if source is None or source.topic not in (Topic.CHECK_MAX_TIME, Topic.HALF):
+            remark = f"no message that was given up has the offset id {header.msg_id}"
+            return encode_reply(request, Response.SYSTEM_ERROR, remark=remark)
+        if source.queue_offset in self.engine.pending and source.topic == Topic.HALF:
+            return encode_reply(request, Response.SUCCESS)
+        put = self.engine.resume(source, now_ms)
+        if put.status is not PutStatus.OK:
+            remark = f"Put message back to {Topic.HALF} failed."
+            return encode_reply(request, Response.SYSTEM_ERROR, remark=remark)
+        return encode_reply(request, Response.SUCCESS)
+
+
+def _as_asked(half: StoredMessage, count: int) -> StoredMessage:
+    """The half as the producer is shown it: under its own topic, with the number of the check."""
+    topic, queue_id = real_place(half) or ("", 0)
+    properties = {
+        **half.properties,
+        Property.TRANSACTION_CHECK_TIMES: str(count),
+        Property.WAIT: "false",
+    }
+    return msgspec.structs.replace(half, topic=topic, queue_id=queue_id, properties=properties)

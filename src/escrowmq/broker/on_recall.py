@@ -1,0 +1,80 @@
+"""Messages that are taken back before their time."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from escrowmq.base.codes import Request, Response
+from escrowmq.base.command import Command
+from escrowmq.base.message import Message, Property
+from escrowmq.broker.putting import Putter, Refusal
+from escrowmq.broker.state import Broker, Handler, Peer
+from escrowmq.codec.command import encode_reply
+from escrowmq.codec.headers import RecallHeader, read_header
+from escrowmq.codec.recall import decode_handle
+from escrowmq.errors import UsageError
+
+_TAG: Final = "_RECALL_TAG_"
+_BODY: Final = b"0"
+
+
+class RecallHandlers:
+    """RECALL_MESSAGE (370)."""
+
+    def __init__(self, broker: Broker, putter: Putter) -> None:
+        self._broker = broker
+        self._putter = putter
+
+    def routes(self) -> dict[int, Handler]:
+        """Request codes and who serves them."""
+        return {Request.RECALL_MESSAGE: self.recall}
+
+    def recall(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+        """Store the order to drop a message that waits for its time."""
+        broker = self._broker
+        header = read_header(RecallHeader, request.ext)
+        if not broker.settings.allows_recall:
+            remark = "recall failed, operation is forbidden"
+            return encode_reply(request, Response.NO_PERMISSION, remark=remark)
+        if broker.topics.get(header.topic) is None:
+            remark = f"recall failed, the topic[{header.topic}] not exist"
+            return encode_reply(request, Response.TOPIC_NOT_EXIST, remark=remark)
+        try:
+            handle = decode_handle(header.recall_handle)
+        except UsageError:
+            return _illegal(request, "recall handle is invalid")
+        if handle.topic != header.topic:
+            return _illegal(request, "recall failed, topic not match")
+        if handle.broker_name != broker.settings.name:
+            return _illegal(request, "recall failed, broker service not available")
+        ahead_max_ms = broker.settings.timer_delay_max_s * 1000
+        if not 0 < handle.deliver_ms - now_ms <= ahead_max_ms:
+            return _illegal(request, "recall failed, timestamp invalid")
+        # The handle says when the message's slot begins; the order to drop it must come up after
+        # the message, wherever in the slot that is.
+        precision_ms = broker.settings.timer_precision_ms
+        last_ms = -(-handle.deliver_ms // precision_ms) * precision_ms
+        put = self._putter.put(
+            Message(
+                topic=handle.topic,
+                body=_BODY,
+                properties={
+                    Property.TAGS: _TAG,
+                    Property.UNIQ_KEY: handle.unique_key,
+                    Property.TIMER_DEL_UNIQKEY: f"{handle.topic}+{handle.unique_key}",
+                    Property.TIMER_DELIVER_MS: str(last_ms),
+                },
+                born_ms=now_ms,
+                born_host=peer.packed,
+                store_host=broker.packed,
+            ),
+            now_ms,
+        )
+        if isinstance(put, Refusal):
+            remark = "recall failed, execute error"
+            return encode_reply(request, Response.SYSTEM_ERROR, remark=remark)
+        return encode_reply(request, Response.SUCCESS, ext={"msgId": handle.unique_key})
+
+
+def _illegal(request: Command, remark: str) -> bytes:
+    return encode_reply(request, Response.ILLEGAL_OPERATION, remark=remark)

@@ -1,0 +1,285 @@
+"""Whether the files of a store agree: log, queues, index, checkpoint, consumers' offsets.
+
+Reads everything, changes nothing. What an abnormal end leaves behind and a start mends by itself
+is a note; what cannot be right is damage.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from typing import Any, Final
+
+import msgspec
+
+from escrowmq.base.message import SysFlag, Topic
+from escrowmq.base.ports import Disk
+from escrowmq.base.settings import StoreSettings
+from escrowmq.codec.entries import ENTRY, ENTRY_SIZE
+from escrowmq.codec.hashes import tags_code
+from escrowmq.codec.properties import decode_properties
+from escrowmq.errors import CorruptRecord, StorageError
+from escrowmq.store import commit_log, consume_queue, index
+from escrowmq.store.checkpoint import PATH as CHECKPOINT
+from escrowmq.store.checkpoint import CheckpointFile
+from escrowmq.store.dispatch import Dispatcher, delay_levels
+from escrowmq.store.queues import Queues
+from escrowmq.store.scan import LogScan, Scanned, value_of
+from escrowmq.store.segment import Segments
+from escrowmq.store.tables import read_table
+
+ABORT: Final = "abort"
+_FINDINGS_MAX: Final = 1_000
+_SHOWN_MAX: Final = 5
+_TABLES: Final = ("topics.json", "subscriptionGroup.json", "consumerOffset.json")
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One thing found; `is_damage` when it cannot be right."""
+
+    where: str
+    text: str
+    is_damage: bool
+
+
+class Checked(msgspec.Struct):
+    """The outcome of a check."""
+
+    records_count: int = 0
+    log_begin: int = 0
+    log_end: int = 0
+    queues_count: int = 0
+    units_count: int = 0
+    index_entries_count: int = 0
+    was_closed: bool = True
+    findings: list[Finding] = []
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether no damage was found."""
+        return not any(finding.is_damage for finding in self.findings)
+
+
+class Check:
+    """One check of one store."""
+
+    def __init__(self, disk: Disk, settings: StoreSettings) -> None:
+        self._disk = disk
+        self._settings = sized(disk, settings)
+        self._dispatcher = Dispatcher(None, delay_levels(settings.delay_levels))
+        self._starts = array("q")
+        self._units: dict[tuple[str, int], tuple[int, bytearray]] = {}
+        self.checked = Checked(findings=[])
+
+    def run(self, now_ms: int) -> Checked:
+        """Check everything. StorageError when the log cannot even be listed."""
+        checked = self.checked
+        checked.was_closed = self._disk.size(ABORT) is None
+        if not checked.was_closed:
+            self._note(ABORT, "the store is in use, or was not closed; a start mends what it can")
+        self._check_log()
+        self._check_queues()
+        self._check_index()
+        self._check_checkpoint(now_ms)
+        self._check_tables()
+        return checked
+
+    def _damage(self, where: str, text: str) -> None:
+        if len(self.checked.findings) < _FINDINGS_MAX:
+            self.checked.findings.append(Finding(where, text, is_damage=True))
+
+    def _note(self, where: str, text: str) -> None:
+        if len(self.checked.findings) < _FINDINGS_MAX:
+            self.checked.findings.append(Finding(where, text, is_damage=False))
+
+    def _mendable(self, where: str, text: str) -> None:
+        """Damage in a store that was closed, normal in any other."""
+        if self.checked.was_closed:
+            self._damage(where, text)
+        else:
+            self._note(where, text)
+
+    # -- the log --------------------------------------------------------------------------------
+
+    def _check_log(self) -> None:
+        segments = Segments(
+            self._disk, commit_log.FOLDER, segment_size=self._settings.log_segment_size
+        )
+        for note in segments.load():
+            self._note(commit_log.FOLDER, note)
+        scan = LogScan(segments, durable_offset=1 << 62, checks_body=True)
+        for records in scan.batches(segments.first):
+            for record in records:
+                self._take(record)
+        for damage in scan.damaged:
+            where = f"{commit_log.FOLDER}/{segments.start_of(damage.log_offset):020d}"
+            text = f"{damage.size} bytes at log offset {damage.log_offset} cannot be read"
+            self._damage(where, f"{text}: {damage.reason}")
+        self.checked.records_count = scan.records_count
+        self.checked.log_begin, self.checked.log_end = segments.first, scan.end_offset
+        _, rest = scan.next_data(
+            scan.end_offset, segments.start_of(scan.end_offset) + segments.segment_size
+        )
+        if rest:
+            where = f"{commit_log.FOLDER}/{segments.start_of(scan.end_offset):020d}"
+            text = f"something that is no record stands behind the end, {scan.end_offset}"
+            self._mendable(where, f"{text}: {scan.cut_reason}")
+
+    def _take(self, record: Scanned) -> None:
+        self._starts.append(record.log_offset)
+        if record.sys_flag & SysFlag.PREPARED:
+            return
+        topic = record.topic.decode("utf-8", "replace")
+        code = tags_code(value_of(record.properties, b"TAGS\x01").decode("utf-8", "replace"))
+        if topic == Topic.SCHEDULE:
+            properties = decode_properties(record.properties)
+            code = self._dispatcher.unit_code(properties, record.stored_ms, code)
+        key = (topic, record.queue_id)
+        start, units = self._units.get(key, (record.queue_offset, bytearray()))
+        expected = start + len(units) // ENTRY_SIZE
+        if record.queue_offset < expected:
+            # The topic was deleted and made again: the later life counts.
+            start, units, expected = record.queue_offset, bytearray(), record.queue_offset
+        missing = record.queue_offset - expected
+        if missing > record.log_offset // ENTRY_SIZE:
+            where = f"log offset {record.log_offset}"
+            self._damage(where, f"queue offset {record.queue_offset} of {topic} cannot be")
+            return
+        units += bytes(ENTRY_SIZE * missing)
+        units += ENTRY.pack(record.log_offset, record.size, code)
+        self._units[key] = (start, units)
+
+    # -- what is derived ------------------------------------------------------------------------
+
+    def _check_queues(self) -> None:
+        queues = Queues(self._disk, segment_size=self._settings.queue_segment_size)
+        for note in queues.load():
+            self._mendable(consume_queue.FOLDER, note)
+        live = set(self._live_topics())
+        for key, (start, units) in sorted(self._units.items()):
+            where = f"{consume_queue.FOLDER}/{key[0]}/{key[1]}"
+            queue = queues.by_key.get(key)
+            if queue is None:
+                if key[0] in live:
+                    self._mendable(where, f"{len(units) // ENTRY_SIZE} units are missing")
+                continue
+            self.checked.queues_count += 1
+            self.checked.units_count += queue.end - queue.min
+            self._compare(where, queue, start, units)
+        for queue in queues:
+            if (queue.topic, queue.queue_id) not in self._units and queue.end > queue.min:
+                unit = queue.unit(queue.end - 1)
+                if unit is not None and unit[0] >= self.checked.log_begin:
+                    where = f"{consume_queue.FOLDER}/{queue.topic}/{queue.queue_id}"
+                    self._damage(where, "its units lead to no record of it")
+        self._queues = queues
+
+    def _compare(
+        self, where: str, queue: consume_queue.ConsumeQueue, start: int, units: bytearray
+    ) -> None:
+        """Units against records. Positional: one after the other."""
+        end = start + len(units) // ENTRY_SIZE
+        if queue.end < end:
+            self._mendable(where, f"it ends at {queue.end}, the log has records up to {end}")
+        if queue.end > end:
+            unit = queue.unit(end)
+            is_damaged = unit is not None and unit[0] < self.checked.log_end
+            text = f"it ends at {queue.end}, the log has records up to {end} only"
+            (self._damage if is_damaged else self._mendable)(where, text)
+        found = queue.units(start, min(queue.end, end) - start)
+        if found == units[: len(found)]:
+            return
+        wrong = [
+            start + at // ENTRY_SIZE
+            for at in range(0, len(found), ENTRY_SIZE)
+            if found[at : at + ENTRY_SIZE] != units[at : at + ENTRY_SIZE]
+            and any(units[at : at + ENTRY_SIZE])  # zeros: the record is damaged, told above
+        ]
+        if wrong:
+            shown = ", ".join(map(str, wrong[:_SHOWN_MAX]))
+            self._damage(where, f"{len(wrong)} units lead to other places, from {shown} on")
+
+    def _live_topics(self) -> list[str]:
+        try:
+            table = read_table(self._disk, "topics.json")
+        except CorruptRecord:
+            return []
+        if not isinstance(table, dict):
+            return [topic for topic, _ in self._units]
+        return list(table.get("topicConfigTable", {}))
+
+    def _check_index(self) -> None:
+        settings = self._settings
+        found = index.Index(
+            self._disk,
+            slots_count=settings.index_slots_count,
+            entries_max=settings.index_entries_max,
+        )
+        for note in found.load():
+            self._note(index.FOLDER, note)
+        starts, begin = self._starts, self.checked.log_begin
+        for file in found.files:
+            self.checked.index_entries_count += file.count - 1
+            problem = file.problem(is_last=file is found.files[-1], is_thorough=True)
+            if problem is not None:
+                self._mendable(file.path, problem)
+            lost = 0
+            for first in range(1, file.count, 16_384):
+                for _, log_offset, _, _ in file.entries(first, min(first + 16_384, file.count)):
+                    at = bisect_left(starts, log_offset)
+                    if log_offset >= begin and (at == len(starts) or starts[at] != log_offset):
+                        lost += 1
+            if lost:
+                self._damage(file.path, f"{lost} entries lead to no record")
+
+    def _check_checkpoint(self, now_ms: int) -> None:
+        size = self._disk.size(CHECKPOINT)
+        if size is None:
+            self._mendable(CHECKPOINT, "it is missing; a start reads the whole log")
+            return
+        try:
+            file = CheckpointFile(self._disk)
+            for note in file.load(now_ms):
+                self._damage(CHECKPOINT, note)
+        except StorageError as error:
+            self._damage(CHECKPOINT, str(error))
+
+    # -- tables ---------------------------------------------------------------------------------
+
+    def _check_tables(self) -> None:
+        for name in _TABLES:
+            try:
+                table = read_table(self._disk, name)
+            except CorruptRecord as error:
+                self._damage(f"config/{name}", str(error))
+                continue
+            if name == "consumerOffset.json" and isinstance(table, dict):
+                self._check_offsets(table)
+
+    def _check_offsets(self, table: dict[str, Any]) -> None:
+        for key, offsets in table.get("offsetTable", {}).items():
+            topic = key.partition("@")[0]
+            for queue_id, queue_offset in offsets.items():
+                queue = self._queues.by_key.get((topic, int(queue_id)))
+                end = queue.end if queue is not None else 0
+                if queue_offset > end:
+                    text = f"{key} queue {queue_id} is at {queue_offset}, the queue ends at {end}"
+                    self._mendable("config/consumerOffset.json", text)
+
+
+def sized(disk: Disk, settings: StoreSettings) -> StoreSettings:
+    """Settings with the file sizes that a store was made with, as far as its files tell."""
+    changes: dict[str, int] = {}
+    folder = commit_log.FOLDER
+    for name in disk.names(folder):
+        if size := disk.size(f"{folder}/{name}"):
+            changes["log_segment_size"] = size
+            break
+    else:
+        raise StorageError(f"{folder} has no file: this is not a store, or an empty one")
+    for topic in disk.names(consume_queue.FOLDER):
+        for queue_id in disk.names(f"{consume_queue.FOLDER}/{topic}"):
+            folder = f"{consume_queue.FOLDER}/{topic}/{queue_id}"
+            for name in disk.names(folder)[:1]:
+                changes["queue_segment_size"] = disk.size(f"{folder}/{name}") or 20
+    return msgspec.structs.replace(settings, **changes)

@@ -1,0 +1,269 @@
+"""Who is asked about which pending transaction, and when.
+
+Each half has its own appointment, by the broker's clock. The client that sent it is asked first,
+then the other members of its group in turn. A check counts when it was handed to a connection.
+With nobody there the half is parked, and asked about when a producer of the group connects. A few
+checks of a group are under way at a time, so that one bad group starves nobody.
+"""
+
+from __future__ import annotations
+
+import collections
+import enum
+import logging
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from escrowmq.base.message import StoredMessage
+from escrowmq.base.settings import BrokerSettings
+from escrowmq.txn.engine import Answer, Engine
+from escrowmq.txn.state import Verdict
+
+_log = logging.getLogger(__name__)
+
+MUTE_AFTER: Final = 3
+"""Checks without an answer after which a client is left alone for a while."""
+
+MUTE_MS: Final = 60_000
+TAKEN_MAX: Final = 2_000
+"""Appointments kept in one go; the rest follow at once, after other inputs."""
+
+RETRY_MS: Final = 1_000
+_HOUR_MS: Final = 3_600_000
+_NEVER_MS: Final = (1 << 62) - 1
+
+
+class Member(msgspec.Struct, frozen=True):
+    """A live producer of a group."""
+
+    peer: int
+    client_id: str
+
+
+class Fate(enum.Enum):
+    """What becomes of a pending transaction that is due."""
+
+    ASK = enum.auto()
+    PARK = enum.auto()
+    EXPIRE = enum.auto()
+
+
+def judge(
+    *, checks: int, checks_max: int, age_ms: int, age_max_ms: int, is_reachable: bool
+) -> Fate:
+    """Decide about one pending transaction whose time has come."""
+    if checks >= checks_max or age_ms > age_max_ms:
+        return Fate.EXPIRE
+    return Fate.ASK if is_reachable else Fate.PARK
+
+
+class Ask(msgspec.Struct):
+    """A check to be sent now."""
+
+    peer: int
+    queue_offset: int
+    half: StoredMessage
+    count: int
+
+
+class _UnderWay(msgspec.Struct):
+    queue_offset: int
+    group: str
+    peer: int
+    deadline_ms: int
+
+
+class Counters(msgspec.Struct):
+    """What happened since the start."""
+
+    sent: int = 0
+    answered: int = 0
+    unanswered: int = 0
+
+
+class Checker:
+    """Appointments of one broker's pending transactions."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        settings: BrokerSettings,
+        *,
+        age_max_hours: int,
+        members: Callable[[str], list[Member]],
+    ) -> None:
+        self._engine = engine
+        self._settings = settings
+        self._age_max_ms = age_max_hours * _HOUR_MS
+        self._members = members
+        self._ready: dict[str, collections.deque[int]] = {}
+        self._parked: dict[str, list[int]] = {}
+        self._under_way: dict[int, _UnderWay] = {}
+        self._by_deadline: collections.deque[_UnderWay] = collections.deque()
+        self._group_load: collections.Counter[str] = collections.Counter()
+        self._silences: collections.Counter[int] = collections.Counter()
+        self._mute_until_ms: dict[int, int] = {}
+        self._turn = 0
+        self._has_room = False
+        self.counters = Counters()
+
+    # -- what happens outside ----------------------------------------------------------------
+
+    def producer_came(self, group: str, now_ms: int) -> None:
+        """Somebody of a group can be asked again: everything that was parked is due."""
+        for queue_offset in self._parked.pop(group, ()):
+            if queue_offset in self._engine.pending:
+                self._engine.pending.schedule(queue_offset, now_ms)
+
+    def peer_lost(self, peer: int) -> None:
+        """A connection is gone."""
+        self._silences.pop(peer, None)
+        self._mute_until_ms.pop(peer, None)
+
+    def answered(self, queue_offset: int, peer: int) -> None:
+        """An end came from a check: the client is not mute, and there is room for the next."""
+        self._silences.pop(peer, None)
+        self._mute_until_ms.pop(peer, None)
+        if self._finish(queue_offset):
+            self.counters.answered += 1
+
+    def _finish(self, queue_offset: int) -> bool:
+        under_way = self._under_way.pop(queue_offset, None)
+        if under_way is None:
+            return False
+        self._group_load[under_way.group] -= 1
+        self._has_room = True
+        if not self._group_load[under_way.group]:
+            del self._group_load[under_way.group]
+        return True
+
+    def parked_count(self, group: str) -> int:
+        """Halves of a group that nobody answers for."""
+        return sum(offset in self._engine.pending for offset in self._parked.get(group, ()))
+
+    def parked_groups(self) -> list[str]:
+        """Groups with halves that nobody answers for."""
+        return [group for group in self._parked if self.parked_count(group)]
+
+    # -- time --------------------------------------------------------------------------------
+
+    def wake_at_ms(self) -> int:
+        """When `due` is to be called next."""
+        if self._has_room and self._ready:
+            return 0
+        at_ms = self._engine.pending.wake_at_ms()
+        if self._by_deadline:
+            at_ms = min(at_ms, self._by_deadline[0].deadline_ms)
+        return at_ms
+
+    def due(self, now_ms: int) -> list[Ask]:
+        """The checks to be sent now. Transactions that are given up are ended on the way."""
+        self._expire_silent(now_ms)
+        self._has_room = False
+        for queue_offset in self._engine.pending.take_due(now_ms, TAKEN_MAX):
+            group = self._engine.pending.group(queue_offset)
+            self._ready.setdefault(group, collections.deque()).append(queue_offset)
+        asks: list[Ask] = []
+        for group in list(self._ready):
+            self._pump(group, now_ms, asks)
+        return asks
+
+    def _expire_silent(self, now_ms: int) -> None:
+        """Checks that nobody answered in time: the next one may go, and the client is noted."""
+        while self._by_deadline and self._by_deadline[0].deadline_ms <= now_ms:
+            under_way = self._by_deadline.popleft()
+            if self._under_way.get(under_way.queue_offset) is not under_way:
+                continue
+            self._finish(under_way.queue_offset)
+            self.counters.unanswered += 1
+            self._silences[under_way.peer] += 1
+            if self._silences[under_way.peer] >= MUTE_AFTER:
+                self._mute_until_ms[under_way.peer] = now_ms + MUTE_MS
+
+    def _pump(self, group: str, now_ms: int, asks: list[Ask]) -> None:
+        """Ask about the halves of one group, as many at a time as may be under way."""
+        ready = self._ready[group]
+        members = self._awake(group, now_ms)
+        while ready and self._group_load[group] < self._settings.checks_in_flight_max:
+            queue_offset = ready.popleft()
+            if queue_offset in self._engine.pending:
+                self._decide(queue_offset, group, members, now_ms, asks)
+        if not ready:
+            del self._ready[group]
+        if not self._group_load[group]:
+            del self._group_load[group]
+
+    def _awake(self, group: str, now_ms: int) -> list[Member]:
+        members = self._members(group)
+        awake = [m for m in members if self._mute_until_ms.get(m.peer, 0) <= now_ms]
+        return awake or members  # all of them mute: better a mute one than none
+
+    def _decide(
+        self,
+        queue_offset: int,
+        group: str,
+        members: list[Member],
+        now_ms: int,
+        asks: list[Ask],
+    ) -> None:
+        pending = self._engine.pending
+        half = self._engine.read_half(queue_offset)
+        if half is None:
+            return
+        row = pending.row(queue_offset)
+        fate = judge(
+            checks=row.checks,
+            checks_max=self._settings.transaction_checks_max,
+            age_ms=now_ms - row.stored_ms,
+            age_max_ms=self._age_max_ms,
+            is_reachable=bool(members),
+        )
+        interval_ms = self._settings.transaction_check_interval_ms
+        match fate:
+            case Fate.EXPIRE:
+                self._expire(queue_offset, half, row.checks, now_ms)
+            case Fate.PARK if self._settings.counts_all_checks:
+                pending.count_check(queue_offset)
+                pending.schedule(queue_offset, now_ms + interval_ms)
+            case Fate.PARK:
+                self._parked.setdefault(group, []).append(queue_offset)
+            case Fate.ASK:
+                member = self._choose(members, row.origin, row.checks)
+                count = pending.count_check(queue_offset)
+                pending.schedule(queue_offset, now_ms + interval_ms)
+                asks.append(Ask(member.peer, queue_offset, half, count))
+                self._sent(queue_offset, group, member.peer, now_ms)
+
+    def _choose(self, members: list[Member], origin: str, checks: int) -> Member:
+        """The sender first; when it did not know, the others in turn."""
+        if checks == 0:
+            for member in members:
+                if member.client_id == origin:
+                    return member
+        self._turn += 1
+        return members[self._turn % len(members)]
+
+    def _sent(self, queue_offset: int, group: str, peer: int, now_ms: int) -> None:
+        self._finish(queue_offset)
+        under_way = _UnderWay(queue_offset, group, peer, now_ms + self._settings.check_answer_ms)
+        self._under_way[queue_offset] = under_way
+        self._by_deadline.append(under_way)
+        self._group_load[group] += 1
+        self.counters.sent += 1
+
+    def _expire(self, queue_offset: int, half: StoredMessage, checks: int, now_ms: int) -> None:
+        ended = self._engine.decide(half, Verdict.EXPIRE, queue_offset=queue_offset, now_ms=now_ms)
+        if ended.answer is not Answer.DONE:
+            self._engine.pending.schedule(queue_offset, now_ms + RETRY_MS)
+            return
+        self._finish(queue_offset)
+        _log.error(
+            "transaction at half offset %d of group %s for topic %s is given up after %d checks; "
+            "it is kept in TRANS_CHECK_MAX_TIME_TOPIC",
+            queue_offset,
+            half.properties.get("PGROUP"),
+            ended.topic,
+            checks,
+        )

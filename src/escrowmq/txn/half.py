@@ -1,0 +1,116 @@
+"""Half messages: what is stored for a message until its transaction is settled, and what after."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from escrowmq.base.message import Message, Property, StoredMessage, SysFlag, Topic
+
+_SECONDS: Final = re.compile(r"-?[0-9]{1,18}")
+IMMUNITY_MAX_MS: Final = 7 * 24 * 3_600_000
+"""A longer wish for no checks is cut to this."""
+
+_DELAYING: Final = (
+    Property.DELAY,
+    Property.TIMER_DELAY_SEC,
+    Property.TIMER_DELAY_MS,
+    Property.TIMER_DELIVER_MS,
+)
+
+
+def is_half(properties: dict[str, str], reconsume_times: int) -> bool:
+    """Whether a message that is sent belongs to a transaction (SendMessageProcessor's rule)."""
+    if properties.get(Property.TRAN_MSG, "").lower() != "true":
+        return False
+    level = properties.get(Property.DELAY, "0")
+    return not (reconsume_times > 0 and level.isdecimal() and int(level) > 0)
+
+
+def half_of(message: Message) -> Message:
+    """The half message that stands for a message until it is settled.
+
+    A wish for a later delivery is dropped: the peer's clients drop the level themselves, and at
+    the peer a half with a delivery time is lost."""
+    properties = {k: v for k, v in message.properties.items() if k not in _DELAYING}
+    unique_key = properties.get(Property.UNIQ_KEY)
+    if unique_key:
+        properties[Property.TRANSACTION_ID] = unique_key
+    properties[Property.REAL_TOPIC] = message.topic
+    properties[Property.REAL_QID] = str(message.queue_id)
+    return Message(
+        topic=Topic.HALF,
+        body=message.body,
+        queue_id=0,
+        flag=message.flag,
+        properties=properties,
+        sys_flag=message.sys_flag & ~SysFlag.TRANSACTION_MASK,
+        born_ms=message.born_ms,
+        born_host=message.born_host,
+        store_host=message.store_host,
+        reconsume_times=message.reconsume_times,
+    )
+
+
+def real_place(half: StoredMessage) -> tuple[str, int] | None:
+    """Topic and queue that a half message is for; None when it does not say."""
+    topic = half.properties.get(Property.REAL_TOPIC)
+    queue_id = half.properties.get(Property.REAL_QID, "")
+    if not topic or not (queue_id.isascii() and queue_id.isdecimal()):
+        return None
+    return topic, int(queue_id)
+
+
+def final_of(half: StoredMessage) -> Message | None:
+    """The message that a commit makes visible; None when the half does not say where.
+
+    All properties of the half stay on it, the broker's own among them, as at the peer."""
+    place = real_place(half)
+    if place is None:
+        return None
+    topic, queue_id = place
+    return Message(
+        topic=topic,
+        body=half.body,
+        queue_id=queue_id,
+        flag=half.flag,
+        properties=half.properties,
+        sys_flag=half.sys_flag & ~SysFlag.TRANSACTION_MASK | SysFlag.COMMIT,
+        born_ms=half.born_ms,
+        born_host=half.born_host,
+        store_host=half.store_host,
+        reconsume_times=half.reconsume_times,
+        prepared_log_offset=half.log_offset,
+    )
+
+
+def copy_to(half: StoredMessage, topic: str, **changed: str) -> Message:
+    """The half message as it is, in another topic: the discards, or the half topic again."""
+    return Message(
+        topic=topic,
+        body=half.body,
+        queue_id=0,
+        flag=half.flag,
+        properties={**half.properties, **changed},
+        sys_flag=half.sys_flag,
+        born_ms=half.born_ms,
+        born_host=half.born_host,
+        store_host=half.store_host,
+        reconsume_times=half.reconsume_times,
+    )
+
+
+def immunity_ms(properties: dict[str, str]) -> int | None:
+    """How long a message does not want to be asked about; None when it has no such wish, or one
+    that cannot be read (the peer then takes its own time-out as well)."""
+    text = properties.get(Property.CHECK_IMMUNITY_TIME)
+    if text is None or not _SECONDS.fullmatch(text):
+        return None
+    seconds = int(text)
+    return None if seconds < 0 else min(seconds * 1000, IMMUNITY_MAX_MS)
+
+
+def checks_counted(properties: dict[str, str]) -> int:
+    """Checks that a peer's copy of a half message has counted."""
+    text = properties.get(Property.TRANSACTION_CHECK_TIMES, "")
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 6 else 0

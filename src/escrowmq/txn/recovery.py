@@ -1,0 +1,167 @@
+"""The index of pending transactions from the files: half queue, op queue, and final records.
+
+Works on a store of the peer's as well. Its half queue holds put-back copies, of which the newest
+counts; its op records may have been lost with its memory, so that finals are looked for in the log.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from typing import Final
+
+import msgspec
+
+from escrowmq.base.message import Property, SysFlag, Topic
+from escrowmq.codec.record import decode_record
+from escrowmq.errors import CorruptRecord
+from escrowmq.store.store import Store
+from escrowmq.store.walk import walk
+from escrowmq.txn.engine import Engine
+from escrowmq.txn.op import OUTCOMES, decode_op
+from escrowmq.txn.state import State
+
+_log = logging.getLogger(__name__)
+
+_READ_COUNT: Final = 4096
+_STATES: Final = {
+    "c": State.COMMITTED,
+    "r": State.ROLLED_BACK,
+    "x": State.EXPIRED,
+    "-": State.SETTLED,
+}
+
+
+class Progress:
+    """How far half and op queues are done with, as the peer's consumer offsets say it."""
+
+    def __init__(self) -> None:
+        self._ops: deque[tuple[int, int]] = deque()
+        """Op queue offset and the highest half offset that the record names."""
+        self._op_next = 0
+
+    def start(self, op_offset: int) -> None:
+        """Op records before this one are done with."""
+        self._op_next = op_offset
+
+    def note(self, op_queue_offset: int, half_offsets: list[int]) -> None:
+        """An op record is there."""
+        self._ops.append((op_queue_offset, max(half_offsets, default=-1)))
+
+    def op_offset(self, half_progress: int) -> int:
+        """The first op record that still matters when halves from `half_progress` on do."""
+        while self._ops and self._ops[0][1] < half_progress:
+            self._op_next = self._ops.popleft()[0] + 1
+        return self._op_next
+
+
+class Recovered(msgspec.Struct):
+    """What was found."""
+
+    pending_count: int = 0
+    ops_count: int = 0
+    derived_count: int = 0
+    """Ends that no op record named, told by their final records."""
+
+
+class Recovery:
+    """Fills an engine from a store; call `run` once after the store was opened."""
+
+    def __init__(self, engine: Engine, store: Store) -> None:
+        self._engine = engine
+        self._store = store
+        self.progress = Progress()
+        self._done: dict[int, State] = {}
+        self._last_op_log_offset = -1
+        self._is_last_op_ours = False
+
+    def run(self, now_ms: int, *, half_offset: int, op_offset: int, is_sound: bool) -> Recovered:
+        """Read both queues from where they are not done with. `is_sound` says that the store
+        reported no damage."""
+        found = Recovered()
+        start = self._start(Topic.HALF, half_offset)
+        found.ops_count = self._read_ops(self._start(Topic.OP, op_offset), start)
+        self._read_halves(start)
+        found.derived_count = self._derive(is_sound=is_sound, now_ms=now_ms)
+        found.pending_count = len(self._engine.pending)
+        return found
+
+    def _start(self, topic: str, offset: int) -> int:
+        low, high = self._store.bounds(topic, 0)
+        return min(max(low, offset), high)
+
+    def _read_ops(self, op_offset: int, half_start: int) -> int:
+        self.progress.start(op_offset)
+        count = 0
+        while entries := self._store.entries(Topic.OP, 0, op_offset, _READ_COUNT):
+            for log_offset, size, _ in entries:
+                try:
+                    message = decode_record(self._store.read_record(log_offset, size))
+                except CorruptRecord as error:
+                    _log.error("op record %d is passed over: %s", op_offset, error)
+                    op_offset += 1
+                    continue
+                named = decode_op(message)
+                for half_offset, letter in named:
+                    self._engine.ledger.record(half_offset, _STATES[letter])
+                    if half_offset >= half_start:
+                        self._done[half_offset] = _STATES[letter]
+                self.progress.note(op_offset, [half_offset for half_offset, _ in named])
+                self._last_op_log_offset = log_offset
+                self._is_last_op_ours = OUTCOMES in message.properties
+                op_offset += 1
+                count += 1
+        return count
+
+    def _read_halves(self, queue_offset: int) -> None:
+        engine = self._engine
+        while entries := self._store.entries(Topic.HALF, 0, queue_offset, _READ_COUNT):
+            for log_offset, size, _ in entries:
+                if queue_offset not in self._done:
+                    self._read_half(engine, queue_offset, log_offset, size)
+                queue_offset += 1
+
+    def _read_half(self, engine: Engine, queue_offset: int, log_offset: int, size: int) -> None:
+        try:
+            half = decode_record(self._store.read_record(log_offset, size))
+        except CorruptRecord as error:
+            engine.quarantine[queue_offset] = str(error)
+            _log.error("half message at queue offset %d is set aside: %s", queue_offset, error)
+            return
+        engine.watch(
+            half,
+            queue_offset=queue_offset,
+            log_offset=log_offset,
+            stored_ms=half.stored_ms,
+            origin="",
+        )
+        unique_key = half.properties.get(Property.UNIQ_KEY)
+        if unique_key and (
+            Property.TRANSACTION_CHECK_TIMES in half.properties
+            or Property.TRAN_PREPARED_QUEUE_OFFSET in half.properties
+        ):
+            engine.aliases[unique_key] = queue_offset
+
+    def _derive(self, *, is_sound: bool, now_ms: int) -> int:
+        """Ends whose final record is there while no op record names them."""
+        engine = self._engine
+        if not len(engine.pending):
+            return 0
+        by_log_offset = {engine.pending.log_offset(offset): offset for offset in engine.pending}
+        start = min(by_log_offset)
+        if self._is_last_op_ours and is_sound:
+            # We write the op record behind its finals in one go: only the last finals can lack it.
+            start = max(start, self._last_op_log_offset)
+        count = 0
+        for message in walk(self._store, start):
+            if message.sys_flag & SysFlag.TRANSACTION_MASK != SysFlag.COMMIT:
+                continue
+            queue_offset = by_log_offset.get(message.prepared_log_offset)
+            if queue_offset is None:
+                queue_offset = engine.aliases.get(message.properties.get(Property.UNIQ_KEY, ""))
+            if queue_offset is not None and queue_offset in engine.pending:
+                engine.mark_committed(queue_offset)
+                count += 1
+        if count:
+            engine.seal(now_ms)
+        return count

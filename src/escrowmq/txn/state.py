@@ -1,0 +1,68 @@
+"""The states of a transaction and what leads from one to another."""
+
+from __future__ import annotations
+
+import enum
+from typing import Final
+
+
+class State(enum.IntEnum):
+    """Where a transaction stands. Everything but PENDING is for good."""
+
+    PENDING = 0
+    COMMITTED = 1
+    ROLLED_BACK = 2
+    EXPIRED = 3
+    SETTLED = 4
+    """Settled before this process started, and not known how."""
+
+
+class Verdict(enum.IntEnum):
+    """What somebody says about a transaction."""
+
+    UNKNOWN = 0
+    COMMIT = 8
+    ROLLBACK = 12
+    EXPIRE = 1
+
+
+AFTER: Final = {
+    (State.PENDING, Verdict.COMMIT): State.COMMITTED,
+    (State.PENDING, Verdict.ROLLBACK): State.ROLLED_BACK,
+    (State.PENDING, Verdict.UNKNOWN): State.PENDING,
+    (State.PENDING, Verdict.EXPIRE): State.EXPIRED,
+}
+
+WANTED: Final = {Verdict.COMMIT: State.COMMITTED, Verdict.ROLLBACK: State.ROLLED_BACK}
+
+
+def settle(state: State, verdict: Verdict) -> State:
+    """The state after a verdict; a settled transaction stays what it is."""
+    return AFTER.get((state, verdict), state)
+
+
+class Ledger:
+    """Outcomes by half queue offset, a byte each, in blocks of which the oldest are forgotten."""
+
+    BLOCK_BITS: Final = 16
+
+    def __init__(self, blocks_max: int = 1024) -> None:
+        self._blocks: dict[int, bytearray] = {}
+        self._blocks_max = blocks_max
+
+    def record(self, queue_offset: int, state: State) -> None:
+        """Note the outcome of a transaction."""
+        number = queue_offset >> self.BLOCK_BITS
+        block = self._blocks.get(number)
+        if block is None:
+            if len(self._blocks) >= self._blocks_max:
+                del self._blocks[min(self._blocks)]
+            block = self._blocks[number] = bytearray(1 << self.BLOCK_BITS)
+        block[queue_offset & (1 << self.BLOCK_BITS) - 1] = state
+
+    def outcome(self, queue_offset: int) -> State | None:
+        """The outcome of a transaction; None when none is noted (any more)."""
+        block = self._blocks.get(queue_offset >> self.BLOCK_BITS)
+        if block is None:
+            return None
+        return State(block[queue_offset & (1 << self.BLOCK_BITS) - 1]) or None
