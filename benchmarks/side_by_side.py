@@ -1,0 +1,170 @@
+"""Ours and the Java broker in one run, under the same Java load generator, on this machine.
+
+    python benchmarks/side_by_side.py [--only send,batch,sync,drain,start,memory,crash,transaction]
+                                      [--seconds 10] [--messages 1000000]
+
+The two brokers are loaded in turn, each cell of one right after the same cell of the other.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+from pathlib import Path
+from typing import Any
+
+from peers import BUILD, Java, Load, Ours, Peer
+
+CELLS = ("start", "send", "batch", "transaction", "drain", "memory", "crash", "sync")
+Row = dict[str, Any]
+
+
+def measure(peer: Peer, **arguments: object) -> Row:
+    """One cell of one broker."""
+    load = Load(peer, **arguments)
+    row: Row = json.loads(load.answer)
+    row["cpu_us"] = load.cpu_s / max(1, row["messages"]) * 1e6
+    return row
+
+
+def compare(title: str, pair: list[Peer], rows: list[Row], **arguments: object) -> None:
+    """The same cell of both, and the ratio."""
+    found = {peer.name: measure(peer, **arguments) for peer in pair}
+    ours, java = found["escrowmq"], found["java"]
+    row = {
+        "cell": title,
+        "ours/s": f"{ours['rate']:.0f}",
+        "java/s": f"{java['rate']:.0f}",
+        "rate": f"{ours['rate'] / java['rate']:.2f}",
+        "ours cpu us": f"{ours['cpu_us']:.1f}",
+        "java cpu us": f"{java['cpu_us']:.1f}",
+        "cpu": f"{ours['cpu_us'] / java['cpu_us']:.2f}",
+        "ours p99 ms": f"{ours.get('p99', 0):.2f}",
+        "java p99 ms": f"{java.get('p99', 0):.2f}",
+        "failed": ours["failed"] + java["failed"],
+    }
+    rows.append(row)
+    print(json.dumps(row), flush=True)
+
+
+def table(rows: list[Row]) -> str:
+    """Markdown."""
+    if not rows:
+        return ""
+    names = list(rows[0])
+    lines = ["| " + " | ".join(names) + " |", "|" + "---|" * len(names)]
+    lines += ["| " + " | ".join(str(row.get(name, "")) for name in names) + " |" for row in rows]
+    return "\n".join(lines)
+
+
+def run_loaded(options: argparse.Namespace, wanted: list[str]) -> tuple[list[Row], list[Row]]:
+    """All cells of one pair of ASYNC_FLUSH brokers."""
+    rows: list[Row] = []
+    others: list[Row] = []
+    pair: list[Peer] = [Ours(), Java()]
+    try:
+        for peer in pair:
+            peer.start()
+        if "start" in wanted:
+            others.append(_row("start to first accepted send, s", pair, lambda p: p.start_s))
+            others.append(_row("the same, CPU s", pair, lambda p: p.start_cpu_s))
+        if "memory" in wanted:
+            others.append(_row("idle, anonymous MiB", pair, lambda p: p.usage.memory_mib()[1]))
+        run_sends(options, wanted, pair, rows)
+        run_backlog(options, wanted, pair, rows)
+        if "memory" in wanted:
+            others.append(_row("loaded, anonymous MiB", pair, lambda p: p.usage.memory_mib()[1]))
+        if "crash" in wanted:
+            for peer in pair:
+                peer.kill()
+                peer.start()
+            title = "kill -9, start to first accepted send, s"
+            others.append(_row(title, pair, lambda p: p.start_s))
+    finally:
+        for peer in pair:
+            peer.stop()
+    return rows, others
+
+
+def run_sends(
+    options: argparse.Namespace, wanted: list[str], pair: list[Peer], rows: list[Row]
+) -> None:
+    """Sends, batches and transactions."""
+    timed: dict[str, object] = {"seconds": options.seconds, "warm": 3}
+    if "send" in wanted:
+        for size in (128, 1024):
+            for threads in (1, 16, 64):
+                named = {"topic": f"Send{size}", "size": size, "threads": threads}
+                compare(f"send {size} B, {threads} threads", pair, rows, **named, **timed)
+    if "batch" in wanted:
+        named = {"topic": "Batch", "size": 128, "threads": 16, "batch": 16}
+        compare("batches of 16, 128 B, 16 threads", pair, rows, **named, **timed)
+    if "transaction" in wanted:
+        for threads in (1, 64):
+            named = {"mode": "transaction", "topic": "Tx", "size": 128, "threads": threads}
+            compare(f"transactions 128 B, {threads} threads", pair, rows, **named, **timed)
+
+
+def run_backlog(
+    options: argparse.Namespace, wanted: list[str], pair: list[Peer], rows: list[Row]
+) -> None:
+    """A backlog, and its drain."""
+    if {"drain", "crash"} & set(wanted):
+        for peer in pair:
+            measure(peer, topic="Backlog", size=128, threads=16, count=options.messages)
+    if "drain" in wanted:
+        named = {"mode": "drain", "topic": "Backlog", "count": options.messages}
+        compare(f"drain of {options.messages}", pair, rows, **named)
+
+
+def _row(title: str, pair: list[Peer], figure: Any) -> Row:
+    ours, java = (figure(peer) for peer in pair)
+    row = {
+        "figure": title,
+        "ours": f"{ours:.2f}",
+        "java": f"{java:.2f}",
+        "ratio": f"{ours / java:.2f}",
+    }
+    print(json.dumps(row), flush=True)
+    return row
+
+
+def run_sync(options: argparse.Namespace, rows: list[Row]) -> None:
+    """SYNC_FLUSH brokers are brokers of their own."""
+    pair: list[Peer] = [Ours(flushDiskType="SYNC_FLUSH"), Java(flushDiskType="SYNC_FLUSH")]
+    try:
+        for peer in pair:
+            peer.start()
+        compare(
+            "send 128 B, 64 threads, SYNC_FLUSH", pair, rows,
+            topic="Sync", size=128, threads=64, seconds=options.seconds, warm=3,
+        )  # fmt: skip
+    finally:
+        for peer in pair:
+            peer.stop()
+
+
+def main() -> None:
+    """Run what was asked for and print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", default=",".join(CELLS))
+    parser.add_argument("--seconds", type=int, default=10)
+    parser.add_argument("--messages", type=int, default=1_000_000)
+    options = parser.parse_args()
+    wanted = options.only.split(",")
+    rows: list[Row] = []
+    others: list[Row] = []
+    if set(wanted) - {"sync"}:
+        rows, others = run_loaded(options, wanted)
+    if "sync" in wanted:
+        run_sync(options, rows)
+    machine = f"{platform.machine()}, {platform.python_version()}, {platform.release()}"
+    text = f"Machine: {machine}\n\n{table(rows)}\n\n{table(others)}\n"
+    (BUILD / "side_by_side.md").write_text(text)
+    print(text)
+    print(f"written to {Path('build/benchmarks/side_by_side.md')}")
+
+
+if __name__ == "__main__":
+    main()

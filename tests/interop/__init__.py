@@ -1,0 +1,1 @@
+"""Real RocketMQ clients and brokers against EscrowMQ, over the wire alone."""

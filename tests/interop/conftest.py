@@ -1,0 +1,142 @@
+"""Fixtures of the interop tests: one server and one process a client release for the whole session.
+
+`pytest tests/interop` judges EscrowMQ; with `--peer=java` the same tests run against Apache
+RocketMQ, which proves the tests.
+"""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from . import jars, wire
+from .drivers import Driver, JavaDriver, unique
+from .process import until
+from .servers import Server
+
+CLIENTS = ("java-5.3.3", "java-5.5.0", "java-4.9.8", "java-5.3.3-binary")
+
+# One server serves most tests, so its settings are the sum of what they need: quick levels for
+# retries (level 3 is the first retry), checks as quick as the peer's own algorithm stands.
+SETTINGS: dict[str, Any] = {
+    "enablePropertyFilter": True,
+    "messageDelayLevel": "1s 2s 1s 1s 1s 1s 1s 1s 1s 1s 1s 1s 1s 1s 1s 1s 1s 3s",
+    "transactionTimeOut": 1_000,
+    "transactionCheckInterval": 4_000,
+    "recallMessageEnable": True,
+}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add --peer."""
+    parser.addoption("--peer", choices=("escrow", "java"), default="escrow", help="who is judged")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Name the marker."""
+    config.addinivalue_line("markers", "interop: real foreign clients or brokers take part")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark all tests of this folder; skip them where the foreign tools are absent."""
+    missing = jars.missing_tools("java", "javac", "mvn", "cc")
+    for item in items:
+        if Path(__file__).parent not in item.path.parents:
+            continue
+        item.add_marker(pytest.mark.interop)
+        if missing:
+            item.add_marker(pytest.mark.skip(reason=f"not on this machine: {missing}"))
+
+
+@pytest.fixture(scope="session")
+def peer(request: pytest.FixtureRequest) -> str:
+    """Who is judged: "escrow" or "java"."""
+    return str(request.config.getoption("--peer", default="escrow"))
+
+
+@pytest.fixture(scope="session")
+def server_factory(
+    peer: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[..., Server]]:
+    """Starts further servers with settings of their own; all end with the session."""
+    started: list[Server] = []
+
+    def start(**settings: object) -> Server:
+        server = Server(peer, tmp_path_factory.mktemp("server"), settings)
+        started.append(server)
+        return server.start()
+
+    yield start
+    for server in started:
+        server.kill()
+
+
+@pytest.fixture(scope="session")
+def server(peer: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """The server that most tests share."""
+    shared = Server(peer, tmp_path_factory.mktemp("server"), SETTINGS).start()
+    yield shared
+    if peer == "escrow":
+        shared.stop()
+    else:
+        shared.kill()  # a clean stop of the Java broker takes a quarter of a minute
+
+
+@pytest.fixture(scope="session")
+def drivers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Driver]]:
+    """Drivers by name, each started when it is first asked for."""
+    folder = tmp_path_factory.mktemp("drivers")
+    started: dict[str, Driver] = {}
+
+    def driver(name: str) -> Driver:
+        if name not in started:
+            _, release, *rest = name.split("-")
+            started[name] = JavaDriver(release, folder, is_binary=rest == ["binary"])
+        return started[name]
+
+    yield driver
+    for each in started.values():
+        each.stop()
+
+
+@pytest.fixture(params=CLIENTS)
+def client(request: pytest.FixtureRequest, drivers: Callable[[str], Driver]) -> Iterator[Driver]:
+    """Every kind of client in turn."""
+    driver = drivers(request.param)
+    yield driver
+    driver.close_clients()
+
+
+@pytest.fixture(params=["java-5.3.3"])
+def java(request: pytest.FixtureRequest, drivers: Callable[[str], Driver]) -> Iterator[JavaDriver]:
+    """The Java client, 5.3.3 unless a test asks for others."""
+    driver = drivers(request.param)
+    assert isinstance(driver, JavaDriver)
+    yield driver
+    driver.close_clients()
+
+
+@pytest.fixture
+def topic(server: Server, drivers: Callable[[str], Driver]) -> str:
+    """A topic of this test alone, with four queues."""
+    return new_topic(server, unique("T"))
+
+
+def new_topic(server: Server, name: str, *, queues: int = 4, **fields: object) -> str:
+    """Create a topic over the wire (request 17) and return its name once it has a route."""
+    wanted = {
+        "topic": name,
+        "defaultTopic": "TBW102",
+        "readQueueNums": str(queues),
+        "writeQueueNums": str(queues),
+        "perm": "6",
+        "topicFilterType": "SINGLE_TAG",
+        "topicSysFlag": "0",
+        "order": "false",
+        **{key: str(value) for key, value in fields.items()},
+    }
+    reply = wire.ask(server.broker, 17, wanted)
+    assert reply.code == 0, reply
+    until("a route", lambda: wire.ask(server.nameserver, 105, {"topic": name}).code == 0)
+    return name

@@ -1,0 +1,184 @@
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from escrowmq.base.message import Message, Topic
+from escrowmq.codec import fastjson
+from escrowmq.delivery import delay
+from escrowmq.delivery.progress import BATCH_MAX, NEVER_MS, RETRY_MS
+from escrowmq.testing.sim.disk import Loss
+
+from .later import START_MS, Later
+
+
+def test_a_message_is_delivered_at_its_time_and_not_before() -> None:
+    world = Later()
+    world.send(b"later", queue_id=3, DELAY="2", TAGS="a")
+    assert world.wake() == 0
+    assert world.wake_at_ms() == START_MS + 5_000
+    world.run(4_999)
+    assert world.bodies(queue_id=3) == []
+    world.run(1)
+    (message,) = world.messages(queue_id=3)
+    assert message.body == b"later"
+    assert message.stored_ms == START_MS + 5_000
+    assert message.born_ms == START_MS
+    assert message.properties == {
+        "DELAY": "2", "TAGS": "a", "REAL_TOPIC": "T", "REAL_QID": "3",
+    }  # fmt: skip
+    assert world.delays.wake_at_ms() == NEVER_MS
+
+
+def test_each_level_keeps_its_order() -> None:
+    world = Later()
+    for number in range(5):
+        world.send(b"%d" % number, DELAY="1")
+        world.send(b"%d" % number, topic="U", DELAY="2")
+        world.now_ms += 10
+    world.run(10_000)
+    assert world.bodies() == world.bodies("U") == [b"0", b"1", b"2", b"3", b"4"]
+
+
+def test_a_failed_put_is_tried_again_and_nothing_overtakes_it() -> None:
+    world = Later()
+    world.send(b"one", DELAY="1")
+    world.send(b"two", DELAY="1")
+    world.run(999)
+    world.puts_fail = True
+    world.now_ms += 1
+    assert world.wake() == 0
+    assert world.wake_at_ms() == world.now_ms + RETRY_MS
+    world.puts_fail = False
+    world.run(RETRY_MS)
+    assert world.bodies() == [b"one", b"two"]
+
+
+def test_one_wake_delivers_a_bounded_number() -> None:
+    world = Later(segment_size=1 << 20)
+    for level in ("1", "1", "2"):
+        for _ in range(BATCH_MAX):
+            world.send(b"x", DELAY=level)
+    world.now_ms += 5_000
+    assert [world.wake() for _ in range(4)] == [BATCH_MAX] * 3 + [0]
+    assert len(world.bodies()) == 3 * BATCH_MAX
+
+
+def test_a_due_time_beyond_the_level_s_span_is_due_now() -> None:
+    world = Later()
+    world.now_ms = START_MS + 3_600_000
+    world.send(b"from a fast clock", DELAY="1")
+    world.sync()
+    world.store.close(world.now_ms)
+    world.disk.restart()
+    world.now_ms = START_MS
+    world.open()
+    assert world.wake_at_ms() <= START_MS
+    world.wake()
+    assert world.bodies() == [b"from a fast clock"]
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [{}, {"REAL_TOPIC": Topic.HALF, "REAL_QID": "0"}, {"REAL_TOPIC": "U", "REAL_QID": "x"}],
+)
+def test_a_record_without_a_place_does_not_hold_up_the_rest(properties: dict[str, str]) -> None:
+    world = Later()
+    lost = Message(
+        topic=Topic.SCHEDULE, body=b"x", queue_id=0, properties={"DELAY": "1", **properties}
+    )
+    world.store.put(lost, world.now_ms)
+    world.send(b"next", DELAY="1")
+    world.run(1_000)
+    assert world.bodies() == [b"next"]
+    assert world.delays.courier.dropped_count == 1
+
+
+def test_a_damaged_record_does_not_hold_up_the_rest() -> None:
+    world = Later()
+    put = world.send(b"x" * 100, DELAY="1")
+    world.send(b"next", DELAY="1")
+    world.disk.flip("commitlog/00000000000000000000", put.log_offset + 7)
+    world.run(1_000)
+    assert world.bodies() == [b"next"]
+    assert world.delays.courier.dropped_count == 1
+
+
+def test_the_file_has_the_peer_s_form() -> None:
+    world = Later()
+    world.send(b"x", DELAY="2")
+    world.run(5_000)
+    world.sync()
+    data = world.delays.save(world.now_ms)
+    assert data is not None
+    file = fastjson.decode(data)
+    assert file["offsetTable"]["2"] == 1
+    assert set(file) == {"dataVersion", "escrowLogOffset", "offsetTable"}
+    assert world.delays.save(world.now_ms) is None
+    assert world.delays.encode().startswith(b'{"dataVersion":{"counter":')
+    assert b'"offsetTable":{1:0,2:1,3:0' in world.delays.encode()
+    assert world.delays.backlog()[2] == (1, 1)
+
+
+def test_the_peer_s_file_is_taken_over() -> None:
+    world = Later()
+    for body in (b"delivered by the peer", b"not yet"):
+        world.send(body, DELAY="1")
+    world.disk.replace(
+        delay.PATH,
+        b'{\n\t"dataVersion":{"counter":3,"stateVersion":0,"timestamp":5},'
+        b'\n\t"offsetTable":{1:1,2:77,99:1\n\t}\n}',
+    )
+    world.crash()
+    world.run(1_000)
+    assert world.bodies() == [b"not yet"]
+    assert world.delays.version.counter == 3
+    assert world.delays.backlog()[2] == (0, 0)
+
+
+def test_progress_is_not_saved_before_its_deliveries_are_durable() -> None:
+    world = Later()
+    world.sync()
+    world.save()
+    world.send(b"x", DELAY="1")
+    world.run(1_000)
+    assert world.delays.save(world.now_ms) is None
+    world.sync()
+    assert world.delays.save(world.now_ms) is not None
+
+
+@pytest.mark.parametrize("loss", [Loss.NOTHING, Loss.PREFIX, Loss.ALL])
+@pytest.mark.parametrize("seed", range(8))
+def test_every_durable_message_is_delivered_once_over_crashes(seed: int, loss: Loss) -> None:
+    chance = random.Random(seed)
+    world = Later(is_sync_flush=chance.random() < 0.5, segment_size=1 << 13)
+    durable: set[bytes] = set()
+    sent: dict[bytes, int] = {}
+    for number in range(120):
+        body = b"%d" % number
+        sent[body] = world.send(
+            body, UNIQ_KEY=f"u{number // 2}", DELAY=chance.choice(["1", "2", "3"])
+        ).log_end
+        world.run(chance.randrange(400))
+        if chance.random() < 0.3:
+            world.sync()
+            durable = {each for each, end in sent.items() if end <= world.store.durable_offset}
+        if chance.random() < 0.3:
+            world.save()
+        if chance.random() < 0.1:
+            world.crash(loss, chance)
+            kept = durable if loss is not Loss.NOTHING else set(sent)
+            sent = {each: end for each, end in sent.items() if end <= world.store.end_offset}
+            assert kept <= set(sent)
+        if chance.random() < 0.03:
+            world.restart()
+    for _ in range(3):
+        world.sync()
+        world.run(30_000)
+    world.sync()
+    found = world.bodies()
+    assert len(found) == len(set(found))
+    assert set(found) >= durable
+    if loss is Loss.NOTHING:
+        assert set(found) == {b"%d" % number for number in range(120)}

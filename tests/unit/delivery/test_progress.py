@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from escrowmq.delivery.progress import MARKS_MAX, Mark, Marks
+from escrowmq.testing.sim.disk import Loss, SimCrash
+
+from .later import Later
+
+
+def test_only_durable_progress_is_given() -> None:
+    marks: Marks[str] = Marks()
+    assert marks.take(100) is None
+    for end in (10, 20, 20, 30):
+        marks.note(Mark(end, 0, f"at {end}"))
+    assert marks.take(9) is None
+    assert marks.take(29) == Mark(20, 0, "at 20")
+    assert marks.take(29) is None
+    assert marks.take(30) == Mark(30, 0, "at 30")
+
+
+def test_the_newest_progress_is_kept_when_much_waits() -> None:
+    marks: Marks[int] = Marks()
+    for end in range(10 * MARKS_MAX):
+        marks.note(Mark(end, 0, end))
+        assert len(marks._marks) <= MARKS_MAX
+    assert marks.take(0) == Mark(0, 0, 0)
+    assert marks.take(10**9) == Mark(10 * MARKS_MAX - 1, 0, 10 * MARKS_MAX - 1)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_nothing_is_lost_or_doubled_when_the_machine_stops_at_any_operation(seed: int) -> None:
+    chance = random.Random(seed)
+    world = Later(is_sync_flush=chance.random() < 0.5, segment_size=1 << 13)
+    durable: dict[bytes, int] = {}
+    sent: dict[bytes, int] = {}
+    for number in range(80):
+        if chance.random() < 0.1:
+            world.disk.stop_at = world.disk.steps_count + chance.randrange(1, 30)
+        body = b"%d" % number
+        try:
+            name, wish = chance.choice([("DELAY", "1"), ("TIMER_DELAY_MS", "2345")])
+            sent[body] = world.send(body, {"UNIQ_KEY": f"u{number}", name: wish}).log_end
+            world.run(chance.randrange(400))
+            if chance.random() < 0.4:
+                world.sync()
+            end = world.store.durable_offset
+            durable.update((each, at) for each, at in sent.items() if at <= end)
+            if chance.random() < 0.4:
+                world.save()
+        except SimCrash:
+            world.crash(chance.choice([*Loss]), chance)
+            sent = dict(durable)
+    world.disk.stop_at = None
+    for _ in range(3):
+        world.sync()
+        world.run(10_000)
+    world.sync()
+    found = world.bodies()
+    assert len(found) == len(set(found))
+    assert set(found) >= set(durable)

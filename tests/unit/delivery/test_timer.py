@@ -1,0 +1,345 @@
+from __future__ import annotations
+
+import random
+import struct
+
+import pytest
+
+from escrowmq.base.message import Message, Topic
+from escrowmq.delivery import timer
+from escrowmq.delivery.progress import BATCH_MAX, NEVER_MS, RETRY_MS
+from escrowmq.store.store import PutStatus
+from escrowmq.testing.sim.disk import Loss
+
+from .later import START_MS, Later
+
+
+def test_a_message_is_delivered_at_its_very_millisecond() -> None:
+    world = Later()
+    world.send(b"at", TIMER_DELIVER_MS=str(START_MS + 2_345))
+    world.send(b"after", TIMER_DELAY_MS="2346")
+    world.send(b"on the border", topic="U", TIMER_DELAY_SEC="3")
+    world.run(2_344)
+    assert world.bodies() == []
+    world.run(1)
+    assert world.bodies() == [b"at"]
+    world.run(1)
+    assert world.bodies() == [b"at", b"after"]
+    world.run(653)
+    assert world.bodies("U") == []
+    world.run(1)
+    (message,) = world.messages("U")
+    assert message.properties == {
+        "TIMER_DELAY_SEC": "3", "TIMER_OUT_MS": str(START_MS + 2_000), "REAL_TOPIC": "U",
+        "REAL_QID": "0", "TIMER_ENQUEUE_MS": str(START_MS),
+        "TIMER_DEQUEUE_MS": str(START_MS + 3_000),
+    }  # fmt: skip
+    assert world.timer.wake_at_ms() == NEVER_MS
+
+
+def test_messages_far_ahead_wait_for_their_time() -> None:
+    world = Later()
+    world.send(b"in three days", TIMER_DELAY_SEC="259200")
+    world.run(259_199_999)
+    assert world.bodies() == []
+    world.run(1)
+    assert world.bodies() == [b"in three days"]
+
+
+def test_order_is_by_time_and_then_by_arrival() -> None:
+    world = Later()
+    for body, span in ((b"c", "3000"), (b"a", "1000"), (b"b", "2000"), (b"d", "3000")):
+        world.send(body, TIMER_DELAY_MS=span)
+    world.run(5_000)
+    assert world.bodies() == [b"a", b"b", b"c", b"d"]
+
+
+def test_a_failed_put_is_tried_again() -> None:
+    world = Later()
+    world.send(b"x", TIMER_DELAY_SEC="1")
+    world.run(999)
+    world.puts_fail = True
+    world.now_ms += 1
+    assert world.wake() == 0
+    assert world.wake_at_ms() == world.now_ms + RETRY_MS
+    world.puts_fail = False
+    world.run(RETRY_MS)
+    assert world.bodies() == [b"x"]
+
+
+def test_one_wake_takes_in_and_delivers_a_bounded_number() -> None:
+    world = Later(segment_size=1 << 20)
+    for _ in range(3 * BATCH_MAX):
+        world.send(b"x", TIMER_DELAY_SEC="1")
+    world.now_ms += 1_000
+    world.wake()
+    assert world.timer.taken_offset == 512
+    assert len(world.bodies()) == BATCH_MAX
+    world.wake()
+    world.wake()
+    assert len(world.bodies()) == 3 * BATCH_MAX
+    assert world.timer.pending_count == 0
+
+
+def test_memory_is_bounded_and_goes_on_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timer, "PENDING_MAX", 64)
+    world = Later()
+    for _ in range(200):
+        world.send(b"x", TIMER_DELAY_SEC="1")
+    world.wake()
+    assert world.timer.pending_count == 64
+    world.run(1_000)
+    assert len(world.bodies()) == 200
+
+
+def test_a_recall_drops_its_message_and_no_other() -> None:
+    world = Later()
+    at = str(START_MS + 5_000)
+    world.send(b"called back", UNIQ_KEY="u1", TIMER_DELIVER_MS=at)
+    world.send(b"stays", UNIQ_KEY="u2", TIMER_DELIVER_MS=at)
+    world.send(b"other time", UNIQ_KEY="u1", TIMER_DELIVER_MS=str(START_MS + 9_000))
+    world.wake()
+    world.send(b"0", UNIQ_KEY="u1", TIMER_DEL_UNIQKEY="T+u1", TIMER_DELIVER_MS=at)
+    world.run(10_000)
+    assert world.bodies() == [b"stays", b"other time"]
+
+
+def test_a_recall_counts_for_the_whole_slot() -> None:
+    world = Later()
+    world.send(b"called back", UNIQ_KEY="u1", TIMER_DELIVER_MS=str(START_MS + 5_700))
+    world.send(
+        b"0", UNIQ_KEY="u1", TIMER_DEL_UNIQKEY="T+u1", TIMER_DELIVER_MS=str(START_MS + 5_001)
+    )
+    world.run(10_000)
+    assert world.bodies() == []
+
+
+def test_a_recall_outlives_a_restart() -> None:
+    world = Later()
+    at = str(START_MS + 5_000)
+    world.send(b"called back", UNIQ_KEY="u1", TIMER_DELIVER_MS=at)
+    world.send(b"0", UNIQ_KEY="u1", TIMER_DEL_UNIQKEY="T+u1", TIMER_DELIVER_MS=at)
+    world.run(1_000)
+    world.restart()
+    world.run(10_000)
+    assert world.bodies() == []
+
+
+@pytest.mark.parametrize("properties", [{}, {"TIMER_OUT_MS": "x"}, {"TIMER_OUT_MS": "1"}])
+def test_a_record_without_time_or_place_does_not_hold_up_the_rest(
+    properties: dict[str, str],
+) -> None:
+    world = Later()
+    world.store.put(Message(topic=Topic.TIMER, body=b"x", properties=properties), world.now_ms)
+    world.send(b"next", TIMER_DELAY_SEC="1")
+    world.run(1_000)
+    assert world.bodies() == [b"next"]
+    assert world.timer.courier.dropped_count == 1
+
+
+def test_a_damaged_record_does_not_hold_up_the_rest() -> None:
+    world = Later()
+    put = world.send(b"x" * 100, TIMER_DELAY_SEC="1")
+    world.send(b"next", TIMER_DELAY_SEC="1")
+    world.wake()
+    world.disk.flip("commitlog/00000000000000000000", put.log_offset + 7)
+    world.run(1_000)
+    assert world.bodies() == [b"next"]
+    assert world.timer.courier.dropped_count == 1
+
+
+def test_entries_that_are_gone_are_passed_over() -> None:
+    world = Later()
+    world.send(b"x", TIMER_DELAY_SEC="1")
+    world.wake()
+    world.store.delete_topic(Topic.TIMER)
+    world.run(1_000)
+    assert world.bodies() == []
+    assert world.timer.courier.dropped_count == 1
+
+
+def test_a_message_that_can_never_be_stored_is_counted_and_passed_over() -> None:
+    world = Later()
+    world.send(b"x", TIMER_DELAY_SEC="1")
+    world.puts_fail, world.fault = True, PutStatus.MESSAGE_ILLEGAL
+    world.run(1_000)
+    assert world.timer.courier.dropped_count == 1
+    assert world.timer.pending_count == 0
+
+
+def test_twins_are_both_delivered_once_over_a_crash() -> None:
+    world = Later()
+    world.sync()
+    world.save()
+    for _ in range(2):
+        world.send(b"twin", UNIQ_KEY="u", TIMER_DELAY_SEC="1")
+    world.run(1_500)
+    world.crash()
+    world.run(1_500)
+    assert world.bodies() == [b"twin", b"twin"]
+
+
+def test_progress_is_noted_again_when_late_records_are_delivered() -> None:
+    world = Later(is_sync_flush=True)
+    world.send(b"first", TIMER_DELAY_MS="100")
+    world.sync()
+    world.now_ms += 10
+    world.send(b"late", TIMER_DELAY_MS="50")  # not visible before the next sync
+    world.run(100)
+    assert world.store.bounds("T", 0)[1] == 0
+    world.sync()
+    world.run(100)
+    world.sync()
+    world.save()
+    world.crash()
+    world.run(1_000)
+    world.sync()
+    assert world.bodies() == [b"first", b"late"]
+
+
+def test_properties_without_room_for_the_timer_s_own_are_delivered_without() -> None:
+    world = Later(segment_size=1 << 17)
+    world.send(b"x", TIMER_DELAY_SEC="1", KEYS="k" * 32_690)
+    world.run(1_000)
+    assert world.bodies() == [b"x"]
+
+
+def test_the_file_tells_the_peer_what_is_not_delivered() -> None:
+    world = Later()
+    for span in ("1", "9", "1"):
+        world.send(b"x", TIMER_DELAY_SEC=span)
+    world.run(2_000)
+    world.sync()
+    data = world.timer.save(world.now_ms)
+    assert data is not None
+    assert len(data) == 4096
+    read_ms, log_position, offset, master_offset, _, at_ms, counter = struct.unpack_from(
+        ">7q", data
+    )
+    assert (read_ms, at_ms) == (START_MS + 1_000, START_MS + 2_000)
+    assert (log_position, offset, master_offset) == (0, 0, 0)
+    assert counter == 1
+    assert world.timer.save(world.now_ms) is None
+    world.run(8_000)
+    world.sync()
+    data = world.timer.save(world.now_ms)
+    assert data is not None
+    assert struct.unpack_from(">7q", data)[2:4] == (3, 3)
+
+
+def test_the_peer_is_told_to_look_at_slots_from_the_first_pending_one_on() -> None:
+    world = Later(is_sync_flush=True)
+    world.send(b"x", TIMER_DELAY_MS="2500")
+    world.sync()
+    world.wake()
+    world.puts_fail = True
+    world.run(9_000)
+    world.sync()
+    data = world.timer.save(world.now_ms)
+    assert data is not None
+    assert struct.unpack_from(">q", data) == (START_MS + 2_000,)
+    world.puts_fail = False
+    world.run(1_000)  # delivered, but not visible before the next sync
+    world.sync()
+    data = world.timer.save(world.now_ms)
+    assert data is not None
+    assert struct.unpack_from(">q", data)[0] < START_MS + 2_000
+
+
+def peer_file(*, read_ms: int, queue_offset: int) -> bytes:
+    head = struct.pack(">7q", read_ms, 520, queue_offset, queue_offset, 0, 5, 7)
+    return head.ljust(4096, b"\0")
+
+
+def test_the_peer_s_progress_is_taken_over_and_its_wheel_removed() -> None:
+    world = Later()
+    for body, span in ((b"delivered", "1000"), (b"pending", "5000"), (b"new", "500")):
+        world.send(body, TIMER_DELAY_MS=span)
+    world.disk.replace(timer.PATH, peer_file(read_ms=START_MS + 3_000, queue_offset=2))
+    world.disk.replace("timerlog/00000000000000000000", b"\0" * 52)
+    world.disk.replace("timerwheel", b"\0" * 64)
+    world.now_ms = START_MS + 3_000
+    world.crash()
+    world.wake()
+    assert world.bodies() == [b"new"]
+    assert world.disk.names("timerlog") == []
+    assert world.disk.size("timerwheel") is None
+    ours = world.disk.read(timer.PATH)
+    assert ours is not None
+    assert struct.unpack_from(">7q", ours)[1:4] == (0, 0, 0)
+    world.run(5_000)
+    assert world.bodies() == [b"new", b"pending"]
+
+
+def test_our_progress_is_not_believed_after_the_peer_has_written_the_file() -> None:
+    world = Later()
+    world.send(b"a", TIMER_DELAY_MS="500")
+    world.run(1_000)
+    world.sync()
+    data = world.timer.save(world.now_ms)
+    assert data is not None
+    peers = peer_file(read_ms=0, queue_offset=0)[:56] + data[56:]
+    world.disk.replace(timer.PATH, peers)
+    world.crash()
+    world.run(1_000)
+    assert world.bodies() == [b"a", b"a"]  # as the peer itself would, told this
+
+
+def test_a_record_that_the_peer_has_rolled_is_delivered_once() -> None:
+    world = Later()
+    day_ms = 86_400_000
+    slot_ms = START_MS + 3 * day_ms - 1_000
+    world.send(b"far", TIMER_DELAY_SEC="259200")
+    world.now_ms += 2 * day_ms
+    copy = Message(
+        topic=Topic.TIMER,
+        body=b"far",
+        properties={
+            "TIMER_DELAY_SEC": "259200", "TIMER_OUT_MS": str(slot_ms), "REAL_TOPIC": "T",
+            "REAL_QID": "0", "TIMER_ROLL_TIMES": "1",
+        },
+    )  # fmt: skip
+    world.store.put(copy, world.now_ms)
+    world.now_ms += 120_000
+    world.disk.replace(timer.PATH, peer_file(read_ms=world.now_ms, queue_offset=2))
+    world.crash()
+    world.run(2 * day_ms)
+    assert world.bodies() == [b"far"]
+
+
+@pytest.mark.parametrize("loss", [Loss.NOTHING, Loss.PREFIX, Loss.ALL])
+@pytest.mark.parametrize("seed", range(8))
+def test_every_durable_message_is_delivered_once_over_crashes(seed: int, loss: Loss) -> None:
+    chance = random.Random(seed)
+    world = Later(is_sync_flush=chance.random() < 0.5, segment_size=1 << 13)
+    durable: set[bytes] = set()
+    sent: dict[bytes, int] = {}
+    for number in range(150):
+        body = b"%d" % number
+        sent[body] = world.send(
+            body, UNIQ_KEY=f"u{number // 2}", TIMER_DELAY_MS=str(chance.randrange(1, 20_000))
+        ).log_end
+        world.puts_fail = chance.random() < 0.1
+        world.run(chance.randrange(400))
+        world.puts_fail = False
+        if chance.random() < 0.3:
+            world.sync()
+            durable = {each for each, end in sent.items() if end <= world.store.durable_offset}
+        if chance.random() < 0.3:
+            world.save()
+        if chance.random() < 0.1:
+            world.crash(loss, chance)
+            kept = durable if loss is not Loss.NOTHING else set(sent)
+            sent = {each: end for each, end in sent.items() if end <= world.store.end_offset}
+            assert kept <= set(sent)
+        if chance.random() < 0.03:
+            world.restart()
+    for _ in range(3):
+        world.sync()
+        world.run(30_000)
+    world.sync()
+    found = world.bodies()
+    assert len(found) == len(set(found))
+    assert set(found) >= durable
+    if loss is Loss.NOTHING:
+        assert set(found) == {b"%d" % number for number in range(150)}

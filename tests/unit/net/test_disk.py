@@ -1,0 +1,261 @@
+"""The real disk: what a File and a Disk promise, on this machine's file system."""
+
+import errno
+import os
+import struct
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from escrowmq.base.message import Message
+from escrowmq.base.settings import StoreSettings
+from escrowmq.codec.record import decode_records
+from escrowmq.errors import DiskFull, StorageError, StoreLocked
+from escrowmq.net.disk import FileDisk, MappedFile
+from escrowmq.store.store import Store
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[FileDisk]:
+    found = FileDisk(str(tmp_path / "store"))
+    yield found
+    found.close()
+
+
+def test_file_has_its_full_length_at_once_and_takes_no_room(disk: FileDisk) -> None:
+    file = disk.open("a/b/c", size=64 * MIB)
+    assert file.size == 64 * MIB
+    assert disk.size("a/b/c") == 64 * MIB
+    assert file.read(64 * MIB - 2, 10) == b"\0\0"
+    assert os.stat(f"{disk.root}/a/b/c").st_blocks * 512 < MIB
+    assert disk.size("a/b") is None
+    assert disk.names("a") == ["b"]
+    assert disk.names("none") == []
+
+
+def test_writes_are_read_back_and_survive_closing(disk: FileDisk) -> None:
+    file = disk.open("f", size=MIB)
+    for position in (0, 70_000, 5, MIB - 3, 300_000):
+        file.write(position, b"abc")
+    file.sync()
+    file.close()
+    again = disk.open("f", size=MIB)
+    assert all(again.read(at, 3) == b"abc" for at in (70_000, 5, MIB - 3, 300_000))
+    assert disk.read("f") == again.read(0, MIB)
+    with pytest.raises(StorageError, match="1048576 bytes, 5 expected"):
+        disk.open("f", size=5)
+
+
+def test_write_behind_the_end_is_refused(disk: FileDisk) -> None:
+    with pytest.raises(StorageError):
+        disk.open("f", size=100).write(99, b"ab")
+
+
+def test_sequential_writes_allocate_ahead_and_rarely(
+    disk: FileDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[tuple[int, int]] = []
+    real = os.posix_fallocate
+
+    def counted(descriptor: int, position: int, size: int) -> None:
+        calls.append((position, size))
+        real(descriptor, position, size)
+
+    monkeypatch.setattr(os, "posix_fallocate", counted)
+    file = disk.open("f", size=16 * MIB)
+    for position in range(0, 4 * MIB, 1_000):
+        file.write(position, b"x" * 1_000)
+    assert len(calls) < 10
+    calls.clear()
+    other = disk.open("g", size=16 * MIB)
+    other.reserve(MIB, 2 * MIB)
+    for position in range(MIB, 3 * MIB, 4_096):
+        other.write(position, b"y" * 4_096)
+    assert calls == [(MIB, 2 * MIB)]
+
+
+def test_full_disk_is_an_error_with_nothing_written(
+    disk: FileDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = disk.open("f", size=16 * MIB)
+    file.write(0, b"first")
+
+    def full(descriptor: int, position: int, size: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    file.write(5, b"fits what was allocated")
+    with pytest.raises(DiskFull):
+        file.write(8 * MIB, b"x")
+    with pytest.raises(DiskFull):
+        file.reserve(MIB, MIB)
+    assert isinstance(file, MappedFile)
+    with pytest.raises(DiskFull):
+        file.write_many([(9 * MIB, b"abcd")])
+    assert file.read(8 * MIB, 1) == b"\0"
+    monkeypatch.undo()
+    file.write(8 * MIB, b"x")
+    assert file.read(8 * MIB, 1) == b"x"
+
+
+def test_failing_fdatasync_surfaces(disk: FileDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = disk.open("f", size=4096)
+    file.write(0, b"x")
+
+    def broken(descriptor: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "fdatasync", broken)
+    with pytest.raises(OSError, match="Input/output error"):
+        file.sync()
+
+
+def test_first_sync_makes_the_new_names_durable(
+    disk: FileDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+    real = os.fsync
+
+    def noted(descriptor: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    file = disk.open("a/b/f", size=4096)
+    file.sync()
+    root = disk.root
+    assert synced == [f"{root}/a/b", f"{root}/a", root]
+    file.sync()
+    assert len(synced) == 3
+
+
+def test_sync_of_an_unmapped_or_removed_file_is_fine(disk: FileDisk) -> None:
+    file = disk.open("f", size=4096)
+    file.write(0, b"x")
+    file.close()
+    file.sync()
+    disk.remove("f")
+    disk.remove("f")
+    file.sync()
+
+
+def test_few_files_stay_mapped(tmp_path: Path) -> None:
+    disk = FileDisk(str(tmp_path), open_files_max=3)
+    files = [disk.open(f"f{n}", size=4096) for n in range(10)]
+    before = len(os.listdir("/proc/self/fd"))
+    for n, file in enumerate(files):
+        file.write(0, bytes([n + 1]))
+    assert len(os.listdir("/proc/self/fd")) <= before + 6
+    assert [file.read(0, 1) for file in files] == [bytes([n + 1]) for n in range(10)]
+    files[0].sync()
+    disk.close()
+    assert len(os.listdir("/proc/self/fd")) <= before
+
+
+def test_many_small_pieces_in_one_call(disk: FileDisk) -> None:
+    file = disk.open("f", size=MIB)
+    assert isinstance(file, MappedFile)
+    file.write_many([(at, struct.pack(">i", at)) for at in (0, 65_536, 200_000)])
+    assert file.read_many([200_000, 0, 4], 4) == struct.pack(">iii", 200_000, 0, 0)
+
+
+def test_holes_are_seen(disk: FileDisk) -> None:
+    file = disk.open("f", size=8 * MIB)
+    assert isinstance(file, MappedFile)
+    file.write(4 * MIB, b"x")
+    file.sync()
+    assert file.data_from(0) <= 4 * MIB
+    assert file.data_from(4 * MIB) == 4 * MIB
+
+
+def test_replace_is_whole_and_leaves_nothing_behind(
+    disk: FileDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk.replace("config/t.json", b"one")
+    disk.replace("config/t.json", b"two")
+    assert disk.read("config/t.json") == b"two"
+    assert disk.names("config") == ["t.json"]
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(DiskFull):
+        disk.replace("config/t.json", b"three")
+    assert disk.read("config/t.json") == b"two"
+    assert disk.names("config") == ["t.json"]
+
+
+def test_remove_takes_files_and_empty_folders_only(disk: FileDisk) -> None:
+    disk.replace("a/f", b"x")
+    disk.remove("a")
+    assert disk.read("a/f") == b"x"
+    disk.remove("a/f")
+    disk.remove("a")
+    assert disk.names("") == []
+    assert disk.read("a") is None
+
+
+def test_lock_excludes_this_process_and_others(disk: FileDisk) -> None:
+    disk.lock("lock")
+    assert disk.read("lock") == b"lock"
+    other = FileDisk(disk.root)
+    with pytest.raises(StoreLocked):
+        other.lock("lock")
+    code = (
+        "import sys\nfrom escrowmq.net.disk import FileDisk\n"
+        "from escrowmq.errors import StoreLocked\n"
+        "try:\n    FileDisk(sys.argv[1]).lock('lock')\n"
+        "except StoreLocked:\n    sys.exit(7)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    ran = subprocess.run([sys.executable, "-c", code, disk.root], env=environment, check=False)
+    assert ran.returncode == 7
+    disk.close()
+    other.lock("lock")
+    other.close()
+
+
+def test_usage_is_that_of_the_file_system(disk: FileDisk) -> None:
+    usage = disk.usage("commitlog")
+    assert 0 < usage.free_size <= usage.total_size
+
+
+def test_whole_store_on_a_real_disk(tmp_path: Path) -> None:
+    disk = FileDisk(str(tmp_path), open_files_max=4)
+    settings = StoreSettings(
+        log_segment_size=65_536,
+        queue_segment_size=2_000,
+        index_slots_count=64,
+        index_entries_max=500,
+        reserve_size=4_096,
+    )
+    store = Store(disk, settings)
+    store.open(1_000)
+    for n in range(1_000):
+        one = Message(topic="orders", body=b"body %05d" % n, properties={"KEYS": f"k{n}"})
+        store.put(one, 1_000 + n)
+    wanted = store.sync_wanted(20_000)
+    assert wanted is not None
+    for file in wanted.files:
+        file.sync()
+    store.synced(wanted.log_offset, 20_000)
+    disk.close()  # as if killed: nothing was closed
+    disk = FileDisk(str(tmp_path))
+    store = Store(disk, settings)
+    report = store.open(30_000)
+    assert not report.was_clean
+    found: list[bytes] = []
+    while len(found) < 1_000:
+        got = store.get("orders", 0, len(found))
+        found += [stored.body for stored in decode_records(b"".join(got.chunks))]
+    assert found == [b"body %05d" % n for n in range(1_000)]
+    assert store.query("orders", "k777", count_max=9, begin_ms=0, end_ms=99_999).records
+    store.close(31_000)
+    assert disk.size("abort") is None
+    disk.close()

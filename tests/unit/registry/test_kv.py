@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+from typing import cast
+
+import pytest
+
+from escrowmq.base.ports import Disk
+from escrowmq.errors import UsageError
+from escrowmq.registry import kv
+
+from .exchange import MemoryDisk
+
+
+def config(disk: MemoryDisk) -> kv.KvConfig:
+    return kv.KvConfig(cast("Disk", disk))
+
+
+def test_items_outlive_a_restart_in_the_peer_s_file() -> None:
+    disk = MemoryDisk()
+    table = config(disk)
+    table.put("ORDER_TOPIC_CONFIG", "TopicOrd", "broker-a:4")
+    table.put("ns1", "k", None)
+    assert disk.files[kv.KV_PATH] == (
+        b'{"configTable":{"ORDER_TOPIC_CONFIG":{"TopicOrd":"broker-a:4"},"ns1":{}}}'
+    )
+    again = config(disk)
+    assert again.get("ORDER_TOPIC_CONFIG", "TopicOrd") == "broker-a:4"
+    assert again.table("ns1") == {}
+    assert again.table("ns2") is None
+    again.delete("ORDER_TOPIC_CONFIG", "TopicOrd")
+    again.delete("nothing", "there")
+    assert config(disk).table("ORDER_TOPIC_CONFIG") == {}
+
+
+def test_an_unreadable_file_does_not_keep_the_name_server_from_starting() -> None:
+    disk = MemoryDisk()
+    disk.files[kv.KV_PATH] = b"{{{"
+    assert config(disk).table("ns1") is None
+    assert disk.files[kv.KV_PATH] == b"{{{"
+
+
+def test_items_and_their_size_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kv, "KV_ITEMS_MAX", 1)
+    table = kv.KvConfig(None)
+    table.put("n", "k", "v")
+    table.put("n", "k", "w")
+    with pytest.raises(UsageError, match="delete some first"):
+        table.put("n", "k2", "v")
+    with pytest.raises(UsageError, match="1048576 are allowed"):
+        table.put("n", "k", "v" * kv.KV_TEXT_SIZE_MAX)

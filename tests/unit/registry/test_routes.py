@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import pytest
+
+from escrowmq.base.settings import NameServerSettings
+from escrowmq.codec.routes import RegisteredTopic, Registration, TableVersion
+from escrowmq.errors import UsageError
+from escrowmq.registry import routes
+from escrowmq.registry.routes import Newcomer, RouteTable, Welcome
+
+
+def body(*topics: str, state: int = 0) -> Registration:
+    return Registration(
+        version=TableVersion(1, state, 1),
+        topics={topic: RegisteredTopic(topic_name=topic) for topic in topics},
+    )
+
+
+def broker(address: str, broker_id: int = 0, name: str = "b") -> Newcomer:
+    return Newcomer(cluster="c", address=address, name=name, broker_id=broker_id, ha_address="h")
+
+
+def test_brokers_and_topics_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = RouteTable(NameServerSettings())
+    monkeypatch.setattr(routes, "BROKERS_MAX", 1)
+    monkeypatch.setattr(routes, "TOPICS_MAX", 2)
+    table.register(broker("x"), body("A", "B"), peer=1, now_ms=0)
+    with pytest.raises(UsageError, match="broker names"):
+        table.register(broker("y", name="b2"), body("A", "B"), peer=1, now_ms=0)
+    with pytest.raises(UsageError, match="3 topics"):
+        table.register(broker("x"), body("A", "B", "C"), peer=1, now_ms=0)
+    assert table.topics() == ["A", "B"]
+
+
+def test_a_slave_is_told_its_master_only_while_that_lives() -> None:
+    table = RouteTable(NameServerSettings())
+    table.register(broker("m"), body("A", "B"), peer=1, now_ms=0)
+    assert table.register(broker("s", 1), body("A", "B"), peer=2, now_ms=0) == Welcome("h", "m")
+    assert table.lost(1) == 1
+    assert table.register(broker("s", 1), body("A", "B"), peer=2, now_ms=0) == Welcome()
+    assert table.members("b") == {1: "s"}
+
+
+def test_an_older_claim_to_an_id_is_passed_over() -> None:
+    table = RouteTable(NameServerSettings())
+    table.register(broker("new"), body("A", "B", state=2), peer=1, now_ms=0)
+    assert table.register(broker("old"), body("A", "B", state=1), peer=2, now_ms=0) == Welcome()
+    assert table.members("b") == {0: "new"}
+
+
+def test_a_live_entry_without_a_broker_is_dropped_too() -> None:
+    table = RouteTable(NameServerSettings())
+    table.register(broker("one"), body("A", "B"), peer=1, now_ms=0)
+    table.register(broker("two"), body("A", "B"), peer=2, now_ms=0)
+    assert table.version_of("c", "one") is not None
+    assert table.expire(routes.LIVE_TIMEOUT_MS + 1) == [1, 2]
+    assert table.version_of("c", "one") is None
+    assert table.topics() == []

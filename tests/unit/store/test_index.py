@@ -1,0 +1,66 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from escrowmq.codec.hashes import index_hash, java_hash
+from escrowmq.store.index import Index, key_hash
+from escrowmq.testing.sim.disk import SimDisk
+
+
+@given(topic=st.text(min_size=1, max_size=20), key=st.text(max_size=60))
+def test_key_hash_is_the_peers(topic: str, key: str) -> None:
+    assert key_hash(java_hash(f"{topic}#"), key) == index_hash(topic, key)
+
+
+@given(key=st.text(alphabet="0123456789ABCDEFN", min_size=1, max_size=1_100))
+def test_key_hash_of_unique_keys_is_the_peers(key: str) -> None:
+    assert key_hash(java_hash("t#"), key) == index_hash("t", key)
+
+
+def test_hash_without_an_absolute_value_is_zero() -> None:
+    assert key_hash(0x8000_0000, "") == 0
+
+
+def made(disk: SimDisk, *, entries_max: int = 8) -> Index:
+    index = Index(disk, slots_count=4, entries_max=entries_max)
+    index.load()
+    return index
+
+
+def test_chains_lead_from_the_newest_to_the_oldest_over_files_and_restarts() -> None:
+    disk = SimDisk()
+    index = made(disk)
+    for number in range(20):
+        index.put([(1, "k", number * 100, 5_000 + number * 1_000)])
+    code = key_hash(1, "k")
+    expected = [number * 100 for number in reversed(range(20))]
+    assert list(index.find(code, begin_ms=0, end_ms=1 << 60)) == expected
+    again = made(disk)
+    assert len(again.files) == 3
+    assert again.end_log_offset == 1_900
+    assert list(again.find(code, begin_ms=0, end_ms=1 << 60)) == expected
+    assert list(again.find(code, begin_ms=9_000, end_ms=11_000)) == [600, 500, 400]
+    assert [file.begin_log_offset for file in again.files] == [0, 700, 1_400]
+    assert again.drop_before(1_400) == 2
+    assert again.drop_before(99_999) == 0  # never the last one
+
+
+def test_batch_is_written_as_single_keys_are() -> None:
+    keys = [(7, f"k{n % 5}", n * 100, 1_000 + n) for n in range(20)]
+    one, many = SimDisk(), SimDisk()
+    index = made(one, entries_max=50)
+    for key in keys:
+        index.put([key])
+    made(many, entries_max=50).put(keys)
+    names = list(one.files)
+    assert names == list(many.files)
+    assert [one.files[n].live for n in names] == [many.files[n].live for n in names]
+
+
+def test_empty_file_counts_from_one_and_header_is_the_peers() -> None:
+    disk = SimDisk()
+    index = made(disk)
+    index.put([(1, "k", 500, 1_234)])
+    header = bytes(disk.files[index.files[0].path].live[:40])
+    fields = [int.from_bytes(header[at : at + 8], "big") for at in range(0, 32, 8)]
+    assert fields == [1_234, 1_234, 500, 500]
+    assert header[32:] == (1).to_bytes(4, "big") + (2).to_bytes(4, "big")
