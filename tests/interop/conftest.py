@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from . import jars, wire
-from .drivers import Driver, JavaDriver, unique
+from .drivers import Driver, GoDriver, JavaDriver, unique
 from .process import until
 from .servers import Server
 
-CLIENTS = ("java-5.3.3", "java-5.5.0", "java-4.9.8", "java-5.3.3-binary")
+CLIENTS = ("java-5.3.3", "java-5.5.0", "java-4.9.8", "java-5.3.3-binary", "go")
 
 # One server serves most tests, so its settings are the sum of what they need: quick levels for
 # retries (level 3 is the first retry), checks as quick as the peer's own algorithm stands.
@@ -91,8 +91,11 @@ def drivers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str]
 
     def driver(name: str) -> Driver:
         if name not in started:
-            _, release, *rest = name.split("-")
-            started[name] = JavaDriver(release, folder, is_binary=rest == ["binary"])
+            if name == "go":
+                started[name] = GoDriver(folder)
+            else:
+                _, release, *rest = name.split("-")
+                started[name] = JavaDriver(release, folder, is_binary=rest == ["binary"])
         return started[name]
 
     yield driver
@@ -103,6 +106,8 @@ def drivers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str]
 @pytest.fixture(params=CLIENTS)
 def client(request: pytest.FixtureRequest, drivers: Callable[[str], Driver]) -> Iterator[Driver]:
     """Every kind of client in turn."""
+    if request.param == "go" and (missing := jars.missing_tools("go")):
+        pytest.skip(f"not on this machine: {missing}")
     driver = drivers(request.param)
     yield driver
     driver.close_clients()

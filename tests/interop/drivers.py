@@ -206,6 +206,13 @@ class JavaDriver(Driver):
         return Puller(self, name, group)
 
 
+class GoDriver(Driver):
+    """The official Go client."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__("go", [str(jars.go_driver())], folder / "go")
+
+
 @dataclass
 class Client:
     """Something inside a driver, by name."""

@@ -54,6 +54,17 @@ def java_driver(release: str) -> Path:
     return _made(BUILD / "java", release, digest(*sources), compile_into)
 
 
+def go_driver() -> Path:
+    """The driver with the official Go client inside."""
+    folder = HERE / "go"
+    sources = sorted([*folder.glob("*.go"), folder / "go.mod", folder / "go.sum"])
+
+    def compile_into(target: Path) -> None:
+        run(["go", "build", "-C", str(folder), "-mod=readonly", "-o", str(target / "driver"), "."])
+
+    return _made(BUILD, "go", digest(*sources), compile_into) / "driver"
+
+
 def loopback() -> Path:
     """The shared library that keeps every Java listener on 127.0.0.1."""
     source = HERE / "java" / "loopback.c"

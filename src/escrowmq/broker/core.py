@@ -52,7 +52,7 @@ class Routed(Protocol):
 class BrokerCore:
     """One broker, fed by a shell (base.ports.Core)."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a process knows and a core must be told
         self,
         disk: Disk,
         settings: BrokerSettings,
@@ -62,8 +62,9 @@ class BrokerCore:
         ha_address: str,
         chance: Chance,
         mark: str = "",
+        boot: str = "",
     ) -> None:
-        store = Store(disk, store_settings, abort_text=mark)
+        store = Store(disk, store_settings, abort_text=mark, boot=boot)
         self._disk = disk
         self.broker = Broker(settings, store_settings, store, address=address, chance=chance)
         broker = self.broker

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from escrowmq.base.message import Message, Property, StoredMessage
@@ -17,6 +17,7 @@ from escrowmq.codec.hashes import body_crc
 from escrowmq.codec.record import decode_record
 from escrowmq.errors import StorageError
 from escrowmq.store.store import Put, PutStatus, Store
+from escrowmq.store.walk import walk
 
 MARKS_MAX: Final = 64
 RETRY_MS: Final = 100
@@ -134,19 +135,6 @@ class Delivered:
     def forget(self) -> None:
         """Everything that was due has been matched; what is left belongs to nothing pending."""
         self._counts.clear()
-
-
-def walk(store: Store, log_offset: int) -> Iterator[StoredMessage]:
-    """The records of the log from a place on; where one is damaged, on from the next segment."""
-    log_offset = max(log_offset, store.min_log_offset)
-    segment_size = store.settings.log_segment_size
-    while log_offset < store.end_offset:
-        message = store.read(log_offset)
-        if message is None:
-            log_offset += segment_size - log_offset % segment_size
-        else:
-            yield message
-            log_offset += message.record_size
 
 
 class Courier:

@@ -392,13 +392,15 @@ def clear_behind(segments: Segments, end_offset: int) -> int:
     """Make everything behind the log's end zeros, so that no remnant can be taken for a record
     later; segments that lie wholly behind it are removed. How many bytes had something in them."""
     cleared = 0
+    scan = LogScan(segments, durable_offset=0, checks_body=False)
     while segments.last >= max(end_offset, 1) and segments.last > segments.start_of(end_offset):
-        segments.remove(segments.last)
-        cleared += segments.segment_size
+        last = segments.last
+        if scan.next_data(last, last + segments.segment_size)[1]:
+            cleared += segments.segment_size
+        segments.remove(last)
     file = segments.file(end_offset)
     if file is None:
         return cleared
-    scan = LogScan(segments, durable_offset=0, checks_body=False)
     start = segments.start_of(end_offset)
     end, position = start + segments.segment_size, end_offset
     while position < end:

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from escrowmq.base.message import StoredMessage
+from escrowmq.codec.record import decode_record
+from escrowmq.errors import CorruptRecord
+from escrowmq.store.scan import LogScan
 from escrowmq.store.store import Store
+
+_END_OF_LOG: Final = 1 << 62
 
 
 def walk(store: Store, log_offset: int) -> Iterator[StoredMessage]:
-    """The records of the log from a place on; where one is damaged, on from the next segment."""
-    log_offset = max(log_offset, store.min_log_offset)
-    segment_size = store.settings.log_segment_size
-    while log_offset < store.end_offset:
-        message = store.read(log_offset)
-        if message is None:
-            log_offset += segment_size - log_offset % segment_size
-        else:
-            yield message
-            log_offset += message.record_size
+    """The whole records of the log from a place on; what is damaged in between is passed over."""
+    scan = LogScan(store.log.segments, durable_offset=_END_OF_LOG, checks_body=True)
+    end_offset = store.end_offset
+    for records in scan.batches(max(log_offset, store.min_log_offset)):
+        for record in records:
+            if record.log_offset >= end_offset:
+                return
+            try:
+                yield decode_record(store.log.read(record.log_offset, record.size))
+            except CorruptRecord:
+                continue

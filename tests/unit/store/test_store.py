@@ -2,7 +2,6 @@
 
 import dataclasses
 import struct
-from datetime import UTC
 
 import pytest
 from hypothesis import given, settings
@@ -11,10 +10,10 @@ from hypothesis import strategies as st
 from escrowmq.base.message import Message, SysFlag
 from escrowmq.codec.record import decode_record
 from escrowmq.errors import CorruptRecord, StorageError, StoreLocked
-from escrowmq.store.store import GotStatus, PutStatus, Store
-from escrowmq.testing.sim.disk import Loss, SimDisk
+from escrowmq.store.store import GotStatus, PutStatus
+from escrowmq.testing.sim.disk import SimDisk
 
-from .stores import SMALL, bodies, filled, message, opened, small, sync
+from .stores import bodies, filled, message, opened, small, sync
 
 LOG = "commitlog/00000000000000000000"
 
@@ -191,49 +190,6 @@ def test_failing_sync_at_close_leaves_the_abort_file() -> None:
     assert bodies(store) == {0: b"body 00000"}
 
 
-def test_full_disk_refuses_ordinary_puts_and_serves_settling_ones() -> None:
-    disk = SimDisk()
-    store, _ = opened(disk, small(log_segment_size=65_536, reserve_size=8_192))
-    store.put(message(0), 1_000)
-    disk.room = disk.used
-    number = 1
-    while (put := store.put(message(number), 1_000)).status is PutStatus.OK:
-        number += 1
-        assert number < 2_000
-    assert put.status is PutStatus.SERVICE_NOT_AVAILABLE
-    assert "full" in str(store.refusal)
-    settled = 0
-    while store.put(message(0), 1_000, is_settling=True).status is PutStatus.OK:
-        settled += 1
-    assert settled * put_size(store) > 8_192 - 200
-    store.wake(3_000)
-    assert not store.is_writable
-    disk.room += 10_000_000
-    store.wake(6_000)
-    assert store.is_writable
-    assert store.put(message(3), 6_000).status is PutStatus.OK
-    assert store.behind_size == 0
-    assert len(bodies(store)) == number + settled + 1
-
-
-def put_size(store: Store) -> int:
-    return store.end_offset // store.bounds("orders", 0)[1]
-
-
-def test_disk_above_the_warning_level_refuses_until_it_is_below() -> None:
-    disk = SimDisk()
-    store, _ = opened(disk)
-    disk.used_percent = 95
-    store.wake(20_000)
-    assert store.put(message(0), 20_000).status is PutStatus.SERVICE_NOT_AVAILABLE
-    assert store.put(message(0), 20_000, is_settling=True).status is PutStatus.OK
-    assert store.disk_percent == 95
-    assert store.wake_at_ms() <= 21_000
-    disk.used_percent = 50
-    store.wake(21_000)
-    assert store.put(message(1), 21_000).status is PutStatus.OK
-
-
 def test_reads_follow_the_peers_rules() -> None:
     store, _ = opened(SimDisk(), small(read_count_max=8, read_size_max=1_000))
     assert store.get("orders", 0, 0).status is GotStatus.NO_MESSAGE_IN_QUEUE
@@ -353,51 +309,6 @@ def test_empty_last_segment_is_dropped() -> None:
     assert len(bodies(store)) == 3
 
 
-def test_old_segments_are_deleted_at_the_hour_and_queues_and_index_follow() -> None:
-    disk = SimDisk()
-    hours = iter([3] * 3 + [4] * 100)
-    settings = small(reserved_hours=1)
-    store = Store(disk, settings, hour=lambda _: next(hours), zone=UTC)
-    store.open(1_000)
-    for n in range(100):
-        disk.now_ms = 1_000 + n
-        store.put(message(n), 1_000 + n)
-    while sync(store, 12_000):
-        pass
-    store.wake(3_700_000)
-    assert store.min_log_offset == 0  # not the hour
-    for now_ms in range(3_710_000, 3_800_000, 10_000):
-        disk.now_ms = now_ms
-        store.wake(now_ms)
-    assert store.min_log_offset == store.log.segments.last == 12_288
-    low, high = store.bounds("orders", 0)
-    assert 0 < low < high == 100
-    assert store.get("orders", 0, 0).status is GotStatus.OFFSET_TOO_SMALL
-    assert store.stored_ms_at("orders", 0, low) > 0
-    assert min(bodies(store)) == low
-    files = sorted(n for n in disk.files if n.startswith("consumequeue"))
-    assert files[0] == f"consumequeue/orders/0/{low // 20 * 400:020d}"
-    store.close(3_800_000)
-    disk.restart()
-    again, report = opened(disk, settings, now_ms=3_900_000)
-    assert again.bounds("orders", 0) == (low, high)
-    assert not report.queues_mended
-
-
-def test_young_segments_go_only_when_the_disk_is_nearly_full() -> None:
-    disk = SimDisk()
-    store = Store(disk, SMALL, hour=lambda _: 12, zone=UTC)
-    store.open(1_000)
-    for n in range(100):
-        store.put(message(n), 1_000)
-    while sync(store, 12_000):
-        pass
-    for now_ms, percent, deletes in ((30_000, 50, False), (50_000, 80, False), (70_000, 88, True)):
-        disk.used_percent = percent
-        store.wake(now_ms)
-        assert (store.min_log_offset > 0) is deletes
-
-
 def test_closed_store_takes_nothing() -> None:
     store, _ = opened(SimDisk())
     store.close(1_000)
@@ -482,55 +393,6 @@ def test_hot_path_touches_few_files_a_message() -> None:
     disk.reads_count = 0
     assert store.get("orders", 0, 0, count_max=32).count == 32
     assert disk.reads_count == 2  # units, records
-
-
-def test_loss_kinds_are_all_used() -> None:
-    assert len(Loss) == 5
-
-
-def test_clean_up_can_be_asked_for() -> None:
-    disk = SimDisk()
-    store = Store(disk, small(reserved_hours=1), hour=lambda _: 12, zone=UTC)
-    store.open(1_000)
-    for n in range(100):
-        store.put(message(n), 1_000)
-    while sync(store, 12_000):
-        pass
-    disk.now_ms = 4_000_000
-    store.wake(4_000_000)
-    assert store.min_log_offset == 0
-    store.retention.ask()
-    store.wake(4_000_001)
-    assert store.min_log_offset == 12_288
-
-
-def test_unsynced_segments_are_never_deleted() -> None:
-    disk = SimDisk()
-    store = Store(disk, small(reserved_hours=1), hour=lambda _: 4, zone=UTC)
-    store.open(1_000)
-    for n in range(100):
-        store.put(message(n), 1_000)
-    store.wake(400_000_000)
-    assert store.min_log_offset == 0
-
-
-def test_dispatch_that_a_full_disk_stalls_goes_on_when_there_is_room() -> None:
-    disk = SimDisk()
-    settings = small(log_segment_size=65_536, queue_segment_size=8_000, reserve_size=32_768)
-    store, _ = opened(disk, settings)
-    store.put(message(0), 1_000)
-    disk.room = disk.used
-    statuses = [store.put(message(n), 1_000, is_settling=True).status for n in range(1, 230)]
-    assert set(statuses) == {PutStatus.OK}
-    assert store.dispatcher.stalled
-    assert store.behind_size > 0
-    assert store.bounds("orders", 0)[1] < 230
-    disk.room += 1_000_000
-    store.wake(5_000)
-    assert store.behind_size == 0
-    assert len(bodies(store)) == 230
-    hits = store.query("orders", "k229", count_max=9, begin_ms=0, end_ms=9_999)
-    assert len(hits.records) == 1
 
 
 def test_batch_of_several_queues_is_illegal() -> None:

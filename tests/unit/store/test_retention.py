@@ -1,0 +1,79 @@
+"""What is old goes, at its hour or when the disk is full; what leads there follows."""
+
+from datetime import UTC
+
+from escrowmq.store.store import GotStatus, Store
+from escrowmq.testing.sim.disk import SimDisk
+
+from .stores import SMALL, bodies, message, opened, small, sync
+
+
+def test_old_segments_are_deleted_at_the_hour_and_queues_and_index_follow() -> None:
+    disk = SimDisk()
+    hours = iter([3] * 3 + [4] * 100)
+    settings = small(reserved_hours=1)
+    store = Store(disk, settings, hour=lambda _: next(hours), zone=UTC)
+    store.open(1_000)
+    for n in range(100):
+        disk.now_ms = 1_000 + n
+        store.put(message(n), 1_000 + n)
+    while sync(store, 12_000):
+        pass
+    store.wake(3_700_000)
+    assert store.min_log_offset == 0  # not the hour
+    for now_ms in range(3_710_000, 3_800_000, 10_000):
+        disk.now_ms = now_ms
+        store.wake(now_ms)
+    assert store.min_log_offset == store.log.segments.last == 12_288
+    low, high = store.bounds("orders", 0)
+    assert 0 < low < high == 100
+    assert store.get("orders", 0, 0).status is GotStatus.OFFSET_TOO_SMALL
+    assert store.stored_ms_at("orders", 0, low) > 0
+    assert min(bodies(store)) == low
+    files = sorted(n for n in disk.files if n.startswith("consumequeue"))
+    assert files[0] == f"consumequeue/orders/0/{low // 20 * 400:020d}"
+    store.close(3_800_000)
+    disk.restart()
+    again, report = opened(disk, settings, now_ms=3_900_000)
+    assert again.bounds("orders", 0) == (low, high)
+    assert not report.queues_mended
+
+
+def test_young_segments_go_only_when_the_disk_is_nearly_full() -> None:
+    disk = SimDisk()
+    store = Store(disk, SMALL, hour=lambda _: 12, zone=UTC)
+    store.open(1_000)
+    for n in range(100):
+        store.put(message(n), 1_000)
+    while sync(store, 12_000):
+        pass
+    for now_ms, percent, deletes in ((30_000, 50, False), (50_000, 80, False), (70_000, 88, True)):
+        disk.used_percent = percent
+        store.wake(now_ms)
+        assert (store.min_log_offset > 0) is deletes
+
+
+def test_clean_up_can_be_asked_for() -> None:
+    disk = SimDisk()
+    store = Store(disk, small(reserved_hours=1), hour=lambda _: 12, zone=UTC)
+    store.open(1_000)
+    for n in range(100):
+        store.put(message(n), 1_000)
+    while sync(store, 12_000):
+        pass
+    disk.now_ms = 4_000_000
+    store.wake(4_000_000)
+    assert store.min_log_offset == 0
+    store.retention.ask()
+    store.wake(4_000_001)
+    assert store.min_log_offset == 12_288
+
+
+def test_unsynced_segments_are_never_deleted() -> None:
+    disk = SimDisk()
+    store = Store(disk, small(reserved_hours=1), hour=lambda _: 4, zone=UTC)
+    store.open(1_000)
+    for n in range(100):
+        store.put(message(n), 1_000)
+    store.wake(400_000_000)
+    assert store.min_log_offset == 0
