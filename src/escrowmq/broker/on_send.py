@@ -9,13 +9,14 @@ from escrowmq.base.command import Command
 from escrowmq.base.limits import TOPIC_SIZE_MAX
 from escrowmq.base.message import NOT_SENDABLE, Message, Property, SysFlag, Topic
 from escrowmq.broker.on_end import EndHandlers
-from escrowmq.broker.putting import Putter, Refusal, is_retry
+from escrowmq.broker.putting import Diverted, Putter, Refusal, is_retry
 from escrowmq.broker.state import Broker, Handler, Peer
 from escrowmq.codec.batch import decode_batch
 from escrowmq.codec.command import encode_reply
 from escrowmq.codec.headers import SendHeader, SendHeaderV2, read_header
 from escrowmq.codec.ids import offset_id
 from escrowmq.codec.properties import decode_properties, parse_properties
+from escrowmq.codec.sent import SentReplies
 from escrowmq.delivery.topics import Perm, TopicConfig, name_fault
 from escrowmq.store.store import Put
 from escrowmq.txn.half import is_half
@@ -44,6 +45,7 @@ class SendHandlers:
                 Property.TRACE_ON: "true" if settings.is_traced else "false",
             }
             self._added = {**self._ext, Property.CLUSTER: settings.cluster}
+            self._replies = SentReplies(self._ext)
 
     def routes(self) -> dict[int, Handler]:
         """Request codes and who serves them."""
@@ -183,18 +185,28 @@ class SendHandlers:
         if isinstance(put, Refusal):
             return self._refuse(request, put)
         properties = message.properties
+        broker = self._broker
+        broker.stats.put(header.topic, 1, put.record_size)
+        message_id = offset_id(broker.packed, put.log_offset)
+        queue_id = header.queue_id if header.queue_id >= 0 else message.queue_id
+        if type(put) is Put and not broker.store_settings.is_sync_flush:
+            return self._replies.encode(
+                request,
+                message_id,
+                queue_id=queue_id,
+                queue_offset=put.queue_offset,
+                unique_key=properties[Property.UNIQ_KEY],
+            )
         ext = {
             **self._ext,
-            "msgId": offset_id(self._broker.packed, put.log_offset),
-            "queueId": str(header.queue_id if header.queue_id >= 0 else message.queue_id),
+            "msgId": message_id,
+            "queueId": str(queue_id),
             "queueOffset": str(put.queue_offset),
             "transactionId": properties[Property.UNIQ_KEY],
         }
-        recall_handle = self._putter.recall_handle(message, now_ms)
-        if recall_handle is not None:
-            ext["recallHandle"] = recall_handle
+        if isinstance(put, Diverted) and put.recall_handle:
+            ext["recallHandle"] = put.recall_handle
         waits = properties.get(Property.WAIT) != "false"
-        self._broker.stats.put(header.topic, 1, put.record_size)
         return self._putter.answer(peer, request, put, ext=ext, waits=waits, now_ms=now_ms)
 
     def _prepare(self, peer: Peer, message: Message, now_ms: int) -> Put | Refusal:

@@ -24,8 +24,7 @@ _UNAVAILABLE: Final = (
     "the broker's disk is full [{disk}], messages are put to the slave, "
     "message store has been shut down, etc."
 )
-_TIMED: Final = frozenset(WISHES)
-_DIVERTING: Final = _TIMED | {Property.DELAY}
+_DIVERTING: Final = frozenset({*WISHES, Property.DELAY})
 
 
 class Refusal(msgspec.Struct, frozen=True):
@@ -33,6 +32,12 @@ class Refusal(msgspec.Struct, frozen=True):
 
     code: int
     remark: str
+
+
+class Diverted(Put, kw_only=True):
+    """A message was stored that is delivered later."""
+
+    recall_handle: str = ""
 
 
 class Putter:
@@ -43,22 +48,27 @@ class Putter:
         self._rules = DelayRules(broker.store_settings, broker.settings)
 
     def put(self, message: Message, now_ms: int) -> Put | Refusal:
-        """Store a message, or what stands for it until its time."""
+        """Store a message, or what stands for it until its time (a Diverted)."""
         if not _DIVERTING.isdisjoint(message.properties):
-            diverted = divert(message, now_ms, self._rules)
-            if not isinstance(diverted, Message):
-                return Refusal(diverted.code, diverted.remark)
-            message = diverted
+            return self._put_later(message, now_ms)
         put = self._broker.store.put(message, now_ms)
         return put if put.log_offset >= 0 else self.refusal(put)
 
-    def recall_handle(self, message: Message, now_ms: int) -> str | None:
-        """What a sender needs to recall a message with a delivery time; None without one."""
-        if _TIMED.isdisjoint(message.properties) or is_retry(message.topic):
-            return None
+    def _put_later(self, message: Message, now_ms: int) -> Put | Refusal:
         diverted = divert(message, now_ms, self._rules)
-        if not isinstance(diverted, Message) or diverted.topic != Topic.TIMER:
-            return None
+        if not isinstance(diverted, Message):
+            return Refusal(diverted.code, diverted.remark)
+        put = self._broker.store.put(diverted, now_ms)
+        if put.log_offset < 0:
+            return self.refusal(put)
+        return Diverted(
+            **msgspec.structs.asdict(put), recall_handle=self._recall_handle(message, diverted)
+        )
+
+    def _recall_handle(self, message: Message, diverted: Message) -> str:
+        """What the sender needs to recall a message with a delivery time; else empty."""
+        if diverted.topic != Topic.TIMER or is_retry(message.topic):
+            return ""
         slot_ms = int(diverted.properties[Property.TIMER_OUT_MS])
         return recall.encode_handle(
             recall.Handle(

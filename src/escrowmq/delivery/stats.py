@@ -94,6 +94,8 @@ class Stats:
 
     def __init__(self) -> None:
         self._meters: dict[tuple[str, str], Meter] = {}
+        self._puts: dict[str, tuple[Meter, Meter, Meter]] = {}
+        """The meters of a put, by topic: one look-up instead of three."""
         self._serial = 0
         self._sample_at_ms = 0
         self.put_failed_count = 0
@@ -104,18 +106,33 @@ class Stats:
         """A counter, if anything was counted."""
         return self._meters.get((name, key))
 
-    def _add(self, name: str, key: str, count: int) -> None:
+    def _meter(self, name: str, key: str) -> Meter:
         meter = self._meters.get((name, key))
         if meter is None:
             meter = self._meters[name, key] = Meter()
+        return meter
+
+    def _add(self, name: str, key: str, count: int) -> None:
+        meter = self._meter(name, key)
         meter.total += count
         meter.calls += 1
 
     def put(self, topic: str, count: int, size: int) -> None:
         """Messages were stored."""
-        self._add(PUT_COUNT, topic, count)
-        self._add(PUT_SIZE, topic, size)
-        self._add(BROKER_PUT, "", count)
+        meters = self._puts.get(topic)
+        if meters is None:
+            meters = self._puts[topic] = (
+                self._meter(PUT_COUNT, topic),
+                self._meter(PUT_SIZE, topic),
+                self._meter(BROKER_PUT, ""),
+            )
+        counts, sizes, broker = meters
+        counts.total += count
+        counts.calls += 1
+        sizes.total += size
+        sizes.calls += 1
+        broker.total += count
+        broker.calls += 1
 
     def get(self, group: str, topic: str, count: int, size: int) -> None:
         """Messages were handed out."""
@@ -130,6 +147,7 @@ class Stats:
 
     def forget(self, key: str) -> None:
         """A topic or group is gone."""
+        self._puts.pop(key, None)
         for item in [i for i in self._meters if key in i[1].split("@")]:
             del self._meters[item]
 
