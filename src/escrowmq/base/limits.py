@@ -33,3 +33,9 @@ PULLS_HELD_MAX: Final = 100_000
 
 DECOMPRESSED_SIZE_MAX: Final = 64 * 1024 * 1024
 """A body after decompression."""
+
+POP_MESSAGES_MAX: Final = 32
+"""Messages of one pop; the peer refuses to be asked for more."""
+
+CHECK_POINTS_MAX: Final = 2_000_000
+"""Pops that are not acknowledged; beyond, nothing more is handed out."""

@@ -66,6 +66,10 @@ class Registration:
         """Whether at least one name server knows this broker, or none was named."""
         return not self._servers or any(s.is_registered for s in self._servers.values())
 
+    def any_connected(self) -> int | None:
+        """A name server that can be asked something."""
+        return next((s.peer for s in self._servers.values() if s.is_connected), None)
+
     def connected(self, peer: int, now_ms: int) -> None:
         """A dialled name server is there."""
         server = self._servers[peer]

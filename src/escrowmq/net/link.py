@@ -16,12 +16,13 @@ _HIGH_WATER: int = 4 * 1024 * 1024
 class Link(asyncio.Protocol):
     """The shell's half of a connection."""
 
-    __slots__ = ("_shell", "last_active_ms", "peer", "transport")
+    __slots__ = ("_shell", "has_written", "last_active_ms", "peer", "transport")
 
     def __init__(self, shell: Shell, peer: int) -> None:
         self._shell = shell
         self.peer = peer
         self.last_active_ms = 0
+        self.has_written = False
         self.transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -56,5 +57,6 @@ class Link(asyncio.Protocol):
         if transport.get_write_buffer_size() > SEND_BUFFER_SIZE_MAX:
             transport.abort()
             return False
+        self.has_written = True
         transport.write(chunks[0] if len(chunks) == 1 else b"".join(chunks))
         return True

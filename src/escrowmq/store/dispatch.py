@@ -41,9 +41,10 @@ class Dispatcher:
         self._keys: list[IndexKey] = []
 
     def take_arrivals(self) -> list[Arrival]:
-        """Hand over, and forget, what became visible."""
-        if self._keys:
-            self.flush_keys()
+        """Hand over, and forget, what became visible.
+
+        Index keys stay collected till there are enough, a query comes or a flush round: one at a
+        time they cost three times as much, and recovery adds what a killed process did not."""
         found, self._arrivals = self._arrivals, []
         return found
 

@@ -1,0 +1,178 @@
+"""Which client reads which queues, and whether it pulls or pops them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from escrowmq.base.codes import Request, Response
+from escrowmq.base.command import Command
+from escrowmq.base.effects import Replace
+from escrowmq.base.message import Topic
+from escrowmq.broker.state import Broker, Handler, Peer
+from escrowmq.codec import fastjson
+from escrowmq.codec.bodies import decode_body
+from escrowmq.codec.command import encode_reply, encode_request
+from escrowmq.codec.fastjson import Queue
+from escrowmq.codec.routes import TopicRoute
+from escrowmq.delivery.assignment import PATH, RequestMode, RequestModes, assign
+from escrowmq.delivery.clients import BROADCASTING
+from escrowmq.delivery.topics import Perm
+from escrowmq.errors import RemoteProtocolError
+
+ROUTE_MS: Final = 30_000
+"""So long a route is good, as at the peer (pollNameServerInterval)."""
+
+ROUTE_ANSWER_MS: Final = 3_000
+ROUTES_MAX: Final = 10_000
+"""Topics whose routes are remembered."""
+
+QUEUES_MAX: Final = 100_000
+"""Queues of one topic on one broker that are believed in."""
+
+OnRoute = Callable[[list[Queue]], None]
+
+
+class _Query(msgspec.Struct, rename="camel", kw_only=True):
+    """QUERY_ASSIGNMENT's body."""
+
+    topic: str
+    consumer_group: str
+    client_id: str = ""
+    message_model: str = "CLUSTERING"
+    strategy_name: str = ""
+
+
+class AssignmentHandlers:
+    """QUERY_ASSIGNMENT (400), SET_MESSAGE_REQUEST_MODE (401), GET_ALL_MESSAGE_REQUEST_MODE (402).
+
+    `name_server` gives the peer to be asked for the queues of other brokers, if there is one."""
+
+    def __init__(self, broker: Broker, name_server: Callable[[], int | None]) -> None:
+        self._broker = broker
+        self._name_server = name_server
+        self.modes = RequestModes(broker.settings.request_mode)
+        self._routes: dict[str, tuple[int, list[Queue]]] = {}
+        self._asked: dict[str, list[OnRoute]] = {}
+
+    def routes(self) -> dict[int, Handler]:
+        """Request codes and who serves them."""
+        return {
+            Request.QUERY_ASSIGNMENT: self.query,
+            Request.SET_MESSAGE_REQUEST_MODE: self.set_mode,
+            Request.GET_ALL_MESSAGE_REQUEST_MODE: self.list_modes,
+        }
+
+    # -- modes -----------------------------------------------------------------------------------
+
+    def set_mode(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+        """Have a group pop a topic, or pull it."""
+        mode = decode_body(RequestMode, request.body)
+        if mode.topic.startswith(Topic.RETRY_PREFIX):
+            remark = "retry topic is not allowed to set mode"
+            return encode_reply(request, Response.NO_PERMISSION, remark=remark)
+        if self._broker.topics.get(mode.topic) is None:
+            remark = f"topic[{mode.topic}] not exist"
+            return encode_reply(request, Response.TOPIC_NOT_EXIST, remark=remark)
+        if self._broker.groups.get(mode.consumer_group, now_ms) is None:
+            remark = "subscription group does not exist"
+            return encode_reply(request, Response.SUBSCRIPTION_GROUP_NOT_EXIST, remark=remark)
+        self.modes.put(mode)
+        self._broker.effects.append(Replace(PATH, self.modes.save()))
+        return encode_reply(request, Response.SUCCESS)
+
+    def list_modes(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+        """What operators have set."""
+        return encode_reply(request, Response.SUCCESS, body=self.modes.encode())
+
+    # -- assignments -----------------------------------------------------------------------------
+
+    def query(self, peer: Peer, request: Command, now_ms: int) -> None:
+        """Tell a client its queues of a topic."""
+        query = decode_body(_Query, request.body)
+
+        def known(queues: list[Queue]) -> None:
+            reply = encode_reply(request, Response.SUCCESS, body=self._answer(query, queues))
+            self._broker.send(peer.id, reply)
+
+        self._find_route(query.topic, known, now_ms)
+
+    def _answer(self, query: _Query, queues: list[Queue]) -> bytes:
+        mode = self.modes.get(query.topic, query.consumer_group)
+        found: list[Queue] | None
+        if not queues:
+            found = None
+        elif query.message_model.upper() == BROADCASTING or not self._broker.settings.balances_load:
+            found = queues
+        else:
+            group = self._broker.clients.consumers.get(query.consumer_group)
+            ids = group.client_ids() if group is not None else []
+            found = assign(mode, query.strategy_name, query.client_id, queues, ids)
+        if found is None:
+            return b"{}"
+        return fastjson.encode(
+            {
+                "messageQueueAssignments": [
+                    {"messageQueue": queue, "mode": mode.mode} for queue in found
+                ]
+            }
+        )
+
+    def _own(self, name: str) -> list[Queue]:
+        broker = self._broker
+        topic = broker.topics.get(name)
+        if topic is None or not topic.perm & broker.settings.permission & Perm.READ:
+            return []
+        return [Queue(broker.settings.name, index, name) for index in range(topic.read_queue_nums)]
+
+    def _find_route(self, topic: str, on_route: OnRoute, now_ms: int) -> None:
+        """All readable queues: ours as we know them, the others' as the name server does."""
+        at_ms, others = self._routes.get(topic, (-ROUTE_MS, []))
+        server = self._name_server()
+        if server is None or now_ms - at_ms < ROUTE_MS:
+            on_route(self._own(topic) + others)
+            return
+        waiting = self._asked.get(topic)
+        if waiting is not None:
+            waiting.append(on_route)
+            return
+        self._asked[topic] = [on_route]
+        broker = self._broker
+        opaque = broker.calls.next_opaque()
+
+        def heard(reply: Command | None, now_ms: int) -> None:
+            if reply is not None:
+                if len(self._routes) >= ROUTES_MAX:
+                    self._routes.clear()
+                others = _others(reply, topic, broker.settings.name)
+                self._routes[topic] = (now_ms, others)
+            queues = self._own(topic) + self._routes.get(topic, (0, []))[1]
+            for each in self._asked.pop(topic):
+                each(queues)
+
+        frame = encode_request(
+            Request.GET_ROUTEINFO_BY_TOPIC,
+            opaque,
+            ext={"topic": topic, "acceptStandardJsonOnly": "true"},
+        )
+        broker.send(server, frame)
+        broker.calls.expect(opaque, server, heard, now_ms + ROUTE_ANSWER_MS)
+
+
+def _others(reply: Command, topic: str, own_name: str) -> list[Queue]:
+    """The readable queues of the other brokers."""
+    if reply.code != Response.SUCCESS or not reply.body:
+        return []
+    try:
+        raw: Any = fastjson.decode(reply.body)
+        route = msgspec.convert(raw, TopicRoute, strict=False)
+    except (RemoteProtocolError, msgspec.ValidationError):
+        return []
+    return [
+        Queue(data.broker_name, index, topic)
+        for data in route.queue_datas or ()
+        if data.perm & Perm.READ and data.broker_name != own_name
+        for index in range(min(data.read_queue_nums, QUEUES_MAX))
+    ]

@@ -1,0 +1,328 @@
+"""What a pop finds: from which queues, from where on, and what is remembered of it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from escrowmq.base.codes import FAQ, Response
+from escrowmq.base.command import Command
+from escrowmq.base.message import Property
+from escrowmq.broker.on_pull import Refused
+from escrowmq.broker.selecting import EVERYTHING, Selector
+from escrowmq.broker.state import Broker, Peer
+from escrowmq.codec.headers import PopHeader
+from escrowmq.codec.receipt import (
+    ORDER_QUEUE,
+    RETRY_V1,
+    RETRY_V2,
+    Receipt,
+    encode_counts,
+    encode_receipt,
+    kind_of,
+    retry_topic,
+)
+from escrowmq.codec.record import decode_records, encode_message
+from escrowmq.delivery.order import OrderTable
+from escrowmq.delivery.pop import PopLedger
+from escrowmq.delivery.revive import Handle
+from escrowmq.delivery.topics import Perm
+from escrowmq.store.store import Got, GotStatus
+
+INIT_MIN: Final = 0
+FILTER_ROUNDS_MAX: Final = 4
+"""Reads of a pop that finds nothing it wants among many; then others have their turn."""
+
+_MISPLACED: Final = frozenset(
+    {GotStatus.OFFSET_TOO_SMALL, GotStatus.OFFSET_OVERFLOW_BADLY, GotStatus.OFFSET_FOUND_NULL}
+)
+_PASSED_OVER: Final = frozenset(
+    {GotStatus.NO_MATCHED_MESSAGE, GotStatus.OFFSET_FOUND_NULL, GotStatus.MESSAGE_WAS_REMOVING}
+)
+_PERCENT: Final = 100
+
+
+class Ask(msgspec.Struct):
+    """One judged pop, as it waits."""
+
+    peer: Peer
+    request: Command
+    header: PopHeader
+    selector: Selector = EVERYTHING
+    born_ms: int = 0
+
+
+class Finds(msgspec.Struct):
+    """What one pop has gathered."""
+
+    pop_ms: int
+    chunks: list[bytes] = []
+    count: int = 0
+    size: int = 0
+    rest: int = 0
+    starts: list[tuple[int, int, int]] = []
+    offsets: list[tuple[int, int, list[int]]] = []
+    counts: list[str] = []
+    has_skipped: bool = False
+    """Messages were passed over, and there are more behind them."""
+
+    revive_queue: int = 0
+
+
+def judge_place(broker: Broker, peer: Peer, header: PopHeader, now_ms: int) -> None:
+    """Whether a group may pop from a topic; raises Refused."""
+    topic = broker.topics.get(header.topic)
+    if topic is None:
+        remark = f"topic[{header.topic}] not exist, apply first please! {FAQ}"
+        raise Refused(Response.TOPIC_NOT_EXIST, remark)
+    if not topic.perm & Perm.READ:
+        remark = f"the topic[{header.topic}] peeking message is forbidden"
+        raise Refused(Response.NO_PERMISSION, remark)
+    if header.queue_id >= topic.read_queue_nums:
+        remark = (
+            f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] "
+            f"topicConfig.readQueueNums:[{topic.read_queue_nums}] consumer:[{peer.address}]"
+        )
+        raise Refused(Response.INVALID_PARAMETER, remark)
+    name = header.consumer_group
+    group = broker.groups.get(name, now_ms)
+    if group is None:
+        remark = f"subscription group [{name}] does not exist, {FAQ}"
+        raise Refused(Response.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
+    if not group.consume_enable:
+        raise Refused(Response.NO_PERMISSION, f"subscription group no permission, {name}")
+
+
+def judge_broker(broker: Broker, what: str) -> None:
+    """Whether this broker may be read; raises Refused."""
+    if not broker.settings.permission & Perm.READ:
+        host = broker.settings.advertised_host
+        raise Refused(Response.NO_PERMISSION, f"the broker[{host}] {what} message is forbidden")
+
+
+class Popper:
+    """Takes messages out of queues for groups."""
+
+    def __init__(self, broker: Broker, ledger: PopLedger, orders: OrderTable) -> None:
+        self._broker = broker
+        self._ledger = ledger
+        self._orders = orders
+
+    def retry_topics(self, header: PopHeader) -> list[str]:
+        """Where a group's messages of a topic come again; with spelling 2 there may still be some
+        under the older name."""
+        kinds = [RETRY_V2, RETRY_V1] if self._broker.settings.has_retry_topic_v2 else [RETRY_V1]
+        return [retry_topic(header.topic, header.consumer_group, kind) for kind in kinds]
+
+    def offset(
+        self, group: str, topic: str, queue_id: int, init_mode: int, now_ms: int, *, commits: bool
+    ) -> int:
+        """Where a group reads on."""
+        broker = self._broker
+        if commits:
+            reset = broker.offsets.take_reset(group, topic, queue_id)
+            if reset is not None:
+                self._orders.clear((group, topic, queue_id))
+                return reset  # it is committed already
+        offset = broker.offsets.get(group, topic, queue_id)
+        if offset >= 0:
+            return offset
+        low, high = broker.store.bounds(topic, queue_id)
+        if init_mode == INIT_MIN or kind_of(topic) or self._begins_in_memory(topic, queue_id, low):
+            offset = low
+        else:
+            offset = max(0, high - 1)
+        if commits:
+            broker.offsets.commit(group, topic, queue_id, offset, now_ms)
+        return offset
+
+    def _begins_in_memory(self, topic: str, queue_id: int, low: int) -> bool:
+        """Whether a new group sees all there is, though it asked for the newest: a young topic."""
+        broker = self._broker
+        if low > 0 or not broker.settings.pop_init_in_memory:
+            return False
+        entries = broker.store.entries(topic, queue_id, 0, 1)
+        settings = broker.store_settings
+        recent_size = settings.memory_size * settings.memory_percent // _PERCENT
+        return not entries or broker.store.end_offset - entries[0][0] <= recent_size
+
+    def has_message(self, header: PopHeader, now_ms: int) -> bool:
+        """Whether a pop would find anything, its filter aside."""
+        broker = self._broker
+        group = header.consumer_group
+        for topic, queue_ids in self._plan(header, broker.chance.randrange(_PERCENT)):
+            for queue_id in queue_ids:
+                if header.order and self._orders.is_blocked(
+                    (group, topic, queue_id),
+                    attempt_id=header.attempt_id,
+                    invisible_ms=0,
+                    now_ms=now_ms,
+                ):
+                    continue
+                offset = self.offset(group, topic, queue_id, INIT_MIN, now_ms, commits=False)
+                if broker.store.bounds(topic, queue_id)[1] > offset:
+                    return True
+        return False
+
+    def find(self, ask: Ask, now_ms: int) -> Finds:
+        """Take what there is; a pop that passed over everything reads on for a while."""
+        header = ask.header
+        revive_queue = self._ledger.revive_queue(header.invisible_time)
+        finds = Finds(now_ms, revive_queue=ORDER_QUEUE if header.order else revive_queue)
+        for _ in range(FILTER_ROUNDS_MAX):
+            finds.rest, finds.has_skipped = 0, False
+            chance = self._broker.chance.randrange(_PERCENT)
+            for topic, queue_ids in self._plan(header, chance):
+                for queue_id in queue_ids:
+                    self._take(finds, ask, topic, queue_id, now_ms)
+            if finds.count or not finds.has_skipped:
+                break
+        return finds
+
+    def peek(self, header: PopHeader, now_ms: int) -> Finds:
+        """What a pop would find, without taking it."""
+        store = self._broker.store
+        finds = Finds(now_ms)
+        group = header.consumer_group
+        for topic, queue_ids in self._plan(header, self._broker.chance.randrange(_PERCENT)):
+            for queue_id in queue_ids:
+                offset = self.offset(group, topic, queue_id, INIT_MIN, now_ms, commits=False)
+                finds.rest += max(0, store.bounds(topic, queue_id)[1] - offset)
+                left = header.max_msg_nums - finds.count
+                if left <= 0 or finds.size >= self._size_max:
+                    continue
+                got = store.get(topic, queue_id, offset, count_max=left)
+                if got.status in _MISPLACED:
+                    got = store.get(topic, queue_id, got.next_offset, count_max=left)
+                if got.count:
+                    self._add(finds, got, got.chunks)
+        return finds
+
+    # -- one queue after another -----------------------------------------------------------------
+
+    @property
+    def _size_max(self) -> int:
+        return self._broker.store_settings.read_size_max
+
+    def _plan(self, header: PopHeader, chance: int) -> list[tuple[str, list[int]]]:
+        """Topics and queues in the order in which they are read. Now and then what was handed out
+        before comes first, lest a busy topic keep it waiting."""
+        topics = self._broker.topics
+        again: list[tuple[str, list[int]]] = []
+        if not header.order:
+            for name in self.retry_topics(header):
+                retry = topics.get(name)
+                if retry is not None:
+                    again.append((name, _turned(retry.read_queue_nums, chance)))
+        topic = topics.get(header.topic)
+        queue_ids = [header.queue_id]
+        if header.queue_id < 0:
+            queue_ids = _turned(topic.read_queue_nums, chance) if topic is not None else []
+        plain = [(header.topic, queue_ids)]
+        is_again_first = chance < self._broker.settings.pop_retry_first_percent
+        return again + plain if is_again_first else plain + again
+
+    def _take(self, finds: Finds, ask: Ask, topic: str, queue_id: int, now_ms: int) -> None:
+        broker, header = self._broker, ask.header
+        store, offsets, group = broker.store, broker.offsets, header.consumer_group
+        offset = self.offset(group, topic, queue_id, header.init_mode, now_ms, commits=True)
+        if header.order and self._orders.is_blocked(
+            (group, topic, queue_id),
+            attempt_id=header.attempt_id,
+            invisible_ms=header.invisible_time,
+            now_ms=now_ms,
+        ):
+            return  # what is behind it does not count as the rest: nobody can have it
+        left = header.max_msg_nums - finds.count
+        size_left = self._size_max - finds.size
+        if left <= 0 or size_left <= 0 or not self._ledger.has_room:
+            finds.rest += max(0, store.bounds(topic, queue_id)[1] - offset)
+            return
+        selector = ask.selector
+        for _ in range(2):
+            got = store.get(
+                topic,
+                queue_id,
+                offset,
+                count_max=left,
+                size_max=size_left,
+                codes=selector.codes,
+                accept=selector.accept,
+            )
+            if got.status not in _MISPLACED:
+                break
+            offset = got.next_offset
+            offsets.commit(group, topic, queue_id, offset, now_ms)
+        if got.count:
+            if not self._hand_out(finds, ask, topic, queue_id, offset, got):
+                finds.rest += got.count
+                return
+        elif got.status in _PASSED_OVER:
+            offsets.commit(group, topic, queue_id, got.next_offset, now_ms)
+            finds.has_skipped |= got.max_offset > got.next_offset
+        finds.rest += max(0, got.max_offset - got.next_offset)
+
+    def _hand_out(
+        self, finds: Finds, ask: Ask, topic: str, queue_id: int, offset: int, got: Got
+    ) -> bool:
+        """Remember whose the messages are; False when they cannot be handed out.
+
+        Positional: what `_take` knows."""
+        header, now_ms = ask.header, finds.pop_ms
+        group, kind = header.consumer_group, kind_of(topic)
+        if header.order:
+            counts, count_min = self._orders.hand_out(
+                (group, topic, queue_id),
+                got.queue_offsets,
+                attempt_id=header.attempt_id,
+                invisible_ms=header.invisible_time,
+                now_ms=now_ms,
+            )
+            finds.counts.append(encode_counts(kind, queue_id, counts, count_min))
+            next_offset = offset
+        else:
+            handle = Handle(group, topic, queue_id, offset, now_ms)
+            if not self._ledger.hand_out(
+                handle, got.queue_offsets, invisible_ms=header.invisible_time, now_ms=now_ms
+            ):
+                return False
+            next_offset = got.next_offset
+        self._broker.offsets.commit(group, topic, queue_id, next_offset, now_ms)
+        finds.starts.append((kind, queue_id, offset))
+        finds.offsets.append((kind, queue_id, got.queue_offsets))
+        chunks = got.chunks
+        if kind:
+            receipt = Receipt(
+                start_offset=offset,
+                pop_ms=now_ms,
+                invisible_ms=header.invisible_time,
+                revive_queue=finds.revive_queue,
+                kind=kind,
+                broker_name=self._broker.settings.name,
+                queue_id=queue_id,
+            )
+            chunks = _renamed(chunks, header.topic, receipt)
+        self._add(finds, got, chunks)
+        return True
+
+    def _add(self, finds: Finds, got: Got, chunks: list[bytes]) -> None:
+        finds.chunks.extend(chunks)
+        finds.count += got.count
+        finds.size += sum(map(len, chunks))
+
+
+def _turned(count: int, start: int) -> list[int]:
+    return [(start + index) % count for index in range(count)]
+
+
+def _renamed(chunks: list[bytes], topic: str, receipt: Receipt) -> list[bytes]:
+    """Records of a retry topic under the name of their own topic, each with its receipt."""
+    found = []
+    for chunk in chunks:
+        for message in decode_records(chunk):
+            own = msgspec.structs.replace(receipt, queue_offset=message.queue_offset)
+            message.properties.setdefault(Property.POP_CK, encode_receipt(own))
+            message.topic = topic
+            found.append(encode_message(message))
+    return found

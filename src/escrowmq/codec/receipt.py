@@ -1,0 +1,141 @@
+"""Receipts of popped messages, and where the messages of a pop's answer stand.
+
+A receipt (extraInfo, property POP_CK) has its fields apart by blanks; a proxy may add more
+  start offset, pop time, invisible ms, revive queue, kind, broker name, queue id, queue offset
+
+Lists of a pop's answer have their items apart by `;`, the fields of an item by blanks
+  startOffsetInfo   kind queue start
+  msgOffsetInfo     kind queue offset,offset,...
+  orderCountInfo    kind queue count | kind qo<queue>%<offset> count
+
+The kind is 0 for the topic itself, 1 and 2 for the group's retry topic in either spelling.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from escrowmq.base.message import Topic
+from escrowmq.errors import UsageError
+
+NORMAL: Final = 0
+RETRY_V1: Final = 1
+RETRY_V2: Final = 2
+
+ORDER_QUEUE: Final = 999
+"""The revive queue that an orderly pop names: it has no check points."""
+
+_FIELDS_MIN: Final = 6
+_V2_MARK: Final = "+"
+_JOINTS: Final = {RETRY_V1: "_", RETRY_V2: _V2_MARK}
+
+
+class Receipt(msgspec.Struct, frozen=True):
+    """What a consumer shows when it is done with a message, or wants more time."""
+
+    start_offset: int
+    pop_ms: int
+    invisible_ms: int
+    revive_queue: int
+    kind: int
+    broker_name: str
+    queue_id: int = -1
+    queue_offset: int = -1
+
+    @property
+    def is_order(self) -> bool:
+        """Whether it is of an orderly pop."""
+        return self.revive_queue == ORDER_QUEUE
+
+    @property
+    def due_ms(self) -> int:
+        """When the message becomes visible again."""
+        return self.pop_ms + self.invisible_ms
+
+
+def encode_receipt(receipt: Receipt) -> str:
+    """The receipt as text."""
+    return (
+        f"{receipt.start_offset} {receipt.pop_ms} {receipt.invisible_ms} {receipt.revive_queue} "
+        f"{receipt.kind} {receipt.broker_name} {receipt.queue_id} {receipt.queue_offset}"
+    )
+
+
+def decode_receipt(text: str) -> Receipt:
+    """The receipt; UsageError when it cannot be one."""
+    parts = text.split(" ")
+    if len(parts) < _FIELDS_MIN:
+        raise UsageError(f"extraInfo has {len(parts)} fields, {_FIELDS_MIN} at least are needed")
+    numbers = parts[:5] + parts[6:8]
+    try:
+        start, pop_ms, invisible_ms, revive, kind, *queue = [int(part) for part in numbers]
+    except ValueError as error:
+        raise UsageError(f"extraInfo {text[:100]!r} holds a field that is no number") from error
+    return Receipt(start, pop_ms, invisible_ms, revive, kind, parts[5], *queue)
+
+
+# -- retry topics --------------------------------------------------------------------------------
+
+
+def kind_of(topic: str) -> int:
+    """Whether a topic is a retry topic, and in which spelling."""
+    if not topic.startswith(Topic.RETRY_PREFIX):
+        return NORMAL
+    return RETRY_V2 if _V2_MARK in topic else RETRY_V1
+
+
+def retry_topic(topic: str, group: str, kind: int) -> str:
+    """Where a group's popped messages of a topic come again; the topic itself for kind 0."""
+    if kind == NORMAL:
+        return topic
+    joint = _JOINTS.get(kind)
+    if joint is None:
+        raise UsageError(f"retry flag {kind}; 0, 1 or 2 is expected")
+    return f"{Topic.RETRY_PREFIX}{group}{joint}{topic}"
+
+
+def normal_topic(topic: str, group: str) -> str:
+    """The topic that a group's retry topic belongs to; any other topic is its own."""
+    for kind in (RETRY_V2, RETRY_V1):
+        prefix = retry_topic("", group, kind)
+        if topic.startswith(prefix):
+            return topic[len(prefix) :]
+    return topic
+
+
+# -- lists ---------------------------------------------------------------------------------------
+
+
+def encode_starts(items: Iterable[tuple[int, int, int]]) -> str:
+    """startOffsetInfo of (kind, queue, start)."""
+    return ";".join([f"{kind} {queue} {start}" for kind, queue, start in items])
+
+
+def encode_offsets(items: Iterable[tuple[int, int, list[int]]]) -> str:
+    """msgOffsetInfo of (kind, queue, offsets)."""
+    return ";".join(
+        [f"{kind} {queue} {','.join(map(str, offsets))}" for kind, queue, offsets in items]
+    )
+
+
+def encode_counts(kind: int, queue_id: int, counts: dict[int, int], count_min: int) -> str:
+    """orderCountInfo of one queue: times that messages were handed out before, where any."""
+    items = [f"{kind} qo{queue_id}%{offset} {count}" for offset, count in counts.items()]
+    # Clients before 5.0.1 know the queue's count only.
+    items.append(f"{kind} {queue_id} {count_min}")
+    return ";".join(items)
+
+
+def decode_list(text: str) -> dict[tuple[int, str], list[int]]:
+    """Any of the three lists: numbers by kind and queue (or `qo<queue>%<offset>`)."""
+    found: dict[tuple[int, str], list[int]] = {}
+    for item in filter(None, text.split(";")):
+        try:
+            kind, key, values = item.split(" ")
+            found[int(kind), key] = [int(value) for value in values.split(",")]
+        except ValueError as error:
+            raise UsageError(f"{item[:100]!r} is no item of a list of offsets") from error
+    return found

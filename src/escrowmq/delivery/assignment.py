@@ -1,0 +1,127 @@
+"""Which client reads which queues: shared out by the broker (QueryAssignmentProcessor).
+
+messageRequestMode.json says which groups pop a topic instead of pulling it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from escrowmq.base.message import Topic
+from escrowmq.codec import fastjson
+from escrowmq.codec.fastjson import Queue
+from escrowmq.errors import RemoteProtocolError
+
+PATH: Final = "config/messageRequestMode.json"
+PULL: Final = "PULL"
+POP: Final = "POP"
+ALL_QUEUES: Final = -1
+_SHARE_ALL: Final = -1
+
+
+class RequestMode(msgspec.Struct, rename="camel", kw_only=True):
+    """How a group asks for a topic's messages; members in the peer's order."""
+
+    consumer_group: str = ""
+    mode: str = PULL
+    pop_share_queue_num: int = 0
+    topic: str = ""
+
+
+class RequestModes:
+    """The modes that operators have set."""
+
+    def __init__(self, default: str) -> None:
+        self._default = default
+        self._modes: dict[str, dict[str, RequestMode]] = {}
+
+    def load(self, data: bytes | None) -> None:
+        """Take over messageRequestMode.json; one that cannot be read counts for nothing."""
+        if not data or not data.strip():
+            return
+        try:
+            raw: dict[str, Any] = fastjson.decode(data)
+            self._modes = msgspec.convert(
+                raw.get("messageRequestModeMap") or {},
+                dict[str, dict[str, RequestMode]],
+                strict=False,
+            )
+        except (RemoteProtocolError, msgspec.ValidationError, AttributeError):
+            self._modes = {}
+
+    def encode(self) -> bytes:
+        """All modes, as one line."""
+        return fastjson.encode({"messageRequestModeMap": self._modes})
+
+    def save(self) -> bytes:
+        """messageRequestMode.json as it would be written now."""
+        return msgspec.json.format(self.encode(), indent=2)
+
+    def put(self, mode: RequestMode) -> None:
+        """Set a mode."""
+        self._modes.setdefault(mode.topic, {})[mode.consumer_group] = mode
+
+    def get(self, topic: str, group: str) -> RequestMode:
+        """The mode of a group; what is the default for those that have none."""
+        found = self._modes.get(topic, {}).get(group)
+        if found is not None:
+            return found
+        mode = PULL if topic.startswith(Topic.RETRY_PREFIX) else self._default
+        share = _SHARE_ALL if mode == POP else 0
+        return RequestMode(consumer_group=group, mode=mode, pop_share_queue_num=share, topic=topic)
+
+
+Strategy = Callable[[str, list[Queue], list[str]], list[Queue]]
+
+
+def allocate_evenly(client_id: str, queues: list[Queue], client_ids: list[str]) -> list[Queue]:
+    """AVG: a run of queues for each client, the first ones get one more."""
+    if client_id not in client_ids:
+        return []
+    index = client_ids.index(client_id)
+    each, rest = divmod(len(queues), len(client_ids))
+    start = index * each + min(index, rest)
+    return queues[start : start + each + (index < rest)]
+
+
+def allocate_in_turn(client_id: str, queues: list[Queue], client_ids: list[str]) -> list[Queue]:
+    """AVG_BY_CIRCLE: dealt out like cards."""
+    if client_id not in client_ids:
+        return []
+    return queues[client_ids.index(client_id) :: len(client_ids)]
+
+
+STRATEGIES: Final[dict[str, Strategy]] = {
+    "AVG": allocate_evenly,
+    "AVG_BY_CIRCLE": allocate_in_turn,
+}
+
+
+def assign(
+    mode: RequestMode, strategy: str, client_id: str, queues: list[Queue], client_ids: list[str]
+) -> list[Queue] | None:
+    """The queues of a client; None when nothing can be said, and it should keep what it has."""
+    allocate = STRATEGIES.get(strategy)
+    if allocate is None or not client_id or not queues or not client_ids:
+        return None
+    queues = sorted(queues, key=lambda queue: (queue.topic, queue.broker_name, queue.queue_id))
+    client_ids = sorted(client_ids)
+    if mode.mode != POP:
+        return allocate(client_id, queues, client_ids)
+    share = mode.pop_share_queue_num
+    if share <= 0 or share >= len(client_ids) - 1:
+        names = dict.fromkeys((queue.broker_name, queue.topic) for queue in queues)
+        return [Queue(name, ALL_QUEUES, topic) for name, topic in names]
+    if client_id not in client_ids:
+        return []
+    index = client_ids.index(client_id)
+    if len(client_ids) > len(queues):
+        return [queues[index % len(queues)]]
+    found: dict[Queue, None] = {}
+    for step in range(share + 1):
+        helped = client_ids[(index + step) % len(client_ids)]
+        found.update(dict.fromkeys(allocate(helped, queues, client_ids)))
+    return list(found)

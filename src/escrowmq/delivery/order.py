@@ -1,0 +1,227 @@
+"""Orderly pops: a queue is given to one batch at a time (ConsumerOrderInfoManager).
+
+What a group has of a queue is kept here and in `config/consumerOrderInfo.json`: which messages,
+since when, until when, which of them are acknowledged, and how often each was handed out before.
+The consumer's offset stays at the first that is not acknowledged; so the file may be lost, and
+all that happens is that the batch is handed out again at once.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from escrowmq.codec import fastjson
+from escrowmq.errors import RemoteProtocolError
+
+PATH: Final = "config/consumerOrderInfo.json"
+NEVER_MS: Final = 1 << 62
+ILLEGAL: Final = -1
+IGNORED: Final = -2
+
+_FORGET_MS: Final = 24 * 3600 * 1000
+_JOINT: Final = "@"
+
+Line = tuple[str, str, int]
+"""Group, topic, queue id."""
+
+
+class Batch(msgspec.Struct, kw_only=True):
+    """What was handed out of a queue last; members in the peer's order, under its names."""
+
+    attempt_id: str | None = msgspec.field(default=None, name="a")
+    acked: int = msgspec.field(default=0, name="cm")
+    invisible_ms: int | None = msgspec.field(default=None, name="i")
+    consumed_ms: int = msgspec.field(default=0, name="l")
+    diffs: list[int] = msgspec.field(default_factory=list, name="o")
+    """The first queue offset, then the distances of the others from it."""
+
+    counts: dict[int, int] | None = msgspec.field(default=None, name="oc")
+    visible_ms: dict[int, int] | None = msgspec.field(default=None, name="ot")
+    pop_ms: int = msgspec.field(default=0, name="popTime")
+
+    def offsets(self) -> list[int]:
+        """The queue offsets."""
+        first = self.diffs[0] if self.diffs else 0
+        return [first, *(first + diff for diff in self.diffs[1:])] if self.diffs else []
+
+    def free_ms(self) -> int:
+        """When the last message that is not acknowledged becomes visible; 0 if all are."""
+        changed = self.visible_ms or {}
+        until_ms = self.pop_ms + (self.invisible_ms or 0)
+        return max(
+            (
+                changed.get(offset, until_ms)
+                for index, offset in enumerate(self.offsets())
+                if not self.acked >> index & 1
+            ),
+            default=0,
+        )
+
+    def next_offset(self) -> int:
+        """The first message that is not acknowledged, or what follows the last one."""
+        offsets = self.offsets()
+        for index, offset in enumerate(offsets):
+            if not self.acked >> index & 1:
+                return offset
+        return offsets[-1] + 1 if offsets else IGNORED
+
+
+class OrderTable:
+    """What every orderly group has of every queue."""
+
+    def __init__(self) -> None:
+        self._batches: dict[Line, Batch] = {}
+        self._frees: list[tuple[int, Line]] = []
+        self._scheduled: dict[Line, int] = {}
+        self.is_changed = False
+
+    @property
+    def has_any(self) -> bool:
+        """Whether anything is kept."""
+        return bool(self._batches)
+
+    # -- the file --------------------------------------------------------------------------------
+
+    def load(self, data: bytes | None) -> None:
+        """Take over consumerOrderInfo.json; one that cannot be read counts for nothing."""
+        if not data or not data.strip():
+            return
+        try:
+            raw: dict[str, Any] = fastjson.decode(data)
+            for key, queues in (raw.get("table") or {}).items():
+                topic, _, group = key.partition(_JOINT)
+                for queue_id, value in queues.items():
+                    batch = msgspec.convert(value, Batch, strict=False)
+                    self._keep((group, topic, int(queue_id)), batch)
+        except (RemoteProtocolError, msgspec.ValidationError, AttributeError, ValueError):
+            self._batches.clear()
+
+    def save(self, is_there: Callable[[Line], bool], now_ms: int) -> bytes:
+        """consumerOrderInfo.json as it would be written now, without what is gone or long over."""
+        table: dict[str, dict[str, Batch]] = {}
+        for line, batch in list(self._batches.items()):
+            if now_ms - batch.consumed_ms > _FORGET_MS or not is_there(line):
+                del self._batches[line]
+                continue
+            group, topic, queue_id = line
+            table.setdefault(f"{topic}{_JOINT}{group}", {})[str(queue_id)] = batch
+        return msgspec.json.format(fastjson.encode({"table": table}), indent=2)
+
+    # -- handing out -----------------------------------------------------------------------------
+
+    def is_blocked(
+        self, line: Line, *, attempt_id: str | None, invisible_ms: int, now_ms: int
+    ) -> bool:
+        """Whether a queue must not be read. The one that has its messages may ask again."""
+        batch = self._batches.get(line)
+        if batch is None or (batch.attempt_id is not None and batch.attempt_id == attempt_id):
+            return False
+        if not batch.invisible_ms or batch.invisible_ms <= 0:
+            batch.invisible_ms = invisible_ms
+        return now_ms < batch.free_ms()
+
+    def hand_out(
+        self,
+        line: Line,
+        queue_offsets: list[int],
+        *,
+        attempt_id: str | None,
+        invisible_ms: int,
+        now_ms: int,
+    ) -> tuple[dict[int, int], int]:
+        """A batch is handed out; how often each message was before (where it was), and the
+        smallest of these numbers."""
+        first = queue_offsets[0]
+        batch = Batch(
+            attempt_id=attempt_id,
+            invisible_ms=invisible_ms,
+            consumed_ms=now_ms,
+            diffs=[first, *(offset - first for offset in queue_offsets[1:])],
+            pop_ms=now_ms,
+        )
+        old = self._batches.get(line)
+        if old is not None:
+            batch.counts = _counts(old, batch, queue_offsets)
+        self._keep(line, batch)
+        self.is_changed = True
+        counts = batch.counts or {}
+        is_all = len(counts) == len(queue_offsets)
+        return counts, min(counts.values()) if counts and is_all else 0
+
+    def acknowledge(self, line: Line, queue_offset: int, pop_ms: int) -> int:
+        """A message is done with; the offset that the group has come to, ILLEGAL when it was not
+        handed out, IGNORED when it has been handed out anew since."""
+        batch = self._batches.get(line)
+        if batch is None:
+            return queue_offset + 1
+        if not batch.diffs:
+            return ILLEGAL
+        if batch.pop_ms != pop_ms:
+            return IGNORED
+        offsets = batch.offsets()
+        if queue_offset not in offsets:
+            return ILLEGAL
+        batch.acked |= 1 << offsets.index(queue_offset)
+        self.is_changed = True
+        self._schedule(line, batch)
+        return batch.next_offset()
+
+    def show_at(self, line: Line, queue_offset: int, pop_ms: int, visible_ms: int) -> None:
+        """A message becomes visible at another time."""
+        batch = self._batches.get(line)
+        if batch is not None and batch.pop_ms == pop_ms and queue_offset in batch.offsets():
+            if batch.visible_ms is None:
+                batch.visible_ms = {}
+            batch.visible_ms[queue_offset] = visible_ms
+            self.is_changed = True
+            self._schedule(line, batch)
+
+    def clear(self, line: Line) -> None:
+        """A queue is free: its offset was reset."""
+        if self._batches.pop(line, None) is not None:
+            self.is_changed = True
+
+    # -- when queues become free -----------------------------------------------------------------
+
+    def _keep(self, line: Line, batch: Batch) -> None:
+        self._batches[line] = batch
+        self._schedule(line, batch)
+
+    def _schedule(self, line: Line, batch: Batch) -> None:
+        free_ms = batch.free_ms()
+        if free_ms and free_ms < self._scheduled.get(line, NEVER_MS):
+            self._scheduled[line] = free_ms
+            heapq.heappush(self._frees, (free_ms, line))
+
+    def freed(self, now_ms: int) -> list[Line]:
+        """Queues whose time has come since."""
+        found = []
+        while self._frees and self._frees[0][0] <= now_ms:
+            at_ms, line = heapq.heappop(self._frees)
+            if self._scheduled.get(line) != at_ms:
+                continue  # an earlier time took its place
+            del self._scheduled[line]
+            batch = self._batches.get(line)
+            if batch is None:
+                continue
+            if batch.free_ms() <= now_ms:
+                found.append(line)
+            else:
+                self._schedule(line, batch)
+        return found
+
+    def wake_at_ms(self) -> int:
+        """When `freed` may find something next."""
+        return self._frees[0][0] if self._frees else NEVER_MS
+
+
+def _counts(old: Batch, new: Batch, queue_offsets: list[int]) -> dict[int, int]:
+    before = old.counts or {}
+    if old.attempt_id is not None and old.attempt_id == new.attempt_id:
+        return before
+    had = set(old.offsets())
+    return {offset: before.get(offset, 0) + 1 for offset in queue_offsets if offset in had}

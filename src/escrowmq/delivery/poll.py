@@ -1,0 +1,101 @@
+"""Long polls of pops: they wait for any queue of a topic, or one, and its retry topics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Generic, TypeVar
+
+from escrowmq.delivery.hold import Held, Holds
+
+T = TypeVar("T")
+Place = tuple[str, str]
+"""Topic and group."""
+
+
+class Polls(Generic[T]):
+    """Waiting polls by topic, group and queue (-1: any queue). Of those that wait for the same,
+    a message wakes the first that wants it."""
+
+    def __init__(self, *, count_max: int, per_key_max: int) -> None:
+        self._holds: Holds[T] = Holds(count_max)
+        self._count_max = count_max
+        self._per_key_max = per_key_max
+        self._queues: dict[Place, set[int]] = {}
+        self._places: dict[str, set[Place]] = {}
+        """Who waits, by the topics that they wait for."""
+
+        self._topics: dict[Place, tuple[str, ...]] = {}
+
+    def hold(
+        self, place: Place, queue_id: int, poll: T, *, topics: Iterable[str], peer: int, until_ms: int
+    ) -> bool:
+        """Let a poll wait for messages of some topics; False when too many wait."""
+        if self.is_full(place, queue_id):
+            return False
+        key = (_name(place), queue_id)
+        self._holds.hold(Held(key, poll, peer=peer, queue_offset=0, deadline_ms=until_ms))
+        if place not in self._queues:
+            self._queues[place] = set()
+            self._topics[place] = tuple(topics)
+            for topic in self._topics[place]:
+                self._places.setdefault(topic, set()).add(place)
+        self._queues[place].add(queue_id)
+        return True
+
+    def is_full(self, place: Place, queue_id: int) -> bool:
+        """Whether nobody more may wait for a queue."""
+        is_crowded = self.count(place, queue_id) > self._per_key_max
+        return is_crowded or self._holds.count >= self._count_max
+
+    def count(self, place: Place, queue_id: int) -> int:
+        """How many wait for a queue."""
+        key = (_name(place), queue_id)
+        return len(self._holds.waiting(key)) if self._holds.has(key) else 0
+
+    def places(self, topic: str) -> list[Place]:
+        """Whom a message of a topic concerns."""
+        return sorted(self._places.get(topic, ()))
+
+    def queues(self, place: Place) -> list[int]:
+        """The queues that somebody waits for, -1 first."""
+        queues = self._queues.get(place)
+        if queues is None:
+            return []
+        name = _name(place)
+        gone = [queue_id for queue_id in queues if not self._holds.has((name, queue_id))]
+        queues.difference_update(gone)
+        if not queues:
+            self._forget(place)
+        return sorted(queues)
+
+    def _forget(self, place: Place) -> None:
+        del self._queues[place]
+        for topic in self._topics.pop(place):
+            places = self._places[topic]
+            places.discard(place)
+            if not places:
+                del self._places[topic]
+
+    def waiting(self, place: Place, queue_id: int) -> list[Held[T]]:
+        """Who waits for a queue, in the order in which they came."""
+        return self._holds.waiting((_name(place), queue_id))
+
+    def release(self, held: Held[T]) -> None:
+        """A poll is answered."""
+        self._holds.release(held)
+
+    def expired(self, now_ms: int) -> Iterator[Held[T]]:
+        """Release, one by one, the polls whose time is over."""
+        return self._holds.expired(now_ms)
+
+    def lost(self, peer: int) -> None:
+        """A client is gone with its polls."""
+        self._holds.lost(peer)
+
+    def wake_at_ms(self) -> int:
+        """When the next poll's time is over."""
+        return self._holds.wake_at_ms()
+
+
+def _name(place: Place) -> str:
+    return f"{place[0]}@{place[1]}"

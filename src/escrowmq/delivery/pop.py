@@ -1,0 +1,380 @@
+"""Pop consumption: who was handed what, until when, and what comes again.
+
+The revive topic's records are the truth; `Popped` is what they say, in memory. A pop stores its
+check point before it is answered. Acks change memory at once and are stored together at the end
+of an input, before the replies leave, one record a check point. What comes again is acknowledged
+in the same way, so that a start after a kill repeats nothing.
+
+The offsets of two groups in the revive queues are saved with everybody's in consumerOffset.json:
+up to where no record is open (there a start reads on, and a peer's reviver too), and up to where
+the file accounts for every pop. What was popped after that moves the consumers' offsets at the
+next start, as the check points tell. The file must not be written before the log is durable up to
+`log_end`: else a power cut could leave offsets without the check points that they rest on.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from escrowmq.base.limits import CHECK_POINTS_MAX
+from escrowmq.base.message import Message, Property, StoredMessage
+from escrowmq.base.settings import BrokerSettings
+from escrowmq.codec.receipt import normal_topic
+from escrowmq.codec.record import decode_record
+from escrowmq.delivery.offsets import OffsetTable
+from escrowmq.delivery.popped import MESSAGES_MAX, NEVER_MS, CheckPoint, Popped
+from escrowmq.delivery.revive import (
+    ACK_TAG,
+    BATCH_ACK_TAG,
+    CHECK_POINT_TAG,
+    MARK_GROUP,
+    ORDER_TAG,
+    REVIVE_GROUP,
+    AckBody,
+    CheckPointBody,
+    Handle,
+    OrderBody,
+    again,
+    encode_ack,
+    encode_check_point,
+    revive_queue,
+    revive_topic,
+)
+from escrowmq.delivery.subscriptions import GroupTable
+from escrowmq.delivery.topics import TopicTable
+from escrowmq.errors import StorageError
+from escrowmq.store.store import Arrival, Put, PutStatus, Store
+
+GRACE_MS: Final = 1_000
+"""An ack that is under way when the time is over still counts."""
+
+PEER_GRACE_MS: Final = 3_000
+"""The same for check points of a peer's, whose acks may still be in its timer."""
+
+DUE_MAX: Final = 256
+"""Check points of one wake; the rest follow at once, after whatever else is waiting."""
+
+RETRY_MS: Final = 1_000
+_READ_COUNT: Final = 256
+_ACKS_MAX: Final = 1_024
+_LASTING: Final = frozenset({PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED})
+
+_log = logging.getLogger(__name__)
+
+
+class PopLedger:
+    """Everything that is popped. `later` stores a message by way of the timer."""
+
+    def __init__(
+        self,
+        store: Store,
+        settings: BrokerSettings,
+        *,
+        topics: TopicTable,
+        groups: GroupTable,
+        offsets: OffsetTable,
+        host: bytes,
+        later: Callable[[Message, int], object],
+    ) -> None:
+        self._store = store
+        self._settings = settings
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
+        self._host = host
+        self._later = later
+        self.topic = revive_topic(settings.cluster)
+        self.popped = Popped()
+        self.log_end = 0
+        """Everything stored here is durable when the log is up to this place."""
+
+        self.dropped_count = 0
+        self._acks: dict[CheckPoint, list[int]] = {}
+        self._orders: dict[tuple[str, str, int], int] = {}
+        self._own: set[tuple[int, int]] = set()
+        self._retry_ms = 0
+        self._started_ms = 0
+
+    # -- life ------------------------------------------------------------------------------------
+
+    def load(self, now_ms: int) -> None:
+        """Read the records that may be open, and move the offsets that were not saved in time."""
+        self._started_ms = now_ms
+        store = self._store
+        for queue_id in store.queues_of(self.topic):
+            low, end = store.bounds(self.topic, queue_id)
+            at = max(low, self._offsets.get(REVIVE_GROUP, self.topic, queue_id) + 1)
+            known = self._offsets.get(MARK_GROUP, self.topic, queue_id)
+            while at < end:
+                entries = store.entries(self.topic, queue_id, at, min(_READ_COUNT, end - at))
+                if not entries:
+                    break
+                for log_offset, size, _ in entries:
+                    record = self._read(log_offset, size)
+                    if record is not None:
+                        self._take(record, at, now_ms, moves_offsets=at >= known)
+                    at += 1
+
+    def _read(self, log_offset: int, size: int) -> StoredMessage | None:
+        try:
+            return decode_record(self._store.read_record(log_offset, size))
+        except StorageError as error:
+            self.dropped_count += 1
+            _log.error("record at log offset %d is passed over: %s", log_offset, error)
+            return None
+
+    def arrived(self, arrival: Arrival, now_ms: int) -> None:
+        """A record became visible in the revive topic: ours, or from a peer's timer."""
+        key = (arrival.queue_id, arrival.queue_offset)
+        if key in self._own:
+            self._own.discard(key)
+            return
+        record = self._read(arrival.log_offset, arrival.record_size)
+        if record is not None:
+            self._take(record, arrival.queue_offset, now_ms, moves_offsets=False)
+
+    def _take(
+        self, record: StoredMessage, revive_offset: int, now_ms: int, *, moves_offsets: bool
+    ) -> None:
+        """Do what a record says."""
+        tag = record.properties.get(Property.TAGS)
+        try:
+            if tag == CHECK_POINT_TAG:
+                body = msgspec.json.decode(record.body, type=CheckPointBody)
+                self._take_check_point(record, body, revive_offset, now_ms, moves_offsets)
+            elif tag in (ACK_TAG, BATCH_ACK_TAG):
+                ack = msgspec.json.decode(record.body, type=AckBody)
+                point = self.popped.find(Handle(ack.c, ack.t, ack.q, ack.so, ack.pt))
+                if point is not None:
+                    self.popped.acknowledge(point, ack.offsets())
+            elif tag == ORDER_TAG and moves_offsets:
+                order = msgspec.json.decode(record.body, type=OrderBody)
+                self._advance(order.c, order.t, order.q, order.o, now_ms)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            self.dropped_count += 1
+            _log.error("revive record at log offset %d: %s", record.log_offset, error)
+
+    def _take_check_point(
+        self,
+        record: StoredMessage,
+        body: CheckPointBody,
+        revive_offset: int,
+        now_ms: int,
+        moves_offsets: bool,
+    ) -> None:
+        """Positional: the arguments of `_take`."""
+        diffs = body.d if body.d is not None else list(range(body.n))
+        if not 0 < len(diffs) <= MESSAGES_MAX or not body.c or not body.t or body.pt < 0:
+            return  # the peer makes check points without messages to move an offset
+        handle = Handle(body.c, body.t, body.q, body.so, body.pt)
+        acked = body.bm & (1 << len(diffs)) - 1
+        if acked != (1 << len(diffs)) - 1:
+            self.popped.add(
+                handle,
+                [body.so + diff for diff in diffs],
+                invisible_ms=body.it,
+                revive=(record.queue_id, revive_offset),
+                grace_ms=PEER_GRACE_MS if Property.TIMER_OUT_MS in record.properties else GRACE_MS,
+                acked=acked,
+            )
+        if moves_offsets:
+            self._advance(body.c, body.t, body.q, body.so + diffs[-1] + 1, now_ms)
+
+    def _advance(self, group: str, topic: str, queue_id: int, offset: int, now_ms: int) -> None:
+        end = self._store.bounds(topic, queue_id)[1]
+        if self._offsets.get(group, topic, queue_id) < offset <= end:
+            self._offsets.commit(group, topic, queue_id, offset, now_ms)
+
+    # -- handing out -----------------------------------------------------------------------------
+
+    @property
+    def has_room(self) -> bool:
+        """Whether more may be handed out."""
+        return self.popped.count < CHECK_POINTS_MAX
+
+    def revive_queue(self, invisible_ms: int) -> int:
+        """Which revive queue a pop uses."""
+        return revive_queue(invisible_ms, self._settings.revive_queues_count)
+
+    def hand_out(
+        self, handle: Handle, queue_offsets: list[int], *, invisible_ms: int, now_ms: int
+    ) -> bool:
+        """Remember that messages are handed out; False when that cannot be, and they must not."""
+        if not self.has_room or self.popped.find(handle) is not None:
+            return False
+        body = encode_check_point(
+            handle, queue_offsets, invisible_ms=invisible_ms, broker_name=self._settings.name
+        )
+        queue_id = self.revive_queue(invisible_ms)
+        put = self._put(CHECK_POINT_TAG, body, queue_id, now_ms)
+        if put.status is not PutStatus.OK:
+            return False
+        self.popped.add(
+            handle,
+            queue_offsets,
+            invisible_ms=invisible_ms,
+            revive=(queue_id, put.queue_offset),
+            grace_ms=GRACE_MS,
+        )
+        return True
+
+    def _put(
+        self, tag: str, body: bytes, queue_id: int, now_ms: int, *, is_settling: bool = False
+    ) -> Put:
+        message = Message(
+            topic=self.topic,
+            body=body,
+            queue_id=queue_id,
+            properties={Property.TAGS: tag, Property.TIMER_DELIVER_MS: str(now_ms)},
+            born_ms=now_ms,
+            born_host=self._host,
+            store_host=self._host,
+        )
+        put = self._store.put(message, now_ms, is_settling=is_settling)
+        if put.status is PutStatus.OK:
+            self._own.add((queue_id, put.queue_offset))
+            self.log_end = put.log_end
+        else:
+            _log.warning("a %s record was not stored: %s", tag, put.reason or put.status.value)
+        return put
+
+    # -- acks ------------------------------------------------------------------------------------
+
+    def acknowledge(
+        self, handle: Handle, queue_offsets: list[int], *, invisible_ms: int, now_ms: int
+    ) -> None:
+        """Messages are done with. `flush` stores it."""
+        point = self.popped.find(handle)
+        if point is not None:
+            news = self.popped.acknowledge(point, queue_offsets)
+            if news:
+                self._acks.setdefault(point, []).extend(news)
+        elif self._may_be_peers(handle, invisible_ms, now_ms):
+            self._forward(handle, queue_offsets[:_ACKS_MAX], invisible_ms, now_ms)
+
+    def _may_be_peers(self, handle: Handle, invisible_ms: int, now_ms: int) -> bool:
+        """Whether an unknown check point may be in the timer still, left there by a peer from
+        which this store was taken over."""
+        return handle.pop_ms < self._started_ms and handle.pop_ms + invisible_ms > now_ms
+
+    def _forward(
+        self, handle: Handle, queue_offsets: list[int], invisible_ms: int, now_ms: int
+    ) -> None:
+        """Send an ack after its check point, as the peer does."""
+        tag, body = encode_ack(handle, queue_offsets, broker_name=self._settings.name)
+        due_ms = handle.pop_ms + invisible_ms
+        message = Message(
+            topic=self.topic,
+            body=body,
+            queue_id=self.revive_queue(invisible_ms),
+            properties={Property.TAGS: tag, Property.TIMER_DELIVER_MS: str(due_ms)},
+            born_ms=now_ms,
+            born_host=self._host,
+            store_host=self._host,
+        )
+        self._later(message, now_ms)
+        self.log_end = self._store.end_offset
+
+    def come_to(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """An orderly group is done with what lies before an offset. `flush` stores it."""
+        self._orders[group, topic, queue_id] = offset
+
+    def flush(self, now_ms: int) -> None:
+        """Store the acks of this input."""
+        if self._acks:
+            acks, self._acks = self._acks, {}
+            for point, offsets in acks.items():
+                tag, body = encode_ack(point.handle(), offsets, broker_name=self._settings.name)
+                self._put(tag, body, point.track.revive_queue, now_ms, is_settling=True)
+        if self._orders:
+            orders, self._orders = self._orders, {}
+            for (group, topic, queue_id), offset in orders.items():
+                body = msgspec.json.encode(OrderBody(c=group, o=offset, q=queue_id, t=topic))
+                self._put(ORDER_TAG, body, 0, now_ms, is_settling=True)
+
+    def change(
+        self, handle: Handle, queue_offset: int, *, old_ms: int, invisible_ms: int, now_ms: int
+    ) -> int | None:
+        """Let one message be invisible from now on for another span; the pop time of its new
+        check point. None when that could not be stored. A message that is done with stays so."""
+        point = self.popped.find(handle)
+        if point is None:
+            if not self._may_be_peers(handle, old_ms, now_ms):
+                return now_ms
+        elif point.acked & point.bit_of(queue_offset) or not point.bit_of(queue_offset):
+            return now_ms
+        new = handle._replace(start_offset=queue_offset, pop_ms=now_ms)
+        while self.popped.find(new) is not None:
+            new = new._replace(pop_ms=new.pop_ms + 1)
+        if not self.hand_out(new, [queue_offset], invisible_ms=invisible_ms, now_ms=now_ms):
+            return None
+        self.acknowledge(handle, [queue_offset], invisible_ms=old_ms, now_ms=now_ms)
+        return new.pop_ms
+
+    # -- what is due -----------------------------------------------------------------------------
+
+    def wake_at_ms(self) -> int:
+        """When `due` is to be called next."""
+        at_ms = self.popped.wake_at_ms()
+        return at_ms if at_ms == NEVER_MS else max(at_ms, self._retry_ms)
+
+    def due(self, now_ms: int) -> int:
+        """Deliver again what was not acknowledged in time; how many check points were settled."""
+        if now_ms < self._retry_ms:
+            return 0
+        settled = 0
+        while settled < DUE_MAX:
+            point = self.popped.next_due(now_ms)
+            if point is None:
+                break
+            handle = point.handle()
+            for queue_offset in point.open_offsets():
+                if not self._deliver_again(handle, queue_offset, now_ms):
+                    self._retry_ms = now_ms + RETRY_MS
+                    self.flush(now_ms)
+                    return settled
+                self.popped.acknowledge(point, [queue_offset])
+                self._acks.setdefault(point, []).append(queue_offset)
+            settled += 1
+        self.flush(now_ms)
+        return settled
+
+    def _deliver_again(self, handle: Handle, queue_offset: int, now_ms: int) -> bool:
+        """Put a message into the retry topic; False when it is to be tried later."""
+        group, topic = handle.group, handle.topic
+        if self._topics.get(normal_topic(topic, group)) is None or self._groups.peek(group) is None:
+            return True  # as the peer: what is gone gets nothing
+        entries = self._store.entries(topic, handle.queue_id, queue_offset, 1)
+        source = self._read(*entries[0][:2]) if entries else None
+        if source is None:
+            _log.warning("%s/%d has no message %d any more", topic, handle.queue_id, queue_offset)
+            return True
+        is_v2 = self._settings.has_retry_topic_v2
+        message = again(source, handle, host=self._host, is_v2=is_v2)
+        if self._topics.get(message.topic) is None:
+            self._topics.ensure(message.topic, now_ms=now_ms)
+            if self._offsets.get(group, message.topic, 0) < 0:
+                self._offsets.commit(group, message.topic, 0, 0, now_ms)
+        put = self._store.put(message, now_ms)
+        if put.status is PutStatus.OK:
+            self.log_end = put.log_end
+            return True
+        _log.warning("%s: not delivered again: %s", topic, put.reason or put.status.value)
+        return put.status in _LASTING
+
+    # -- progress --------------------------------------------------------------------------------
+
+    def note_progress(self, now_ms: int) -> None:
+        """Bring the offsets of the revive queues up to date, before all offsets are saved."""
+        assert not self._acks, "acks are flushed at the end of each input"
+        oldest = self.popped.oldest()
+        for queue_id in self._store.queues_of(self.topic):
+            end = self._store.bounds(self.topic, queue_id)[1]
+            done = min(oldest.get(queue_id, end), end) - 1
+            for group, offset in ((REVIVE_GROUP, done), (MARK_GROUP, end)):
+                if offset > self._offsets.get(group, self.topic, queue_id):
+                    self._offsets.commit(group, self.topic, queue_id, offset, now_ms)

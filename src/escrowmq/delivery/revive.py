@@ -1,0 +1,157 @@
+"""Revive records: what is remembered of popped messages, in the peer's form.
+
+They stand in `rmq_sys_REVIVE_LOG_<cluster>`, told apart by their tags. A check point says that
+messages were handed out, an ack that some of them are done with (PopCheckPoint, AckMsg,
+BatchAckMsg). The peer sends them through its timer; ours are stored where they belong at once,
+and TIMER_DELIVER_MS is their store time: by the latest of these the peer's reviver
+(PopReviveService) tells how far time has come, so that none of them may lie in the future.
+"""
+
+from __future__ import annotations
+
+import bisect
+from typing import Final, NamedTuple
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from escrowmq.base.message import Message, Property, StoredMessage, Topic
+from escrowmq.codec.receipt import NORMAL, kind_of, retry_topic
+
+CHECK_POINT_TAG: Final = "ck"
+ACK_TAG: Final = "ack"
+BATCH_ACK_TAG: Final = "bAck"
+ORDER_TAG: Final = "escrowOrder"
+"""Ours alone: how far an orderly group has come. The peer passes over it."""
+
+REVIVE_GROUP: Final = "CID_RMQ_SYS_REVIVE_GROUP"
+"""Its offset in a revive queue is that of the last record that is done with."""
+
+MARK_GROUP: Final = "CID_RMQ_SYS_ESCROW_POP"
+"""Its offset in a revive queue: records before it are accounted for in consumerOffset.json."""
+
+_CLASSES_MS: Final = (10_000, 30_000, 60_000, 300_000, 900_000, 1_800_000, 3_600_000)
+
+
+class CheckPointBody(msgspec.Struct):
+    """A check point, its members in the peer's order."""
+
+    bm: int = 0
+    bn: str | None = None
+    c: str = ""
+    d: list[int] | None = None
+    it: int = 0
+    n: int = 0
+    pt: int = 0
+    q: int = 0
+    reviveTime: int = 0  # noqa: N815 - the peer's spelling
+    ro: int = 0
+    rp: str | UnsetType = UNSET
+    so: int = 0
+    t: str = ""
+
+
+class AckBody(msgspec.Struct):
+    """An ack, or with `aol` several."""
+
+    ao: int = -1
+    aol: list[int] | UnsetType = UNSET
+    bn: str | None = None
+    c: str = ""
+    pt: int = 0
+    q: int = 0
+    so: int = 0
+    t: str = ""
+
+    def offsets(self) -> list[int]:
+        """Which queue offsets are done with."""
+        return [self.ao] if isinstance(self.aol, UnsetType) else self.aol
+
+
+class OrderBody(msgspec.Struct):
+    """How far an orderly group has come in a queue."""
+
+    c: str
+    o: int
+    q: int
+    t: str
+
+
+class Handle(NamedTuple):
+    """By what a check point is known: whose it is, and when and where it was popped from."""
+
+    group: str
+    topic: str
+    queue_id: int
+    start_offset: int
+    pop_ms: int
+
+
+def revive_queue(invisible_ms: int, queues_count: int) -> int:
+    """The revive queue for a span of invisibility. The peer takes them in turn; but its reviver
+    stops at the first check point that is not due, so like spans are kept together here."""
+    return min(bisect.bisect_left(_CLASSES_MS, invisible_ms), queues_count - 1)
+
+
+def encode_check_point(
+    handle: Handle, queue_offsets: list[int], *, invisible_ms: int, broker_name: str
+) -> bytes:
+    """The body of a check point."""
+    start = handle.start_offset
+    return msgspec.json.encode(
+        CheckPointBody(
+            bn=broker_name,
+            c=handle.group,
+            d=[offset - start for offset in queue_offsets],
+            it=invisible_ms,
+            n=len(queue_offsets),
+            pt=handle.pop_ms,
+            q=handle.queue_id,
+            reviveTime=handle.pop_ms + invisible_ms,
+            so=start,
+            t=handle.topic,
+        )
+    )
+
+
+def encode_ack(handle: Handle, queue_offsets: list[int], *, broker_name: str) -> tuple[str, bytes]:
+    """Tag and body of an ack."""
+    is_one = len(queue_offsets) == 1
+    body = AckBody(
+        ao=queue_offsets[0] if is_one else -1,
+        aol=UNSET if is_one else queue_offsets,
+        bn=broker_name,
+        c=handle.group,
+        pt=handle.pop_ms,
+        q=handle.queue_id,
+        so=handle.start_offset,
+        t=handle.topic,
+    )
+    return ACK_TAG if is_one else BATCH_ACK_TAG, msgspec.json.encode(body)
+
+
+def again(source: StoredMessage, handle: Handle, *, host: bytes, is_v2: bool) -> Message:
+    """The message for its next delivery (PopReviveService.reviveRetry)."""
+    topic = source.topic
+    if kind_of(topic) == NORMAL:
+        topic = retry_topic(topic, handle.group, 2 if is_v2 else 1)
+    properties = dict(source.properties)
+    if source.reconsume_times == 0 or Property.FIRST_POP_TIME not in properties:
+        properties[Property.FIRST_POP_TIME] = str(handle.pop_ms)
+    return Message(
+        topic=topic,
+        body=source.body,
+        queue_id=0,
+        flag=source.flag,
+        properties=properties,
+        sys_flag=source.sys_flag,
+        born_ms=source.born_ms,
+        born_host=host,
+        store_host=host,
+        reconsume_times=source.reconsume_times + 1,
+    )
+
+
+def revive_topic(cluster: str) -> str:
+    """Where revive records stand."""
+    return Topic.REVIVE_PREFIX + cluster

@@ -1,0 +1,40 @@
+"""A clock that jumps to the next event: hours pass in milliseconds, in one order."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+
+Action = Callable[[], None]
+
+
+class SimClock:
+    """Time, and what is to happen in it. Events of one moment happen in the order of their making."""
+
+    def __init__(self, start_ms: int) -> None:
+        self._now_ms = start_ms
+        self._events: list[tuple[int, int, Action]] = []
+        self._made_count = 0
+        self.events_count = 0
+
+    def now_ms(self) -> int:
+        """See base.ports.Clock."""
+        return self._now_ms
+
+    def at(self, when_ms: int, action: Action) -> None:
+        """Have something happen at a time; at once when that is past."""
+        self._made_count += 1
+        heapq.heappush(self._events, (max(when_ms, self._now_ms), self._made_count, action))
+
+    def after(self, delay_ms: int, action: Action) -> None:
+        """Have something happen after a while."""
+        self.at(self._now_ms + delay_ms, action)
+
+    def run(self, until_ms: int) -> None:
+        """Let everything happen up to a time."""
+        events = self._events
+        while events and events[0][0] <= until_ms:
+            self._now_ms, _, action = heapq.heappop(events)
+            self.events_count += 1
+            action()
+        self._now_ms = until_ms

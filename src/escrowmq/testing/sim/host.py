@@ -1,0 +1,230 @@
+"""One simulated machine: it performs a core's effects at simulated later times, and can be killed,
+stopped for a while, or lose its power at any operation on its disk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from escrowmq.base.effects import Close, Dial, Effect, Replace, Send, Sync
+from escrowmq.base.ports import Core
+from escrowmq.testing.sim.disk import SimCrash, SimDisk
+from escrowmq.testing.sim.network import Address, Link, SimNetwork
+from escrowmq.testing.sim.stage import Stage
+
+_IDLE_MS = 120_000
+_IDLE_SCAN_MS = 10_000
+
+
+class SimHost:
+    """The shell of one core (the simulated counterpart of net/shell)."""
+
+    def __init__(
+        self,
+        stage: Stage,
+        network: SimNetwork,
+        address: Address,
+        *,
+        disk: SimDisk,
+        sync_ms: Callable[[], int],
+        died: Callable[[SimHost], None],
+    ) -> None:
+        self._stage = stage
+        self._network = network
+        self.address = address
+        self.disk = disk
+        self.core: Core | None = None
+        self.on_send: Callable[[bytes], None] | None = None
+        """Sees what is handed to a connection that the core takes for open."""
+        self.paused_until_ms = 0
+        self._sync_ms = sync_ms
+        self._died = died
+        self._life = 0
+        self._links: dict[int, Link] = {}
+        self._peers: dict[int, int] = {}
+        self._active_ms: dict[int, int] = {}
+        self._next_peer = 1
+        self._files_free_ms = 0
+        self._replacing: dict[str, bytes] = {}
+        self._timer_ms = -1
+        self._timer_count = 0
+
+    # -- life ------------------------------------------------------------------------------------
+
+    def start(self, core: Core) -> None:
+        """Take up a core that is ready, and let peers in."""
+        self.core = core
+        self._files_free_ms = 0
+        self._replacing.clear()
+        self._network.listen(self.address, self)
+        self._input(lambda core, now_ms: core.wake(now_ms))
+        self._stage.clock.after(_IDLE_SCAN_MS, partial(self._close_idle, self._life))
+
+    def stop(self, *, drops_bytes: bool = False) -> None:
+        """The process is gone: connections break, and nothing that was planned happens."""
+        self.core = None
+        self._life += 1
+        self._timer_ms = -1
+        self._network.shut(self.address)
+        for link in list(self._links.values()):
+            if drops_bytes:
+                link.is_carrying = False
+            link.close(is_caller=link.caller is self)
+        self._links.clear()
+        self._peers.clear()
+        self._active_ms.clear()
+
+    def links(self) -> list[Link]:
+        """The connections that the core takes for open, without those that it dialled."""
+        return [link for peer, link in self._links.items() if peer > 0]
+
+    def _input(self, feed: Callable[[Core, int], None]) -> None:
+        """Give the core something, and perform what it wants; not before it runs again."""
+        core, clock = self.core, self._stage.clock
+        if core is None:
+            return
+        if clock.now_ms() < self.paused_until_ms:
+            clock.at(self.paused_until_ms, partial(self._input_of, self._life, feed))
+            return
+        self.disk.now_ms = clock.now_ms()
+        try:
+            feed(core, clock.now_ms())
+            self._perform(core)
+        except SimCrash as crash:
+            self._stage.note("the machine stops: %s", crash)
+            self._died(self)
+
+    def _input_of(self, life: int, feed: Callable[[Core, int], None]) -> None:
+        if life == self._life:
+            self._input(feed)
+
+    # -- from the network ------------------------------------------------------------------------
+
+    def opened(self, link: Link) -> None:
+        """See network.End."""
+        peer = self._peers.get(id(link))
+        if peer is None:
+            peer, self._next_peer = self._next_peer, self._next_peer + 1
+            self._take(peer, link)
+        host, port = link.host if link.caller is not self else self.address
+        self._input(lambda core, now_ms: core.connected(peer, host, port, now_ms))
+
+    def received(self, link: Link, data: bytes) -> None:
+        """See network.End."""
+        peer = self._peers.get(id(link))
+        if peer is not None:
+            self._active_ms[peer] = self._stage.clock.now_ms()
+            self._input(lambda core, now_ms: core.receive(peer, data, now_ms))
+
+    def lost(self, link: Link) -> None:
+        """See network.End."""
+        peer = self._peers.pop(id(link), None)
+        if peer is not None:
+            self._links.pop(peer, None)
+            self._active_ms.pop(peer, None)
+            self._input(lambda core, now_ms: core.lost(peer, now_ms))
+
+    def _take(self, peer: int, link: Link) -> None:
+        self._links[peer] = link
+        self._peers[id(link)] = peer
+        self._active_ms[peer] = self._stage.clock.now_ms()
+
+    def _close_idle(self, life: int) -> None:
+        if life != self._life:
+            return
+        now_ms = self._stage.clock.now_ms()
+        for peer, active_ms in list(self._active_ms.items()):
+            if active_ms < now_ms - _IDLE_MS and peer in self._links:
+                self._close(peer)
+        self._stage.clock.after(_IDLE_SCAN_MS, partial(self._close_idle, life))
+
+    def _close(self, peer: int) -> None:
+        link = self._links.get(peer)
+        if link is not None:
+            link.close(is_caller=link.caller is self)
+            self.lost(link)
+
+    # -- effects ---------------------------------------------------------------------------------
+
+    def _perform(self, core: Core) -> None:
+        for effect in core.take_effects():
+            self._perform_one(effect)
+        at_ms = core.wake_at_ms()
+        if at_ms != self._timer_ms:
+            self._timer_ms = at_ms
+            self._timer_count += 1
+            at_ms = max(at_ms, self._stage.clock.now_ms() + 1)
+            self._stage.clock.at(at_ms, partial(self._wake, self._timer_count, self._life))
+
+    def _perform_one(self, effect: Effect) -> None:
+        match effect:
+            case Send(peer, chunks):
+                link = self._links.get(peer)
+                if link is not None:
+                    if self.on_send is not None:
+                        for chunk in chunks:
+                            self.on_send(chunk)
+                    link.send(b"".join(chunks), is_from_caller=link.caller is self)
+            case Sync():
+                self._sync(effect)
+            case Replace(path, data):
+                is_under_way = path in self._replacing
+                self._replacing[path] = data
+                if not is_under_way:
+                    _, end_ms = self._file_time()
+                    self._stage.clock.at(end_ms, partial(self._replace, path, self._life))
+            case Dial(peer, host, port):
+                self._take(peer, self._network.connect(self, self.address, (host, port)))
+            case Close(peer, _):
+                self._close(peer)
+
+    def _wake(self, count: int, life: int) -> None:
+        if count == self._timer_count and life == self._life:
+            self._timer_ms = -1
+            self._input(lambda core, now_ms: core.wake(now_ms))
+
+    # -- files, on a thread of their own ---------------------------------------------------------
+
+    def _file_time(self) -> tuple[int, int]:
+        """When the next operation of the file thread starts and ends."""
+        start_ms = max(self._stage.clock.now_ms(), self._files_free_ms)
+        self._files_free_ms = start_ms + self._sync_ms()
+        return start_ms, self._files_free_ms
+
+    def _sync(self, effect: Sync) -> None:
+        """What is written after the moment in the middle is not covered."""
+        start_ms, end_ms = self._file_time()
+        middle_ms = self._stage.chance.randint(start_ms, end_ms)
+        self._stage.clock.at(middle_ms, partial(self._sync_now, effect, end_ms, self._life))
+
+    def _sync_now(self, effect: Sync, end_ms: int, life: int) -> None:
+        if life != self._life:
+            return
+        failure = ""
+        try:
+            for file in effect.files:
+                file.sync()
+        except OSError as error:
+            failure = f"the disk could not make the store durable: {error}"
+        except SimCrash as crash:
+            self._stage.note("the machine stops: %s", crash)
+            self._died(self)
+            return
+        self._stage.clock.at(end_ms, partial(self._synced, effect, failure, life))
+
+    def _synced(self, effect: Sync, failure: str, life: int) -> None:
+        if life != self._life:
+            return
+        if failure:
+            self._input(lambda core, now_ms: core.sync_failed(failure, now_ms))
+        else:
+            self._input(lambda core, now_ms: core.synced(effect.log_offset, now_ms))
+
+    def _replace(self, path: str, life: int) -> None:
+        if life != self._life:
+            return
+        try:
+            self.disk.replace(path, self._replacing.pop(path))
+        except SimCrash as crash:
+            self._stage.note("the machine stops: %s", crash)
+            self._died(self)
