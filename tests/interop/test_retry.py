@@ -2,6 +2,7 @@
 
 import itertools
 
+from . import wire
 from .drivers import Driver
 from .process import until
 from .servers import Server
@@ -32,6 +33,8 @@ def test_message_that_never_succeeds_becomes_a_dead_letter(
     consumer = client.consumer(server.nameserver, topic, failures={"bad": 99}, maxReconsumeTimes=1)
     client.producer(server.nameserver).send(topic, "bad", keys="bad")
     assert [one.reconsume_times for one in consumer.received(2)] == [0, 1]
+    letters = {"topic": f"%DLQ%{consumer.group}"}  # the Go client does not start without a route
+    until("a route", lambda: wire.ask(server.nameserver, 105, letters).code == 0)
     dead = client.consumer(server.nameserver, f"%DLQ%{consumer.group}")
     (letter,) = dead.received(1)
     assert letter.text == "bad"

@@ -55,7 +55,12 @@ func startConsumer(call *Call) (any, error) {
 	if call.Settings["consumeFromWhere"] == "CONSUME_FROM_LAST_OFFSET" {
 		from = consumer.ConsumeFromLastOffset
 	}
+	times := int32(-1)
+	if wanted, ok := call.Settings["maxReconsumeTimes"].(float64); ok {
+		times = int32(wanted)
+	}
 	push, err := rocketmq.NewPushConsumer(
+		consumer.WithMaxReconsumeTimes(times),
 		consumer.WithNameServer(primitive.NamesrvAddr{call.Nameserver}),
 		consumer.WithGroupName(call.Group),
 		consumer.WithInstance(call.Name),
