@@ -24,6 +24,7 @@ from escrowmq.broker.on_resets import ResetHandlers
 from escrowmq.broker.on_send import SendHandlers
 from escrowmq.broker.on_topics import TopicHandlers
 from escrowmq.broker.on_views import ViewHandlers
+from escrowmq.broker.pops import Pops
 from escrowmq.broker.putting import Putter
 from escrowmq.broker.registration import Registration
 from escrowmq.broker.state import Broker, Handler, Peer
@@ -76,12 +77,14 @@ class BrokerCore:
         self._clients = ClientHandlers(broker)
         self._ends = EndHandlers(broker, putter)
         self._pulls = PullHandlers(broker)
+        self._pops = Pops(broker, putter, self.registration, offsets_path=OFFSETS_FILE)
         self._routes: dict[int, Handler] = {}
         handlers: Routed
         for handlers in (
             SendHandlers(broker, putter, self._ends),
             self._ends,
             self._pulls,
+            self._pops,
             self._clients,
             OffsetHandlers(broker),
             QueryHandlers(broker),
@@ -113,6 +116,7 @@ class BrokerCore:
         self._ends.load(now_ms, is_sound=not report.damaged)
         broker.topics.create_system_topics(now_ms)
         broker.groups.create_system_groups(now_ms)
+        self._pops.load(self._disk, now_ms)
         self._save_tables(now_ms)
         self._save_at_ms = now_ms + broker.settings.offsets_flush_ms
 
@@ -120,9 +124,9 @@ class BrokerCore:
         """Save everything; the store is whole afterwards."""
         self._save_tables(now_ms)
         self._ends.note_progress(now_ms)
-        self._disk.replace(OFFSETS_FILE, self.broker.offsets.save())
+        self._pops.ledger.note_progress(now_ms)
         self.broker.store.close(now_ms)
-        for path, data in self._progress(now_ms):
+        for path, data in self._pops.saver.last(now_ms) + self._progress(now_ms):
             self._disk.replace(path, data)
 
     def farewell(self) -> None:
@@ -165,6 +169,7 @@ class BrokerCore:
             self.registration.lost(peer, now_ms)
         else:
             self._pulls.holds.lost(peer)
+            self._pops.lost(peer)
             self._clients.lost(peer)
             self._ends.lost(peer)
 
@@ -211,6 +216,7 @@ class BrokerCore:
         """What every input may have caused: messages that arrived, tables that changed."""
         broker = self.broker
         self._ends.seal(now_ms)
+        self._pops.settle(now_ms)
         for arrival in broker.store.take_arrivals():
             if arrival.topic == Topic.SCHEDULE:
                 self._delays.arrived(arrival, now_ms)
@@ -218,6 +224,7 @@ class BrokerCore:
                 self._timer.arrived(arrival)
             else:
                 self._pulls.arrived(arrival, now_ms)
+                self._pops.arrived(arrival, now_ms)
         if broker.topics.is_changed or broker.groups.is_changed:
             self._save_tables(now_ms)
             self.registration.tell_changes(now_ms)
@@ -265,6 +272,7 @@ class BrokerCore:
         if now_ms >= self._timer.wake_at_ms():
             self._timer.due(now_ms)
         self._pulls.wake(now_ms)
+        self._pops.wake(now_ms)
         self._clients.wake(now_ms)
         self.registration.wake(now_ms)
         while broker.waiting and broker.waiting[0].deadline_ms <= now_ms:
@@ -273,9 +281,7 @@ class BrokerCore:
         if now_ms >= self._save_at_ms:
             self._save_at_ms = now_ms + broker.settings.offsets_flush_ms
             self._ends.note_progress(now_ms)
-            if broker.offsets.is_changed:
-                broker.offsets.is_changed = False
-                broker.effects.append(Replace(OFFSETS_FILE, broker.offsets.save()))
+            self._pops.saver.note(now_ms)
             for path, data in self._progress(now_ms):
                 broker.effects.append(Replace(path, data))
         self._settle(now_ms)
@@ -288,6 +294,7 @@ class BrokerCore:
             broker.stats.wake_at_ms(),
             broker.calls.wake_at_ms(),
             self._pulls.holds.wake_at_ms(),
+            self._pops.wake_at_ms(),
             self._ends.wake_at_ms(),
             self._delays.wake_at_ms(),
             self._timer.wake_at_ms(),

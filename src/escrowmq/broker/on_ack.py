@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from escrowmq.base.codes import FAQ, Request, Response
+from escrowmq.base.codes import FAQ, Flag, Request, Response
 from escrowmq.base.command import Command
 from escrowmq.broker.on_pull import Refused
 from escrowmq.broker.state import Broker, Handler, Peer, Waiting
@@ -152,9 +152,7 @@ class AckHandlers:
             handle = Handle(batch.c, topic, batch.q, batch.so, batch.pt)
             if batch.rq != ORDER_QUEUE:
                 if offsets:
-                    self._ledger.acknowledge(
-                        handle, offsets, invisible_ms=batch.it, now_ms=now_ms
-                    )
+                    self._ledger.acknowledge(handle, offsets, invisible_ms=batch.it, now_ms=now_ms)
                 continue
             for offset in offsets:
                 try:
@@ -177,14 +175,15 @@ class AckHandlers:
             return
         broker = self._broker
         done, self._done = self._done, []
-        log_end = self._ledger.log_end
         for peer, request in done:
             reply = encode_reply(request, Response.SUCCESS)
-            if log_end <= broker.store.durable_offset:
-                broker.send(peer.id, reply)
+            if self._ledger.log_end <= broker.store.durable_offset:
+                if not request.flag & Flag.ONE_WAY:
+                    broker.send(peer.id, reply)
                 continue
             broker.waiting.append(
                 Waiting(
+                    # Not before: those that wait stand in the order of the log.
                     log_end=broker.store.end_offset,
                     peer=peer.id,
                     request=request,

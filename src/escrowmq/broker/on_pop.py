@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import Final
 
 from escrowmq.base.codes import Request, Response
@@ -30,17 +31,23 @@ MARGIN_MS: Final = 50
 AGAIN_MAX: Final = 64
 """Polls that are looked at again in one wake."""
 
-NEVER_MS: Final = 1 << 62
 _EMPTY: Final = {"popTime": "0", "invisibleTime": "0", "reviveQid": "0", "restNum": "0"}
 
 
 class PopHandlers:
     """POP_MESSAGE (200050), POP_ROLLBACK (200056)."""
 
-    def __init__(self, broker: Broker, popper: Popper, orders: OrderTable) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        popper: Popper,
+        orders: OrderTable,
+        on_freed: Callable[[str, str, int], None],
+    ) -> None:
         self._broker = broker
         self._popper = popper
         self._orders = orders
+        self._on_freed = on_freed
         self._selectors = Selectors()
         self._again: deque[tuple[Place, int]] = deque()
         settings = broker.settings
@@ -197,7 +204,7 @@ class PopHandlers:
     def wake(self, now_ms: int) -> None:
         """Whoever can be served now, or has waited for long enough."""
         for group, topic, _ in self._orders.freed(now_ms):
-            self.freed(group, topic, now_ms)
+            self._on_freed(group, topic, now_ms)
         for _ in range(min(len(self._again), AGAIN_MAX)):
             place, queue_id = self._again.popleft()
             for held in self.polls.waiting(place, queue_id)[:1]:

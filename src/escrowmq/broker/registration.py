@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -45,6 +46,9 @@ class Registration:
         self._broker = broker
         self._ha_address = ha_address
         self._servers: dict[int, _NameServer] = {}
+        self._is_leaving = False
+        self.on_known: Callable[[], None] | None = None
+        """Called each time a name server has taken the registration."""
         for index, address in enumerate(
             filter(None, (part.strip() for part in broker.settings.name_servers.split(";")))
         ):
@@ -80,7 +84,7 @@ class Registration:
     def lost(self, peer: int, now_ms: int) -> None:
         """A name server is gone, or was not there."""
         server = self._servers[peer]
-        if server.is_registered:
+        if server.is_registered and not self._is_leaving:
             _log.warning("name server %s:%d is gone; dialling it again", server.host, server.port)
         server.is_connected = server.is_dialling = server.is_registered = False
         server.due_ms = now_ms + server.retry_ms
@@ -146,6 +150,8 @@ class Registration:
         def heard(reply: Command | None, now_ms: int) -> None:  # noqa: ARG001
             if reply is not None and reply.code == Response.SUCCESS:
                 server.is_registered = True
+                if self.on_known is not None:
+                    self.on_known()
             else:
                 _log.warning(
                     "name server %s:%d did not register this broker: %s",
@@ -170,6 +176,7 @@ class Registration:
 
     def farewell(self) -> None:
         """Tell the name servers that this broker leaves."""
+        self._is_leaving = True
         settings = self._broker.settings
         for server in self._servers.values():
             if server.is_connected:

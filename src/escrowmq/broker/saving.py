@@ -12,9 +12,7 @@ from escrowmq.delivery.pop import PopLedger
 class OffsetSaver:
     """Writes consumerOffset.json and consumerOrderInfo.json."""
 
-    def __init__(
-        self, broker: Broker, ledger: PopLedger, orders: OrderTable, *, path: str
-    ) -> None:
+    def __init__(self, broker: Broker, ledger: PopLedger, orders: OrderTable, *, path: str) -> None:
         self._broker = broker
         self._ledger = ledger
         self._orders = orders

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import socket
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +17,9 @@ _log = logging.getLogger(__name__)
 
 _BACKLOG = 1024
 _IDLE_SCAN_S = 10.0
+_DRAIN_S = 5.0
+"""Replies that wait for the disk get this long when the process is to end."""
+
 _ARM_S = 0.002
 """The core's next deadline is asked for this long after an input, once for all inputs until then.
 To ask costs a few microseconds, which each message of a loaded core would pay."""
@@ -60,6 +64,9 @@ class Shell:
         self._arming: asyncio.TimerHandle | None = None
         self._next_peer = 1
         self._is_closed = False
+        self._syncs_count = 0
+        self._no_sync = asyncio.Event()
+        self._no_sync.set()
         self._idle_timer = self._loop.call_later(_IDLE_SCAN_S, self._close_idle)
 
     async def listen(self, door: socket.socket) -> None:
@@ -74,10 +81,16 @@ class Shell:
         self.perform()
 
     async def close(self) -> None:
-        """Stop accepting, let written bytes leave, wait for the files."""
-        self._is_closed = True
+        """Let nobody in, answer who waits for the disk, let written bytes leave."""
         for server in self._servers:
             server.close()
+        for link in self._links.values():
+            if link.transport is not None and not link.transport.is_closing():
+                link.transport.pause_reading()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_DRAIN_S):
+                await self._no_sync.wait()
+        self._is_closed = True
         for timer in (self._timer, self._idle_timer, self._arming):
             if timer is not None:
                 timer.cancel()
@@ -205,9 +218,12 @@ class Shell:
     # -- files, off the loop -----------------------------------------------------------------
 
     def _sync(self, files: tuple[File, ...], log_offset: int) -> None:
+        self._syncs_count += 1
+        self._no_sync.clear()
         future = self._loop.run_in_executor(self._files, _sync_all, files)
 
         def done(outcome: asyncio.Future[str]) -> None:
+            self._syncs_count -= 1
             failure = outcome.result()
             if failure:
                 _log.error("%s: %s", self._name, failure)
@@ -215,6 +231,8 @@ class Shell:
             else:
                 self.core.synced(log_offset, self._clock.now_ms())
             self.perform()
+            if not self._syncs_count:
+                self._no_sync.set()
 
         future.add_done_callback(done)
 

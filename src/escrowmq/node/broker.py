@@ -53,8 +53,10 @@ class BrokerNode:
 
     async def registered(self) -> None:
         """Wait until a name server knows this broker (or none was named)."""
-        while not self.core.registration.is_known:
-            await asyncio.sleep(0.005)
+        known = asyncio.Event()
+        self.core.registration.on_known = known.set
+        if not self.core.registration.is_known:
+            await known.wait()
 
     async def close(self) -> None:
         """Say good-bye, save, close."""

@@ -1,0 +1,91 @@
+"""Everything about pops, for the core: its handlers, and when they have something to do."""
+
+from __future__ import annotations
+
+from escrowmq.base.ports import Disk
+from escrowmq.broker.on_ack import AckHandlers
+from escrowmq.broker.on_assignment import AssignmentHandlers
+from escrowmq.broker.on_peek import PeekHandlers
+from escrowmq.broker.on_pop import PopHandlers
+from escrowmq.broker.popping import Popper
+from escrowmq.broker.putting import Putter
+from escrowmq.broker.registration import Registration
+from escrowmq.broker.saving import OffsetSaver
+from escrowmq.broker.state import Broker, Handler
+from escrowmq.delivery import assignment, order
+from escrowmq.delivery.order import OrderTable
+from escrowmq.delivery.pop import PopLedger
+from escrowmq.store.store import Arrival
+
+
+class Pops:
+    """Pop consumption of one broker. Call `load` when store and tables are open."""
+
+    def __init__(
+        self, broker: Broker, putter: Putter, registration: Registration, *, offsets_path: str
+    ) -> None:
+        self._broker = broker
+        self.orders = OrderTable()
+        self.ledger = PopLedger(
+            broker.store,
+            broker.settings,
+            topics=broker.topics,
+            groups=broker.groups,
+            offsets=broker.offsets,
+            host=broker.packed,
+            later=putter.put,
+        )
+        popper = Popper(broker, self.ledger, self.orders)
+        self._pops = PopHandlers(broker, popper, self.orders, self._freed)
+        self._peeks = PeekHandlers(broker, popper, self._pops)
+        self._acks = AckHandlers(broker, self.ledger, self.orders, self._freed)
+        self._assignments = AssignmentHandlers(broker, registration.any_connected)
+        self.saver = OffsetSaver(broker, self.ledger, self.orders, path=offsets_path)
+
+    def routes(self) -> dict[int, Handler]:
+        """Request codes and who serves them."""
+        return {
+            **self._pops.routes(),
+            **self._peeks.routes(),
+            **self._acks.routes(),
+            **self._assignments.routes(),
+        }
+
+    def load(self, disk: Disk, now_ms: int) -> None:
+        """Take over what was popped before this start."""
+        self._assignments.modes.load(disk.read(assignment.PATH))
+        self.orders.load(disk.read(order.PATH))
+        self.ledger.load(now_ms)
+
+    def settle(self, now_ms: int) -> None:
+        """The end of an input: store the acks that it brought."""
+        self._acks.settle(now_ms)
+        self.saver.release()
+
+    def arrived(self, arrival: Arrival, now_ms: int) -> None:
+        """A message is there."""
+        if arrival.topic == self.ledger.topic:
+            self.ledger.arrived(arrival, now_ms)
+        else:
+            self._pops.arrived(arrival, now_ms)
+            self._peeks.arrived(arrival, now_ms)
+
+    def _freed(self, group: str, topic: str, now_ms: int) -> None:
+        self._pops.freed(group, topic, now_ms)
+        self._peeks.freed(group, topic, now_ms)
+
+    def lost(self, peer: int) -> None:
+        """A client is gone."""
+        self._pops.lost(peer)
+        self._peeks.lost(peer)
+
+    def wake(self, now_ms: int) -> None:
+        """Whatever is due."""
+        if now_ms >= self.ledger.wake_at_ms():
+            self.ledger.due(now_ms)
+        self._pops.wake(now_ms)
+        self._peeks.wake(now_ms)
+
+    def wake_at_ms(self) -> int:
+        """When `wake` has something to do next."""
+        return min(self.ledger.wake_at_ms(), self._pops.wake_at_ms(), self._peeks.wake_at_ms())
