@@ -13,6 +13,7 @@ from escrowmq.delivery.divert import restore
 from escrowmq.delivery.progress import (
     BATCH_MAX,
     NEVER_MS,
+    RESAVE_SIZE,
     RETRY_MS,
     Courier,
     Delivered,
@@ -46,6 +47,7 @@ class DelayQueues:
         self._delivered = Delivered(store, Property.DELAY)
         self._marks: Marks[dict[int, int]] = Marks()
         self._saved: dict[int, int] | None = None
+        self._saved_from = 0
         self._stuck: set[int] = set()
         """Levels whose last put failed."""
         self.version = DataVersion()
@@ -60,14 +62,22 @@ class DelayQueues:
             self.version = msgspec.convert(file["dataVersion"], DataVersion)
         log_offset = file.get(_LOG_OFFSET)
         if isinstance(log_offset, int):
-            self._delivered.read(log_offset)
+            self._delivered.read(log_offset, self._oldest_pending())
         elif not data:
-            self._delivered.read_without_progress()
+            self._delivered.read_without_progress(self._oldest_pending())
         for level, offset in self._offsets.items():
             start, end = self._store.bounds(Topic.SCHEDULE, level - 1)
             self._offsets[level] = min(max(offset, start), end)
             self._look(level, now_ms)
         self._note()
+
+    def _oldest_pending(self) -> int | None:
+        """Where the first record lies that seems undelivered; None when none does."""
+        places = []
+        for level, offset in self._offsets.items():
+            start, _ = self._store.bounds(Topic.SCHEDULE, level - 1)
+            places += self._store.entries(Topic.SCHEDULE, level - 1, max(offset, start), 1)
+        return min((log_offset for log_offset, _, _ in places), default=None)
 
     def arrived(self, arrival: Arrival, now_ms: int) -> None:
         """A record became visible in the schedule topic."""
@@ -160,10 +170,14 @@ class DelayQueues:
         """delayOffset.json as far as deliveries are durable; None when that is written already.
 
         The peer reads quoted levels too, and passes over the member that it does not know."""
+        if self._store.end_offset >= self._saved_from + RESAVE_SIZE:
+            self._note()
         mark = self._marks.take(self._store.durable_offset)
-        if mark is None or mark.state == self._saved:
+        if mark is None or (
+            mark.state == self._saved and mark.scan_from < self._saved_from + RESAVE_SIZE
+        ):
             return None
-        self._saved = mark.state
+        self._saved, self._saved_from = mark.state, mark.scan_from
         self.version.advance(now_ms)
         file = {
             "dataVersion": self.version,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -70,6 +71,19 @@ class OffsetTable:
         self._commits_count += 1
         if self._commits_count % _VERSION_STEP == 0:
             self.version.advance(now_ms)
+
+    def cut(self, end_of: Callable[[str, int], int], now_ms: int) -> int:
+        """Take back offsets beyond the ends of their queues: what stood there was lost with the
+        power, and what comes there next was read by nobody. How many."""
+        count = 0
+        for key, queues in self._offsets.items():
+            topic, _, group = key.partition("@")
+            for queue_id, offset in queues.items():
+                end = end_of(topic, queue_id)
+                if offset > end:
+                    self.commit(group, topic, queue_id, end, now_ms)
+                    count += 1
+        return count
 
     def get(self, group: str, topic: str, queue_id: int) -> int:
         """The committed offset; -1 when there is none. A pending reset counts as committed."""

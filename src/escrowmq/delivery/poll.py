@@ -27,7 +27,14 @@ class Polls(Generic[T]):
         self._topics: dict[Place, tuple[str, ...]] = {}
 
     def hold(
-        self, place: Place, queue_id: int, poll: T, *, topics: Iterable[str], peer: int, until_ms: int
+        self,
+        place: Place,
+        queue_id: int,
+        poll: T,
+        *,
+        topics: Iterable[str],
+        peer: int,
+        until_ms: int,
     ) -> bool:
         """Let a poll wait for messages of some topics; False when too many wait."""
         if self.is_full(place, queue_id):

@@ -271,7 +271,12 @@ class PopLedger:
             topic=self.topic,
             body=body,
             queue_id=self.revive_queue(invisible_ms),
-            properties={Property.TAGS: tag, Property.TIMER_DELIVER_MS: str(due_ms)},
+            properties={
+                Property.TAGS: tag,
+                Property.TIMER_DELIVER_MS: str(due_ms),
+                Property.UNIQ_KEY: f"{handle.topic}@{handle.queue_id}@{queue_offsets[0]}@"
+                f"{handle.group}@{handle.pop_ms}@{self._settings.name}@{ACK_TAG}",
+            },
             born_ms=now_ms,
             born_host=self._host,
             store_host=self._host,

@@ -148,9 +148,7 @@ class Popped:
         diffs: tuple[int, ...] | None = tuple([offset - start for offset in queue_offsets])
         if diffs == tuple(range(len(queue_offsets))):
             diffs = None
-        point = CheckPoint(
-            _key(handle), line, track, revive[1], acked, len(queue_offsets), diffs
-        )
+        point = CheckPoint(_key(handle), line, track, revive[1], acked, len(queue_offsets), diffs)
         line.open[point.key] = point
         track.points.append(point)
         self.count += 1

@@ -32,6 +32,9 @@ SCAN_SIZE_MAX: Final = 64 * 1024 * 1024
 """Bytes of log that are read when there is no progress at all; a longer log is another broker's,
 which would have written its progress."""
 
+RESAVE_SIZE: Final = 8 * 1024 * 1024
+"""So much more log is worth saving the same progress again: a start has less to read."""
+
 T = TypeVar("T")
 PutMessage = Callable[[Message, int], Put]
 
@@ -104,18 +107,21 @@ class Delivered:
         self._counts: Counter[int] = Counter()
         self._scan_from = 0
 
-    def read(self, log_offset: int) -> None:
-        """Take in the delivered records from a place on."""
-        self._scan_from = log_offset
+    def read(self, log_offset: int, oldest_pending: int | None) -> None:
+        """Take in the delivered records from a place on. Of what is pending none was delivered
+        before it was stored itself; with nothing pending there is nothing to look for."""
+        if oldest_pending is None:
+            return
+        self._scan_from = log_offset = max(log_offset, oldest_pending)
         for message in walk(self._store, log_offset):
             properties = message.properties
             if self._mark in properties and properties.get(Property.REAL_TOPIC) == message.topic:
                 self._counts[_fingerprint(message)] += 1
 
-    def read_without_progress(self) -> None:
+    def read_without_progress(self, oldest_pending: int | None) -> None:
         """The same where nothing was ever saved: the broker is new, or stopped at once."""
         if self._store.end_offset - self._store.min_log_offset <= SCAN_SIZE_MAX:
-            self.read(self._store.min_log_offset)
+            self.read(self._store.min_log_offset, oldest_pending)
 
     @property
     def scan_from(self) -> int:

@@ -33,6 +33,7 @@ from escrowmq.delivery.divert import restore, wish
 from escrowmq.delivery.progress import (
     BATCH_MAX,
     NEVER_MS,
+    RESAVE_SIZE,
     RETRY_MS,
     Courier,
     Delivered,
@@ -98,6 +99,7 @@ class TimerQueue:
         self._delivered = Delivered(store, Property.TIMER_OUT_MS)
         self._marks: Marks[_State] = Marks()
         self._saved: _State | None = None
+        self._saved_from = 0
         self._border = 0
         """Above the largest key that was delivered."""
         self._counter = 0
@@ -116,7 +118,7 @@ class TimerQueue:
         ours = _decode(data) if data else None
         if ours is not None:
             log_offset, self._before = ours
-            self._delivered.read(log_offset)
+            self._delivered.read(log_offset, self._oldest_pending(start))
         elif data and len(data) >= _HEAD.size:
             read_ms, _, taken, *_ = _HEAD.unpack_from(data)
             # A slot is the second that ends before the wish: what was due in slots before the
@@ -124,12 +126,18 @@ class TimerQueue:
             self._before = _State(taken, _key(read_ms + 1, 0), start, read_ms)
             self._peer_read_ms = read_ms
         else:
-            self._delivered.read_without_progress()
+            self._delivered.read_without_progress(self._oldest_pending(start))
         if data and len(data) >= _HEAD.size:
             self._counter = _HEAD.unpack_from(data)[6]
         self._border = self._before.border
         self._taken = min(max(self._before.oldest, start), end)
         self._has_more = True
+
+    def _oldest_pending(self, start: int) -> int | None:
+        """Where the first record lies that may be undelivered; None when there is none."""
+        oldest = max(self._before.oldest, start)
+        places = self._store.entries(Topic.TIMER, 0, oldest, 1)
+        return places[0][0] if places else None
 
     @property
     def _is_rebuilt(self) -> bool:
@@ -180,10 +188,7 @@ class TimerQueue:
             self._delivered.forget()
         if passed and not self._has_more and len(heap) < PENDING_MAX:
             self._has_more = self._taken < self._store.bounds(Topic.TIMER, 0)[1]
-        if not heap or heap[0] >= self._border:
-            self._marks.note(
-                Mark(self._store.end_offset, self._delivered.scan_from, self._state(now_ms))
-            )
+        self._note(now_ms)
         return passed
 
     # -- taking in -------------------------------------------------------------------------------
@@ -290,12 +295,23 @@ class TimerQueue:
             read_ms = min(read_ms, now_ms - _UNSEEN_MS)
         return _State(self._taken, self._border, oldest, read_ms - read_ms % self._precision_ms)
 
+    def _note(self, now_ms: int) -> None:
+        """Keep the progress now, unless what is not delivered lies before what is."""
+        if self._is_settled and (not self._heap or self._heap[0] >= self._border):
+            self._marks.note(
+                Mark(self._store.end_offset, self._delivered.scan_from, self._state(now_ms))
+            )
+
     def save(self, now_ms: int) -> bytes | None:
         """timercheck as far as deliveries are durable; None when that is written already."""
+        if self._store.end_offset >= self._saved_from + RESAVE_SIZE:
+            self._note(now_ms)
         mark = self._marks.take(self._store.durable_offset)
-        if mark is None or mark.state == self._saved:
+        if mark is None or (
+            mark.state == self._saved and mark.scan_from < self._saved_from + RESAVE_SIZE
+        ):
             return None
-        self._saved = mark.state
+        self._saved, self._saved_from = mark.state, mark.scan_from
         return self._encode(mark, now_ms)
 
     def _encode(self, mark: Mark[_State], now_ms: int) -> bytes:
