@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready-$(shell cat requirements-dev.txt pyproject.toml | cksum | cut -d' ' -f1)
 ARGS ?=
 
-.PHONY: serve test interop check format bench clean
+.PHONY: serve test interop crash fuzz check format bench clean
 .DEFAULT_GOAL := test
 
 $(READY): requirements-dev.txt pyproject.toml
@@ -21,6 +21,12 @@ serve: $(READY)   ## the embedded server: name server and broker in one process
 
 test: $(READY)    ## every test but the long ones; what needs Java or Go is skipped where they are absent
 	$(BIN)/python -m pytest -n 2 --dist loadfile -q $(ARGS)
+
+crash: $(READY)   ## fifty rounds of kill -9 and recount; some minutes
+	ESCROWMQ_CRASH_ROUNDS=50 $(BIN)/python -m pytest -q tests/crash $(ARGS)
+
+fuzz: $(READY)    ## ten minutes of odd bytes for every core and decoder
+	ESCROWMQ_FUZZ_SECONDS=300 $(BIN)/python -m pytest -q tests/fuzz $(ARGS)
 
 check: $(READY)   ## format, lint, types, import rules, house rules
 	$(BIN)/ruff format --check .

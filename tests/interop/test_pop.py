@@ -1,8 +1,21 @@
 """POP mode: the broker shares out messages one by one."""
 
+import base64
+import json
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
 import pytest
 
-from .drivers import JavaDriver, unique
+from escrowmq.base.message import StoredMessage
+from escrowmq.codec.record import decode_records
+
+from . import wire
+from .conftest import SETTINGS, new_topic
+from .drivers import Consumer, JavaDriver, unique
 from .process import until
 from .servers import Server
 
@@ -44,3 +57,285 @@ def pop_group(server: Server, java: JavaDriver, topic: str) -> str:
     )
     assert "success" in printed
     return group
+
+
+# -- by the wire alone: what the client's own pop loop never does, or not when a test wants it ----
+
+
+def test_unacknowledged_message_comes_back(server: Server, java: JavaDriver, topic: str) -> None:
+    java.producer(server.nameserver).send(topic, "a", queueId=0)
+    consumer = Popper(server, topic)
+    (first,) = consumer.wait(1, invisible_s=2)
+    (again,) = consumer.wait(1, invisible_s=60)
+    assert (first.body, first.times) == (again.body, again.times - 1) == (b"a", 0)
+    assert again.receipt[4] == "1"
+    consumer.ack(again)
+
+
+def test_acknowledged_messages_do_not_come_back(
+    server: Server, java: JavaDriver, topic: str
+) -> None:
+    producer = java.producer(server.nameserver)
+    for text in "abc":
+        producer.send(topic, text, queueId=0)
+    consumer = Popper(server, topic)
+    gots = consumer.wait(3, invisible_s=2)
+    consumer.ack(gots[0])
+    consumer.ack_batch([one for one in gots if one.body == b"c"])
+    (again,) = consumer.wait(1, invisible_s=60)
+    assert again.body == b"b"
+    assert consumer.pop() == []
+
+
+def test_changed_invisible_time_counts(server: Server, java: JavaDriver, topic: str) -> None:
+    java.producer(server.nameserver).send(topic, "a", queueId=0)
+    consumer = Popper(server, topic)
+    (first,) = consumer.wait(1, invisible_s=60)
+    began_s = time.monotonic()
+    consumer.change(first, 2)
+    (again,) = consumer.wait(1, invisible_s=60)
+    assert again.times == 1
+    assert 2 <= time.monotonic() - began_s < 30
+
+
+def test_orderly_pop_gives_a_queue_to_one_at_a_time(
+    server: Server, java: JavaDriver, topic: str
+) -> None:
+    producer = java.producer(server.nameserver)
+    for text in "abc":
+        producer.send(topic, text, queueId=0)
+    consumer = Popper(server, topic, is_order=True)
+    first, second = consumer.wait(2, invisible_s=3, most=2)
+    assert consumer.pop() == []
+    consumer.ack(first)
+    (again,) = consumer.wait(1, invisible_s=60, most=1)
+    assert (again.body, again.times) == (second.body, 1)
+    consumer.ack(again)
+    assert [one.body for one in consumer.wait(1)] == [b"c"]
+
+
+def test_waiting_pop_wakes_when_a_message_arrives(
+    server: Server, java: JavaDriver, topic: str
+) -> None:
+    producer = java.producer(server.nameserver)
+    producer.send(topic, "first", queueId=0)  # so that the client knows the route
+    consumer = Popper(server, topic)
+    consumer.ack(*consumer.wait(1))
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(consumer.pop, poll_s=4, invisible_s=60)
+        until("the pop waits", lambda: consumer.polls() == 1)
+        producer.send(topic, "a", queueId=1)
+        sent_s = time.monotonic()
+        (got,) = waiting.result()
+        assert time.monotonic() - sent_s < 2
+    assert got.body == b"a"
+
+
+def test_pop_filters(server: Server, java: JavaDriver, topic: str) -> None:
+    producer = java.producer(server.nameserver)
+    producer.send(topic, "a", tag="x", queueId=0)
+    producer.send(topic, "b", tag="y", queueId=0)
+    consumer = Popper(server, topic)
+    assert [one.body for one in consumer.wait(1, exp="y", expType="TAG")] == [b"b"]
+    assert consumer.pop(exp="colour = ", expType="SQL92", code=23) == []
+
+
+def test_assignment_shares_queues_out(server: Server, java: JavaDriver, topic: str) -> None:
+    group = unique("CG")
+    consumers = [
+        java.consumer(server.nameserver, topic, group=group, instanceName=unique("i"))
+        for _ in range(2)
+    ]
+
+    def queues(consumer: Consumer) -> list[int]:
+        body = {
+            "topic": topic, "consumerGroup": group, "clientId": consumer.client_id,
+            "messageModel": "CLUSTERING", "strategyName": "AVG",
+        }  # fmt: skip
+        reply = wire.ask(server.broker, 400, body=json.dumps(body).encode())
+        found = json.loads(reply.body).get("messageQueueAssignments") or []
+        assert all(one["mode"] == "PULL" for one in found)
+        return sorted(one["messageQueue"]["queueId"] for one in found)
+
+    def is_shared() -> bool:
+        shares = [queues(consumer) for consumer in consumers]
+        return sorted(shares) == [[0, 1], [2, 3]]
+
+    until("each has two queues", is_shared)
+
+
+@pytest.mark.parametrize("is_killed", [False, True], ids=["stopped", "killed"])
+def test_new_start_knows_who_has_what(
+    peer: str, java: JavaDriver, tmp_path: Path, is_killed: bool
+) -> None:
+    if peer == "java" and is_killed:
+        pytest.skip("Apache's broker hands out again what it has not noted when it is killed")
+    run = Server(peer, tmp_path, SETTINGS).start()
+    try:
+        topic = new_topic(run, unique("T"))
+        producer = java.producer(run.nameserver)
+        for text in "abc":
+            producer.send(topic, text, queueId=0)
+        consumer = Popper(run, topic)
+        # longer than a start takes
+        first, second = consumer.wait(2, invisible_s=25 if peer == "java" else 8, most=2)
+        consumer.ack(first)
+        java.close_clients()
+        run.kill() if is_killed else run.stop()
+        run.start()
+        (third,) = consumer.wait(1, invisible_s=60)
+        assert third.body == b"c"
+        (again,) = consumer.wait(1, invisible_s=60)
+        assert (again.body, again.times) == (second.body, 1)
+        assert consumer.pop() == []
+    finally:
+        run.kill()
+
+
+@pytest.mark.parametrize(
+    ("writer", "reader"), [("java", "peer"), ("peer", "java")], ids=["from-java", "to-java"]
+)
+def test_other_broker_takes_over_what_was_popped(
+    peer: str, java: JavaDriver, tmp_path: Path, writer: str, reader: str
+) -> None:
+    kinds = [peer if name == "peer" else name for name in (writer, reader)]
+    settings = SETTINGS | {"mappedFileSizeCommitLog": 64 << 20}
+    first_run = Server(kinds[0], tmp_path, settings).start()
+    second_run = Server(kinds[1], tmp_path, settings)
+    try:
+        topic = new_topic(first_run, unique("T"))
+        producer = java.producer(first_run.nameserver)
+        for text in "abcd":
+            producer.send(topic, text, queueId=0)
+        consumer = Popper(first_run, topic)
+        gots = consumer.wait(3, invisible_s=25, most=3)
+        consumer.ack(gots[0])
+        java.close_clients()
+        first_run.stop()
+        second_run.start()
+        consumer.server = second_run
+        assert [one.body for one in consumer.wait(1, invisible_s=600)] == [b"d"]
+        consumer.ack(gots[1])
+        (again,) = consumer.wait(1, invisible_s=600, within_s=90)
+        assert (again.body, again.times) == (b"c", 1)
+        assert consumer.pop() == []
+    finally:
+        first_run.kill()
+        second_run.kill()
+
+
+@dataclass(frozen=True)
+class Popped:
+    """A message and its receipt."""
+
+    body: bytes
+    offset: int
+    times: int
+    receipt: tuple[str, ...]
+
+
+class Popper:
+    """A pop consumer of one group, each request on a connection of its own."""
+
+    def __init__(self, server: Server, topic: str, *, is_order: bool = False) -> None:
+        self.server = server
+        self.topic = topic
+        self.group = unique("CG")
+        self.is_order = is_order
+
+    def pop(
+        self, *, poll_s: int = 0, invisible_s: int = 60, most: int = 32, code: int = 0, **more: str
+    ) -> list[Popped]:
+        """What is there; nothing when there is nothing."""
+        reply = wire.ask(
+            self.server.broker,
+            200050,
+            {
+                "consumerGroup": self.group,
+                "topic": self.topic,
+                "queueId": "-1",
+                "maxMsgNums": str(most),
+                "invisibleTime": str(invisible_s * 1000),
+                "pollTime": str(poll_s * 1000),
+                "bornTime": "0",
+                "initMode": "0",
+                "order": str(self.is_order).lower(),
+                **more,
+            },
+        )
+        if reply.code in (209, 210) or reply.code == code != 0:
+            return []
+        assert reply.code == 0, reply
+        return [self._receive(record, reply.fields) for record in decode_records(reply.body)]
+
+    def _receive(self, record: StoredMessage, fields: dict[str, str]) -> Popped:
+        receipt = record.properties.get("POP_CK")
+        if receipt is None:
+            starts = dict(item.rsplit(" ", 1) for item in fields["startOffsetInfo"].split(";"))
+            receipt = (
+                f"{starts[f'0 {record.queue_id}']} {fields['popTime']} {fields['invisibleTime']} "
+                f"{fields['reviveQid']} 0 broker-a {record.queue_id} {record.queue_offset}"
+            )
+        counts = dict(
+            item.rsplit(" ", 1)
+            for item in filter(None, fields.get("orderCountInfo", "").split(";"))
+        )
+        times = int(counts.get(f"0 qo{record.queue_id}%{record.queue_offset}", 0))
+        return Popped(
+            record.body,
+            record.queue_offset,
+            times or record.reconsume_times,
+            tuple(receipt.split(" ")),
+        )
+
+    def wait(self, count: int, *, within_s: float = 60, **options: Any) -> list[Popped]:
+        """So many messages, in as many pops as it takes."""
+        found: list[Popped] = []
+
+        def is_enough() -> bool:
+            found.extend(self.pop(**options))
+            return len(found) >= count
+
+        until(f"{count} messages are popped", is_enough, within_s=within_s)
+        assert len(found) == count
+        return found
+
+    def ack(self, *gots: Popped) -> None:
+        """Be done with messages."""
+        for got in gots:
+            reply = wire.ask(self.server.broker, 200051, self._fields(got))
+            assert reply.code == 0, reply
+
+    def ack_batch(self, gots: list[Popped]) -> None:
+        """The same by one request; all of one pop and one queue."""
+        start, pop_ms, invisible_ms, revive, kind, _, queue, _ = gots[0].receipt
+        bits = sum(1 << got.offset - int(start) for got in gots)
+        ack = {
+            "b": base64.b64encode(bits.to_bytes(4, "little").rstrip(b"\0")).decode(),
+            "c": self.group, "it": int(invisible_ms), "pt": int(pop_ms), "q": int(queue),
+            "r": kind, "rq": int(revive), "so": int(start), "t": self.topic,
+        }  # fmt: skip
+        body = json.dumps({"acks": [ack], "brokerName": "broker-a"}).encode()
+        reply = wire.ask(self.server.broker, 200151, body=body)
+        assert reply.code == 0, reply
+
+    def change(self, got: Popped, invisible_s: int) -> None:
+        """Want a message to be invisible for so long from now on."""
+        fields = self._fields(got) | {"invisibleTime": str(invisible_s * 1000)}
+        reply = wire.ask(self.server.broker, 200053, fields)
+        assert reply.code == 0, reply
+
+    def polls(self) -> int:
+        """How many pops of the group wait."""
+        fields = {"consumerGroup": self.group, "topic": self.topic, "queueId": "-1"}
+        return int(wire.ask(self.server.broker, 200055, fields).fields["pollingNum"])
+
+    def _fields(self, got: Popped) -> dict[str, str]:
+        is_retry = got.receipt[4] == "1"
+        return {
+            "consumerGroup": self.group,
+            "topic": f"%RETRY%{self.group}_{self.topic}" if is_retry else self.topic,
+            "queueId": got.receipt[6],
+            "extraInfo": " ".join(got.receipt),
+            "offset": str(got.offset),
+        }

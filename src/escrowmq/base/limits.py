@@ -17,6 +17,9 @@ TOPIC_SIZE_MAX: Final = 127
 
 TOPIC_SIZE_MAX_LONG: Final = 255
 
+TOPIC_QUEUES_MAX: Final = 65_536
+"""Queues of one topic; figures of a topic are worked out queue by queue."""
+
 GROUP_SIZE_MAX: Final = 255
 
 PROPERTIES_SIZE_MAX: Final = 32_767

@@ -111,21 +111,25 @@ class BrokerCore:
         broker.groups.load(self._disk.read(GROUPS_FILE))
         broker.offsets.load(self._disk.read(OFFSETS_FILE))
         report = broker.store.open(now_ms)
+        if not report.was_clean:
+            broker.offsets.cut(
+                lambda topic, queue_id: broker.store.bounds(topic, queue_id)[1], now_ms
+            )
         self._delays.load(self._disk.read(delay.PATH), now_ms)
         self._timer.load(self._disk.read(timer.PATH))
         self._ends.load(now_ms, is_sound=not report.damaged)
         broker.topics.create_system_topics(now_ms)
         broker.groups.create_system_groups(now_ms)
-        self._pops.load(self._disk, now_ms)
+        self._pops.load(self._disk, now_ms, is_sound=not report.damaged)
         self._save_tables(now_ms)
         self._save_at_ms = now_ms + broker.settings.offsets_flush_ms
 
     def close(self, now_ms: int) -> None:
         """Save everything; the store is whole afterwards."""
         self._save_tables(now_ms)
-        self._ends.note_progress(now_ms)
         self._pops.ledger.note_progress(now_ms)
         self.broker.store.close(now_ms)
+        self._ends.note_progress(now_ms)
         for path, data in self._pops.saver.last(now_ms) + self._progress(now_ms):
             self._disk.replace(path, data)
 

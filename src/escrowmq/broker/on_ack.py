@@ -149,7 +149,7 @@ class AckHandlers:
             topic = retry_topic(batch.t, batch.c, int(batch.r) if batch.r.isdecimal() else -1)
             low, high = self._broker.store.bounds(topic, batch.q)
             offsets = [offset for offset in _offsets(batch) if low <= offset <= high]
-            handle = Handle(batch.c, topic, batch.q, batch.so, batch.pt)
+            handle = Handle(batch.c, topic, batch.q, batch.so, batch.pt, batch.rq)
             if batch.rq != ORDER_QUEUE:
                 if offsets:
                     self._ledger.acknowledge(handle, offsets, invisible_ms=batch.it, now_ms=now_ms)
@@ -246,6 +246,7 @@ def _handle(header: AckHeader, receipt: Receipt) -> Handle:
         header.queue_id,
         receipt.start_offset,
         receipt.pop_ms,
+        receipt.revive_queue,
     )
 
 

@@ -15,8 +15,9 @@ from escrowmq.broker.state import Broker, Handler, Peer
 from escrowmq.codec.command import encode_reply, encode_request
 from escrowmq.codec.headers import EndTransactionHeader, ResumeCheckHeader, read_header
 from escrowmq.codec.ids import offset_id, parse_offset_id
-from escrowmq.codec.record import encode_message
+from escrowmq.codec.record import decode_record, encode_message
 from escrowmq.delivery.clients import Channel
+from escrowmq.delivery.progress import Mark, Marks
 from escrowmq.delivery.subscriptions import TRANSACTION_GROUP
 from escrowmq.store.store import Put, PutStatus
 from escrowmq.txn.check import Ask, Checker, Member
@@ -38,6 +39,9 @@ _TOLD: Final = {
     State.ROLLED_BACK: Response.TRANSACTION_SHOULD_ROLLBACK,
 }
 """Codes that the peer has and does not use: the transaction was ended the other way."""
+
+_RESUMED_MAX: Final = 64
+"""Halves with one unique key that are looked at: one a resumption."""
 
 
 class _Unsealed(msgspec.Struct):
@@ -63,6 +67,7 @@ class EndHandlers:
         )
         self._recovery = Recovery(self.engine, broker.store)
         self._unsealed: list[_Unsealed] = []
+        self._marks: Marks[tuple[int, int]] = Marks()
         broker.producer_hooks.append(self._producer_came)
 
     def routes(self) -> dict[int, Handler]:
@@ -93,10 +98,16 @@ class EndHandlers:
     def note_progress(self, now_ms: int) -> None:
         """Say in the consumer offsets how far both queues are done with, as the peer does."""
         broker = self._broker
+        store = broker.store
         oldest = self.engine.pending.oldest()
-        half = broker.store.bounds(Topic.HALF, 0)[1] if oldest is None else oldest
+        half = store.bounds(Topic.HALF, 0)[1] if oldest is None else oldest
         op = self._recovery.progress.op_offset(half)
-        for topic, offset in ((Topic.HALF, half), (Topic.OP, op)):
+        self._marks.note(Mark(store.end_offset, store.end_offset, (half, op)))
+        # The offsets may reach the disk before the ends that they rest on, and outlive them.
+        mark = self._marks.take(store.durable_offset)
+        if mark is None:
+            return
+        for topic, offset in zip((Topic.HALF, Topic.OP), mark.state, strict=True):
             if broker.offsets.get(TRANSACTION_GROUP, topic, 0) != offset:
                 broker.offsets.commit(TRANSACTION_GROUP, topic, 0, offset, now_ms)
 
@@ -119,21 +130,17 @@ class EndHandlers:
             verdict=verdict,
             is_from_check=header.from_transaction_check,
             now_ms=now_ms,
+            ids=(header.transaction_id or "", header.msg_id),
         )
         if header.from_transaction_check:
             self.checker.answered(ended.queue_offset, peer.id)
         match ended.answer:
-            case Answer.DONE:
+            case Answer.DONE | Answer.REPEATED | Answer.CONTRADICTED:
+                # An outcome that is told a second time, or to a second one, is told no earlier.
                 self._unsealed.append(_Unsealed(peer, request, ended))
                 return None
             case Answer.UNKNOWN:
                 return None  # as at the peer: nothing is done, and nothing is said
-            case Answer.REPEATED:
-                return encode_reply(request, Response.SUCCESS, ext=self._told(ended.state))
-            case Answer.CONTRADICTED:
-                code = _TOLD.get(ended.state, Response.TRANSACTION_STATE_UNKNOW)
-                remark = f"the transaction is {ended.state.name}; nothing was changed"
-                return encode_reply(request, code, remark=remark, ext=self._told(ended.state))
             case Answer.TOO_LATE:
                 return encode_reply(request, Response.ILLEGAL_OPERATION)
             case Answer.NOT_STORED:
@@ -154,11 +161,11 @@ class EndHandlers:
 
     def seal(self, now_ms: int) -> None:
         """Append the op records of this input's ends and answer who asked for them."""
-        if not self.engine.has_unsealed:
+        if not self._unsealed and not self.engine.has_unsealed:
             return
-        low = self._broker.store.bounds(Topic.OP, 0)[1]
         log_end, undone = self.engine.seal(now_ms)
-        self._note_ops(low)
+        for op_offset, half_offsets in self.engine.take_sealed():
+            self._recovery.progress.note(op_offset, half_offsets)
         unsealed, self._unsealed = self._unsealed, []
         for item in unsealed:
             if item.request.flag & Flag.ONE_WAY:
@@ -169,21 +176,26 @@ class EndHandlers:
                     item.request, Response.SERVICE_NOT_AVAILABLE, remark=remark
                 )
             else:
-                reply = self._putter.answer(
-                    item.peer,
-                    item.request,
-                    Put(PutStatus.OK, log_end=log_end),
-                    ext=self._told(item.ended.state),
-                    waits=True,
-                    now_ms=now_ms,
-                )
+                reply = self._answer_ended(item, log_end, now_ms)
             if reply is not None:
                 self._broker.send(item.peer.id, reply)
 
-    def _note_ops(self, low: int) -> None:
-        """Remember what the new op records name, for the progress of the op queue."""
-        for number, half_offsets in self.engine.take_sealed():
-            self._recovery.progress.note(low + number, half_offsets)
+    def _answer_ended(self, item: _Unsealed, log_end: int, now_ms: int) -> bytes | None:
+        """What became of a transaction, as soon as that is durable."""
+        state = item.ended.state
+        code, remark = Response.SUCCESS, None
+        if item.ended.answer is Answer.CONTRADICTED:
+            code = _TOLD.get(state, Response.TRANSACTION_STATE_UNKNOW)
+            remark = f"the transaction is {state.name}; nothing was changed"
+        return self._putter.answer(
+            item.peer,
+            item.request,
+            Put(PutStatus.OK, log_end=log_end),
+            ext=self._told(state),
+            waits=True,
+            now_ms=now_ms,
+            reply=encode_reply(item.request, code, remark=remark, ext=self._told(state)),
+        )
 
     # -- checks ------------------------------------------------------------------------------
 
@@ -239,13 +251,39 @@ class EndHandlers:
         if source is None or source.topic not in (Topic.CHECK_MAX_TIME, Topic.HALF):
             remark = f"no message that was given up has the offset id {header.msg_id}"
             return encode_reply(request, Response.SYSTEM_ERROR, remark=remark)
-        if source.queue_offset in self.engine.pending and source.topic == Topic.HALF:
+        # The peer begins an ended one again, which ends in a second final message.
+        state = self._state_of(source, now_ms)
+        if state == State.PENDING:
             return encode_reply(request, Response.SUCCESS)
+        if state != State.EXPIRED:
+            remark = f"the transaction of {header.msg_id} is {state.name}; nothing was changed"
+            return encode_reply(request, Response.SYSTEM_ERROR, remark=remark)
         put = self.engine.resume(source, now_ms)
         if put.status is not PutStatus.OK:
             remark = f"Put message back to {Topic.HALF} failed."
             return encode_reply(request, Response.SYSTEM_ERROR, remark=remark)
         return encode_reply(request, Response.SUCCESS)
+
+    def _state_of(self, source: StoredMessage, now_ms: int) -> State:
+        """Where the transaction of a half, or of one that was given up, stands by now."""
+        if source.topic == Topic.HALF:
+            return self._state_at(source.queue_offset)
+        unique_key = source.properties.get(Property.UNIQ_KEY, "")
+        found = self._broker.store.query(
+            Topic.HALF, unique_key, count_max=_RESUMED_MAX, begin_ms=0, end_ms=now_ms
+        )
+        for record in found.records:  # the newest first: those that were resumed before
+            half = decode_record(record)
+            if half.properties.get(Property.UNIQ_KEY) == unique_key:
+                state = self._state_at(half.queue_offset)
+                if state not in (State.EXPIRED, State.SETTLED):
+                    return state
+        return State.EXPIRED
+
+    def _state_at(self, queue_offset: int) -> State:
+        if queue_offset in self.engine.pending:
+            return State.PENDING
+        return self.engine.ledger.outcome(queue_offset) or State.SETTLED
 
 
 def _as_asked(half: StoredMessage, count: int) -> StoredMessage:

@@ -85,10 +85,12 @@ class PullHandlers:
             if refused.forbidden:
                 ext["forbiddenType"] = str(refused.forbidden)
             return encode_reply(request, refused.code, remark=str(refused), ext=ext)
-        reply = self._answer(pull, now_ms, may_hold=self._may_hold(header))
-        if header.sys_flag & PullFlag.COMMIT_OFFSET and not self._broker.offsets.has_reset(
+        # Looked at before the answer tells of a reset: what was read before it is void.
+        commits = header.sys_flag & PullFlag.COMMIT_OFFSET and not self._broker.offsets.has_reset(
             header.consumer_group, header.topic, header.queue_id
-        ):
+        )
+        reply = self._answer(pull, now_ms, may_hold=self._may_hold(header))
+        if commits:
             self._broker.offsets.commit(
                 header.consumer_group,
                 header.topic,

@@ -275,8 +275,10 @@ class SendHandlers:
             "msgId": ",".join([offset_id(packed, put.log_offset) for put in puts]),
             "queueId": str(first.queue_id),
             "queueOffset": str(puts[0].queue_offset),
-            "transactionId": first.properties[Property.UNIQ_KEY],
         }
+        unique_key = parse_properties(header.properties).get(Property.UNIQ_KEY)
+        if unique_key:  # clients of 4.x give none to a batch, and are told none
+            ext["transactionId"] = unique_key
         waits = first.properties.get(Property.WAIT) != "false"
         size = sum(put.record_size for put in puts)
         self._broker.stats.put(header.topic, len(puts), size)

@@ -8,6 +8,7 @@ import msgspec
 
 from escrowmq.base.codes import NOT_SET, Request, Response
 from escrowmq.base.command import Command
+from escrowmq.base.limits import TOPIC_QUEUES_MAX
 from escrowmq.base.message import Topic
 from escrowmq.broker.state import Broker, Handler, Peer
 from escrowmq.codec import fastjson
@@ -93,6 +94,12 @@ class TopicHandlers:
         broker = self._broker
         if broker.settings.protects_system_topics and broker.topics.is_system(name):
             return f"The topic[{name}] is conflict with system topic."
+        reads, writes = config.read_queue_nums, config.write_queue_nums
+        if not (0 <= reads <= TOPIC_QUEUES_MAX and 0 <= writes <= TOPIC_QUEUES_MAX):
+            return (
+                f"readQueueNums is {reads} and writeQueueNums {writes}; 0 to {TOPIC_QUEUES_MAX} "
+                "are allowed"
+            )
         return None
 
     def _put_topic(
@@ -202,6 +209,10 @@ class TopicHandlers:
         return encode_reply(request, Response.SUCCESS)
 
     def _put_group(self, config: GroupConfig, now_ms: int) -> None:
+        if config.retry_queue_nums > TOPIC_QUEUES_MAX:
+            raise UsageError(
+                f"retryQueueNums is {config.retry_queue_nums}; {TOPIC_QUEUES_MAX} are allowed"
+            )
         known = self._broker.groups.peek(config.group_name)
         changes: dict[str, str] = {
             (name if name[:1] in "+-" else f"+{name}"): value

@@ -282,12 +282,16 @@ class Popper:
             finds.counts.append(encode_counts(kind, queue_id, counts, count_min))
             next_offset = offset
         else:
-            handle = Handle(group, topic, queue_id, offset, now_ms)
+            handle = Handle(group, topic, queue_id, offset, now_ms, finds.revive_queue)
+            next_offset = got.next_offset
             if not self._ledger.hand_out(
-                handle, got.queue_offsets, invisible_ms=header.invisible_time, now_ms=now_ms
+                handle,
+                got.queue_offsets,
+                invisible_ms=header.invisible_time,
+                next_offset=next_offset,
+                now_ms=now_ms,
             ):
                 return False
-            next_offset = got.next_offset
         self._broker.offsets.commit(group, topic, queue_id, next_offset, now_ms)
         finds.starts.append((kind, queue_id, offset))
         finds.offsets.append((kind, queue_id, got.queue_offsets))

@@ -51,11 +51,11 @@ class Pops:
             **self._assignments.routes(),
         }
 
-    def load(self, disk: Disk, now_ms: int) -> None:
+    def load(self, disk: Disk, now_ms: int, *, is_sound: bool) -> None:
         """Take over what was popped before this start."""
         self._assignments.modes.load(disk.read(assignment.PATH))
         self.orders.load(disk.read(order.PATH))
-        self.ledger.load(now_ms)
+        self.ledger.load(now_ms, is_sound=is_sound)
 
     def settle(self, now_ms: int) -> None:
         """The end of an input: store the acks that it brought."""

@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from escrowmq.base.codes import Response
+from escrowmq.base.codes import Flag, Response
 from escrowmq.base.command import Command
 from escrowmq.base.message import Message, Property, Topic
 from escrowmq.broker.state import Broker, Peer, Waiting
@@ -105,10 +105,15 @@ class Putter:
         ext: dict[str, str],
         waits: bool,
         now_ms: int,
+        reply: bytes | None = None,
     ) -> bytes | None:
-        """The reply to a stored message: at once, or when the disk has it."""
+        """The reply to a stored message (success, if no other is given): at once, or when the
+        disk has it."""
+        if request.flag & Flag.ONE_WAY:
+            return None
         broker = self._broker
-        reply = encode_reply(request, Response.SUCCESS, ext=ext)
+        if reply is None:
+            reply = encode_reply(request, Response.SUCCESS, ext=ext)
         if not waits or not broker.store_settings.is_sync_flush:
             return reply
         if put.log_end <= broker.store.durable_offset:

@@ -75,7 +75,7 @@ def decode_body(kind: type[T], data: bytes) -> T:
     """The typed body; RemoteProtocolError says what does not fit."""
     try:
         return msgspec.json.decode(data, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         pass
     raw: Any = fastjson.decode(data)
     try:

@@ -20,7 +20,7 @@ import msgspec
 
 from escrowmq.base.codes import Flag, Version
 from escrowmq.base.command import Command
-from escrowmq.base.limits import FRAME_SIZE_MAX
+from escrowmq.base.limits import EXT_FIELDS_MAX, FRAME_SIZE_MAX
 from escrowmq.codec.fields import decode_fields, encode_fields
 from escrowmq.errors import LocalProtocolError, RemoteProtocolError
 
@@ -60,8 +60,10 @@ def decode_header(data: bytes, kind: int) -> Command:
     if kind == JSON:
         try:
             command = _decode_json(data)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             command = _decode_json_tolerantly(data)
+        if command.ext is not None and len(command.ext) > EXT_FIELDS_MAX:
+            raise RemoteProtocolError(f"more than {EXT_FIELDS_MAX} header fields")
         command.body = b""
         command.is_binary = False
         return command

@@ -7,11 +7,17 @@ for a missing field, but for the headers that it decodes by hand (`FastCodesHead
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 import msgspec
+from msgspec import Meta
 
 from escrowmq.errors import UsageError
+
+
+Int = Annotated[int, Meta(ge=-(1 << 31), le=(1 << 31) - 1)]
+Long = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
+"""What is beyond the peer's int or long is as unparsable as a word."""
 
 
 class HeaderError(UsageError):
@@ -26,17 +32,17 @@ class SendHeader(Header):
     """SEND_MESSAGE (10) and SEND_REPLY_MESSAGE (324)."""
 
     topic: str
-    queue_id: int
-    sys_flag: int
-    born_timestamp: int
+    queue_id: Int
+    sys_flag: Int
+    born_timestamp: Long
     producer_group: str = ""
     default_topic: str = ""
-    default_topic_queue_nums: int = 0
-    flag: int = 0
+    default_topic_queue_nums: Int = 0
+    flag: Int = 0
     properties: str = ""
-    reconsume_times: int = 0
+    reconsume_times: Int = 0
     unit_mode: bool = False
-    max_reconsume_times: int | None = None
+    max_reconsume_times: Int | None = None
     batch: bool = False
 
 
@@ -61,17 +67,17 @@ class SendHeaderV2(
     """SEND_MESSAGE_V2 (310), SEND_BATCH_MESSAGE (320), SEND_REPLY_MESSAGE_V2 (325)."""
 
     topic: str
-    queue_id: int
-    sys_flag: int
-    born_timestamp: int
+    queue_id: Int
+    sys_flag: Int
+    born_timestamp: Long
     producer_group: str = ""
     default_topic: str = ""
-    default_topic_queue_nums: int = 0
-    flag: int = 0
+    default_topic_queue_nums: Int = 0
+    flag: Int = 0
     properties: str = ""
-    reconsume_times: int = 0
+    reconsume_times: Int = 0
     unit_mode: bool = False
-    max_reconsume_times: int | None = None
+    max_reconsume_times: Int | None = None
     batch: bool = False
 
 
@@ -80,16 +86,16 @@ class PullHeader(Header):
 
     consumer_group: str
     topic: str
-    queue_id: int
-    queue_offset: int
-    max_msg_nums: int
-    sys_flag: int
-    commit_offset: int = 0
-    suspend_timeout_millis: int = 0
+    queue_id: Int
+    queue_offset: Long
+    max_msg_nums: Int
+    sys_flag: Int
+    commit_offset: Long = 0
+    suspend_timeout_millis: Long = 0
     subscription: str | None = None
-    sub_version: int = 0
+    sub_version: Long = 0
     expression_type: str | None = None
-    max_msg_bytes: int | None = None
+    max_msg_bytes: Int | None = None
 
 
 class QueryHeader(Header):
@@ -97,15 +103,15 @@ class QueryHeader(Header):
 
     topic: str
     key: str
-    max_num: int
-    begin_timestamp: int
-    end_timestamp: int
+    max_num: Int
+    begin_timestamp: Long
+    end_timestamp: Long
 
 
 class ViewHeader(Header):
     """VIEW_MESSAGE_BY_ID (33)."""
 
-    offset: int
+    offset: Long
     topic: str | None = None
 
 
@@ -114,7 +120,7 @@ class OffsetHeader(Header):
 
     consumer_group: str
     topic: str
-    queue_id: int
+    queue_id: Int
     set_zero_if_not_found: bool = True
 
 
@@ -123,23 +129,23 @@ class CommitHeader(Header):
 
     consumer_group: str
     topic: str
-    queue_id: int | None = None
-    commit_offset: int | None = None
+    queue_id: Int | None = None
+    commit_offset: Long | None = None
 
 
 class QueueHeader(Header):
     """GET_MAX_OFFSET (30), GET_MIN_OFFSET (31), GET_EARLIEST_MSG_STORETIME (32)."""
 
     topic: str
-    queue_id: int
+    queue_id: Int
 
 
 class SearchOffsetHeader(Header):
     """SEARCH_OFFSET_BY_TIMESTAMP (29)."""
 
     topic: str
-    queue_id: int
-    timestamp: int
+    queue_id: Int
+    timestamp: Long
     boundary_type: str = "LOWER"
 
 
@@ -154,22 +160,22 @@ class UnregisterClientHeader(Header):
 class SendBackHeader(Header):
     """CONSUMER_SEND_MSG_BACK (36)."""
 
-    offset: int
+    offset: Long
     group: str
-    delay_level: int
+    delay_level: Int
     origin_msg_id: str | None = None
     origin_topic: str | None = None
     unit_mode: bool = False
-    max_reconsume_times: int | None = None
+    max_reconsume_times: Int | None = None
 
 
 class EndTransactionHeader(Header):
     """END_TRANSACTION (37)."""
 
     producer_group: str
-    tran_state_table_offset: int
-    commit_log_offset: int
-    commit_or_rollback: int
+    tran_state_table_offset: Long
+    commit_log_offset: Long
+    commit_or_rollback: Int
     msg_id: str = ""
     from_transaction_check: bool = False
     transaction_id: str | None = None
@@ -207,12 +213,12 @@ class CreateTopicHeader(Header):
     """UPDATE_AND_CREATE_TOPIC (17)."""
 
     topic: str
-    read_queue_nums: int
-    write_queue_nums: int
-    perm: int
+    read_queue_nums: Int
+    write_queue_nums: Int
+    perm: Int
     default_topic: str = ""
     topic_filter_type: str = "SINGLE_TAG"
-    topic_sys_flag: int = 0
+    topic_sys_flag: Int = 0
     order: bool = False
     attributes: str = ""
     force: bool = False
@@ -244,9 +250,9 @@ class ResetOffsetHeader(Header):
 
     topic: str
     group: str
-    timestamp: int
-    queue_id: int = -1
-    offset: int | None = None
+    timestamp: Long
+    queue_id: Int = -1
+    offset: Long | None = None
     is_force: bool = True
 
 
@@ -296,9 +302,9 @@ class QueryQueueHeader(Header):
     """QUERY_CONSUME_QUEUE (321)."""
 
     topic: str
-    queue_id: int
-    index: int
-    count: int
+    queue_id: Int
+    index: Long
+    count: Int
     consumer_group: str | None = None
 
 
@@ -322,12 +328,12 @@ class PopHeader(Header):
 
     consumer_group: str
     topic: str
-    queue_id: int
-    max_msg_nums: int = 0
-    invisible_time: int = 0
-    poll_time: int = 0
-    born_time: int = 0
-    init_mode: int = 0
+    queue_id: Int
+    max_msg_nums: Int = 0
+    invisible_time: Long = 0
+    poll_time: Long = 0
+    born_time: Long = 0
+    init_mode: Int = 0
     exp_type: str | None = None
     exp: str | None = None
     order: bool = False
@@ -339,10 +345,10 @@ class AckHeader(Header):
 
     consumer_group: str
     topic: str
-    queue_id: int
+    queue_id: Int
     extra_info: str
-    offset: int
-    invisible_time: int = 0
+    offset: Long
+    invisible_time: Long = 0
 
 
 H = TypeVar("H", bound=msgspec.Struct)

@@ -34,6 +34,7 @@ class Holds(Generic[T]):
     def __init__(self, held_max: int = PULLS_HELD_MAX) -> None:
         self._held_max = held_max
         self._by_queue: dict[tuple[str, int], list[Held[T]]] = {}
+        self._by_peer: dict[int, list[Held[T]]] = {}
         self._deadlines: list[tuple[int, int, Held[T]]] = []
         self._serial = 0
         self.count = 0
@@ -42,6 +43,7 @@ class Holds(Generic[T]):
         """Let a pull wait. When too many wait, the one that would end first is given back."""
         self._serial += 1
         self._by_queue.setdefault(held.key, []).append(held)
+        self._by_peer.setdefault(held.peer, []).append(held)
         heapq.heappush(self._deadlines, (held.deadline_ms, self._serial, held))
         self.count += 1
         if self.count > self._held_max:
@@ -62,10 +64,13 @@ class Holds(Generic[T]):
             return
         held.is_done = True
         self.count -= 1
-        queue = self._by_queue[held.key]
+        queue, own = self._by_queue[held.key], self._by_peer[held.peer]
         queue.remove(held)
+        own.remove(held)
         if not queue:
             del self._by_queue[held.key]
+        if not own:
+            del self._by_peer[held.peer]
         if len(self._deadlines) > 2 * self.count + 64:
             self._deadlines = [item for item in self._deadlines if not item[2].is_done]
             heapq.heapify(self._deadlines)
@@ -80,9 +85,8 @@ class Holds(Generic[T]):
 
     def lost(self, peer: int) -> None:
         """A client is gone with its pulls."""
-        for queue in list(self._by_queue.values()):
-            for held in [held for held in queue if held.peer == peer]:
-                self.release(held)
+        for held in list(self._by_peer.get(peer, ())):
+            self.release(held)
 
     def wake_at_ms(self) -> int:
         """When the next pull's time is over."""

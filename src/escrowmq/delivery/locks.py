@@ -28,7 +28,8 @@ class QueueLocks:
     def unlock(self, group: str, client: str, topic: str, queue_id: int) -> None:
         """Give a lock back; nothing happens when it is another's."""
         held = self._locks.get(group, {})
-        if held.get((topic, queue_id), ("", 0))[0] == client:
+        lock = held.get((topic, queue_id))
+        if lock is not None and lock[0] == client:
             del held[topic, queue_id]
             if not held:
                 del self._locks[group]

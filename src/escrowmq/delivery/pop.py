@@ -26,12 +26,13 @@ from escrowmq.base.settings import BrokerSettings
 from escrowmq.codec.receipt import normal_topic
 from escrowmq.codec.record import decode_record
 from escrowmq.delivery.offsets import OffsetTable
-from escrowmq.delivery.popped import MESSAGES_MAX, NEVER_MS, CheckPoint, Popped
+from escrowmq.delivery.popped import MESSAGES_MAX, NEVER_MS, TIME_MAX, CheckPoint, Popped
 from escrowmq.delivery.revive import (
     ACK_TAG,
     BATCH_ACK_TAG,
     CHECK_POINT_TAG,
     MARK_GROUP,
+    NEXT_PROPERTY,
     ORDER_TAG,
     REVIVE_GROUP,
     AckBody,
@@ -98,12 +99,15 @@ class PopLedger:
         self._own: set[tuple[int, int]] = set()
         self._retry_ms = 0
         self._started_ms = 0
+        self._is_sound = True
 
     # -- life ------------------------------------------------------------------------------------
 
-    def load(self, now_ms: int) -> None:
-        """Read the records that may be open, and move the offsets that were not saved in time."""
+    def load(self, now_ms: int, *, is_sound: bool) -> None:
+        """Read the records that may be open, and move the offsets that were not saved in time. In
+        a log with holes (not `is_sound`) they move over no message whose check point is lost."""
         self._started_ms = now_ms
+        self._is_sound = is_sound
         store = self._store
         for queue_id in store.queues_of(self.topic):
             low, end = store.bounds(self.topic, queue_id)
@@ -148,7 +152,8 @@ class PopLedger:
                 self._take_check_point(record, body, revive_offset, now_ms, moves_offsets)
             elif tag in (ACK_TAG, BATCH_ACK_TAG):
                 ack = msgspec.json.decode(record.body, type=AckBody)
-                point = self.popped.find(Handle(ack.c, ack.t, ack.q, ack.so, ack.pt))
+                handle = Handle(ack.c, ack.t, ack.q, ack.so, ack.pt, record.queue_id)
+                point = self.popped.find(handle)
                 if point is not None:
                     self.popped.acknowledge(point, ack.offsets())
             elif tag == ORDER_TAG and moves_offsets:
@@ -168,21 +173,24 @@ class PopLedger:
     ) -> None:
         """Positional: the arguments of `_take`."""
         diffs = body.d if body.d is not None else list(range(body.n))
-        if not 0 < len(diffs) <= MESSAGES_MAX or not body.c or not body.t or body.pt < 0:
+        if not 0 < len(diffs) <= MESSAGES_MAX or not 0 <= body.pt < TIME_MAX:
             return  # the peer makes check points without messages to move an offset
-        handle = Handle(body.c, body.t, body.q, body.so, body.pt)
+        handle = Handle(body.c, body.t, body.q, body.so, body.pt, record.queue_id)
         acked = body.bm & (1 << len(diffs)) - 1
         if acked != (1 << len(diffs)) - 1:
             self.popped.add(
                 handle,
                 [body.so + diff for diff in diffs],
                 invisible_ms=body.it,
-                revive=(record.queue_id, revive_offset),
+                revive_offset=revive_offset,
                 grace_ms=PEER_GRACE_MS if Property.TIMER_OUT_MS in record.properties else GRACE_MS,
                 acked=acked,
             )
-        if moves_offsets:
-            self._advance(body.c, body.t, body.q, body.so + diffs[-1] + 1, now_ms)
+        following = record.properties.get(NEXT_PROPERTY, "")
+        if moves_offsets and following.isascii() and following.isdecimal():
+            is_next = body.so <= self._offsets.get(body.c, body.t, body.q)
+            if is_next or self._is_sound:
+                self._advance(body.c, body.t, body.q, int(following), now_ms)
 
     def _advance(self, group: str, topic: str, queue_id: int, offset: int, now_ms: int) -> None:
         end = self._store.bounds(topic, queue_id)[1]
@@ -201,35 +209,51 @@ class PopLedger:
         return revive_queue(invisible_ms, self._settings.revive_queues_count)
 
     def hand_out(
-        self, handle: Handle, queue_offsets: list[int], *, invisible_ms: int, now_ms: int
+        self,
+        handle: Handle,
+        queue_offsets: list[int],
+        *,
+        invisible_ms: int,
+        next_offset: int | None,
+        now_ms: int,
     ) -> bool:
-        """Remember that messages are handed out; False when that cannot be, and they must not."""
+        """Remember that messages are handed out, and where the group reads on, if that is news;
+        False when that cannot be, and they must not."""
         if not self.has_room or self.popped.find(handle) is not None:
             return False
         body = encode_check_point(
             handle, queue_offsets, invisible_ms=invisible_ms, broker_name=self._settings.name
         )
-        queue_id = self.revive_queue(invisible_ms)
-        put = self._put(CHECK_POINT_TAG, body, queue_id, now_ms)
+        put = self._put(CHECK_POINT_TAG, body, handle.revive_queue, now_ms, next_offset=next_offset)
         if put.status is not PutStatus.OK:
             return False
         self.popped.add(
             handle,
             queue_offsets,
             invisible_ms=invisible_ms,
-            revive=(queue_id, put.queue_offset),
+            revive_offset=put.queue_offset,
             grace_ms=GRACE_MS,
         )
         return True
 
     def _put(
-        self, tag: str, body: bytes, queue_id: int, now_ms: int, *, is_settling: bool = False
+        self,
+        tag: str,
+        body: bytes,
+        queue_id: int,
+        now_ms: int,
+        *,
+        next_offset: int | None = None,
+        is_settling: bool = False,
     ) -> Put:
+        properties: dict[str, str] = {Property.TAGS: tag, Property.TIMER_DELIVER_MS: str(now_ms)}
+        if next_offset is not None:
+            properties[NEXT_PROPERTY] = str(next_offset)
         message = Message(
             topic=self.topic,
             body=body,
             queue_id=queue_id,
-            properties={Property.TAGS: tag, Property.TIMER_DELIVER_MS: str(now_ms)},
+            properties=properties,
             born_ms=now_ms,
             born_host=self._host,
             store_host=self._host,
@@ -259,7 +283,11 @@ class PopLedger:
     def _may_be_peers(self, handle: Handle, invisible_ms: int, now_ms: int) -> bool:
         """Whether an unknown check point may be in the timer still, left there by a peer from
         which this store was taken over."""
-        return handle.pop_ms < self._started_ms and handle.pop_ms + invisible_ms > now_ms
+        return (
+            handle.pop_ms < self._started_ms
+            and handle.pop_ms + invisible_ms > now_ms
+            and 0 <= handle.revive_queue < self._settings.revive_queues_count
+        )
 
     def _forward(
         self, handle: Handle, queue_offsets: list[int], invisible_ms: int, now_ms: int
@@ -270,7 +298,7 @@ class PopLedger:
         message = Message(
             topic=self.topic,
             body=body,
-            queue_id=self.revive_queue(invisible_ms),
+            queue_id=handle.revive_queue,
             properties={
                 Property.TAGS: tag,
                 Property.TIMER_DELIVER_MS: str(due_ms),
@@ -312,10 +340,18 @@ class PopLedger:
                 return now_ms
         elif point.acked & point.bit_of(queue_offset) or not point.bit_of(queue_offset):
             return now_ms
-        new = handle._replace(start_offset=queue_offset, pop_ms=now_ms)
-        while self.popped.find(new) is not None:
+        # No two check points of a message have one name, not even in one millisecond.
+        new = handle._replace(
+            start_offset=queue_offset,
+            pop_ms=max(now_ms, handle.pop_ms + 1),
+            revive_queue=self.revive_queue(invisible_ms),
+        )
+        while self.popped.find(new) is not None:  # popped just now, by somebody else
             new = new._replace(pop_ms=new.pop_ms + 1)
-        if not self.hand_out(new, [queue_offset], invisible_ms=invisible_ms, now_ms=now_ms):
+        is_new = self.hand_out(
+            new, [queue_offset], invisible_ms=invisible_ms, next_offset=None, now_ms=now_ms
+        )
+        if not is_new:
             return None
         self.acknowledge(handle, [queue_offset], invisible_ms=old_ms, now_ms=now_ms)
         return new.pop_ms

@@ -24,6 +24,9 @@ BATCH_ACK_TAG: Final = "bAck"
 ORDER_TAG: Final = "escrowOrder"
 """Ours alone: how far an orderly group has come. The peer passes over it."""
 
+NEXT_PROPERTY: Final = "ESCROW_NEXT"
+"""Ours alone, with a pop's check point: from where on the group reads next."""
+
 REVIVE_GROUP: Final = "CID_RMQ_SYS_REVIVE_GROUP"
 """Its offset in a revive queue is that of the last record that is done with."""
 
@@ -78,13 +81,15 @@ class OrderBody(msgspec.Struct):
 
 
 class Handle(NamedTuple):
-    """By what a check point is known: whose it is, and when and where it was popped from."""
+    """By what a check point is known: whose it is, when and where it was popped from, and in which
+    revive queue its records are. (Those of one queue have an order that outlasts a restart.)"""
 
     group: str
     topic: str
     queue_id: int
     start_offset: int
     pop_ms: int
+    revive_queue: int
 
 
 def revive_queue(invisible_ms: int, queues_count: int) -> int:

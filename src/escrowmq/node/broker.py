@@ -15,7 +15,7 @@ from escrowmq.errors import ConnectFailed, UsageError
 from escrowmq.net.clock import SystemClock
 from escrowmq.net.disk import FileDisk
 from escrowmq.net.shell import Shell, bind
-from escrowmq.node.config import NodeSettings, convert, store_settings, unknown_keys
+from escrowmq.node.config import NodeSettings, check_texts, convert, store_settings, unknown_keys
 
 _log = logging.getLogger(__name__)
 _FAST_BELOW = 2
@@ -111,6 +111,7 @@ def broker_settings(
         settings.name_servers = name_servers
     if "brokerIP1" not in found:
         settings.advertised_host = "127.0.0.1" if host in _ANY_HOST else host
+    check_texts(settings, store, source=source)
     for key in unknown_keys(found):
         _log.info("%s: %s is not used by this broker", source, key)
     return settings, store, node

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import re
 from pathlib import Path
@@ -14,6 +15,9 @@ from escrowmq.errors import UsageError
 
 S = TypeVar("S", bound=msgspec.Struct)
 
+_SPAN: Final = re.compile(r"[0-9]{1,9}[smhd]")
+_PORT: Final = re.compile(r"[0-9]{1,5}")
+_PORT_MAX: Final = 65_535
 _ESCAPES: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _SEPARATOR: Final = re.compile(r"(?<!\\)(?:\\\\)*([ \t\f]*[=:][ \t\f]*|[ \t\f]+)")
 _ESCAPE: Final = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
@@ -98,6 +102,29 @@ def convert(kind: type[S], found: dict[str, str], *, source: str) -> S:
         except msgspec.ValidationError as error:
             raise UsageError(f"{source}: {name}={value}: {error}") from error
     return msgspec.convert(chosen, kind)
+
+
+def check_texts(settings: BrokerSettings, store: StoreSettings, *, source: str) -> None:
+    """Settings whose form their type does not tell; UsageError says what is expected."""
+    if not all(map(_SPAN.fullmatch, store.delay_levels.split())):
+        raise UsageError(
+            f"{source}: messageDelayLevel={store.delay_levels}: spans like 1s 5m 2h 1d are "
+            "expected, blanks between"
+        )
+    for address in filter(None, (part.strip() for part in settings.name_servers.split(";"))):
+        host, _, port = address.rpartition(":")
+        if not host or not _PORT.fullmatch(port) or not 0 < int(port) <= _PORT_MAX:
+            raise UsageError(
+                f"{source}: namesrvAddr={address}: HOST:PORT is expected, the port from 1 to "
+                f"{_PORT_MAX}"
+            )
+    try:
+        ipaddress.ip_address(settings.advertised_host)
+    except ValueError as error:
+        raise UsageError(
+            f"{source}: brokerIP1={settings.advertised_host}: an IP address is expected, which "
+            "messages and message ids can hold"
+        ) from error
 
 
 def _plain(value: str) -> str:

@@ -30,7 +30,7 @@ class ConsumeQueue:
     """One queue of one topic."""
 
     __slots__ = (
-        "_disk", "_file", "_file_end", "_file_start", "end", "files", "is_dirty",
+        "_dirty_start", "_disk", "_file", "_file_end", "_file_start", "end", "files", "is_dirty",
         "is_schedule", "is_suspect", "key_prefix", "min", "next_offset", "queue_id", "topic",
     )  # fmt: skip
 
@@ -45,6 +45,7 @@ class ConsumeQueue:
         self.is_suspect = False
         self.is_schedule = topic == Topic.SCHEDULE
         self.key_prefix = java_hash(f"{topic}#")
+        self._dirty_start = 0
         self._file: File | None = None
         self._file_start = self._file_end = 0
 
@@ -79,6 +80,7 @@ class ConsumeQueue:
         while units:
             start = self.files.start_of(position)
             part = units[: start + self.files.segment_size - position]
+            self._dirty_start = min(self._dirty_start, start)
             self.files.make(position).write(position - start, part)
             position += len(part)
             units = units[len(part) :]
@@ -94,6 +96,9 @@ class ConsumeQueue:
         is_changed = self.units(queue_offset, count) != units
         if is_changed:
             self.write(queue_offset, units)
+        # Right as they are, they may never have been synced by the process that wrote them.
+        start = self.files.start_of(queue_offset * ENTRY_SIZE)
+        self._dirty_start = min(self._dirty_start, start)
         self.end = max(self.end, queue_offset + count)
         return is_changed
 
@@ -143,6 +148,7 @@ class ConsumeQueue:
             for start in starts:
                 self.files.remove(start)
         self.min = self.files.first // ENTRY_SIZE
+        self._dirty_start = self.files.last - self.files.segment_size
         self._find_end()
         return notes
 
@@ -158,6 +164,7 @@ class ConsumeQueue:
             data = self.files.read(position, size).rstrip(b"\0")
             if data:
                 self.files.make(position).write(position - start, bytes(len(data)))
+                self._dirty_start = min(self._dirty_start, start)
                 self.is_dirty = True
         self.end = min(self.end, queue_offset)
         self.min = min(self.min, self.end)
@@ -208,13 +215,14 @@ class ConsumeQueue:
     def dirty_files(self) -> list[File]:
         """The files that may hold unsynced units; the queue counts as clean from now on."""
         self.is_dirty = False
-        last = self.files.last
-        found = []
-        for start in (last - self.files.segment_size, last):
-            file = self.files.file(start) if start >= 0 else None
-            if file is not None:
-                found.append(file)
-        return found
+        dirty = [start for start in self.files.starts if start >= self._dirty_start]
+        self._dirty_start = max(self.files.last, 0)
+        return [file for start in dirty if (file := self.files.file(start)) is not None]
+
+    def distrust(self) -> None:
+        """Take every unit for unsynced."""
+        self._dirty_start = 0
+        self.is_dirty = self.end > self.min
 
     def remove(self) -> None:
         """Remove the files and the folder."""

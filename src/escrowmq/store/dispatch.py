@@ -126,7 +126,8 @@ class Dispatcher:
         keys, self._keys = self._keys, []
         try:
             self.index.put(keys)
-            self.stalled = None
+            if not self.waiting:  # else units may be what has no room; `run` finds out
+                self.stalled = None
         except (StorageError, OSError) as error:
             done = self.index.end_log_offset
             self._keys = [key for key in keys if key[2] > done]

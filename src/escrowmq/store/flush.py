@@ -116,15 +116,18 @@ class Flusher:
         self._round = []
         self._round_ms = -1
         for queue in self._store.queues:
-            queue.is_dirty = queue.end > queue.min
+            queue.distrust()
 
     def wake_at_ms(self) -> int:
         """When `sync_wanted` may want something; what is wanted at once is not a matter of time."""
         if self.failed is not None or self._under_way is not None:
             return _NEVER_MS
         store = self._store
-        if store.log.durable_offset < store.log.end_offset:
-            return min(self._round_due_ms, self._flushed_at_ms + self._interval_ms)
+        unsynced = store.log.end_offset - store.log.durable_offset
+        if unsynced:
+            # A little waits for more; a wake before would find nothing due, again and again.
+            wait_ms = self._interval_ms if unsynced >= self._size_min else self._thorough_ms
+            return min(self._round_due_ms, self._flushed_at_ms + wait_ms)
         return self._round_due_ms if self._has_dirt() else _NEVER_MS
 
     def finish(self, now_ms: int) -> bool:

@@ -99,7 +99,7 @@ class Engine:
         self.aliases: dict[str, int] = {}
         """Unique keys of halves that a peer has stored again: an end may name the first copy."""
         self._done: list[_Done] = []
-        self._sealed: list[list[int]] = []
+        self._sealed: list[tuple[int, list[int]]] = []
 
     # -- beginning ---------------------------------------------------------------------------
 
@@ -150,11 +150,16 @@ class Engine:
         verdict: Verdict,
         is_from_check: bool,
         now_ms: int,
+        ids: tuple[str, str] = ("", ""),
     ) -> Ended:
-        """End a transaction, or tell how it was ended."""
+        """End a transaction, or tell how it was ended. `ids` are those of the transaction and the
+        message as the producer knows them; either is the half's unique key."""
         half = self._store.read(log_offset)
         # The peer takes whatever record starts there; a record of another topic is none of ours.
         if half is None or half.topic != Topic.HALF:
+            return Ended(Answer.NOT_FOUND)
+        # After a loss of power another half may stand where the one that is meant was lost.
+        if ids[0] and half.properties.get(Property.UNIQ_KEY, ids[0]) not in ids:
             return Ended(Answer.NOT_FOUND)
         if half.properties.get(Property.PGROUP) != group:
             return Ended(Answer.GROUP_WRONG)
@@ -259,14 +264,14 @@ class Engine:
             if put.status is not PutStatus.OK:
                 return log_end, self._undo(now_ms)
             log_end = put.log_end
-            self._sealed.append([done.queue_offset for done in some])
+            self._sealed.append((put.queue_offset, [done.queue_offset for done in some]))
             del self._done[: len(some)]
         return log_end, frozenset()
 
     def take_sealed(self) -> list[tuple[int, list[int]]]:
-        """The op records appended since the last call: their number and the halves they name."""
+        """The op records appended since the last call: queue offset, and the halves they name."""
         sealed, self._sealed = self._sealed, []
-        return list(enumerate(sealed))
+        return sealed
 
     def _undo(self, now_ms: int) -> frozenset[int]:
         undone = [done for done in self._done if done.state == State.ROLLED_BACK]

@@ -68,6 +68,8 @@ class Pending:
         self._checks = array("H")
         self._buckets: dict[int, array[int]] = {}
         self._bucket_heap: list[int] = []
+        self._highest = -1
+        self._is_sorted = True
         self.names = Names()
 
     def __len__(self) -> int:
@@ -80,8 +82,13 @@ class Pending:
         return iter(self._slots)
 
     def add(self, queue_offset: int, row: Row) -> None:
-        """A half message was stored. Offsets come in rising order."""
+        """A half message was stored. Offsets come in rising order, but for one whose end is undone:
+        that one is pending again."""
         assert queue_offset not in self._slots, queue_offset
+        if queue_offset < self._highest:
+            self._is_sorted = False
+        else:
+            self._highest = queue_offset
         number = self.names.number
         if self._free:
             slot = self._free.pop()
@@ -184,4 +191,7 @@ class Pending:
 
     def oldest(self) -> int | None:
         """The lowest pending queue offset."""
+        if not self._is_sorted:
+            self._slots = dict(sorted(self._slots.items()))
+            self._is_sorted = True
         return next(iter(self._slots), None)

@@ -24,6 +24,10 @@ from escrowmq.txn.state import State
 _log = logging.getLogger(__name__)
 
 _READ_COUNT: Final = 4096
+_OPS_REMEMBERED: Final = 20_000
+"""Op records in front of those that matter, read for the outcomes that they tell: an end that is
+repeated or contradicted after a restart gets the answer that it would have got before."""
+
 _STATES: Final = {
     "c": State.COMMITTED,
     "r": State.ROLLED_BACK,
@@ -80,7 +84,9 @@ class Recovery:
         reported no damage."""
         found = Recovered()
         start = self._start(Topic.HALF, half_offset)
-        found.ops_count = self._read_ops(self._start(Topic.OP, op_offset), start)
+        op_start = self._start(Topic.OP, op_offset)
+        self._remember(self._start(Topic.OP, op_start - _OPS_REMEMBERED), op_start)
+        found.ops_count = self._read_ops(op_start, start)
         self._read_halves(start)
         found.derived_count = self._derive(is_sound=is_sound, now_ms=now_ms)
         found.pending_count = len(self._engine.pending)
@@ -89,6 +95,23 @@ class Recovery:
     def _start(self, topic: str, offset: int) -> int:
         low, high = self._store.bounds(topic, 0)
         return min(max(low, offset), high)
+
+    def _remember(self, op_offset: int, op_end: int) -> None:
+        """Note the outcomes that op records tell which are done with otherwise."""
+        record_outcome = self._engine.ledger.record
+        while op_offset < op_end:
+            count = min(_READ_COUNT, op_end - op_offset)
+            entries = self._store.entries(Topic.OP, 0, op_offset, count)
+            for log_offset, size, _ in entries:
+                try:
+                    message = decode_record(self._store.read_record(log_offset, size))
+                except CorruptRecord:
+                    continue  # it would be passed over as well if it mattered
+                for half_offset, letter in decode_op(message):
+                    record_outcome(half_offset, _STATES[letter])
+            if not entries:
+                return
+            op_offset += len(entries)
 
     def _read_ops(self, op_offset: int, half_start: int) -> int:
         self.progress.start(op_offset)

@@ -9,7 +9,7 @@ Action = Callable[[], None]
 
 
 class SimClock:
-    """Time, and what is to happen in it. Events of one moment happen in the order of their making."""
+    """Time, and what is to happen in it. Events of one moment keep the order of their making."""
 
     def __init__(self, start_ms: int) -> None:
         self._now_ms = start_ms

@@ -12,7 +12,7 @@ from escrowmq.testing.sim.client import SimClient
 from escrowmq.testing.sim.network import Address, SimNetwork
 from escrowmq.testing.sim.stage import Stage, Violation
 
-_HOLD_MS = 20_000
+_HOLD_MS = 30_000
 _COMMIT_MS = 5_000
 _PULL_COUNT = 8
 _SUSPEND, _SUBSCRIPTION = 2, 4

@@ -91,6 +91,15 @@ class SimFile:
         self._epoch = self._disk.epoch
         return self
 
+    def fork(self, disk: SimDisk) -> SimFile:
+        """The same file on another disk."""
+        copy = SimFile(disk, self.path, 0)
+        copy.size = self.size
+        copy.live, copy.durable = bytearray(self.live), bytearray(self.durable)
+        copy.writes, copy.blocks = list(self.writes), set(self.blocks)
+        copy.is_name_durable, copy.modified_ms = self.is_name_durable, self.modified_ms
+        return copy
+
     def _check(self) -> None:
         self._disk.check()
         assert self._epoch == self._disk.epoch, f"{self.path} was opened before the crash"
@@ -201,6 +210,19 @@ class SimDisk:
             raise StoreLocked(f"{path} is held")
         self._locks.add(path)
         self.small.setdefault(path, b"lock")
+
+    def fork(self) -> SimDisk:
+        """A disk of the same content, for what might happen to it; without its plans."""
+        copy = SimDisk()
+        copy.epoch, copy.now_ms, copy.room, copy.used = self.epoch, self.now_ms, None, self.used
+        copy.small = dict(self.small)
+        copies = {id(file): file.fork(copy) for file in self.files.values()}
+        copy.files = {path: copies[id(file)] for path, file in self.files.items()}
+        for path, removed in self.pending_removals.items():
+            copy.pending_removals[path] = (
+                removed if isinstance(removed, bytes) else removed.fork(copy)
+            )
+        return copy
 
     # -- faults ---------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from functools import partial
 
 from escrowmq.base.effects import Close, Dial, Effect, Replace, Send, Sync
 from escrowmq.base.ports import Core
+from escrowmq.testing.sim.clock import Action
 from escrowmq.testing.sim.disk import SimCrash, SimDisk
 from escrowmq.testing.sim.network import Address, Link, SimNetwork
 from escrowmq.testing.sim.stage import Stage
@@ -58,7 +59,7 @@ class SimHost:
         self._replacing.clear()
         self._network.listen(self.address, self)
         self._input(lambda core, now_ms: core.wake(now_ms))
-        self._stage.clock.after(_IDLE_SCAN_MS, partial(self._close_idle, self._life))
+        self._scan_idle(self._life)
 
     def stop(self, *, drops_bytes: bool = False) -> None:
         """The process is gone: connections break, and nothing that was planned happens."""
@@ -102,6 +103,24 @@ class SimHost:
 
     def opened(self, link: Link) -> None:
         """See network.End."""
+        self._when_running(partial(self._opened, link))
+
+    def received(self, link: Link, data: bytes) -> None:
+        """See network.End."""
+        self._when_running(partial(self._received, link, data))
+
+    def lost(self, link: Link) -> None:
+        """See network.End."""
+        self._when_running(partial(self._lost, link))
+
+    def _when_running(self, action: Action) -> None:
+        """A stopped process notices nothing; what came meanwhile comes when it goes on."""
+        if self._stage.clock.now_ms() < self.paused_until_ms:
+            self._stage.clock.at(self.paused_until_ms, partial(self._when_running, action))
+        else:
+            action()
+
+    def _opened(self, link: Link) -> None:
         peer = self._peers.get(id(link))
         if peer is None:
             peer, self._next_peer = self._next_peer, self._next_peer + 1
@@ -109,15 +128,13 @@ class SimHost:
         host, port = link.host if link.caller is not self else self.address
         self._input(lambda core, now_ms: core.connected(peer, host, port, now_ms))
 
-    def received(self, link: Link, data: bytes) -> None:
-        """See network.End."""
+    def _received(self, link: Link, data: bytes) -> None:
         peer = self._peers.get(id(link))
         if peer is not None:
             self._active_ms[peer] = self._stage.clock.now_ms()
             self._input(lambda core, now_ms: core.receive(peer, data, now_ms))
 
-    def lost(self, link: Link) -> None:
-        """See network.End."""
+    def _lost(self, link: Link) -> None:
         peer = self._peers.pop(id(link), None)
         if peer is not None:
             self._links.pop(peer, None)
@@ -136,13 +153,17 @@ class SimHost:
         for peer, active_ms in list(self._active_ms.items()):
             if active_ms < now_ms - _IDLE_MS and peer in self._links:
                 self._close(peer)
-        self._stage.clock.after(_IDLE_SCAN_MS, partial(self._close_idle, life))
+        self._scan_idle(life)
+
+    def _scan_idle(self, life: int) -> None:
+        close = partial(self._when_running, partial(self._close_idle, life))
+        self._stage.clock.after(_IDLE_SCAN_MS, close)
 
     def _close(self, peer: int) -> None:
         link = self._links.get(peer)
         if link is not None:
             link.close(is_caller=link.caller is self)
-            self.lost(link)
+            self._lost(link)
 
     # -- effects ---------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -49,6 +50,10 @@ class Ledger:
         """Outcomes that the broker acknowledged."""
         self.checks: Counter[Ident] = Counter()
         """Checks that were handed to a connection."""
+        self.settled: list[tuple[Ident, int]] = []
+        """Ends that were answered OK with the outcome "settled": the broker forgot which."""
+        self.on_answer: Callable[[], None] = lambda: None
+        """Told of every outcome that was acknowledged."""
 
     def truth(self, key: str) -> int:
         """What the group's database says now."""
@@ -64,6 +69,7 @@ class Ledger:
         if code == Response.SUCCESS:
             if outcome == "settled":
                 self._stage.done["ends answered: settled, not known how"] += 1
+                self.settled.append((ident, verdict))
                 return
             if verdict != UNKNOWN and OUTCOME_OF[verdict] != outcome:
                 raise Violation(f"END {verdict} of {ident} was answered OK, but it is {outcome}")
@@ -75,6 +81,7 @@ class Ledger:
         if before != outcome:
             raise Violation(f"outcome of {ident} was {before}, and is {outcome} now")
         self._stage.done[f"ends answered: {outcome}"] += 1
+        self.on_answer()
 
     def forget(self, ident: Ident) -> None:
         """The disk lost what was promised in memory only."""

@@ -58,6 +58,8 @@ class Plan(msgspec.Struct, kw_only=True, frozen=True):
     sync_failure_every_ms: int
     slow_sync_every_ms: int
     knows_boot: bool
+    sync_ms: int
+    """The longest time that a sync takes on a healthy day."""
 
     def broker_settings(self, name_servers: str) -> BrokerSettings:
         """The broker's settings in this world."""
@@ -103,7 +105,7 @@ def draw(seed: int, *, minutes: int | None = None) -> Plan:
             return 0
         return int(chance.uniform(least_minutes, most_minutes) * _MINUTE_MS)
 
-    chaos_minutes = chance.randint(20, 40) if minutes is None else minutes
+    chaos_minutes = chance.randint(14, 30) if minutes is None else minutes
     groups = chance.randint(1, 3)
     return Plan(
         seed=seed,
@@ -145,4 +147,5 @@ def draw(seed: int, *, minutes: int | None = None) -> Plan:
         sync_failure_every_ms=every(8, 20, 0.3),
         slow_sync_every_ms=every(3, 10, 0.4),
         knows_boot=chance.random() < 0.5,
+        sync_ms=chance.choice((3, 30, 300)),
     )

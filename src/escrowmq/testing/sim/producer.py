@@ -29,13 +29,13 @@ class SimProducer(SimClient):
         network: SimNetwork,
         broker: Address,
         *,
-        name: str,
-        host: Address,
         group: str,
+        number: int,
         plan: Plan,
         ledger: Ledger,
     ) -> None:
-        super().__init__(stage, network, broker, name=name, host=host)
+        host = (f"10.0.1.{number}", 40_000)
+        super().__init__(stage, network, broker, name=f"{group}-{number}@sim", host=host)
         self.group = group
         self._plan = plan
         self._ledger = ledger
@@ -125,14 +125,24 @@ class SimProducer(SimClient):
         self.after(delay_ms, partial(send, verdict))
         if stage.happens(plan.end_doubled_chance):
             stage.fault("END doubled", "%s", ident)
-            self.after(delay_ms + stage.chance.choice((0, 1, 50, 5_000, 60_000)), partial(send, verdict))
+            self.after(
+                delay_ms + stage.chance.choice((0, 1, 50, 5_000, 60_000)), partial(send, verdict)
+            )
         if verdict != UNKNOWN and stage.happens(plan.end_contradicted_chance):
             stage.fault("END contradicted", "%s", ident)
             other = COMMIT + ROLLBACK - verdict
-            self.after(delay_ms + stage.chance.choice((0, 1, 50, 5_000, 90_000)), partial(send, other))
+            self.after(
+                delay_ms + stage.chance.choice((0, 1, 50, 5_000, 90_000)), partial(send, other)
+            )
 
     def _send_end(
-        self, ident: Ident, queue_offset: int, verdict: int, *, tries: int = 1, is_check: bool = False
+        self,
+        ident: Ident,
+        queue_offset: int,
+        verdict: int,
+        *,
+        tries: int = 1,
+        is_check: bool = False,
     ) -> None:
         key, log_offset = ident
         ext = {

@@ -10,7 +10,7 @@ from escrowmq.testing.sim.clock import SimClock
 TRACE_LINES_MAX = 400
 
 
-class Violation(AssertionError):  # noqa: N818 - named for what it is
+class Violation(AssertionError):
     """A promise of the broker was broken."""
 
 

@@ -1,0 +1,494 @@
+"""One broker over a simulated disk, asked as clients ask it: bytes in, commands out, no clock.
+
+Syncs are carried out at once, unless `holds_syncs` is set; then `sync` and `fail_sync` decide.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import msgspec
+
+from escrowmq.base.codes import Flag, Request, Version
+from escrowmq.base.command import Command
+from escrowmq.base.effects import Close, Dial, Effect, Replace, Send, Sync
+from escrowmq.base.message import StoredMessage
+from escrowmq.base.settings import BrokerSettings, StoreSettings
+from escrowmq.broker.core import BrokerCore
+from escrowmq.codec import fastjson
+from escrowmq.codec.command import encode_command
+from escrowmq.codec.frame import FrameReader
+from escrowmq.codec.ids import parse_offset_id
+from escrowmq.codec.properties import encode_properties
+from escrowmq.codec.record import decode_record, decode_records
+from escrowmq.testing.sim.disk import Loss, SimDisk
+
+START_MS = 1_700_000_000_000
+ADDRESS = ("10.0.0.1", 10911)
+_DEADLINES_MAX = 100_000
+
+SMALL = StoreSettings(
+    log_segment_size=1 << 20,
+    queue_segment_size=20 * 256,
+    index_slots_count=128,
+    index_entries_max=512,
+    reserve_size=1 << 16,
+)
+
+
+class Pending:
+    """A request that was written; its reply, once there is one."""
+
+    def __init__(self, opaque: int) -> None:
+        self.opaque = opaque
+        self.reply: Command | None = None
+
+    def __bool__(self) -> bool:
+        return self.reply is not None
+
+    @property
+    def now(self) -> Command:
+        """The reply, which must be there."""
+        assert self.reply is not None, "no reply yet"
+        return self.reply
+
+
+class Caller:
+    """One connection to the broker."""
+
+    def __init__(self, exchange: Exchange, peer: int, client_id: str) -> None:
+        self.exchange = exchange
+        self.id = peer
+        self.client_id = client_id
+        self.is_binary = False
+        self.version = Version.V5_3_3
+        self.language: str | int | None = "JAVA"
+        self.received: list[Command] = []
+        """Requests of the broker, in order; take them with `take`."""
+        self.closed: str | None = None
+        self._reader = FrameReader()
+        self._asked: dict[int, Pending] = {}
+        self._opaque = 0
+
+    # -- both ways -------------------------------------------------------------------------------
+
+    def begin(
+        self, code: int, ext: dict[str, str] | None = None, body: bytes = b"", *, flag: int = 0
+    ) -> Pending:
+        """Write a request; the reply may come later."""
+        self._opaque += 1
+        request = Command(
+            code=code,
+            opaque=self._opaque,
+            flag=flag,
+            version=self.version,
+            language=self.language,
+            ext=ext,
+            body=body,
+            is_binary=self.is_binary,
+        )
+        pending = self._asked[self._opaque] = Pending(self._opaque)
+        self.exchange.feed(self, encode_command(request))
+        return pending
+
+    def ask(self, code: int, ext: dict[str, str] | None = None, body: bytes = b"") -> Command:
+        """The reply to a request, which must come at once."""
+        return self.begin(code, ext, body).now
+
+    def tell(self, code: int, ext: dict[str, str] | None = None, body: bytes = b"") -> None:
+        """Write a one-way request, to which there must be no reply."""
+        assert not self.begin(code, ext, body, flag=Flag.ONE_WAY), "a reply to a one-way request"
+
+    def take(self, code: int | None = None) -> list[Command]:
+        """The requests that the broker has sent, all or those of one code; they are forgotten."""
+        taken = [r for r in self.received if code is None or r.code == code]
+        self.received = [r for r in self.received if r not in taken]
+        return taken
+
+    def answer(
+        self,
+        request: Command,
+        code: int = 0,
+        *,
+        ext: dict[str, str] | None = None,
+        body: bytes = b"",
+        remark: str | None = None,
+    ) -> None:
+        """Answer a request of the broker."""
+        reply = Command(
+            code=code, opaque=request.opaque, flag=Flag.REPLY, ext=ext, body=body, remark=remark
+        )
+        self.exchange.feed(self, encode_command(reply))
+
+    def hear(self, data: bytes) -> None:
+        """Bytes that the broker wrote to this connection."""
+        for command in self._reader.feed(data):
+            if not command.flag & Flag.REPLY:
+                self.received.append(command)
+                continue
+            pending = self._asked.get(command.opaque)
+            assert pending is not None, f"a reply to nothing: {command}"
+            assert pending.reply is None, f"a second reply: {command}"
+            pending.reply = command
+        assert self._reader.broken is None, self._reader.broken
+
+    def leave(self) -> None:
+        """The connection breaks."""
+        self.exchange.leave(self)
+
+    # -- what clients ask ------------------------------------------------------------------------
+
+    def begin_send(
+        self,
+        topic: str,
+        body: bytes = b"body",
+        *,
+        queue_id: int = 0,
+        group: str = "PG",
+        is_one_way: bool = False,
+        fields: dict[str, str] | None = None,
+        **properties: str,
+    ) -> Pending:
+        """Send a message (310); `fields` are header fields under their letters."""
+        ext = {
+            "a": group, "b": topic, "c": "TBW102", "d": "4", "e": str(queue_id), "f": "0",
+            "g": str(self.exchange.now_ms), "h": "0", "i": encode_properties(properties).decode(),
+            "j": "0", "k": "false", "m": "false",
+        }  # fmt: skip
+        flag = Flag.ONE_WAY if is_one_way else 0
+        return self.begin(Request.SEND_MESSAGE_V2, ext | (fields or {}), body, flag=flag)
+
+    def send(self, topic: str, body: bytes = b"body", **options: Any) -> Command:  # noqa: ANN401
+        """The same, with the reply at once."""
+        return self.begin_send(topic, body, **options).now
+
+    def begin_pull(
+        self,
+        topic: str,
+        offset: int = 0,
+        *,
+        queue_id: int = 0,
+        group: str = "CG",
+        expression: str | None = "*",
+        hold_ms: int = 0,
+        fields: dict[str, str] | None = None,
+    ) -> Pending:
+        """Pull (11): with the subscription inside unless `expression` is None, held if asked."""
+        flags = (2 if hold_ms else 0) | (4 if expression is not None else 0)
+        ext = {
+            "consumerGroup": group,
+            "topic": topic,
+            "queueId": str(queue_id),
+            "queueOffset": str(offset),
+            "maxMsgNums": "32",
+            "sysFlag": str(flags),
+            "commitOffset": "0",
+            "suspendTimeoutMillis": str(hold_ms),
+            "subVersion": "0",
+        }
+        if expression is not None:
+            ext["subscription"] = expression
+        return self.begin(Request.PULL_MESSAGE, ext | (fields or {}))
+
+    def pull(self, topic: str, offset: int = 0, **options: Any) -> Command:  # noqa: ANN401
+        """The same, with the reply at once."""
+        return self.begin_pull(topic, offset, **options).now
+
+    def bodies(self, topic: str, queue_id: int = 0) -> list[bytes]:
+        """Bodies of all messages of a queue, pulled from its beginning."""
+        return [message.body for message in self.messages(topic, queue_id)]
+
+    def messages(self, topic: str, queue_id: int = 0) -> list[StoredMessage]:
+        """All messages of a queue, pulled from its beginning."""
+        found: list[StoredMessage] = []
+        reply = self.pull(topic, 0, queue_id=queue_id)
+        if reply.code and (reply.ext or {}).get("nextBeginOffset", "0") != "0":
+            reply = self.pull(topic, int((reply.ext or {})["nextBeginOffset"]), queue_id=queue_id)
+        while reply.code == 0:
+            found += decode_records(reply.body)
+            reply = self.pull(topic, found[-1].queue_offset + 1, queue_id=queue_id)
+        return found
+
+    def heartbeat(
+        self,
+        *,
+        producer: str | None = None,
+        consumer: str | None = None,
+        topics: dict[str, str] | None = None,
+        model: str = "CLUSTERING",
+        sub_version: int = 1,
+        expression_type: str = "TAG",
+        **more: object,
+    ) -> Command:
+        """HEART_BEAT (34) of a producer and a consumer that subscribes to `topics`."""
+        body: dict[str, object] = {"clientID": self.client_id, **more}
+        if producer is not None:
+            body["producerDataSet"] = [{"groupName": producer}]
+        if consumer is not None:
+            data = [
+                {
+                    "topic": topic,
+                    "subString": expression,
+                    "subVersion": sub_version,
+                    "expressionType": expression_type,
+                }
+                for topic, expression in (topics or {}).items()
+            ]
+            body["consumerDataSet"] = [
+                {
+                    "groupName": consumer,
+                    "consumeType": "CONSUME_PASSIVELY",
+                    "messageModel": model,
+                    "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET",
+                    "subscriptionDataSet": data,
+                }
+            ]
+        return self.ask(Request.HEART_BEAT, body=fastjson.encode(body))
+
+    # -- transactions ----------------------------------------------------------------------------
+
+    def prepare(
+        self,
+        topic: str,
+        body: bytes = b"body",
+        *,
+        group: str = "PG",
+        queue_id: int = 0,
+        **properties: str,
+    ) -> Half:
+        """Send a half message."""
+        reply = self.send(
+            topic,
+            body,
+            group=group,
+            queue_id=queue_id,
+            TRAN_MSG="true",
+            PGROUP=group,
+            **properties,
+        )
+        assert reply.code == 0, reply.remark
+        ext = reply.ext or {}
+        _, log_offset = parse_offset_id(ext["msgId"])
+        return Half(
+            topic=topic,
+            group=group,
+            queue_offset=int(ext["queueOffset"]),
+            log_offset=log_offset,
+            unique_key=ext["transactionId"],
+        )
+
+    def begin_end(
+        self,
+        half: Half,
+        verdict: int,
+        *,
+        is_from_check: bool = False,
+        is_one_way: bool = False,
+        fields: dict[str, str] | None = None,
+    ) -> Pending:
+        """END_TRANSACTION (37) with 8 (commit), 12 (roll back) or 0 (unknown)."""
+        ext = {
+            "topic": half.topic,
+            "producerGroup": half.group,
+            "tranStateTableOffset": str(half.queue_offset),
+            "commitLogOffset": str(half.log_offset),
+            "commitOrRollback": str(verdict),
+            "fromTransactionCheck": "true" if is_from_check else "false",
+            "msgId": half.unique_key,
+            "transactionId": half.unique_key,
+        }
+        flag = Flag.ONE_WAY if is_one_way else 0
+        return self.begin(Request.END_TRANSACTION, ext | (fields or {}), flag=flag)
+
+    def end(self, half: Half, verdict: int, **options: Any) -> Command:  # noqa: ANN401
+        """The same, with the reply at once."""
+        return self.begin_end(half, verdict, **options).now
+
+
+COMMIT, ROLLBACK, UNKNOWN = 8, 12, 0
+
+
+class Half(msgspec.Struct, frozen=True):
+    """What a producer remembers of a half message until its end."""
+
+    topic: str
+    group: str
+    queue_offset: int
+    log_offset: int
+    unique_key: str
+
+
+def half_of_check(check: Command) -> Half:
+    """What a producer learns of a half message from a CHECK_TRANSACTION_STATE (39)."""
+    ext = check.ext or {}
+    message = decode_record(check.body)
+    return Half(
+        topic=ext["topic"],
+        group=message.properties["PGROUP"],
+        queue_offset=int(ext["tranStateTableOffset"]),
+        log_offset=int(ext["commitLogOffset"]),
+        unique_key=ext["msgId"],
+    )
+
+
+class Exchange:
+    """A broker and those who talk to it."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings | None = None,
+        store_settings: StoreSettings | None = None,
+        *,
+        disk: SimDisk | None = None,
+        now_ms: int = START_MS,
+        seed: int = 0,
+    ) -> None:
+        self.settings = settings or BrokerSettings()
+        self.store_settings = store_settings or msgspec.structs.replace(SMALL)
+        self.disk = disk or SimDisk()
+        self.now_ms = now_ms
+        self.holds_syncs = False
+        self.syncs: list[Sync] = []
+        self.dials: list[Dial] = []
+        self.callers: dict[int, Caller] = {}
+        self._next_peer = 1
+        self._chance = random.Random(seed)
+        self.core = self._open()
+
+    # -- life ------------------------------------------------------------------------------------
+
+    def _open(self) -> BrokerCore:
+        core = BrokerCore(
+            self.disk,
+            self.settings,
+            self.store_settings,
+            address=ADDRESS,
+            ha_address=f"{ADDRESS[0]}:{ADDRESS[1] + 1}",
+            chance=self._chance,
+        )
+        core.open(self.now_ms)
+        core.wake(self.now_ms)
+        self.core = core
+        self._perform()
+        return core
+
+    def reopen(self) -> None:
+        """Stop the broker properly and start it again; all connections are gone."""
+        self.core.close(self.now_ms)
+        self.disk.restart()
+        self._forget()
+        self._open()
+
+    def crash(self, loss: Loss = Loss.NOTHING, *, seed: int = 0) -> None:
+        """The process is killed (or the machine's power fails) and started again."""
+        self.disk.crash(random.Random(seed), loss)
+        self._forget()
+        self._open()
+
+    def _forget(self) -> None:
+        for caller in self.callers.values():
+            caller.closed = "the broker is gone"
+        self.callers.clear()
+        self.syncs.clear()
+        self.dials.clear()
+
+    # -- peers -----------------------------------------------------------------------------------
+
+    def connect(
+        self, client_id: str | None = None, *, host: str = "10.0.0.9", peer: int | None = None
+    ) -> Caller:
+        """A new connection; `peer` is given for one that the broker dialled."""
+        if peer is None:
+            peer, self._next_peer = self._next_peer, self._next_peer + 1
+        caller = self.callers[peer] = Caller(self, peer, client_id or f"client-{peer}")
+        self.core.connected(peer, host, 40_000 + abs(peer), self.now_ms)
+        self._perform()
+        return caller
+
+    def leave(self, caller: Caller) -> None:
+        """A connection breaks."""
+        self.callers.pop(caller.id, None)
+        self.core.lost(caller.id, self.now_ms)
+        self._perform()
+
+    def feed(self, caller: Caller, data: bytes) -> None:
+        """Bytes of a connection."""
+        self.core.receive(caller.id, data, self.now_ms)
+        self._perform()
+
+    # -- effects ---------------------------------------------------------------------------------
+
+    def _perform(self) -> None:
+        while effects := self.core.take_effects():
+            for effect in effects:
+                self._perform_one(effect)
+
+    def _perform_one(self, effect: Effect) -> None:
+        match effect:
+            case Send(peer, chunks):
+                if peer in self.callers:
+                    self.callers[peer].hear(b"".join(chunks))
+            case Close(peer, reason):
+                if peer in self.callers:
+                    caller = self.callers[peer]
+                    caller.closed = reason
+                    self.leave(caller)
+            case Dial():
+                self.dials.append(effect)
+            case Replace(path, data):
+                self.disk.replace(path, data)
+            case Sync():
+                self.syncs.append(effect)
+                if not self.holds_syncs:
+                    self.sync()
+
+    def sync(self) -> None:
+        """Carry out the sync that the broker wants."""
+        wanted = self.syncs.pop(0)
+        for file in wanted.files:
+            file.sync()
+        self.core.synced(wanted.log_offset, self.now_ms)
+        self._perform()
+
+    def fail_sync(self, reason: str = "no such luck") -> None:
+        """Let the sync that the broker wants fail."""
+        self.syncs.pop(0)
+        self.core.sync_failed(reason, self.now_ms)
+        self._perform()
+
+    # -- time ------------------------------------------------------------------------------------
+
+    def advance(self, span_ms: int) -> None:
+        """Time passes, and the broker is woken whenever it wants to be."""
+        end_ms = self.now_ms + span_ms
+        for _ in range(_DEADLINES_MAX):
+            at_ms = self.core.wake_at_ms()
+            if at_ms > end_ms:
+                break
+            # The shell arms its timer a little after each input, so that time passes meanwhile.
+            self.now_ms = min(end_ms, max(self.now_ms + 1, at_ms))
+            self.disk.now_ms = self.now_ms
+            self.core.wake(self.now_ms)
+            self._perform()
+            if self.now_ms == end_ms:
+                break
+        else:
+            raise AssertionError("the broker wants to be woken without end")
+        self.now_ms = end_ms
+
+    def create_topic(self, topic: str, queues: int = 1, **fields: str) -> None:
+        """UPDATE_AND_CREATE_TOPIC (17)."""
+        ext = {
+            "topic": topic,
+            "defaultTopic": "TBW102",
+            "readQueueNums": str(queues),
+            "writeQueueNums": str(queues),
+            "perm": "6",
+            "topicFilterType": "SINGLE_TAG",
+            "order": "false",
+        }
+        operator = self.connect("operator")
+        reply = operator.ask(Request.UPDATE_AND_CREATE_TOPIC, ext | fields)
+        assert reply.code == 0, reply.remark
+        operator.leave()

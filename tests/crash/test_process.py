@@ -1,0 +1,133 @@
+"""How server processes begin and end: exit codes, the ready line, one line of complaint."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from escrowmq.base.codes import Request
+
+from .link import Link, read_queue
+from .server import START_S, Server, command
+from .writer import TOPIC, send_request
+
+pytestmark = pytest.mark.crash
+
+
+def refused(verb: str, *options: str) -> str:
+    """The one line on standard error of a server that does not start."""
+    done = subprocess.run(
+        command(verb, *options), capture_output=True, text=True, timeout=START_S, check=False
+    )
+    assert done.returncode == 2, (done.returncode, done.stderr)
+    assert done.stdout == ""
+    lines = done.stderr.splitlines()
+    assert len(lines) == 1, done.stderr
+    assert lines[0].startswith(f"escrowmq {verb}: ")
+    return lines[0]
+
+
+def on_any_ports(folder: Path) -> list[str]:
+    return ["--data", str(folder), "--nameserver-port", "0", "--broker-port", "0"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_server_that_is_asked_to_end_exits_with_0_and_keeps_everything(
+    tmp_path: Path, number: int
+) -> None:
+    folder = tmp_path / "store"
+    with Server(folder) as server:
+        link = Link(server.broker)
+        (reply,) = link.ask_all([send_request(TOPIC, 0, b"kept", "PG", {})])
+        assert reply.code == 0
+        link.close()
+        assert server.stop(number) == 0
+        assert server.errors.read_text() == ""
+    assert not (folder / "abort").exists()
+    with Server(folder) as server:
+        link = Link(server.broker)
+        assert [message.body for message in read_queue(link, TOPIC, 0)] == [b"kept"]
+        link.close()
+
+
+def test_ready_line_comes_when_both_doors_are_open_and_the_broker_is_registered(
+    tmp_path: Path,
+) -> None:
+    with Server(tmp_path / "store") as server:
+        for address in (server.nameserver, server.broker):
+            Link(address).close()
+        link = Link(server.nameserver)
+        reply = link.ask(Request.GET_ROUTEINFO_BY_TOPIC, {"topic": "TBW102"})
+        link.close()
+        assert reply.code == 0
+        assert server.broker.encode() in reply.body
+
+
+def test_data_folder_in_use_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "store"
+    with Server(folder) as server:
+        assert str(folder) in refused("serve", *on_any_ports(folder))
+        Link(server.broker).close()
+
+
+@pytest.mark.parametrize("option", ["--nameserver-port", "--broker-port"])
+def test_port_in_use_is_refused(tmp_path: Path, option: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        line = refused("serve", *on_any_ports(tmp_path / "store"), option, port)
+    assert f"127.0.0.1:{port}" in line
+
+
+@pytest.mark.parametrize(
+    ("pair", "words"),
+    [
+        ("transactionTimeOut=abc", ["--set", "transactionTimeOut=abc"]),
+        ("transactionTimeOut=-1", ["--set", "transactionTimeOut=-1"]),
+        ("flushDiskType=SOMETIMES", ["--set", "flushDiskType=SOMETIMES", "SYNC_FLUSH"]),
+        ("brokerRole=SLAVE", ["--set", "brokerRole=SLAVE"]),
+        ("listenPort=many", ["--set", "listenPort=many"]),
+        ("messageDelayLevel=1s 5x", ["--set", "messageDelayLevel=1s 5x"]),
+        ("traceOn=perhaps", ["--set", "traceOn=perhaps"]),
+        ("brokerIP1=nowhere", ["--set", "brokerIP1=nowhere"]),
+        ("nothing", ["--set nothing", "KEY=VALUE"]),
+    ],
+)
+def test_bad_setting_is_refused_with_its_source_its_key_and_its_value(
+    tmp_path: Path, pair: str, words: list[str]
+) -> None:
+    line = refused("serve", *on_any_ports(tmp_path / "store"), "--set", pair)
+    for word in words:
+        assert word in line
+
+
+def test_bad_setting_of_a_file_is_refused_with_the_name_of_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "broker.conf"
+    file.write_text("brokerName = b\ntransactionTimeOut = soon\n")
+    line = refused("serve", *on_any_ports(tmp_path / "store"), "-c", str(file))
+    assert f"{file}: transactionTimeOut=soon" in line
+
+
+def test_absent_settings_file_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "none.conf"
+    assert str(file) in refused("serve", *on_any_ports(tmp_path / "store"), "-c", str(file))
+
+
+@pytest.mark.parametrize("address", ["nowhere", "host:port", "127.0.0.1:99999"])
+def test_bad_address_of_a_name_server_is_refused(tmp_path: Path, address: str) -> None:
+    options = ["--data", str(tmp_path / "store"), "--port", "0", "-n", address]
+    assert address in refused("broker", *options)
+
+
+def test_host_that_is_not_of_this_machine_is_refused(tmp_path: Path) -> None:
+    line = refused("serve", *on_any_ports(tmp_path / "store"), "--host", "192.0.2.1")
+    assert "192.0.2.1" in line
+
+
+def test_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("not a folder")
+    assert str(file) in refused("serve", *on_any_ports(file / "store"))

@@ -1,0 +1,252 @@
+"""Offsets: codes 14, 15, 29 to 32 of on_offsets, and 43, 45, 222, 308, 314 of on_resets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from escrowmq.base.codes import Request
+from escrowmq.base.command import Command
+from escrowmq.base.settings import BrokerSettings
+from escrowmq.codec import fastjson
+from escrowmq.testing.exchange import SMALL, START_MS, Caller, Exchange
+
+
+@pytest.fixture(name="exchange")
+def make_exchange() -> Exchange:
+    exchange = Exchange()
+    exchange.create_topic("T", 2)
+    return exchange
+
+
+@pytest.fixture(name="client")
+def make_client(exchange: Exchange) -> Caller:
+    return exchange.connect()
+
+
+def fields(group: str = "CG", topic: str = "T", queue_id: int = 0, **more: str) -> dict[str, str]:
+    return {"consumerGroup": group, "topic": topic, "queueId": str(queue_id), **more}
+
+
+def commit(client: Caller, offset: int, **place: Any) -> Command:
+    ext = fields(**place) | {"commitOffset": str(offset)}
+    return client.ask(Request.UPDATE_CONSUMER_OFFSET, ext)
+
+
+def query(client: Caller, *, zero: bool | None = None, **place: Any) -> tuple[int, str | None]:
+    """Code and offset (or remark)."""
+    ext = fields(**place)
+    if zero is not None:
+        ext["setZeroIfNotFound"] = "true" if zero else "false"
+    reply = client.ask(Request.QUERY_CONSUMER_OFFSET, ext)
+    return reply.code, (reply.ext or {}).get("offset", reply.remark)
+
+
+# -- commit and query ----------------------------------------------------------------------------
+
+
+def test_committed_offset_is_told(client: Caller) -> None:
+    reply = commit(client, 5)
+    assert (reply.code, reply.ext) == (0, None)
+    assert query(client) == (0, "5")
+    assert query(client, queue_id=1, zero=False)[0] == 22
+    assert query(client, group="Other", zero=False)[0] == 22
+
+
+def test_absent_offset_is_zero_only_where_the_whole_queue_is_in_memory() -> None:
+    store = type(SMALL)(log_segment_size=1 << 20, memory_size=1_000, memory_percent=50)
+    client = Exchange(store_settings=store).connect()
+    not_zero = "Not found, do not set to zero, maybe this group boot first"
+    assert query(client, zero=False) == (22, not_zero)
+    assert query(client) == (0, "0")
+    client.send("T")
+    assert query(client) == (0, "0")
+    client.send("T", bytes(1_000))
+    remark = "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
+    assert query(client) == (22, remark)
+
+
+def test_commit_of_an_unknown_group_or_topic_is_refused(exchange: Exchange) -> None:
+    client = exchange.connect()
+    reply = commit(client, 1, topic="X")
+    assert (reply.code, reply.remark) == (17, "Topic X not exist!")
+    exchange.settings.creates_groups = False
+    reply = commit(client, 1, group="G2")
+    assert (reply.code, reply.remark) == (26, "Group G2 not exist!")
+
+
+@pytest.mark.parametrize(
+    ("missing", "remark"),
+    [
+        ("queueId", "QueueId is null, topic is T"),
+        ("commitOffset", "Offset is null, topic is T"),
+    ],
+)
+@pytest.mark.parametrize("value", [None, "x", "9" * 30])
+def test_commit_without_a_number_is_refused_with_29(
+    client: Caller, missing: str, remark: str, value: str | None
+) -> None:
+    ext = fields(commitOffset="1")
+    ext.pop(missing)
+    if value is not None:
+        ext[missing] = value
+    reply = client.ask(Request.UPDATE_CONSUMER_OFFSET, ext)
+    assert (reply.code, reply.remark) == (29, remark)
+
+
+# -- ends and times ------------------------------------------------------------------------------
+
+
+def asked(client: Caller, code: int, **ext: str) -> int:
+    reply = client.ask(code, {"topic": "T", "queueId": "0", **ext})
+    assert reply.code == 0
+    assert reply.ext is not None
+    (value,) = reply.ext.values()
+    return int(value)
+
+
+def test_ends_of_a_queue(client: Caller) -> None:
+    for _ in range(3):
+        client.send("T")
+    assert asked(client, Request.GET_MAX_OFFSET) == 3
+    assert asked(client, Request.GET_MIN_OFFSET) == 0
+    assert asked(client, Request.GET_EARLIEST_MSG_STORETIME) == START_MS
+    assert asked(client, Request.GET_MAX_OFFSET, topic="X") == 0
+    assert asked(client, Request.GET_MIN_OFFSET, topic="X") == 0
+    assert asked(client, Request.GET_EARLIEST_MSG_STORETIME, topic="X") == -1
+    reply = client.ask(Request.GET_MIN_OFFSET, {"topic": "T", "queueId": "0"})
+    assert reply.remark == ""
+
+
+def test_offset_at_a_time(exchange: Exchange, client: Caller) -> None:
+    for _ in range(3):
+        client.send("T")
+        exchange.advance(1_000)
+    search = Request.SEARCH_OFFSET_BY_TIMESTAMP
+
+    def at(span_ms: int, boundary: str | None = None) -> int:
+        ext = {"timestamp": str(START_MS + span_ms)}
+        if boundary is not None:
+            ext["boundaryType"] = boundary
+        return asked(client, search, **ext)
+
+    assert [at(-1), at(0), at(1), at(1_000), at(2_001)] == [0, 0, 1, 1, 3]
+    assert [at(0, "UPPER"), at(1_500, "upper"), at(9_000, "UPPER")] == [0, 1, 2]
+    assert at(1, "neither") == 1
+    assert asked(client, search, topic="X", timestamp="0") == 0
+
+
+@pytest.mark.parametrize("code", [14, 29, 30, 31, 32])
+def test_missing_queue_is_answered_with_1(client: Caller, code: int) -> None:
+    ext = {"consumerGroup": "CG", "topic": "T", "timestamp": "0"}
+    assert client.ask(code, ext).code == 1
+
+
+# -- what operators set --------------------------------------------------------------------------
+
+
+def reset(client: Caller, timestamp: int, **more: str) -> Command:
+    ext = {"topic": "T", "group": "CG", "timestamp": str(timestamp), "isForce": "true", **more}
+    return client.ask(Request.INVOKE_BROKER_TO_RESET_OFFSET, ext)
+
+
+def told(reply: Command) -> dict[int, int]:
+    table = fastjson.decode(reply.body)["offsetTable"]
+    return {queue.queue_id: offset for queue, offset in fastjson.decode_queue_map(table).items()}
+
+
+def test_group_is_set_to_a_time_to_the_end_and_to_an_offset(
+    exchange: Exchange, client: Caller
+) -> None:
+    client.pull("T")
+    for _ in range(3):
+        client.send("T")
+        exchange.advance(1_000)
+    assert told(reset(client, START_MS + 500)) == {0: 1, 1: 0}
+    assert query(client) == (0, "1")
+    assert told(reset(client, -1)) == {0: 3, 1: 0}
+    assert told(reset(client, -1, queueId="0", offset="2")) == {0: 2}
+    assert query(client) == (0, "2")
+
+
+def test_reset_that_was_not_told_yet_wins_over_commits(client: Caller) -> None:
+    client.pull("T")
+    client.send("T")
+    commit(client, 1)
+    reset(client, 0)
+    reply = commit(client, 1)
+    assert (reply.code, reply.remark) == (0, "Offset has been previously reset")
+    assert query(client) == (0, "0")
+    client.pull("T")
+    commit(client, 1)
+    assert query(client) == (0, "1")
+
+
+def test_reset_is_refused_as_the_peer_refuses_it(client: Caller) -> None:
+    reply = reset(client, 0)
+    assert (reply.code, reply.remark) == (26, "Group CG does not exist")
+    client.pull("T")
+    reply = reset(client, 0, topic="X")
+    assert (reply.code, reply.remark) == (17, "Topic X does not exist")
+    client.send("T")
+    reply = reset(client, 0, queueId="0", offset="2")
+    assert (reply.code, reply.remark) == (1, "Target offset 2 not in consume queue range [0-1]")
+
+
+def test_old_way_of_a_reset_tells_the_members_to_do_it() -> None:
+    exchange = Exchange(BrokerSettings(resets_offsets_here=False))
+    exchange.create_topic("T")
+    client = exchange.connect()
+    client.heartbeat(consumer="CG", topics={"T": "*"})
+    client.send("T")
+    reply = reset(client, -1)
+    (request,) = client.take(Request.RESET_CONSUMER_CLIENT_OFFSET)
+    assert request.flag == 2
+    assert (request.ext or {})["group"] == "CG"
+    assert request.body == reply.body
+    assert query(client, zero=False)[0] == 22
+
+
+def test_offsets_of_one_group_are_given_to_another(exchange: Exchange, client: Caller) -> None:
+    exchange.create_topic("U")
+    commit(client, 5)
+    commit(client, 7, topic="U")
+    ext = {"srcGroup": "CG", "destGroup": "New", "topic": "T", "offline": "true"}
+    assert client.ask(Request.CLONE_GROUP_OFFSET, ext).code == 0
+    assert query(client, group="New") == (0, "5")
+    assert query(client, group="New", topic="U", zero=False)[0] == 22
+    del ext["topic"]
+    client.ask(Request.CLONE_GROUP_OFFSET, ext)
+    assert query(client, group="New", topic="U") == (0, "7")
+
+
+def test_live_group_gives_offsets_of_what_it_subscribes_to_alone(client: Caller) -> None:
+    commit(client, 5)
+    client.heartbeat(consumer="CG", topics={"Other": "*"})
+    ext = {"srcGroup": "CG", "destGroup": "New", "offline": "false"}
+    client.ask(Request.CLONE_GROUP_OFFSET, ext)
+    assert query(client, group="New", zero=False)[0] == 22
+
+
+def test_all_offsets_and_delay_offsets_are_shown(exchange: Exchange, client: Caller) -> None:
+    commit(client, 5)
+    commit(client, 6, queue_id=1)
+    body = fastjson.decode(client.ask(Request.GET_ALL_CONSUMER_OFFSET).body)
+    assert body["offsetTable"]["T@CG"] == {"0": 5, "1": 6}
+    assert body["groupTopicMap"]["CG"] == ["T"]
+    client.send("T", DELAY="1")
+    exchange.advance(2_000)
+    body = fastjson.decode(client.ask(Request.GET_ALL_DELAY_OFFSET).body)
+    assert body["offsetTable"]["1"] == 1
+
+
+def test_correction_is_the_lowest_offset_of_the_other_groups(client: Caller) -> None:
+    for group, offset in (("CG", 9), ("G1", 5), ("G2", 3)):
+        commit(client, offset, group=group)
+    ext = {"compareGroup": "CG", "topic": "T", "filterGroups": ""}
+    body = fastjson.decode(client.ask(Request.QUERY_CORRECTION_OFFSET, ext).body)
+    assert body == {"correctionOffsets": {"0": 3}}
+    ext["filterGroups"] = "G2"
+    body = fastjson.decode(client.ask(Request.QUERY_CORRECTION_OFFSET, ext).body)
+    assert body == {"correctionOffsets": {"0": 5}}

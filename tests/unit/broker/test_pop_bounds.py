@@ -1,0 +1,85 @@
+"""Limits of pops, and disks that are full."""
+
+from __future__ import annotations
+
+import pytest
+
+from escrowmq.broker import popping
+from escrowmq.delivery import pop
+from escrowmq.delivery.pop import DUE_MAX, GRACE_MS
+
+from .consumer import PopConsumer
+from .world import World, bodies
+
+
+def make(count: int = 1) -> tuple[World, PopConsumer]:
+    world = World()
+    world.topic()
+    for index in range(count):
+        world.send(str(index))
+    return world, PopConsumer(world)
+
+
+def test_a_wake_settles_no_more_than_so_many_check_points() -> None:
+    world, consumer = make(600)
+    for _ in range(600):
+        consumer.pop(maxMsgNums=1)
+    world.now_ms += 10_000 + GRACE_MS
+    ledger = world.core._pops.ledger
+    assert [ledger.due(world.now_ms) for _ in range(4)] == [DUE_MAX, DUE_MAX, 600 - 2 * DUE_MAX, 0]
+
+
+def test_nothing_is_handed_out_beyond_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pop, "CHECK_POINTS_MAX", 2)
+    _, consumer = make(3)
+    gots = [got for _ in range(3) for got in consumer.pop(maxMsgNums=1)]
+    assert [got.body for got in gots] == ["0", "1"]
+    consumer.ack(gots[0])
+    assert [got.body for got in consumer.pop()] == ["2"]
+
+
+def test_what_a_full_disk_cannot_remember_is_not_handed_out() -> None:
+    world, consumer = make()
+    store = world.core.broker.store
+    store.disk_watched("full")
+    assert consumer.pop() == []
+    store.disk_watched(None)
+    consumer.pop()
+    world.run(10_000 + GRACE_MS - 1)
+    store.disk_watched("full")
+    world.run(5_000)
+    assert world.messages("%RETRY%G_T") == []
+    store.disk_watched(None)
+    world.run(2_000)
+    assert [got.reconsume_times for got in consumer.pop()] == [1]
+
+
+def test_acks_are_taken_on_a_full_disk() -> None:
+    world, consumer = make()
+    (got,) = consumer.pop()
+    world.core.broker.store.disk_watched("full")
+    consumer.ack(got)
+    world.crash()
+    world.run(60_000)
+    assert consumer.pop() == []
+
+
+def test_what_is_gone_gets_nothing_again() -> None:
+    world, consumer = make()
+    consumer.pop()
+    world.core.broker.topics.delete("T", world.now_ms)
+    world.run(60_000)
+    assert world.messages("%RETRY%G_T") == []
+    assert world.core._pops.ledger.popped.count == 0
+
+
+def test_a_filter_that_finds_nothing_reads_on_without_keeping_others_waiting() -> None:
+    world, consumer = make()
+    reads = world.core.broker.store_settings.filter_scan_size // 20 * popping.FILTER_ROUNDS_MAX
+    for _ in range(reads):
+        world.send("no", TAGS="no")
+    world.send("yes", TAGS="yes")
+    consumer.wait(exp="yes", expType="TAG")
+    assert world.take_replies() == []
+    world.run(1)
+    assert bodies(world.reply()) == ["yes"]

@@ -1,0 +1,267 @@
+"""Restarts, kills and power cuts: nothing is lost, and hardly anything comes twice."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from escrowmq.base.codes import Request
+from escrowmq.base.message import Message, Property
+from escrowmq.delivery.pop import GRACE_MS, PEER_GRACE_MS
+from escrowmq.delivery.revive import MARK_GROUP, REVIVE_GROUP
+from escrowmq.testing.sim.disk import Loss
+
+from .consumer import Got, PopConsumer
+from .world import START_MS, World
+
+REVIVE = "rmq_sys_REVIVE_LOG_DefaultCluster"
+
+
+def make(**settings: bool) -> tuple[World, PopConsumer]:
+    world = World(**settings)
+    world.topic()
+    for text in "abcdef":
+        world.send(text)
+    return world, PopConsumer(world)
+
+
+def saved_offsets(world: World) -> dict[str, dict[str, int]]:
+    data = world.disk.read("config/consumerOffset.json")
+    table: dict[str, dict[str, int]] = json.loads(data or b"{}").get("offsetTable", {})
+    return table
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_a_new_start_knows_what_was_popped_and_what_was_acknowledged(is_clean: bool) -> None:
+    world, consumer = make()
+    first, second, *_ = consumer.pop(maxMsgNums=4)
+    consumer.ack(first)
+    assert consumer.ack_batch([second]).code == 0
+    if is_clean:
+        world.restart()
+    else:
+        world.crash()
+    assert [got.body for got in consumer.pop()] == ["e", "f"]
+    world.run(10_000 + GRACE_MS)
+    again = consumer.pop()
+    assert sorted(got.body for got in again) == ["c", "d", "e", "f"]
+    consumer.ack(*again)
+    world.run(60_000)
+    assert consumer.pop() == []
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_a_receipt_is_good_after_a_new_start(is_clean: bool) -> None:
+    world, consumer = make()
+    gots = consumer.pop()
+    longer = consumer.change(gots[0], 40_000)
+    world.restart() if is_clean else world.crash()
+    consumer.ack(*gots[1:])
+    world.run(35_000)
+    assert consumer.pop() == []
+    consumer.ack(longer)
+    world.run(60_000)
+    assert consumer.pop() == []
+    assert len(world.messages("%RETRY%G_T")) == 0
+
+
+def test_what_came_again_does_not_come_twice_after_a_kill() -> None:
+    world, consumer = make()
+    consumer.pop(invisibleTime=9_000, maxMsgNums=1)
+    consumer.pop(invisibleTime=1_000)
+    world.run(1_000 + GRACE_MS)  # all but the first are in the retry topic
+    world.crash()
+    world.run(20_000)
+    assert sorted(m.body.decode() for m in world.messages("%RETRY%G_T")) == list("abcdef")
+
+
+def test_offsets_are_not_saved_before_the_check_points_are_durable() -> None:
+    world, consumer = make()
+    world.run(20_000)
+    world.holds_syncs = True
+    consumer.pop()
+    world.run(20_000)
+    assert "T@G" not in saved_offsets(world)
+    world.crash(Loss.ALL)
+    world.holds_syncs = False
+    assert [got.body for got in consumer.pop()] == list("abcdef")
+    world.run(20_000)
+    assert saved_offsets(world)["T@G"] == {"0": 6}
+
+
+def test_the_revive_groups_offset_is_that_of_the_last_record_done_with() -> None:
+    world, consumer = make()
+    first, *rest = consumer.pop()
+    consumer.ack(*rest)
+    world.run(5_000)
+    assert f"{REVIVE}@{REVIVE_GROUP}" not in saved_offsets(world)  # -1: nothing is done with
+    consumer.ack(first)
+    world.run(20_000)
+    offsets = saved_offsets(world)
+    assert offsets[f"{REVIVE}@{REVIVE_GROUP}"] == {"0": 2}
+    assert offsets[f"{REVIVE}@{MARK_GROUP}"] == {"0": 3}
+
+
+def test_a_reset_is_not_undone_by_older_check_points() -> None:
+    world, consumer = make()
+    consumer.pop(invisibleTime=600_000)
+    world.core.broker.offsets.commit("G", "T", 0, 2, world.now_ms)
+    world.run(20_000)
+    world.crash()
+    assert [got.body for got in consumer.pop()] == list("cdef")
+
+
+def test_an_ack_waits_for_the_disk_when_told_to() -> None:
+    world, consumer = make(is_sync_flush=True)
+    first, *_ = consumer.pop()
+    world.holds_syncs = True
+    world.tell(Request.ACK_MESSAGE, consumer.ack_fields(first))
+    assert world.take_replies() == []
+    world.sync()
+    world.perform()
+    assert world.reply().code == 0
+    world.crash(Loss.ALL)
+    world.run(10_000 + GRACE_MS)
+    world.holds_syncs = False
+    world.core.take_effects()
+    world.sync()
+    world.perform()
+    assert "a" not in [got.body for got in consumer.pop()]
+
+
+# -- a store of the peer's -----------------------------------------------------------------------
+
+
+def put_as_peer(world: World, tag: str, body: dict[str, object], due_ms: int) -> None:
+    """A revive record on its way through the timer, as the peer leaves it."""
+    message = Message(
+        topic="rmq_sys_wheel_timer",
+        body=json.dumps(body).encode(),
+        properties={
+            "TAGS": tag,
+            "REAL_TOPIC": REVIVE,
+            "REAL_QID": "3",
+            "TIMER_DELIVER_MS": str(due_ms),
+            "TIMER_OUT_MS": str(due_ms // 1_000 * 1_000 - 1_000),
+        },
+        born_ms=world.now_ms,
+    )
+    world.core.broker.store.put(message, world.now_ms)
+
+
+def test_what_a_peer_handed_out_is_taken_over() -> None:
+    world, consumer = make()
+    pop_ms = START_MS - 2_000
+    key = {"bn": "broker-a", "c": "G", "pt": pop_ms, "q": 0, "so": 0, "t": "T"}
+    point = {**key, "bm": 1, "d": [0, 1, 2, 3], "it": 15_000, "n": 4, "ro": 0}
+    due_ms = pop_ms + 15_000
+    put_as_peer(world, "ck", point, due_ms - 1_000)
+    put_as_peer(world, "ack", {**key, "ao": 1}, due_ms)
+    world.core.broker.offsets.commit("G", "T", 0, 4, world.now_ms)
+    world.now_ms += 1
+    world.restart()
+    assert [got.body for got in consumer.pop(invisibleTime=600_000)] == ["e", "f"]
+    # A consumer of then acknowledges now: its check point is in the timer still.
+    ack = {
+        "consumerGroup": "G", "topic": "T", "queueId": 0, "offset": 2,
+        "extraInfo": f"0 {pop_ms} 15000 3 0 broker-a 0 2",
+    }  # fmt: skip
+    assert world.ask(Request.ACK_MESSAGE, ack).code == 0
+    world.run(due_ms + PEER_GRACE_MS - world.now_ms)
+    assert [m.body for m in world.messages("%RETRY%G_T")] == [b"d"]
+
+
+def test_records_that_make_no_sense_are_passed_over() -> None:
+    world, consumer = make()
+    for body in (b"", b"[]", b'{"c":1}', b'{"c":"G","t":"T","n":0,"pt":1}'):
+        for tag in ("ck", "ack", "bAck", "escrowOrder", "other"):
+            message = Message(topic=REVIVE, body=body, properties={Property.TAGS: tag})
+            world.core.broker.store.put(message, world.now_ms)
+    world.run(1)
+    world.crash()
+    assert len(consumer.pop()) == 6
+
+
+# -- anything, in any order ----------------------------------------------------------------------
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("send"), st.integers(1, 5)),
+        st.tuples(st.just("pop"), st.integers(1, 4)),
+        st.tuples(st.just("ack"), st.integers(0, 2**16)),
+        st.tuples(st.just("change"), st.integers(0, 2**16)),
+        st.tuples(st.just("run"), st.sampled_from([1, 900, 6_000, 25_000])),
+        st.tuples(st.just("restart"), st.just(0)),
+        st.tuples(st.just("kill"), st.just(0)),
+        st.tuples(st.just("power"), st.sampled_from(list(Loss)[1:])),
+    ),
+    max_size=40,
+)
+
+
+@given(steps=STEPS, seed=st.integers(0, 1000))
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+def test_every_message_is_delivered_until_it_is_acknowledged(  # noqa: C901 - one arm a step
+    steps: list[tuple[str, object]], seed: int
+) -> None:
+    """And never after that, unless a power cut took the ack."""
+    chance = random.Random(seed)
+    world = World()
+    world.topic("T", queues=2)
+    consumer = PopConsumer(world)
+    sent: set[str] = set()
+    held: list[Got] = []
+    done: set[str] = set()
+    had_power_cut = False
+
+    def pop(**more: object) -> list[Got]:
+        gots = consumer.pop(**more)
+        assert had_power_cut or not done & {got.body for got in gots}
+        return gots
+
+    def is_open(got: Got) -> bool:
+        return got.receipt.due_ms + GRACE_MS > world.now_ms
+
+    for step, value in steps:
+        match step, value:
+            case "send", int(count):
+                for body in [f"{len(sent) + index}" for index in range(count)]:
+                    world.send(body, queue=chance.randrange(2))
+                    sent.add(body)
+                world.sync_log()
+            case "pop", int(count):
+                held += pop(maxMsgNums=count, invisibleTime=chance.choice([500, 5_000, 20_000]))
+            case "ack", int(index) if held:
+                got = held.pop(index % len(held))
+                if is_open(got):
+                    done.add(got.body)
+                consumer.ack(got)
+            case "change", int(index) if held:
+                got = held.pop(index % len(held))
+                if is_open(got):
+                    held.append(consumer.change(got, 3_000))
+            case "run", int(span_ms):
+                world.run(span_ms)
+            case "restart", _:
+                world.restart()
+            case "kill", _:
+                world.crash()
+            case "power", Loss() as loss:
+                had_power_cut = True
+                world.crash(loss, chance)
+            case _:
+                pass  # there is nothing to acknowledge
+    seen: set[str] = set()
+    for _ in range(30):
+        gots = pop(invisibleTime=1_000)
+        seen |= {got.body for got in gots}
+        consumer.ack(*gots)
+        world.run(2_500)
+    assert seen | done == sent
+    world.run(100_000)
+    assert pop() == []
+    assert world.core._pops.ledger.popped.count == 0

@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import random
+import tracemalloc
+
+from escrowmq.delivery.popped import NEVER_MS, Popped
+from escrowmq.delivery.revive import Handle
+
+
+def handle(start: int, pop_ms: int, *, queue: int = 0, revive: int = 0) -> Handle:
+    return Handle("G", "T", queue, start, pop_ms, revive)
+
+
+def test_check_points_are_due_in_the_order_of_their_time() -> None:
+    popped = Popped()
+    spans = [5_000, 1_000, 3_000, 1_000]
+    for index, span_ms in enumerate(spans):
+        popped.add(
+            handle(index, index), [index], invisible_ms=span_ms, revive_offset=index, grace_ms=0
+        )
+    assert popped.wake_at_ms() == 1_001
+    assert popped.next_due(1_000) is None
+    found = []
+    for now_ms in range(1_000, 6_000):
+        while (point := popped.next_due(now_ms)) is not None:
+            found.append((now_ms, point.start_offset))
+            popped.settle(point)
+    assert found == [(1_001, 1), (1_003, 3), (3_002, 2), (5_000, 0)]
+    assert (popped.count, popped.wake_at_ms()) == (0, NEVER_MS)
+
+
+def test_acks_in_any_order_with_holes_between_the_messages() -> None:
+    popped = Popped()
+    point = popped.add(
+        handle(10, 7), [11, 14, 15], invisible_ms=1, revive_offset=3, grace_ms=0, acked=1
+    )
+    assert point.open_offsets() == [14, 15]
+    assert popped.acknowledge(point, [15, 15, 12, 9]) == [15]
+    assert popped.find(handle(10, 7)) is point
+    assert popped.oldest() == {0: 3}
+    assert popped.acknowledge(point, [14]) == [14]
+    assert popped.find(handle(10, 7)) is None
+    assert popped.oldest() == {}
+    assert popped.acknowledge(point, [14]) == []
+
+
+def test_the_oldest_open_record_is_known_at_every_moment() -> None:
+    chance, popped = random.Random(3), Popped()
+    points = {}
+    for offset in range(1_000):
+        revive, span_ms = chance.randrange(3), chance.choice([10, 20])
+        points[revive, offset] = popped.add(
+            handle(offset, offset, queue=offset % 5, revive=revive),
+            [offset],
+            invisible_ms=span_ms,
+            revive_offset=offset,
+            grace_ms=0,
+        )
+        if chance.random() < 0.9:
+            popped.settle(points.pop(chance.choice(list(points))))
+        oldest = {
+            revive: min(at for queue, at in points if queue == revive)
+            for revive in {queue for queue, _ in points}
+        }
+        assert popped.oldest() == oldest
+    assert popped.count == len(points)
+
+
+def test_what_is_done_with_takes_no_room() -> None:
+    popped = Popped()
+    stuck = popped.add(handle(0, 0), [0], invisible_ms=1, revive_offset=0, grace_ms=0)
+    for offset in range(1, 10_000):
+        point = popped.add(
+            handle(offset, offset), [offset], invisible_ms=1, revive_offset=offset, grace_ms=0
+        )
+        popped.acknowledge(point, [offset])
+    assert len(stuck.track.points) <= 66
+    assert len(popped._dues) == 1
+
+
+def test_a_popped_message_takes_little_memory() -> None:
+    popped, count = Popped(), 20_000
+    tracemalloc.start()
+    for index in range(count):
+        popped.add(
+            handle(index, 1_700_000_000_000 + index // 5),
+            [index],
+            invisible_ms=60_000,
+            revive_offset=1 << 31 | index,
+            grace_ms=1_000,
+        )
+    size = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert size / count < 230
+
+
+def test_handles_that_nobody_was_given_are_unknown() -> None:
+    popped = Popped()
+    popped.add(handle(0, 0), [0], invisible_ms=1, revive_offset=0, grace_ms=0)
+    assert popped.find(handle(0, 1 << 50)) is None
+    assert popped.find(handle(0, 0, revive=1 << 12)) is None
+    assert popped.find(handle(0, -1)) is None
+    assert popped.find(handle(-1, 0)) is None
+    assert popped.find(handle(0, 0, queue=1)) is None
