@@ -30,7 +30,9 @@ def pair(
             address = names.address
         started.append(names)
         if peer == "escrow" and wanted == "foreign-names":
-            broker = EscrowServer(tmp_path / "broker", verb="broker", nameserver=address)
+            broker = EscrowServer(
+                tmp_path / "broker", verb="broker", nameserver=address, brokerName="broker-a"
+            )
         else:
             broker = JavaBroker(tmp_path / "broker", address)
         started.append(broker)

@@ -70,8 +70,9 @@ def test_other_broker_serves_the_store(
     peer: str, java: JavaDriver, tmp_path: Path, writer: str, reader: str
 ) -> None:
     kinds = [peer if name == "peer" else name for name in (writer, reader)]
-    first = Server(kinds[0], tmp_path, SETTINGS).start()
-    second = Server(kinds[1], tmp_path, SETTINGS)
+    settings = {**SETTINGS, "mappedFileSizeCommitLog": 64 << 20}  # the same for both, as always
+    first = Server(kinds[0], tmp_path, settings).start()
+    second = Server(kinds[1], tmp_path, settings)
     try:
         topic = new_topic(first, unique("T"))
         expected = write_everything(first, java, topic)

@@ -27,7 +27,7 @@ def test_without_automatic_creation_there_is_no_route(
         words in raised.value.text
         for words in ("No route info of this topic", "route info not found")  # Java, Go
     )
-    assert raised.value.code == 10_005
+    assert raised.value.code in (10_005, None)  # the Go client has no codes
 
 
 @pytest.fixture(scope="module")
