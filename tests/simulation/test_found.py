@@ -166,6 +166,22 @@ def test_progress_is_saved_no_earlier_than_the_ends_that_it_rests_on() -> None:
     assert list(engine_of(again.core).pending) == [0]
 
 
+def test_progress_does_not_fall_back_while_units_are_held_back() -> None:
+    """With nothing pending, progress was the end of the queue, whose units waited for room. It fell
+    back, that of the op queue did not, and a start took what was rolled back for pending."""
+    exchange = Exchange(SimDisk(), is_sync=True)
+    log_offset = exchange.half("a")
+    exchange.end("a", log_offset, 0, ROLLBACK)
+    ends = exchange.core._ends
+    store = exchange.core.broker.store
+    assert store.bounds(Topic.HALF, 0) == (0, 0)
+    store.log.durable_offset = store.end_offset  # durable, and its unit is not written yet
+    ends.note_progress(exchange.now_ms)
+    offsets = exchange.core.broker.offsets
+    assert offsets.get("CID_RMQ_SYS_TRANS", Topic.HALF, 0) == 1
+    assert offsets.get("CID_RMQ_SYS_TRANS", Topic.OP, 0) == 1
+
+
 def test_an_end_does_not_hit_the_half_that_took_the_place_of_a_lost_one() -> None:
     """ASYNC_FLUSH: after a loss of power another half stands at the same offsets."""
     exchange = Exchange(SimDisk(), is_sync=False)

@@ -122,6 +122,7 @@ class BrokerCore:
         broker.groups.create_system_groups(now_ms)
         self._pops.load(self._disk, now_ms, is_sound=not report.damaged)
         self._save_tables(now_ms)
+        broker.topics.unregistered.clear()  # a name server is told of all when it is connected
         self._save_at_ms = now_ms + broker.settings.offsets_flush_ms
 
     def close(self, now_ms: int) -> None:

@@ -100,7 +100,10 @@ class EndHandlers:
         broker = self._broker
         store = broker.store
         oldest = self.engine.pending.oldest()
-        half = store.bounds(Topic.HALF, 0)[1] if oldest is None else oldest
+        # The queue's own end stays behind while a full disk holds units back.
+        half = max(store.bounds(Topic.HALF, 0)[1], self.engine.pending.end)
+        if oldest is not None:
+            half = oldest
         op = self._recovery.progress.op_offset(half)
         self._marks.note(Mark(store.end_offset, store.end_offset, (half, op)))
         # The offsets may reach the disk before the ends that they rest on, and outlive them.

@@ -105,6 +105,14 @@ class TopicHandlers:
     def _put_topic(
         self, request: Command, config: TopicConfig, changes: dict[str, str], now_ms: int
     ) -> bytes:
+        refusal = self._merge(config, changes)
+        if refusal is not None:
+            return encode_reply(request, refusal[0], remark=refusal[1])
+        self._broker.topics.put(config, now_ms)
+        return encode_reply(request, Response.SUCCESS, remark=NOT_SET)
+
+    def _merge(self, config: TopicConfig, changes: dict[str, str]) -> tuple[int, str] | None:
+        """Give a configuration its attributes; code and remark when it cannot be."""
         broker = self._broker
         fault = self._topic_fault(config)
         if fault is None and (
@@ -112,31 +120,29 @@ class TopicHandlers:
         ):
             fault = "MIXED message type is not supported."
         if fault is not None:
-            return encode_reply(request, Response.INVALID_PARAMETER, remark=fault)
+            return Response.INVALID_PARAMETER, fault
         known = broker.topics.get(config.topic_name)
         try:
             config.attributes = merge_attributes(
                 known.attributes if known else {}, changes, is_new=known is None
             )
         except UsageError as error:
-            return encode_reply(request, Response.SYSTEM_ERROR, remark=str(error))
-        broker.topics.put(config, now_ms)
-        return encode_reply(request, Response.SUCCESS, remark=NOT_SET)
+            return Response.SYSTEM_ERROR, str(error)
+        return None
 
     def put_topics(self, peer: Peer, request: Command, now_ms: int) -> bytes:
         """Create or change several; none when one is refused."""
         configs = decode_body(_TopicListBody, request.body).topic_config_list
         for config in configs:
-            fault = self._topic_fault(config)
-            if fault is not None:
-                return encode_reply(request, Response.INVALID_PARAMETER, remark=fault)
-        for config in configs:
-            self._put_topic(
-                request,
-                config,
-                {f"+{k.lstrip('+')}": v for k, v in config.attributes.items()},
-                now_ms,
+            changes = ",".join(
+                f"{name if name[:1] in ('+', '-') else f'+{name}'}={value}"
+                for name, value in config.attributes.items()
             )
+            refusal = self._merge(config, parse_attributes(changes))
+            if refusal is not None:
+                return encode_reply(request, refusal[0], remark=refusal[1])
+        for config in configs:
+            self._broker.topics.put(config, now_ms)
         return encode_reply(request, Response.SUCCESS, remark=NOT_SET)
 
     def all_topics(self, peer: Peer, request: Command, now_ms: int) -> bytes:

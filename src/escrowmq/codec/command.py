@@ -166,7 +166,10 @@ def encode_command(command: Command, *, later_size: int = 0) -> bytes:
     body = command.body
     body_size = len(body) + later_size
     if command.is_binary and command.code <= _CODE_MAX_BINARY:
-        return _frame(_encode_binary(command), BINARY, body, body_size)
+        try:
+            return _frame(_encode_binary(command), BINARY, body, body_size)
+        except (struct.error, OverflowError):
+            pass  # a number or a name that the binary form cannot hold: a client's, passed on
     header = _encode_json(
         _WireHeader(
             command.code,

@@ -74,11 +74,11 @@ def _walk(data: bytes) -> dict[str, str]:
 @functools.lru_cache(maxsize=4096)
 def _prefix(name: str, value_size: int) -> bytes:
     key = name.encode()
-    return len(key).to_bytes(2, "big") + key + value_size.to_bytes(4, "big")
+    return len(key).to_bytes(2, "big", signed=True) + key + value_size.to_bytes(4, "big")
 
 
 def encode_fields(ext: dict[str, str]) -> bytes:
-    """The fields without the size in front of them."""
+    """The fields without the size in front of them; OverflowError when a name is too long."""
     parts: list[bytes] = []
     for name, text in ext.items():
         value = text.encode()

@@ -17,7 +17,7 @@ from escrowmq.base.message import StoredMessage
 from escrowmq.base.settings import BrokerSettings, StoreSettings
 from escrowmq.broker.core import BrokerCore
 from escrowmq.codec import fastjson
-from escrowmq.codec.command import encode_command
+from escrowmq.codec.command import BINARY, LANGUAGES, encode_command
 from escrowmq.codec.frame import FrameReader
 from escrowmq.codec.ids import parse_offset_id
 from escrowmq.codec.properties import encode_properties
@@ -89,7 +89,7 @@ class Caller:
             is_binary=self.is_binary,
         )
         pending = self._asked[self._opaque] = Pending(self._opaque)
-        self.exchange.feed(self, encode_command(request))
+        self.exchange.feed(self, _in_language(encode_command(request), self.language))
         return pending
 
     def ask(self, code: int, ext: dict[str, str] | None = None, body: bytes = b"") -> Command:
@@ -304,6 +304,20 @@ class Caller:
     def end(self, half: Half, verdict: int, **options: Any) -> Command:  # noqa: ANN401
         """The same, with the reply at once."""
         return self.begin_end(half, verdict, **options).now
+
+
+def _in_language(frame: bytes, language: str | int | None) -> bytes:
+    """The frame as a client of another language writes it; our own coder always says PYTHON."""
+    if frame[4] == BINARY:
+        number = LANGUAGES.index(language) if isinstance(language, str) else language or 0
+        return frame[:10] + number.to_bytes(1, "big") + frame[11:]
+    header_size = int.from_bytes(frame[5:8], "big")
+    header = frame[8 : 8 + header_size].replace(
+        b'"language":"PYTHON"', b'"language":' + fastjson.encode(language)
+    )
+    body = frame[8 + header_size :]
+    front = (4 + len(header) + len(body)).to_bytes(4, "big")
+    return front + len(header).to_bytes(4, "big") + header + body
 
 
 COMMIT, ROLLBACK, UNKNOWN = 8, 12, 0

@@ -189,6 +189,11 @@ class Pending:
         # The end of the bucket's span: one wake-up serves all of it.
         return (self._bucket_heap[0] + 1) * BUCKET_MS
 
+    @property
+    def end(self) -> int:
+        """Behind the highest queue offset that was ever pending here."""
+        return self._highest + 1
+
     def oldest(self) -> int | None:
         """The lowest pending queue offset."""
         if not self._is_sorted:

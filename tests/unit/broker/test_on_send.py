@@ -99,16 +99,18 @@ def refused(reply: Command, code: int, remark: str) -> None:
     assert reply.ext == {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
 
 
+ILLEGAL = "The specified topic contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"
+
+
 @pytest.mark.parametrize(
     ("topic", "remark"),
     [
         ("", "The specified topic is blank."),
         ("  ", "The specified topic is blank."),
-        ("a b", "The specified topic contains illegal characters, allowing only "
-         "^[%|a-zA-Z0-9_-]+$"),
+        ("a b", ILLEGAL),
         ("t" * 128, "The specified topic is longer than topic max length."),
     ],
-)  # fmt: skip
+)
 def test_bad_topic_name_is_refused_with_29(topic: str, remark: str) -> None:
     refused(Exchange().connect().send(topic), 29, remark)
 

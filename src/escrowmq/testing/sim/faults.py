@@ -43,7 +43,6 @@ class Faults:
         world = self._world
         world.disk.room = world.disk.stop_at = world.disk.sync_error = None
         world.sync_ms_max = world.plan.sync_ms
-        world.host.paused_until_ms = 0
         core = world.core
         if core is not None and not core.broker.store.is_writable:
             world.died(Loss.NOTHING)

@@ -38,6 +38,7 @@ class SimHost:
         self.on_send: Callable[[bytes], None] | None = None
         """Sees what is handed to a connection that the core takes for open."""
         self.paused_until_ms = 0
+        self._held: list[tuple[Action, Link | None]] = []
         self._sync_ms = sync_ms
         self._died = died
         self._life = 0
@@ -67,7 +68,10 @@ class SimHost:
         self._life += 1
         self._timer_ms = -1
         self._network.shut(self.address)
-        for link in list(self._links.values()):
+        self.paused_until_ms = 0
+        held, self._held = self._held, []
+        unseen = [link for _, link in held if link is not None]
+        for link in dict.fromkeys([*self._links.values(), *unseen]):
             if drops_bytes:
                 link.is_carrying = False
             link.close(is_caller=link.caller is self)
@@ -85,7 +89,7 @@ class SimHost:
         if core is None:
             return
         if clock.now_ms() < self.paused_until_ms:
-            clock.at(self.paused_until_ms, partial(self._input_of, self._life, feed))
+            self._when_running(partial(self._input, feed))
             return
         self.disk.now_ms = clock.now_ms()
         try:
@@ -95,30 +99,41 @@ class SimHost:
             self._stage.note("the machine stops: %s", crash)
             self._died(self)
 
-    def _input_of(self, life: int, feed: Callable[[Core, int], None]) -> None:
-        if life == self._life:
-            self._input(feed)
-
     # -- from the network ------------------------------------------------------------------------
 
     def opened(self, link: Link) -> None:
         """See network.End."""
-        self._when_running(partial(self._opened, link))
+        self._when_running(partial(self._opened, link), link)
 
     def received(self, link: Link, data: bytes) -> None:
         """See network.End."""
-        self._when_running(partial(self._received, link, data))
+        self._when_running(partial(self._received, link, data), link)
 
     def lost(self, link: Link) -> None:
         """See network.End."""
-        self._when_running(partial(self._lost, link))
+        self._when_running(partial(self._lost, link), link)
 
-    def _when_running(self, action: Action) -> None:
-        """A stopped process notices nothing; what came meanwhile comes when it goes on."""
-        if self._stage.clock.now_ms() < self.paused_until_ms:
-            self._stage.clock.at(self.paused_until_ms, partial(self._when_running, action))
+    def _when_running(self, action: Action, link: Link | None = None) -> None:
+        """A stopped process notices nothing; what came meanwhile comes in order when it goes on."""
+        if self._stage.clock.now_ms() < self.paused_until_ms or self._held:
+            if not self._held:
+                self._stage.clock.at(self.paused_until_ms, partial(self._go_on, self._life))
+            self._held.append((action, link))
         else:
             action()
+
+    def _go_on(self, life: int) -> None:
+        if life != self._life:
+            return
+        if self._stage.clock.now_ms() < self.paused_until_ms:
+            self._stage.clock.at(self.paused_until_ms, partial(self._go_on, life))
+            return
+        held, self._held = self._held, []
+        for action, link in held:
+            if life == self._life:
+                action()
+            elif link is not None:  # it died of what came before; nobody takes this one up
+                link.close(is_caller=link.caller is self)
 
     def _opened(self, link: Link) -> None:
         peer = self._peers.get(id(link))

@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from escrowmq.base.codes import Request
+from escrowmq.base.command import Command
+from escrowmq.testing.exchange import START_MS, Caller, Exchange
+
+
+@pytest.fixture(name="exchange")
+def make_exchange() -> Exchange:
+    return Exchange()
+
+
+@pytest.fixture(name="operator")
+def make_operator(exchange: Exchange) -> Caller:
+    return exchange.connect()
+
+
+def change(operator: Caller, text: str) -> Command:
+    return operator.ask(Request.UPDATE_BROKER_CONFIG, body=text.encode())
+
+
+def settings_of(operator: Caller) -> dict[str, str]:
+    reply = operator.ask(Request.GET_BROKER_CONFIG)
+    lines = reply.body.decode().splitlines()
+    assert lines == sorted(lines, key=lambda line: line.partition("=")[0])
+    assert json.loads((reply.ext or {})["version"])["counter"] >= 0
+    return dict(line.split("=", 1) for line in lines)
+
+
+def test_settings_are_shown_under_the_names_of_the_peer(operator: Caller) -> None:
+    found = settings_of(operator)
+    assert found["brokerName"] == "broker-a"
+    assert found["transactionTimeOut"] == "6000"
+    assert found["flushDiskType"] == "ASYNC_FLUSH"
+    assert found["listenPort"] == "10911"
+    assert found["traceOn"] == "true"
+
+
+def test_settings_are_changed_while_the_broker_runs(exchange: Exchange, operator: Caller) -> None:
+    assert change(operator, "transactionTimeOut=100\nfileReservedTime = 5\n\nodd line\n").code == 0
+    assert exchange.settings.transaction_timeout_ms == 100
+    assert exchange.store_settings.reserved_hours == 5
+    assert settings_of(operator)["fileReservedTime"] == "5"
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "remark"),
+    [
+        ("", 1, "string2Properties error"),
+        ("no pair", 1, "string2Properties error"),
+        ("brokerConfigPath=/etc/passwd", 16, "Can not update config in black list."),
+        ("rocketmqHome=/", 16, "Can not update config in black list."),
+        ("transactionTimeOut=5\nconfigBlackList=", 16, "Can not update config in black list."),
+    ],
+)
+def test_change_is_refused_as_the_peer_refuses_it(
+    operator: Caller, text: str, code: int, remark: str
+) -> None:
+    reply = change(operator, text)
+    assert (reply.code, reply.remark) == (code, remark)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["brokerName=b", "storePathRootDir=/", "mappedFileSizeCommitLog=5", "namesrvAddr=evil:1",
+     "is_sync_flush=true", "unknown=1", "memory_size=5", "flushDiskType=SYNC_FLUSH"],
+)  # fmt: skip
+def test_what_holds_from_start_to_end_is_not_changed(
+    exchange: Exchange, operator: Caller, text: str
+) -> None:
+    reply = change(operator, f"transactionTimeOut=5\n{text}")
+    assert reply.code == 16
+    assert text.partition("=")[0] in (reply.remark or "")
+    assert exchange.settings.transaction_timeout_ms == 6_000
+
+
+@pytest.mark.parametrize(
+    "pair", ["transactionTimeOut=soon", "transactionCheckMax=0", "traceOn=maybe", "maxMessageSize="]
+)
+def test_bad_value_is_refused_with_29_and_nothing_is_changed(
+    exchange: Exchange, operator: Caller, pair: str
+) -> None:
+    reply = change(operator, f"transactionTimeOut=5\n{pair}\n")
+    assert reply.code in (16, 29)
+    assert pair.split("=")[0] in (reply.remark or "")
+    assert exchange.settings.transaction_timeout_ms == 6_000
+
+
+def figures(operator: Caller) -> dict[str, str]:
+    found: dict[str, str] = json.loads(operator.ask(Request.GET_BROKER_RUNTIME_INFO).body)["table"]
+    return found
+
+
+def test_figures_are_those_that_operators_read(exchange: Exchange, operator: Caller) -> None:
+    for _ in range(5):
+        operator.send("T")
+    operator.pull("T")
+    exchange.advance(3_661_000)
+    found = figures(operator)
+    assert found["brokerVersionDesc"] == "V5_3_3"
+    assert found["bootTimestamp"] == str(START_MS)
+    assert found["runtime"] == "[ 0 days, 1 hours, 1 minutes, 1 seconds ]"
+    assert found["msgPutTotalTodayNow"] == "5"
+    assert found["msgGetTotalTodayNow"] == "5"
+    assert found["earliestMessageTimeStamp"] == str(START_MS)
+    assert len(found["putTps"].split(" ")) == 3
+    assert all(isinstance(value, str) for value in found.values())
+    assert list(found) == sorted(found)
+
+
+def test_put_that_failed_is_counted(exchange: Exchange, operator: Caller) -> None:
+    exchange.store_settings.body_size_max = 4_194_304
+    operator.send("T", bytes(4_194_305))
+    assert figures(operator)["putMessageFailedTimes"] == "1"
+
+
+def test_master_without_slaves_is_shown(operator: Caller) -> None:
+    operator.send("T")
+    body = json.loads(operator.ask(Request.GET_BROKER_HA_STATUS).body)
+    assert body["master"] is True
+    assert body["haConnectionInfo"] == []
+    assert body["masterCommitLogMaxOffset"] > 0
+
+
+def test_queues_of_topics_that_are_gone_are_cleaned(exchange: Exchange, operator: Caller) -> None:
+    operator.send("T")
+    operator.send("U")
+    exchange.core.broker.topics.delete("T", exchange.now_ms)
+    for code in (Request.CLEAN_EXPIRED_CONSUMEQUEUE, Request.CLEAN_UNUSED_TOPIC):
+        assert operator.ask(code).code == 0
+    assert "T" not in exchange.core.broker.store.topics()
+    assert operator.bodies("U") == [b"body"]
+
+
+def test_requests_about_what_this_broker_does_not_have_are_answered(operator: Caller) -> None:
+    assert json.loads(operator.ask(Request.GET_COLD_DATA_FLOW_CTR_INFO).body)["globalAcc"] == 0
+    for code in (2001, 2002, 2004):
+        assert operator.ask(code).code == 0
+    reply = operator.ask(Request.CHECK_ROCKSDB_CQ_WRITE_PROGRESS)
+    assert json.loads(reply.body) == {"checkStatus": 2}
+
+
+def test_old_files_are_deleted_when_asked(exchange: Exchange, operator: Caller) -> None:
+    exchange.store_settings.reserved_hours = 1
+    for _ in range(40):
+        operator.send("T", bytes(60_000))
+    exchange.advance(2 * 3_600_000)
+    before = exchange.core.broker.store.min_log_offset
+    assert operator.ask(Request.DELETE_EXPIRED_COMMITLOG).code == 0
+    exchange.advance(20_000)
+    assert exchange.core.broker.store.min_log_offset > before
+    assert operator.send("T").code == 0

@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from escrowmq.base.codes import Request
+from escrowmq.base.command import Command
+from escrowmq.base.settings import BrokerSettings
+from escrowmq.testing.exchange import Caller, Exchange
+
+
+@pytest.fixture(name="exchange")
+def make_exchange() -> Exchange:
+    return Exchange(BrokerSettings(name_servers="10.0.0.7:9876;[::1]:9877"))
+
+
+def connect(exchange: Exchange, peer: int = -1) -> Caller:
+    return exchange.connect("nameserver", peer=peer)
+
+
+def topics_of(request: Command) -> dict[str, Any]:
+    assert request.code == Request.REGISTER_BROKER
+    wrapper = json.loads(request.body)["topicConfigSerializeWrapper"]
+    found: dict[str, Any] = wrapper["topicConfigTable"]
+    return found
+
+
+def test_every_name_server_is_dialled_at_the_start(exchange: Exchange) -> None:
+    assert [(dial.peer, dial.host, dial.port) for dial in exchange.dials] == [
+        (-1, "10.0.0.7", 9876),
+        (-2, "::1", 9877),
+    ]
+
+
+def test_broker_without_name_servers_dials_nobody_and_counts_as_known() -> None:
+    exchange = Exchange()
+    assert exchange.dials == []
+    assert exchange.core.registration.is_known
+
+
+def test_name_server_is_told_the_broker_and_all_its_topics(exchange: Exchange) -> None:
+    server = connect(exchange)
+    (request,) = server.take()
+    assert request.ext == {
+        "brokerName": "broker-a",
+        "brokerAddr": "10.0.0.1:10911",
+        "clusterName": "DefaultCluster",
+        "haServerAddr": "10.0.0.1:10912",
+        "brokerId": "0",
+        "heartbeatTimeoutMillis": "120000",
+        "enableActingMaster": "false",
+        "compressed": "false",
+        "bodyCrc32": "0",
+    }
+    assert set(topics_of(request)) == set(exchange.core.broker.topics.names())
+    assert not exchange.core.registration.is_known
+    server.answer(request)
+    assert exchange.core.registration.is_known
+    assert not exchange.core.registration.is_complete
+
+
+def test_refused_registration_does_not_make_the_broker_known(exchange: Exchange) -> None:
+    server = connect(exchange)
+    (request,) = server.take()
+    server.answer(request, 1, remark="no")
+    assert not exchange.core.registration.is_known
+
+
+def test_new_topic_is_told_at_once_and_alone(exchange: Exchange) -> None:
+    server = connect(exchange)
+    server.take()
+    exchange.connect().send("Fresh")
+    (request,) = server.take()
+    assert set(topics_of(request)) == {"Fresh"}
+
+
+def test_registration_is_repeated_with_all_topics(exchange: Exchange) -> None:
+    server = connect(exchange)
+    server.answer(server.take()[0])
+    exchange.advance(29_900)
+    assert server.take() == []
+    exchange.advance(200)
+    (request,) = server.take()
+    assert "TBW102" in topics_of(request)
+
+
+def test_lost_name_server_is_dialled_again_after_growing_spans(exchange: Exchange) -> None:
+    server = connect(exchange)
+    server.answer(server.take()[0])
+    exchange.dials.clear()
+    server.leave()
+    assert not exchange.core.registration.is_known
+    spans = []
+    for _ in range(7):
+        start_ms = exchange.now_ms
+        while not [dial for dial in exchange.dials if dial.peer == -1]:
+            exchange.advance(100)
+        spans.append(round((exchange.now_ms - start_ms) / 1_000))
+        exchange.dials.clear()
+        exchange.core.lost(-1, exchange.now_ms)
+    assert spans == [1, 2, 4, 8, 16, 30, 30]
+
+
+def test_name_server_that_comes_back_is_told_everything_again(exchange: Exchange) -> None:
+    server = connect(exchange)
+    server.take()
+    server.leave()
+    exchange.connect().send("Fresh")
+    (request,) = connect(exchange).take()
+    assert {"Fresh", "TBW102"} <= set(topics_of(request))
+
+
+def test_permission_of_the_broker_limits_that_of_its_topics(exchange: Exchange) -> None:
+    server = connect(exchange)
+    server.take()
+    exchange.connect().ask(Request.UPDATE_BROKER_CONFIG, body=b"brokerPermission=4")
+    (request,) = server.take()
+    assert {config["perm"] for config in topics_of(request).values()} <= {0, 4}
+    assert "BenchmarkTest" in topics_of(request)
+
+
+def test_broker_that_leaves_says_so(exchange: Exchange) -> None:
+    server = connect(exchange)
+    server.take()
+    exchange.core.farewell()
+    exchange.advance(1)
+    exchange._perform()
+    (request,) = server.take(Request.UNREGISTER_BROKER)
+    assert (request.ext or {})["brokerAddr"] == "10.0.0.1:10911"

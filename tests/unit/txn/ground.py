@@ -1,0 +1,127 @@
+"""An engine over a store on a simulated disk; puts to chosen topics can be made to fail."""
+
+from __future__ import annotations
+
+import random
+
+from escrowmq.base.message import Message, StoredMessage, Topic
+from escrowmq.base.settings import BrokerSettings, StoreSettings
+from escrowmq.codec.record import decode_record
+from escrowmq.store.store import Put, PutStatus, Store
+from escrowmq.testing.exchange import SMALL, START_MS
+from escrowmq.testing.sim.disk import Loss, SimDisk
+from escrowmq.txn.check import Ask, Checker, Member
+from escrowmq.txn.engine import Ended, Engine
+from escrowmq.txn.recovery import Recovered, Recovery
+from escrowmq.txn.state import Verdict
+
+HOST = b"\x0a\0\0\x01\0\0\x2a\x9f"
+
+
+class GrudgingStore(Store):
+    """A store that refuses some topics."""
+
+    refused: frozenset[str] = frozenset()
+
+    def put(
+        self,
+        message: Message,
+        now_ms: int,
+        *,
+        properties: bytes | None = None,
+        is_settling: bool = False,
+    ) -> Put:
+        if message.topic in self.refused:
+            return Put(PutStatus.SERVICE_NOT_AVAILABLE, reason="asked to fail")
+        return super().put(message, now_ms, properties=properties, is_settling=is_settling)
+
+
+class Ground:
+    def __init__(
+        self, settings: BrokerSettings | None = None, store_settings: StoreSettings = SMALL
+    ) -> None:
+        self.disk = SimDisk()
+        self.settings = settings or BrokerSettings()
+        self.store_settings = store_settings
+        self.now_ms = START_MS
+        self.members: dict[str, list[Member]] = {}
+        self.open()
+
+    def open(self, *, half_offset: int = 0, op_offset: int = 0) -> Recovered:
+        self.store = GrudgingStore(self.disk, self.store_settings)
+        report = self.store.open(self.now_ms)
+        self.engine = Engine(self.store, self.settings, host=HOST)
+        self.recovery = Recovery(self.engine, self.store)
+        self.checker = Checker(
+            self.engine,
+            self.settings,
+            age_max_hours=self.store_settings.reserved_hours,
+            members=lambda group: self.members.get(group, []),
+        )
+        return self.recovery.run(
+            self.now_ms,
+            half_offset=half_offset,
+            op_offset=op_offset,
+            is_sound=not report.damaged,
+        )
+
+    def reopen(self, *, half_offset: int = 0, op_offset: int = 0) -> Recovered:
+        """The process is killed and started again; nothing written is lost."""
+        self.disk.crash(random.Random(0), Loss.NOTHING)
+        return self.open(half_offset=half_offset, op_offset=op_offset)
+
+    def prepare(
+        self, body: bytes = b"body", *, group: str = "PG", origin: str = "", **properties: str
+    ) -> StoredMessage:
+        message = Message(
+            topic="T",
+            body=body,
+            queue_id=1,
+            properties={"TRAN_MSG": "true", "PGROUP": group, "UNIQ_KEY": f"U{body.hex()}"}
+            | properties,
+            born_ms=self.now_ms,
+            born_host=HOST,
+            store_host=HOST,
+        )
+        put = self.engine.prepare(message, self.now_ms, origin=origin)
+        assert put.status is PutStatus.OK
+        half = self.store.read(put.log_offset)
+        assert half is not None
+        return half
+
+    def end(
+        self, half: StoredMessage, verdict: Verdict, *, seals: bool = True, **named: int
+    ) -> Ended:
+        ended = self.engine.end(
+            log_offset=named.get("log_offset", half.log_offset),
+            queue_offset=named.get("queue_offset", half.queue_offset),
+            group=half.properties["PGROUP"],
+            verdict=verdict,
+            is_from_check=False,
+            now_ms=self.now_ms,
+        )
+        if seals:
+            self.engine.seal(self.now_ms)
+        return ended
+
+    def due(self, span_ms: int) -> list[Ask]:
+        self.now_ms += span_ms
+        asks = self.checker.due(self.now_ms)
+        self.engine.seal(self.now_ms)
+        return asks
+
+    def messages(self, topic: str, queue_id: int = 0) -> list[StoredMessage]:
+        low, high = self.store.bounds(topic, queue_id)
+        return [
+            decode_record(self.store.read_record(offset, size))
+            for offset, size, _ in self.store.entries(topic, queue_id, low, high - low)
+        ]
+
+    def finals(self) -> list[bytes]:
+        return [message.body for message in self.messages("T", 1)]
+
+    def discards(self) -> list[bytes]:
+        return [message.body for message in self.messages(Topic.CHECK_MAX_TIME)]
+
+    def ops(self) -> list[bytes]:
+        return [message.body for message in self.messages(Topic.OP)]

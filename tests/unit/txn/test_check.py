@@ -1,0 +1,226 @@
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from escrowmq.base.message import Topic
+from escrowmq.base.settings import BrokerSettings
+from escrowmq.testing.exchange import SMALL
+from escrowmq.txn.check import MUTE_AFTER, MUTE_MS, Fate, Member, judge
+from escrowmq.txn.state import Verdict
+
+from .ground import Ground
+
+FIRST_MS, NEXT_MS = 6_050, 30_050
+
+
+def ground_of(*members: Member, **settings: int | bool) -> Ground:
+    ground = Ground(BrokerSettings(**settings))  # type: ignore[arg-type]
+    ground.members["PG"] = list(members)
+    return ground
+
+
+A, B, C = Member(1, "a"), Member(2, "b"), Member(3, "c")
+
+
+@pytest.mark.parametrize(
+    ("checks", "age_ms", "is_reachable", "fate"),
+    [
+        (0, 0, True, Fate.ASK),
+        (14, 100, True, Fate.ASK),
+        (15, 0, True, Fate.EXPIRE),
+        (0, 101, True, Fate.EXPIRE),
+        (0, 0, False, Fate.PARK),
+        (15, 0, False, Fate.EXPIRE),
+    ],
+)
+def test_fate_of_a_transaction_that_is_due(
+    checks: int, age_ms: int, is_reachable: bool, fate: Fate
+) -> None:
+    found = judge(
+        checks=checks, checks_max=15, age_ms=age_ms, age_max_ms=100, is_reachable=is_reachable
+    )
+    assert found == fate
+
+
+def test_nothing_is_asked_before_its_time_and_nothing_twice() -> None:
+    ground = ground_of(A)
+    half = ground.prepare()
+    assert ground.due(5_999) == []
+    (ask,) = ground.due(51)
+    assert (ask.peer, ask.queue_offset, ask.half, ask.count) == (1, 0, half, 1)
+    assert ground.due(29_900) == []
+    (ask,) = ground.due(200)
+    assert ask.count == 2
+
+
+def test_checker_wakes_within_a_bucket_of_the_time() -> None:
+    ground = ground_of(A)
+    ground.prepare()
+    assert ground.now_ms + 6_000 <= ground.checker.wake_at_ms() <= ground.now_ms + FIRST_MS
+
+
+def test_sender_is_asked_first_and_the_others_in_turn() -> None:
+    ground = ground_of(A, B, C)
+    ground.prepare(origin="c")
+    peers = []
+    for span_ms in (FIRST_MS, NEXT_MS, NEXT_MS, NEXT_MS):
+        (ask,) = ground.due(span_ms)
+        ground.checker.answered(ask.queue_offset, ask.peer)
+        peers.append(ask.peer)
+    assert peers[0] == 3
+    assert set(peers[1:]) == {1, 2, 3}
+
+
+def test_member_that_does_not_answer_is_left_alone_for_a_while() -> None:
+    ground = ground_of(A, B, check_answer_ms=1_000)
+    for number in range(MUTE_AFTER):
+        ground.prepare(b"%d" % number, origin="a")
+    assert [ask.peer for ask in ground.due(FIRST_MS)] == [1] * MUTE_AFTER
+    ground.due(1_001)
+    ground.prepare(b"x", origin="a")
+    assert [ask.peer for ask in ground.due(FIRST_MS)] == [2]
+    ground.checker.answered(MUTE_AFTER, 2)
+    ground.now_ms += MUTE_MS
+    ground.prepare(b"y", origin="a")
+    asked = {ask.queue_offset: ask.peer for ask in ground.due(FIRST_MS)}
+    assert asked[MUTE_AFTER + 1] == 1
+
+
+def test_group_of_mute_members_is_asked_all_the_same() -> None:
+    ground = ground_of(A, check_answer_ms=1_000)
+    for number in range(MUTE_AFTER):
+        ground.prepare(b"%d" % number)
+    ground.due(FIRST_MS)
+    assert len(ground.due(NEXT_MS)) == MUTE_AFTER
+    assert ground.checker.counters.unanswered == MUTE_AFTER
+
+
+def test_group_that_is_away_is_parked_uncounted_and_asked_when_somebody_comes() -> None:
+    ground = ground_of()
+    half = ground.prepare()
+    assert ground.due(FIRST_MS) == []
+    assert ground.due(3_600_000) == []
+    assert ground.checker.parked_groups() == ["PG"]
+    assert ground.checker.parked_count("PG") == 1
+    assert ground.engine.pending.checks(half.queue_offset) == 0
+    ground.members["PG"] = [A]
+    ground.checker.producer_came("PG", ground.now_ms)
+    (ask,) = ground.due(50)
+    assert (ask.peer, ask.count) == (1, 1)
+    assert ground.checker.parked_groups() == []
+
+
+def test_parked_half_that_was_ended_is_not_asked_about() -> None:
+    ground = ground_of()
+    half = ground.prepare()
+    ground.due(FIRST_MS)
+    ground.end(half, Verdict.COMMIT)
+    assert ground.checker.parked_groups() == []
+    ground.members["PG"] = [A]
+    ground.checker.producer_came("PG", ground.now_ms)
+    assert ground.due(50) == []
+
+
+def test_as_many_checks_of_a_group_are_under_way_as_may_be() -> None:
+    ground = ground_of(A, checks_in_flight_max=2)
+    for number in range(5):
+        ground.prepare(b"%d" % number)
+    first = ground.due(FIRST_MS)
+    assert len(first) == 2
+    assert ground.due(10) == []
+    ground.checker.answered(first[0].queue_offset, 1)
+    assert ground.checker.wake_at_ms() == 0
+    assert len(ground.due(10)) == 1
+    assert len(ground.due(5_000)) == 2  # those that nobody answered make room
+
+
+def test_crowded_group_starves_no_other() -> None:
+    ground = ground_of(A, checks_in_flight_max=2)
+    ground.members["Other"] = [B]
+    for number in range(100):
+        ground.prepare(b"%d" % number)
+    ground.prepare(b"other", group="Other")
+    asks = ground.due(FIRST_MS)
+    assert [ask.half.properties["PGROUP"] for ask in asks].count("Other") == 1
+    assert len(asks) == 3
+
+
+def test_half_is_given_up_after_the_checks_that_were_delivered() -> None:
+    ground = ground_of(A, transaction_checks_max=3)
+    half = ground.prepare(b"paid")
+    spans = [FIRST_MS, NEXT_MS, NEXT_MS]
+    assert [len(ground.due(span)) for span in spans] == [1, 1, 1]
+    assert ground.discards() == []
+    assert ground.due(NEXT_MS) == []
+    assert ground.discards() == [b"paid"]
+    (kept,) = ground.messages(Topic.CHECK_MAX_TIME)
+    assert kept.properties["REAL_TOPIC"] == "T"
+    assert half.queue_offset not in ground.engine.pending
+    assert ground.ops() == [b"0,"]
+
+
+def test_half_of_a_group_that_is_away_is_not_given_up_by_checks_but_by_age() -> None:
+    ground = Ground(
+        BrokerSettings(transaction_checks_max=1),
+        msgspec.structs.replace(SMALL, reserved_hours=2),
+    )
+    ground.prepare(b"old")
+    for _ in range(20):
+        ground.due(NEXT_MS)
+    assert ground.discards() == []
+    ground.now_ms += 2 * 3_600_000
+    ground.members["PG"] = [A]
+    ground.checker.producer_came("PG", ground.now_ms)
+    assert ground.due(50) == []
+    assert ground.discards() == [b"old"]
+
+
+def test_counting_as_the_peer_does_gives_up_what_nobody_was_asked_about() -> None:
+    ground = ground_of(counts_all_checks=True, transaction_checks_max=2)
+    ground.prepare(b"paid")
+    for span_ms in (FIRST_MS, NEXT_MS):
+        ground.due(span_ms)
+        assert ground.discards() == []
+    ground.due(NEXT_MS)
+    assert ground.discards() == [b"paid"]
+
+
+def test_discard_that_cannot_be_stored_is_tried_again() -> None:
+    ground = ground_of(A, transaction_checks_max=1)
+    half = ground.prepare(b"paid")
+    ground.due(FIRST_MS)
+    ground.store.refused = frozenset({Topic.CHECK_MAX_TIME})
+    ground.due(NEXT_MS)
+    assert half.queue_offset in ground.engine.pending
+    ground.store.refused = frozenset()
+    ground.due(1_100)
+    assert ground.discards() == [b"paid"]
+
+
+def test_immunity_postpones_the_first_check_and_counts_none() -> None:
+    ground = ground_of(A)
+    ground.prepare(CHECK_IMMUNITY_TIME_IN_SECONDS="3600")
+    for _ in range(100):
+        assert ground.due(35_000) == []
+    (ask,) = ground.due(100_050)
+    assert ask.count == 1
+
+
+def test_half_that_cannot_be_read_stops_nobody_else() -> None:
+    ground = ground_of(A)
+    halves = [ground.prepare(b"%d" % n) for n in range(10)]
+    segment = next(path for path in ground.disk.files if path.startswith("commitlog/"))
+    ground.disk.flip(segment, halves[4].log_offset + 4)
+    asked = {ask.queue_offset for ask in ground.due(FIRST_MS)}
+    assert asked == {0, 1, 2, 3, 5, 6, 7, 8, 9}
+    assert set(ground.engine.quarantine) == {4}
+
+
+def test_check_of_a_lost_connection_makes_room_when_its_time_is_over() -> None:
+    ground = ground_of(A, checks_in_flight_max=1)
+    for number in range(2):
+        ground.prepare(b"%d" % number)
+    assert len(ground.due(FIRST_MS)) == 1
+    ground.checker.peer_lost(1)
+    assert len(ground.due(5_001)) == 1

@@ -1,0 +1,223 @@
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from escrowmq.base.message import Message, SysFlag, Topic
+from escrowmq.base.settings import BrokerSettings
+from escrowmq.testing.exchange import SMALL
+from escrowmq.txn.engine import Answer
+from escrowmq.txn.state import State, Verdict
+
+from .ground import Ground
+
+COMMIT, ROLLBACK, UNKNOWN = Verdict.COMMIT, Verdict.ROLLBACK, Verdict.UNKNOWN
+
+
+@pytest.fixture(name="ground")
+def make_ground() -> Ground:
+    return Ground()
+
+
+def test_commit_writes_the_final_message_and_behind_it_the_op_record(ground: Ground) -> None:
+    half = ground.prepare(b"paid")
+    ended = ground.end(half, COMMIT, seals=False)
+    assert (ended.answer, ended.state, ended.queue_offset, ended.topic) == (
+        Answer.DONE,
+        State.COMMITTED,
+        0,
+        "T",
+    )
+    assert ground.engine.has_unsealed
+    log_end, undone = ground.engine.seal(ground.now_ms)
+    assert (log_end, undone) == (ground.store.end_offset, frozenset())
+    (final,) = ground.messages("T", 1)
+    (op,) = ground.messages(Topic.OP)
+    assert final.log_offset < op.log_offset
+    assert (final.prepared_log_offset, final.sys_flag) == (half.log_offset, SysFlag.COMMIT)
+    assert op.body == b"0,"
+
+
+def test_rollback_writes_the_op_record_alone(ground: Ground) -> None:
+    half = ground.prepare()
+    assert ground.end(half, ROLLBACK).state == State.ROLLED_BACK
+    assert (ground.finals(), ground.ops()) == ([], [b"0,"])
+
+
+def test_unknown_writes_nothing(ground: Ground) -> None:
+    half = ground.prepare()
+    before = ground.store.end_offset
+    assert ground.end(half, UNKNOWN).answer == Answer.UNKNOWN
+    assert ground.store.end_offset == before
+    assert half.queue_offset in ground.engine.pending
+
+
+@pytest.mark.parametrize("first", [COMMIT, ROLLBACK])
+@pytest.mark.parametrize("second", [COMMIT, ROLLBACK, UNKNOWN])
+@pytest.mark.parametrize("seals", [True, False])
+def test_first_end_wins(ground: Ground, first: Verdict, second: Verdict, seals: bool) -> None:
+    half = ground.prepare(b"paid")
+    state = ground.end(half, first, seals=seals).state
+    later = ground.end(half, second)
+    assert later.state == state
+    is_same = second in (first, UNKNOWN)
+    assert later.answer == (Answer.REPEATED if is_same else Answer.CONTRADICTED)
+    assert ground.finals() == ([b"paid"] if first == COMMIT else [])
+    assert ground.ops() == [b"0,"]
+    counters = ground.engine.counters
+    assert (counters.repeated, counters.contradicted) == (int(is_same), int(not is_same))
+
+
+def test_half_counts_are_of_what_is_pending(ground: Ground) -> None:
+    halves = [ground.prepare(b"%d" % n) for n in range(3)]
+    assert ground.engine.half_counts == {"T": 3}
+    ground.end(halves[0], COMMIT)
+    ground.end(halves[0], COMMIT)
+    ground.end(halves[1], ROLLBACK)
+    assert ground.engine.half_counts == {"T": 1}
+
+
+def test_refusals_change_nothing(ground: Ground) -> None:
+    half = ground.prepare()
+    plain = ground.store.put(
+        Message(topic="T", body=b"x", properties={"PGROUP": "PG"}), ground.now_ms
+    )
+    cases = [
+        (ground.end(half, COMMIT, log_offset=half.log_offset + 1), Answer.NOT_FOUND),
+        (ground.end(half, COMMIT, log_offset=-1), Answer.NOT_FOUND),
+        (ground.end(half, COMMIT, log_offset=plain.log_offset, queue_offset=0), Answer.NOT_FOUND),
+        (ground.end(half, COMMIT, queue_offset=1), Answer.QUEUE_OFFSET_WRONG),
+    ]
+    assert [ended.answer for ended, _ in cases] == [answer for _, answer in cases]
+    forged = msgspec.structs.replace(half, properties={"PGROUP": "Forged"})
+    assert ground.end(forged, COMMIT).answer == Answer.GROUP_WRONG
+    assert ground.finals() == []
+    assert ground.end(half, COMMIT).answer == Answer.DONE
+
+
+def test_half_that_does_not_say_where_it_belongs_stays_pending(ground: Ground) -> None:
+    put = ground.store.put(
+        Message(topic=Topic.HALF, body=b"x", properties={"PGROUP": "PG"}), ground.now_ms
+    )
+    half = ground.store.read(put.log_offset)
+    assert half is not None
+    ground.engine.watch(
+        half, queue_offset=0, log_offset=put.log_offset, stored_ms=ground.now_ms, origin=""
+    )
+    assert ground.end(half, COMMIT).answer == Answer.NOT_FOUND
+    assert 0 in ground.engine.pending
+    assert ground.end(half, ROLLBACK).answer == Answer.DONE
+
+
+def test_commit_whose_final_message_cannot_be_stored_stays_pending(ground: Ground) -> None:
+    half = ground.prepare(b"paid")
+    ground.store.refused = frozenset({"T"})
+    ended = ground.end(half, COMMIT)
+    assert (ended.answer, ended.state) == (Answer.NOT_STORED, State.PENDING)
+    assert ended.put is not None
+    assert ended.put.reason == "asked to fail"
+    ground.store.refused = frozenset()
+    assert ground.end(half, COMMIT).answer == Answer.DONE
+    assert ground.finals() == [b"paid"]
+
+
+def test_rollback_whose_op_record_cannot_be_stored_is_undone(ground: Ground) -> None:
+    committed, rolled_back = ground.prepare(b"a"), ground.prepare(b"b")
+    ground.store.refused = frozenset({Topic.OP})
+    ground.end(committed, COMMIT, seals=False)
+    ground.end(rolled_back, ROLLBACK, seals=False)
+    _, undone = ground.engine.seal(ground.now_ms)
+    assert undone == {rolled_back.queue_offset}
+    assert rolled_back.queue_offset in ground.engine.pending
+    assert committed.queue_offset not in ground.engine.pending
+    assert ground.engine.half_counts == {"T": 1}
+    ground.store.refused = frozenset()
+    assert ground.end(rolled_back, COMMIT).answer == Answer.DONE
+    assert ground.finals() == [b"a", b"b"]
+    assert sorted(b"".join(ground.ops()).split(b",")) == [b"", b"0", b"1"]
+
+
+def test_commit_whose_op_record_cannot_be_stored_stands_and_is_named_later(
+    ground: Ground,
+) -> None:
+    half = ground.prepare(b"paid")
+    ground.store.refused = frozenset({Topic.OP})
+    ground.end(half, COMMIT)
+    assert ground.finals() == [b"paid"]
+    assert ground.end(half, COMMIT).answer == Answer.REPEATED
+    ground.store.refused = frozenset()
+    ground.engine.seal(ground.now_ms)
+    assert (ground.finals(), ground.ops()) == ([b"paid"], [b"0,"])
+
+
+def test_ends_of_one_input_are_named_by_as_few_records_as_their_bound_allows(
+    ground: Ground,
+) -> None:
+    for half in [ground.prepare(b"%d" % n) for n in range(900)]:
+        ground.end(half, ROLLBACK, seals=False)
+    ground.engine.seal(ground.now_ms)
+    sealed = ground.engine.take_sealed()
+    assert [len(halves) for _, halves in sealed] == [400, 400, 100]
+    assert [offset for offset, _ in sealed] == [0, 1, 2]
+    assert ground.engine.take_sealed() == []
+
+
+@pytest.mark.parametrize(
+    ("wish", "age_ms", "answer"),
+    [
+        ("10", 10_000, Answer.DONE),
+        ("10", 10_001, Answer.TOO_LATE),
+        ("1", 6_000, Answer.DONE),
+        ("1", 6_001, Answer.TOO_LATE),
+        ("x", 6_001, Answer.TOO_LATE),
+        (None, 10**9, Answer.DONE),
+    ],
+)
+def test_own_end_comes_too_late_after_the_immunity_or_the_time_out(
+    ground: Ground, wish: str | None, age_ms: int, answer: Answer
+) -> None:
+    if wish is None:
+        half = ground.prepare()
+    else:
+        half = ground.prepare(CHECK_IMMUNITY_TIME_IN_SECONDS=wish)
+    ground.now_ms += age_ms
+    assert ground.end(half, COMMIT).answer == answer
+
+
+def test_clock_of_the_producer_decides_nothing() -> None:
+    ground = Ground(BrokerSettings())
+    half = ground.prepare(CHECK_IMMUNITY_TIME_IN_SECONDS="10")
+    assert half.stored_ms == ground.now_ms
+    skewed = msgspec.structs.replace(half, born_ms=half.born_ms - 86_400_000)
+    assert ground.end(skewed, COMMIT).answer == Answer.DONE
+
+
+def test_half_whose_record_cannot_be_read_any_more_is_set_aside(ground: Ground) -> None:
+    half = ground.prepare()
+    segment = next(path for path in ground.disk.files if path.startswith("commitlog/"))
+    ground.disk.flip(segment, half.log_offset + 4)
+    assert ground.engine.read_half(half.queue_offset) is None
+    assert half.queue_offset in ground.engine.quarantine
+    assert half.queue_offset not in ground.engine.pending
+    assert ground.engine.half_counts == {"T": 0}
+
+
+def test_full_disk_takes_no_half_but_every_end() -> None:
+    ground = Ground(store_settings=msgspec.structs.replace(SMALL, reserve_size=1 << 16))
+    halves = [ground.prepare(b"%d" % n) for n in range(5)]
+    ground.disk.room = ground.disk.used
+    refused = None
+    for _ in range(400):
+        refused = ground.engine.prepare(
+            Message(topic="T", body=bytes(4_000), properties={"PGROUP": "PG"}),
+            ground.now_ms,
+            origin="",
+        )
+        if refused.log_offset < 0:
+            break
+    assert refused is not None
+    assert refused.log_offset < 0
+    assert [ground.end(half, COMMIT).answer for half in halves] == [Answer.DONE] * 5
+    ground.disk.room = None  # the queue's file is made as soon as there is room for it
+    ground.store.wake(ground.now_ms)
+    assert ground.finals() == [b"0", b"1", b"2", b"3", b"4"]

@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from escrowmq.base.message import Message, Topic
+from escrowmq.txn.op import decode_op, encode_op
+
+DONE = st.lists(st.tuples(st.integers(0, (1 << 63) - 1), st.sampled_from("crx")), max_size=400)
+
+
+@given(DONE)
+def test_op_record_names_what_it_was_made_of(done: list[tuple[int, str]]) -> None:
+    op = encode_op(done, host=bytes(8), now_ms=5)
+    assert (op.topic, op.queue_id, op.born_ms) == (Topic.OP, 0, 5)
+    assert op.body == b"".join(b"%d," % offset for offset, _ in done)
+    assert decode_op(op) == done
+
+
+def op_of(body: bytes, **properties: str) -> Message:
+    return Message(topic=Topic.OP, body=body, properties={"TAGS": "d", **properties})
+
+
+@pytest.mark.parametrize(
+    ("body", "named"),
+    [
+        (b"5", [5]),
+        (b"5,", [5]),
+        (b"0,1,", [0, 1]),
+        (b"1,1,", [1, 1]),
+        (b"", []),
+        (b",", []),
+        (b"x,7,-1, 8,\xff,9223372036854775808", [7, 9223372036854775808]),
+        (b"1" * 20, []),
+        ("\u0661,2,".encode(), [2]),
+    ],
+)
+def test_both_forms_of_the_peer_are_read_and_what_cannot_be_is_passed_over(
+    body: bytes, named: list[int]
+) -> None:
+    assert decode_op(op_of(body)) == [(offset, "-") for offset in named]
+
+
+@pytest.mark.parametrize("outcomes", ["", "c", "crc", "c?"])
+def test_outcomes_that_do_not_fit_are_not_told(outcomes: str) -> None:
+    found = decode_op(op_of(b"1,2,", escrowOutcomes=outcomes))
+    assert found == ([(1, "c"), (2, "-")] if outcomes == "c?" else [(1, "-"), (2, "-")])
+
+
+@pytest.mark.parametrize("tags", ["", "x", "D", "dd"])
+def test_record_with_another_tag_names_nothing(tags: str) -> None:
+    assert decode_op(Message(topic=Topic.OP, body=b"1,", properties={"TAGS": tags})) == []
+    assert decode_op(Message(topic=Topic.OP, body=b"1,")) == []

@@ -1,0 +1,275 @@
+from __future__ import annotations
+
+import random
+
+import msgspec
+import pytest
+
+from escrowmq.base.message import Message, StoredMessage, Topic
+from escrowmq.codec.properties import encode_properties
+from escrowmq.testing.exchange import COMMIT, ROLLBACK, SMALL, Exchange, half_of_check
+from escrowmq.testing.sim.disk import Loss, SimCrash, SimDisk
+from escrowmq.txn.engine import Answer
+from escrowmq.txn.half import copy_to, final_of
+from escrowmq.txn.recovery import Progress
+from escrowmq.txn.state import State, Verdict
+
+from .ground import Ground
+
+
+@pytest.fixture(name="ground")
+def make_ground() -> Ground:
+    return Ground()
+
+
+def java_op(ground: Ground, body: bytes) -> None:
+    """An op record as the peer writes it."""
+    message = Message(topic=Topic.OP, body=body, properties={"WAIT": "true", "TAGS": "d"})
+    ground.store.put(message, ground.now_ms)
+
+
+def java_final(ground: Ground, half: StoredMessage) -> None:
+    final = final_of(half)
+    assert final is not None
+    ground.store.put(final, ground.now_ms)
+
+
+def put_back(ground: Ground, half: StoredMessage, checks: int) -> StoredMessage:
+    """The copy that the peer's check stores, with the number of the check."""
+    copy = copy_to(half, Topic.HALF, TRANSACTION_CHECK_TIMES=str(checks))
+    put = ground.store.put(msgspec.structs.replace(copy, flag=0), ground.now_ms)
+    found = ground.store.read(put.log_offset)
+    assert found is not None
+    return found
+
+
+# -- our own stores ------------------------------------------------------------------------------
+
+
+def test_pending_ended_and_given_up_are_what_they_were(ground: Ground) -> None:
+    halves = [ground.prepare(b"%d" % n) for n in range(4)]
+    ground.end(halves[0], Verdict.COMMIT)
+    ground.end(halves[1], Verdict.ROLLBACK)
+    ground.engine.decide(halves[2], Verdict.EXPIRE, queue_offset=2, now_ms=ground.now_ms)
+    ground.engine.seal(ground.now_ms)
+    found = ground.reopen()
+    assert (found.pending_count, found.ops_count, found.derived_count) == (1, 3, 0)
+    assert list(ground.engine.pending) == [3]
+    assert [ground.engine.ledger.outcome(n) for n in range(4)] == [
+        State.COMMITTED,
+        State.ROLLED_BACK,
+        State.EXPIRED,
+        None,
+    ]
+    assert ground.engine.half_counts == {"T": 1}
+    assert ground.end(halves[3], Verdict.COMMIT).answer == Answer.DONE
+
+
+def test_outcomes_are_remembered_in_front_of_the_progress(ground: Ground) -> None:
+    halves = [ground.prepare(b"%d" % n) for n in range(3)]
+    ground.end(halves[0], Verdict.COMMIT)
+    ground.end(halves[1], Verdict.ROLLBACK)
+    ground.reopen(half_offset=2, op_offset=2)
+    assert ground.end(halves[0], Verdict.ROLLBACK).answer == Answer.CONTRADICTED
+    assert ground.end(halves[1], Verdict.ROLLBACK).answer == Answer.REPEATED
+    assert list(ground.engine.pending) == [2]
+
+
+def test_progress_beyond_the_queues_or_negative_does_no_harm(ground: Ground) -> None:
+    ground.prepare()
+    assert ground.reopen(half_offset=-1, op_offset=-1).pending_count == 1
+    assert ground.reopen(half_offset=99, op_offset=99).pending_count == 0
+
+
+def test_pending_half_has_its_time_from_when_it_was_stored(ground: Ground) -> None:
+    half = ground.prepare()
+    ground.now_ms += 4_000
+    ground.reopen()
+    row = ground.engine.pending.row(half.queue_offset)
+    assert (row.stored_ms, row.group, row.topic) == (half.stored_ms, "PG", "T")
+    assert ground.checker.wake_at_ms() <= half.stored_ms + 6_100
+
+
+def test_final_without_an_op_record_is_not_written_again(ground: Ground) -> None:
+    halves = [ground.prepare(b"%d" % n) for n in range(3)]
+    ground.end(halves[0], Verdict.COMMIT)
+    ground.end(halves[1], Verdict.COMMIT, seals=False)  # killed before the op record
+    found = ground.reopen()
+    assert (found.derived_count, found.pending_count) == (1, 1)
+    assert ground.ops() == [b"0,", b"1,"]
+    assert ground.end(halves[1], Verdict.COMMIT).answer == Answer.REPEATED
+    assert ground.finals() == [b"0", b"1"]
+
+
+def test_rollback_without_an_op_record_is_pending_again(ground: Ground) -> None:
+    half = ground.prepare()
+    ground.end(half, Verdict.ROLLBACK, seals=False)
+    assert ground.reopen().pending_count == 1
+    assert ground.end(half, Verdict.ROLLBACK).answer == Answer.DONE
+
+
+@pytest.mark.parametrize("at", [4, 36, 86, 88])
+def test_damaged_half_is_set_aside_and_the_others_are_found(ground: Ground, at: int) -> None:
+    halves = [ground.prepare(b"%d" % n) for n in range(5)]
+    segment = next(path for path in ground.disk.files if path.startswith("commitlog/"))
+    ground.disk.flip(segment, halves[2].log_offset + at)
+    ground.reopen()
+    assert ground.end(halves[2], Verdict.COMMIT).answer == Answer.NOT_FOUND
+    for number in (0, 1, 3, 4):
+        assert ground.end(halves[number], Verdict.COMMIT).answer == Answer.DONE
+    assert ground.finals() == [b"0", b"1", b"3", b"4"]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_crash_at_any_step_leaves_one_final_of_each_commit(seed: int) -> None:
+    """A script of prepares and ends on a SYNC_FLUSH broker is stopped at a random operation."""
+    chance = random.Random(seed)
+    settings = msgspec.structs.replace(SMALL, is_sync_flush=True, log_segment_size=1 << 15)
+    exchange = Exchange(store_settings=settings, disk=SimDisk())
+    producer = exchange.connect()
+    halves = [producer.prepare("T", b"%d" % n * 50) for n in range(20)]
+    verdicts = {half: chance.choice((COMMIT, ROLLBACK)) for half in halves}
+    told: dict[object, bool] = {}
+    exchange.disk.stop_at = exchange.disk.steps_count + chance.randrange(1, 120)
+    try:
+        for half in halves:
+            reply = producer.end(half, verdicts[half])
+            told[half] = reply.code == 0
+    except SimCrash:
+        pass
+    exchange.crash(chance.choice(list(Loss)), seed=seed)
+    producer = exchange.connect()
+    before = producer.bodies("T")
+    for half in halves:
+        if told.get(half) and verdicts[half] == COMMIT:
+            body = b"%d" % half.queue_offset * 50
+            assert before.count(body) == 1
+    for half in halves:
+        assert producer.end(half, verdicts[half]).code == 0
+    wanted = sorted(b"%d" % h.queue_offset * 50 for h in halves if verdicts[h] == COMMIT)
+    assert sorted(producer.bodies("T")) == wanted
+
+
+# -- stores of the peer --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bodies", [[b"0,1,"], [b"0", b"1"], [b"0,", b"1,1,"], [b"1", b"0,0,"]])
+def test_op_records_of_both_forms_are_understood(ground: Ground, bodies: list[bytes]) -> None:
+    halves = [ground.prepare(b"%d" % n) for n in range(3)]
+    java_final(ground, halves[0])
+    for body in bodies:
+        java_op(ground, body)
+    found = ground.reopen()
+    assert (found.pending_count, found.derived_count) == (1, 0)
+    assert ground.engine.ledger.outcome(0) == State.SETTLED
+    ended = ground.end(halves[1], Verdict.COMMIT)
+    assert (ended.answer, ended.state) == (Answer.REPEATED, State.SETTLED)
+    assert ground.finals() == [b"0"]
+
+
+def test_commit_whose_op_record_was_lost_with_the_peers_memory_is_found_in_the_log(
+    ground: Ground,
+) -> None:
+    halves = [ground.prepare(b"%d" % n) for n in range(3)]
+    java_op(ground, b"0,")
+    java_final(ground, halves[2])
+    found = ground.reopen()
+    assert (found.pending_count, found.derived_count) == (1, 1)
+    assert list(ground.engine.pending) == [1]
+    assert ground.end(halves[2], Verdict.COMMIT).answer == Answer.REPEATED
+
+
+def test_newest_copy_counts_and_both_copies_can_be_ended(ground: Ground) -> None:
+    first = ground.prepare(b"paid")
+    copy = put_back(ground, first, 3)
+    java_op(ground, b"0,")  # the copy has taken its place
+    found = ground.reopen()
+    assert found.pending_count == 1
+    assert ground.engine.pending.checks(copy.queue_offset) == 3
+    assert ground.end(first, Verdict.COMMIT).answer == Answer.DONE
+    assert ground.end(copy, Verdict.COMMIT).answer == Answer.REPEATED
+    assert ground.finals() == [b"paid"]
+
+
+def test_final_of_the_first_copy_ends_the_newest(ground: Ground) -> None:
+    """END named the first copy after the peer had put the half back: its op record is void."""
+    first = ground.prepare(b"paid")
+    copy = put_back(ground, first, 1)
+    java_final(ground, first)
+    found = ground.reopen(half_offset=copy.queue_offset)
+    assert (found.pending_count, found.derived_count) == (0, 1)
+    assert ground.end(copy, Verdict.COMMIT).answer == Answer.REPEATED
+    assert ground.finals() == [b"paid"]
+
+
+def test_immunity_copy_is_the_half_that_counts(ground: Ground) -> None:
+    first = ground.prepare(b"paid", CHECK_IMMUNITY_TIME_IN_SECONDS="600")
+    properties = {**first.properties, "TRAN_PREPARED_QUEUE_OFFSET": "0"}
+    copy = msgspec.structs.replace(copy_to(first, Topic.HALF), properties=properties)
+    ground.store.put(copy, ground.now_ms)
+    java_op(ground, b"0,")
+    ground.reopen()
+    assert list(ground.engine.pending) == [1]
+    assert ground.end(first, Verdict.COMMIT).answer == Answer.DONE
+    assert ground.finals() == [b"paid"]
+
+
+def test_transaction_of_the_peer_is_checked_and_ended_by_us() -> None:
+    exchange = Exchange()
+    producer = exchange.connect()
+    half = producer.prepare("T", b"paid")
+    exchange.core.broker.store.put(
+        Message(topic=Topic.OP, body=b"17,", properties={"WAIT": "true", "TAGS": "d"}),
+        exchange.now_ms,
+        properties=encode_properties({"WAIT": "true", "TAGS": "d"}),
+    )
+    exchange.reopen()
+    producer = exchange.connect()
+    producer.heartbeat(producer="PG")
+    exchange.advance(6_100)
+    (check,) = producer.take(39)
+    assert half_of_check(check).queue_offset == half.queue_offset
+    producer.end(half_of_check(check), COMMIT, is_from_check=True)
+    assert producer.bodies("T") == [b"paid"]
+
+
+# -- progress ------------------------------------------------------------------------------------
+
+
+def test_op_progress_follows_that_of_the_halves() -> None:
+    progress = Progress()
+    progress.start(3)
+    assert progress.op_offset(100) == 3
+    progress.note(3, [0, 2])
+    progress.note(4, [1])
+    progress.note(5, [7])
+    assert progress.op_offset(2) == 3
+    assert progress.op_offset(3) == 5
+    assert progress.op_offset(8) == 6
+    progress.note(6, [])
+    assert progress.op_offset(8) == 7
+
+
+def test_progress_of_both_queues_is_in_the_consumer_offsets() -> None:
+    exchange = Exchange()
+    producer = exchange.connect()
+    halves = [producer.prepare("T", b"%d" % n) for n in range(3)]
+    producer.end(halves[0], COMMIT)
+    producer.end(halves[2], ROLLBACK)
+    exchange.advance(30_000)
+
+    def progress() -> tuple[int, int]:
+        offsets = exchange.core.broker.offsets
+        group = "CID_RMQ_SYS_TRANS"
+        return offsets.get(group, Topic.HALF, 0), offsets.get(group, Topic.OP, 0)
+
+    assert progress() == (1, 1)
+    producer.end(halves[1], COMMIT)
+    exchange.advance(30_000)
+    assert progress() == (3, 3)
+    exchange.reopen()
+    assert progress() == (3, 3)
+    producer = exchange.connect()
+    half = producer.prepare("T", b"new")
+    assert producer.end(half, COMMIT).code == 0
+    assert producer.bodies("T") == [b"0", b"1", b"new"]
