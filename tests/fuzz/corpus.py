@@ -13,6 +13,7 @@ CORPUS: dict[str, bytes] = {
     "opaque beyond 64 bits": framed(b'{"code":99,"opaque":%d}' % 10**30),
     "code beyond 64 bits": framed(b'{"code":%d,"opaque":1}' % 10**30),
     "flag beyond 64 bits": framed(b'{"code":34,"opaque":1,"flag":%d}' % 10**30),
+    "opaque just beyond 64 bits": framed(b'{"code":99,"opaque":99999999999999999999}'),
     "opaque beyond 32 bits": framed(b'{"code":99,"opaque":%d}' % (1 << 40)),
     "header nested deeply": framed(b'{"code":34,"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}"),
     "header nested deeply and cut": framed(b'{"code":34,"x":' + b"[" * 100_000),

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
+
+Int = Annotated[int, msgspec.Meta(ge=-(1 << 31), le=(1 << 31) - 1)]
 
 
 class Command(msgspec.Struct, rename={"ext": "extFields"}):
     """A request or a reply. `ext` are the header fields, all text, under the peer's spelling."""
 
-    code: int = 0
-    opaque: int = 0
-    flag: int = 0
-    version: int = 0
+    code: Int = 0
+    opaque: Int = 0
+    flag: Int = 0
+    version: Int = 0
     language: str | int | None = None
     remark: str | None = None
     ext: dict[str, str] | None = None

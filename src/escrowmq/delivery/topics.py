@@ -77,7 +77,7 @@ def parse_attributes(text: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, _, value = part.partition("=")
-        if name[:1] not in "+-" or (name[0] == "+") != bool(value):
+        if name[:1] not in ("+", "-") or (name[0] == "+") != bool(value):
             raise UsageError(f"the key {name} or its value {value!r} is illegal")
         known = _ATTRIBUTES.get(name[1:], frozenset())
         if known is not None and not known and name[1:] not in _ATTRIBUTES:

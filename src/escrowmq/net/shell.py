@@ -30,14 +30,16 @@ _DIAL_TIMEOUT_S = 3.0
 def bind(host: str, port: int) -> socket.socket:
     """A door that is not open yet: its port is known, nobody is let in. ConnectFailed when
     the address cannot be had."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    door = socket.socket(family, socket.SOCK_STREAM)
     try:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        door = socket.socket(family, socket.SOCK_STREAM)
         door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         door.bind((host, port))
-    except OSError as error:
+    except (OSError, OverflowError) as error:
+        door.close()
+        reason = error.strerror if isinstance(error, OSError) else error
         raise ConnectFailed(
-            f"cannot listen on {host}:{port}: {error.strerror}; choose another port, or 0 for any"
+            f"cannot listen on {host}:{port}: {reason}; choose another port, or 0 for any"
         ) from error
     return door
 

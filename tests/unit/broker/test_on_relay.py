@@ -85,7 +85,7 @@ def test_consumer_that_is_not_there_or_too_old_is_refused(exchange: Exchange) ->
 
 @pytest.mark.parametrize("is_binary", [False, True])
 @pytest.mark.parametrize(
-    ("code", "ext"), [(-100_000, None), (100_000, None), (1 << 40, None), (0, {"k" * 70_000: "v"})]
+    ("code", "ext"), [(-100_000, None), (100_000, None), (0, {"k" * 70_000: "v"})]
 )
 def test_odd_answer_of_a_client_harms_nobody(
     exchange: Exchange, consumer: Caller, code: int, ext: dict[str, str] | None, is_binary: bool

@@ -176,10 +176,8 @@ def test_ends_of_one_input_are_named_by_as_few_records_as_their_bound_allows(
 def test_own_end_comes_too_late_after_the_immunity_or_the_time_out(
     ground: Ground, wish: str | None, age_ms: int, answer: Answer
 ) -> None:
-    if wish is None:
-        half = ground.prepare()
-    else:
-        half = ground.prepare(CHECK_IMMUNITY_TIME_IN_SECONDS=wish)
+    properties = {} if wish is None else {"CHECK_IMMUNITY_TIME_IN_SECONDS": wish}
+    half = ground.prepare(b"body", group="PG", origin="", **properties)
     ground.now_ms += age_ms
     assert ground.end(half, COMMIT).answer == answer
 

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from escrowmq.cli.main import EXIT_BAD, build_parser, main
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["serve", "--set", "transactionTimeOut=abc"],
+        ["serve", "--set", "nothing"],
+        ["serve", "-c", "/nonexistent/broker.conf"],
+        ["broker", "-n", "nowhere"],
+        ["nameserver", "--set", "scanNotActiveBrokerInterval=x"],
+    ],
+)
+def test_server_that_cannot_start_says_why_in_one_line(
+    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*arguments, "--data", str(tmp_path)]) == EXIT_BAD
+    found = capsys.readouterr()
+    assert found.out == ""
+    assert found.err.count("\n") == 1
+    assert found.err.startswith(f"escrowmq {arguments[0]}: ")
+
+
+def test_taken_port_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        assert main(["nameserver", "--data", str(tmp_path), "--port", port]) == EXIT_BAD
+    assert f"127.0.0.1:{port}" in capsys.readouterr().err
+
+
+def test_every_setting_is_listed_with_its_default(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["broker", "--settings"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "transactionCheckMax=15    # checks before a half message is given up" in lines
+    assert "# name server" in lines
+    assert not [line for line in lines if line.startswith("is_sync_flush")]
+
+
+@pytest.mark.parametrize("arguments", [[], ["nonsense"], ["serve", "--port", "many"]])
+def test_command_line_that_cannot_be_ends_with_2(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == EXIT_BAD
+    assert "usage: escrowmq" in capsys.readouterr().err
+
+
+def test_options_of_a_server_are_read() -> None:
+    found = build_parser().parse_args(
+        ["serve", "--nameserver-port", "0", "--broker-port", "5", "--set", "a=1", "--set", "b=2"]
+    )
+    assert (found.nameserver_port, found.port, found.pairs) == (0, 5, ["a=1", "b=2"])

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from escrowmq.delivery.hold import Held, Holds
+
+KEY = ("T", 0)
+
+
+def held(
+    number: int, *, deadline_ms: int = 100, peer: int = 1, key: tuple[str, int] = KEY
+) -> Held[int]:
+    return Held(key, number, peer=peer, queue_offset=0, deadline_ms=deadline_ms)
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from("hrxl"), st.integers(0, 9), st.integers(0, 100)), max_size=60
+    )
+)
+def test_holds_are_those_of_a_list(steps: list[tuple[str, int, int]]) -> None:
+    holds: Holds[int] = Holds()
+    model: list[Held[int]] = []
+    now_ms = 0
+    for number, (kind, pick, span_ms) in enumerate(steps):
+        if kind == "h":
+            item = held(number, deadline_ms=now_ms + span_ms, peer=pick % 3, key=("T", pick % 2))
+            assert holds.hold(item) is None
+            model.append(item)
+        elif kind == "r" and model:
+            item = model.pop(pick % len(model))
+            holds.release(item)
+            holds.release(item)
+        elif kind == "x":
+            now_ms += span_ms
+            gone = [item.pull for item in holds.expired(now_ms)]
+            due = sorted((i for i in model if i.deadline_ms <= now_ms), key=lambda i: i.deadline_ms)
+            assert sorted(gone) == sorted(item.pull for item in due)
+            model = [item for item in model if item.deadline_ms > now_ms]
+        elif kind == "l":
+            holds.lost(pick % 3)
+            model = [item for item in model if item.peer != pick % 3]
+        assert holds.count == len(model)
+        for queue_id in (0, 1):
+            waiting = [i.pull for i in model if i.key == ("T", queue_id)]
+            assert [i.pull for i in holds.waiting(("T", queue_id))] == waiting
+            assert holds.has(("T", queue_id)) == bool(waiting)
+        if model:
+            assert holds.wake_at_ms() == min(item.deadline_ms for item in model)
+
+
+def test_the_one_that_ends_first_is_given_back_when_too_many_wait() -> None:
+    holds: Holds[int] = Holds(held_max=2)
+    assert holds.hold(held(1, deadline_ms=300)) is None
+    assert holds.hold(held(2, deadline_ms=100)) is None
+    crowded = holds.hold(held(3, deadline_ms=200))
+    assert crowded is not None
+    assert crowded.pull == 2
+    assert holds.count == 2
+
+
+def test_nobody_waits_and_nothing_is_due() -> None:
+    holds: Holds[int] = Holds()
+    assert list(holds.expired(1 << 60)) == []
+    assert holds.wake_at_ms() > 1 << 60
+    assert not holds.has(KEY)

@@ -1,0 +1,236 @@
+"""Link and shell around a small core of their own, over real sockets on free ports."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from escrowmq.base.effects import Close, Dial, Effect, Replace, Send, Sync
+from escrowmq.errors import ConnectFailed
+from escrowmq.net.clock import SystemClock
+from escrowmq.net.disk import FileDisk
+from escrowmq.net.shell import Shell, bind
+
+_WAIT_S = 10.0
+
+
+class EchoCore:
+    """Echoes; a few words make it do something else. What happened is in `events`."""
+
+    def __init__(self) -> None:
+        self.events: list[str] = []
+        self.effects: list[Effect] = []
+        self.wakes_count = 0
+        self.wake_in_ms = 1 << 40
+        self.now_ms = 0
+        self.news = asyncio.Event()
+
+    def _note(self, event: str) -> None:
+        self.events.append(event)
+        self.news.set()
+
+    def connected(self, peer: int, host: str, port: int, now_ms: int) -> None:
+        self._note(f"connected {peer} {host}")
+
+    def receive(self, peer: int, data: bytes, now_ms: int) -> None:
+        self.now_ms = now_ms
+        if data == b"fail":
+            raise RuntimeError("asked to fail")
+        if data == b"close":
+            self.effects.append(Send(peer, [b"good", b"-bye"]))
+            self.effects.append(Close(peer, "asked to"))
+            return
+        self.effects.append(Send(peer, [data]))
+
+    def lost(self, peer: int, now_ms: int) -> None:
+        self._note(f"lost {peer}")
+
+    def synced(self, log_offset: int, now_ms: int) -> None:
+        self._note(f"synced {log_offset}")
+
+    def sync_failed(self, reason: str, now_ms: int) -> None:
+        self._note(f"failed {reason}")
+
+    def wake(self, now_ms: int) -> None:
+        self.wakes_count += 1
+        self.now_ms = now_ms
+        self.wake_in_ms = 1 << 40
+        self._note("woken")
+
+    def wake_at_ms(self) -> int:
+        return self.now_ms + self.wake_in_ms
+
+    def take_effects(self) -> list[Effect]:
+        effects, self.effects = self.effects, []
+        return effects
+
+    async def wait_for(self, seen: Callable[[], bool]) -> None:
+        async with asyncio.timeout(_WAIT_S):
+            while not seen():
+                self.news.clear()
+                await self.news.wait()
+
+
+class SlowFile:
+    """A file whose sync tells on which thread it ran, and fails when asked to."""
+
+    size = 1
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.thread = 0
+        self._error = error
+
+    def write(self, position: int, data: bytes) -> None: ...
+
+    def read(self, position: int, size: int) -> bytes:
+        return b""
+
+    def reserve(self, position: int, size: int) -> None: ...
+
+    def close(self) -> None: ...
+
+    def sync(self) -> None:
+        self.thread = threading.get_ident()
+        if self._error is not None:
+            raise self._error
+
+
+class Running:
+    """A shell that listens on a port of its own."""
+
+    def __init__(self, disk: FileDisk | None = None, idle_ms: int = 120_000) -> None:
+        self.core = EchoCore()
+        self.shell = Shell(self.core, SystemClock(), disk, name="test", idle_ms=idle_ms)
+        self.door = bind("127.0.0.1", 0)
+        self.port = int(self.door.getsockname()[1])
+
+    async def __aenter__(self) -> Running:  # noqa: PYI034
+        await self.shell.listen(self.door)
+        self.shell.start()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.shell.close()
+
+    async def ask(self, data: bytes, count: int) -> bytes:
+        async with asyncio.timeout(_WAIT_S):
+            reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+            writer.write(data)
+            found = await reader.readexactly(count) if count else await reader.read()
+            writer.close()
+            with contextlib.suppress(ConnectionError):
+                await writer.wait_closed()
+            return found
+
+
+def run(main: Callable[[], object]) -> None:
+    asyncio.run(main())  # type: ignore[arg-type]
+
+
+def test_bytes_go_to_the_core_and_its_answers_back() -> None:
+    async def main() -> None:
+        async with Running() as running:
+            assert await running.ask(b"hello", 5) == b"hello"
+            await running.core.wait_for(lambda: "lost 1" in running.core.events)
+            assert running.core.events[:2] == ["woken", "connected 1 127.0.0.1"]
+
+    run(main)
+
+
+def test_peer_is_closed_after_what_was_written_before_has_left() -> None:
+    async def main() -> None:
+        async with Running() as running:
+            assert await running.ask(b"close", 0) == b"good-bye"
+
+    run(main)
+
+
+def test_error_in_the_core_cuts_one_peer_and_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        async with Running() as running:
+            with contextlib.suppress(ConnectionError):
+                assert await running.ask(b"fail", 0) == b""
+            assert await running.ask(b"still here", 10) == b"still here"
+
+    run(main)
+    assert "cut after an internal error" in caplog.text
+
+
+def test_core_is_woken_when_it_wants_to_be() -> None:
+    async def main() -> None:
+        async with Running() as running:
+            running.core.wake_in_ms = 5
+            running.shell.perform()
+            await running.core.wait_for(lambda: running.core.wakes_count >= 2)
+
+    run(main)
+
+
+def test_files_are_synced_on_another_thread_and_failures_told() -> None:
+    async def main() -> None:
+        async with Running() as running:
+            good, bad = SlowFile(), SlowFile(OSError(5, "Input/output error"))
+            running.core.effects += [Sync((good,), 77), Sync((good, bad), 78)]
+            running.shell.perform()
+            await running.core.wait_for(lambda: any("failed" in e for e in running.core.events))
+            assert good.thread not in (0, threading.get_ident())
+            assert "synced 77" in running.core.events
+            assert "synced 78" not in running.core.events
+            assert any("Input/output error" in event for event in running.core.events)
+
+    run(main)
+
+
+def test_small_file_ends_with_its_newest_content(tmp_path: object) -> None:
+    async def main() -> None:
+        disk = FileDisk(str(tmp_path))
+        async with Running(disk) as running:
+            running.core.effects += [Replace("a.json", b"%d" % n) for n in range(20)]
+            running.shell.perform()
+        assert disk.read("a.json") == b"19"
+
+    run(main)
+
+
+def test_address_is_dialled_and_what_does_not_answer_is_lost() -> None:
+    async def main() -> None:
+        async with Running() as running, Running() as other:
+            closed = bind("127.0.0.1", 0)
+            running.core.effects.append(Dial(-1, "127.0.0.1", other.port))
+            running.core.effects.append(Dial(-2, "127.0.0.1", int(closed.getsockname()[1])))
+            running.shell.perform()
+            events = running.core.events
+            await running.core.wait_for(
+                lambda: "connected -1 127.0.0.1" in events and "lost -2" in events
+            )
+            closed.close()
+
+    run(main)
+
+
+def test_taken_port_is_refused_with_its_address() -> None:
+    door = bind("127.0.0.1", 0)
+    door.listen()
+    port = int(door.getsockname()[1])
+    with pytest.raises(ConnectFailed, match=f"127.0.0.1:{port}"):
+        bind("127.0.0.1", port)
+    door.close()
+
+
+@pytest.mark.parametrize(
+    ("host", "port"), [("127.0.0.1", 99_999), ("127.0.0.1", -1), ("192.0.2.1", 0), ("no host", 0)]
+)
+def test_address_that_cannot_be_had_is_refused(host: str, port: int) -> None:
+    with pytest.raises(ConnectFailed, match=f"cannot listen on {host}:{port}: "):
+        bind(host, port)
+
+
+def test_clock_never_goes_back() -> None:
+    clock = SystemClock()
+    clock._last_ms = 1 << 50
+    assert [clock.now_ms() for _ in range(3)] == [1 << 50] * 3
+    assert SystemClock().now_ms() > 1_600_000_000_000

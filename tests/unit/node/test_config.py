@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from escrowmq.base.settings import BrokerSettings, NameServerSettings, StoreSettings
+from escrowmq.errors import UsageError
+from escrowmq.node.broker import broker_settings
+from escrowmq.node.config import (
+    NodeSettings,
+    convert,
+    gather,
+    memory_size,
+    parse_properties_file,
+    store_settings,
+    unknown_keys,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("", {}),
+        ("# a\n! b\n\n", {}),
+        ("a=1", {"a": "1"}),
+        ("a = 1 \nb:2\nc 3", {"a": "1", "b": "2", "c": "3"}),
+        ("  a=1\\\n   2\\\n3\nb=4", {"a": "123", "b": "4"}),
+        ("a=x\\\\\nb=1", {"a": "x\\", "b": "1"}),
+        ("a\\=b=c", {"a=b": "c"}),
+        ("a=\\u0041\\t\\q", {"a": "A\tq"}),
+        ("a=1\na=2", {"a": "2"}),
+        ("a", {"a": ""}),
+        ("a=b=c", {"a": "b=c"}),
+        ("a=1\\", {"a": "1"}),
+        ("a=1\r\nb=2", {"a": "1", "b": "2"}),
+    ],
+)
+def test_properties_are_read_as_java_reads_them(text: str, found: dict[str, str]) -> None:
+    assert parse_properties_file(text) == found
+
+
+def test_pairs_of_the_command_line_win_over_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "broker.conf"
+    file.write_text("brokerName=a\nbrokerId=0\n")
+    assert gather(str(file), ["brokerName = b", "x=y=z"]) == {
+        "brokerName": "b",
+        "brokerId": "0",
+        "x": "y=z",
+    }
+    with pytest.raises(UsageError, match="none"):
+        gather(str(tmp_path / "none.conf"), [])
+    for pair in ("x", "=1"):
+        with pytest.raises(UsageError, match="KEY=VALUE"):
+            gather(None, [pair])
+
+
+def test_settings_are_typed_and_bad_ones_named() -> None:
+    found = {"transactionTimeOut": "100", "traceOn": "False", "brokerName": "b"}
+    settings = convert(BrokerSettings, found, source="f")
+    assert (settings.transaction_timeout_ms, settings.is_traced, settings.name) == (
+        100,
+        False,
+        "b",
+    )
+    with pytest.raises(UsageError, match="f: transactionTimeOut=soon: "):
+        convert(BrokerSettings, {"transactionTimeOut": "soon"}, source="f")
+    with pytest.raises(UsageError, match="f: diskMaxUsedSpaceRatio=99: "):
+        convert(StoreSettings, {"diskMaxUsedSpaceRatio": "99"}, source="f")
+
+
+def test_flush_and_memory_are_those_of_the_process() -> None:
+    store = store_settings({}, NodeSettings(flush="SYNC_FLUSH"), source="f")
+    assert store.is_sync_flush
+    assert store.memory_size == memory_size() > 0
+    with pytest.raises(UsageError, match="flushDiskType=x"):
+        store_settings({}, NodeSettings(flush="x"), source="f")
+
+
+def test_every_key_of_ours_is_known_once_and_others_are_reported() -> None:
+    keys = [
+        name
+        for kind in (BrokerSettings, StoreSettings, NameServerSettings, NodeSettings)
+        for name in kind.__struct_encode_fields__
+    ]
+    assert len(keys) == len(set(keys))
+    assert unknown_keys(dict.fromkeys(keys, "")) == []
+    assert unknown_keys({"zzz": "", "aaa": "", "brokerName": ""}) == ["aaa", "zzz"]
+
+
+def of(host: str = "127.0.0.1", **found: str) -> BrokerSettings:
+    return broker_settings(found, source="f", name="n", name_servers=None, host=host)[0]
+
+
+def test_broker_is_advertised_where_it_listens() -> None:
+    assert of().advertised_host == "127.0.0.1"
+    assert of("0.0.0.0").advertised_host == "127.0.0.1"
+    assert of("10.1.2.3").advertised_host == "10.1.2.3"
+    assert of(brokerIP1="10.0.0.5").advertised_host == "10.0.0.5"
+    assert (of().name, of(brokerName="b").name) == ("n", "b")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("brokerIP1", "nowhere"),
+        ("messageDelayLevel", "1s x"),
+        ("namesrvAddr", "host"),
+        ("namesrvAddr", "host:0"),
+        ("namesrvAddr", "127.0.0.1:9876;:1"),
+        ("brokerRole", "SLAVE"),
+    ],
+)
+def test_texts_that_cannot_be_are_named(key: str, value: str) -> None:
+    with pytest.raises(UsageError, match=f"f: {key}="):
+        of(**{key: value})
+
+
+def test_several_name_servers_may_be_named() -> None:
+    assert of(namesrvAddr="127.0.0.1:9876; [::1]:9877;").name_servers
