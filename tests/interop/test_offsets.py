@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from . import wire
 from .drivers import Driver, JavaDriver, unique
 from .process import until
 from .servers import Server
@@ -17,6 +18,7 @@ def test_group_goes_on_where_it_stopped(server: Server, client: Driver, topic: s
         producer.send(topic, f"old {n}")
     first = client.consumer(server.nameserver, topic)
     first.received(8)
+    until("it is told", lambda: wire.committed(server.broker, first.group, topic) == 8)
     first.close(wait=True)
     producer.send(topic, "new")
     second = client.consumer(server.nameserver, topic, group=first.group)

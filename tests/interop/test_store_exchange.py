@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from . import wire
 from .conftest import SETTINGS, new_topic
 from .drivers import Admin, ClientError, Driver, JavaDriver, message, unique
 from .process import until
@@ -28,6 +29,8 @@ def write_everything(server: Server, java: Driver, topic: str) -> Written:
     halfway = java.consumer(server.nameserver, topic)
     producer.send(topic, "consumed", keys="consumed", queueId=0)
     halfway.received(1)
+    # A client that is closed may not have noted yet what its listener was just given.
+    until("it is told", lambda: wire.committed(server.broker, halfway.group, topic) == 1)
     halfway.close(wait=True)
     producer.send(topic, "plain", keys="plain", tag="t", queueId=1, properties={"colour": "é"})
     producer.send_batch([message(topic, f"{n}", keys=f"batch-{n}") for n in range(3)])

@@ -36,6 +36,15 @@ def ask(address: str, code: int, fields: dict[str, str] | None = None, body: byt
     )
 
 
+def committed(broker: str, group: str, topic: str, *, queues: int = 4) -> int:
+    """How many messages a group has told the broker that it consumed (request 14)."""
+    total = 0
+    for queue_id in range(queues):
+        header = {"consumerGroup": group, "topic": topic, "queueId": str(queue_id)}
+        total += int(ask(broker, 14, header).fields.get("offset", 0))
+    return total
+
+
 def exactly(link: socket.socket, size: int) -> bytes:
     """That many bytes; ConnectionError when the peer closes before."""
     data = bytearray()
