@@ -7,6 +7,7 @@ from typing import Annotated
 import msgspec
 
 Int = Annotated[int, msgspec.Meta(ge=-(1 << 31), le=(1 << 31) - 1)]
+"""A number that fits the peer's int, in a header and among its fields."""
 
 
 class Command(msgspec.Struct, rename={"ext": "extFields"}):

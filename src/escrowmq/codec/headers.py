@@ -12,9 +12,9 @@ from typing import Annotated, TypeVar
 import msgspec
 from msgspec import Meta
 
+from escrowmq.base.command import Int
 from escrowmq.errors import UsageError
 
-Int = Annotated[int, Meta(ge=-(1 << 31), le=(1 << 31) - 1)]
 Long = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 """What is beyond the peer's int or long is as unparsable as a word."""
 
