@@ -1,7 +1,6 @@
 """A store stopped at every operation, and by every kind of loss: what was acknowledged is there."""
 
 import random
-from collections.abc import Iterator
 
 import pytest
 
@@ -10,6 +9,7 @@ from escrowmq.base.settings import StoreSettings
 from escrowmq.codec.record import decode_record
 from escrowmq.store.store import Put, PutStatus, Store
 from escrowmq.testing.sim.disk import Loss, SimCrash, SimDisk
+from escrowmq.testing.stores import put_batch, split
 
 QUEUES = [("orders", 0), ("orders", 1), ("paid", 0)]
 
@@ -64,7 +64,7 @@ class Run:
             self.now_ms += self.chance.randint(0, 9)
             if self.chance.random() < 0.2:
                 batch = [message(3 * (number + n), self.chance) for n in range(3)]
-                puts = self.store.put_batch(batch, self.now_ms)
+                puts = put_batch(self.store, batch, self.now_ms)
                 found = list(zip(batch, puts, strict=True))
                 number += 3
             else:
@@ -119,14 +119,6 @@ def readable(store: Store) -> dict[int, bytes]:
                 assert got.next_offset > at
                 at = got.next_offset
     return found
-
-
-def split(data: bytes) -> Iterator[bytes]:
-    at = 0
-    while at < len(data):
-        size = int.from_bytes(data[at : at + 4], "big")
-        yield data[at : at + size]
-        at += size
 
 
 def verify(run: Run, promised: dict[int, tuple[Message, Put]], *, is_kill: bool) -> None:

@@ -222,20 +222,31 @@ class BrokerCore:
         broker = self.broker
         self._ends.seal(now_ms)
         self._pops.settle(now_ms)
-        for arrival in broker.store.take_arrivals():
-            if arrival.topic == Topic.SCHEDULE:
-                self._delays.arrived(arrival, now_ms)
-            elif arrival.topic == Topic.TIMER:
-                self._timer.arrived(arrival)
-            else:
-                self._pulls.arrived(arrival, now_ms)
-                self._pops.arrived(arrival, now_ms)
+        self._note_arrivals(now_ms)
         if broker.topics.is_changed or broker.groups.is_changed:
             self._save_tables(now_ms)
             self.registration.tell_changes(now_ms)
         sync = broker.store.sync_wanted(now_ms)
         if sync is not None:
             broker.effects.append(sync)
+
+    def _note_arrivals(self, now_ms: int) -> None:
+        """Wake who waits for what arrived. Nobody waits for most queues, and nobody begins to
+        while this goes on: asked once for all messages of a batch."""
+        unawaited: tuple[str, int] | None = None
+        for arrival in self.broker.store.take_arrivals():
+            topic = arrival.topic
+            if unawaited is not None and unawaited == (topic, arrival.queue_id):
+                continue
+            if topic == Topic.SCHEDULE:
+                self._delays.arrived(arrival, now_ms)
+            elif topic == Topic.TIMER:
+                self._timer.arrived(arrival)
+            elif self._pulls.awaits(topic, arrival.queue_id) or self._pops.awaits(topic):
+                self._pulls.arrived(arrival, now_ms)
+                self._pops.arrived(arrival, now_ms)
+            else:
+                unawaited = (topic, arrival.queue_id)
 
     def synced(self, log_offset: int, now_ms: int) -> None:
         """The log is durable up to an offset: answer who waited for it."""

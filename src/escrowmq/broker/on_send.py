@@ -15,7 +15,7 @@ from escrowmq.codec.batch import decode_batch
 from escrowmq.codec.command import encode_reply
 from escrowmq.codec.headers import SendHeader, SendHeaderV2, read_header
 from escrowmq.codec.ids import offset_id
-from escrowmq.codec.properties import decode_properties, parse_properties
+from escrowmq.codec.properties import decode_properties, encode_properties, parse_properties
 from escrowmq.codec.sent import SentReplies
 from escrowmq.delivery.topics import Perm, TopicConfig, name_fault
 from escrowmq.store.store import Put
@@ -23,6 +23,11 @@ from escrowmq.txn.half import is_half
 
 Header = SendHeader | SendHeaderV2
 _MULTI_TAG: Final = "MULTI_TAG"
+_EXPECTED: Final = frozenset({Property.UNIQ_KEY})
+_OURS: Final = _EXPECTED | {
+    Property.MSG_REGION, Property.TRACE_ON, Property.CLUSTER, Property.POP_CK,
+}  # fmt: skip
+"""Properties that are looked at, of which a message of a batch brings one."""
 
 
 class SendHandlers:
@@ -45,6 +50,7 @@ class SendHandlers:
                 Property.TRACE_ON: "true" if settings.is_traced else "false",
             }
             self._added = {**self._ext, Property.CLUSTER: settings.cluster}
+            self._suffix = encode_properties(self._added)
             self._replies = SentReplies(self._ext)
 
     def routes(self) -> dict[int, Handler]:
@@ -153,6 +159,17 @@ class SendHandlers:
         if Property.POP_CK in properties:
             del properties[Property.POP_CK]
 
+    def _complete_encoded(
+        self, encoded: bytes, properties: dict[str, str], peer: Peer, now_ms: int
+    ) -> bytes:
+        """The same for a message of a batch, in encoded form. It keeps its own unique key: at
+        the peer (5.3.x) the batch's wins when read, so that all messages share one; later
+        releases mended that."""
+        if encoded.endswith(b"\x02") and properties.keys() & _OURS == _EXPECTED:
+            return encoded + self._suffix
+        self._complete(properties, peer, now_ms)
+        return encode_properties(properties)
+
     def _unique_key(self, peer: Peer, now_ms: int) -> str:
         """An id for a message whose sender made none: 16 bytes in hex, as a client's."""
         chance = self._broker.chance.getrandbits(48)
@@ -252,21 +269,18 @@ class SendHandlers:
             remark = f"batch request does not support retry group {header.topic}"
             return self._refuse(request, Refusal(Response.MESSAGE_ILLEGAL, remark))
         first = self._message(peer, header, topic, now_ms, b"")
-        messages = []
+        pieces = []
         for flag, body, encoded in decode_batch(request.body):
             properties = decode_properties(encoded)
-            # Each message keeps its own unique key. At the peer (5.3.x) the batch's wins when
-            # read, so that all messages of a batch share one; later releases mended that.
-            self._complete(properties, peer, now_ms)
             if is_half(properties, 0):
                 remark = "a batch cannot hold transactional messages; send them one by one"
                 return self._refuse(request, Refusal(Response.MESSAGE_ILLEGAL, remark))
-            message = _copy_for_batch(first, flag, body, properties)
-            messages.append(message)
-        if not messages:
+            completed = self._complete_encoded(encoded, properties, peer, now_ms)
+            pieces.append((flag, body, completed, properties))
+        if not pieces:
             remark = "the batch is empty; send one message or more"
             return self._refuse(request, Refusal(Response.MESSAGE_ILLEGAL, remark))
-        puts = self._broker.store.put_batch(messages, now_ms)
+        puts = self._broker.store.put_batch(first, pieces, now_ms)
         if puts[0].log_offset < 0:
             return self._refuse(request, self._putter.refusal(puts[0]))
         packed = self._broker.packed
@@ -283,18 +297,3 @@ class SendHandlers:
         size = sum(put.record_size for put in puts)
         self._broker.stats.put(header.topic, len(puts), size)
         return self._putter.answer(peer, request, puts[-1], ext=ext, waits=waits, now_ms=now_ms)
-
-
-def _copy_for_batch(first: Message, flag: int, body: bytes, properties: dict[str, str]) -> Message:
-    return Message(
-        topic=first.topic,
-        body=body,
-        queue_id=first.queue_id,
-        flag=flag,
-        properties=properties,
-        sys_flag=first.sys_flag,
-        born_ms=first.born_ms,
-        born_host=first.born_host,
-        store_host=first.store_host,
-        reconsume_times=first.reconsume_times,
-    )

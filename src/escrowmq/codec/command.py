@@ -52,7 +52,7 @@ class _WireHeader(msgspec.Struct, omit_defaults=True):
     opaque: int
     remark: str | None = None
     serializeTypeCurrentRPC: str = ""  # noqa: N815
-    version: int = -1
+    version: int | None = None  # always given, so that it is never the default that is left out
 
 
 def decode_header(data: bytes, kind: int) -> Command:

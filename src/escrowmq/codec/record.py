@@ -24,7 +24,8 @@ from __future__ import annotations
 
 import functools
 import struct
-from typing import Final
+from collections.abc import Sequence
+from typing import Any, Final
 
 from escrowmq.base.limits import TOPIC_SIZE_MAX
 from escrowmq.base.message import Message, StoredMessage, SysFlag
@@ -117,10 +118,37 @@ def encode_record(
     )
 
 
-def record_size(message: Message, properties_size: int) -> int:
-    """What the record of a message will take."""
-    head = _HEAD[len(message.born_host), len(message.store_host)]
-    return head.size + len(message.body) + len(_topic_part(message.topic)[1]) + 2 + properties_size
+def encode_run(
+    message: Message,
+    pieces: Sequence[tuple[int, bytes, bytes, Any]],
+    *,
+    queue_offset: int,
+    log_offset: int,
+    stored_ms: int,
+) -> list[bytes]:
+    """Records one behind another that differ in flag, body and encoded properties only (the
+    first three of each piece); all else is the message's."""
+    magic, topic = _topic_part(message.topic)
+    born_host, store_host = message.born_host, message.store_host
+    head = _HEAD[len(born_host), len(store_host)]
+    sys_flag = message.sys_flag | _host_flags(born_host, store_host)
+    pack, pack_size, queue_id = head.pack, _PROPERTIES_SIZE.pack, message.queue_id
+    born_ms, times, prepared = (
+        message.born_ms, message.reconsume_times, message.prepared_log_offset,
+    )  # fmt: skip
+    empty_size = head.size + len(topic) + 2
+    records = []
+    for flag, body, properties, _ in pieces:
+        body_size, properties_size = len(body), len(properties)
+        size = empty_size + body_size + properties_size
+        front = pack(
+            size, magic, body_crc(body), queue_id, flag, queue_offset, log_offset, sys_flag,
+            born_ms, born_host, stored_ms, store_host, times, prepared, body_size,
+        )  # fmt: skip
+        records.append(b"".join((front, body, topic, pack_size(properties_size), properties)))
+        log_offset += size
+        queue_offset += 1
+    return records
 
 
 def encode_message(message: StoredMessage) -> bytes:

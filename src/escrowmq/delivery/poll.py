@@ -59,6 +59,10 @@ class Polls(Generic[T]):
         key = (_name(place), queue_id)
         return len(self._holds.waiting(key)) if self._holds.has(key) else 0
 
+    def has_places(self, topic: str) -> bool:
+        """Whether a message of a topic concerns anybody."""
+        return topic in self._places
+
     def places(self, topic: str) -> list[Place]:
         """Whom a message of a topic concerns."""
         return sorted(self._places.get(topic, ()))

@@ -60,6 +60,11 @@ class ConsumeQueue:
         self.end += 1
         self.is_dirty = True
 
+    def append_run(self, units: list[tuple[int, int, int]]) -> None:
+        """The same for several; DiskFull, with nothing changed, when not all have room."""
+        self.write(self.end, b"".join([_pack(*unit) for unit in units]))
+        self.end += len(units)
+
     def start_at(self, queue_offset: int) -> None:
         """Let the queue, which has no unit yet, begin at an offset; gaps fill its file before."""
         assert self.end == 0, self.end

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from escrowmq.base.message import Message, Property, SysFlag
 from escrowmq.codec.hashes import java_hash, tags_code
 from escrowmq.errors import StorageError
-from escrowmq.store.answers import Arrival
+from escrowmq.store.answers import Arrival, Put
 from escrowmq.store.consume_queue import ConsumeQueue
+from escrowmq.store.encoding import Piece
 from escrowmq.store.index import Index, IndexKey
 
 _KEYS_BATCH: Final = 256
@@ -109,6 +111,64 @@ class Dispatcher:
                             self._keys.append((prefix, key, log_offset, stored_ms))
                 if len(self._keys) >= _KEYS_BATCH:
                     self.flush_keys()
+
+    def dispatch_batch(
+        self, queue: ConsumeQueue, message: Message, pieces: Sequence[Piece], puts: list[Put]
+    ) -> bool:
+        """Dispatch the records of a batch now; False, with nothing done, when they must wait."""
+        if self.waiting or queue.is_schedule:
+            return False
+        codes = [tags_code(piece[3].get("TAGS", "")) for piece in pieces]
+        places = [(put.log_offset, put.record_size) for put in puts]
+        first, last = puts[0], puts[-1]
+        assert queue.end == first.queue_offset, (queue.end, first.queue_offset)
+        try:
+            queue.append_run(
+                [(at, size, code) for (at, size), code in zip(places, codes, strict=True)]
+            )
+        except (StorageError, OSError) as error:
+            self.stalled = str(error)
+            return False
+        topic, queue_id, stored_ms = message.topic, message.queue_id, last.stored_ms
+        self._arrivals += [
+            Arrival(topic, queue_id, put.queue_offset, code, stored_ms, at, size)
+            for put, code, (at, size) in zip(puts, codes, places, strict=True)
+        ]
+        self.dispatched_offset, self.dispatched_ms = last.log_end, stored_ms
+        if self.index is not None:
+            self._collect(queue.key_prefix, pieces, puts)
+        return True
+
+    def _collect(self, prefix: int, pieces: Sequence[Piece], puts: list[Put]) -> None:
+        found = self._keys
+        for (_, _, _, properties), put in zip(pieces, puts, strict=True):
+            unique, keys = properties.get("UNIQ_KEY"), properties.get("KEYS")
+            if unique:
+                found.append((prefix, unique, put.log_offset, put.stored_ms))
+            if keys:
+                found += [
+                    (prefix, key, put.log_offset, put.stored_ms) for key in keys.split(" ") if key
+                ]
+        if len(found) >= _KEYS_BATCH:
+            self.flush_keys()
+
+    def wait_batch(
+        self, queue: ConsumeQueue, message: Message, pieces: Sequence[Piece], puts: list[Put]
+    ) -> None:
+        """Let the records of a batch wait for the disk."""
+        for (_, _, _, properties), put in zip(pieces, puts, strict=True):
+            single = Message(
+                topic=message.topic,
+                body=b"",
+                queue_id=message.queue_id,
+                properties=properties,
+                sys_flag=message.sys_flag,
+            )
+            self.waiting.append(
+                Dispatch(
+                    queue, single, put.queue_offset, put.log_offset, put.record_size, put.stored_ms
+                )
+            )
 
     def unit_code(self, properties: dict[str, str], stored_ms: int, code: int) -> int:
         """What a unit of the schedule topic keeps: when the message is due."""

@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from escrowmq.base.message import Message
-from escrowmq.codec.record import encode_record
+from escrowmq.codec.record import encode_record, encode_run
 from escrowmq.store.answers import Put, PutStatus
 from escrowmq.store.queues import is_path_safe
 from escrowmq.store.scan import CRC_PROPERTY_SIZE, crc_property
 
+Piece = tuple[int, bytes, bytes, dict[str, str]]
+"""What one message of a batch has of its own: flag, body, encoded properties, properties."""
+
 
 def judge(
-    message: Message, properties: bytes, body_size_max: int, properties_size_max: int
+    message: Message,
+    body_size: int,
+    properties_size: int,
+    *,
+    body_size_max: int,
+    properties_size_max: int,
 ) -> Put | None:
     """Why a message cannot be stored; None when it can."""
-    if len(message.body) > body_size_max:
-        reason = f"body of {len(message.body)} bytes, {body_size_max} allowed"
+    if body_size > body_size_max:
+        reason = f"body of {body_size} bytes, {body_size_max} allowed"
         return Put(PutStatus.MESSAGE_ILLEGAL, reason=reason)
-    if len(properties) > properties_size_max:
-        reason = f"properties of {len(properties)} bytes, {properties_size_max} allowed"
+    if properties_size > properties_size_max:
+        reason = f"properties of {properties_size} bytes, {properties_size_max} allowed"
         return Put(PutStatus.PROPERTIES_SIZE_EXCEEDED, reason=reason)
     if not is_path_safe(message.topic) or message.queue_id < 0:
         reason = f"no queue can be {message.topic!r}/{message.queue_id}"
@@ -29,40 +39,42 @@ def encode_with_crc(
     message: Message, properties: bytes, queue_offset: int, log_offset: int, stored_ms: int
 ) -> bytes:
     """A record with the peer's CRC property at its end. Positional: once a message."""
-    if properties and properties[-1] != 2:
-        properties += b"\x02"
     record = encode_record(
         message,
-        properties=properties + bytes(CRC_PROPERTY_SIZE),
+        properties=_ended(properties) + bytes(CRC_PROPERTY_SIZE),
         queue_offset=queue_offset,
         log_offset=log_offset,
         stored_ms=stored_ms,
-    )[:-CRC_PROPERTY_SIZE]
-    return record + crc_property(record)
+    )
+    return _with_crc(record)
 
 
-def encode_batch(
-    batch: list[tuple[Message, bytes]],
+def encode_pieces(
+    message: Message,
+    pieces: Sequence[Piece],
+    *,
     queue_offset: int,
     log_offset: int,
-    *,
     has_crc: bool,
     stored_ms: int,
 ) -> list[bytes]:
     """Records one behind another, from a queue offset and a log offset on."""
-    records = []
-    for message, properties in batch:
-        if has_crc:
-            record = encode_with_crc(message, properties, queue_offset, log_offset, stored_ms)
-        else:
-            record = encode_record(
-                message,
-                properties=properties,
-                queue_offset=queue_offset,
-                log_offset=log_offset,
-                stored_ms=stored_ms,
-            )
-        records.append(record)
-        log_offset += len(record)
-        queue_offset += 1
-    return records
+    if has_crc:
+        pieces = [
+            (flag, body, _ended(encoded) + bytes(CRC_PROPERTY_SIZE), properties)
+            for flag, body, encoded, properties in pieces
+        ]
+    records = encode_run(
+        message, pieces, queue_offset=queue_offset, log_offset=log_offset, stored_ms=stored_ms
+    )
+    return [_with_crc(record) for record in records] if has_crc else records
+
+
+def _ended(properties: bytes) -> bytes:
+    return properties + b"\x02" if properties and properties[-1] != 2 else properties
+
+
+def _with_crc(record: bytes) -> bytes:
+    """Fill in the CRC property, for which room was left at the end."""
+    record = record[:-CRC_PROPERTY_SIZE]
+    return record + crc_property(record)

@@ -5,14 +5,14 @@ A pure state machine over the Disk port: one thread calls it, and only `File.syn
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, tzinfo
 from functools import partial
 from typing import Final
 
 from escrowmq.base.effects import Sync
 from escrowmq.base.limits import PROPERTIES_SIZE_MAX
-from escrowmq.base.message import Message, StoredMessage
+from escrowmq.base.message import Message, StoredMessage, SysFlag
 from escrowmq.base.ports import Disk
 from escrowmq.base.settings import StoreSettings
 from escrowmq.codec.entries import ENTRY
@@ -32,7 +32,7 @@ from escrowmq.store.checkpoint import CheckpointFile
 from escrowmq.store.commit_log import CommitLog
 from escrowmq.store.consume_queue import ConsumeQueue
 from escrowmq.store.dispatch import Dispatch, Dispatcher, delay_levels
-from escrowmq.store.encoding import encode_batch, encode_with_crc, judge
+from escrowmq.store.encoding import Piece, encode_pieces, encode_with_crc, judge
 from escrowmq.store.flush import Flusher
 from escrowmq.store.index import Index
 from escrowmq.store.queues import Queues
@@ -168,7 +168,7 @@ class Store:
             or len(message.body) > self._body_size_max
             or len(properties) > self._properties_size_max
         ):
-            refused = judge(message, properties, self._body_size_max, self._properties_size_max)
+            refused = self._judge(message, len(message.body), len(properties))
             if refused is not None:
                 return refused
             queue = self.queues.make(message.topic, message.queue_id)
@@ -206,47 +206,61 @@ class Store:
         self._dispatch(queue if is_queued else None, message, queue_offset, log_offset, size)
         return Put(_OK, log_offset, queue_offset, size, now_ms, log_offset + size)
 
-    def put_batch(self, messages: list[Message], now_ms: int) -> list[Put]:
-        """Append messages of one queue, all or none, with consecutive queue offsets."""
-        assert messages, "a batch has messages"
+    def _judge(self, message: Message, body_size: int, properties_size: int) -> Put | None:
+        return judge(
+            message,
+            body_size,
+            properties_size,
+            body_size_max=self._body_size_max,
+            properties_size_max=self._properties_size_max,
+        )
+
+    def put_batch(self, message: Message, pieces: Sequence[Piece], now_ms: int) -> list[Put]:
+        """Append messages of one queue, all or none, with consecutive queue offsets. They are as
+        `message` but for their flags, bodies and properties."""
+        assert pieces, "a batch has messages"
+        assert not message.sys_flag & SysFlag.PREPARED, "a batch has plain messages"
         if self._refusal is not None:
-            return [Put(PutStatus.SERVICE_NOT_AVAILABLE, reason=self._refusal)] * len(messages)
-        encoded = [encode_properties(message.properties) for message in messages]
-        for message, properties in zip(messages, encoded, strict=True):
-            refused = judge(message, properties, self._body_size_max, self._properties_size_max)
-            if refused is None and (
-                message.sys_flag & 4
-                or (message.topic, message.queue_id) != (messages[0].topic, messages[0].queue_id)
-            ):
-                reason = "a batch has plain messages of one queue"
-                refused = Put(PutStatus.MESSAGE_ILLEGAL, reason=reason)
-            if refused is not None:
-                return [refused] * len(messages)
+            return [Put(PutStatus.SERVICE_NOT_AVAILABLE, reason=self._refusal)] * len(pieces)
+        body_size = max([len(piece[1]) for piece in pieces])
+        properties_size = max([len(piece[2]) for piece in pieces])
+        refused = self._judge(message, body_size, properties_size)
+        if refused is not None:
+            return [refused] * len(pieces)
         now_ms = self._stored_ms = max(now_ms, self._stored_ms)
-        queue = self.queues.make(messages[0].topic, messages[0].queue_id)
-        batch = list(zip(messages, encoded, strict=True))
-        encode = partial(encode_batch, batch, has_crc=self._appends_crc, stored_ms=now_ms)
-        records = encode(queue.next_offset, self.log.end_offset)
+        queue, log = self.queues.make(message.topic, message.queue_id), self.log
+        encode = partial(
+            encode_pieces,
+            message,
+            pieces,
+            queue_offset=queue.next_offset,
+            has_crc=self._appends_crc,
+            stored_ms=now_ms,
+        )
+        records = encode(log_offset=log.end_offset)
         size = sum(map(len, records))
         try:
-            if not self.log.fits(size):
-                if size > self.log.record_size_max:
-                    refused = Put(PutStatus.MESSAGE_ILLEGAL, reason=_too_large(size, self.log))
-                    return [refused] * len(messages)
-                self.log.roll(size)
-                records = encode(queue.next_offset, self.log.end_offset)
-            log_offset = self.log.end_offset
-            self.log.append(b"".join(records))
+            if not log.fits(size):
+                if size > log.record_size_max:
+                    refused = Put(PutStatus.MESSAGE_ILLEGAL, reason=_too_large(size, log))
+                    return [refused] * len(pieces)
+                log.roll(size)
+                records = encode(log_offset=log.end_offset)
+            log_offset = log.end_offset
+            log.append(b"".join(records))
         except (StorageError, OSError) as error:
-            return [self._failed(error)] * len(messages)
+            return [self._failed(error)] * len(pieces)
         puts = []
-        for message, record in zip(messages, records, strict=True):
-            queue_offset = queue.next_offset
-            queue.next_offset += 1
-            self._dispatch(queue, message, queue_offset, log_offset, len(record))
+        queue_offset = queue.next_offset
+        for record in records:
             log_end = log_offset + len(record)
             puts.append(Put(_OK, log_offset, queue_offset, len(record), now_ms, log_end))
+            queue_offset += 1
             log_offset = log_end
+        queue.next_offset = queue_offset
+        dispatcher = self.dispatcher
+        if self._is_sync_flush or not dispatcher.dispatch_batch(queue, message, pieces, puts):
+            dispatcher.wait_batch(queue, message, pieces, puts)
         return puts
 
     def _dispatch(

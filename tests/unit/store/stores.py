@@ -1,6 +1,5 @@
 """What the store's tests share: small settings, a store on a simulated disk, messages."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -10,6 +9,7 @@ from escrowmq.base.settings import StoreSettings
 from escrowmq.codec.record import decode_record
 from escrowmq.store.store import Put, PutStatus, RecoveryReport, Store
 from escrowmq.testing.sim.disk import SimDisk
+from escrowmq.testing.stores import split
 
 SMALL = StoreSettings(
     log_segment_size=4096,
@@ -69,11 +69,3 @@ def bodies(store: Store, topic: str = "orders", queue_id: int = 0) -> dict[int, 
             found[queue_offset] = decode_record(record, check_crc=True).body
         at = got.next_offset
     return found
-
-
-def split(data: bytes) -> Iterator[bytes]:
-    at = 0
-    while at < len(data):
-        size = int.from_bytes(data[at : at + 4], "big")
-        yield data[at : at + size]
-        at += size
