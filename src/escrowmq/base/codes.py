@@ -112,6 +112,15 @@ class Request:
     REMOVE_COLD_DATA_FLOW_CTR_CONFIG: Final = 2002
     GET_COLD_DATA_FLOW_CTR_INFO: Final = 2003
     SET_COMMITLOG_READ_MODE: Final = 2004
+    # Ours (docs/extensions.md); the peer has none between 3019 and 200050.
+    ESCROW_PENDING_LIST: Final = 7701
+    ESCROW_PENDING_COUNT: Final = 7702
+    ESCROW_SHOW: Final = 7703
+    ESCROW_SETTLE: Final = 7704
+    ESCROW_CHECK: Final = 7705
+    ESCROW_DISCARDED_LIST: Final = 7706
+    ESCROW_DISCARDED_RESUME: Final = 7707
+    ESCROW_KEY_ROTATE: Final = 7708
     POP_MESSAGE: Final = 200050
     ACK_MESSAGE: Final = 200051
     PEEK_MESSAGE: Final = 200052

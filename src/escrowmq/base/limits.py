@@ -42,3 +42,45 @@ POP_MESSAGES_MAX: Final = 32
 
 CHECK_POINTS_MAX: Final = 2_000_000
 """Pops that are not acknowledged; beyond, nothing more is handed out."""
+
+PUBLISHED_TOPICS_MAX: Final = 64
+"""Topics of transactional messages that are remembered of one producer."""
+
+BUNDLE_MESSAGES_MAX: Final = 256
+"""Messages of one transaction; one op record names them all."""
+
+BUNDLES_REMEMBERED_MAX: Final = 100_000
+"""Transactions of several messages whose end is remembered, so that no half joins them late."""
+
+CLIENT_ID_SIZE_MAX: Final = 1024
+"""Characters of a client's id."""
+
+CONNECTION_GROUPS_MAX: Final = 4096
+"""Producer and consumer groups that one connection may be a member of."""
+
+CONNECTION_SUBSCRIPTIONS_MAX: Final = 4096
+"""Topics that one connection may subscribe to, all its groups together."""
+
+SUBSCRIPTION_SIZE_MAX: Final = 16_384
+"""Characters of one subscription: its topic, its expression and its tags."""
+
+MEMBERSHIPS_MAX: Final = 1_000_000
+"""Groups of all connections together, each counted once a connection."""
+
+GROUPS_MAX: Final = 100_000
+"""Consumer groups up to which one is created by its first use; an operator may create more."""
+
+TOPICS_MAX: Final = 100_000
+"""Topics up to which one is created by its first message; an operator may create more."""
+
+QUEUE_LOCKS_MAX: Final = 1_000_000
+"""Queues held by orderly consumers."""
+
+POPPED_TOPICS_MAX: Final = 100_000
+"""Topics that groups have popped from lately, as operators are shown them."""
+
+POPPERS_MAX: Final = 100_000
+"""Connections that have popped lately, counted once a group, as operators are shown them."""
+
+SETTINGS_TEXT_SIZE_MAX: Final = 262_144
+"""Characters of a settings file, or of a request that changes settings."""

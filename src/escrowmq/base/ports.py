@@ -62,9 +62,9 @@ class Disk(Protocol):
     def read(self, path: str) -> bytes | None:
         """A small file, whole; None when there is none."""
 
-    def replace(self, path: str, data: bytes) -> None:
+    def replace(self, path: str, data: bytes, *, is_private: bool = False) -> None:
         """Write a small file so that at every moment either the old or the new content is whole
-        and, when this returns, the new one is durable."""
+        and, when this returns, the new one is durable. A private one is for its owner's eyes."""
 
     def remove(self, path: str) -> None:
         """Remove a file or an empty folder; nothing happens when it is absent."""

@@ -6,7 +6,7 @@ Times are in the peer's units (ms unless the text says otherwise).
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta, field
@@ -198,6 +198,41 @@ class BrokerSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     check_answer_ms: Annotated[
         int, Meta(ge=1, description="a check without an answer for this long is over")
     ] = field(default=5_000, name="escrowCheckAnswerMillis")
+    asks_origin_first: Annotated[
+        bool, Meta(description="ask the client that sent the half before others of its group")
+    ] = field(default=True, name="escrowAskOriginFirst")
+    mute_after: Annotated[
+        int, Meta(ge=0, description="checks without answer that make a client rest; 0: never")
+    ] = field(default=3, name="escrowMuteAfter")
+    mute_ms: Annotated[int, Meta(ge=1, description="for so long a mute client rests")] = field(
+        default=60_000, name="escrowMuteMillis"
+    )
+    pending_max: Annotated[
+        int, Meta(ge=1, description="pending halves; beyond, new ones are refused")
+    ] = field(default=2_000_000, name="escrowPendingMax")
+    half_wait_max_ms: Annotated[
+        int, Meta(ge=1, description="halves that waited longer to be read are refused")
+    ] = field(default=50, name="escrowHalfWaitMillis")
+    send_wait_max_ms: Annotated[
+        int, Meta(ge=1, description="sends that waited longer to be read are refused")
+    ] = field(default=200, name="waitTimeMillsInSendQueue")
+    sheds_load: Annotated[
+        bool, Meta(description="refuse halves and sends that waited too long")
+    ] = field(default=True, name="brokerFastFailureEnable")
+    key_rotation_hours: Annotated[
+        int, Meta(ge=1, description="a key signs transaction ids for so long")
+    ] = field(default=720, name="escrowKeyRotationHours")
+    admin_from: Annotated[
+        Literal["loopback", "everybody", "nobody"],
+        Meta(description="who may see and settle pending transactions"),
+    ] = field(default="loopback", name="escrowAdmin")
+    preset: Annotated[
+        Literal["EscrowMQ", "RocketMQ"],
+        Meta(description="RocketMQ: checks are counted, sent and given up as there"),
+    ] = field(default="EscrowMQ", name="escrowPreset")
+    transaction_metrics_flush_ms: Annotated[
+        int, Meta(ge=10, description="between saves of config/transactionMetrics")
+    ] = field(default=3_000, name="transactionMetricFlushInterval")
     counts_all_checks: Annotated[
         bool,
         Meta(description="count checks that reached nobody, and give up by them, as RocketMQ does"),

@@ -13,9 +13,10 @@ from escrowmq.base.ports import Chance, Disk
 from escrowmq.base.settings import BrokerSettings, StoreSettings
 from escrowmq.broker.on_back import BackHandlers
 from escrowmq.broker.on_clients import ClientHandlers
-from escrowmq.broker.on_config import ConfigHandlers
+from escrowmq.broker.on_config import ConfigHandlers, restore
 from escrowmq.broker.on_end import EndHandlers
 from escrowmq.broker.on_offsets import OffsetHandlers
+from escrowmq.broker.on_pending import PendingHandlers
 from escrowmq.broker.on_pull import PullHandlers
 from escrowmq.broker.on_query import QueryHandlers
 from escrowmq.broker.on_recall import RecallHandlers
@@ -35,6 +36,7 @@ from escrowmq.delivery.delay import DelayQueues
 from escrowmq.delivery.timer import TimerQueue
 from escrowmq.errors import EscrowMQError
 from escrowmq.store.store import Store
+from escrowmq.txn import identity
 
 _log = logging.getLogger(__name__)
 
@@ -65,6 +67,7 @@ class BrokerCore:
         mark: str = "",
         boot: str = "",
     ) -> None:
+        changes = restore(disk, settings, store_settings)
         store = Store(disk, store_settings, abort_text=mark, boot=boot)
         self._disk = disk
         self.broker = Broker(settings, store_settings, store, address=address, chance=chance)
@@ -94,7 +97,8 @@ class BrokerCore:
             TopicHandlers(broker),
             ResetHandlers(broker),
             ViewHandlers(broker),
-            ConfigHandlers(broker),
+            ConfigHandlers(broker, disk, changes),
+            PendingHandlers(broker, self._ends),
         ):
             for code, handler in handlers.routes().items():
                 assert code not in self._routes, code
@@ -117,7 +121,7 @@ class BrokerCore:
             )
         self._delays.load(self._disk.read(delay.PATH), now_ms)
         self._timer.load(self._disk.read(timer.PATH))
-        self._ends.load(now_ms, is_sound=not report.damaged)
+        self._ends.load(self._disk.read(identity.PATH), now_ms, is_sound=not report.damaged)
         broker.topics.create_system_topics(now_ms)
         broker.groups.create_system_groups(now_ms)
         self._pops.load(self._disk, now_ms, is_sound=not report.damaged)

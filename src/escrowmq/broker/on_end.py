@@ -9,30 +9,44 @@ import msgspec
 
 from escrowmq.base.codes import Flag, Request, Response
 from escrowmq.base.command import Command
+from escrowmq.base.limits import PUBLISHED_TOPICS_MAX
 from escrowmq.base.message import Message, Property, StoredMessage, Topic
-from escrowmq.broker.putting import Putter
+from escrowmq.broker.putting import Putter, Refusal
 from escrowmq.broker.state import Broker, Handler, Peer
 from escrowmq.codec.command import encode_reply, encode_request
-from escrowmq.codec.headers import EndTransactionHeader, ResumeCheckHeader, read_header
+from escrowmq.codec.hashes import java_hash
+from escrowmq.codec.headers import (
+    EndByIdHeader,
+    EndTransactionHeader,
+    ResumeCheckHeader,
+    read_header,
+)
 from escrowmq.codec.ids import offset_id, parse_offset_id
 from escrowmq.codec.record import decode_record, encode_message
 from escrowmq.delivery.clients import Channel
+from escrowmq.delivery.divert import DelayRules, divert
 from escrowmq.delivery.progress import Mark, Marks
 from escrowmq.delivery.subscriptions import TRANSACTION_GROUP
+from escrowmq.errors import StorageError, UsageError
 from escrowmq.store.store import Put, PutStatus
+from escrowmq.txn import identity
 from escrowmq.txn.check import Ask, Checker, Member
-from escrowmq.txn.engine import Answer, Ended, Engine
-from escrowmq.txn.half import real_place
+from escrowmq.txn.engine import Answer, Claim, Ended, Engine
+from escrowmq.txn.half import ORDER_KEY, is_delayed, real_place
+from escrowmq.txn.identity import Keyring
 from escrowmq.txn.recovery import Recovery
 from escrowmq.txn.state import State, Verdict
 
 _log = logging.getLogger(__name__)
 
+HOUR_MS: Final = 3_600_000
+_SETTLED: Final = frozenset({Answer.DONE, Answer.REPEATED, Answer.CONTRADICTED})
 _VERDICTS: Final = {8: Verdict.COMMIT, 12: Verdict.ROLLBACK}
 _REMARKS: Final = {
     Answer.NOT_FOUND: "Find prepared transaction message failed",
     Answer.GROUP_WRONG: "The producer group wrong",
     Answer.QUEUE_OFFSET_WRONG: "The transaction state table offset wrong",
+    Answer.UNREADABLE: "a message of this transaction cannot be read; it can be rolled back only",
 }
 _TOLD: Final = {
     State.COMMITTED: Response.TRANSACTION_SHOULD_COMMIT,
@@ -58,7 +72,15 @@ class EndHandlers:
     def __init__(self, broker: Broker, putter: Putter) -> None:
         self._broker = broker
         self._putter = putter
-        self.engine = Engine(broker.store, broker.settings, host=broker.packed)
+        self._rules = DelayRules(broker.store_settings, broker.settings)
+        self.engine = Engine(
+            broker.store, broker.settings, host=broker.packed, as_delivered=self._as_delivered
+        )
+        self.keyring = Keyring(
+            broker.chance,
+            lasting_ms=broker.store_settings.reserved_hours * HOUR_MS,
+            rotation_ms=broker.settings.key_rotation_hours * HOUR_MS,
+        )
         self.checker = Checker(
             self.engine,
             broker.settings,
@@ -79,8 +101,9 @@ class EndHandlers:
 
     # -- life --------------------------------------------------------------------------------
 
-    def load(self, now_ms: int, *, is_sound: bool) -> None:
+    def load(self, keys: bytes | None, now_ms: int, *, is_sound: bool) -> None:
         """Read what is pending from the store."""
+        self.keyring.load(keys)
         offsets = self._broker.offsets
         found = self._recovery.run(
             now_ms,
@@ -104,6 +127,7 @@ class EndHandlers:
         half = max(store.bounds(Topic.HALF, 0)[1], self.engine.pending.end)
         if oldest is not None:
             half = oldest
+        self.engine.tally.drop_before(half)
         op = self._recovery.progress.op_offset(half)
         self._marks.note(Mark(store.end_offset, store.end_offset, (half, op)))
         # The offsets may reach the disk before the ends that they rest on, and outlive them.
@@ -116,27 +140,95 @@ class EndHandlers:
 
     # -- halves and ends ---------------------------------------------------------------------
 
+    def refusal(self, message: Message, now_ms: int, *, wants_id: bool) -> Refusal | None:
+        """Why a message cannot be the half of a transaction; None when it can."""
+        if wants_id and self.keyring.is_due(now_ms):
+            self.renew_key(now_ms)
+        properties = message.properties
+        if not properties.get(Property.PGROUP):
+            # The peer stores it, and fails later with a NullPointerException at its end.
+            remark = "a transactional message needs the property PGROUP, its producer group"
+            return Refusal(Response.MESSAGE_ILLEGAL, remark)
+        if is_delayed(properties):
+            # What could not be delivered at the commit is refused now.
+            diverted = divert(message, now_ms, self._rules)
+            if not isinstance(diverted, Message):
+                return Refusal(diverted.code, diverted.remark)
+        reason = self.engine.refusal(message)
+        if not reason:
+            return None
+        is_busy = len(self.engine.pending) >= self._broker.settings.pending_max
+        return Refusal(Response.SYSTEM_BUSY if is_busy else Response.MESSAGE_ILLEGAL, reason)
+
     def prepare(self, peer: Peer, message: Message, now_ms: int) -> Put:
         """Store a message that belongs to a transaction."""
         group = message.properties.get(Property.PGROUP, "")
         channel = self._broker.clients.producers.get(group, {}).get(peer.id)
+        if channel is not None and len(channel.published) < PUBLISHED_TOPICS_MAX:
+            channel.published.add(message.topic)
         return self.engine.prepare(message, now_ms, origin=channel.client_id if channel else "")
+
+    def renew_key(self, now_ms: int) -> int:
+        """Sign with a new key from now on, once it is kept; its number. DiskFull, or another
+        StorageError, and the old key stays."""
+        before = self.keyring.save()
+        number = self.keyring.rotate(now_ms)
+        try:
+            self._broker.store.disk.replace(identity.PATH, self.keyring.save(), is_private=True)
+        except StorageError:
+            self.keyring.load(before)
+            raise
+        return number
+
+    def sign(self, put: Put, now_ms: int) -> str:
+        """The transaction id of a half that was just stored."""
+        return self.keyring.sign(
+            queue_offset=put.queue_offset,
+            log_offset=put.log_offset,
+            broker_name=self._broker.settings.name,
+            now_ms=now_ms,
+        )
+
+    def _as_delivered(self, final: Message, now_ms: int) -> Message:
+        """What is stored for a committed message."""
+        key = final.properties.get(ORDER_KEY)
+        topic = self._broker.topics.get(final.topic) if key else None
+        if key and topic is not None:
+            final.queue_id = abs(java_hash(key)) % max(1, topic.write_queue_nums)
+        if is_delayed(final.properties):
+            diverted = divert(final, now_ms, self._rules)
+            if isinstance(diverted, Message):
+                return diverted
+            _log.error("a delayed message is delivered at its commit: %s", diverted.remark)
+        return final
 
     def end(self, peer: Peer, request: Command, now_ms: int) -> bytes | None:
         """Commit or roll back; the answer leaves when the end is durable."""
-        header = read_header(EndTransactionHeader, request.ext)
-        verdict = _VERDICTS.get(header.commit_or_rollback, Verdict.UNKNOWN)
-        ended = self.engine.end(
+        header = self._read_end(request, now_ms)
+        if isinstance(header, Refusal):
+            return encode_reply(request, header.code, remark=header.remark)
+        claim = Claim(
             log_offset=header.commit_log_offset,
             queue_offset=header.tran_state_table_offset,
             group=header.producer_group,
-            verdict=verdict,
+            verdict=_VERDICTS.get(header.commit_or_rollback, Verdict.UNKNOWN),
             is_from_check=header.from_transaction_check,
-            now_ms=now_ms,
             ids=(header.transaction_id or "", header.msg_id),
+            count=header.escrow_count,
         )
+        ended = self.engine.end(claim, now_ms)
         if header.from_transaction_check:
             self.checker.answered(ended.queue_offset, peer.id)
+        if ended.answer not in _SETTLED and ended.queue_offset >= 0:
+            what = "said unknown" if ended.answer is Answer.UNKNOWN else "refused"
+            detail = "" if ended.answer is Answer.UNKNOWN else ended.answer.name.lower()
+            self.engine.trail.note(
+                now_ms, ended.queue_offset, what, who=peer.address, detail=detail
+            )
+        return self.answer(peer, request, ended, now_ms)
+
+    def answer(self, peer: Peer, request: Command, ended: Ended, now_ms: int) -> bytes | None:
+        """Say how an end went, once that is durable."""
         match ended.answer:
             case Answer.DONE | Answer.REPEATED | Answer.CONTRADICTED:
                 # An outcome that is told a second time, or to a second one, is told no earlier.
@@ -146,6 +238,12 @@ class EndHandlers:
                 return None  # as at the peer: nothing is done, and nothing is said
             case Answer.TOO_LATE:
                 return encode_reply(request, Response.ILLEGAL_OPERATION)
+            case Answer.COUNT_WRONG:
+                remark = (
+                    f"the broker has {ended.count} messages of this transaction, not as many as "
+                    "escrowCount says; nothing was changed"
+                )
+                return encode_reply(request, Response.SYSTEM_ERROR, remark=remark)
             case Answer.NOT_STORED:
                 assert ended.put is not None
                 refusal = self._putter.refusal(ended.put)
@@ -154,13 +252,38 @@ class EndHandlers:
                 remark = _REMARKS[ended.answer]
                 return encode_reply(request, Response.SYSTEM_ERROR, remark=remark)
 
-    def _told(self, state: State) -> dict[str, str]:
+    def _read_end(self, request: Command, now_ms: int) -> EndTransactionHeader | Refusal:
+        """Which half is meant, by its offsets or by a signed id."""
+        if "escrowId" not in (request.ext or {}):
+            return read_header(EndTransactionHeader, request.ext)
+        by_id = read_header(EndByIdHeader, request.ext)
+        try:
+            found = self.keyring.read(
+                by_id.escrow_id, broker_name=self._broker.settings.name, now_ms=now_ms
+            )
+        except UsageError as error:
+            return Refusal(Response.NO_PERMISSION, str(error))
+        half = self._broker.store.read(found.log_offset)
+        group = half.properties.get(Property.PGROUP, "") if half is not None else ""
+        return EndTransactionHeader(
+            producer_group=group,
+            tran_state_table_offset=found.queue_offset,
+            commit_log_offset=found.log_offset,
+            commit_or_rollback=by_id.commit_or_rollback,
+            from_transaction_check=by_id.from_transaction_check,
+            escrow_count=by_id.escrow_count,
+        )
+
+    def _told(self, ended: Ended) -> dict[str, str]:
         """What is said beside the code, to those who read it."""
         is_sync = self._broker.store_settings.is_sync_flush
-        return {
-            "escrowOutcome": state.name.lower(),
+        told = {
+            "escrowOutcome": ended.state.name.lower(),
             "escrowDurability": "disk" if is_sync else "memory",
         }
+        if ended.count > 1:
+            told["escrowCount"] = str(ended.count)
+        return told
 
     def seal(self, now_ms: int) -> None:
         """Append the op records of this input's ends and answer who asked for them."""
@@ -187,24 +310,27 @@ class EndHandlers:
         """What became of a transaction, as soon as that is durable."""
         state = item.ended.state
         code, remark = Response.SUCCESS, None
-        if item.ended.answer is Answer.CONTRADICTED:
+        if item.ended.answer is Answer.CONTRADICTED or state in (State.EXPIRED, State.SETTLED):
             code = _TOLD.get(state, Response.TRANSACTION_STATE_UNKNOW)
-            remark = f"the transaction is {state.name}; nothing was changed"
+            remark = f"the transaction is {state.name} already; nothing was changed"
         return self._putter.answer(
             item.peer,
             item.request,
             Put(PutStatus.OK, log_end=log_end),
-            ext=self._told(state),
+            ext=self._told(item.ended),
             waits=True,
             now_ms=now_ms,
-            reply=encode_reply(item.request, code, remark=remark, ext=self._told(state)),
+            reply=encode_reply(item.request, code, remark=remark, ext=self._told(item.ended)),
         )
 
     # -- checks ------------------------------------------------------------------------------
 
     def _members(self, group: str) -> list[Member]:
         channels = self._broker.clients.producers.get(group, {})
-        return [Member(channel.peer, channel.client_id) for channel in channels.values()]
+        return [
+            Member(channel.peer, channel.client_id, channel.published)
+            for channel in channels.values()
+        ]
 
     def _producer_came(self, group: str, channel: Channel, now_ms: int) -> None:
         self.checker.producer_came(group, now_ms)
@@ -255,7 +381,7 @@ class EndHandlers:
             remark = f"no message that was given up has the offset id {header.msg_id}"
             return encode_reply(request, Response.SYSTEM_ERROR, remark=remark)
         # The peer begins an ended one again, which ends in a second final message.
-        state = self._state_of(source, now_ms)
+        state = self.state_of(source, now_ms)
         if state == State.PENDING:
             return encode_reply(request, Response.SUCCESS)
         if state != State.EXPIRED:
@@ -267,7 +393,7 @@ class EndHandlers:
             return encode_reply(request, Response.SYSTEM_ERROR, remark=remark)
         return encode_reply(request, Response.SUCCESS)
 
-    def _state_of(self, source: StoredMessage, now_ms: int) -> State:
+    def state_of(self, source: StoredMessage, now_ms: int) -> State:
         """Where the transaction of a half, or of one that was given up, stands by now."""
         if source.topic == Topic.HALF:
             return self._state_at(source.queue_offset)

@@ -192,48 +192,52 @@ class SendHandlers:
         ):
             remark = "Required message key is missing"
             return self._refuse(request, Refusal(Response.MESSAGE_ILLEGAL, remark))
-        put: Put | Refusal
-        if Property.TRAN_MSG in message.properties and is_half(
+        is_transactional = Property.TRAN_MSG in message.properties and is_half(
             message.properties, message.reconsume_times
-        ):
-            put = self._prepare(peer, message, now_ms)
+        )
+        wants_id = is_transactional and (request.ext or {}).get("escrowWantsId") == "true"
+        put: Put | Refusal
+        if is_transactional:
+            put = self._prepare(peer, message, now_ms, wants_id=wants_id)
         else:
             put = self._putter.put(message, now_ms)
         if isinstance(put, Refusal):
             return self._refuse(request, put)
-        properties = message.properties
-        broker = self._broker
-        broker.stats.put(header.topic, 1, put.record_size)
-        message_id = offset_id(broker.packed, put.log_offset)
+        self._broker.stats.put(header.topic, 1, put.record_size)
         queue_id = header.queue_id if header.queue_id >= 0 else message.queue_id
-        if type(put) is Put and not broker.store_settings.is_sync_flush:
+        message_id = offset_id(self._broker.packed, put.log_offset)
+        unique_key = message.properties[Property.UNIQ_KEY]
+        if type(put) is Put and not self._broker.store_settings.is_sync_flush and not wants_id:
             return self._replies.encode(
                 request,
                 message_id,
                 queue_id=queue_id,
                 queue_offset=put.queue_offset,
-                unique_key=properties[Property.UNIQ_KEY],
+                unique_key=unique_key,
             )
         ext = {
             **self._ext,
             "msgId": message_id,
             "queueId": str(queue_id),
             "queueOffset": str(put.queue_offset),
-            "transactionId": properties[Property.UNIQ_KEY],
+            "transactionId": unique_key,
         }
         if isinstance(put, Diverted) and put.recall_handle:
             ext["recallHandle"] = put.recall_handle
-        waits = properties.get(Property.WAIT) != "false"
+        if wants_id:
+            ext["escrowId"] = self._ends.sign(put, now_ms)
+        waits = message.properties.get(Property.WAIT) != "false"
         return self._putter.answer(peer, request, put, ext=ext, waits=waits, now_ms=now_ms)
 
-    def _prepare(self, peer: Peer, message: Message, now_ms: int) -> Put | Refusal:
+    def _prepare(
+        self, peer: Peer, message: Message, now_ms: int, *, wants_id: bool
+    ) -> Put | Refusal:
         """Store a half message."""
         if self._broker.settings.rejects_transactions:
             return Refusal(Response.NO_PERMISSION, self._forbidden("sending transaction message"))
-        if not message.properties.get(Property.PGROUP):
-            # The peer stores it, and fails later with a NullPointerException at its end.
-            remark = "a transactional message needs the property PGROUP, its producer group"
-            return Refusal(Response.MESSAGE_ILLEGAL, remark)
+        refusal = self._ends.refusal(message, now_ms, wants_id=wants_id)
+        if refusal is not None:
+            return refusal
         put = self._ends.prepare(peer, message, now_ms)
         return put if put.log_offset >= 0 else self._putter.refusal(put)
 

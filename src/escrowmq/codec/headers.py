@@ -179,6 +179,16 @@ class EndTransactionHeader(Header):
     from_transaction_check: bool = False
     transaction_id: str | None = None
     topic: str | None = None
+    escrow_count: Int | None = None
+
+
+class EndByIdHeader(Header):
+    """END_TRANSACTION (37) by a signed transaction id, which replaces group and offsets."""
+
+    escrow_id: str
+    commit_or_rollback: Int
+    from_transaction_check: bool = False
+    escrow_count: Int | None = None
 
 
 class ConsumerGroupHeader(Header):

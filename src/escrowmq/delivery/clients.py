@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 import msgspec
 
+from escrowmq.base.limits import (
+    CONNECTION_GROUPS_MAX,
+    CONNECTION_SUBSCRIPTIONS_MAX,
+    MEMBERSHIPS_MAX,
+)
 from escrowmq.codec.bodies import SubscriptionBody as Subscription
+from escrowmq.errors import UsageError
 
 BROADCASTING: Final = "BROADCASTING"
 CLUSTERING: Final = "CLUSTERING"
@@ -22,6 +28,8 @@ class Channel(msgspec.Struct):
     version: int
     address: str
     seen_ms: int
+    published: set[str] = msgspec.field(default_factory=set)
+    """Topics of the transactional messages that came from it."""
 
 
 class ConsumerGroup:
@@ -55,13 +63,65 @@ class ConsumerGroup:
         return is_changed
 
 
+class Membership:
+    """The groups of one connection."""
+
+    __slots__ = ("consumers", "producers")
+
+    def __init__(self) -> None:
+        self.producers: set[str] = set()
+        self.consumers: dict[str, int] = {}
+        """How many topics it subscribes to in each."""
+
+    @property
+    def count(self) -> int:
+        """How many groups."""
+        return len(self.producers) + len(self.consumers)
+
+
 class Clients:
     """All live producers and consumers."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, memberships_max: int = MEMBERSHIPS_MAX) -> None:
         self.producers: dict[str, dict[int, Channel]] = {}
         self.consumers: dict[str, ConsumerGroup] = {}
-        self._turn = 0
+        self._members: dict[int, Membership] = {}
+        self._count = 0
+        self._count_max = memberships_max
+
+    def admit(self, peer: int, *, producers: set[str], consumers: Mapping[str, int]) -> None:
+        """Whether a connection may be a member of these groups too; for consumers, with so many
+        topics each. UsageError says what is too much."""
+        member = self._members.get(peer) or Membership()
+        known = member.count
+        count = len(member.producers | producers) + len(member.consumers.keys() | consumers.keys())
+        if count > CONNECTION_GROUPS_MAX:
+            raise UsageError(
+                f"heartbeat: {count} producer and consumer groups on one connection; "
+                f"{CONNECTION_GROUPS_MAX} are allowed; share them out over several clients"
+            )
+        topics = sum({**member.consumers, **consumers}.values())
+        if topics > CONNECTION_SUBSCRIPTIONS_MAX:
+            raise UsageError(
+                f"heartbeat: {topics} subscriptions on one connection; "
+                f"{CONNECTION_SUBSCRIPTIONS_MAX} are allowed; share them out over several clients"
+            )
+        if count > known and self._count + count - known > self._count_max:
+            raise UsageError(
+                f"heartbeat: the clients of this broker are in {self._count} groups already, each "
+                f"counted once a connection; {self._count_max} are allowed; stop clients that are "
+                "not needed, or add a broker"
+            )
+
+    def _member(self, peer: int) -> Membership:
+        member = self._members.get(peer)
+        if member is None:
+            member = self._members[peer] = Membership()
+        return member
+
+    def _left(self, peer: int) -> None:
+        if not self._members[peer].count:
+            del self._members[peer]
 
     # -- producers ---------------------------------------------------------------------------
 
@@ -70,15 +130,21 @@ class Clients:
         channels = self.producers.setdefault(group, {})
         is_new = channel.peer not in channels
         channels[channel.peer] = channel
+        if is_new:
+            self._member(channel.peer).producers.add(group)
+            self._count += 1
         return is_new
 
     def stop_producing(self, group: str, peer: int) -> None:
         """A producer said good-bye."""
         channels = self.producers.get(group)
-        if channels is not None:
-            channels.pop(peer, None)
-            if not channels:
-                del self.producers[group]
+        if channels is None or channels.pop(peer, None) is None:
+            return
+        if not channels:
+            del self.producers[group]
+        self._members[peer].producers.discard(group)
+        self._count -= 1
+        self._left(peer)
 
     # -- consumers ---------------------------------------------------------------------------
 
@@ -91,7 +157,12 @@ class Clients:
             group = self.consumers[name] = ConsumerGroup(name)
         is_changed = channel.peer not in group.channels
         group.channels[channel.peer] = channel
+        member = self._member(channel.peer)
+        if is_changed:
+            self._count += 1
+            member.consumers[name] = 0
         if subscriptions:
+            member.consumers[name] = len(subscriptions)
             is_changed = group.subscribe(subscriptions) or is_changed
         return group, is_changed
 
@@ -102,6 +173,9 @@ class Clients:
             return None
         if not group.channels:
             del self.consumers[name]
+        del self._members[peer].consumers[name]
+        self._count -= 1
+        self._left(peer)
         return group
 
     def find_consumer(self, name: str, client_id: str) -> Channel | None:
@@ -123,6 +197,15 @@ class Clients:
                     return channel
         return None
 
+    def client_id(self, peer: int) -> str | None:
+        """The id that a connection's heartbeats told; None when there were none."""
+        member = self._members.get(peer)
+        if member is None:
+            return None
+        for name in member.producers:
+            return self.producers[name][peer].client_id
+        return next(self.consumers[name].channels[peer].client_id for name in member.consumers)
+
     def groups_on(self, topic: str) -> list[str]:
         """Groups with a live member that subscribes to a topic."""
         return [name for name, group in self.consumers.items() if topic in group.subscriptions]
@@ -131,9 +214,12 @@ class Clients:
 
     def lost(self, peer: int) -> list[ConsumerGroup]:
         """A connection is gone; the consumer groups that lost a member."""
-        for name in [name for name, channels in self.producers.items() if peer in channels]:
+        member = self._members.get(peer)
+        if member is None:
+            return []
+        for name in list(member.producers):
             self.stop_producing(name, peer)
-        names = [name for name, group in self.consumers.items() if peer in group.channels]
+        names = list(member.consumers)
         return [group for name in names if (group := self.stop_consuming(name, peer)) is not None]
 
     def silent_since(self, limit_ms: int) -> Iterator[int]:

@@ -256,13 +256,13 @@ class FileDisk:
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
             return None
 
-    def replace(self, path: str, data: bytes) -> None:
+    def replace(self, path: str, data: bytes, *, is_private: bool = False) -> None:
         """See Disk.replace; may be called from another thread than the other methods."""
         full = self._full(path)
         folder = os.path.dirname(full)
         os.makedirs(folder, exist_ok=True)
         try:
-            with open(full + ".tmp", "wb") as file:
+            with open(full + ".tmp", "wb", opener=_private if is_private else None) as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
@@ -415,7 +415,7 @@ class ReadOnlyDisk(FileDisk):
             raise StorageError(f"{path} has {found} bytes, {size} expected")
         return _ReadOnlyFile(self._full(path), size)
 
-    def replace(self, path: str, data: bytes) -> None:
+    def replace(self, path: str, data: bytes, *, is_private: bool = False) -> None:
         """Never."""
         raise StorageError(f"{path} is open for reading only")
 
@@ -424,6 +424,10 @@ class ReadOnlyDisk(FileDisk):
 
     def lock(self, path: str) -> None:
         """Nothing: to look, no lock is needed."""
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 def _translated(error: OSError, path: str) -> Exception:

@@ -41,7 +41,7 @@ class BrokerNode:
             store,
             address=(advertised, self.port),
             ha_address=f"{advertised}:{self.port + 1}",
-            chance=random.Random(),
+            chance=random.SystemRandom(),
             mark=str(os.getpid()),
             boot=_boot_id(),
         )

@@ -72,6 +72,18 @@ class CommitLog:
         file.write(position, record)
         self.end_offset = end
 
+    def make_room(self, size: int) -> bool:
+        """Try to have room for several settling records of a total size; whether there is."""
+        end = self.end_offset + size
+        if not self.fits(size):  # what a segment's end leaves empty is less than the next record
+            segments_count = size // self.segment_size + 1
+            end += min(size, self.segment_size) * segments_count + FILLER_SIZE
+        try:
+            self._admit(end, is_settling=True)
+        except DiskFull:
+            return False
+        return True
+
     def roll(self, size: int, *, is_settling: bool = False) -> None:
         """Close the segment with a filler and go on at the start of the next one, where `size`
         bytes have room. DiskFull, with nothing changed, when they have not."""

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from escrowmq.base.message import Message
-from escrowmq.codec.record import encode_record, encode_run
+from escrowmq.codec.properties import encode_properties
+from escrowmq.codec.record import RECORD_SIZE_MIN, encode_record, encode_run
 from escrowmq.store.answers import Put, PutStatus
 from escrowmq.store.queues import is_path_safe
 from escrowmq.store.scan import CRC_PROPERTY_SIZE, crc_property
+
+_OVERHEAD_MAX: Final = RECORD_SIZE_MIN + 2 * 12 + 1
+"""The fixed fields of a record with two IPv6 hosts and a long topic."""
 
 Piece = tuple[int, bytes, bytes, dict[str, str]]
 """What one message of a batch has of its own: flag, body, encoded properties, properties."""
@@ -33,6 +38,12 @@ def judge(
         reason = f"no queue can be {message.topic!r}/{message.queue_id}"
         return Put(PutStatus.MESSAGE_ILLEGAL, reason=reason)
     return None
+
+
+def size_bound(message: Message) -> int:
+    """What the record of a message takes at most."""
+    properties_size = len(encode_properties(message.properties)) + CRC_PROPERTY_SIZE + 1
+    return _OVERHEAD_MAX + len(message.body) + len(message.topic.encode()) + properties_size
 
 
 def encode_with_crc(

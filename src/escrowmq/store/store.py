@@ -32,7 +32,13 @@ from escrowmq.store.checkpoint import CheckpointFile
 from escrowmq.store.commit_log import CommitLog
 from escrowmq.store.consume_queue import ConsumeQueue
 from escrowmq.store.dispatch import Dispatch, Dispatcher, delay_levels
-from escrowmq.store.encoding import Piece, encode_pieces, encode_with_crc, judge
+from escrowmq.store.encoding import (
+    Piece,
+    encode_pieces,
+    encode_with_crc,
+    judge,
+    size_bound,
+)
 from escrowmq.store.flush import Flusher
 from escrowmq.store.index import Index
 from escrowmq.store.queues import Queues
@@ -262,6 +268,10 @@ class Store:
         if self._is_sync_flush or not dispatcher.dispatch_batch(queue, message, pieces, puts):
             dispatcher.wait_batch(queue, message, pieces, puts)
         return puts
+
+    def has_room(self, messages: Sequence[Message]) -> bool:
+        """Whether all of several settling messages can be put, one after another."""
+        return self.log.make_room(sum(map(size_bound, messages)))
 
     def _dispatch(
         self,

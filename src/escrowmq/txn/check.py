@@ -11,7 +11,7 @@ from __future__ import annotations
 import collections
 import enum
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Final
 
 import msgspec
@@ -19,14 +19,11 @@ import msgspec
 from escrowmq.base.message import StoredMessage
 from escrowmq.base.settings import BrokerSettings
 from escrowmq.txn.engine import Answer, Engine
+from escrowmq.txn.pending import Row
 from escrowmq.txn.state import Verdict
 
 _log = logging.getLogger(__name__)
 
-MUTE_AFTER: Final = 3
-"""Checks without an answer after which a client is left alone for a while."""
-
-MUTE_MS: Final = 60_000
 TAKEN_MAX: Final = 2_000
 """Appointments kept in one go; the rest follow at once, after other inputs."""
 
@@ -35,11 +32,12 @@ _HOUR_MS: Final = 3_600_000
 _NEVER_MS: Final = (1 << 62) - 1
 
 
-class Member(msgspec.Struct, frozen=True):
-    """A live producer of a group."""
+class Member(msgspec.Struct):
+    """A live producer of a group, and the topics that it was seen to publish to."""
 
     peer: int
     client_id: str
+    topics: Container[str] = ()
 
 
 class Fate(enum.Enum):
@@ -99,7 +97,7 @@ class Checker:
         self._age_max_ms = age_max_hours * _HOUR_MS
         self._members = members
         self._ready: dict[str, collections.deque[int]] = {}
-        self._parked: dict[str, list[int]] = {}
+        self._parked: dict[str, dict[int, None]] = {}
         self._under_way: dict[int, _UnderWay] = {}
         self._by_deadline: collections.deque[_UnderWay] = collections.deque()
         self._group_load: collections.Counter[str] = collections.Counter()
@@ -139,13 +137,29 @@ class Checker:
             del self._group_load[under_way.group]
         return True
 
-    def parked_count(self, group: str) -> int:
+    def is_under_way(self, queue_offset: int) -> bool:
+        """Whether a check about a half waits for its answer."""
+        return queue_offset in self._under_way
+
+    def is_parked(self, queue_offset: int, group: str) -> bool:
+        """Whether nobody is there to ask about a pending half."""
+        return queue_offset in self._parked.get(group, ())
+
+    def parked(self, group: str) -> list[int]:
         """Halves of a group that nobody answers for."""
-        return sum(offset in self._engine.pending for offset in self._parked.get(group, ()))
+        pending = self._engine.pending
+        return [offset for offset in self._parked.get(group, ()) if offset in pending]
 
     def parked_groups(self) -> list[str]:
         """Groups with halves that nobody answers for."""
-        return [group for group in self._parked if self.parked_count(group)]
+        return [group for group in self._parked if self.parked(group)]
+
+    def ask_now(self, queue_offsets: list[int], now_ms: int) -> None:
+        """Make the checks of these halves due at once."""
+        pending = self._engine.pending
+        for queue_offset in queue_offsets:
+            self._parked.get(pending.group(queue_offset), {}).pop(queue_offset, None)
+            pending.schedule(queue_offset, now_ms)
 
     # -- time --------------------------------------------------------------------------------
 
@@ -178,9 +192,10 @@ class Checker:
                 continue
             self._finish(under_way.queue_offset)
             self.counters.unanswered += 1
+            self._engine.trail.note(now_ms, under_way.queue_offset, "unanswered")
             self._silences[under_way.peer] += 1
-            if self._silences[under_way.peer] >= MUTE_AFTER:
-                self._mute_until_ms[under_way.peer] = now_ms + MUTE_MS
+            if 0 < self._settings.mute_after <= self._silences[under_way.peer]:
+                self._mute_until_ms[under_way.peer] = now_ms + self._settings.mute_ms
 
     def _pump(self, group: str, now_ms: int, asks: list[Ask]) -> None:
         """Ask about the halves of one group, as many at a time as may be under way."""
@@ -188,7 +203,8 @@ class Checker:
         members = self._awake(group, now_ms)
         while ready and self._group_load[group] < self._settings.checks_in_flight_max:
             queue_offset = ready.popleft()
-            if queue_offset in self._engine.pending:
+            # One half is asked about for all of its transaction.
+            if queue_offset in self._engine.pending and self._engine.bundles.leads(queue_offset):
                 self._decide(queue_offset, group, members, now_ms, asks)
         if not ready:
             del self._ready[group]
@@ -212,6 +228,9 @@ class Checker:
         half = self._engine.read_half(queue_offset)
         if half is None:
             return
+        if queue_offset in self._engine.decided:
+            self._finish_decided(queue_offset, half, now_ms)
+            return
         row = pending.row(queue_offset)
         fate = judge(
             checks=row.checks,
@@ -225,25 +244,46 @@ class Checker:
             case Fate.EXPIRE:
                 self._expire(queue_offset, half, row.checks, now_ms)
             case Fate.PARK if self._settings.counts_all_checks:
-                pending.count_check(queue_offset)
+                self._count(queue_offset)
                 pending.schedule(queue_offset, now_ms + interval_ms)
             case Fate.PARK:
-                self._parked.setdefault(group, []).append(queue_offset)
+                self._parked.setdefault(group, {})[queue_offset] = None
             case Fate.ASK:
-                member = self._choose(members, row.origin, row.checks)
-                count = pending.count_check(queue_offset)
+                member = self._choose(members, row, queue_offset)
+                count = self._count(queue_offset)
                 pending.schedule(queue_offset, now_ms + interval_ms)
                 asks.append(Ask(member.peer, queue_offset, half, count))
+                self._engine.trail.note(now_ms, queue_offset, "asked", who=member.client_id)
                 self._sent(queue_offset, group, member.peer, now_ms)
 
-    def _choose(self, members: list[Member], origin: str, checks: int) -> Member:
-        """The sender first; when it did not know, the others in turn."""
-        if checks == 0:
-            for member in members:
-                if member.client_id == origin:
-                    return member
-        self._turn += 1
-        return members[self._turn % len(members)]
+    def _count(self, queue_offset: int) -> int:
+        count = self._engine.pending.count_check(queue_offset)
+        self._engine.tally.note(queue_offset, count)
+        return count
+
+    def _finish_decided(self, queue_offset: int, half: StoredMessage, now_ms: int) -> None:
+        """Do the rest of an end that the disk let happen in part only."""
+        verdict = self._engine.decided[queue_offset]
+        ended = self._engine.decide(half, verdict, queue_offset=queue_offset, now_ms=now_ms)
+        if ended.answer is not Answer.DONE and queue_offset in self._engine.pending:
+            self._engine.pending.schedule(queue_offset, now_ms + RETRY_MS)
+
+    def _choose(self, members: list[Member], row: Row, queue_offset: int) -> Member:
+        """The sender first; when it did not know, those that publish to the topic, then others."""
+        if not self._settings.asks_origin_first:
+            self._turn += 1
+            return members[self._turn % len(members)]
+        origins, publishers, others = [], [], []
+        for member in members:
+            if member.client_id == row.origin:
+                origins.append(member)
+            elif row.topic in member.topics:
+                publishers.append(member)
+            else:
+                others.append(member)
+        # Each half begins at another one, so that after a restart not all go to the same.
+        order = origins + _rotated(publishers, queue_offset) + _rotated(others, queue_offset)
+        return order[row.checks % len(order)]
 
     def _sent(self, queue_offset: int, group: str, peer: int, now_ms: int) -> None:
         self._finish(queue_offset)
@@ -259,6 +299,7 @@ class Checker:
             self._engine.pending.schedule(queue_offset, now_ms + RETRY_MS)
             return
         self._finish(queue_offset)
+        self._engine.trail.note(now_ms, queue_offset, "expired", detail=f"after {checks} checks")
         _log.error(
             "transaction at half offset %d of group %s for topic %s is given up after %d checks; "
             "it is kept in TRANS_CHECK_MAX_TIME_TOPIC",
@@ -267,3 +308,8 @@ class Checker:
             ended.topic,
             checks,
         )
+
+
+def _rotated(members: list[Member], first: int) -> list[Member]:
+    at = first % len(members) if members else 0
+    return members[at:] + members[:at]

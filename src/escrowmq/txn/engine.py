@@ -14,9 +14,11 @@ from typing import Final
 
 import msgspec
 
-from escrowmq.base.message import Message, Property, StoredMessage, Topic
+from escrowmq.base.message import Message, Property, StoredMessage, SysFlag, Topic
 from escrowmq.base.settings import BrokerSettings
+from escrowmq.codec.record import decode_record
 from escrowmq.store.store import Put, PutStatus, Store
+from escrowmq.txn.bundle import TRANSACTION, BundleId, Bundles
 from escrowmq.txn.half import (
     checks_counted,
     copy_to,
@@ -25,17 +27,24 @@ from escrowmq.txn.half import (
     immunity_ms,
     real_place,
 )
-from escrowmq.txn.op import encode_op
+from escrowmq.txn.meter import Meter
+from escrowmq.txn.op import STATES, encode_op
 from escrowmq.txn.pending import Pending, Row
 from escrowmq.txn.state import WANTED, Ledger, State, Verdict, settle
+from escrowmq.txn.tally import Tally
+from escrowmq.txn.trail import Trail
 
 _log = logging.getLogger(__name__)
 
-_LETTER: Final = {State.COMMITTED: "c", State.ROLLED_BACK: "r", State.EXPIRED: "x"}
+_EVER_MS: Final = (1 << 62) - 1
+_VERDICTS: Final = {State.COMMITTED: Verdict.COMMIT, State.EXPIRED: Verdict.EXPIRE}
+_LETTER: Final = {state: letter for letter, state in STATES.items()}
 _OPS_OF_RECORD_MAX: Final = 400
 """Ends named by one op record; the peer's bound is 4096 characters."""
 
-PutMessage = Callable[[Message, int], Put]
+AsDelivered = Callable[[Message, int], Message]
+"""What is stored for a committed message at a time: itself, in the queue that its order key names,
+or what stands for it until it is due."""
 
 
 class Answer(enum.Enum):
@@ -48,8 +57,27 @@ class Answer(enum.Enum):
     NOT_FOUND = enum.auto()
     GROUP_WRONG = enum.auto()
     QUEUE_OFFSET_WRONG = enum.auto()
+    COUNT_WRONG = enum.auto()
     TOO_LATE = enum.auto()
     NOT_STORED = enum.auto()
+    UNREADABLE = enum.auto()
+
+
+class Claim(msgspec.Struct, kw_only=True):
+    """What an end request says: which half, whose, and what became of it."""
+
+    log_offset: int
+    queue_offset: int
+    group: str
+    verdict: Verdict
+    is_from_check: bool = False
+    ids: tuple[str, str] = ("", "")
+    """Of the transaction and of the message, as the producer knows them; either is the half's
+    unique key."""
+    count: int | None = None
+    """Messages that the producer sent in this transaction, if it says so."""
+    who: str = ""
+    """The administrator that decides, and why; empty for a producer."""
 
 
 class Ended(msgspec.Struct):
@@ -60,6 +88,8 @@ class Ended(msgspec.Struct):
     queue_offset: int = -1
     topic: str = ""
     put: Put | None = None
+    count: int = 1
+    """Halves of the transaction."""
 
 
 class _Done(msgspec.Struct):
@@ -68,6 +98,9 @@ class _Done(msgspec.Struct):
     queue_offset: int
     state: State
     row: Row
+    bundle: BundleId | None
+    who: str
+    """The administrator that ended it; empty for a producer."""
 
 
 class Counters(msgspec.Struct):
@@ -85,15 +118,22 @@ class Counters(msgspec.Struct):
 class Engine:
     """Prepares and ends transactions; the index of pending ones is `pending`."""
 
-    def __init__(self, store: Store, settings: BrokerSettings, *, host: bytes) -> None:
+    def __init__(
+        self, store: Store, settings: BrokerSettings, *, host: bytes, as_delivered: AsDelivered
+    ) -> None:
         self._store = store
         self._settings = settings
         self._host = host
+        self._as_delivered = as_delivered
         self.pending = Pending()
+        self.bundles = Bundles()
         self.ledger = Ledger()
+        self.tally = Tally(store.disk)
+        self.trail = Trail()
+        self.meter = Meter()
         self.counters = Counters()
-        self.half_counts: dict[str, int] = {}
-        """Pending halves by topic."""
+        self.decided: dict[int, Verdict] = {}
+        """Halves of a transaction that could be ended in part only: the rest follows."""
         self.quarantine: dict[int, str] = {}
         """Halves that cannot be read: queue offset and why."""
         self.aliases: dict[str, int] = {}
@@ -118,6 +158,18 @@ class Engine:
             )
         return put
 
+    def refusal(self, message: Message) -> str:
+        """Why no half is stored for a message; empty when it is."""
+        if len(self.pending) >= self._settings.pending_max:
+            return (
+                f"{len(self.pending)} transactions are pending, escrowPendingMax allows no more; "
+                "end some of them first"
+            )
+        text = message.properties.get(TRANSACTION)
+        if text is None:
+            return ""
+        return self.bundles.refusal(BundleId(message.properties.get(Property.PGROUP, ""), text))
+
     def watch(
         self, half: Message, *, queue_offset: int, log_offset: int, stored_ms: int, origin: str
     ) -> None:
@@ -127,52 +179,51 @@ class Engine:
         if wait_ms is None:
             wait_ms = self._settings.transaction_timeout_ms
         topic = properties.get(Property.REAL_TOPIC, "")
+        group = properties.get(Property.PGROUP, "")
         row = Row(
             log_offset=log_offset,
             stored_ms=stored_ms,
             due_ms=stored_ms + wait_ms,
-            group=properties.get(Property.PGROUP, ""),
+            group=group,
             topic=topic,
             origin=origin,
-            checks=checks_counted(properties),
+            checks=max(checks_counted(properties), self.tally.count(queue_offset)),
         )
         self.pending.add(queue_offset, row)
-        self.half_counts[topic] = self.half_counts.get(topic, 0) + 1
+        self.meter.note_pending(topic, group, 1)
+        if TRANSACTION in properties:
+            self.bundles.add(BundleId(group, properties[TRANSACTION]), queue_offset)
 
     # -- ending ------------------------------------------------------------------------------
 
-    def end(
-        self,
-        *,
-        log_offset: int,
-        queue_offset: int,
-        group: str,
-        verdict: Verdict,
-        is_from_check: bool,
-        now_ms: int,
-        ids: tuple[str, str] = ("", ""),
-    ) -> Ended:
-        """End a transaction, or tell how it was ended. `ids` are those of the transaction and the
-        message as the producer knows them; either is the half's unique key."""
-        half = self._store.read(log_offset)
+    def end(self, claim: Claim, now_ms: int) -> Ended:
+        """End a transaction, or tell how it was ended."""
+        half = self._store.read(claim.log_offset)
         # The peer takes whatever record starts there; a record of another topic is none of ours.
         if half is None or half.topic != Topic.HALF:
             return Ended(Answer.NOT_FOUND)
+        unique_key = half.properties.get(Property.UNIQ_KEY, "")
         # After a loss of power another half may stand where the one that is meant was lost.
-        if ids[0] and half.properties.get(Property.UNIQ_KEY, ids[0]) not in ids:
+        if claim.ids[0] and unique_key and unique_key not in claim.ids:
             return Ended(Answer.NOT_FOUND)
-        if half.properties.get(Property.PGROUP) != group:
+        if half.properties.get(Property.PGROUP) != claim.group:
             return Ended(Answer.GROUP_WRONG)
-        if half.queue_offset != queue_offset:
+        if half.queue_offset != claim.queue_offset:
             return Ended(Answer.QUEUE_OFFSET_WRONG)
-        if self.pending.log_offset(queue_offset) != log_offset:
-            alias = self.aliases.get(half.properties.get(Property.UNIQ_KEY, ""))
+        queue_offset = claim.queue_offset
+        if self.pending.log_offset(queue_offset) != claim.log_offset:
+            alias = self.aliases.get(unique_key)
             if alias is None or alias not in self.pending:
-                return self._ended_before(half, verdict)
+                return self._ended_before(half, claim.verdict)
             queue_offset = alias
-        if not is_from_check and self._is_too_late(half, now_ms):
+        if not claim.is_from_check and self._is_too_late(half, now_ms):
             return Ended(Answer.TOO_LATE, queue_offset=queue_offset)
-        return self.decide(half, verdict, queue_offset=queue_offset, now_ms=now_ms)
+        members_count = len(self.bundles.members(queue_offset))
+        if claim.count is not None and claim.count != members_count:
+            return Ended(Answer.COUNT_WRONG, queue_offset=queue_offset, count=members_count)
+        return self.decide(
+            half, claim.verdict, queue_offset=queue_offset, now_ms=now_ms, who=claim.who
+        )
 
     def _is_too_late(self, half: StoredMessage, now_ms: int) -> bool:
         """Past its own immunity a message is ended by the answer to a check alone. The age is by
@@ -183,11 +234,9 @@ class Engine:
         return now_ms - half.stored_ms > max(wish_ms, self._settings.transaction_timeout_ms)
 
     def _ended_before(self, half: StoredMessage, verdict: Verdict) -> Ended:
-        state = self.ledger.outcome(half.queue_offset) or State.SETTLED
+        state = self.outcome(half)
         answer = Answer.REPEATED
-        if state == State.SETTLED or verdict == Verdict.UNKNOWN:
-            answer = Answer.REPEATED
-        elif WANTED.get(verdict) != state:
+        if state != State.SETTLED and verdict in WANTED and WANTED[verdict] != state:
             answer = Answer.CONTRADICTED
             self.counters.contradicted += 1
             _log.warning(
@@ -197,49 +246,129 @@ class Engine:
                 state.name,
                 verdict.name,
             )
-        if answer == Answer.REPEATED:
+        else:
             self.counters.repeated += 1
         return Ended(answer, state, half.queue_offset, half.properties.get(Property.REAL_TOPIC, ""))
 
-    def decide(
-        self, half: StoredMessage, verdict: Verdict, *, queue_offset: int, now_ms: int
-    ) -> Ended:
-        """Carry out a verdict on a pending transaction."""
+    def outcome(self, half: StoredMessage) -> State:
+        """Where the transaction of a half stands. When nobody has noted how it was ended, its
+        final record tells, if there is one."""
+        if half.queue_offset in self.pending:
+            return State.PENDING
+        state = self.ledger.outcome(half.queue_offset) or State.SETTLED
         place = real_place(half)
-        topic = place[0] if place else ""
-        state = settle(State.PENDING, verdict)
-        if state == State.PENDING:
-            return Ended(Answer.UNKNOWN, state, queue_offset, topic)
-        put: Put | None = None
-        if state == State.COMMITTED:
-            final = final_of(half)
-            if final is None:
-                return Ended(Answer.NOT_FOUND, State.PENDING, queue_offset)
-            put = self._store.put(final, now_ms, is_settling=True)
-        elif state == State.EXPIRED:
-            put = self._store.put(copy_to(half, Topic.CHECK_MAX_TIME), now_ms, is_settling=True)
-        if put is not None and put.status is not PutStatus.OK:
-            return Ended(Answer.NOT_STORED, State.PENDING, queue_offset, topic, put)
-        self._settled(queue_offset, state)
-        return Ended(Answer.DONE, state, queue_offset, topic, put)
+        if state == State.SETTLED and place is not None:
+            unique_key = half.properties.get(Property.UNIQ_KEY, "")
+            finals = self._store.query(
+                place[0], unique_key, count_max=8, begin_ms=half.stored_ms, end_ms=_EVER_MS
+            )
+            for record in finals.records:
+                final = decode_record(record)
+                # One that was delivered later, by a delay, does not say of which half it is.
+                if final.prepared_log_offset in (half.log_offset, 0) and _is_final(final):
+                    return State.COMMITTED
+        return state
 
-    def _settled(self, queue_offset: int, state: State) -> None:
+    def decide(
+        self,
+        half: StoredMessage,
+        verdict: Verdict,
+        *,
+        queue_offset: int,
+        now_ms: int,
+        who: str = "",
+    ) -> Ended:
+        """Carry out a verdict on a pending transaction, with all its messages or with none."""
+        state = settle(State.PENDING, verdict)
+        members = self.bundles.members(queue_offset)
+        ended = Ended(
+            Answer.DONE, state, queue_offset, self.pending.topic(queue_offset), None, len(members)
+        )
+        if state == State.PENDING:
+            ended.answer = Answer.UNKNOWN
+            return ended
+        if state == State.ROLLED_BACK:
+            for member in members:
+                self._settled(member, state, now_ms, who)
+            return ended
+        return self._store_ends(ended, half, members, now_ms, who)
+
+    def _store_ends(
+        self, ended: Ended, half: StoredMessage, members: list[int], now_ms: int, who: str
+    ) -> Ended:
+        """The records that an end of this kind leaves, one for each message."""
+        is_commit = ended.state == State.COMMITTED
+        records: list[Message] = []
+        for member in members:
+            source = half if member == ended.queue_offset else self.read_half(member)
+            record = self._record_of(source, now_ms, is_commit=is_commit)
+            if record is not None:
+                records.append(record)
+        is_broken = len(records) < len(members) or self.bundles.is_broken(ended.queue_offset)
+        if is_commit and is_broken and ended.queue_offset not in self.decided:
+            return Ended(Answer.UNREADABLE, State.PENDING, ended.queue_offset, ended.topic)
+        if len(records) > 1 and not self._store.has_room(records):
+            put = Put(PutStatus.SERVICE_NOT_AVAILABLE, reason="no room for all messages")
+            return Ended(Answer.NOT_STORED, State.PENDING, ended.queue_offset, ended.topic, put)
+        members = [member for member in members if member in self.pending]
+        for nth, (member, record) in enumerate(zip(members, records, strict=True)):
+            put = self._store.put(record, now_ms, is_settling=True)
+            if put.status is not PutStatus.OK:
+                if nth:
+                    self._owe(members[nth:], ended.state, now_ms)
+                return Ended(Answer.NOT_STORED, State.PENDING, ended.queue_offset, ended.topic, put)
+            ended.put = put
+            self._settled(member, ended.state, now_ms, who)
+        return ended
+
+    def _record_of(
+        self, half: StoredMessage | None, now_ms: int, *, is_commit: bool
+    ) -> Message | None:
+        if half is None:
+            return None
+        if not is_commit:
+            return copy_to(half, Topic.CHECK_MAX_TIME)
+        final = final_of(half)
+        return None if final is None else self._as_delivered(final, now_ms)
+
+    def _owe(self, members: list[int], state: State, now_ms: int) -> None:
+        """The disk failed in the middle of a transaction: what was decided is done as soon as it
+        can be, and nobody is asked any more."""
+        for member in members:
+            self.decided[member] = _VERDICTS[state]
+            self.pending.schedule(member, now_ms)
+
+    def _settled(self, queue_offset: int, state: State, now_ms: int, who: str = "") -> None:
         row = self.pending.row(queue_offset)
-        self._done.append(_Done(queue_offset, state, row))
+        self._done.append(_Done(queue_offset, state, row, self.bundles.of(queue_offset), who))
         self.pending.remove(queue_offset)
+        self.bundles.remove(queue_offset, state)
+        self.decided.pop(queue_offset, None)
         self.ledger.record(queue_offset, state)
-        self.half_counts[row.topic] -= 1
+        self.meter.note_pending(row.topic, row.group, -1)
         match state:
             case State.COMMITTED:
                 self.counters.committed += 1
+                self.meter.committed[row.topic] += 1
+                self.meter.note_latency(row.topic, now_ms - row.stored_ms)
             case State.ROLLED_BACK:
                 self.counters.rolled_back += 1
+                self.meter.rolled_back[row.topic] += 1
             case _:
                 self.counters.expired += 1
+                self.meter.expired[row.topic] += 1
 
-    def mark_committed(self, queue_offset: int) -> None:
+    def complete(self, members: list[int], now_ms: int) -> None:
+        """Other messages of their transactions were made visible before the broker died."""
+        self._owe(members, State.COMMITTED, now_ms)
+        for member in members:
+            half = self.read_half(member) if member in self.pending else None
+            if half is not None:
+                self.decide(half, Verdict.COMMIT, queue_offset=member, now_ms=now_ms)
+
+    def mark_committed(self, queue_offset: int, now_ms: int) -> None:
         """Its final record was found in the log; only the op record is missing."""
-        self._settled(queue_offset, State.COMMITTED)
+        self._settled(queue_offset, State.COMMITTED, now_ms)
 
     @property
     def has_unsealed(self) -> bool:
@@ -254,11 +383,12 @@ class Engine:
         that cannot be stored. A commit stands by its final record; its op record follows later."""
         log_end = self._store.end_offset
         while self._done:
-            some = self._done[:_OPS_OF_RECORD_MAX]
+            some = self._take_chunk()
             op = encode_op(
                 [(done.queue_offset, _LETTER[done.state]) for done in some],
                 host=self._host,
                 now_ms=now_ms,
+                who=some[0].who,
             )
             put = self._store.put(op, now_ms, is_settling=True)
             if put.status is not PutStatus.OK:
@@ -267,6 +397,18 @@ class Engine:
             self._sealed.append((put.queue_offset, [done.queue_offset for done in some]))
             del self._done[: len(some)]
         return log_end, frozenset()
+
+    def _take_chunk(self) -> list[_Done]:
+        """As many ends as one op record names. A transaction is never divided: that it was
+        rolled back is then durable for all of its messages or for none."""
+        count = min(_OPS_OF_RECORD_MAX, len(self._done))
+        who = self._done[0].who
+        count = next((n for n in range(count) if self._done[n].who != who), count)
+        if count < len(self._done):
+            bundle = self._done[count].bundle
+            while bundle is not None and count > 1 and self._done[count - 1].bundle == bundle:
+                count -= 1
+        return self._done[:count]
 
     def take_sealed(self) -> list[tuple[int, list[int]]]:
         """The op records appended since the last call: queue offset, and the halves they name."""
@@ -280,7 +422,11 @@ class Engine:
             self.ledger.record(done.queue_offset, State.PENDING)
             done.row.due_ms = now_ms + self._settings.transaction_check_interval_ms
             self.pending.add(done.queue_offset, done.row)
-            self.half_counts[done.row.topic] += 1
+            if done.bundle is not None:
+                self.bundles.reopen(done.bundle)
+                self.bundles.add(done.bundle, done.queue_offset)
+            self.meter.note_pending(done.row.topic, done.row.group, 1)
+            self.meter.rolled_back[done.row.topic] -= 1
             self.counters.rolled_back -= 1
         self.counters.undone += len(undone)
         return frozenset(done.queue_offset for done in undone)
@@ -293,8 +439,12 @@ class Engine:
         if half is None or half.topic != Topic.HALF:
             reason = "its record cannot be read"
             self.quarantine[queue_offset] = reason
-            self.half_counts[self.pending.topic(queue_offset)] -= 1
+            row = self.pending.row(queue_offset)
+            self.meter.note_pending(row.topic, row.group, -1)
             self.pending.remove(queue_offset)
+            leader = self.bundles.remove(queue_offset, None)
+            if leader is not None:
+                self.pending.schedule(leader, row.stored_ms)
             _log.error("half message at queue offset %d is set aside: %s", queue_offset, reason)
             return None
         return half
@@ -312,3 +462,7 @@ class Engine:
                 origin="",
             )
         return put
+
+
+def _is_final(message: Message) -> bool:
+    return message.sys_flag & SysFlag.TRANSACTION_MASK == SysFlag.COMMIT

@@ -11,6 +11,11 @@ _SECONDS: Final = re.compile(r"-?[0-9]{1,18}")
 IMMUNITY_MAX_MS: Final = 7 * 24 * 3_600_000
 """A longer wish for no checks is cut to this."""
 
+DELAYED: Final = "escrowDelay"
+ORDER_KEY: Final = "escrowOrderKey"
+"""Properties of ours that a half may have: its delay counts from the commit on; the queue is
+chosen by a key."""
+
 _DELAYING: Final = (
     Property.DELAY,
     Property.TIMER_DELAY_SEC,
@@ -27,12 +32,22 @@ def is_half(properties: dict[str, str], reconsume_times: int) -> bool:
     return not (reconsume_times > 0 and level.isdecimal() and int(level) > 0)
 
 
+def is_delayed(properties: dict[str, str]) -> bool:
+    """Whether the wish for a later delivery counts from the commit on."""
+    return properties.get(DELAYED) == "true"
+
+
 def half_of(message: Message) -> Message:
     """The half message that stands for a message until it is settled.
 
-    A wish for a later delivery is dropped: the peer's clients drop the level themselves, and at
-    the peer a half with a delivery time is lost."""
-    properties = {k: v for k, v in message.properties.items() if k not in _DELAYING}
+    A wish for a later delivery is dropped, unless the sender says that it is meant from the commit
+    on: the peer's clients drop the level themselves, and at the peer a half with a delivery time
+    is lost."""
+    properties = message.properties
+    if not is_delayed(properties):
+        properties = {k: v for k, v in properties.items() if k not in _DELAYING}
+    else:
+        properties = dict(properties)
     unique_key = properties.get(Property.UNIQ_KEY)
     if unique_key:
         properties[Property.TRANSACTION_ID] = unique_key

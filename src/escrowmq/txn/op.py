@@ -6,26 +6,41 @@ from __future__ import annotations
 from typing import Final
 
 from escrowmq.base.message import Message, Property, Topic
+from escrowmq.txn.state import State
 
 TAG_DONE: Final = "d"
 OUTCOMES: Final = "escrowOutcomes"
 """A property of ours: how each transaction of the record ended, a letter each. The peer reads
 tag and body alone."""
 
-LETTERS: Final = "-crx"
+ENDED_BY: Final = "escrowEndedBy"
+"""A property of ours: the administrator that settled them, and why."""
+
+STATES: Final = {
+    "c": State.COMMITTED,
+    "r": State.ROLLED_BACK,
+    "x": State.EXPIRED,
+    "-": State.SETTLED,
+}
+"""What the letters say; `-` that nothing is told."""
+
 _DIGITS_MAX: Final = 19
 
 
-def encode_op(done: list[tuple[int, str]], *, host: bytes, now_ms: int) -> Message:
-    """The record that says that these half queue offsets are done with, and how."""
+def encode_op(done: list[tuple[int, str]], *, host: bytes, now_ms: int, who: str = "") -> Message:
+    """The record that says that these half queue offsets are done with, how, and, when it was not
+    a producer, by whom."""
+    properties = {
+        Property.WAIT: "true",
+        Property.TAGS: TAG_DONE,
+        OUTCOMES: "".join([letter for _, letter in done]),
+    }
+    if who:
+        properties[ENDED_BY] = who
     return Message(
         topic=Topic.OP,
         body="".join([f"{offset}," for offset, _ in done]).encode(),
-        properties={
-            Property.WAIT: "true",
-            Property.TAGS: TAG_DONE,
-            OUTCOMES: "".join([letter for _, letter in done]),
-        },
+        properties=properties,
         born_ms=now_ms,
         born_host=host,
         store_host=host,
@@ -44,7 +59,7 @@ def decode_op(message: Message) -> list[tuple[int, str]]:
     if len(letters) != len(parts):
         letters = "-" * len(parts)
     return [
-        (int(part), letter if letter in LETTERS else "-")
+        (int(part), letter if letter in STATES else "-")
         for part, letter in zip(parts, letters, strict=True)
         if part.isascii() and part.isdecimal() and len(part) <= _DIGITS_MAX
     ]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 from array import array
+from bisect import bisect_right
 from collections.abc import Iterator
 from typing import Final
 
@@ -123,6 +124,12 @@ class Pending:
     def remove(self, queue_offset: int) -> None:
         """A half message is settled."""
         self._free.append(self._slots.pop(queue_offset))
+
+    def after(self, queue_offset: int) -> list[int]:
+        """Pending queue offsets behind one, in order."""
+        self.oldest()
+        offsets = list(self._slots)
+        return offsets[bisect_right(offsets, queue_offset) :]
 
     # -- columns -----------------------------------------------------------------------------
 

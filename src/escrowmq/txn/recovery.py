@@ -12,13 +12,13 @@ from typing import Final
 
 import msgspec
 
-from escrowmq.base.message import Property, SysFlag, Topic
+from escrowmq.base.message import Message, Property, SysFlag, Topic
 from escrowmq.codec.record import decode_record
 from escrowmq.errors import CorruptRecord
 from escrowmq.store.store import Store
 from escrowmq.store.walk import walk
 from escrowmq.txn.engine import Engine
-from escrowmq.txn.op import OUTCOMES, decode_op
+from escrowmq.txn.op import OUTCOMES, STATES, decode_op
 from escrowmq.txn.state import State
 
 _log = logging.getLogger(__name__)
@@ -27,13 +27,6 @@ _READ_COUNT: Final = 4096
 _OPS_REMEMBERED: Final = 20_000
 """Op records in front of those that matter, read for the outcomes that they tell: an end that is
 repeated or contradicted after a restart gets the answer that it would have got before."""
-
-_STATES: Final = {
-    "c": State.COMMITTED,
-    "r": State.ROLLED_BACK,
-    "x": State.EXPIRED,
-    "-": State.SETTLED,
-}
 
 
 class Progress:
@@ -83,6 +76,7 @@ class Recovery:
         """Read both queues from where they are not done with. `is_sound` says that the store
         reported no damage."""
         found = Recovered()
+        self._engine.tally.load(self._store.bounds(Topic.HALF, 0)[1])
         start = self._start(Topic.HALF, half_offset)
         op_start = self._start(Topic.OP, op_offset)
         self._remember(self._start(Topic.OP, op_start - _OPS_REMEMBERED), op_start)
@@ -108,7 +102,7 @@ class Recovery:
                 except CorruptRecord:
                     continue  # it would be passed over as well if it mattered
                 for half_offset, letter in decode_op(message):
-                    record_outcome(half_offset, _STATES[letter])
+                    record_outcome(half_offset, STATES[letter])
             if not entries:
                 return
             op_offset += len(entries)
@@ -126,9 +120,9 @@ class Recovery:
                     continue
                 named = decode_op(message)
                 for half_offset, letter in named:
-                    self._engine.ledger.record(half_offset, _STATES[letter])
+                    self._engine.ledger.record(half_offset, STATES[letter])
                     if half_offset >= half_start:
-                        self._done[half_offset] = _STATES[letter]
+                        self._done[half_offset] = STATES[letter]
                 self.progress.note(op_offset, [half_offset for half_offset, _ in named])
                 self._last_op_log_offset = log_offset
                 self._is_last_op_ours = OUTCOMES in message.properties
@@ -176,15 +170,27 @@ class Recovery:
             # We write the op record behind its finals in one go: only the last finals can lack it.
             start = max(start, self._last_op_log_offset)
         count = 0
+        incomplete: set[int] = set()
         for message in walk(self._store, start):
             if message.sys_flag & SysFlag.TRANSACTION_MASK != SysFlag.COMMIT:
                 continue
             queue_offset = by_log_offset.get(message.prepared_log_offset)
+            if message.prepared_log_offset == 0 and not self._is_of_first(message):
+                queue_offset = None
             if queue_offset is None:
                 queue_offset = engine.aliases.get(message.properties.get(Property.UNIQ_KEY, ""))
             if queue_offset is not None and queue_offset in engine.pending:
-                engine.mark_committed(queue_offset)
+                incomplete.update(engine.bundles.members(queue_offset))
+                engine.mark_committed(queue_offset, now_ms)
                 count += 1
-        if count:
+        engine.complete(sorted(incomplete & set(engine.pending)), now_ms)
+        if engine.has_unsealed:
             engine.seal(now_ms)
         return count
+
+    def _is_of_first(self, final: Message) -> bool:
+        """Whether the half at the log's very beginning is this final's. One that was delivered
+        later, by a delay, names offset 0 as well."""
+        half = self._store.read(0)
+        key = Property.UNIQ_KEY
+        return half is not None and half.properties.get(key) == final.properties.get(key)

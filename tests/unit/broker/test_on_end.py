@@ -100,7 +100,7 @@ def test_first_end_wins_and_later_ones_are_told_of_it(
         assert outcome(reply) == (0, won)
     else:
         assert outcome(reply) == (200 if first == COMMIT else 201, won)
-        remark = f"the transaction is {won.upper()}; nothing was changed"
+        remark = f"the transaction is {won.upper()} already; nothing was changed"
         assert reply.remark == remark
     assert producer.bodies("T") == ([b"paid"] if first == COMMIT else [])
 

@@ -25,7 +25,7 @@ class MemoryDisk:
     def read(self, path: str) -> bytes | None:
         return self.files.get(path)
 
-    def replace(self, path: str, data: bytes) -> None:
+    def replace(self, path: str, data: bytes, *, is_private: bool = False) -> None:
         if self.is_full:
             raise OSError(28, "No space left on device")
         self.files[path] = data

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 from escrowmq.base.message import Message, StoredMessage, Topic
 from escrowmq.base.settings import BrokerSettings, StoreSettings
@@ -11,7 +12,7 @@ from escrowmq.store.store import Put, PutStatus, Store
 from escrowmq.testing.exchange import SMALL, START_MS
 from escrowmq.testing.sim.disk import Loss, SimDisk
 from escrowmq.txn.check import Ask, Checker, Member
-from escrowmq.txn.engine import Ended, Engine
+from escrowmq.txn.engine import Claim, Ended, Engine
 from escrowmq.txn.recovery import Recovered, Recovery
 from escrowmq.txn.state import Verdict
 
@@ -19,9 +20,14 @@ HOST = b"\x0a\0\0\x01\0\0\x2a\x9f"
 
 
 class GrudgingStore(Store):
-    """A store that refuses some topics."""
+    """A store that refuses some topics, or all after so many puts."""
 
     refused: frozenset[str] = frozenset()
+    puts_left: int | None = None
+    has_room_left: bool = True
+
+    def has_room(self, messages: Sequence[Message]) -> bool:
+        return self.has_room_left and super().has_room(messages)
 
     def put(
         self,
@@ -31,7 +37,9 @@ class GrudgingStore(Store):
         properties: bytes | None = None,
         is_settling: bool = False,
     ) -> Put:
-        if message.topic in self.refused:
+        if self.puts_left is not None:
+            self.puts_left -= 1
+        if message.topic in self.refused or (self.puts_left is not None and self.puts_left < 0):
             return Put(PutStatus.SERVICE_NOT_AVAILABLE, reason="asked to fail")
         return super().put(message, now_ms, properties=properties, is_settling=is_settling)
 
@@ -50,7 +58,9 @@ class Ground:
     def open(self, *, half_offset: int = 0, op_offset: int = 0) -> Recovered:
         self.store = GrudgingStore(self.disk, self.store_settings)
         report = self.store.open(self.now_ms)
-        self.engine = Engine(self.store, self.settings, host=HOST)
+        self.engine = Engine(
+            self.store, self.settings, host=HOST, as_delivered=lambda final, now_ms: final
+        )
         self.recovery = Recovery(self.engine, self.store)
         self.checker = Checker(
             self.engine,
@@ -92,14 +102,14 @@ class Ground:
     def end(
         self, half: StoredMessage, verdict: Verdict, *, seals: bool = True, **named: int
     ) -> Ended:
-        ended = self.engine.end(
+        claim = Claim(
             log_offset=named.get("log_offset", half.log_offset),
             queue_offset=named.get("queue_offset", half.queue_offset),
             group=half.properties["PGROUP"],
             verdict=verdict,
-            is_from_check=False,
-            now_ms=self.now_ms,
+            count=named.get("count"),
         )
+        ended = self.engine.end(claim, self.now_ms)
         if seals:
             self.engine.seal(self.now_ms)
         return ended

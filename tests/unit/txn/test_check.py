@@ -6,12 +6,13 @@ import pytest
 from escrowmq.base.message import Topic
 from escrowmq.base.settings import BrokerSettings
 from escrowmq.testing.exchange import SMALL
-from escrowmq.txn.check import MUTE_AFTER, MUTE_MS, Fate, Member, judge
+from escrowmq.txn.check import Fate, Member, judge
 from escrowmq.txn.state import Verdict
 
 from .ground import Ground
 
 FIRST_MS, NEXT_MS = 6_050, 30_050
+MUTE_AFTER, MUTE_MS = BrokerSettings().mute_after, BrokerSettings().mute_ms
 
 
 def ground_of(*members: Member, **settings: int | bool) -> Ground:
@@ -102,7 +103,7 @@ def test_group_that_is_away_is_parked_uncounted_and_asked_when_somebody_comes() 
     assert ground.due(FIRST_MS) == []
     assert ground.due(3_600_000) == []
     assert ground.checker.parked_groups() == ["PG"]
-    assert ground.checker.parked_count("PG") == 1
+    assert ground.checker.parked("PG") == [half.queue_offset]
     assert ground.engine.pending.checks(half.queue_offset) == 0
     ground.members["PG"] = [A]
     ground.checker.producer_came("PG", ground.now_ms)

@@ -70,11 +70,11 @@ def test_first_end_wins(ground: Ground, first: Verdict, second: Verdict, seals: 
 
 def test_half_counts_are_of_what_is_pending(ground: Ground) -> None:
     halves = [ground.prepare(b"%d" % n) for n in range(3)]
-    assert ground.engine.half_counts == {"T": 3}
+    assert ground.engine.meter.pending == {"T": 3}
     ground.end(halves[0], COMMIT)
     ground.end(halves[0], COMMIT)
     ground.end(halves[1], ROLLBACK)
-    assert ground.engine.half_counts == {"T": 1}
+    assert ground.engine.meter.pending == {"T": 1}
 
 
 def test_refusals_change_nothing(ground: Ground) -> None:
@@ -104,7 +104,7 @@ def test_half_that_does_not_say_where_it_belongs_stays_pending(ground: Ground) -
     ground.engine.watch(
         half, queue_offset=0, log_offset=put.log_offset, stored_ms=ground.now_ms, origin=""
     )
-    assert ground.end(half, COMMIT).answer == Answer.NOT_FOUND
+    assert ground.end(half, COMMIT).answer == Answer.UNREADABLE
     assert 0 in ground.engine.pending
     assert ground.end(half, ROLLBACK).answer == Answer.DONE
 
@@ -130,7 +130,7 @@ def test_rollback_whose_op_record_cannot_be_stored_is_undone(ground: Ground) -> 
     assert undone == {rolled_back.queue_offset}
     assert rolled_back.queue_offset in ground.engine.pending
     assert committed.queue_offset not in ground.engine.pending
-    assert ground.engine.half_counts == {"T": 1}
+    assert ground.engine.meter.pending == {"T": 1}
     ground.store.refused = frozenset()
     assert ground.end(rolled_back, COMMIT).answer == Answer.DONE
     assert ground.finals() == [b"a", b"b"]
@@ -197,7 +197,7 @@ def test_half_whose_record_cannot_be_read_any_more_is_set_aside(ground: Ground) 
     assert ground.engine.read_half(half.queue_offset) is None
     assert half.queue_offset in ground.engine.quarantine
     assert half.queue_offset not in ground.engine.pending
-    assert ground.engine.half_counts == {"T": 0}
+    assert ground.engine.meter.pending == {"T": 0}
 
 
 def test_full_disk_takes_no_half_but_every_end() -> None:

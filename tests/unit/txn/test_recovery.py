@@ -61,7 +61,7 @@ def test_pending_ended_and_given_up_are_what_they_were(ground: Ground) -> None:
         State.EXPIRED,
         None,
     ]
-    assert ground.engine.half_counts == {"T": 1}
+    assert ground.engine.meter.pending == {"T": 1}
     assert ground.end(halves[3], Verdict.COMMIT).answer == Answer.DONE
 
 

@@ -177,7 +177,7 @@ class SimDisk:
             return bytes(self.files[path].live)
         return self.small.get(path)
 
-    def replace(self, path: str, data: bytes) -> None:
+    def replace(self, path: str, data: bytes, *, is_private: bool = False) -> None:
         """See Disk.replace."""
         self.check()
         self.step("replace")

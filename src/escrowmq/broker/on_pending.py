@@ -1,0 +1,280 @@
+"""What operators ask and decide about pending transactions (docs/extensions.md)."""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+from collections import Counter
+from collections.abc import Iterator
+from itertools import islice
+from typing import Final, TypeVar
+
+import msgspec
+
+from escrowmq.base.codes import Request, Response
+from escrowmq.base.command import Command
+from escrowmq.base.message import Property, StoredMessage, Topic
+from escrowmq.broker.on_end import EndHandlers
+from escrowmq.broker.showing import Showing
+from escrowmq.broker.state import Broker, Handler, Peer
+from escrowmq.codec.command import encode_reply
+from escrowmq.codec.ids import parse_offset_id
+from escrowmq.codec.pending import Counts, Done, Filter, Item, Page, Which
+from escrowmq.codec.record import decode_record
+from escrowmq.errors import CorruptRecord, UsageError
+from escrowmq.store.store import PutStatus
+from escrowmq.txn.engine import Claim
+from escrowmq.txn.state import State, Verdict
+
+_audit = logging.getLogger("escrowmq.audit")
+B = TypeVar("B", bound=msgspec.Struct)
+
+_SCANNED_MAX: Final = 100_000
+"""Halves that one request looks at; `next` says where to go on."""
+
+_CHECKED_MAX: Final = 10_000
+"""Checks that one request makes due."""
+
+_READ_COUNT: Final = 256
+_VERDICTS: Final = {"commit": Verdict.COMMIT, "rollback": Verdict.ROLLBACK}
+
+
+class PendingHandlers:
+    """Codes 7701 to 7708."""
+
+    def __init__(self, broker: Broker, ends: EndHandlers) -> None:
+        self._broker = broker
+        self._ends = ends
+        self._engine = ends.engine
+        self._showing = Showing(broker, ends)
+
+    def routes(self) -> dict[int, Handler]:
+        """Request codes and who serves them."""
+        return {
+            Request.ESCROW_PENDING_LIST: self._allowed(self.list_pending),
+            Request.ESCROW_PENDING_COUNT: self._allowed(self.count_pending),
+            Request.ESCROW_SHOW: self._allowed(self.show),
+            Request.ESCROW_SETTLE: self._allowed(self.settle),
+            Request.ESCROW_CHECK: self._allowed(self.check),
+            Request.ESCROW_DISCARDED_LIST: self._allowed(self.list_discarded),
+            Request.ESCROW_DISCARDED_RESUME: self._allowed(self.resume_discarded),
+            Request.ESCROW_KEY_ROTATE: self._allowed(self.rotate_key),
+        }
+
+    def _allowed(self, handler: Handler) -> Handler:
+        """The same for those who may."""
+
+        def judged(peer: Peer, request: Command, now_ms: int) -> bytes | None:
+            allowed = self._broker.settings.admin_from
+            if allowed == "everybody" or (allowed == "loopback" and _is_local(peer)):
+                return handler(peer, request, now_ms)
+            _audit.warning("%s was refused request %d", peer.address, request.code)
+            remark = f"escrowAdmin={allowed} does not let {peer.address} administer transactions"
+            return encode_reply(request, Response.NO_PERMISSION, remark=remark)
+
+        return judged
+
+    # -- looking -----------------------------------------------------------------------------
+
+    def list_pending(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+        """A page of what is pending."""
+        wanted = _read(request, Filter)
+        items: list[Item] = []
+        last = -1
+        for queue_offset in self._matching(wanted, now_ms):
+            last = queue_offset
+            half = self._engine.read_half(queue_offset)
+            if half is not None and _is_of(half, wanted):
+                items.append(self._showing.item(half, queue_offset, now_ms))
+            if len(items) == wanted.limit:
+                break
+        else:
+            last = self._end_of_scan(wanted)
+        return _reply(request, Page(items=items, next=last))
+
+    def _matching(self, wanted: Filter, now_ms: int) -> Iterator[int]:
+        """Pending halves by what the index knows of them, a bounded stretch of it."""
+        pending = self._engine.pending
+        for queue_offset in pending.after(wanted.after)[:_SCANNED_MAX]:
+            row = pending.row(queue_offset)
+            age_ms = now_ms - row.stored_ms
+            if (
+                wanted.topic in (None, row.topic)
+                and wanted.group in (None, row.group)
+                and age_ms >= (wanted.min_age_ms or 0)
+                and (wanted.max_age_ms is None or age_ms <= wanted.max_age_ms)
+                and wanted.state in (None, self._showing.pending_state(queue_offset, row.group))
+            ):
+                yield queue_offset
+
+    def _end_of_scan(self, wanted: Filter) -> int:
+        behind = self._engine.pending.after(wanted.after)
+        return behind[_SCANNED_MAX - 1] if len(behind) > _SCANNED_MAX else -1
+
+    def count_pending(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+        """How many are pending."""
+        wanted = _read(request, Filter)
+        engine, checker = self._engine, self._ends.checker
+        parked = sum(len(checker.parked(group)) for group in checker.parked_groups())
+        by_topic, by_group = engine.meter.pending, engine.meter.groups
+        if wanted != Filter():
+            by_topic, by_group, parked = Counter(), Counter(), 0
+            for queue_offset in self._matching(wanted, now_ms):
+                row = engine.pending.row(queue_offset)
+                by_topic[row.topic] += 1
+                by_group[row.group] += 1
+                parked += self._showing.pending_state(queue_offset, row.group) == "parked"
+        oldest = engine.pending.oldest()
+        counts = Counts(
+            count=sum(by_topic.values()),
+            parked=parked,
+            oldest_ms=engine.pending.row(oldest).stored_ms if oldest is not None else -1,
+            by_topic={topic: count for topic, count in by_topic.items() if count},
+            by_group=dict(by_group),
+        )
+        return _reply(request, counts)
+
+    def show(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+        """One transaction with all that is known of it."""
+        found = self._find(_read(request, Which), now_ms)
+        items = [self._showing.whole(half, now_ms) for half in found]
+        return _reply(request, Page(items=items))
+
+    def _find(self, which: Which, now_ms: int) -> list[StoredMessage]:
+        """The halves that are meant, the newest first; UsageError when there are none."""
+        store = self._broker.store
+        if which.id is not None:
+            broker_name = self._broker.settings.name
+            identity = self._ends.keyring.read(which.id, broker_name=broker_name, now_ms=now_ms)
+            half = store.read(identity.log_offset)
+            if half is None or half.topic != Topic.HALF:
+                raise UsageError("the log does not hold the half of this transaction any more")
+            return [half]
+        if not which.message_id:
+            raise UsageError("say which transaction: id, or messageId")
+        records = store.query(
+            Topic.HALF, which.message_id, count_max=64, begin_ms=0, end_ms=now_ms
+        ).records
+        halves = [half for half in map(decode_record, records) if _is_of(half, which)]
+        if not halves:
+            raise UsageError(f"no half message of {which.message_id} is known")
+        return halves
+
+    # -- deciding ----------------------------------------------------------------------------
+
+    def settle(self, peer: Peer, request: Command, now_ms: int) -> bytes | None:
+        """Commit or roll back in the producer's place."""
+        which = _read(request, Which)
+        if which.verdict is None:
+            raise UsageError("say the verdict: commit or rollback")
+        halves = self._find(which, now_ms)
+        pending = [half for half in halves if half.queue_offset in self._engine.pending]
+        half = (pending or halves)[0]
+        claim = Claim(
+            log_offset=half.log_offset,
+            queue_offset=half.queue_offset,
+            group=half.properties.get(Property.PGROUP, ""),
+            verdict=_VERDICTS[which.verdict],
+            is_from_check=True,
+            who=f"{peer.address} {which.reason}".strip(),
+        )
+        ended = self._engine.end(claim, now_ms)
+        what = f"{which.verdict} of half {half.queue_offset}: {ended.answer.name}"
+        self._note(peer, what, which.reason)
+        return self._ends.answer(peer, request, ended, now_ms)
+
+    def check(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+        """Ask the producers at once."""
+        which = _read(request, Which)
+        if which.id or which.message_id:
+            offsets = [half.queue_offset for half in self._find(which, now_ms)]
+            offsets = [offset for offset in offsets if offset in self._engine.pending]
+        else:
+            offsets = list(islice(self._matching(which, now_ms), _CHECKED_MAX))
+        self._ends.checker.ask_now(offsets, now_ms)
+        self._note(peer, f"check of {len(offsets)} halves", which.reason)
+        return _reply(request, Done(count=len(offsets)))
+
+    # -- those that were given up ------------------------------------------------------------
+
+    def _discarded(self, wanted: Filter) -> Iterator[StoredMessage]:
+        store = self._broker.store
+        low, end = store.bounds(Topic.CHECK_MAX_TIME, 0)
+        at = max(low, wanted.after + 1)
+        while entries := store.entries(Topic.CHECK_MAX_TIME, 0, at, min(_READ_COUNT, end - at)):
+            for log_offset, size, _ in entries:
+                try:
+                    message = decode_record(store.read_record(log_offset, size))
+                except CorruptRecord:
+                    continue
+                if _is_of(message, wanted):
+                    yield message
+            at += len(entries)
+
+    def list_discarded(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+        """A page of those that were given up."""
+        wanted = _read(request, Filter)
+        page = Page(items=[])
+        for message in self._discarded(wanted):
+            page.items.append(self._showing.discarded(message, now_ms))
+            if len(page.items) == wanted.limit:
+                page.next = message.queue_offset
+                break
+        return _reply(request, page)
+
+    def resume_discarded(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+        """Have those that were given up asked about again."""
+        which = _read(request, Which)
+        done = Done()
+        if which.offset_id is not None:
+            source = self._broker.store.read(parse_offset_id(which.offset_id)[1])
+            if source is None or source.topic != Topic.CHECK_MAX_TIME:
+                raise UsageError(f"no message that was given up has the id {which.offset_id}")
+            sources: Iterator[StoredMessage] = iter([source])
+        else:
+            sources = self._discarded(which)
+        for source in sources:
+            if self._ends.state_of(source, now_ms) == State.EXPIRED:
+                put = self._engine.resume(source, now_ms)
+                if put.status is not PutStatus.OK:
+                    break
+                done.count += 1
+            if done.count == which.limit:
+                done.next = source.queue_offset
+                break
+        self._note(peer, f"resumption of {done.count} messages", which.reason)
+        return _reply(request, done)
+
+    def rotate_key(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+        """Sign transaction ids with a new key."""
+        reason = _read(request, Which).reason
+        done = Done(key=self._ends.renew_key(now_ms))
+        self._note(peer, f"rotation to key {done.key}", reason)
+        return _reply(request, done)
+
+    def _note(self, peer: Peer, what: str, reason: str) -> None:
+        _audit.info("%s: %s (%s)", peer.address, what, reason or "no reason given")
+
+
+def _is_local(peer: Peer) -> bool:
+    return ipaddress.ip_address(peer.packed[:-4]).is_loopback
+
+
+def _is_of(half: StoredMessage, wanted: Filter) -> bool:
+    properties = half.properties
+    return (
+        wanted.topic in (None, properties.get(Property.REAL_TOPIC))
+        and wanted.group in (None, properties.get(Property.PGROUP))
+        and wanted.transaction in (None, properties.get("escrowTransaction"))
+    )
+
+
+def _read(request: Command, kind: type[B]) -> B:
+    try:
+        return msgspec.json.decode(request.body or b"{}", type=kind)
+    except msgspec.DecodeError as error:
+        raise UsageError(f"the body of request {request.code}: {error}") from error
+
+
+def _reply(request: Command, body: msgspec.Struct) -> bytes:
+    return encode_reply(request, Response.SUCCESS, body=msgspec.json.encode(body))

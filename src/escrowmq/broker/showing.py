@@ -1,0 +1,113 @@
+"""How a transaction is shown to operators, with what the index, the log and the trail know."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from escrowmq.base.message import Property, StoredMessage, Topic
+from escrowmq.broker.on_end import EndHandlers
+from escrowmq.broker.state import Broker
+from escrowmq.codec.ids import format_host, offset_id
+from escrowmq.codec.pending import Event, Item
+from escrowmq.codec.record import decode_record
+from escrowmq.errors import CorruptRecord
+from escrowmq.txn.bundle import TRANSACTION
+from escrowmq.txn.half import real_place
+from escrowmq.txn.op import ENDED_BY, STATES, decode_op
+
+_OPS_READ_MAX: Final = 5_000
+_OPS_READ_COUNT: Final = 256
+
+
+class Showing:
+    """Items and their events."""
+
+    def __init__(self, broker: Broker, ends: EndHandlers) -> None:
+        self._broker = broker
+        self._ends = ends
+        self._engine = ends.engine
+
+    def pending_state(self, queue_offset: int, group: str) -> str:
+        """What a pending half waits for."""
+        if self._ends.checker.is_under_way(queue_offset):
+            return "asked"
+        return "parked" if self._ends.checker.is_parked(queue_offset, group) else "waiting"
+
+    def item(self, half: StoredMessage, queue_offset: int, now_ms: int) -> Item:
+        """A half as it stands."""
+        item = self._item(half, now_ms)
+        if queue_offset in self._engine.pending:
+            row = self._engine.pending.row(queue_offset)
+            item.state = self.pending_state(queue_offset, row.group)
+            item.half_offset, item.checks, item.origin = queue_offset, row.checks, row.origin
+            item.next_check_ms = row.due_ms if item.state == "waiting" else -1
+        else:
+            item.state = self._engine.outcome(half).name.lower()
+        if not self._ends.keyring.is_due(now_ms):
+            item.id = self._ends.keyring.sign(
+                queue_offset=half.queue_offset,
+                log_offset=half.log_offset,
+                broker_name=self._broker.settings.name,
+                now_ms=now_ms,
+            )
+        return item
+
+    def discarded(self, message: StoredMessage, now_ms: int) -> Item:
+        """One that was given up: its offset is that of the queue of those."""
+        item = self._item(message, now_ms)
+        item.state = self._ends.state_of(message, now_ms).name.lower()
+        return item
+
+    def _item(self, half: StoredMessage, now_ms: int) -> Item:
+        properties = half.properties
+        topic, queue_id = real_place(half) or ("", -1)
+        return Item(
+            half_offset=half.queue_offset,
+            log_offset=half.log_offset,
+            offset_id=offset_id(half.store_host, half.log_offset),
+            topic=topic,
+            queue_id=queue_id,
+            group=properties.get(Property.PGROUP, ""),
+            message_id=properties.get(Property.UNIQ_KEY, ""),
+            keys=properties.get(Property.KEYS, ""),
+            tags=properties.get(Property.TAGS, ""),
+            transaction=properties.get(TRANSACTION, ""),
+            born_ms=half.born_ms,
+            stored_ms=half.stored_ms,
+            age_ms=now_ms - half.stored_ms,
+            body_size=len(half.body),
+            state="",
+        )
+
+    def whole(self, half: StoredMessage, now_ms: int) -> Item:
+        """A half with its events, in order."""
+        item = self.item(half, half.queue_offset, now_ms)
+        sender = item.origin or format_host(half.born_host)
+        events = [Event(at_ms=half.stored_ms, what="stored", who=sender)]
+        events += [
+            Event(at_ms=event.at_ms, what=event.what, who=event.who, detail=event.detail)
+            for event in self._engine.trail.of(half.queue_offset)
+        ]
+        if half.queue_offset not in self._engine.pending:
+            events += self._ends_of(half)
+        item.events = sorted(events, key=lambda event: event.at_ms)
+        return item
+
+    def _ends_of(self, half: StoredMessage) -> list[Event]:
+        """When it was ended and how, by the op record that names it."""
+        store = self._broker.store
+        at = store.offset_at(Topic.OP, 0, half.stored_ms)
+        end = min(store.bounds(Topic.OP, 0)[1], at + _OPS_READ_MAX)
+        while entries := store.entries(Topic.OP, 0, at, min(_OPS_READ_COUNT, end - at)):
+            for log_offset, size, _ in entries:
+                try:
+                    op = decode_record(store.read_record(log_offset, size))
+                except CorruptRecord:
+                    continue
+                letters = dict(decode_op(op))
+                if half.queue_offset in letters:
+                    what = STATES[letters[half.queue_offset]].name.lower()
+                    who = op.properties.get(ENDED_BY, "")
+                    return [Event(at_ms=op.stored_ms, what=what, who=who)]
+            at += len(entries)
+        return []

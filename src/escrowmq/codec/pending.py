@@ -1,0 +1,96 @@
+"""JSON bodies of the requests about pending transactions (docs/extensions.md)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+PAGE_MAX = 1000
+_Millis = Annotated[int, Meta(ge=0)]
+
+
+class Filter(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True):
+    """Which halves are meant; what is not given does not matter."""
+
+    topic: str | None = None
+    group: str | None = None
+    transaction: str | None = None
+    state: Literal["waiting", "asked", "parked"] | None = None
+    min_age_ms: _Millis | None = None
+    max_age_ms: _Millis | None = None
+    after: int = -1
+    limit: Annotated[int, Meta(ge=1, le=PAGE_MAX)] = 100
+
+
+class Which(Filter, kw_only=True):
+    """One transaction, by its signed id or by a message; or those that a filter lets through."""
+
+    id: str | None = None
+    message_id: str | None = None
+    offset_id: str | None = None
+    verdict: Literal["commit", "rollback"] | None = None
+    reason: str = ""
+
+
+class Event(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True):
+    """Something that happened to a half."""
+
+    at_ms: int
+    what: str
+    who: str = ""
+    detail: str = ""
+
+
+class Item(msgspec.Struct, rename="camel", kw_only=True):
+    """One half message, or one that was given up."""
+
+    id: str = ""
+    half_offset: int
+    log_offset: int
+    offset_id: str
+    topic: str
+    queue_id: int
+    group: str
+    message_id: str
+    keys: str = ""
+    tags: str = ""
+    transaction: str = ""
+    born_ms: int
+    stored_ms: int
+    age_ms: int
+    body_size: int
+    checks: int = 0
+    next_check_ms: int = -1
+    origin: str = ""
+    state: str
+    events: list[Event] = []
+
+
+class Page(msgspec.Struct, rename="camel", kw_only=True):
+    """Items, and the offset to go on after; -1 when there are no more."""
+
+    items: list[Item]
+    next: int = -1
+
+
+class Counts(msgspec.Struct, rename="camel", kw_only=True):
+    """How many halves are pending."""
+
+    count: int
+    parked: int
+    oldest_ms: int
+    """When the oldest was stored; -1 without any."""
+
+    by_topic: dict[str, int]
+    by_group: dict[str, int]
+
+
+class Done(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True):
+    """How a change went."""
+
+    count: int = 0
+    outcome: str = ""
+    key: int = 0
+    next: int = -1

@@ -1,0 +1,40 @@
+"""Figures of transactions by topic, as the peer names and counts them, without their drift."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from typing import Final
+
+LATENCY_BOUNDS_S: Final = (5, 60, 600, 3_600, 43_200, 86_400)
+"""Upper bounds of the histogram of the time from the half to its commit, as at the peer."""
+
+
+class Meter:
+    """Pending halves, commits, rollbacks, given-up ones and times to commit, by real topic."""
+
+    def __init__(self) -> None:
+        self.pending: Counter[str] = Counter()
+        self.groups: Counter[str] = Counter()
+        """Pending halves by producer group."""
+        self.committed: Counter[str] = Counter()
+        self.rolled_back: Counter[str] = Counter()
+        self.expired: Counter[str] = Counter()
+        self.latency_counts: dict[str, list[int]] = {}
+        """Commits by time, one more than there are bounds; not summed up."""
+        self.latency_ms: Counter[str] = Counter()
+
+    def note_pending(self, topic: str, group: str, change: int) -> None:
+        """One half more is pending, or one less."""
+        self.pending[topic] += change
+        self.groups[group] += change
+        if not self.groups[group]:
+            del self.groups[group]
+
+    def note_latency(self, topic: str, taken_ms: int) -> None:
+        """A commit came so long after its half was stored."""
+        counts = self.latency_counts.get(topic)
+        if counts is None:
+            counts = self.latency_counts[topic] = [0] * (len(LATENCY_BOUNDS_S) + 1)
+        counts[bisect_left(LATENCY_BOUNDS_S, taken_ms / 1000)] += 1
+        self.latency_ms[topic] += taken_ms

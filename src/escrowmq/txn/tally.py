@@ -1,0 +1,65 @@
+"""Checks that were delivered, a byte for each half message: all that a check writes.
+
+Derived data that nothing is lost with: a count that is gone means more checks, never fewer. The
+counts of halves that were given up are kept as long as the file is.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from escrowmq.base.ports import Disk
+from escrowmq.errors import StorageError
+from escrowmq.store.segment import Segments
+
+FOLDER: Final = "escrow/checks"
+_SEGMENT_SIZE: Final = 1 << 20
+COUNT_MAX: Final = 255
+
+
+class Tally:
+    """Counts by half queue offset, in files of a million."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._files = Segments(disk, FOLDER, segment_size=_SEGMENT_SIZE)
+
+    def load(self, end: int) -> None:
+        """Take over what an earlier process counted for halves before `end`. Behind it, counts
+        are of halves that a loss of power took away; their places are used again."""
+        try:
+            self._files.load()
+        except StorageError:
+            self._files.remove_all()
+        for start in self._files.starts:
+            if start >= end:
+                self._files.remove(start)
+        file = self._files.file(end)
+        if file is not None:
+            position = end - self._files.start_of(end)
+            rest = file.read(position, _SEGMENT_SIZE - position).rstrip(b"\0")
+            if rest:
+                file.write(position, bytes(len(rest)))
+
+    def count(self, queue_offset: int) -> int:
+        """Checks delivered for a half, as far as is known."""
+        found = self._files.read(queue_offset, 1)
+        return found[0] if found else 0
+
+    def note(self, queue_offset: int, checks: int) -> None:
+        """So many checks were delivered. On a full disk it is not noted."""
+        try:
+            file = self._files.make(queue_offset)
+            position = queue_offset - self._files.start_of(queue_offset)
+            file.write(position, bytes((min(checks, COUNT_MAX),)))
+        except (StorageError, OSError):
+            return
+
+    def drop_before(self, queue_offset: int) -> None:
+        """Halves before this one are settled for good, and deleted."""
+        for start in self._files.starts:
+            if start + _SEGMENT_SIZE <= queue_offset:
+                self._files.remove(start)
+
+    def close(self) -> None:
+        """Let go of every file."""
+        self._files.close()

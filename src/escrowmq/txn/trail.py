@@ -1,0 +1,35 @@
+"""What happened lately to which transaction, for whoever asks what became of it."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final, NamedTuple
+
+_EVENTS_MAX: Final = 20_000
+
+
+class Event(NamedTuple):
+    """One thing that happened to one half message."""
+
+    at_ms: int
+    queue_offset: int
+    what: str
+    who: str = ""
+    detail: str = ""
+
+
+class Trail:
+    """The last events of all transactions; older ones are told by the log alone."""
+
+    def __init__(self, events_max: int = _EVENTS_MAX) -> None:
+        self._events: deque[Event] = deque(maxlen=events_max)
+
+    def note(
+        self, at_ms: int, queue_offset: int, what: str, *, who: str = "", detail: str = ""
+    ) -> None:
+        """Something happened."""
+        self._events.append(Event(at_ms, queue_offset, what, who, detail))
+
+    def of(self, queue_offset: int) -> list[Event]:
+        """What is known of one half, in order."""
+        return [event for event in self._events if event.queue_offset == queue_offset]

@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from escrowmq.base.message import Topic
+from escrowmq.store.store import PutStatus
+from escrowmq.txn.check import Member
+from escrowmq.txn.engine import Answer
+from escrowmq.txn.half import final_of
+from escrowmq.txn.state import State, Verdict
+
+from .ground import Ground
+
+COMMIT, ROLLBACK = Verdict.COMMIT, Verdict.ROLLBACK
+
+
+@pytest.fixture
+def ground() -> Ground:
+    return Ground()
+
+
+def test_op_record_names_all_halves_of_a_transaction(ground: Ground) -> None:
+    """What 400 ends leave no room for goes to the next record as a whole."""
+    for n in range(399):
+        ground.end(ground.prepare(b"s%d" % n), ROLLBACK, seals=False)
+    halves = [ground.prepare(b"m%d" % n, escrowTransaction="tx") for n in range(3)]
+    ground.end(halves[0], ROLLBACK, seals=False)
+    ground.engine.seal(ground.now_ms)
+    assert ground.ops()[-1] == b"399,400,401,"
+
+
+def test_transaction_with_a_message_that_cannot_be_read_can_only_be_rolled_back(
+    ground: Ground,
+) -> None:
+    halves = [ground.prepare(b"m%d" % n, escrowTransaction="tx") for n in range(3)]
+    ground.disk.files[f"commitlog/{0:020d}"].live[halves[1].log_offset + 4] ^= 0xFF
+    assert ground.end(halves[0], COMMIT).answer == Answer.UNREADABLE
+    assert ground.finals() == []
+    assert ground.end(halves[2], COMMIT).answer == Answer.UNREADABLE
+    assert ground.end(halves[2], ROLLBACK).answer == Answer.DONE
+    assert ground.finals() == []
+    assert len(ground.engine.pending) == 0
+
+
+def test_next_half_is_asked_about_when_the_first_cannot_be_read(ground: Ground) -> None:
+    ground.members["PG"] = [Member(1, "a")]
+    halves = [ground.prepare(b"m%d" % n, escrowTransaction="tx") for n in range(2)]
+    ground.disk.files[f"commitlog/{0:020d}"].live[halves[0].log_offset + 4] ^= 0xFF
+    asks = ground.due(6_100) + ground.due(100)
+    assert [ask.queue_offset for ask in asks] == [1]
+
+
+def test_rest_of_a_transaction_follows_when_the_disk_failed_in_the_middle(ground: Ground) -> None:
+    halves = [ground.prepare(b"m%d" % n, escrowTransaction="tx") for n in range(3)]
+    ground.store.puts_left = 1
+    ended = ground.end(halves[0], COMMIT)
+    assert ended.answer == Answer.NOT_STORED
+    assert ground.finals() == [b"m0"]
+    assert ground.engine.ledger.outcome(0) == State.COMMITTED
+    ground.store.puts_left = None
+    ground.due(1_000)
+    ground.engine.seal(ground.now_ms)
+    assert ground.finals() == [b"m0", b"m1", b"m2"]
+    assert ground.end(halves[1], ROLLBACK).answer == Answer.CONTRADICTED
+
+
+def test_nothing_is_visible_when_not_all_has_room(ground: Ground) -> None:
+    halves = [ground.prepare(b"m%d" % n, escrowTransaction="tx") for n in range(3)]
+    ground.store.has_room_left = False
+    ended = ground.end(halves[0], COMMIT)
+    assert (ended.answer, ground.finals()) == (Answer.NOT_STORED, [])
+    assert ended.put is not None
+    assert ended.put.status == PutStatus.SERVICE_NOT_AVAILABLE
+    ground.store.has_room_left = True
+    assert ground.end(halves[0], COMMIT).answer == Answer.DONE
+
+
+def test_rollback_of_several_that_cannot_be_stored_is_undone_whole(ground: Ground) -> None:
+    halves = [ground.prepare(b"m%d" % n, escrowTransaction="tx") for n in range(3)]
+    ground.store.refused = frozenset({Topic.OP})
+    ground.end(halves[0], ROLLBACK, seals=False)
+    _, undone = ground.engine.seal(ground.now_ms)
+    assert undone == {0, 1, 2}
+    ground.store.refused = frozenset()
+    ended = ground.end(halves[1], COMMIT)
+    assert (ended.answer, ended.count) == (Answer.DONE, 3)
+    assert ground.finals() == [b"m0", b"m1", b"m2"]
+
+
+def test_first_half_of_the_log_is_not_taken_for_that_of_a_delayed_message() -> None:
+    """A message that was delivered later says that its half stands at offset 0, as all do that
+    have none."""
+    ground = Ground()
+    first = ground.prepare(b"first")
+    assert first.log_offset == 0
+    other = ground.prepare(b"other")
+    final = final_of(other)
+    assert final is not None
+    ground.store.put(msgspec.structs.replace(final, prepared_log_offset=0), ground.now_ms)
+    ground.reopen()
+    assert ground.end(first, ROLLBACK).answer == Answer.DONE

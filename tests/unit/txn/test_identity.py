@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from escrowmq.errors import UsageError
+from escrowmq.txn.identity import Identity, Keyring, broker_of
+
+HOUR_MS = 3_600_000
+NOW_MS = 1_700_000_000_000
+
+
+def keyring(seed: int = 0) -> Keyring:
+    found = Keyring(random.Random(seed), lasting_ms=72 * HOUR_MS, rotation_ms=720 * HOUR_MS)
+    found.rotate(NOW_MS)
+    return found
+
+
+def sign(keys: Keyring, now_ms: int = NOW_MS) -> str:
+    return keys.sign(queue_offset=5, log_offset=900, broker_name="broker-é", now_ms=now_ms)
+
+
+@given(st.integers(0, (1 << 63) - 1), st.integers(0, (1 << 63) - 1), st.text("ab-é", min_size=1))
+def test_id_says_what_was_signed(queue_offset: int, log_offset: int, name: str) -> None:
+    keys = keyring()
+    text = keys.sign(
+        queue_offset=queue_offset, log_offset=log_offset, broker_name=name, now_ms=NOW_MS
+    )
+    expires_s = (NOW_MS + 72 * HOUR_MS) // 1000
+    found = keys.read(text, broker_name=name, now_ms=NOW_MS)
+    assert found == Identity(queue_offset, log_offset, expires_s, name)
+    assert broker_of(text) == name
+    assert text.isascii()
+    assert not set(text) & set("+/=")
+
+
+@given(st.data())
+def test_changed_id_is_refused(data: st.DataObject) -> None:
+    keys = keyring()
+    text = sign(keys)
+    at = data.draw(st.integers(0, len(text) - 2))
+    other = data.draw(st.sampled_from("ABab09-_").filter(lambda c: c != text[at]))
+    with pytest.raises(UsageError):
+        keys.read(text[:at] + other + text[at + 1 :], broker_name="broker-é", now_ms=NOW_MS)
+
+
+@given(st.text(max_size=700) | st.text("ABCabc-_", min_size=50, max_size=80))
+def test_whatever_is_no_id_is_refused(text: str) -> None:
+    with pytest.raises(UsageError):
+        keyring().read(text, broker_name="b", now_ms=NOW_MS)
+
+
+def test_id_is_of_one_broker_one_store_and_a_time() -> None:
+    keys = keyring()
+    text = sign(keys)
+    with pytest.raises(UsageError, match="send it there"):
+        keys.read(text, broker_name="other", now_ms=NOW_MS)
+    with pytest.raises(UsageError, match="not signed by this broker"):
+        keyring(seed=1).read(text, broker_name="broker-é", now_ms=NOW_MS)
+    with pytest.raises(UsageError, match="ran out 1 s ago"):
+        keys.read(text, broker_name="broker-é", now_ms=NOW_MS + 72 * HOUR_MS + 1000)
+
+
+def test_keys_survive_in_their_file() -> None:
+    keys = keyring()
+    text = sign(keys)
+    again = Keyring(random.Random(9), lasting_ms=72 * HOUR_MS, rotation_ms=720 * HOUR_MS)
+    assert again.is_due(NOW_MS)
+    again.load(keys.save())
+    assert not again.is_due(NOW_MS)
+    assert again.read(text, broker_name="broker-é", now_ms=NOW_MS).queue_offset == 5
+    again.load(None)
+    with pytest.raises(UsageError, match="escrowKeys"):
+        again.load(b"{")
+
+
+def test_old_key_goes_when_its_last_id_has_run_out() -> None:
+    keys = keyring()
+    text = sign(keys)
+    assert keys.is_due(NOW_MS + 720 * HOUR_MS)
+    later_ms = NOW_MS + HOUR_MS
+    assert keys.rotate(later_ms) == 2
+    assert keys.rotate(later_ms + 71 * HOUR_MS) == 3
+    assert keys.read(text, broker_name="broker-é", now_ms=later_ms).queue_offset == 5
+    assert keys.rotate(later_ms + 73 * HOUR_MS) == 4
+    with pytest.raises(UsageError, match="key that is gone"):
+        keys.read(text, broker_name="broker-é", now_ms=later_ms)
+
+
+def test_key_numbers_are_used_again_after_many_rotations() -> None:
+    keys = keyring()
+    for _ in range(300):
+        number = keys.rotate(NOW_MS)
+    assert number == 301 - 255
+    assert keys.read(sign(keys), broker_name="broker-é", now_ms=NOW_MS).log_offset == 900

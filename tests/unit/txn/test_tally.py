@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import random
+
+from escrowmq.testing.sim.disk import Loss, SimDisk
+from escrowmq.txn.tally import COUNT_MAX, FOLDER, Tally
+
+
+def tally(disk: SimDisk, end: int) -> Tally:
+    found = Tally(disk)
+    found.load(end)
+    return found
+
+
+def test_counts_survive_a_killed_process() -> None:
+    disk = SimDisk()
+    first = tally(disk, 0)
+    for queue_offset, checks in [(0, 1), (0, 2), (7, 15), (2_000_000, 300)]:
+        first.note(queue_offset, checks)
+    disk.crash(random.Random(0), Loss.NOTHING)
+    again = tally(disk, 2_000_001)
+    assert [again.count(at) for at in (0, 1, 7, 2_000_000)] == [2, 0, 15, COUNT_MAX]
+
+
+def test_a_check_writes_one_byte() -> None:
+    disk = SimDisk()
+    found = tally(disk, 0)
+    found.note(5, 1)
+    written: list[int] = []
+    file = disk.files[f"{FOLDER}/{0:020d}"]
+    before = bytes(file.live)
+    found.note(6, 1)
+    written = [
+        at for at, (old, new) in enumerate(zip(before, file.live, strict=True)) if old != new
+    ]
+    assert written == [6]
+
+
+def test_counts_of_halves_that_were_lost_are_not_those_of_their_successors() -> None:
+    disk = SimDisk()
+    first = tally(disk, 0)
+    for queue_offset in (3, 9, 1_500_000):
+        first.note(queue_offset, 14)
+    disk.restart()
+    again = tally(disk, 5)
+    assert [again.count(at) for at in (3, 9, 1_500_000)] == [14, 0, 0]
+
+
+def test_files_of_settled_halves_go() -> None:
+    disk = SimDisk()
+    found = tally(disk, 0)
+    found.note(1, 1)
+    found.note(1_048_577, 2)
+    found.drop_before(1_048_576)
+    assert disk.names(FOLDER) == [f"{1 << 20:020d}"]
+    assert (found.count(1), found.count(1_048_577)) == (0, 2)
+
+
+def test_full_disk_and_strange_files_cost_counts_only() -> None:
+    disk = SimDisk()
+    disk.open(f"{FOLDER}/{0:020d}", size=10)
+    found = tally(disk, 100)
+    assert found.count(3) == 0
+    disk.room = disk.used
+    found.note(3, 1)
+    assert found.count(3) == 0
