@@ -21,8 +21,9 @@ HOSTS = ("pypi", "files.pythonhosted", "proxy.golang", "repo1.maven", "registry.
 """Hosts of package registries without their end: not even this file may name one."""
 
 FORBIDDEN = re.compile(
-    r"(?<![A-Za-z0-9_.])/(work|farm)/[a-z]|index[-]url|"
-    + "|".join(re.escape(name) + r"\.org\b" for name in HOSTS)
+    r"(?<![A-Za-z0-9_.])/(work|farm)/[a-z]|^--(index[-]url|find[-]links)|"
+    + "|".join(re.escape(name) + r"\.org\b" for name in HOSTS),
+    re.MULTILINE,
 )
 
 
