@@ -116,6 +116,44 @@ def test_absent_settings_file_is_refused(tmp_path: Path) -> None:
     assert str(file) in refused("serve", *on_any_ports(tmp_path / "store"), "-c", str(file))
 
 
+def change_settings(address: str, code: int, text: bytes) -> None:
+    link = Link(address)
+    reply = link.ask(code, {}, text)
+    link.close()
+    assert reply.code == 0, reply
+
+
+def settings_of(address: str, code: int) -> dict[str, str]:
+    link = Link(address)
+    reply = link.ask(code, {})
+    link.close()
+    return dict(line.split("=", 1) for line in reply.body.decode().splitlines())
+
+
+def test_settings_changed_by_requests_survive_a_kill_and_leave_the_file_alone(
+    tmp_path: Path,
+) -> None:
+    folder, file = tmp_path / "store", tmp_path / "broker.conf"
+    text = "# mine\ntransactionTimeOut = 5000\n"
+    file.write_text(text)
+    file.chmod(0o444)
+    with Server(folder, "-c", str(file)) as server:
+        change_settings(server.broker, Request.UPDATE_BROKER_CONFIG, b"transactionTimeOut=100\n")
+        change_settings(server.nameserver, Request.UPDATE_NAMESRV_CONFIG, b"enableTopicList=false")
+        server.kill()
+    assert file.read_text() == text
+    with Server(folder, "-c", str(file)) as server:
+        found = settings_of(server.broker, Request.GET_BROKER_CONFIG)
+        assert found["transactionTimeOut"] == "100"
+        found = settings_of(server.nameserver, Request.GET_NAMESRV_CONFIG)
+        assert found["enableTopicList"] == "false"
+    file.chmod(0o644)
+    file.write_text("transactionTimeOut = 7000\n")  # a later word of the operator
+    with Server(folder, "-c", str(file)) as server:
+        found = settings_of(server.broker, Request.GET_BROKER_CONFIG)
+        assert found["transactionTimeOut"] == "7000"
+
+
 @pytest.mark.parametrize("address", ["nowhere", "host:port", "127.0.0.1:99999"])
 def test_bad_address_of_a_name_server_is_refused(tmp_path: Path, address: str) -> None:
     options = ["--data", str(tmp_path / "store"), "--port", "0", "-n", address]

@@ -6,6 +6,7 @@ import pytest
 
 from escrowmq.base.message import SysFlag, Topic
 from escrowmq.codec.hashes import tags_code
+from escrowmq.codec.ids import offset_id, parse_offset_id, unpack_host
 from escrowmq.codec.properties import encode_properties
 from escrowmq.codec.record import decode_record, encode_message, encode_record
 from escrowmq.txn.half import final_of, real_place
@@ -13,7 +14,13 @@ from escrowmq.txn.op import decode_op, encode_op
 
 from .captured import load
 
-RECORDS: dict[str, dict[str, Any]] = load("records-5.3.3.json")["records"]
+RECORDS: dict[str, dict[str, Any]] = load("records-5.3.3.json")["records"] | {
+    f"ipv6_{name}": record for name, record in load("records-ipv6-5.3.3.json")["records"].items()
+}
+
+
+IPV6_HOSTS = 0x30
+"""Flags of records whose hosts have 16 bytes: where it was born, where it is stored."""
 
 
 def raw(name: str) -> bytes:
@@ -25,6 +32,7 @@ def properties_of(record: bytes) -> bytes:
     message = decode_record(record)
     size = len(record)
     start = 84 + 4 + len(message.body)
+    start += 12 * (message.sys_flag & IPV6_HOSTS).bit_count()
     width = 2 if record[7] == 0xAB else 1
     start += width + int.from_bytes(record[start : start + width], "big")
     assert int.from_bytes(record[start : start + 2], "big") == size - start - 2
@@ -90,9 +98,12 @@ def test_half_and_final_message_are_told_apart_as_ours_are() -> None:
     assert final.properties["REAL_TOPIC"] == final.topic
 
 
-def test_final_message_of_ours_is_what_the_peer_makes_of_the_same_half() -> None:
-    half, final = decode_record(raw("half")), decode_record(raw("final_committed"))
-    if final.prepared_log_offset != half.log_offset:
+@pytest.mark.parametrize("front", ["", "ipv6_"])
+def test_final_message_of_ours_is_what_the_peer_makes_of_the_same_half(front: str) -> None:
+    final = decode_record(raw(f"{front}final_committed"))
+    halves = [decode_record(raw(f"{front}{name}")) for name in ("half", "half_put_back")]
+    half = next((half for half in halves if half.log_offset == final.prepared_log_offset), None)
+    if half is None:
         pytest.skip("another half's")
     ours = final_of(half)
     assert ours is not None
@@ -103,11 +114,12 @@ def test_final_message_of_ours_is_what_the_peer_makes_of_the_same_half() -> None
         log_offset=final.log_offset,
         stored_ms=final.stored_ms,
     )
-    assert record == raw("final_committed")
+    assert record == raw(f"{front}final_committed")
 
 
-def test_op_record_of_the_peer_is_read_and_ours_differs_by_the_outcomes_alone() -> None:
-    op = decode_record(raw("op"))
+@pytest.mark.parametrize("front", ["", "ipv6_"])
+def test_op_record_of_the_peer_is_read_and_ours_differs_by_the_outcomes_alone(front: str) -> None:
+    op = decode_record(raw(f"{front}op"))
     named = decode_op(op)
     assert named
     assert {letter for _, letter in named} == {"-"}
@@ -134,3 +146,12 @@ def test_tags_code_is_what_the_consume_queue_keeps() -> None:
         0,
         tags_code(message.properties["TAGS"]),
     )
+
+
+@pytest.mark.parametrize("name", [name for name in RECORDS if name.startswith("ipv6_")])
+def test_ipv6_hosts_are_read(name: str) -> None:
+    message = decode_record(raw(name))
+    assert message.sys_flag & IPV6_HOSTS == IPV6_HOSTS
+    assert [unpack_host(host)[0] for host in (message.born_host, message.store_host)] == ["::1"] * 2
+    found = parse_offset_id(offset_id(message.store_host, message.log_offset))
+    assert found == (message.store_host, message.log_offset)

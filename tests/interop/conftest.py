@@ -28,11 +28,6 @@ SETTINGS: dict[str, Any] = {
 }
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add --peer."""
-    parser.addoption("--peer", choices=("escrow", "java"), default="escrow", help="who is judged")
-
-
 def pytest_configure(config: pytest.Config) -> None:
     """Name the marker."""
     config.addinivalue_line("markers", "interop: real foreign clients or brokers take part")
@@ -47,12 +42,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         item.add_marker(pytest.mark.interop)
         if missing:
             item.add_marker(pytest.mark.skip(reason=f"not on this machine: {missing}"))
-
-
-@pytest.fixture(scope="session")
-def peer(request: pytest.FixtureRequest) -> str:
-    """Who is judged: "escrow" or "java"."""
-    return str(request.config.getoption("--peer", default="escrow"))
 
 
 @pytest.fixture(scope="session")

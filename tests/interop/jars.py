@@ -16,6 +16,7 @@ from typing import Final
 HERE: Final = Path(__file__).parent
 BUILD: Final = HERE.parents[1] / "build" / "interop"
 BROKER_RELEASE: Final = "5.3.3"
+OLD_BROKER_RELEASE: Final = "4.9.7"  # the last 4.x whose broker is published
 CLIENT_RELEASES: Final = ("5.3.3", "5.5.0", "4.9.8")
 COPY: Final = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
 
@@ -40,6 +41,20 @@ def jars(release: str) -> Path:
         run(["mvn", "-B", "-q", "-f", pom, COPY, "-DincludeScope=runtime", *flags])
 
     return _made(BUILD / "jars", release, digest(HERE / "java" / "pom.xml"), collect)
+
+
+def server_jars(release: str) -> Path:
+    """The folder with all jars of a broker and name server of a release."""
+    if release == BROKER_RELEASE:
+        return jars(release)
+
+    def collect(folder: Path) -> None:
+        flags = ["-Dserver", f"-Drocketmq.version={release}", f"-DoutputDirectory={folder}"]
+        pom = str(HERE / "java" / "pom.xml")
+        run(["mvn", "-B", "-q", "-f", pom, COPY, "-DincludeScope=runtime", *flags])
+
+    stamp = digest(HERE / "java" / "pom.xml")
+    return _made(BUILD / "jars", f"server-{release}", stamp, collect)
 
 
 def java_driver(release: str) -> Path:

@@ -31,10 +31,22 @@ def free_port() -> int:
             return port
 
 
-def _java(main: str, config: Path, *, heap: str, name: str) -> Process:
+# What 4.x needs to let go of mapped files, as its own runbroker.sh opens it.
+OPENED: Final = (
+    "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
+    "--add-opens=java.base/jdk.internal.ref=ALL-UNNAMED",
+    "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
+    "--add-opens=java.base/java.nio=ALL-UNNAMED",
+)
+
+
+def _java(
+    main: str, config: Path, *, heap: str, name: str, release: str = jars.BROKER_RELEASE
+) -> Process:
     home = config.parent
-    library = jars.jars(jars.BROKER_RELEASE)
-    command = ["java", *JVM, f"-Xmx{heap}", f"-Xms{heap}", f"-Duser.home={home}"]
+    library = jars.server_jars(release)
+    command = ["java", *JVM, *(OPENED if release.startswith("4.") else ())]
+    command += [f"-Xmx{heap}", f"-Xms{heap}", f"-Duser.home={home}"]
     command += [f"-Djava.io.tmpdir={home}"]
     command += ["-Dio.netty.allocator.numDirectArenas=2", "-XX:MaxDirectMemorySize=512m"]
     command += ["-cp", f"{library}/*", main, "-c", str(config)]
@@ -75,6 +87,7 @@ class JavaBroker:
         *,
         store: Path | None = None,
         is_awaited: bool = True,
+        release: str = jars.BROKER_RELEASE,
         **settings: object,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -104,8 +117,11 @@ class JavaBroker:
         self.name = str(lines["brokerName"])
         config = folder / "broker.conf"
         config.write_text("".join(f"{key}={_plain(value)}\n" for key, value in lines.items()))
+        (folder / "conf").mkdir(exist_ok=True)
+        # 4.x refuses to start without this file
+        (folder / "conf" / "logback_broker.xml").write_text("<configuration/>")
         main = "org.apache.rocketmq.broker.BrokerStartup"
-        self.process = _java(main, config, heap="512m", name="broker")
+        self.process = _java(main, config, heap="512m", name="broker", release=release)
         try:
             self.process.wait_line("boot success", within_s=START_S)
             if is_awaited:
@@ -184,6 +200,8 @@ class Server:
     """A broker with its name server, either kind: what a test talks to."""
 
     kind: str
+    """`escrow`, `java`, or `java-` and the release of the broker."""
+
     folder: Path
     settings: dict[str, Any] = field(default_factory=dict)
     nameserver: str = ""
@@ -200,11 +218,16 @@ class Server:
     def start(self) -> "Server":
         """Start it; again after a stop or a kill, on new ports but the same store."""
         assert not self._parts, "it runs already"
-        if self.kind == "java":
+        if self.kind.startswith("java"):
             names = JavaNameServer(self.folder / "namesrv")
             self._parts.append(names)
+            release = self.kind.partition("-")[2] or jars.BROKER_RELEASE
             broker = JavaBroker(
-                self.folder / "broker", names.address, store=self.store, **self.settings
+                self.folder / "broker",
+                names.address,
+                store=self.store,
+                release=release,
+                **self.settings,
             )
             self.nameserver, self.broker = names.address, broker.address
             self._parts.insert(0, broker)

@@ -84,3 +84,6 @@ POPPERS_MAX: Final = 100_000
 
 SETTINGS_TEXT_SIZE_MAX: Final = 262_144
 """Characters of a settings file, or of a request that changes settings."""
+
+FRAME_TIME_MAX_MS: Final = 60_000
+"""From the look that finds a frame begun until it must be whole; then its sender is cut off."""

@@ -99,8 +99,8 @@ class Core(Protocol):
     def connected(self, peer: int, host: str, port: int, now_ms: int) -> None:
         """A peer is there: accepted, or dialled on our behalf."""
 
-    def receive(self, peer: int, data: bytes, now_ms: int) -> None:
-        """Bytes from a peer."""
+    def receive(self, peer: int, data: bytes, now_ms: int, waited_ms: int = 0) -> None:
+        """Bytes from a peer, which had to wait for at least so long to be read."""
 
     def lost(self, peer: int, now_ms: int) -> None:
         """A peer is gone, or could not be reached."""

@@ -8,13 +8,18 @@ from typing import Final, Protocol
 from escrowmq.base.codes import Flag, Response
 from escrowmq.base.command import Command
 from escrowmq.base.effects import Close, Effect, Replace, Send
+from escrowmq.base.measure import Family
 from escrowmq.base.message import Topic
 from escrowmq.base.ports import Chance, Disk
 from escrowmq.base.settings import BrokerSettings, StoreSettings
+from escrowmq.broker import half_counts
+from escrowmq.broker.half_counts import HalfCounts
+from escrowmq.broker.measuring import Measuring
 from escrowmq.broker.on_back import BackHandlers
 from escrowmq.broker.on_clients import ClientHandlers
 from escrowmq.broker.on_config import ConfigHandlers, restore
 from escrowmq.broker.on_end import EndHandlers
+from escrowmq.broker.on_members import MemberHandlers
 from escrowmq.broker.on_offsets import OffsetHandlers
 from escrowmq.broker.on_pending import PendingHandlers
 from escrowmq.broker.on_pull import PullHandlers
@@ -76,9 +81,11 @@ class BrokerCore:
         self.registration = Registration(broker, ha_address=ha_address)
         self._delays = DelayQueues(store, store_settings)
         self._timer = TimerQueue(store, settings)
-        broker.delays = self._delays
+        broker.delays, broker.timer = self._delays, self._timer
         self._clients = ClientHandlers(broker)
         self._ends = EndHandlers(broker, putter)
+        self._half_counts = HalfCounts(broker, self._ends.engine.meter)
+        self._measuring = Measuring(broker, self._ends)
         self._pulls = PullHandlers(broker)
         self._pops = Pops(broker, putter, self.registration, offsets_path=OFFSETS_FILE)
         self._routes: dict[int, Handler] = {}
@@ -98,6 +105,7 @@ class BrokerCore:
             ResetHandlers(broker),
             ViewHandlers(broker),
             ConfigHandlers(broker, disk, changes),
+            MemberHandlers(broker),
             PendingHandlers(broker, self._ends),
         ):
             for code, handler in handlers.routes().items():
@@ -122,6 +130,7 @@ class BrokerCore:
         self._delays.load(self._disk.read(delay.PATH), now_ms)
         self._timer.load(self._disk.read(timer.PATH))
         self._ends.load(self._disk.read(identity.PATH), now_ms, is_sound=not report.damaged)
+        self._half_counts.load(self._disk.read(half_counts.PATH))
         broker.topics.create_system_topics(now_ms)
         broker.groups.create_system_groups(now_ms)
         self._pops.load(self._disk, now_ms, is_sound=not report.damaged)
@@ -135,7 +144,8 @@ class BrokerCore:
         self._pops.ledger.note_progress(now_ms)
         self.broker.store.close(now_ms)
         self._ends.note_progress(now_ms)
-        for path, data in self._pops.saver.last(now_ms) + self._progress(now_ms):
+        saved = self._pops.saver.last(now_ms) + self._progress(now_ms)
+        for path, data in saved + self._half_counts.last(now_ms):
             self._disk.replace(path, data)
 
     def farewell(self) -> None:
@@ -182,8 +192,9 @@ class BrokerCore:
             self._clients.lost(peer)
             self._ends.lost(peer)
 
-    def receive(self, peer: int, data: bytes, now_ms: int) -> None:
-        """Bytes of a peer."""
+    def receive(self, peer: int, data: bytes, now_ms: int, waited_ms: int = 0) -> None:
+        """Bytes of a peer, which had to wait for at least so long to be read."""
+        self.broker.waited_ms = waited_ms
         known = self.broker.peers.get(peer)
         if known is None:
             return
@@ -287,6 +298,7 @@ class BrokerCore:
         broker.stats.wake(now_ms)
         broker.calls.wake(now_ms)
         self._ends.wake(now_ms)
+        self._half_counts.wake(now_ms)
         if now_ms >= self._delays.wake_at_ms():
             self._delays.due(now_ms)
         if now_ms >= self._timer.wake_at_ms():
@@ -316,6 +328,7 @@ class BrokerCore:
             self._pulls.holds.wake_at_ms(),
             self._pops.wake_at_ms(),
             self._ends.wake_at_ms(),
+            self._half_counts.wake_at_ms(),
             self._delays.wake_at_ms(),
             self._timer.wake_at_ms(),
             self._clients.wake_at_ms(),
@@ -325,6 +338,10 @@ class BrokerCore:
         if broker.waiting:
             at_ms = min(at_ms, broker.waiting[0].deadline_ms)
         return at_ms
+
+    def measure(self, now_ms: int) -> list[Family]:
+        """Figures for whoever watches the broker."""
+        return self._measuring.families(now_ms)
 
     def take_effects(self) -> list[Effect]:
         """Hand over what is to be done, one write a peer."""

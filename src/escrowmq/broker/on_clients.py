@@ -6,6 +6,13 @@ from typing import Final
 
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.command import Command
+from escrowmq.base.effects import Close
+from escrowmq.base.limits import (
+    CLIENT_ID_SIZE_MAX,
+    GROUP_SIZE_MAX,
+    SUBSCRIPTION_SIZE_MAX,
+    TOPIC_SIZE_MAX_LONG,
+)
 from escrowmq.base.message import Topic
 from escrowmq.broker.selecting import Selectors, is_tag
 from escrowmq.broker.state import Broker, Handler, Peer
@@ -15,11 +22,14 @@ from escrowmq.codec.bodies import (
     ConsumerBody,
     HeartbeatBody,
     LockBody,
+    SubscriptionBody,
     decode_body,
 )
 from escrowmq.codec.command import LANGUAGES, encode_reply, encode_request
+from escrowmq.codec.frame import FrameWatch
 from escrowmq.codec.headers import ConsumerGroupHeader, UnregisterClientHeader, read_header
 from escrowmq.delivery.clients import BROADCASTING, Channel, ConsumerGroup
+from escrowmq.errors import UsageError
 from escrowmq.filter.operands import FilterError
 
 _SCAN_MS: Final = 10_000
@@ -33,6 +43,7 @@ class ClientHandlers:
         self._broker = broker
         self._fingerprints: dict[int, int] = {}
         self._selectors = Selectors()
+        self._watch = FrameWatch()
         self._scan_at_ms = 0
 
     def routes(self) -> dict[int, Handler]:
@@ -51,6 +62,7 @@ class ClientHandlers:
     def heartbeat(self, peer: Peer, request: Command, now_ms: int) -> bytes:
         """A client tells its groups and subscriptions."""
         body = decode_body(HeartbeatBody, request.body)
+        self._judge(peer, body)
         channel = Channel(
             peer=peer.id,
             client_id=body.client_id,
@@ -71,6 +83,28 @@ class ClientHandlers:
             "IS_SUB_CHANGE": "false" if is_known else "true",
         }
         return encode_reply(request, Response.SUCCESS, ext=ext)
+
+    def _judge(self, peer: Peer, body: HeartbeatBody) -> None:
+        """Whether there is room for a heartbeat: all of it is taken, or nothing."""
+        if len(body.client_id) > CLIENT_ID_SIZE_MAX:
+            raise UsageError(
+                f"heartbeat: a client id of {len(body.client_id)} characters; "
+                f"{CLIENT_ID_SIZE_MAX} are allowed; choose a shorter instance or unit name"
+            )
+        producers = {producer.group_name for producer in body.producers or ()}
+        for name in producers:
+            if len(name) > GROUP_SIZE_MAX:
+                raise UsageError(
+                    f"heartbeat: a producer group's name of {len(name)} characters; "
+                    f"{GROUP_SIZE_MAX} are allowed; choose a shorter one"
+                )
+        consumers: dict[str, int] = {}
+        for consumer in body.consumers or ():
+            subscriptions = consumer.subscription_data_set or ()
+            consumers[consumer.group_name] = len(subscriptions)
+            for subscription in subscriptions:
+                _judge_subscription(subscription)
+        self._broker.clients.admit(peer.id, producers=producers, consumers=consumers)
 
     def _consume(
         self, consumer: ConsumerBody, channel: Channel, now_ms: int, *, without_sub: bool
@@ -135,16 +169,25 @@ class ClientHandlers:
     def lost(self, peer: int) -> None:
         """A connection is gone."""
         self._fingerprints.pop(peer, None)
+        self._broker.poppers.lost(peer)
         for group in self._broker.clients.lost(peer):
             self._left(group)
 
     def wake(self, now_ms: int) -> None:
-        """Drop clients that have been silent for too long."""
+        """Drop clients that have been silent for too long, and peers that do not end a frame."""
         if now_ms >= self._scan_at_ms:
             self._scan_at_ms = now_ms + _SCAN_MS
-            limit_ms = now_ms - self._broker.settings.channel_idle_ms
+            self._cut_stalled(now_ms)
+            idle_ms = self._broker.settings.channel_idle_ms
+            limit_ms = now_ms - idle_ms
+            self._broker.poppers.forget(now_ms, channel_idle_ms=idle_ms)
             for peer in list(self._broker.clients.silent_since(limit_ms)):
                 self.lost(peer)
+
+    def _cut_stalled(self, now_ms: int) -> None:
+        readers = ((peer.id, peer.reader) for peer in self._broker.peers.values())
+        for peer in self._watch.overdue(readers, now_ms):
+            self._broker.effects.append(Close(peer, "a frame was begun and not ended"))
 
     def wake_at_ms(self) -> int:
         """When the next look is due."""
@@ -167,10 +210,13 @@ class ClientHandlers:
         """Give a client the queues that no other client of its group holds."""
         body = decode_body(LockBody, request.body)
         locks = self._broker.locks
+        is_short = max(len(body.consumer_group), len(body.client_id)) <= CLIENT_ID_SIZE_MAX
         locked = [
             queue
             for queue in body.mq_set
-            if locks.lock(body.consumer_group, body.client_id, queue.topic, queue.queue_id, now_ms)
+            if is_short
+            and len(queue.topic) <= TOPIC_SIZE_MAX_LONG
+            and locks.lock(body.consumer_group, body.client_id, queue.topic, queue.queue_id, now_ms)
         ]
         return encode_reply(
             request, Response.SUCCESS, body=fastjson.encode({"lockOKMQSet": locked})
@@ -206,6 +252,16 @@ class ClientHandlers:
                         request, Response.SUBSCRIPTION_PARSE_FAILED, remark=str(error)
                     )
         return encode_reply(request, Response.SUCCESS)
+
+
+def _judge_subscription(subscription: SubscriptionBody) -> None:
+    size = len(subscription.topic) + len(subscription.sub_string or "")
+    size += sum(map(len, subscription.tags_set)) + len(subscription.code_set)
+    if size > SUBSCRIPTION_SIZE_MAX:
+        raise UsageError(
+            f"heartbeat: a subscription of {size} characters, topic, expression and tags together; "
+            f"{SUBSCRIPTION_SIZE_MAX} are allowed; select by a property that many messages share"
+        )
 
 
 def language_name(language: str | int | None) -> str:

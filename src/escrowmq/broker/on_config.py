@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import logging
-from typing import Any, Final
-
-import msgspec
+from typing import Final
 
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.command import Command
+from escrowmq.base.ports import Disk
+from escrowmq.base.settings import BrokerSettings, StoreSettings
 from escrowmq.broker.state import Broker, Handler, Peer
 from escrowmq.codec import fastjson
+from escrowmq.codec.changes import Changes
 from escrowmq.codec.command import encode_reply
+from escrowmq.codec.conf import ConfError, parse_conf
 from escrowmq.delivery.stats import BROKER_GET, BROKER_PUT, GET_SIZE, Meter
 from escrowmq.delivery.version import DataVersion
+from escrowmq.errors import UsageError
 
 _log = logging.getLogger(__name__)
 
@@ -25,22 +28,46 @@ _FIXED: Final = frozenset(
         "brokerName", "brokerClusterName", "brokerId", "brokerIP1", "namesrvAddr", "regionId",
         "mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue", "maxHashSlotNum", "maxIndexNum",
         "messageDelayLevel", "messageIndexEnable", "reviveQueueNum", "timerPrecisionMs",
-        "timerWheelEnable", "enabledAppendPropCRC", "is_sync_flush", "memory_size",
+        "timerWheelEnable", "enabledAppendPropCRC", "escrowAdmin", "escrowPreset",
+        "is_sync_flush", "memory_size",
     }
 )  # fmt: skip
-"""Settings that hold from start to end: names, addresses, the form of files. No path, address or
-command can be changed over the wire: there is none among our settings. (The peer takes any key but
-a few, which led to remote code execution, CVE-2023-33246.)"""
+"""Settings that hold from start to end: names, addresses, the form of files, who is an operator.
+No path, address or command can be changed over the wire: there is none among our settings. (The
+peer takes any key but a few, which led to remote code execution, CVE-2023-33246.)"""
+
+_FROM_NEXT_START: Final = frozenset(
+    {
+        "accessMessageInMemoryMaxRatio", "defaultMessageRequestMode", "escrowReserveBytes",
+        "flushCommitLogLeastPages", "flushCommitLogThoroughInterval", "flushIntervalCommitLog",
+        "flushIntervalConsumeQueue", "maxMessageSize", "maxPopPollingSize", "popPollingSize",
+    }
+)  # fmt: skip
+"""Settings that are read once; a change is kept, and the answer says when it holds."""
 
 _FORBIDDEN: Final = frozenset({"brokerConfigPath", "rocketmqHome", "configBlackList"})
 """Keys that the peer refuses by name, with code 16."""
 
+_OURS: Final = ("is_sync_flush", "memory_size")
+"""What no file sets under these names."""
+
+CHANGES_FILE: Final = "config/brokerChanges.json"
+
+
+def restore(disk: Disk, settings: BrokerSettings, store_settings: StoreSettings) -> Changes:
+    """Settings as they were changed before this start. Call it before anything reads them."""
+    changes = Changes(settings, store_settings, fixed=_FIXED)
+    changes.load(disk.read(CHANGES_FILE), source=CHANGES_FILE)
+    return changes
+
 
 class ConfigHandlers:
-    """Codes 25, 26, 28, 306, 316, 329, 907, 2001 to 2004."""
+    """Codes 25, 26, 28, 306, 316, 329, 354, 355, 907, 2001 to 2004."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, disk: Disk, changes: Changes) -> None:
         self._broker = broker
+        self._disk = disk
+        self._changes = changes
         self._version = DataVersion()
 
     def routes(self) -> dict[int, Handler]:
@@ -58,18 +85,16 @@ class ConfigHandlers:
             Request.REMOVE_COLD_DATA_FLOW_CTR_CONFIG: self.accept,
             Request.SET_COMMITLOG_READ_MODE: self.accept,
             Request.CHECK_ROCKSDB_CQ_WRITE_PROGRESS: self.rocksdb,
+            Request.EXPORT_ROCKSDB_CONFIG_TO_JSON: self.export,
         }
 
     # -- settings ----------------------------------------------------------------------------
 
     def _properties(self) -> dict[str, str]:
         broker = self._broker
-        found: dict[str, str] = {}
-        for settings in (broker.settings, broker.store_settings):
-            for name, value in msgspec.to_builtins(settings).items():
-                if name in ("is_sync_flush", "memory_size"):
-                    continue
-                found[name] = str(value).lower() if isinstance(value, bool) else str(value)
+        found = self._changes.texts()
+        for name in _OURS:
+            del found[name]
         found["flushDiskType"] = (
             "SYNC_FLUSH" if broker.store_settings.is_sync_flush else "ASYNC_FLUSH"
         )
@@ -84,21 +109,21 @@ class ConfigHandlers:
         return encode_reply(request, Response.SUCCESS, body=body.encode(), ext={"version": version})
 
     def update(self, peer: Peer, request: Command, now_ms: int) -> bytes:
-        """Change settings that may be changed; all of them or none."""
-        changes: dict[str, str] = {}
-        for line in request.body.decode("utf-8", "replace").splitlines():
-            name, separator, value = line.partition("=")
-            if separator and name.strip():
-                changes[name.strip()] = value.strip()
-        if not changes:
+        """Change settings that may be changed, all of them or none, and keep them over a restart:
+        they are saved before they hold."""
+        try:
+            texts = parse_conf(request.body.decode("utf-8", "replace"))
+        except ConfError as error:
+            return encode_reply(request, Response.SYSTEM_ERROR, remark=str(error))
+        if not texts:
             return encode_reply(request, Response.SYSTEM_ERROR, remark="string2Properties error")
-        if _FORBIDDEN & changes.keys():
+        if _FORBIDDEN & texts.keys():
             return encode_reply(
                 request,
                 Response.NO_PERMISSION,
                 remark="Can not update config in black list.",
             )
-        refused = sorted(name for name in changes if name in _FIXED or self._find(name) is None)
+        refused = sorted(name for name in texts if not self._changes.may_change(name))
         if refused:
             return encode_reply(
                 request,
@@ -106,32 +131,19 @@ class ConfigHandlers:
                 remark=f"{', '.join(refused)}: not among the settings that may be changed "
                 "while the broker runs; change them in its file and restart it",
             )
-        parsed: list[tuple[msgspec.Struct, str, Any]] = []
-        for name, value in changes.items():
-            found = self._find(name)
-            assert found is not None
-            text = value.lower() if value.lower() in ("true", "false") else value
-            try:
-                parsed.append((*found[:2], msgspec.convert(text, found[2], strict=False)))
-            except msgspec.ValidationError as error:
-                return encode_reply(
-                    request, Response.INVALID_PARAMETER, remark=f"{name}={value}: {error}"
-                )
-        for settings, attribute, new in parsed:
-            setattr(settings, attribute, new)
+        try:
+            parsed = self._changes.parse(texts)
+        except UsageError as error:
+            return encode_reply(request, Response.INVALID_PARAMETER, remark=str(error))
+        self._disk.replace(CHANGES_FILE, self._changes.saved_with(parsed))
+        self._changes.apply(parsed)
         self._version.advance(now_ms)
-        _log.warning("%s changed settings: %s", peer.address, changes)
-        if "brokerPermission" in changes:
+        _log.warning("%s changed settings: %s", peer.address, texts)
+        if "brokerPermission" in texts:
             self._broker.topics.touch(now_ms)
-        return encode_reply(request, Response.SUCCESS)
-
-    def _find(self, name: str) -> tuple[msgspec.Struct, str, Any] | None:
-        """Where a setting is kept, under which name of ours, and its type."""
-        for settings in (self._broker.settings, self._broker.store_settings):
-            for field in msgspec.structs.fields(settings):
-                if field.encode_name == name:
-                    return settings, field.name, field.type
-        return None
+        later = sorted(_FROM_NEXT_START & texts.keys())
+        remark = f"{', '.join(later)}: kept; it holds from the next start" if later else None
+        return encode_reply(request, Response.SUCCESS, remark=remark)
 
     # -- figures -----------------------------------------------------------------------------
 
@@ -225,6 +237,10 @@ class ConfigHandlers:
     def rocksdb(self, peer: Peer, request: Command, now_ms: int) -> bytes:
         """The store is one of files."""
         return encode_reply(request, Response.SUCCESS, body=b'{"checkStatus":2}')
+
+    def export(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+        """Tables are in JSON anyway."""
+        return encode_reply(request, Response.SUCCESS, remark="export done.")
 
     # -- clean-up ----------------------------------------------------------------------------
 

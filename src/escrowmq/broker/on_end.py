@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from typing import Final
 
 import msgspec
@@ -10,7 +11,7 @@ import msgspec
 from escrowmq.base.codes import Flag, Request, Response
 from escrowmq.base.command import Command
 from escrowmq.base.limits import PUBLISHED_TOPICS_MAX
-from escrowmq.base.message import Message, Property, StoredMessage, Topic
+from escrowmq.base.message import Message, Property, StoredMessage, SysFlag, Topic
 from escrowmq.broker.putting import Putter, Refusal
 from escrowmq.broker.state import Broker, Handler, Peer
 from escrowmq.codec.command import encode_reply, encode_request
@@ -54,6 +55,7 @@ _TOLD: Final = {
 }
 """Codes that the peer has and does not use: the transaction was ended the other way."""
 
+_COUNT: Final = re.compile(r"[0-9]{1,9}")
 _RESUMED_MAX: Final = 64
 """Halves with one unique key that are looked at: one a resumption."""
 
@@ -150,8 +152,12 @@ class EndHandlers:
             remark = "a transactional message needs the property PGROUP, its producer group"
             return Refusal(Response.MESSAGE_ILLEGAL, remark)
         if is_delayed(properties):
-            # What could not be delivered at the commit is refused now.
-            diverted = divert(message, now_ms, self._rules)
+            # What could not be delivered at the commit is refused now. Clients mark a half as
+            # prepared, and what is prepared is never diverted.
+            plain = msgspec.structs.replace(
+                message, sys_flag=message.sys_flag & ~SysFlag.TRANSACTION_MASK
+            )
+            diverted = divert(plain, now_ms, self._rules)
             if not isinstance(diverted, Message):
                 return Refusal(diverted.code, diverted.remark)
         reason = self.engine.refusal(message)
@@ -254,7 +260,13 @@ class EndHandlers:
 
     def _read_end(self, request: Command, now_ms: int) -> EndTransactionHeader | Refusal:
         """Which half is meant, by its offsets or by a signed id."""
-        if "escrowId" not in (request.ext or {}):
+        ext = request.ext or {}
+        count = ext.get("escrowCount", "0")
+        if not _COUNT.fullmatch(count):
+            # Optional numbers that are none count as absent, and this one is a safeguard.
+            remark = f"escrowCount is {count[:32]!r}; the number of messages is due"
+            return Refusal(Response.SYSTEM_ERROR, remark)
+        if "escrowId" not in ext:
             return read_header(EndTransactionHeader, request.ext)
         by_id = read_header(EndByIdHeader, request.ext)
         try:

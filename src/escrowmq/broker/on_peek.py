@@ -12,7 +12,9 @@ from escrowmq.broker.popping import Ask, Popper, judge_broker, judge_place
 from escrowmq.broker.state import Broker, Handler, Peer
 from escrowmq.codec.command import encode_reply
 from escrowmq.codec.headers import PopHeader, read_header
+from escrowmq.delivery.hold import Held
 from escrowmq.delivery.poll import Polls
+from escrowmq.errors import UsageError
 from escrowmq.store.store import Arrival
 
 _EMPTY: Final = {"popTime": "0", "invisibleTime": "0", "reviveQid": "0", "restNum": "0"}
@@ -103,18 +105,37 @@ class PeekHandlers:
                 if arrival.topic == place[0] and queue_id not in (-1, arrival.queue_id):
                     continue
                 for held in self.polls.waiting(place, queue_id)[:1]:
-                    if self._popper.has_message(held.pull.header, now_ms):
-                        self.polls.release(held)
-                        self._tell(held.pull, has_message=True)
+                    self._try(held, now_ms)
 
     def freed(self, group: str, topic: str, now_ms: int) -> None:
         """A queue of an orderly group may be read again."""
         place = (topic, group)
         for queue_id in self.polls.queues(place):
             for held in self.polls.waiting(place, queue_id)[:1]:
-                if self._popper.has_message(held.pull.header, now_ms):
-                    self.polls.release(held)
-                    self._tell(held.pull, has_message=True)
+                self._try(held, now_ms)
+
+    def _is_still_allowed(self, ask: Ask, now_ms: int) -> bool:
+        """Judge a question that waited anew; tell a client that may not ask it any more."""
+        try:
+            self._judge(ask.peer, ask.header, now_ms)
+        except Refused as refused:
+            code, remark = refused.code, str(refused)
+        except UsageError as error:
+            code, remark = Response.SYSTEM_ERROR, str(error)
+        else:
+            return True
+        ext = _told(has_message=False)
+        reply = encode_reply(ask.request, code, remark=remark, ext=ext)
+        self._broker.send(ask.peer.id, reply)
+        return False
+
+    def _try(self, held: Held[Ask], now_ms: int) -> None:
+        """Answer a question that waits if there is a message, or if it may not wait any more."""
+        if not self._is_still_allowed(held.pull, now_ms):
+            self.polls.release(held)
+        elif self._popper.has_message(held.pull.header, now_ms):
+            self.polls.release(held)
+            self._tell(held.pull, has_message=True)
 
     def _tell(self, ask: Ask, *, has_message: bool) -> None:
         ext = _told(has_message=has_message)
@@ -127,6 +148,8 @@ class PeekHandlers:
     def wake(self, now_ms: int) -> None:
         """Tell those that have waited for long enough."""
         for held in self.polls.expired(now_ms):
+            if not self._is_still_allowed(held.pull, now_ms):
+                continue
             has_message = self._popper.has_message(held.pull.header, now_ms)
             self._tell(held.pull, has_message=has_message)
 

@@ -9,17 +9,21 @@ from typing import Final
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.command import Command
 from escrowmq.base.limits import POP_MESSAGES_MAX
+from escrowmq.broker.on_clients import language_name
 from escrowmq.broker.on_pull import Refused
 from escrowmq.broker.popping import Ask, Finds, Popper, judge_broker, judge_place
-from escrowmq.broker.selecting import EVERYTHING, Selector, Selectors
+from escrowmq.broker.selecting import EVERYTHING, TAG, Selector, Selectors, subscription_of
 from escrowmq.broker.state import Broker, Handler, Peer
 from escrowmq.codec.command import encode_reply
 from escrowmq.codec.headers import PopHeader, read_header
 from escrowmq.codec.receipt import encode_offsets, encode_starts
+from escrowmq.delivery.clients import Channel
 from escrowmq.delivery.hold import Held
 from escrowmq.delivery.order import OrderTable
 from escrowmq.delivery.poll import Place, Polls
+from escrowmq.errors import UsageError
 from escrowmq.filter.operands import FilterError
+from escrowmq.filter.tags import ALL
 from escrowmq.store.store import Arrival
 
 LATE_MS: Final = 500
@@ -70,6 +74,7 @@ class PopHandlers:
             selector = self._judge(peer, header, now_ms)
         except Refused as refused:
             return encode_reply(request, refused.code, remark=str(refused), ext=_EMPTY)
+        self._note(peer, request, header, now_ms)
         ask = Ask(peer, request, header, selector, header.born_time or now_ms)
         finds = self._popper.find(ask, now_ms)
         if finds.count:
@@ -104,6 +109,26 @@ class PopHandlers:
             raise Refused(
                 Response.SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed"
             ) from error
+
+    def _note(self, peer: Peer, request: Command, header: PopHeader, now_ms: int) -> None:
+        """Let operators see who pops, heartbeats or not."""
+        broker = self._broker
+        group, expression = header.consumer_group, header.exp or ALL
+        if broker.poppers.is_fresh(group, peer.id, header.topic, expression, now_ms):
+            return
+        channel = Channel(
+            peer=peer.id,
+            client_id=broker.clients.client_id(peer.id) or peer.address,
+            language=language_name(request.language),
+            version=request.version,
+            address=peer.address,
+            seen_ms=now_ms,
+        )
+        own = subscription_of(header.topic, header.exp_type, expression, now_ms)
+        retries = self._popper.retry_topics(header)
+        broker.poppers.note(
+            group, channel, [own, *(subscription_of(name, TAG, ALL, now_ms) for name in retries)]
+        )
 
     def _reply(self, ask: Ask, finds: Finds, code: int) -> None:
         header = ask.header
@@ -153,9 +178,27 @@ class PopHandlers:
         if self.polls.count(place, queue_id) and (place, queue_id) not in self._again:
             self._again.append((place, queue_id))
 
+    def _is_still_allowed(self, ask: Ask, now_ms: int) -> bool:
+        """Judge a pop that waited anew, as the peer (PopLongPollingService) does; tell a client
+        whose topic is gone, or whose group may not read any more."""
+        try:
+            ask.selector = self._judge(ask.peer, ask.header, now_ms)
+        except Refused as refused:
+            code, remark = refused.code, str(refused)
+        except UsageError as error:
+            code, remark = Response.SYSTEM_ERROR, str(error)
+        else:
+            return True
+        reply = encode_reply(ask.request, code, remark=remark, ext=_EMPTY)
+        self._broker.send(ask.peer.id, reply)
+        return False
+
     def _try(self, held: Held[Ask], now_ms: int) -> bool:
-        """Answer a waiting pop if there is something for it."""
+        """Answer a waiting pop if there is something for it, or if it may not wait any more."""
         ask = held.pull
+        if not self._is_still_allowed(ask, now_ms):
+            self.polls.release(held)
+            return True
         finds = self._popper.find(ask, now_ms)
         if finds.count:
             self.polls.release(held)
@@ -210,6 +253,8 @@ class PopHandlers:
             for held in self.polls.waiting(place, queue_id)[:1]:
                 self._try(held, now_ms)
         for held in self.polls.expired(now_ms):
+            if not self._is_still_allowed(held.pull, now_ms):
+                continue
             finds = self._popper.find(held.pull, now_ms)
             code = Response.SUCCESS if finds.count else Response.POLLING_TIMEOUT
             self._reply(held.pull, finds, code)

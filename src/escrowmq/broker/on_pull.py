@@ -81,10 +81,7 @@ class PullHandlers:
         try:
             pull = self._judge(peer, request, header, now_ms)
         except Refused as refused:
-            ext = _offsets(0, 0, 0)
-            if refused.forbidden:
-                ext["forbiddenType"] = str(refused.forbidden)
-            return encode_reply(request, refused.code, remark=str(refused), ext=ext)
+            return _refuse(request, refused)
         # Looked at before the answer tells of a reset: what was read before it is void.
         commits = header.sys_flag & PullFlag.COMMIT_OFFSET and not self._broker.offsets.has_reset(
             header.consumer_group, header.topic, header.queue_id
@@ -278,8 +275,18 @@ class PullHandlers:
             self._release(crowded, now_ms)
 
     def _release(self, held: Held[Pull], now_ms: int) -> None:
+        """Answer a pull that waited. It is judged anew: meanwhile its topic may have gone, or its
+        group may have lost the right to read (the peer, PullRequestHoldService, does the same)."""
         self.holds.release(held)
-        reply = self._answer(held.pull, now_ms, may_hold=False)
+        pull = held.pull
+        reply: bytes | None
+        try:
+            pull = self._judge(pull.peer, pull.request, pull.header, now_ms)
+            reply = self._answer(pull, now_ms, may_hold=False)
+        except Refused as refused:
+            reply = _refuse(pull.request, refused)
+        except UsageError as error:
+            reply = encode_reply(pull.request, Response.SYSTEM_ERROR, remark=str(error))
         if reply is not None:
             self._broker.send(held.peer, reply)
 
@@ -307,6 +314,13 @@ class PullHandlers:
         """Answer the pulls whose time is over."""
         for held in self.holds.expired(now_ms):
             self._release(held, now_ms)
+
+
+def _refuse(request: Command, refused: Refused) -> bytes:
+    ext = _offsets(0, 0, 0)
+    if refused.forbidden:
+        ext["forbiddenType"] = str(refused.forbidden)
+    return encode_reply(request, refused.code, remark=str(refused), ext=ext)
 
 
 def _offsets(next_offset: int, low: int, high: int) -> dict[str, str]:

@@ -149,7 +149,7 @@ class ResetHandlers:
             if (
                 not header.offline
                 and online is not None
-                and topic not in online.subscriptions
+                and broker.subscription(header.src_group, topic) is None
                 and not topic.startswith(Topic.RETRY_PREFIX)
             ):
                 continue

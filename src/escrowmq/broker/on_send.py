@@ -69,6 +69,10 @@ class SendHandlers:
             header = read_header(SendHeader, request.ext)
         else:
             header = read_header(SendHeaderV2, request.ext)
+        if self._broker.waited_ms > self._broker.settings.half_wait_max_ms:
+            late = self._judge_lateness(header)
+            if late is not None:
+                return self._refuse(request, late)
         topic = self._find_topic(peer, header, now_ms)
         if isinstance(topic, Refusal):
             return self._refuse(request, topic)
@@ -78,6 +82,22 @@ class SendHandlers:
 
     def _refuse(self, request: Command, refusal: Refusal) -> bytes:
         return encode_reply(request, refusal.code, remark=refusal.remark, ext=self._ext)
+
+    def _judge_lateness(self, header: Header) -> Refusal | None:
+        """Under pressure new transactions are refused first, then plain messages; never an end."""
+        broker = self._broker
+        settings, waited_ms = broker.settings, broker.waited_ms
+        is_late = waited_ms > settings.send_wait_max_ms or f"{Property.TRAN_MSG}\x01" in (
+            header.properties or ""
+        )
+        if not settings.sheds_load or not is_late:
+            return None
+        broker.shed_count += 1
+        remark = (
+            "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, period in queue: "
+            f"{waited_ms}ms, size of queue: 0"
+        )
+        return Refusal(Response.SYSTEM_BUSY, remark)
 
     # -- which topic -------------------------------------------------------------------------
 

@@ -82,16 +82,18 @@ class ViewHandlers:
         """Groups that read a topic, live or by their offsets."""
         name = read_header(TopicHeader, request.ext).topic
         broker = self._broker
-        groups = dict.fromkeys(broker.clients.groups_on(name) + broker.offsets.groups_of(name))
+        live = broker.clients.groups_on(name) + broker.poppers.groups_on(name)
+        groups = dict.fromkeys(live + broker.offsets.groups_of(name))
         body = fastjson.encode({"groupList": list(groups)})
         return encode_reply(request, Response.SUCCESS, body=body)
 
     # -- connections -------------------------------------------------------------------------
 
     def consumer_connections(self, peer: Peer, request: Command, now_ms: int) -> bytes:
-        """The live members of a group and what they subscribe to."""
+        """The live members of a group and what they subscribe to. Members that only pop are
+        shown too; the peer (AdminBrokerProcessor) does not, and calls such a group not online."""
         name = read_header(ConsumerGroupHeader, request.ext).consumer_group
-        group = self._broker.clients.consumers.get(name)
+        group = self._broker.online(name)
         if group is None:
             return encode_reply(
                 request,
@@ -180,7 +182,8 @@ class ViewHandlers:
         table: list[tuple[Queue, dict[str, int]]] = []
         tps = 0.0
         for topic in topics:
-            if online is not None and not header.topic and topic not in online.subscriptions:
+            is_foreign = online is not None and broker.subscription(group, topic) is None
+            if is_foreign and not header.topic:
                 continue
             table += self._progress(group, topic)
             meter = broker.stats.meter(GET_COUNT, f"{topic}@{group}")
@@ -259,9 +262,9 @@ class ViewHandlers:
         """What a live group subscribes to in a topic."""
         header = read_header(GroupTopicHeader, request.ext)
         body: dict[str, Any] = {"group": header.group, "topic": header.topic}
-        group = self._broker.clients.consumers.get(header.group)
-        if group is not None and header.topic in group.subscriptions:
-            body["subscriptionData"] = group.subscriptions[header.topic]
+        subscription = self._broker.subscription(header.group, header.topic)
+        if subscription is not None:
+            body["subscriptionData"] = subscription
         return encode_reply(request, Response.SUCCESS, body=fastjson.encode(body))
 
     # -- counters and queues -----------------------------------------------------------------
@@ -305,12 +308,12 @@ class ViewHandlers:
             )
         ]
         if header.consumer_group:
-            group = broker.clients.consumers.get(header.consumer_group)
-            if group is None or header.topic not in group.subscriptions:
+            subscription = broker.subscription(header.consumer_group, header.topic)
+            if subscription is None:
                 body["filterData"] = f"{header.consumer_group}@{header.topic} is not online!"
             else:
                 body["filterData"] = "null"
-                body["subscriptionData"] = group.subscriptions[header.topic]
+                body["subscriptionData"] = subscription
         return encode_reply(request, Response.SUCCESS, body=fastjson.encode(body), remark=NOT_SET)
 
 

@@ -61,11 +61,6 @@ class Registration:
         return peer in self._servers
 
     @property
-    def is_complete(self) -> bool:
-        """Whether every name server knows this broker."""
-        return all(server.is_registered for server in self._servers.values())
-
-    @property
     def is_known(self) -> bool:
         """Whether at least one name server knows this broker, or none was named."""
         return not self._servers or any(s.is_registered for s in self._servers.values())

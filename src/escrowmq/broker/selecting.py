@@ -53,6 +53,24 @@ def select_sql(predicate: Truth) -> Selector:
     return Selector(accept=accept)
 
 
+def subscription_of(
+    topic: str, expression_type: str | None, expression: str, version: int
+) -> SubscriptionBody:
+    """What a heartbeat would tell of a client that reads a topic by an expression, which is
+    right."""
+    found = SubscriptionBody(
+        topic=topic,
+        expression_type=expression_type or TAG,
+        sub_string=expression,
+        sub_version=version,
+    )
+    if is_tag(expression_type):
+        tags = sorted(parse_tags(expression, code_of=tags_code).tags)
+        found.tags_set = tags
+        found.code_set = [tags_code(tag) for tag in tags]
+    return found
+
+
 class Selectors:
     """Selectors of the subscriptions in use, compiled once each."""
 

@@ -12,14 +12,17 @@ from escrowmq.base.effects import Effect
 from escrowmq.base.ports import Chance
 from escrowmq.base.settings import BrokerSettings, StoreSettings
 from escrowmq.broker.calls import Calls
+from escrowmq.codec.bodies import SubscriptionBody
 from escrowmq.codec.frame import FrameReader
 from escrowmq.codec.ids import pack_host
-from escrowmq.delivery.clients import Channel, Clients
+from escrowmq.delivery.clients import Channel, Clients, ConsumerGroup
 from escrowmq.delivery.delay import DelayQueues
 from escrowmq.delivery.locks import QueueLocks
 from escrowmq.delivery.offsets import OffsetTable
+from escrowmq.delivery.poppers import Poppers
 from escrowmq.delivery.stats import Stats
 from escrowmq.delivery.subscriptions import GroupTable
+from escrowmq.delivery.timer import TimerQueue
 from escrowmq.delivery.topics import TopicTable
 from escrowmq.store.store import Store
 
@@ -70,12 +73,18 @@ class Broker:
         self.address = f"{address[0]}:{address[1]}"
         self.packed = pack_host(*address)
         self.started_ms = 0
+        self.waited_ms = 0
+        """For so long the present input waited, at least."""
+        self.shed_count = 0
+        """Halves and sends refused because they had waited too long."""
         self.topics = TopicTable(settings)
         self.groups = GroupTable(settings)
         self.clients = Clients()
+        self.poppers = Poppers()
         self.offsets = OffsetTable()
         self.locks = QueueLocks()
         self.delays: DelayQueues | None = None
+        self.timer: TimerQueue | None = None
         self.stats = Stats()
         self.calls = Calls()
         self.producer_hooks: list[Callable[[str, Channel, int], None]] = []
@@ -91,6 +100,17 @@ class Broker:
             self.outbox[peer] = list(chunks)
         else:
             queue.extend(chunks)
+
+    def online(self, group: str) -> ConsumerGroup | None:
+        """The live members of a group: those of its heartbeats, else those who pop."""
+        return self.clients.consumers.get(group) or self.poppers.find(group)
+
+    def subscription(self, group: str, topic: str) -> SubscriptionBody | None:
+        """What a live group reads of a topic."""
+        for known in (self.clients.consumers.get(group), self.poppers.find(group)):
+            if known is not None and topic in known.subscriptions:
+                return known.subscriptions[topic]
+        return None
 
     def next_opaque(self) -> int:
         """A request id for a request of ours."""

@@ -10,10 +10,11 @@ offset size field
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 from typing import Final
 
 from escrowmq.base.command import Command
-from escrowmq.base.limits import FRAME_SIZE_MAX
+from escrowmq.base.limits import FRAME_SIZE_MAX, FRAME_TIME_MAX_MS
 from escrowmq.codec.command import decode_header
 from escrowmq.errors import RemoteProtocolError
 
@@ -24,12 +25,18 @@ _FRONT_SIZE: Final = _FRONT.size
 class FrameReader:
     """Bytes in, commands out. Once `broken` is set nothing more comes: close the connection."""
 
-    __slots__ = ("_held", "_needed", "broken")
+    __slots__ = ("_held", "_needed", "broken", "count")
 
     def __init__(self) -> None:
         self._held = bytearray()
         self._needed = _FRONT_SIZE
+        self.count = 0
         self.broken: RemoteProtocolError | None = None
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether a frame has begun and is not whole yet."""
+        return bool(self._held)
 
     def feed(self, data: bytes) -> list[Command]:
         """The commands that are whole now; those in front of a broken frame are still given."""
@@ -49,6 +56,7 @@ class FrameReader:
             return commands
         if end < len(data):
             self._held += data[end:]
+        self.count += len(commands)
         return commands
 
     def _parse(self, data: bytes, commands: list[Command]) -> int:
@@ -76,3 +84,27 @@ class FrameReader:
             commands.append(command)
         self._needed = _FRONT_SIZE
         return at
+
+
+class FrameWatch:
+    """Finds those who begin a frame and do not end it, however many bytes they send meanwhile."""
+
+    def __init__(self) -> None:
+        self._begun: dict[FrameReader, tuple[int, int]] = {}
+
+    def overdue(self, readers: Iterable[tuple[int, FrameReader]], now_ms: int) -> list[int]:
+        """The peers whose frame has been incomplete for too long. Ask now and then: a frame
+        counts as begun from the first look that finds it."""
+        begun: dict[FrameReader, tuple[int, int]] = {}
+        found = []
+        for peer, reader in readers:
+            if not reader.is_partial:
+                continue
+            count, since_ms = self._begun.get(reader, (reader.count, now_ms))
+            if count != reader.count:  # another frame by now
+                since_ms = now_ms
+            begun[reader] = (reader.count, since_ms)
+            if now_ms - since_ms >= FRAME_TIME_MAX_MS:
+                found.append(peer)
+        self._begun = begun
+        return found

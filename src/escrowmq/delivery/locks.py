@@ -4,26 +4,49 @@ from __future__ import annotations
 
 from typing import Final
 
+from escrowmq.base.limits import QUEUE_LOCKS_MAX
+
 LOCK_MS: Final = 60_000
-_PURGE_OVER: Final = 10_000
+_PURGE_MS: Final = 1_000
+"""Between two looks for locks that are over, when there is no room for a new one."""
 
 
 class QueueLocks:
     """Who holds which queue of a group."""
 
-    def __init__(self) -> None:
+    def __init__(self, count_max: int = QUEUE_LOCKS_MAX) -> None:
         self._locks: dict[str, dict[tuple[str, int], tuple[str, int]]] = {}
+        self._count = 0
+        self._count_max = count_max
+        self._purge_at_ms = 0
 
     def lock(self, group: str, client: str, topic: str, queue_id: int, now_ms: int) -> bool:
-        """Take or renew a lock; False when another client holds it."""
-        held = self._locks.setdefault(group, {})
-        owner, until_ms = held.get((topic, queue_id), (client, 0))
-        if owner != client and now_ms < until_ms:
+        """Take or renew a lock; False when another client holds it, or too many are held."""
+        held = self._locks.get(group, {})
+        lock = held.get((topic, queue_id))
+        if lock is None:
+            if self._count >= self._count_max:
+                self._purge(now_ms)
+            if self._count >= self._count_max:
+                return False
+            self._count += 1
+        elif lock[0] != client and now_ms < lock[1]:
             return False
-        held[topic, queue_id] = (client, now_ms + LOCK_MS)
-        if len(held) > _PURGE_OVER:
-            self._locks[group] = {q: lock for q, lock in held.items() if lock[1] > now_ms}
+        self._locks.setdefault(group, {})[topic, queue_id] = (client, now_ms + LOCK_MS)
         return True
+
+    def _purge(self, now_ms: int) -> None:
+        """Forget the locks whose time is over."""
+        if now_ms < self._purge_at_ms:
+            return
+        self._purge_at_ms = now_ms + _PURGE_MS
+        for group, held in list(self._locks.items()):
+            left = {queue: lock for queue, lock in held.items() if lock[1] > now_ms}
+            self._count -= len(held) - len(left)
+            if left:
+                self._locks[group] = left
+            else:
+                del self._locks[group]
 
     def unlock(self, group: str, client: str, topic: str, queue_id: int) -> None:
         """Give a lock back; nothing happens when it is another's."""
@@ -31,6 +54,7 @@ class QueueLocks:
         lock = held.get((topic, queue_id))
         if lock is not None and lock[0] == client:
             del held[topic, queue_id]
+            self._count -= 1
             if not held:
                 del self._locks[group]
 

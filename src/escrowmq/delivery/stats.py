@@ -145,6 +145,10 @@ class Stats:
         """A consumer could not digest a message."""
         self._add(BACK_COUNT, f"{topic}@{group}", 1)
 
+    def totals(self, name: str) -> dict[str, int]:
+        """All counters of one name, by topic or by topic@group."""
+        return {key: meter.total for (of, key), meter in self._meters.items() if of == name}
+
     def forget(self, key: str) -> None:
         """A topic or group is gone."""
         self._puts.pop(key, None)

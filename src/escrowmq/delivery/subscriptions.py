@@ -6,11 +6,12 @@ from typing import Final
 
 import msgspec
 
-from escrowmq.base.limits import GROUP_SIZE_MAX
+from escrowmq.base.limits import GROUP_SIZE_MAX, GROUPS_MAX
 from escrowmq.base.settings import BrokerSettings
 from escrowmq.codec import fastjson
 from escrowmq.delivery.topics import name_fault
 from escrowmq.delivery.version import DataVersion
+from escrowmq.errors import UsageError
 
 
 class GroupConfig(msgspec.Struct, rename="camel", kw_only=True):
@@ -63,8 +64,9 @@ _BROADCASTING: Final = frozenset(
 class GroupTable:
     """The consumer groups that this broker knows."""
 
-    def __init__(self, settings: BrokerSettings) -> None:
+    def __init__(self, settings: BrokerSettings, *, count_max: int = GROUPS_MAX) -> None:
         self._settings = settings
+        self._count_max = count_max
         self._groups: dict[str, GroupConfig] = {}
         self.forbidden: dict[str, dict[str, int]] = {}
         self.version = DataVersion()
@@ -108,14 +110,24 @@ class GroupTable:
         return list(self._groups)
 
     def get(self, name: str, now_ms: int) -> GroupConfig | None:
-        """The group, created when groups may be created and the name is one."""
+        """The group, created when groups may be created and the name is one; UsageError when
+        there are too many for that."""
         config = self._groups.get(name)
-        if config is None and (self._settings.creates_groups or name in _SYSTEM_GROUPS):
-            if len(name) > GROUP_SIZE_MAX or name_fault(name[:100]):
-                return None
+        if config is None and self._may_create(name):
+            if len(self._groups) >= self._count_max:
+                raise UsageError(
+                    f"group {name}: {len(self._groups)} groups are known, and one more is created "
+                    f"by its first use while there are fewer than {self._count_max}; delete some "
+                    "that nobody uses, or let an operator create it"
+                )
             config = GroupConfig(group_name=name)
             self.put(config, now_ms)
         return config
+
+    def _may_create(self, name: str) -> bool:
+        if not self._settings.creates_groups and name not in _SYSTEM_GROUPS:
+            return False
+        return len(name) <= GROUP_SIZE_MAX and not name_fault(name[:100])
 
     def put(self, config: GroupConfig, now_ms: int) -> None:
         """Create or replace a group."""

@@ -41,6 +41,7 @@ from escrowmq.delivery.progress import (
     Marks,
     PutMessage,
 )
+from escrowmq.delivery.timing import TimingCounts
 from escrowmq.store.store import Arrival, Store
 
 PATH: Final = "config/timercheck"
@@ -103,6 +104,7 @@ class TimerQueue:
         self._border = 0
         """Above the largest key that was delivered."""
         self._counter = 0
+        self.counts = TimingCounts()
         self._before = _State(0, 0, 0)
         self._peer_read_ms: int | None = None
         self._is_settled = False
@@ -168,7 +170,7 @@ class TimerQueue:
         """Take in what arrived and deliver what is due, a bounded number of records of each; how
         many were passed."""
         if self._has_more:
-            self._take_in()
+            self._take_in(now_ms)
         if not self._is_rebuilt:
             return 0  # what is due first is not known yet
         if not self._is_settled:
@@ -193,7 +195,7 @@ class TimerQueue:
 
     # -- taking in -------------------------------------------------------------------------------
 
-    def _take_in(self) -> None:
+    def _take_in(self, now_ms: int) -> None:
         store = self._store
         for _ in range(_TAKE_MAX // _ENTRIES_READ):
             start, end = store.bounds(Topic.TIMER, 0)
@@ -205,11 +207,11 @@ class TimerQueue:
             for log_offset, size, _ in entries:
                 source = self.courier.read(log_offset, size)
                 if source is not None:
-                    self._push(source, self._taken)
+                    self._push(source, self._taken, now_ms)
                 self._taken += 1
         self._has_more = self._taken < end
 
-    def _push(self, source: StoredMessage, queue_offset: int) -> None:
+    def _push(self, source: StoredMessage, queue_offset: int, now_ms: int) -> None:
         slot = source.properties.get(Property.TIMER_OUT_MS, "")
         if not (slot.isascii() and slot.isdecimal()):
             self.courier.drop(source.log_offset, "it has no delivery time")
@@ -220,7 +222,9 @@ class TimerQueue:
         ):
             return  # delivered before this start
         recall = source.properties.get(Property.TIMER_DEL_UNIQKEY)
-        if recall is not None and len(self._recalls) < RECALLS_MAX:
+        if recall is None:
+            self.counts.add(source, 1, now_ms)
+        elif len(self._recalls) < RECALLS_MAX:
             self._recalls[recall] = slot
         heapq.heappush(self._heap, key)
         block = queue_offset >> _BLOCK_BITS
@@ -255,8 +259,15 @@ class TimerQueue:
             self.courier.drop(-1, f"entry {queue_offset} of the timer's queue is gone")
             return True
         source = self.courier.read(*entries[0][:2])
-        if source is None or self._is_recalled(source) or self._delivered.take(source):
+        if source is None:
             return True
+        is_passed = self._is_recalled(source) or self._delivered.take(source)
+        is_passed = is_passed or self._deliver(source, now_ms)
+        if is_passed and Property.TIMER_DEL_UNIQKEY not in source.properties:
+            self.counts.add(source, -1, now_ms)
+        return is_passed
+
+    def _deliver(self, source: StoredMessage, now_ms: int) -> bool:
         added = {
             Property.TIMER_ENQUEUE_MS: str(source.stored_ms),
             Property.TIMER_DEQUEUE_MS: str(now_ms),
@@ -301,6 +312,12 @@ class TimerQueue:
             self._marks.note(
                 Mark(self._store.end_offset, self._delivered.scan_from, self._state(now_ms))
             )
+
+    def check_point(self, now_ms: int) -> bytes:
+        """How far it is, in the 56 bytes of the peer's TimerCheckpoint."""
+        state = self._state(now_ms)
+        oldest = state.oldest
+        return _HEAD.pack(state.read_ms, 0, oldest, oldest, 0, now_ms, self._counter)
 
     def save(self, now_ms: int) -> bytes | None:
         """timercheck as far as deliveries are durable; None when that is written already."""

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from escrowmq.base.limits import TOPIC_SIZE_MAX
+from escrowmq.base.limits import TOPIC_SIZE_MAX, TOPICS_MAX
 from escrowmq.base.message import Topic
 from escrowmq.base.settings import BrokerSettings
 from escrowmq.codec import fastjson
@@ -52,12 +52,14 @@ class TopicFile(msgspec.Struct, rename="camel", kw_only=True):
 
 
 _NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
-_ATTRIBUTES: Final = {
+_ATTRIBUTES: Final[dict[str, frozenset[str] | None]] = {
     "queue.type": frozenset({"SimpleCQ", "BatchCQ"}),
     "cleanup.policy": frozenset({"DELETE", "COMPACTION"}),
     "message.type": frozenset({"UNSPECIFIED", "TRANSACTION", "FIFO", "MIXED", "DELAY", "NORMAL"}),
     "reserve.time": None,
 }
+"""The values of each attribute; None where any will do."""
+
 MESSAGE_TYPE: Final = "message.type"
 
 
@@ -79,11 +81,11 @@ def parse_attributes(text: str) -> dict[str, str]:
         name, _, value = part.partition("=")
         if name[:1] not in ("+", "-") or (name[0] == "+") != bool(value):
             raise UsageError(f"the key {name} or its value {value!r} is illegal")
-        known = _ATTRIBUTES.get(name[1:], frozenset())
-        if known is not None and not known and name[1:] not in _ATTRIBUTES:
+        if name[1:] not in _ATTRIBUTES:
             raise UsageError(f"unsupported key: {name[1:]}")
-        if value and known is not None and value not in known:
-            raise UsageError(f"value is not in set: [{', '.join(sorted(known))}]")
+        allowed = _ATTRIBUTES[name[1:]]
+        if value and allowed is not None and value not in allowed:
+            raise UsageError(f"value is not in set: [{', '.join(sorted(allowed))}]")
         found[name] = value
     return found
 
@@ -108,8 +110,9 @@ def merge_attributes(
 class TopicTable:
     """The topics of this broker."""
 
-    def __init__(self, settings: BrokerSettings) -> None:
+    def __init__(self, settings: BrokerSettings, *, count_max: int = TOPICS_MAX) -> None:
         self._settings = settings
+        self._count_max = count_max
         self._topics: dict[str, TopicConfig] = {}
         self.system: set[str] = set()
         self.version = DataVersion()
@@ -209,7 +212,8 @@ class TopicTable:
     def create_from(
         self, name: str, *, template: str, queues_count: int, is_unit: bool, now_ms: int
     ) -> TopicConfig | None:
-        """Create a topic on its first send, as its template allows; None when it does not."""
+        """Create a topic on its first send, as its template allows; None when it does not.
+        UsageError when there are too many topics for that."""
         source = self._topics.get(template)
         if source is None:
             return None
@@ -217,6 +221,12 @@ class TopicTable:
             source.perm = Perm.READ | Perm.WRITE
         if not source.perm & Perm.INHERIT:
             return None
+        if len(self._topics) >= self._count_max:
+            raise UsageError(
+                f"topic {name}: {len(self._topics)} topics are known, and one more is created by "
+                f"its first message while there are fewer than {self._count_max}; delete some "
+                "that nobody uses, or let an operator create it"
+            )
         count = max(0, min(queues_count, source.write_queue_nums))
         config = TopicConfig(
             topic_name=name,

@@ -6,17 +6,24 @@ import time
 
 
 class SystemClock:
-    """The machine's clock."""
+    """The machine's clock, as far as one may trust it."""
 
     def __init__(self) -> None:
-        self._last_ms = 0
+        self._ahead_ns = 0
+        self._last_ns = 0
+        self._last_steady_ns = 0
 
     def now_ms(self) -> int:
-        """Milliseconds since the epoch; never goes back, even when the wall clock does."""
-        now_ms = time.time_ns() // 1_000_000
-        if now_ms > self._last_ms:
-            self._last_ms = now_ms
-        return self._last_ms
+        """Milliseconds since the epoch; never goes back, even when the wall clock does. It goes on
+        at its pace then, as far ahead as it was: nothing that is due waits for the wall clock."""
+        now_ns = time.time_ns() + self._ahead_ns
+        steady_ns = time.monotonic_ns()
+        if now_ns < self._last_ns:
+            behind_ns = self._last_ns + steady_ns - self._last_steady_ns - now_ns
+            self._ahead_ns += behind_ns
+            now_ns += behind_ns
+        self._last_ns, self._last_steady_ns = now_ns, steady_ns
+        return now_ns // 1_000_000
 
 
 def local_hour(now_ms: int) -> int:

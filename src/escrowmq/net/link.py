@@ -60,3 +60,22 @@ class Link(asyncio.Protocol):
         self.has_written = True
         transport.write(chunks[0] if len(chunks) == 1 else b"".join(chunks))
         return True
+
+    def close(self, *, flush_s: float) -> None:
+        """Close after what was written has left; a peer that does not read it in time is cut."""
+        transport = self.transport
+        if transport is None or transport.is_closing():
+            return
+        transport.close()
+        if transport.get_write_buffer_size():
+            asyncio.get_running_loop().call_later(flush_s, transport.abort)
+
+    def close_idle(self) -> None:
+        """Close a peer from which nothing came, and which took nothing, for a long time."""
+        transport = self.transport
+        if transport is None:
+            return
+        if transport.get_write_buffer_size():
+            transport.abort()
+        else:
+            transport.close()

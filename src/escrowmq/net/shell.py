@@ -20,6 +20,9 @@ _IDLE_SCAN_S = 10.0
 _DRAIN_S = 5.0
 """Replies that wait for the disk get this long when the process is to end."""
 
+_FLUSH_S = 5.0
+"""A peer that is to be closed gets this long to read what was written to it before."""
+
 _ARM_S = 0.002
 """The core's next deadline is asked for this long after an input, once for all inputs until then.
 To ask costs a few microseconds, which each message of a loaded core would pay."""
@@ -48,13 +51,21 @@ class Shell:
     """One core's connection to the world; lives on one event loop."""
 
     def __init__(
-        self, core: Core, clock: Clock, disk: Disk | None, *, name: str, idle_ms: int = 120_000
+        self,
+        core: Core,
+        clock: Clock,
+        disk: Disk | None,
+        *,
+        name: str,
+        idle_ms: int = 120_000,
+        flush_s: float = _FLUSH_S,
     ) -> None:
         self.core = core
         self._clock = clock
         self._disk = disk
         self._name = name
         self._idle_ms = idle_ms
+        self._flush_s = flush_s
         self._loop = asyncio.get_running_loop()
         self._links: dict[int, Link] = {}
         self._servers: list[asyncio.Server] = []
@@ -64,12 +75,14 @@ class Shell:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at_ms = 0
         self._arming: asyncio.TimerHandle | None = None
+        self._armed_ms = 0
         self._next_peer = 1
         self._is_closed = False
         self._syncs_count = 0
         self._no_sync = asyncio.Event()
         self._no_sync.set()
-        self._idle_timer = self._loop.call_later(_IDLE_SCAN_S, self._close_idle)
+        self._idle_scan_s = min(_IDLE_SCAN_S, idle_ms / 4_000)
+        self._idle_timer = self._loop.call_later(self._idle_scan_s, self._close_idle)
 
     async def listen(self, door: socket.socket) -> None:
         """Let peers in through a bound socket."""
@@ -129,7 +142,10 @@ class Shell:
         now_ms = self._clock.now_ms()
         link.last_active_ms = now_ms
         try:
-            self.core.receive(link.peer, data, now_ms)
+            # The timer that the first of these inputs armed should have fired: the loop has been
+            # at what it found ready together since then.
+            waited_ms = now_ms - self._armed_ms if self._arming is not None else 0
+            self.core.receive(link.peer, data, now_ms, waited_ms)
         except Exception:  # noqa: BLE001 - one peer; logged and cut
             _log.exception("%s: peer %d is cut after an internal error", self._name, link.peer)
             if link.transport is not None:
@@ -155,6 +171,7 @@ class Shell:
             else:
                 self._perform_rare(effect)
         if self._arming is None and not self._is_closed:
+            self._armed_ms = self._clock.now_ms()
             self._arming = self._loop.call_later(_ARM_S, self._arm)
 
     def _perform_rare(self, effect: Effect) -> None:
@@ -163,9 +180,9 @@ class Shell:
                 self._sync(files, log_offset)
             case Close(peer, reason):
                 link = self._links.get(peer)
-                if link is not None and link.transport is not None:
+                if link is not None:
                     _log.info("%s: peer %d closed: %s", self._name, peer, reason)
-                    link.transport.close()
+                    link.close(flush_s=self._flush_s)
             case Dial(peer, host, port):
                 task = self._loop.create_task(self._dial(peer, host, port))
                 self._dials.add(task)
@@ -203,10 +220,10 @@ class Shell:
             if link.has_written:  # written to since the last look: not idle
                 link.has_written = False
                 link.last_active_ms = now_ms
-            elif link.last_active_ms < limit_ms and link.transport is not None:
+            elif link.last_active_ms < limit_ms:
                 _log.info("%s: peer %d was idle; closed", self._name, link.peer)
-                link.transport.close()
-        self._idle_timer = self._loop.call_later(_IDLE_SCAN_S, self._close_idle)
+                link.close_idle()
+        self._idle_timer = self._loop.call_later(self._idle_scan_s, self._close_idle)
 
     async def _dial(self, peer: int, host: str, port: int) -> None:
         try:

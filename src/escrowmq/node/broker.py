@@ -8,6 +8,7 @@ import os
 import random
 import socket
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from escrowmq.base.settings import BrokerSettings, StoreSettings
 from escrowmq.broker.core import BrokerCore
@@ -17,8 +18,21 @@ from escrowmq.net.disk import FileDisk
 from escrowmq.net.shell import Shell, bind
 from escrowmq.node.config import NodeSettings, check_texts, convert, store_settings, unknown_keys
 
+if TYPE_CHECKING:
+    from escrowmq.node.metrics import Exporter
+
 _log = logging.getLogger(__name__)
 _FAST_BELOW = 2
+_PRESETS = {
+    "RocketMQ": {
+        "escrowCountUndelivered": "true",
+        "escrowAskOriginFirst": "false",
+        "escrowMuteAfter": "0",
+        "escrowChecksInFlight": "1000000",
+    }
+}
+"""What escrowPreset sets that is not set otherwise."""
+
 _ANY_HOST = ("", "0.0.0.0", "::")  # noqa: S104 - compared, not bound
 
 
@@ -46,6 +60,12 @@ class BrokerNode:
             boot=_boot_id(),
         )
         self._shell: Shell | None = None
+        self._exporter: Exporter | None = None
+        self._labels = {
+            "cluster": settings.cluster,
+            "node_type": "broker",
+            "node_id": settings.name,
+        }
 
     async def open(self, *, idle_ms: int) -> None:
         """Load the store, then let clients in."""
@@ -56,6 +76,21 @@ class BrokerNode:
             await self._shell.listen(self._fast_door)
         self._shell.start()
 
+    def export(self, node: NodeSettings, *, host: str) -> dict[str, str]:
+        """Serve figures if the settings want it; the door that is open then."""
+        if node.exporter != "PROM":
+            return {}
+        from escrowmq.node.metrics import Exporter
+
+        host = node.exporter_host or host
+        self._exporter = Exporter(
+            lambda: self.core.measure(self._clock.now_ms()),
+            labels=self._labels,
+            host=host,
+            port=node.exporter_port,
+        )
+        return {"metrics": f"{host}:{self._exporter.port}"}
+
     async def registered(self) -> None:
         """Wait until a name server knows this broker (or none was named)."""
         known = asyncio.Event()
@@ -65,6 +100,8 @@ class BrokerNode:
 
     async def close(self) -> None:
         """Say good-bye, save, close."""
+        if self._exporter is not None:
+            await self._exporter.close()
         if self._shell is not None:
             self.core.farewell()
             self._shell.perform()
@@ -101,9 +138,12 @@ def broker_settings(
 ) -> tuple[BrokerSettings, StoreSettings, NodeSettings]:
     """All settings of a broker process; `name` is that of a broker to which none is given."""
     node = convert(NodeSettings, found, source=source)
+    if node.exporter not in ("DISABLE", "PROM"):
+        raise UsageError(f"{source}: metricsExporterType={node.exporter}: DISABLE or PROM is there")
     if node.role == "SLAVE":
         raise UsageError(f"{source}: brokerRole=SLAVE: only masters are there yet")
-    settings = convert(BrokerSettings, found, source=source)
+    preset = convert(BrokerSettings, found, source=source).preset
+    settings = convert(BrokerSettings, _PRESETS.get(preset, {}) | found, source=source)
     store = store_settings(found, node, source=source)
     if "brokerName" not in found:
         settings.name = name

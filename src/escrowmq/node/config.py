@@ -11,6 +11,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from escrowmq.base.settings import BrokerSettings, NameServerSettings, StoreSettings
+from escrowmq.codec.conf import ConfError, parse_conf
 from escrowmq.errors import UsageError
 
 S = TypeVar("S", bound=msgspec.Struct)
@@ -18,9 +19,6 @@ S = TypeVar("S", bound=msgspec.Struct)
 _SPAN: Final = re.compile(r"[0-9]{1,9}[smhd]")
 _PORT: Final = re.compile(r"[0-9]{1,5}")
 _PORT_MAX: Final = 65_535
-_ESCAPES: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
-_SEPARATOR: Final = re.compile(r"(?<!\\)(?:\\\\)*([ \t\f]*[=:][ \t\f]*|[ \t\f]+)")
-_ESCAPE: Final = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 
 
 class NodeSettings(msgspec.Struct, kw_only=True):
@@ -31,56 +29,26 @@ class NodeSettings(msgspec.Struct, kw_only=True):
     data: str = msgspec.field(default="", name="storePathRootDir")
     flush: str = msgspec.field(default="ASYNC_FLUSH", name="flushDiskType")
     role: str = msgspec.field(default="ASYNC_MASTER", name="brokerRole")
+    exporter: str = msgspec.field(default="DISABLE", name="metricsExporterType")
+    exporter_host: str = msgspec.field(default="", name="metricsPromExporterHost")
+    exporter_port: int = msgspec.field(default=5557, name="metricsPromExporterPort")
     idle_s: int = msgspec.field(default=120, name="serverChannelMaxIdleTimeSeconds")
 
 
-def parse_properties_file(text: str) -> dict[str, str]:
-    """Java's `.properties`: comments, continued lines, escapes; the last of a key wins.
-
-    The peer keeps blanks behind a value and then takes the default (`a = 1 `) or false
-    (`a = true `) without a word; here they are cut."""
-    found: dict[str, str] = {}
-    held = ""
-    for raw in text.splitlines():
-        line = raw.lstrip(" \t\f")
-        if not held and (not line or line[0] in "#!"):
-            continue
-        slashes = len(line) - len(line.rstrip("\\"))
-        if slashes % 2:
-            held += line[:-1]
-            continue
-        name, value = _split(held + line)
-        found[name] = value
-        held = ""
-    if held:
-        name, value = _split(held)
-        found[name] = value
-    return found
-
-
-def _split(line: str) -> tuple[str, str]:
-    match = _SEPARATOR.search(line)
-    if match is None:
-        return _unescape(line), ""
-    return _unescape(line[: match.start(1)]), _unescape(line[match.end(1) :]).strip()
-
-
-def _unescape(text: str) -> str:
-    def one(match: re.Match[str]) -> str:
-        code = match[1]
-        return chr(int(code[1:], 16)) if len(code) > 1 else _ESCAPES.get(code, code)
-
-    return _ESCAPE.sub(one, text)
-
-
 def gather(file: str | None, pairs: list[str]) -> dict[str, str]:
-    """All settings: those of the file, then those of `--set KEY=VALUE`."""
+    """All settings: those of the file, then those of `--set KEY=VALUE`.
+
+    The peer keeps blanks behind a value of its file and then takes the default (`a = 1 `) or false
+    (`a = true `) without a word; here they are cut."""
     found: dict[str, str] = {}
     if file is not None:
         try:
-            found.update(parse_properties_file(Path(file).read_text(encoding="latin-1")))
+            text = Path(file).read_text(encoding="latin-1")
+            found.update({name: value.strip() for name, value in parse_conf(text).items()})
         except OSError as error:
             raise UsageError(f"-c {file}: {error.strerror}; name a readable file") from error
+        except ConfError as error:
+            raise UsageError(f"-c {file}: {error}") from error
     for pair in pairs:
         name, separator, value = pair.partition("=")
         if not separator or not name.strip():

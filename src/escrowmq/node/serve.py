@@ -72,7 +72,8 @@ def serve(options: Options) -> int:
             await broker.open(idle_ms=idle_ms)
             await broker.registered()
             settle_memory()
-            announce(nameserver=f"{host}:{registry.port}", broker=f"{host}:{broker.port}")
+            doors = broker.export(node, host=host)
+            announce(nameserver=f"{host}:{registry.port}", broker=f"{host}:{broker.port}", **doors)
             await stop.wait()
         finally:
             await broker.close()
@@ -123,7 +124,7 @@ def serve_broker(options: Options) -> int:
         try:
             await broker.open(idle_ms=node.idle_s * 1000)
             settle_memory()
-            announce(broker=f"{host}:{broker.port}")
+            announce(broker=f"{host}:{broker.port}", **broker.export(node, host=host))
             await stop.wait()
         finally:
             await broker.close()

@@ -10,6 +10,7 @@ from escrowmq.base.codes import Response
 from escrowmq.base.command import Command
 from escrowmq.base.settings import NameServerSettings
 from escrowmq.codec.headers import read_header
+from escrowmq.registry.config import Config
 from escrowmq.registry.kv import KvConfig
 from escrowmq.registry.routes import RouteTable
 
@@ -49,9 +50,16 @@ class State:
     """What the handlers work on."""
 
     def __init__(
-        self, settings: NameServerSettings, routes: RouteTable, kv: KvConfig, started_ms: int
+        self,
+        settings: NameServerSettings,
+        routes: RouteTable,
+        *,
+        kv: KvConfig,
+        config: Config,
+        started_ms: int,
     ) -> None:
         self.settings = settings
+        self.config = config
         self.routes = routes
         self.kv = kv
         self.started_ms = started_ms

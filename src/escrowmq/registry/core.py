@@ -12,10 +12,11 @@ from escrowmq.base.effects import Close, Effect, Send
 from escrowmq.base.ports import Disk
 from escrowmq.base.settings import NameServerSettings
 from escrowmq.codec.command import encode_reply
-from escrowmq.codec.frame import FrameReader
+from escrowmq.codec.frame import FrameReader, FrameWatch
 from escrowmq.errors import EscrowMQError
 from escrowmq.registry import on_admin, on_broker, on_client
 from escrowmq.registry.answer import Answer, Asked, State
+from escrowmq.registry.config import Config
 from escrowmq.registry.kv import KV_PATH, KvConfig
 from escrowmq.registry.routes import RouteTable
 
@@ -61,17 +62,25 @@ class RegistryCore:
         started_ms: int,
         kv_path: str = KV_PATH,
     ) -> None:
-        self.state = State(settings, RouteTable(settings), KvConfig(disk, kv_path), started_ms)
+        config = Config(settings, disk)
+        self.state = State(
+            settings,
+            RouteTable(settings),
+            kv=KvConfig(disk, kv_path),
+            config=config,
+            started_ms=started_ms,
+        )
         self._readers: dict[int, FrameReader] = {}
         self._brokers: set[int] = set()
         self._effects: list[Effect] = []
+        self._watch = FrameWatch()
         self._scan_at_ms = started_ms + settings.scan_interval_ms
 
     def connected(self, peer: int, host: str, port: int, now_ms: int) -> None:
         """A peer is there."""
         self._readers[peer] = FrameReader()
 
-    def receive(self, peer: int, data: bytes, now_ms: int) -> None:
+    def receive(self, peer: int, data: bytes, now_ms: int, waited_ms: int = 0) -> None:
         """Bytes from a peer; whatever they are, it gets replies or is closed."""
         reader = self._readers.get(peer)
         if reader is None:
@@ -127,12 +136,14 @@ class RegistryCore:
         """Nothing here asks for a Sync."""
 
     def wake(self, now_ms: int) -> None:
-        """Look for brokers that were silent for too long."""
+        """Look for brokers that were silent for too long, and for frames that do not end."""
         if now_ms < self._scan_at_ms:
             return
         self._scan_at_ms = now_ms + self.state.settings.scan_interval_ms
         for peer in dict.fromkeys(self.state.routes.expire(now_ms)):
             self._close(peer, "its broker was silent for too long")
+        for peer in self._watch.overdue(self._readers.items(), now_ms):
+            self._close(peer, "a frame was begun and not ended")
 
     def wake_at_ms(self) -> int:
         """When the next look is due."""

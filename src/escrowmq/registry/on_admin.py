@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 from escrowmq.base.codes import Response
+from escrowmq.codec.conf import ConfError, parse_conf
 from escrowmq.codec.routes import decode_route, encode_kv_table
 from escrowmq.errors import UsageError
 from escrowmq.registry.answer import DONE, Answer, Asked, State
-from escrowmq.registry.config import (
-    ConfigTextError,
-    format_settings,
-    is_forbidden,
-    parse_lines,
-    update_settings,
-)
 from escrowmq.registry.headers import BrokerHeader, KvHeader, TopicHeader
 
 
@@ -86,13 +80,13 @@ def register_topic(state: State, asked: Asked) -> Answer:
 def update_config(state: State, asked: Asked) -> Answer:
     """UPDATE_NAMESRV_CONFIG."""
     try:
-        changes = parse_lines(asked.command.body.decode("utf-8", "replace"))
-    except ConfigTextError:
+        texts = parse_conf(asked.command.body.decode("utf-8", "replace"))
+    except ConfError:
         return Answer(Response.SYSTEM_ERROR, remark="string2Properties error")
-    if is_forbidden(changes, state.settings):
+    if state.config.is_forbidden(texts):
         return Answer(Response.NO_PERMISSION, remark="Can not update config in black list.")
     try:
-        update_settings(state.settings, changes)
+        state.config.update(texts)
     except UsageError as error:
         return Answer(Response.SYSTEM_ERROR, remark=str(error))
     state.routes.changes_count += 1
@@ -101,4 +95,4 @@ def update_config(state: State, asked: Asked) -> Answer:
 
 def get_config(state: State, asked: Asked) -> Answer:  # noqa: ARG001
     """GET_NAMESRV_CONFIG."""
-    return Answer(body=format_settings(state.settings).encode())
+    return Answer(body=state.config.text().encode())

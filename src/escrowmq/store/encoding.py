@@ -89,3 +89,15 @@ def _with_crc(record: bytes) -> bytes:
     """Fill in the CRC property, for which room was left at the end."""
     record = record[:-CRC_PROPERTY_SIZE]
     return record + crc_property(record)
+
+
+def answers_of(
+    records: list[bytes], *, queue_offset: int, log_offset: int, stored_ms: int
+) -> list[Put]:
+    """What is answered to the messages whose records were appended there."""
+    puts = []
+    for number, record in enumerate(records, queue_offset):
+        log_end = log_offset + len(record)
+        puts.append(Put(PutStatus.OK, log_offset, number, len(record), stored_ms, log_end))
+        log_offset = log_end
+    return puts

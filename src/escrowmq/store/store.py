@@ -34,6 +34,7 @@ from escrowmq.store.consume_queue import ConsumeQueue
 from escrowmq.store.dispatch import Dispatch, Dispatcher, delay_levels
 from escrowmq.store.encoding import (
     Piece,
+    answers_of,
     encode_pieces,
     encode_with_crc,
     judge,
@@ -104,6 +105,11 @@ class Store:
         self._body_size_max = settings.body_size_max
         self._properties_size_max = PROPERTIES_SIZE_MAX - (
             CRC_PROPERTY_SIZE + 1 if self._appends_crc else 0
+        )
+        self._judge = partial(
+            judge,
+            body_size_max=self._body_size_max,
+            properties_size_max=self._properties_size_max,
         )
         self._by_key = self.queues.by_key
         self._stored_ms = 0
@@ -212,15 +218,6 @@ class Store:
         self._dispatch(queue if is_queued else None, message, queue_offset, log_offset, size)
         return Put(_OK, log_offset, queue_offset, size, now_ms, log_offset + size)
 
-    def _judge(self, message: Message, body_size: int, properties_size: int) -> Put | None:
-        return judge(
-            message,
-            body_size,
-            properties_size,
-            body_size_max=self._body_size_max,
-            properties_size_max=self._properties_size_max,
-        )
-
     def put_batch(self, message: Message, pieces: Sequence[Piece], now_ms: int) -> list[Put]:
         """Append messages of one queue, all or none, with consecutive queue offsets. They are as
         `message` but for their flags, bodies and properties."""
@@ -256,14 +253,10 @@ class Store:
             log.append(b"".join(records))
         except (StorageError, OSError) as error:
             return [self._failed(error)] * len(pieces)
-        puts = []
-        queue_offset = queue.next_offset
-        for record in records:
-            log_end = log_offset + len(record)
-            puts.append(Put(_OK, log_offset, queue_offset, len(record), now_ms, log_end))
-            queue_offset += 1
-            log_offset = log_end
-        queue.next_offset = queue_offset
+        puts = answers_of(
+            records, queue_offset=queue.next_offset, log_offset=log_offset, stored_ms=now_ms
+        )
+        queue.next_offset += len(puts)
         dispatcher = self.dispatcher
         if self._is_sync_flush or not dispatcher.dispatch_batch(queue, message, pieces, puts):
             dispatcher.wait_batch(queue, message, pieces, puts)

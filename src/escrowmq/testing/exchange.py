@@ -67,6 +67,8 @@ class Exchange:
         self.disk = disk or SimDisk()
         self.now_ms = now_ms
         self.holds_syncs = False
+        self.waited_ms = 0
+        """For so long all inputs have waited to be read."""
         self.syncs: list[Sync] = []
         self.dials: list[Dial] = []
         self.callers: dict[int, Caller] = {}
@@ -132,7 +134,7 @@ class Exchange:
 
     def feed(self, caller: Caller, data: bytes) -> None:
         """Bytes of a connection."""
-        self.core.receive(caller.id, data, self.now_ms)
+        self.core.receive(caller.id, data, self.now_ms, self.waited_ms)
         self._perform()
 
     # -- effects ---------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ import msgspec
 
 from escrowmq.base.message import Message, Property, StoredMessage, SysFlag, Topic
 from escrowmq.base.settings import BrokerSettings
+from escrowmq.codec.properties import encode_properties
 from escrowmq.codec.record import decode_record
 from escrowmq.store.store import Put, PutStatus, Store
 from escrowmq.txn.bundle import TRANSACTION, BundleId, Bundles
@@ -30,6 +31,7 @@ from escrowmq.txn.half import (
 from escrowmq.txn.meter import Meter
 from escrowmq.txn.op import STATES, encode_op
 from escrowmq.txn.pending import Pending, Row
+from escrowmq.txn.recent import Recent
 from escrowmq.txn.state import WANTED, Ledger, State, Verdict, settle
 from escrowmq.txn.tally import Tally
 from escrowmq.txn.trail import Trail
@@ -136,6 +138,7 @@ class Engine:
         """Halves of a transaction that could be ended in part only: the rest follows."""
         self.quarantine: dict[int, str] = {}
         """Halves that cannot be read: queue offset and why."""
+        self.recent = Recent()
         self.aliases: dict[str, int] = {}
         """Unique keys of halves that a peer has stored again: an end may name the first copy."""
         self._done: list[_Done] = []
@@ -146,9 +149,11 @@ class Engine:
     def prepare(self, message: Message, now_ms: int, *, origin: str) -> Put:
         """Store a message invisibly until its transaction is ended."""
         half = half_of(message)
-        put = self._store.put(half, now_ms)
+        properties = encode_properties(half.properties)
+        put = self._store.put(half, now_ms, properties=properties)
         if put.log_offset >= 0:
             self.counters.prepared += 1
+            self.recent.keep(half, properties, put)
             self.watch(
                 half,
                 queue_offset=put.queue_offset,
@@ -198,7 +203,7 @@ class Engine:
 
     def end(self, claim: Claim, now_ms: int) -> Ended:
         """End a transaction, or tell how it was ended."""
-        half = self._store.read(claim.log_offset)
+        half = self._half_at(claim.queue_offset, claim.log_offset)
         # The peer takes whatever record starts there; a record of another topic is none of ours.
         if half is None or half.topic != Topic.HALF:
             return Ended(Answer.NOT_FOUND)
@@ -312,7 +317,8 @@ class Engine:
             return Ended(Answer.NOT_STORED, State.PENDING, ended.queue_offset, ended.topic, put)
         members = [member for member in members if member in self.pending]
         for nth, (member, record) in enumerate(zip(members, records, strict=True)):
-            put = self._store.put(record, now_ms, is_settling=True)
+            properties = self.recent.properties_of(record, member)
+            put = self._store.put(record, now_ms, properties=properties, is_settling=True)
             if put.status is not PutStatus.OK:
                 if nth:
                     self._owe(members[nth:], ended.state, now_ms)
@@ -342,6 +348,7 @@ class Engine:
         row = self.pending.row(queue_offset)
         self._done.append(_Done(queue_offset, state, row, self.bundles.of(queue_offset), who))
         self.pending.remove(queue_offset)
+        self.recent.drop(queue_offset)
         self.bundles.remove(queue_offset, state)
         self.decided.pop(queue_offset, None)
         self.ledger.record(queue_offset, state)
@@ -433,9 +440,13 @@ class Engine:
 
     # -- what cannot be read -----------------------------------------------------------------
 
+    def _half_at(self, queue_offset: int, log_offset: int) -> StoredMessage | None:
+        half = self.recent.half(queue_offset=queue_offset, log_offset=log_offset)
+        return half if half is not None else self._store.read(log_offset)
+
     def read_half(self, queue_offset: int) -> StoredMessage | None:
         """A pending half; None, and out of the way, when it cannot be read any more."""
-        half = self._store.read(self.pending.log_offset(queue_offset))
+        half = self._half_at(queue_offset, self.pending.log_offset(queue_offset))
         if half is None or half.topic != Topic.HALF:
             reason = "its record cannot be read"
             self.quarantine[queue_offset] = reason

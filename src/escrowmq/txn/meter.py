@@ -17,6 +17,8 @@ class Meter:
         self.pending: Counter[str] = Counter()
         self.groups: Counter[str] = Counter()
         """Pending halves by producer group."""
+        self.changes = 0
+        """Of pending halves."""
         self.committed: Counter[str] = Counter()
         self.rolled_back: Counter[str] = Counter()
         self.expired: Counter[str] = Counter()
@@ -26,6 +28,7 @@ class Meter:
 
     def note_pending(self, topic: str, group: str, change: int) -> None:
         """One half more is pending, or one less."""
+        self.changes += 1
         self.pending[topic] += change
         self.groups[group] += change
         if not self.groups[group]:

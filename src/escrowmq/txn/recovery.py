@@ -186,7 +186,17 @@ class Recovery:
         engine.complete(sorted(incomplete & set(engine.pending)), now_ms)
         if engine.has_unsealed:
             engine.seal(now_ms)
+            self._make_visible(now_ms)
         return count
+
+    def _make_visible(self, now_ms: int) -> None:
+        """With SYNC_FLUSH nobody sees what is not durable: else the first message of a transaction
+        that is made whole here would be seen without the others till the first sync is done."""
+        sync = self._store.sync_wanted(now_ms)
+        if sync is not None:
+            for file in sync.files:
+                file.sync()
+            self._store.synced(sync.log_offset, now_ms)
 
     def _is_of_first(self, final: Message) -> bool:
         """Whether the half at the log's very beginning is this final's. One that was delivered

@@ -134,7 +134,7 @@ def test_transaction_that_nobody_settles_is_given_up_whole() -> None:
     assert seen(exchange) == NONE
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(200))
 def test_transaction_is_visible_whole_or_not_at_all_after_a_loss_of_power(seed: int) -> None:
     exchange = Exchange(store_settings=SYNCED, seed=seed)
     halves = three(exchange.connect())
@@ -339,3 +339,30 @@ def test_members_that_publish_the_topic_are_asked_before_others() -> None:
         order += [c.client_id for c in (*others, publisher, origin) if c.take(CHECK)]
     assert order[:2] == ["origin", "publisher"]
     assert sorted(order[2:]) == ["other-0", "other-1", "other-2"]
+
+
+# -- pressure ------------------------------------------------------------------------------------
+
+
+def test_halves_are_shed_before_sends_and_ends_never() -> None:
+    exchange = Exchange()
+    producer = exchange.connect()
+    first, second = producer.prepare("T", b"1"), producer.prepare("T", b"2")
+    exchange.waited_ms = 51
+    reply = producer.send("T", TRAN_MSG="true", PGROUP="PG")
+    assert reply.code == 2
+    assert "[TIMEOUT_CLEAN_QUEUE]broker busy" in (reply.remark or "")
+    assert producer.send("T", b"plain").code == 0
+    assert producer.end(first, COMMIT).code == 0
+    exchange.waited_ms = 201
+    assert producer.send("T", b"plain").code == 2
+    assert producer.end(second, COMMIT).code == 0
+    exchange.waited_ms = 0
+    assert producer.send("T", TRAN_MSG="true", PGROUP="PG").code == 0
+    assert producer.bodies("T") == [b"plain", b"1", b"2"]
+
+
+def test_nothing_is_shed_when_the_setting_says_so() -> None:
+    exchange = Exchange(BrokerSettings(sheds_load=False))
+    exchange.waited_ms = 10_000
+    assert exchange.connect().send("T", TRAN_MSG="true", PGROUP="PG").code == 0

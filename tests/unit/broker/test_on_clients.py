@@ -6,7 +6,16 @@ from typing import Any
 import pytest
 
 from escrowmq.base.codes import Request
+from escrowmq.base.limits import (
+    CLIENT_ID_SIZE_MAX,
+    CONNECTION_GROUPS_MAX,
+    CONNECTION_SUBSCRIPTIONS_MAX,
+    GROUP_SIZE_MAX,
+    SUBSCRIPTION_SIZE_MAX,
+)
 from escrowmq.base.settings import BrokerSettings
+from escrowmq.codec.command import encode_request
+from escrowmq.delivery.subscriptions import GroupConfig, GroupTable
 from escrowmq.testing.exchange import Caller, Exchange
 
 
@@ -296,3 +305,72 @@ def test_sql_is_served_when_enabled_and_parsed() -> None:
     code, text = check(client, "SQL92", "n >")
     assert code == 23
     assert text
+
+
+# -- bounds --------------------------------------------------------------------------------------
+
+
+def test_heartbeat_with_too_many_groups_is_refused_whole() -> None:
+    exchange = Exchange()
+    client = exchange.connect()
+    groups = [{"groupName": f"P{number}"} for number in range(CONNECTION_GROUPS_MAX + 1)]
+    reply = client.heartbeat(consumer="CG", topics={"T": "*"}, producerDataSet=groups)
+    assert reply.code == 1
+    assert f"{CONNECTION_GROUPS_MAX} are allowed; share them out" in (reply.remark or "")
+    assert members(client) == []
+    assert exchange.core.broker.groups.peek("CG") is None
+    reply = client.heartbeat(consumer="CG", topics={"T": "*"}, producerDataSet=groups[:-2])
+    assert (reply.code, members(client)) == (0, [client.client_id])
+
+
+@pytest.mark.parametrize(
+    ("options", "hint"),
+    [
+        ({"topics": {f"T{n}": "*" for n in range(CONNECTION_SUBSCRIPTIONS_MAX + 1)}}, "share them"),
+        ({"topics": {"T": "x" * SUBSCRIPTION_SIZE_MAX}}, "select by a property"),
+        ({"topics": {"T": "*"}, "clientID": "x" * (CLIENT_ID_SIZE_MAX + 1)}, "choose a shorter"),
+        ({"topics": {"T": "*"}, "producer": "x" * (GROUP_SIZE_MAX + 1)}, "choose a shorter"),
+    ],
+    ids=["subscriptions", "expression", "client id", "producer group"],
+)
+def test_heartbeat_that_is_too_large_is_refused(options: dict[str, Any], hint: str) -> None:
+    client = Exchange().connect()
+    reply = client.heartbeat(consumer="CG", **options)
+    assert reply.code == 1
+    assert hint in (reply.remark or "")
+    assert members(client) == []
+
+
+def test_group_beyond_those_that_are_created_by_themselves_is_refused() -> None:
+    exchange = Exchange()
+    client = exchange.connect()
+    groups = exchange.core.broker.groups = GroupTable(exchange.settings, count_max=1)
+    assert client.heartbeat(consumer="A", topics={"T": "*"}).code == 0
+    reply = client.heartbeat(consumer="B", topics={"T": "*"})
+    assert reply.code == 1
+    assert "let an operator create it" in (reply.remark or "")
+    assert client.pull("T", group="B").code == 1
+    groups.put(GroupConfig(group_name="B"), exchange.now_ms)
+    assert client.heartbeat(consumer="B", topics={"T": "*"}).code == 0
+
+
+def test_overlong_names_are_given_no_locks() -> None:
+    client = Exchange().connect()
+    for group, topic in (("x" * 2000, "T"), ("CG", "x" * 2000)):
+        queue = {"brokerName": "broker-a", "queueId": 0, "topic": topic}
+        body = {"clientId": "c1", "consumerGroup": group, "mqSet": [queue]}
+        reply = client.ask(Request.LOCK_BATCH_MQ, body=json.dumps(body).encode())
+        assert json.loads(reply.body) == {"lockOKMQSet": []}
+
+
+def test_peer_that_does_not_end_a_frame_is_cut() -> None:
+    exchange = Exchange()
+    slow, good = exchange.connect(), exchange.connect()
+    frame = encode_request(Request.HEART_BEAT, 1, body=b'{"clientID":"c"}')
+    for at in range(len(frame) - 1):
+        if slow.closed is None:
+            exchange.feed(slow, frame[at : at + 1])
+        good.heartbeat(producer="PG")
+        exchange.advance(2_000)
+    assert slow.closed == "a frame was begun and not ended"
+    assert good.closed is None

@@ -1,12 +1,17 @@
 from __future__ import annotations
 
 import json
+import random
 
 import pytest
 
 from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
+from escrowmq.base.settings import BrokerSettings
+from escrowmq.broker.on_config import CHANGES_FILE
+from escrowmq.errors import DiskFull
 from escrowmq.testing.exchange import START_MS, Caller, Exchange
+from escrowmq.testing.sim.disk import Loss, SimDisk
 
 
 @pytest.fixture(name="exchange")
@@ -41,7 +46,7 @@ def test_settings_are_shown_under_the_names_of_the_peer(operator: Caller) -> Non
 
 
 def test_settings_are_changed_while_the_broker_runs(exchange: Exchange, operator: Caller) -> None:
-    assert change(operator, "transactionTimeOut=100\nfileReservedTime = 5\n\nodd line\n").code == 0
+    assert change(operator, "# mine\ntransactionTimeOut=100\nfileReservedTime = 5\n\n").code == 0
     assert exchange.settings.transaction_timeout_ms == 100
     assert exchange.store_settings.reserved_hours == 5
     assert settings_of(operator)["fileReservedTime"] == "5"
@@ -51,7 +56,7 @@ def test_settings_are_changed_while_the_broker_runs(exchange: Exchange, operator
     ("text", "code", "remark"),
     [
         ("", 1, "string2Properties error"),
-        ("no pair", 1, "string2Properties error"),
+        ("# nothing", 1, "string2Properties error"),
         ("brokerConfigPath=/etc/passwd", 16, "Can not update config in black list."),
         ("rocketmqHome=/", 16, "Can not update config in black list."),
         ("transactionTimeOut=5\nconfigBlackList=", 16, "Can not update config in black list."),
@@ -67,7 +72,8 @@ def test_change_is_refused_as_the_peer_refuses_it(
 @pytest.mark.parametrize(
     "text",
     ["brokerName=b", "storePathRootDir=/", "mappedFileSizeCommitLog=5", "namesrvAddr=evil:1",
-     "is_sync_flush=true", "unknown=1", "memory_size=5", "flushDiskType=SYNC_FLUSH"],
+     "escrowAdmin=everybody", "is_sync_flush=true", "unknown=1", "memory_size=5",
+     "flushDiskType=SYNC_FLUSH"],
 )  # fmt: skip
 def test_what_holds_from_start_to_end_is_not_changed(
     exchange: Exchange, operator: Caller, text: str
@@ -88,6 +94,107 @@ def test_bad_value_is_refused_with_29_and_nothing_is_changed(
     assert reply.code in (16, 29)
     assert pair.split("=")[0] in (reply.remark or "")
     assert exchange.settings.transaction_timeout_ms == 6_000
+
+
+def test_text_that_java_cannot_read_is_refused(operator: Caller) -> None:
+    reply = change(operator, "transactionTimeOut=\\u12")
+    assert (reply.code, "four hexadecimal digits" in (reply.remark or "")) == (1, True)
+
+
+# -- over a restart ------------------------------------------------------------------------------
+
+
+def restarted(exchange: Exchange, settings: BrokerSettings | None = None) -> Exchange:
+    """The same store, opened by a process that was started with these settings."""
+    exchange.core.close(exchange.now_ms)
+    exchange.disk.restart()
+    return Exchange(settings or BrokerSettings(), disk=exchange.disk)
+
+
+def test_changes_survive_a_restart(exchange: Exchange, operator: Caller) -> None:
+    text = "transactionTimeOut=100\nfileReservedTime=5\ntraceOn=False\nbrokerPermission=4"
+    assert change(operator, text).code == 0
+    again = restarted(exchange)
+    assert again.settings.transaction_timeout_ms == 100
+    assert again.store_settings.reserved_hours == 5
+    assert not again.settings.is_traced
+    assert again.settings.permission == 4
+    third = restarted(again)
+    assert settings_of(third.connect())["transactionTimeOut"] == "100"
+
+
+def test_what_is_sized_at_the_start_has_the_changed_size(
+    exchange: Exchange, operator: Caller
+) -> None:
+    reply = change(operator, "maxPopPollingSize=1\ntransactionTimeOut=100")
+    assert reply.code == 0
+    assert reply.remark == "maxPopPollingSize: kept; it holds from the next start"
+    again = restarted(exchange)
+    fields = {
+        "consumerGroup": "G", "topic": "T", "queueId": "-1", "maxMsgNums": "1",
+        "invisibleTime": "1000", "pollTime": "5000", "initMode": "0",
+    }  # fmt: skip
+    again.create_topic("T")
+    polls = [again.connect().begin(Request.POP_MESSAGE, fields) for _ in range(2)]
+    assert not polls[0]
+    assert polls[1].now.code == 209
+
+
+def test_change_taken_back_leaves_nothing(exchange: Exchange, operator: Caller) -> None:
+    assert change(operator, "transactionTimeOut=100").code == 0
+    assert change(operator, "transactionTimeOut=6000").code == 0
+    assert json.loads(exchange.disk.read(CHANGES_FILE) or b"") == {}
+    edited = BrokerSettings(transaction_timeout_ms=7)
+    assert restarted(exchange, edited).settings.transaction_timeout_ms == 7
+
+
+def test_file_that_was_edited_after_a_change_wins(exchange: Exchange, operator: Caller) -> None:
+    assert change(operator, "transactionTimeOut=100\ntransactionCheckMax=3").code == 0
+    again = restarted(exchange, BrokerSettings(transaction_timeout_ms=7_000))
+    assert again.settings.transaction_timeout_ms == 7_000
+    assert again.settings.transaction_checks_max == 3
+
+
+def test_change_is_saved_before_it_is_answered(exchange: Exchange, operator: Caller) -> None:
+    assert change(operator, "transactionTimeOut=100").code == 0
+    exchange.disk.crash(random.Random(0), Loss.ALL)
+    again = Exchange(disk=exchange.disk)
+    assert again.settings.transaction_timeout_ms == 100
+
+
+class FullDisk(SimDisk):
+    """No room for changed settings."""
+
+    def replace(self, path: str, data: bytes, *, is_private: bool = False) -> None:
+        if path == CHANGES_FILE:
+            raise DiskFull(f"{path}: no room; make some")
+        super().replace(path, data, is_private=is_private)
+
+
+def test_change_that_cannot_be_saved_is_refused_and_not_made() -> None:
+    exchange = Exchange(disk=FullDisk())
+    reply = change(exchange.connect(), "transactionTimeOut=100")
+    assert (reply.code, reply.remark) == (1, f"{CHANGES_FILE}: no room; make some")
+    assert exchange.settings.transaction_timeout_ms == 6_000
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"{broken",
+        b"[]",
+        b'{"transactionTimeOut":{"insteadOf":"6000","value":"soon"}}',
+        b'{"brokerName":{"insteadOf":"broker-a","value":"b"}}',
+        b'{"unknown":{"insteadOf":"1","value":"2"}}',
+    ],
+)
+def test_saved_changes_that_cannot_be_are_passed_over(exchange: Exchange, data: bytes) -> None:
+    exchange.core.close(exchange.now_ms)
+    exchange.disk.replace(CHANGES_FILE, data)
+    exchange.disk.restart()
+    again = Exchange(BrokerSettings(), disk=exchange.disk)
+    assert again.settings == BrokerSettings()
+    assert change(again.connect(), "transactionTimeOut=100").code == 0
 
 
 def figures(operator: Caller) -> dict[str, str]:

@@ -1,14 +1,11 @@
 from __future__ import annotations
 
-import random
-
 import pytest
 
 from escrowmq.base.message import Message, Topic
 from escrowmq.codec import fastjson
 from escrowmq.delivery import delay
 from escrowmq.delivery.progress import BATCH_MAX, NEVER_MS, RETRY_MS
-from escrowmq.testing.sim.disk import Loss
 
 from .later import START_MS, Later
 
@@ -146,39 +143,3 @@ def test_progress_is_not_saved_before_its_deliveries_are_durable() -> None:
     assert world.delays.save(world.now_ms) is None
     world.sync()
     assert world.delays.save(world.now_ms) is not None
-
-
-@pytest.mark.parametrize("loss", [Loss.NOTHING, Loss.PREFIX, Loss.ALL])
-@pytest.mark.parametrize("seed", range(8))
-def test_every_durable_message_is_delivered_once_over_crashes(seed: int, loss: Loss) -> None:
-    chance = random.Random(seed)
-    world = Later(is_sync_flush=chance.random() < 0.5, segment_size=1 << 13)
-    durable: set[bytes] = set()
-    sent: dict[bytes, int] = {}
-    for number in range(120):
-        body = b"%d" % number
-        sent[body] = world.send(
-            body, UNIQ_KEY=f"u{number // 2}", DELAY=chance.choice(["1", "2", "3"])
-        ).log_end
-        world.run(chance.randrange(400))
-        if chance.random() < 0.3:
-            world.sync()
-            durable = {each for each, end in sent.items() if end <= world.store.durable_offset}
-        if chance.random() < 0.3:
-            world.save()
-        if chance.random() < 0.1:
-            world.crash(loss, chance)
-            kept = durable if loss is not Loss.NOTHING else set(sent)
-            sent = {each: end for each, end in sent.items() if end <= world.store.end_offset}
-            assert kept <= set(sent)
-        if chance.random() < 0.03:
-            world.restart()
-    for _ in range(3):
-        world.sync()
-        world.run(30_000)
-    world.sync()
-    found = world.bodies()
-    assert len(found) == len(set(found))
-    assert set(found) >= durable
-    if loss is Loss.NOTHING:
-        assert set(found) == {b"%d" % number for number in range(120)}

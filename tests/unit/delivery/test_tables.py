@@ -287,3 +287,32 @@ def test_topic_that_is_gone_leaves_no_meters() -> None:
     found = stats.meter("TOPIC_PUT_NUMS", "T")
     assert found is not None
     assert found.total == 1
+
+
+def test_locks_are_bounded_and_those_that_are_over_make_room() -> None:
+    locks = QueueLocks(count_max=2)
+    assert locks.lock("G", "a", "T", 0, 0)
+    assert locks.lock("H", "a", "T", 0, 1)
+    assert not locks.lock("G", "a", "T", 1, 1)
+    assert locks.lock("G", "a", "T", 0, 1), "what is held can be renewed"
+    locks.unlock("H", "a", "T", 0)
+    assert locks.lock("G", "a", "T", 1, 2)
+    assert not locks.lock("G", "a", "T", 2, LOCK_MS)
+    assert locks.lock("K", "b", "T", 0, LOCK_MS + 1_000)
+    assert not locks.is_orderly("G", LOCK_MS + 1_000)
+
+
+def test_topics_are_not_created_without_end() -> None:
+    topics = TopicTable(BrokerSettings(), count_max=30)
+    topics.create_system_topics(0)
+
+    def create(name: str) -> None:
+        topics.create_from(name, template="TBW102", queues_count=1, is_unit=False, now_ms=0)
+
+    for number in range(30 - len(topics.names())):
+        create(f"T{number}")
+    with pytest.raises(UsageError, match="let an operator create it"):
+        create("one more")
+    assert len(topics.names()) == 30
+    topics.put(TopicConfig(topic_name="by an operator"), 0)
+    assert len(topics.names()) == 31

@@ -13,6 +13,7 @@ from escrowmq.base.effects import Close, Dial, Effect, Replace, Send, Sync
 from escrowmq.errors import ConnectFailed
 from escrowmq.net.clock import SystemClock
 from escrowmq.net.disk import FileDisk
+from escrowmq.net.link import Link
 from escrowmq.net.shell import Shell, bind
 
 _WAIT_S = 10.0
@@ -27,6 +28,7 @@ class EchoCore:
         self.wakes_count = 0
         self.wake_in_ms = 1 << 40
         self.now_ms = 0
+        self.waited_ms = 0
         self.news = asyncio.Event()
 
     def _note(self, event: str) -> None:
@@ -36,8 +38,9 @@ class EchoCore:
     def connected(self, peer: int, host: str, port: int, now_ms: int) -> None:
         self._note(f"connected {peer} {host}")
 
-    def receive(self, peer: int, data: bytes, now_ms: int) -> None:
+    def receive(self, peer: int, data: bytes, now_ms: int, waited_ms: int = 0) -> None:
         self.now_ms = now_ms
+        self.waited_ms = waited_ms
         if data == b"fail":
             raise RuntimeError("asked to fail")
         if data == b"close":
@@ -229,8 +232,38 @@ def test_address_that_cannot_be_had_is_refused(host: str, port: int) -> None:
         bind(host, port)
 
 
-def test_clock_never_goes_back() -> None:
-    clock = SystemClock()
-    clock._last_ms = 1 << 50
-    assert [clock.now_ms() for _ in range(3)] == [1 << 50] * 3
-    assert SystemClock().now_ms() > 1_600_000_000_000
+class SetClock:
+    """A clock that goes on when told to."""
+
+    def __init__(self) -> None:
+        self.now = 1_000
+
+    def now_ms(self) -> int:
+        return self.now
+
+
+async def next_round(shell: Shell) -> None:
+    """The event loop is through with what it found ready."""
+    async with asyncio.timeout(_WAIT_S):
+        while shell._arming is not None:
+            await asyncio.sleep(0)
+
+
+def test_core_is_told_how_long_an_input_had_to_wait_for_others() -> None:
+    async def main() -> None:
+        core, clock = EchoCore(), SetClock()
+        shell = Shell(core, clock, None, name="test")
+        link = Link(shell, 1)
+        shell.start()
+        await next_round(shell)
+        shell.receive(link, b"first")
+        assert core.waited_ms == 0
+        clock.now += 120
+        shell.receive(link, b"found ready together with the first")
+        assert core.waited_ms == 120
+        await next_round(shell)
+        shell.receive(link, b"a new round")
+        assert core.waited_ms == 0
+        await shell.close()
+
+    run(main)

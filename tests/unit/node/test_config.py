@@ -12,32 +12,18 @@ from escrowmq.node.config import (
     convert,
     gather,
     memory_size,
-    parse_properties_file,
     store_settings,
     unknown_keys,
 )
 
 
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ("", {}),
-        ("# a\n! b\n\n", {}),
-        ("a=1", {"a": "1"}),
-        ("a = 1 \nb:2\nc 3", {"a": "1", "b": "2", "c": "3"}),
-        ("  a=1\\\n   2\\\n3\nb=4", {"a": "123", "b": "4"}),
-        ("a=x\\\\\nb=1", {"a": "x\\", "b": "1"}),
-        ("a\\=b=c", {"a=b": "c"}),
-        ("a=\\u0041\\t\\q", {"a": "A\tq"}),
-        ("a=1\na=2", {"a": "2"}),
-        ("a", {"a": ""}),
-        ("a=b=c", {"a": "b=c"}),
-        ("a=1\\", {"a": "1"}),
-        ("a=1\r\nb=2", {"a": "1", "b": "2"}),
-    ],
-)
-def test_properties_are_read_as_java_reads_them(text: str, found: dict[str, str]) -> None:
-    assert parse_properties_file(text) == found
+def test_file_is_read_as_java_reads_it_but_for_blanks_behind_values(tmp_path: Path) -> None:
+    file = tmp_path / "broker.conf"
+    file.write_bytes(b"# a\na = 1 \nb:x\\\n  y\nregionId=\xe9\n")
+    assert gather(str(file), []) == {"a": "1", "b": "xy", "regionId": "é"}
+    file.write_text("storePathRootDir=C:\\users\n")
+    with pytest.raises(UsageError, match=r"broker\.conf: .*four hexadecimal digits"):
+        gather(str(file), [])
 
 
 def test_pairs_of_the_command_line_win_over_the_file(tmp_path: Path) -> None:
@@ -118,3 +104,14 @@ def test_texts_that_cannot_be_are_named(key: str, value: str) -> None:
 
 def test_several_name_servers_may_be_named() -> None:
     assert of(namesrvAddr="127.0.0.1:9876; [::1]:9877;").name_servers
+
+
+def test_preset_sets_what_nothing_else_sets() -> None:
+    plain, preset = of(), of(escrowPreset="RocketMQ")
+    assert (plain.counts_all_checks, plain.asks_origin_first, plain.mute_after) == (False, True, 3)
+    assert (preset.counts_all_checks, preset.asks_origin_first, preset.mute_after) == (
+        True, False, 0,
+    )  # fmt: skip
+    assert of(escrowPreset="RocketMQ", escrowMuteAfter="5").mute_after == 5
+    with pytest.raises(UsageError, match="escrowPreset=Kafka"):
+        of(escrowPreset="Kafka")

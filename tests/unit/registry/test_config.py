@@ -4,34 +4,13 @@ import pytest
 
 from escrowmq.base.settings import NameServerSettings
 from escrowmq.errors import UsageError
-from escrowmq.registry.config import (
-    TEXT_SIZE_MAX,
-    ConfigTextError,
-    format_settings,
-    is_forbidden,
-    parse_lines,
-    update_settings,
-)
+from escrowmq.registry.config import Config
 
-
-def test_lines_are_read_as_java_s_properties() -> None:
-    text = (
-        "# comment\n! too\n\n a = 1\nb:2\r\nc 3\nd\\ e=f\\=g\n"
-        "h=i\\\n   j\nk=\\u00e9\\t\nl\na=9\nm=\\"
-    )
-    assert parse_lines(text) == {
-        "a": "9", "b": "2", "c": "3", "d e": "f=g", "h": "ij", "k": "é\t", "l": "", "m": "",
-    }  # fmt: skip
-
-
-@pytest.mark.parametrize("text", ["a=\\u12", "a=" + "x" * TEXT_SIZE_MAX])
-def test_text_that_is_no_configuration_is_refused(text: str) -> None:
-    with pytest.raises(ConfigTextError):
-        parse_lines(text)
+from .exchange import Exchange, MemoryDisk
 
 
 def test_settings_are_listed_sorted_under_the_peer_s_keys() -> None:
-    lines = format_settings(NameServerSettings()).splitlines()
+    lines = Config(NameServerSettings(), None).text().splitlines()
     assert lines == sorted(lines)
     assert "orderMessageEnable=false" in lines
     assert "waitSecondsForService=45" in lines
@@ -39,15 +18,45 @@ def test_settings_are_listed_sorted_under_the_peer_s_keys() -> None:
 
 def test_an_update_is_all_or_nothing() -> None:
     settings = NameServerSettings()
-    update_settings(settings, {"enableTopicList": " FALSE ", "unknown": "1"})
+    config = Config(settings, None)
+    config.update({"enableTopicList": " FALSE ", "unknown": "1"})
     assert not settings.lists_topics
     with pytest.raises(UsageError, match="waitSecondsForService=-1"):
-        update_settings(settings, {"enableTopicList": "true", "waitSecondsForService": "-1"})
+        config.update({"enableTopicList": "true", "waitSecondsForService": "-1"})
     assert not settings.lists_topics
 
 
 @pytest.mark.parametrize("key", ["kvConfigPath", "rocketmqHome", "configBlackList", "mine"])
 def test_keys_of_the_black_list_are_forbidden(key: str) -> None:
-    settings = NameServerSettings(blacklist="mine;yours")
-    assert is_forbidden({key: "x"}, settings)
-    assert not is_forbidden({"orderMessageEnable": "true"}, settings)
+    config = Config(NameServerSettings(blacklist="mine;yours"), None)
+    assert config.is_forbidden({key: "x"})
+    assert not config.is_forbidden({"orderMessageEnable": "true"})
+
+
+def change(exchange: Exchange, text: str) -> int:
+    return exchange.ask(318, body=text.encode()).code
+
+
+def test_change_by_a_request_survives_a_restart() -> None:
+    disk = MemoryDisk()
+    assert change(Exchange(disk=disk), "orderMessageEnable=true\n# no\nunknown=1") == 0
+    again = Exchange(NameServerSettings(), disk)
+    assert again.settings.serves_order_conf
+    assert b"orderMessageEnable=true\n" in again.ask(319).body
+    assert change(again, "orderMessageEnable=false") == 0
+    assert not Exchange(NameServerSettings(), disk).settings.serves_order_conf
+
+
+def test_change_that_cannot_be_saved_is_refused_and_not_made() -> None:
+    disk = MemoryDisk()
+    disk.is_full = True
+    exchange = Exchange(disk=disk)
+    assert change(exchange, "orderMessageEnable=true") == 1
+    assert not exchange.settings.serves_order_conf
+
+
+@pytest.mark.parametrize("text", ["a=\\u12", "configBlackList=", "waitSecondsForService=x"])
+def test_change_that_cannot_be_is_refused(text: str) -> None:
+    disk = MemoryDisk()
+    assert change(Exchange(disk=disk), text) in (1, 16)
+    assert disk.files == {}

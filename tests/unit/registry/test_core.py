@@ -267,3 +267,16 @@ def test_any_request_is_answered(code: int, ext: dict[str, str], body: bytes, ve
     reply = exchange.ask(code, ext, body, version=version)
     assert reply.code in (0, 1, 3, 16, 17, 22)
     assert exchange.ask(106).code == 0
+
+
+def test_peer_that_does_not_end_a_frame_is_cut() -> None:
+    exchange = Exchange()
+    whole = encode_command(Command(code=106, opaque=1))
+    exchange.feed(whole[:10])
+    exchange.feed(whole, peer=2)
+    closed: list[int] = []
+    for now_ms in range(0, 100_000, 5_000):
+        exchange.core.wake(now_ms)
+        effects = exchange.core.take_effects()
+        closed += [effect.peer for effect in effects if isinstance(effect, Close)]
+    assert closed == [1]

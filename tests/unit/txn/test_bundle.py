@@ -34,7 +34,7 @@ def test_transaction_with_a_message_that_cannot_be_read_can_only_be_rolled_back(
     ground: Ground,
 ) -> None:
     halves = [ground.prepare(b"m%d" % n, escrowTransaction="tx") for n in range(3)]
-    ground.disk.files[f"commitlog/{0:020d}"].live[halves[1].log_offset + 4] ^= 0xFF
+    ground.damage(halves[1])
     assert ground.end(halves[0], COMMIT).answer == Answer.UNREADABLE
     assert ground.finals() == []
     assert ground.end(halves[2], COMMIT).answer == Answer.UNREADABLE
@@ -46,7 +46,7 @@ def test_transaction_with_a_message_that_cannot_be_read_can_only_be_rolled_back(
 def test_next_half_is_asked_about_when_the_first_cannot_be_read(ground: Ground) -> None:
     ground.members["PG"] = [Member(1, "a")]
     halves = [ground.prepare(b"m%d" % n, escrowTransaction="tx") for n in range(2)]
-    ground.disk.files[f"commitlog/{0:020d}"].live[halves[0].log_offset + 4] ^= 0xFF
+    ground.damage(halves[0])
     asks = ground.due(6_100) + ground.due(100)
     assert [ask.queue_offset for ask in asks] == [1]
 

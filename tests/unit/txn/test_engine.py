@@ -192,8 +192,7 @@ def test_clock_of_the_producer_decides_nothing() -> None:
 
 def test_half_whose_record_cannot_be_read_any_more_is_set_aside(ground: Ground) -> None:
     half = ground.prepare()
-    segment = next(path for path in ground.disk.files if path.startswith("commitlog/"))
-    ground.disk.flip(segment, half.log_offset + 4)
+    ground.damage(half)
     assert ground.engine.read_half(half.queue_offset) is None
     assert half.queue_offset in ground.engine.quarantine
     assert half.queue_offset not in ground.engine.pending

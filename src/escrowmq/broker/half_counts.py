@@ -1,0 +1,72 @@
+"""config/transactionMetrics: pending halves by topic, as the peer keeps them.
+
+Written for who reads the file; never read for its counts, which the log tells without drift.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from escrowmq.base.effects import Replace
+from escrowmq.broker.state import Broker
+from escrowmq.delivery.version import DataVersion
+from escrowmq.txn.meter import Meter
+
+PATH: Final = "config/transactionMetrics"
+_NEVER_MS: Final = (1 << 62) - 1
+
+
+class _Count(msgspec.Struct, rename={"time_stamp": "timeStamp"}):
+    count: int
+    time_stamp: int
+
+
+class _File(msgspec.Struct, rename="camel"):
+    data_version: DataVersion = msgspec.field(default_factory=DataVersion)
+    transaction_count: dict[str, _Count] = {}
+
+
+class HalfCounts:
+    """Saves the counts now and then, if one has changed."""
+
+    def __init__(self, broker: Broker, meter: Meter) -> None:
+        self._broker = broker
+        self._meter = meter
+        self._file = _File()
+        self._saved_changes = 0
+        self._at_ms = 0
+
+    def load(self, data: bytes | None) -> None:
+        """Go on with the version of the file that is there."""
+        try:
+            self._file.data_version = msgspec.json.decode(data or b"{}", type=_File).data_version
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return
+
+    def wake(self, now_ms: int) -> None:
+        """Save when it is time."""
+        if now_ms >= self.wake_at_ms():
+            self._at_ms = now_ms + self._broker.settings.transaction_metrics_flush_ms
+            self._broker.effects.append(Replace(PATH, self.save(now_ms)))
+
+    def wake_at_ms(self) -> int:
+        """When there is something to save."""
+        return _NEVER_MS if self._meter.changes == self._saved_changes else self._at_ms
+
+    def last(self, now_ms: int) -> list[tuple[str, bytes]]:
+        """What is to be written when the broker ends."""
+        is_changed = self._meter.changes != self._saved_changes
+        return [(PATH, self.save(now_ms))] if is_changed else []
+
+    def save(self, now_ms: int) -> bytes:
+        """The file's content."""
+        counts = self._file.transaction_count
+        for topic, count in self._meter.pending.items():
+            known = counts.get(topic)
+            if known is None or known.count != count:
+                counts[topic] = _Count(count, now_ms)
+        self._file.data_version.advance(now_ms)
+        self._saved_changes = self._meter.changes
+        return msgspec.json.encode(self._file)

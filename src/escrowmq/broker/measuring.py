@@ -1,0 +1,175 @@
+"""What a broker tells whoever watches it: the peer's figures under the peer's names, and ours."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from itertools import accumulate
+from typing import Literal
+
+from escrowmq.base.measure import Distribution, Family, Sample
+from escrowmq.broker.on_end import EndHandlers
+from escrowmq.broker.state import Broker
+from escrowmq.delivery.stats import GET_COUNT, GET_SIZE, PUT_COUNT, PUT_SIZE
+from escrowmq.txn.meter import LATENCY_BOUNDS_S
+
+Kind = Literal["gauge", "counter"]
+_BUCKETS = (*map(float, LATENCY_BOUNDS_S), math.inf)
+
+
+class Measuring:
+    """All figures of one broker; asked for now and then."""
+
+    def __init__(self, broker: Broker, ends: EndHandlers) -> None:
+        self._broker = broker
+        self._ends = ends
+
+    def families(self, now_ms: int) -> list[Family]:
+        """Every figure as it stands."""
+        return [
+            *self._transactions(),
+            *self._checks(now_ms),
+            *self._messages(),
+            *self._state(),
+        ]
+
+    def _transactions(self) -> list[Family]:
+        meter = self._ends.engine.meter
+        return [
+            _by_topic("rocketmq_half_messages", "gauge", "Pending half messages.", meter.pending),
+            _by_topic(
+                "rocketmq_commit_messages", "counter", "Messages committed.", meter.committed
+            ),
+            _by_topic(
+                "rocketmq_rollback_messages", "counter", "Messages dropped.", meter.rolled_back
+            ),
+            _by_topic(
+                "escrowmq_discarded_messages",
+                "counter",
+                "Messages given up after their last check.",
+                meter.expired,
+            ),
+            Family(
+                "rocketmq_finish_message_latency",
+                "histogram",
+                "Seconds from the half message to its commit.",
+                ("topic",),
+                tuple(
+                    Distribution(
+                        (topic,),
+                        tuple(zip(_BUCKETS, accumulate(counts), strict=True)),
+                        meter.latency_ms[topic] / 1000,
+                    )
+                    for topic, counts in meter.latency_counts.items()
+                ),
+            ),
+        ]
+
+    def _checks(self, now_ms: int) -> list[Family]:
+        engine, checker = self._ends.engine, self._ends.checker
+        oldest = engine.pending.oldest()
+        age_s = 0.0 if oldest is None else (now_ms - engine.pending.row(oldest).stored_ms) / 1000
+        groups = checker.parked_groups()
+        counters, checks = engine.counters, checker.counters
+        return [
+            _one("escrowmq_oldest_pending_seconds", "gauge", "Age of the oldest half.", age_s),
+            _one("escrowmq_checks_sent", "counter", "Checks handed to a connection.", checks.sent),
+            _one("escrowmq_checks_answered", "counter", "Answers to checks.", checks.answered),
+            _one(
+                "escrowmq_checks_expired",
+                "counter",
+                "Checks that nobody answered in time.",
+                checks.unanswered,
+            ),
+            _one(
+                "escrowmq_contradictory_ends",
+                "counter",
+                "Ends that contradict the outcome and changed nothing.",
+                counters.contradicted,
+            ),
+            _one(
+                "escrowmq_repeated_ends",
+                "counter",
+                "Ends that were told the outcome again.",
+                counters.repeated,
+            ),
+            _one(
+                "escrowmq_quarantined_messages",
+                "gauge",
+                "Halves that cannot be read.",
+                len(engine.quarantine),
+            ),
+            _one(
+                "escrowmq_deserted_groups",
+                "gauge",
+                "Producer groups with pending halves that nobody answers for.",
+                len(groups),
+            ),
+            Family(
+                "escrowmq_parked_messages",
+                "gauge",
+                "Halves that wait for a producer of their group to connect.",
+                ("group",),
+                tuple(Sample((group,), len(checker.parked(group))) for group in groups),
+            ),
+        ]
+
+    def _messages(self) -> list[Family]:
+        stats = self._broker.stats
+        return [
+            _by_topic("rocketmq_messages_in", "counter", "Messages put.", stats.totals(PUT_COUNT)),
+            _by_topic("rocketmq_throughput_in", "counter", "Bytes put.", stats.totals(PUT_SIZE)),
+            _by_group("rocketmq_messages_out", "Messages handed out.", stats.totals(GET_COUNT)),
+            _by_group("rocketmq_throughput_out", "Bytes handed out.", stats.totals(GET_SIZE)),
+            _one(
+                "escrowmq_shed_requests",
+                "counter",
+                "Halves and sends refused because they had waited too long.",
+                self._broker.shed_count,
+            ),
+        ]
+
+    def _state(self) -> list[Family]:
+        broker = self._broker
+        clients = broker.clients
+        consumers = {name: len(group.channels) for name, group in clients.consumers.items()}
+        producers = {name: len(channels) for name, channels in clients.producers.items()}
+        store = broker.store
+        return [
+            _one(
+                "rocketmq_broker_permission",
+                "gauge",
+                "4 read, 2 write.",
+                broker.settings.permission,
+            ),
+            _labelled(
+                "rocketmq_producer_connections", "Producers by group.", "producer_group", producers
+            ),
+            _labelled(
+                "rocketmq_consumer_connections", "Consumers by group.", "consumer_group", consumers
+            ),
+            _one("escrowmq_connections", "gauge", "Open connections.", len(broker.peers)),
+            _one("escrowmq_log_end_bytes", "gauge", "End of the log.", store.end_offset),
+            _one("escrowmq_log_durable_bytes", "gauge", "Durable so far.", store.durable_offset),
+        ]
+
+
+def _one(name: str, kind: Kind, text: str, value: float) -> Family:
+    return Family(name, kind, text, (), (Sample((), value),))
+
+
+def _by_topic(name: str, kind: Kind, text: str, values: Mapping[str, float]) -> Family:
+    samples = tuple(Sample((topic,), value) for topic, value in values.items())
+    return Family(name, kind, text, ("topic",), samples)
+
+
+def _by_group(name: str, text: str, values: Mapping[str, float]) -> Family:
+    """Keys are `topic@group`."""
+    pairs = [(key.partition("@"), value) for key, value in values.items()]
+    samples = tuple(Sample((topic, group), value) for (topic, _, group), value in pairs)
+    return Family(name, "counter", text, ("topic", "consumer_group"), samples)
+
+
+def _labelled(name: str, text: str, label: str, values: Mapping[str, float]) -> Family:
+    samples = tuple(Sample((key,), value) for key, value in values.items())
+    return Family(name, "gauge", text, (label,), samples)

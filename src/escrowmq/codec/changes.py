@@ -1,0 +1,114 @@
+"""Settings that were changed by a request, kept over a restart in a file of their own.
+
+The peer (Configuration.persist) rewrites the file that it was started with: comments go, every
+default is nailed down, and a file that may not be written makes the change forgotten. Here the
+operator's file stays as it is. Each change is kept beside it, with the value that it took the
+place of; when that value has been edited since, the edit is newer, and the change is dropped.
+
+    {"transactionTimeOut": {"insteadOf": "6000", "value": "100"}}
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import msgspec
+
+from escrowmq.codec import fastjson
+from escrowmq.codec.bodies import decode_body
+from escrowmq.errors import EscrowMQError, UsageError
+
+_log = logging.getLogger(__name__)
+
+
+class Change(msgspec.Struct, rename="camel"):
+    """A setting's value as text, and the one that it took the place of."""
+
+    instead_of: str
+    value: str
+
+
+class Changes:
+    """The settings of some tables, by the peer's names, and which of them were changed."""
+
+    def __init__(self, *tables: msgspec.Struct, fixed: frozenset[str] = frozenset()) -> None:
+        self._places: dict[str, tuple[msgspec.Struct, msgspec.structs.FieldInfo]] = {
+            field.encode_name: (table, field)
+            for table in tables
+            for field in msgspec.structs.fields(table)
+        }
+        self._fixed = fixed
+        self._started = self.texts()
+        self._changed: dict[str, Change] = {}
+
+    def texts(self) -> dict[str, str]:
+        """Every setting as it is now, in Java's spelling."""
+        return {
+            name: _text(getattr(table, field.name)) for name, (table, field) in self._places.items()
+        }
+
+    def may_change(self, name: str) -> bool:
+        """Whether there is such a setting, and it does not hold from start to end."""
+        return name in self._places and name not in self._fixed
+
+    def load(self, data: bytes | None, *, source: str) -> None:
+        """Make the changes of a saved file again; those that cannot be made are passed over."""
+        if not data:
+            return
+        try:
+            saved = decode_body(dict[str, Change], data)
+        except EscrowMQError as error:
+            # What cannot be read must not keep a broker from starting; it is kept for a look.
+            _log.error("%s: changed settings are not read: %s", source, error)
+            return
+        for name, change in saved.items():
+            if not self.may_change(name) or self._started[name] != change.instead_of:
+                _log.warning(
+                    "%s: %s=%s was set in place of %s, which has been edited since; not used",
+                    source, name, change.value, change.instead_of,
+                )  # fmt: skip
+                continue
+            try:
+                self.apply(self.parse({name: change.value}))
+            except UsageError as error:
+                _log.warning("%s: %s; not used", source, error)
+                continue
+            _log.info("%s: %s=%s", source, name, change.value)
+
+    def parse(self, texts: dict[str, str]) -> dict[str, Any]:
+        """The typed values of settings that may be changed; UsageError names one that cannot be."""
+        parsed = {}
+        for name, text in texts.items():
+            plain = text.strip()
+            is_truth = plain.lower() in ("true", "false")
+            try:
+                parsed[name] = msgspec.convert(
+                    plain.lower() if is_truth else plain, self._places[name][1].type, strict=False
+                )
+            except msgspec.ValidationError as error:
+                raise UsageError(f"{name}={text[:64]}: {error}") from error
+        return parsed
+
+    def saved_with(self, parsed: dict[str, Any]) -> bytes:
+        """The file to be saved before these values are applied."""
+        return fastjson.encode(dict(sorted(self._with(parsed).items())))
+
+    def _with(self, parsed: dict[str, Any]) -> dict[str, Change]:
+        changed = dict(self._changed)
+        for name, value in parsed.items():
+            changed[name] = Change(self._started[name], _text(value))
+            if changed[name].value == changed[name].instead_of:
+                del changed[name]
+        return changed
+
+    def apply(self, parsed: dict[str, Any]) -> None:
+        """Let values hold from now on."""
+        self._changed = self._with(parsed)
+        for name, value in parsed.items():
+            table, field = self._places[name]
+            setattr(table, field.name, value)
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,72 @@
+"""Java's properties text, in which the peer keeps its settings: `key=value` a line."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from escrowmq.base.limits import SETTINGS_TEXT_SIZE_MAX
+from escrowmq.errors import UsageError
+
+_BLANKS: Final = " \t\f"
+_LINE_END: Final = re.compile(r"\r\n|\r|\n")
+_PAIR: Final = re.compile(
+    r"((?:\\.|[^\\=: \t\f])*)(?:[ \t\f]*[=:][ \t\f]*|[ \t\f]+|\Z)(.*)", re.DOTALL
+)
+_ESCAPE: Final = re.compile(r"\\(u[0-9A-Fa-f]{4}|.)", re.DOTALL)
+_CONTROLS: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+
+
+class ConfError(UsageError):
+    """The text is no list of settings."""
+
+
+def parse_conf(text: str) -> dict[str, str]:
+    """The pairs of a text, as java.util.Properties reads them: comments, continued lines and
+    escapes; of several values the last counts. Blanks behind a value belong to it.
+
+    A lone backslash as the last line is nothing; Java takes it for a pair of two empty texts."""
+    if len(text) > SETTINGS_TEXT_SIZE_MAX:
+        raise ConfError(
+            f"{len(text)} characters of settings; {SETTINGS_TEXT_SIZE_MAX} are read; leave out "
+            "what is not changed"
+        )
+    found: dict[str, str] = {}
+    held = ""
+    for raw in _LINE_END.split(text):
+        line = held + raw.lstrip(_BLANKS)
+        if not held and line[:1] in ("", "#", "!"):
+            continue
+        if (len(line) - len(line.rstrip("\\"))) % 2:  # an odd backslash continues the line
+            held = line[:-1]
+            continue
+        held = ""
+        _take(line, found)
+    if held:
+        _take(held, found)
+    return found
+
+
+def _take(line: str, found: dict[str, str]) -> None:
+    pair = _PAIR.match(line)
+    assert pair is not None, line
+    found[_unescape(pair[1])] = _unescape(pair[2])
+
+
+def _unescape(text: str) -> str:
+    if "\\" not in text:
+        return text
+    plain = _ESCAPE.sub(_plain, text)
+    if _SURROGATE.search(plain):  # Java writes a character beyond the first 65,536 as two escapes
+        plain = plain.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return plain
+
+
+def _plain(found: re.Match[str]) -> str:
+    code = found[1]
+    if code[0] != "u":
+        return _CONTROLS.get(code, code)
+    if len(code) == 1:
+        raise ConfError("a \\u without four hexadecimal digits; write \\\\ for a backslash")
+    return chr(int(code[1:], 16))

@@ -1,0 +1,108 @@
+"""Groups that pop: those who only pop send no heartbeats, and operators want to see them too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from escrowmq.base.limits import POPPED_TOPICS_MAX, POPPERS_MAX
+from escrowmq.codec.bodies import SubscriptionBody as Subscription
+from escrowmq.delivery.clients import CLUSTERING, Channel, ConsumerGroup
+
+POP: Final = "CONSUME_POP"
+
+TOPIC_IDLE_MS: Final = 600_000
+"""A topic from which a group has not popped for so long is forgotten (the peer's
+subscriptionExpiredTimeout)."""
+
+_FRESH_MS: Final = 1_000
+
+
+class Poppers:
+    """Who popped lately, from which topics. What finds no room is not noted: it is for show."""
+
+    def __init__(
+        self, *, topics_max: int = POPPED_TOPICS_MAX, channels_max: int = POPPERS_MAX
+    ) -> None:
+        self._groups: dict[str, ConsumerGroup] = {}
+        self._by_peer: dict[int, set[str]] = {}
+        self._topics_max = topics_max
+        self._channels_max = channels_max
+        self._topics_count = 0
+        self._channels_count = 0
+
+    def find(self, group: str) -> ConsumerGroup | None:
+        """What is known of a group that pops."""
+        return self._groups.get(group)
+
+    def is_fresh(self, name: str, peer: int, topic: str, expression: str, now_ms: int) -> bool:
+        """Whether the same was noted a moment ago, so that it need not be noted again."""
+        group = self._groups.get(name)
+        if group is None:
+            return False
+        channel, subscription = group.channels.get(peer), group.subscriptions.get(topic)
+        return (
+            channel is not None
+            and subscription is not None
+            and subscription.sub_string == expression
+            and now_ms - min(channel.seen_ms, subscription.sub_version) < _FRESH_MS
+        )
+
+    def groups_on(self, topic: str) -> list[str]:
+        """Groups that pop from a topic."""
+        return [name for name, group in self._groups.items() if topic in group.subscriptions]
+
+    def note(self, name: str, channel: Channel, subscriptions: Iterable[Subscription]) -> None:
+        """A group pops. A subscription's version is the time, by which it ages."""
+        group = self._groups.get(name)
+        if group is None:
+            group = ConsumerGroup(name)
+            group.consume_type = POP
+            group.message_model = CLUSTERING
+        for subscription in subscriptions:
+            if subscription.topic not in group.subscriptions:
+                if self._topics_count >= self._topics_max:
+                    continue
+                self._topics_count += 1
+            group.subscriptions[subscription.topic] = subscription
+        if group.subscriptions:
+            self._groups[name] = group
+            self._note_channel(group, channel)
+
+    def _note_channel(self, group: ConsumerGroup, channel: Channel) -> None:
+        known = group.channels.get(channel.peer)
+        if known is not None:
+            known.seen_ms = channel.seen_ms
+        elif self._channels_count < self._channels_max:
+            self._channels_count += 1
+            group.channels[channel.peer] = channel
+            self._by_peer.setdefault(channel.peer, set()).add(group.name)
+
+    def lost(self, peer: int) -> None:
+        """A connection is gone; its groups are known on for a while."""
+        for name in self._by_peer.pop(peer, ()):
+            del self._groups[name].channels[peer]
+            self._channels_count -= 1
+
+    def forget(self, now_ms: int, *, channel_idle_ms: int) -> None:
+        """Forget connections and topics that were not popped by, or from, for too long."""
+        for group in list(self._groups.values()):
+            for peer, channel in list(group.channels.items()):
+                if channel.seen_ms < now_ms - channel_idle_ms:
+                    self._drop_channel(group, peer)
+            for topic, subscription in list(group.subscriptions.items()):
+                if subscription.sub_version < now_ms - TOPIC_IDLE_MS:
+                    del group.subscriptions[topic]
+                    self._topics_count -= 1
+            if not group.subscriptions:
+                for peer in list(group.channels):
+                    self._drop_channel(group, peer)
+                del self._groups[group.name]
+
+    def _drop_channel(self, group: ConsumerGroup, peer: int) -> None:
+        del group.channels[peer]
+        self._channels_count -= 1
+        names = self._by_peer[peer]
+        names.discard(group.name)
+        if not names:
+            del self._by_peer[peer]

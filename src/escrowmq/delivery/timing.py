@@ -1,0 +1,39 @@
+"""How many messages wait for their time, by topic."""
+
+from __future__ import annotations
+
+import msgspec
+
+from escrowmq.base.message import Message, Property
+from escrowmq.codec import fastjson
+from escrowmq.delivery.version import DataVersion
+
+
+class _Count(msgspec.Struct, rename="camel"):
+    count: int
+    time_stamp: int
+
+
+class TimingCounts:
+    """What the peer calls TimerMetrics. A topic of which nothing waits any more is forgotten."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, _Count] = {}
+        self._version = DataVersion()
+
+    def add(self, source: Message, step: int, now_ms: int) -> None:
+        """One more message of a topic waits (1), or one less (-1)."""
+        topic = source.properties.get(Property.REAL_TOPIC, "")
+        count = self._counts.get(topic)
+        if count is None:
+            count = self._counts[topic] = _Count(0, now_ms)
+        count.count += step
+        count.time_stamp = now_ms
+        assert count.count >= 0, topic
+        if not count.count:
+            del self._counts[topic]
+        self._version.advance(now_ms)
+
+    def encode(self) -> bytes:
+        """The body of GET_TIMER_METRICS."""
+        return fastjson.encode({"dataVersion": self._version, "timingCount": self._counts})

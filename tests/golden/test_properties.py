@@ -1,0 +1,20 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from escrowmq.codec.conf import ConfError, parse_conf
+
+from .captured import load
+
+TEXTS: list[dict[str, Any]] = load("properties-java-17.json")["texts"]
+
+
+@pytest.mark.parametrize("row", TEXTS, ids=[repr(row["text"]) for row in TEXTS])
+def test_settings_are_read_as_java_reads_them(row: dict[str, Any]) -> None:
+    if row["found"] is None:
+        with pytest.raises(ConfError):
+            parse_conf(row["text"])
+    else:
+        assert parse_conf(row["text"]) == row["found"]

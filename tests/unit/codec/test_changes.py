@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import msgspec
+import pytest
+
+from escrowmq.codec.changes import Changes
+from escrowmq.errors import UsageError
+
+
+class Table(msgspec.Struct, kw_only=True):
+    count: Annotated[int, msgspec.Meta(ge=1)] = msgspec.field(default=5, name="itsCount")
+    is_on: bool = msgspec.field(default=True, name="itIsOn")
+    name: str = msgspec.field(default="a", name="itsName")
+
+
+class Other(msgspec.Struct, kw_only=True):
+    size: int = msgspec.field(default=7, name="itsSize")
+
+
+def changed(changes: Changes, **texts: str) -> bytes:
+    """Change settings as a request does; the file that was saved before."""
+    parsed = changes.parse(texts)
+    data = changes.saved_with(parsed)
+    changes.apply(parsed)
+    return data
+
+
+def loaded(data: bytes | None, table: Table) -> Changes:
+    changes = Changes(table, fixed=frozenset({"itsName"}))
+    changes.load(data, source="file")
+    return changes
+
+
+def test_settings_of_all_tables_are_shown_in_javas_spelling() -> None:
+    changes = Changes(Table(), Other())
+    assert changes.texts() == {"itsCount": "5", "itIsOn": "true", "itsName": "a", "itsSize": "7"}
+
+
+def test_only_known_settings_that_are_not_fixed_may_change() -> None:
+    changes = loaded(None, Table())
+    names = ("itsCount", "itIsOn", "itsName", "unknown")
+    assert [changes.may_change(name) for name in names] == [True, True, False, False]
+
+
+def test_values_are_typed_and_blanks_around_them_do_not_count() -> None:
+    table, other = Table(), Other()
+    changed(Changes(table, other), itsCount=" 9 ", itIsOn="FALSE", itsSize="1")
+    assert (table.count, table.is_on, other.size) == (9, False, 1)
+
+
+@pytest.mark.parametrize(("name", "text"), [("itsCount", "0"), ("itIsOn", "maybe")])
+def test_value_that_cannot_be_is_named(name: str, text: str) -> None:
+    with pytest.raises(UsageError, match=f"{name}={text}: "):
+        Changes(Table()).parse({name: text})
+
+
+def test_changes_of_several_requests_are_made_again() -> None:
+    table = Table()
+    changes = Changes(table)
+    changed(changes, itsCount="9")
+    changed(changes, itIsOn="false")
+    data = changed(changes, itsCount="10")
+    assert json.loads(data) == {
+        "itIsOn": {"insteadOf": "true", "value": "false"},
+        "itsCount": {"insteadOf": "5", "value": "10"},
+    }
+    again = Table()
+    later = loaded(data, again)
+    assert again == table
+    assert changed(later, itsCount="5") == b'{"itIsOn":{"insteadOf":"true","value":"false"}}'
+
+
+def test_nothing_is_kept_of_a_value_that_is_what_it_was() -> None:
+    assert changed(Changes(Table()), itsCount="5") == b"{}"
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (b"{broken", "are not read"),
+        (b'{"itsCount":3}', "are not read"),
+        (b'{"itsCount":{"insteadOf":"6","value":"9"}}', "edited since"),
+        (b'{"itsName":{"insteadOf":"a","value":"b"}}', "not used"),
+        (b'{"unknown":{"insteadOf":"a","value":"b"}}', "not used"),
+        (b'{"itsCount":{"insteadOf":"5","value":"0"}}', "itsCount=0: "),
+    ],
+)
+def test_what_cannot_be_made_again_is_told_and_passed_over(
+    data: bytes, why: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = Table()
+    changes = loaded(data, table)
+    assert table == Table()
+    assert why in caplog.text
+    assert changed(changes, itIsOn="false") == b'{"itIsOn":{"insteadOf":"true","value":"false"}}'
+
+
+@pytest.mark.parametrize("data", [None, b""])
+def test_absent_file_is_no_change(data: bytes | None, caplog: pytest.LogCaptureFixture) -> None:
+    table = Table()
+    loaded(data, table)
+    assert (table, caplog.text) == (Table(), "")

@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import pytest
+
+from escrowmq.base.limits import CONNECTION_GROUPS_MAX, CONNECTION_SUBSCRIPTIONS_MAX
+from escrowmq.codec.bodies import SubscriptionBody
+from escrowmq.delivery.clients import Channel, Clients
+from escrowmq.errors import UsageError
+
+
+def channel(peer: int) -> Channel:
+    return Channel(peer, f"c{peer}", "JAVA", 479, f"h:{peer}", 0)
+
+
+def subscriptions(*topics: str) -> list[SubscriptionBody]:
+    return [SubscriptionBody(topic=topic) for topic in topics]
+
+
+def test_groups_of_one_connection_are_bounded() -> None:
+    clients = Clients()
+    names = {f"P{number}" for number in range(CONNECTION_GROUPS_MAX - 1)}
+    clients.admit(1, producers=names, consumers={"C": 1})
+    for name in names:
+        clients.produce(name, channel(1))
+    clients.consume("C", channel(1), subscriptions("T"))
+    clients.admit(1, producers=names, consumers={"C": 5})  # the same again
+    clients.admit(2, producers={"other"}, consumers={})  # another connection
+    with pytest.raises(UsageError, match=f"{CONNECTION_GROUPS_MAX} are allowed; share them out"):
+        clients.admit(1, producers={"one more"}, consumers={})
+    clients.stop_producing("P0", 1)
+    clients.admit(1, producers={"one more"}, consumers={})
+
+
+def test_subscriptions_of_one_connection_are_bounded() -> None:
+    clients = Clients()
+    topics = [f"T{number}" for number in range(CONNECTION_SUBSCRIPTIONS_MAX)]
+    clients.consume("C", channel(1), subscriptions(*topics))
+    clients.admit(1, producers=set(), consumers={"C": len(topics)})
+    with pytest.raises(UsageError, match=f"{CONNECTION_SUBSCRIPTIONS_MAX} are allowed"):
+        clients.admit(1, producers=set(), consumers={"D": 1})
+    clients.admit(1, producers=set(), consumers={"C": 10, "D": 1})
+
+
+def test_memberships_of_all_connections_are_bounded() -> None:
+    clients = Clients(memberships_max=3)
+    clients.produce("P", channel(1))
+    clients.produce("P", channel(2))
+    clients.consume("C", channel(2), [])
+    with pytest.raises(UsageError, match="3 are allowed"):
+        clients.admit(3, producers={"P"}, consumers={})
+    clients.admit(2, producers={"P"}, consumers={"C": 1})
+    clients.lost(1)
+    clients.admit(3, producers={"P"}, consumers={})
+
+
+def test_connections_that_come_and_go_leave_nothing_behind() -> None:
+    clients = Clients(memberships_max=4)
+    for peer in range(1, 100):
+        clients.admit(peer, producers={f"P{peer}"}, consumers={f"C{peer}": 1})
+        clients.produce(f"P{peer}", channel(peer))
+        clients.produce(f"P{peer}", channel(peer))
+        clients.consume(f"C{peer}", channel(peer), subscriptions("T"))
+        clients.consume(f"C{peer}", channel(peer), subscriptions("T"))
+        if peer % 2:
+            clients.stop_producing(f"P{peer}", peer)
+            clients.stop_producing(f"P{peer}", peer)
+            clients.stop_consuming(f"C{peer}", peer)
+            clients.stop_consuming(f"C{peer}", peer)
+        else:
+            assert [group.name for group in clients.lost(peer)] == [f"C{peer}"]
+        assert clients.lost(peer) == []
+    assert (clients.producers, clients.consumers) == ({}, {})
+    assert clients.client_id(1) is None
+
+
+def test_client_id_of_a_connection_is_found_by_either_kind_of_group() -> None:
+    clients = Clients()
+    clients.produce("P", channel(1))
+    clients.consume("C", channel(2), [])
+    assert [clients.client_id(peer) for peer in (1, 2, 3)] == ["c1", "c2", None]

@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from escrowmq.net.clock import SystemClock
+
+SECOND_NS = 1_000_000_000
+
+
+class Machine:
+    """What the clock reads."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.wall_ns = 1_700_000_000 * SECOND_NS
+        self.steady_ns = 5 * SECOND_NS
+        monkeypatch.setattr(time, "time_ns", lambda: self.wall_ns)
+        monkeypatch.setattr(time, "monotonic_ns", lambda: self.steady_ns)
+
+    def pass_by(self, seconds: int, *, jump: int = 0) -> None:
+        self.steady_ns += seconds * SECOND_NS
+        self.wall_ns += (seconds + jump) * SECOND_NS
+
+
+def test_time_goes_on_at_its_pace_when_the_wall_clock_goes_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    machine, clock = Machine(monkeypatch), SystemClock()
+    start_ms = clock.now_ms()
+    machine.pass_by(10)
+    assert clock.now_ms() == start_ms + 10_000
+    machine.pass_by(1, jump=-86_400)
+    assert clock.now_ms() == start_ms + 11_000
+    machine.pass_by(5)
+    assert clock.now_ms() == start_ms + 16_000
+    machine.pass_by(1, jump=-3_600)
+    assert clock.now_ms() == start_ms + 17_000
+
+
+def test_time_follows_the_wall_clock_forward(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine, clock = Machine(monkeypatch), SystemClock()
+    start_ms = clock.now_ms()
+    machine.pass_by(1, jump=3_600)
+    assert clock.now_ms() == start_ms + 3_601_000
+
+
+def test_clock_is_that_of_the_machine() -> None:
+    assert abs(SystemClock().now_ms() - time.time() * 1000) < 5_000

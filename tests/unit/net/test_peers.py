@@ -1,0 +1,261 @@
+"""Peers that do not behave: they do not read, do not speak, go away by halves. Real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+import uvloop
+
+from escrowmq.base.effects import Close, Effect, Send
+from escrowmq.base.limits import SEND_BUFFER_SIZE_MAX
+from escrowmq.net.clock import SystemClock
+from escrowmq.net.shell import Shell, bind
+
+WAIT_S = 20.0
+MIB = 1 << 20
+CHUNK = bytes(MIB)
+
+
+class Core:
+    """Echoes; counts what it got, and remembers who is there."""
+
+    def __init__(self) -> None:
+        self.peers: set[int] = set()
+        self.received_size = 0
+        self.effects: list[Effect] = []
+        self.news = asyncio.Event()
+
+    def connected(self, peer: int, host: str, port: int, now_ms: int) -> None:
+        self.peers.add(peer)
+        self.news.set()
+
+    def receive(self, peer: int, data: bytes, now_ms: int, waited_ms: int = 0) -> None:
+        self.received_size += len(data)
+        self.effects.append(Send(peer, [data]))
+
+    def lost(self, peer: int, now_ms: int) -> None:
+        self.peers.discard(peer)
+        self.news.set()
+
+    def synced(self, log_offset: int, now_ms: int) -> None: ...
+
+    def sync_failed(self, reason: str, now_ms: int) -> None: ...
+
+    def wake(self, now_ms: int) -> None: ...
+
+    def wake_at_ms(self) -> int:
+        return 1 << 60
+
+    def take_effects(self) -> list[Effect]:
+        effects, self.effects = self.effects, []
+        return effects
+
+    async def has(self, *peers: int) -> None:
+        """Wait until just these are there."""
+        async with asyncio.timeout(WAIT_S):
+            while self.peers != set(peers):
+                self.news.clear()
+                await self.news.wait()
+
+
+class Running:
+    def __init__(self, *, idle_ms: int, flush_s: float) -> None:
+        self.core = Core()
+        self.shell = Shell(
+            self.core, SystemClock(), None, name="test", idle_ms=idle_ms, flush_s=flush_s
+        )
+        self.door = bind("127.0.0.1", 0)
+
+    def perform(self, *effects: Effect) -> None:
+        self.core.effects += effects
+        self.shell.perform()
+
+    def is_reading(self, peer: int) -> bool:
+        transport = self.shell._links[peer].transport
+        assert transport is not None
+        return transport.is_reading()
+
+    async def connect(self) -> socket.socket:
+        """A client with a small window, of which nothing is read unless the test does."""
+        client = socket.socket()
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 * 1024)
+        client.setblocking(False)
+        known = len(self.core.peers)
+        await asyncio.get_running_loop().sock_connect(client, self.door.getsockname())
+        async with asyncio.timeout(WAIT_S):
+            while len(self.core.peers) == known:
+                self.core.news.clear()
+                await self.core.news.wait()
+        return client
+
+
+@asynccontextmanager
+async def running(*, idle_ms: int = 120_000, flush_s: float = 5.0) -> AsyncIterator[Running]:
+    found = Running(idle_ms=idle_ms, flush_s=flush_s)
+    await found.shell.listen(found.door)
+    found.shell.start()
+    try:
+        yield found
+    finally:
+        await found.shell.close()
+
+
+Run = Callable[[Callable[[], Awaitable[None]]], None]
+
+
+@pytest.fixture(name="run", params=["asyncio", "uvloop"])
+def make_run(request: pytest.FixtureRequest) -> Run:
+    factory = uvloop.new_event_loop if request.param == "uvloop" else asyncio.new_event_loop
+
+    def run(main: Callable[[], Awaitable[None]]) -> None:
+        with asyncio.Runner(loop_factory=factory) as runner:
+            runner.run(_timed(main))
+
+    return run
+
+
+async def _timed(main: Callable[[], Awaitable[None]]) -> None:
+    async with asyncio.timeout(WAIT_S):
+        await main()
+
+
+async def receive(client: socket.socket, size: int) -> bytes:
+    """So many bytes, or fewer at the end of the stream."""
+    loop = asyncio.get_running_loop()
+    found = bytearray()
+    while len(found) < size and (data := await loop.sock_recv(client, size - len(found))):
+        found += data
+    return bytes(found)
+
+
+def test_peer_that_does_not_read_is_cut_and_others_are_served(
+    run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        async with running() as it:
+            mute, other = await it.connect(), await it.connect()
+            for _ in range(SEND_BUFFER_SIZE_MAX // MIB + 32):
+                if 1 in it.core.peers:
+                    it.perform(Send(1, [CHUNK]))
+                    await asyncio.sleep(0)
+            await it.core.has(2)
+            await asyncio.get_running_loop().sock_sendall(other, b"still here")
+            assert await receive(other, 10) == b"still here"
+            mute.close()
+            other.close()
+
+    run(main)
+    assert "peer 1 does not read; cut" in caplog.text
+
+
+def test_peer_that_does_not_read_is_not_read_from(run: Run) -> None:
+    async def main() -> None:
+        async with running() as it:
+            client = await it.connect()
+            loop = asyncio.get_running_loop()
+            size = 48 * MIB
+            sending = loop.create_task(loop.sock_sendall(client, bytes(size)))
+            while it.is_reading(1):
+                await asyncio.wait([sending], timeout=0.01)
+            assert not sending.done()
+            assert 4 * MIB < it.core.received_size < size // 2
+            assert len(await receive(client, size)) == size  # it reads again: nothing is lost
+            await sending
+            client.close()
+
+    run(main)
+
+
+def test_idle_peer_is_closed_and_a_busy_one_is_not(run: Run) -> None:
+    async def main() -> None:
+        async with running(idle_ms=200) as it:
+            idle, busy = await it.connect(), await it.connect()
+            loop = asyncio.get_running_loop()
+            closed = loop.create_task(receive(idle, 1))
+            while not closed.done():
+                await loop.sock_sendall(busy, b"x")
+                assert await receive(busy, 1) == b"x"
+                await asyncio.wait([closed], timeout=0.02)
+            assert await closed == b""
+            await it.core.has(2)
+            idle.close()
+            busy.close()
+
+    run(main)
+
+
+def test_peer_that_is_only_written_to_is_not_idle(run: Run) -> None:
+    async def main() -> None:
+        async with running(idle_ms=200) as it:
+            idle, told = await it.connect(), await it.connect()
+            while 1 in it.core.peers:
+                it.perform(Send(2, [b"x"]))
+                assert await receive(told, 1) == b"x"
+                await asyncio.sleep(0.02)
+            assert it.core.peers == {2}
+            idle.close()
+            told.close()
+
+    run(main)
+
+
+def test_idle_peer_that_does_not_read_is_cut_with_what_waits_for_it(run: Run) -> None:
+    async def main() -> None:
+        async with running(idle_ms=100) as it:
+            client = await it.connect()
+            it.perform(Send(1, [CHUNK] * 16))
+            await it.core.has()
+            client.close()
+
+    run(main)
+
+
+def test_closed_peer_gets_what_was_written_before(run: Run) -> None:
+    async def main() -> None:
+        async with running() as it:
+            client = await it.connect()
+            it.perform(Send(1, [CHUNK] * 16), Close(1, "enough"))
+            assert len(await receive(client, 32 * MIB)) == 16 * MIB
+            await it.core.has()
+            client.close()
+
+    run(main)
+
+
+def test_closed_peer_that_does_not_read_is_cut_after_a_while(run: Run) -> None:
+    async def main() -> None:
+        async with running(flush_s=0.1) as it:
+            client = await it.connect()
+            it.perform(Send(1, [CHUNK] * 16), Close(1, "enough"), Close(1, "once more"))
+            await it.core.has()
+            client.close()
+
+    run(main)
+
+
+def test_peer_that_closes_its_half_is_answered_and_closed(run: Run) -> None:
+    async def main() -> None:
+        async with running() as it:
+            client = await it.connect()
+            await asyncio.get_running_loop().sock_sendall(client, b"last words")
+            client.shutdown(socket.SHUT_WR)
+            assert await receive(client, 100) == b"last words"
+            await it.core.has()
+            client.close()
+
+    run(main)
+
+
+def test_peer_that_resets_its_connection_is_gone(run: Run) -> None:
+    async def main() -> None:
+        async with running() as it:
+            client = await it.connect()
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+            client.close()
+            await it.core.has()
+
+    run(main)

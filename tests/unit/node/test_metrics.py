@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import asyncio
+import urllib.error
+import urllib.request
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from escrowmq.base.measure import Distribution, Family, Sample
+from escrowmq.errors import ConnectFailed
+from escrowmq.node.metrics import Exporter
+
+LABELS = {"cluster": "c", "node_id": "b"}
+FAMILIES = [
+    Family("depth", "gauge", "How deep.", ("topic",), (Sample(("T",), 3), Sample(('"é\n',), 4.5))),
+    Family("done", "counter", "How many.", (), (Sample((), 7),)),
+    Family(
+        "taken", "histogram", "How long.", ("topic",),
+        (Distribution(("T",), ((5.0, 1), (float("inf"), 3)), 61.5),),
+    ),
+]  # fmt: skip
+
+
+def fetch(port: int) -> str:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        return answer.read().decode()
+
+
+async def served(families: list[Family]) -> str:
+    exporter = Exporter(lambda: families, labels=LABELS, host="127.0.0.1", port=0)
+    try:
+        return await asyncio.to_thread(fetch, exporter.port)
+    finally:
+        await exporter.close()
+
+
+def test_figures_are_served_as_prometheus_reads_them() -> None:
+    text = asyncio.run(served(FAMILIES))
+    found = {
+        (sample.name, sample.labels.get("topic"), sample.labels.get("le")): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if sample.labels.items() >= LABELS.items()
+    }
+    assert found == {
+        ("depth", "T", None): 3,
+        ("depth", '"é\n', None): 4.5,
+        ("done_total", None, None): 7,
+        ("taken_bucket", "T", "5.0"): 1,
+        ("taken_bucket", "T", "+Inf"): 3,
+        ("taken_count", "T", None): 3,
+        ("taken_sum", "T", None): 61.5,
+    }
+
+
+def test_failure_to_read_is_an_error_of_that_request_alone() -> None:
+    answers = iter([None, FAMILIES])
+
+    def read() -> list[Family]:
+        found = next(answers)
+        if found is None:
+            raise RuntimeError("no figures now")
+        return found
+
+    async def main() -> str:
+        exporter = Exporter(read, labels=LABELS, host="127.0.0.1", port=0)
+        try:
+            with pytest.raises((urllib.error.HTTPError, OSError)):
+                await asyncio.to_thread(fetch, exporter.port)
+            return await asyncio.to_thread(fetch, exporter.port)
+        finally:
+            await exporter.close()
+
+    assert "done_total" in asyncio.run(main())
+
+
+def test_port_in_use_is_told() -> None:
+    async def main() -> None:
+        first = Exporter(list, labels={}, host="127.0.0.1", port=0)
+        try:
+            with pytest.raises(ConnectFailed, match="metricsPromExporterPort"):
+                Exporter(list, labels={}, host="127.0.0.1", port=first.port)
+        finally:
+            await first.close()
+
+    asyncio.run(main())

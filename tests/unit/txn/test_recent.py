@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+from escrowmq.txn.recent import Recent
+from escrowmq.txn.state import Verdict
+
+from .ground import Ground
+
+
+def test_kept_half_is_the_stored_one_in_every_field() -> None:
+    ground = Ground()
+    half = ground.prepare(b"body", TAGS="a")
+    kept = ground.engine.recent.half(queue_offset=0, log_offset=half.log_offset)
+    assert kept == half
+    assert ground.engine.recent.half(queue_offset=0, log_offset=half.log_offset + 1) is None
+
+
+def test_settled_halves_are_not_kept() -> None:
+    ground = Ground()
+    half = ground.prepare()
+    ground.end(half, Verdict.COMMIT)
+    assert ground.engine.recent.half(queue_offset=0, log_offset=half.log_offset) is None
+
+
+def test_few_and_small_halves_are_kept() -> None:
+    ground = Ground()
+    ground.engine.recent = Recent(halves_max=3)
+    halves = [ground.prepare(b"%d" % n) for n in range(5)]
+    halves.append(ground.prepare(bytes(4097)))
+    kept = [
+        ground.engine.recent.half(queue_offset=half.queue_offset, log_offset=half.log_offset)
+        for half in halves
+    ]
+    assert kept == [None, None, *halves[2:5], None]
+    for half in halves:
+        ground.end(half, Verdict.COMMIT)
+    assert ground.finals() == [b"0", b"1", b"2", b"3", b"4", bytes(4097)]
