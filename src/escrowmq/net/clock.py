@@ -29,3 +29,8 @@ class SystemClock:
 def local_hour(now_ms: int) -> int:
     """The hour of the day at this machine's place."""
     return time.localtime(now_ms // 1000).tm_hour
+
+
+def steady_s() -> float:
+    """Seconds that only go on, to measure how long something takes."""
+    return time.monotonic()

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import array
 import asyncio
+import fcntl
+import termios
 from typing import TYPE_CHECKING, cast
 
 from escrowmq.base.limits import SEND_BUFFER_SIZE_MAX
+from escrowmq.net.clock import steady_s
 
 if TYPE_CHECKING:
     from escrowmq.net.shell import Shell
@@ -13,27 +17,77 @@ if TYPE_CHECKING:
 _HIGH_WATER: int = 4 * 1024 * 1024
 
 
-class Link(asyncio.Protocol):
+READ_SIZE: int = 65_536
+"""Bytes of one turn. A peer that sends more takes turns with the others."""
+
+
+_COST_DECAY: float = 0.99
+_size = array.array("i", [0])
+
+
+class Link(asyncio.BufferedProtocol):
     """The shell's half of a connection."""
 
-    __slots__ = ("_shell", "has_written", "last_active_ms", "peer", "transport")
+    __slots__ = (
+        "_byte_ms", "_descriptor", "_is_stopped", "_shell", "has_written", "last_active_ms", "peer",
+        "transport",
+    )  # fmt: skip
 
     def __init__(self, shell: Shell, peer: int) -> None:
         self._shell = shell
         self.peer = peer
         self.last_active_ms = 0
         self.has_written = False
+        self._byte_ms = 0.0
+        """What a byte takes when nothing is refused: follows a rise at once and a fall slowly."""
+        self._descriptor = -1
+        self._is_stopped = False
         self.transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A peer is there; the core learns from where."""
         self.transport = cast("asyncio.Transport", transport)
         self.transport.set_write_buffer_limits(high=_HIGH_WATER)
+        door = self.transport.get_extra_info("socket")
+        self._descriptor = door.fileno() if door is not None else -1
         self._shell.connected(self)
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the next bytes go: one place for all links, since each takes them out at once."""
+        return self._shell.buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
         """Feed the core and perform what it decided."""
-        self._shell.receive(self, data)
+        data = bytes(self._shell.buffer[:nbytes])
+        if nbytes < READ_SIZE or self.transport is None:
+            self._shell.receive(self, data)
+            return
+        # There may be more: the others' turn, and then the rest of it.
+        begin_s = steady_s()
+        self._shell.receive(self, data, waited_ms=int(self._backlog_size() * self._byte_ms))
+        byte_ms = (steady_s() - begin_s) * 1000 / nbytes
+        self._byte_ms = max(byte_ms, self._byte_ms * _COST_DECAY)
+        if not self.transport.is_closing():
+            self.transport.pause_reading()
+            asyncio.get_running_loop().call_soon(self._take_turn)
+
+    def _backlog_size(self) -> int:
+        """Bytes that came and wait to be read. What they take to be worked off is how long these
+        here have waited, when that goes on for a while."""
+        if self._descriptor < 0:
+            return 0
+        fcntl.ioctl(self._descriptor, termios.FIONREAD, _size)
+        return _size[0]
+
+    def _take_turn(self) -> None:
+        if not self._is_stopped and self.transport is not None and not self.transport.is_closing():
+            self.transport.resume_reading()
+
+    def stop_reading(self) -> None:
+        """Take nothing more in, for now."""
+        self._is_stopped = True
+        if self.transport is not None and not self.transport.is_closing():
+            self.transport.pause_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The peer is gone."""
@@ -41,13 +95,12 @@ class Link(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """A peer that does not read is not read from either."""
-        if self.transport is not None and not self.transport.is_closing():
-            self.transport.pause_reading()
+        self.stop_reading()
 
     def resume_writing(self) -> None:
         """It reads again."""
-        if self.transport is not None and not self.transport.is_closing():
-            self.transport.resume_reading()
+        self._is_stopped = False
+        self._take_turn()
 
     def write(self, chunks: list[bytes]) -> bool:
         """Write in one go; False, and the connection is cut, when too much waits already."""

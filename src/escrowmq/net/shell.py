@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from escrowmq.base.effects import Close, Dial, Effect, Replace, Send, Sync
 from escrowmq.base.ports import Clock, Core, Disk, File
 from escrowmq.errors import ConnectFailed
-from escrowmq.net.link import Link
+from escrowmq.net.link import READ_SIZE, Link
 
 _log = logging.getLogger(__name__)
 
@@ -68,6 +68,7 @@ class Shell:
         self._flush_s = flush_s
         self._loop = asyncio.get_running_loop()
         self._links: dict[int, Link] = {}
+        self.buffer = memoryview(bytearray(READ_SIZE))
         self._servers: list[asyncio.Server] = []
         self._dials: set[asyncio.Task[None]] = set()
         self._files = ThreadPoolExecutor(1, thread_name_prefix=f"{name}-files")
@@ -100,8 +101,7 @@ class Shell:
         for server in self._servers:
             server.close()
         for link in self._links.values():
-            if link.transport is not None and not link.transport.is_closing():
-                link.transport.pause_reading()
+            link.stop_reading()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_DRAIN_S):
                 await self._no_sync.wait()
@@ -137,14 +137,15 @@ class Shell:
         self.core.connected(link.peer, name[0], name[1], now_ms)
         self.perform()
 
-    def receive(self, link: Link, data: bytes) -> None:
-        """Bytes from a peer."""
+    def receive(self, link: Link, data: bytes, *, waited_ms: int = 0) -> None:
+        """Bytes from a peer, known to have waited for so long at least."""
         now_ms = self._clock.now_ms()
         link.last_active_ms = now_ms
         try:
             # The timer that the first of these inputs armed should have fired: the loop has been
             # at what it found ready together since then.
-            waited_ms = now_ms - self._armed_ms if self._arming is not None else 0
+            if self._arming is not None:
+                waited_ms = max(waited_ms, now_ms - self._armed_ms)
             self.core.receive(link.peer, data, now_ms, waited_ms)
         except Exception:  # noqa: BLE001 - one peer; logged and cut
             _log.exception("%s: peer %d is cut after an internal error", self._name, link.peer)

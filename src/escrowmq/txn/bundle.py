@@ -15,6 +15,9 @@ from escrowmq.txn.state import State
 TRANSACTION: Final = "escrowTransaction"
 """The property that says which transaction a half belongs to."""
 
+MESSAGES: Final = "escrowMessages"
+"""A property of ours on what was given up: how many messages its transaction had."""
+
 ID_SIZE_MAX: Final = 64
 
 

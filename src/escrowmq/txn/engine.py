@@ -19,7 +19,8 @@ from escrowmq.base.settings import BrokerSettings
 from escrowmq.codec.properties import encode_properties
 from escrowmq.codec.record import decode_record
 from escrowmq.store.store import Put, PutStatus, Store
-from escrowmq.txn.bundle import TRANSACTION, BundleId, Bundles
+from escrowmq.txn.again import stored_again
+from escrowmq.txn.bundle import MESSAGES, TRANSACTION, BundleId, Bundles
 from escrowmq.txn.half import (
     checks_counted,
     copy_to,
@@ -217,10 +218,12 @@ class Engine:
             return Ended(Answer.QUEUE_OFFSET_WRONG)
         queue_offset = claim.queue_offset
         if self.pending.log_offset(queue_offset) != claim.log_offset:
-            alias = self.aliases.get(unique_key)
-            if alias is None or alias not in self.pending:
+            later = self._stored_again(half)
+            if later not in self.pending:
                 return self._ended_before(half, claim.verdict)
-            queue_offset = alias
+            queue_offset = later
+            if self.ledger.outcome(claim.queue_offset) == State.EXPIRED:
+                half = self.read_half(later) or half
         if not claim.is_from_check and self._is_too_late(half, now_ms):
             return Ended(Answer.TOO_LATE, queue_offset=queue_offset)
         members_count = len(self.bundles.members(queue_offset))
@@ -237,6 +240,11 @@ class Engine:
             return False
         wish_ms = immunity_ms(half.properties) or 0
         return now_ms - half.stored_ms > max(wish_ms, self._settings.transaction_timeout_ms)
+
+    def _stored_again(self, half: StoredMessage) -> int:
+        state = self.ledger.outcome(half.queue_offset)
+        alias = self.aliases.get(half.properties.get(Property.UNIQ_KEY, ""), -1)
+        return stored_again(half, state=state, alias=alias, store=self._store)
 
     def _ended_before(self, half: StoredMessage, verdict: Verdict) -> Ended:
         state = self.outcome(half)
@@ -261,6 +269,8 @@ class Engine:
         if half.queue_offset in self.pending:
             return State.PENDING
         state = self.ledger.outcome(half.queue_offset) or State.SETTLED
+        if state == State.EXPIRED and (later := self._stored_again(half)) >= 0:
+            return self.ledger.outcome(later) or State.SETTLED
         place = real_place(half)
         if state == State.SETTLED and place is not None:
             unique_key = half.properties.get(Property.UNIQ_KEY, "")
@@ -303,14 +313,17 @@ class Engine:
     ) -> Ended:
         """The records that an end of this kind leaves, one for each message."""
         is_commit = ended.state == State.COMMITTED
+        sources = [half if m == ended.queue_offset else self.read_half(m) for m in members]
+        keys = {source.properties.get(Property.UNIQ_KEY, "") for source in sources if source}
+        wanted = half.properties.get(MESSAGES, "0")
+        is_part = wanted.isdecimal() and len(keys) < int(wanted)
         records: list[Message] = []
-        for member in members:
-            source = half if member == ended.queue_offset else self.read_half(member)
-            record = self._record_of(source, now_ms, is_commit=is_commit)
+        for source in sources:
+            record = self._record_of(source, now_ms, len(keys), is_commit=is_commit)
             if record is not None:
                 records.append(record)
         is_broken = len(records) < len(members) or self.bundles.is_broken(ended.queue_offset)
-        if is_commit and is_broken and ended.queue_offset not in self.decided:
+        if is_commit and (is_broken or is_part) and ended.queue_offset not in self.decided:
             return Ended(Answer.UNREADABLE, State.PENDING, ended.queue_offset, ended.topic)
         if len(records) > 1 and not self._store.has_room(records):
             put = Put(PutStatus.SERVICE_NOT_AVAILABLE, reason="no room for all messages")
@@ -328,12 +341,14 @@ class Engine:
         return ended
 
     def _record_of(
-        self, half: StoredMessage | None, now_ms: int, *, is_commit: bool
+        self, half: StoredMessage | None, now_ms: int, keys_count: int, *, is_commit: bool
     ) -> Message | None:
         if half is None:
             return None
         if not is_commit:
-            return copy_to(half, Topic.CHECK_MAX_TIME)
+            if TRANSACTION not in half.properties or MESSAGES in half.properties:
+                return copy_to(half, Topic.CHECK_MAX_TIME)
+            return copy_to(half, Topic.CHECK_MAX_TIME, **{MESSAGES: str(keys_count)})
         final = final_of(half)
         return None if final is None else self._as_delivered(final, now_ms)
 
@@ -472,6 +487,8 @@ class Engine:
                 stored_ms=put.stored_ms,
                 origin="",
             )
+            # Whoever knows the half that was given up may still end it, as after a restart.
+            self.aliases[half.properties.get(Property.UNIQ_KEY, "")] = put.queue_offset
         return put
 
 

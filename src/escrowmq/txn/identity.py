@@ -10,8 +10,10 @@ The id is URL-safe base64, without padding, of (big-endian):
        1    1 key number        1..255
        2    8 half queue offset
       10    8 log offset        of the half record
-      18    4 expiry            seconds since the epoch
-      22    n broker name       UTF-8
+      18    4 message           CRC-32 of its unique key: after a loss of power another half may
+                                stand where the one that is meant was lost
+      22    4 expiry            seconds since the epoch
+      26    n broker name       UTF-8
      -16   16 MAC               the first half of HMAC-SHA256 over all before it
 """
 
@@ -22,6 +24,7 @@ import binascii
 import hashlib
 import hmac
 import struct
+import zlib
 from itertools import pairwise
 from typing import Final
 
@@ -32,7 +35,7 @@ from escrowmq.errors import UsageError
 
 PATH: Final = "config/escrowKeys.json"
 _FORM: Final = 1
-_FRONT: Final = struct.Struct(">BBQQI")
+_FRONT: Final = struct.Struct(">BBQQII")
 _MAC_SIZE: Final = 16
 _KEY_BITS: Final = 256
 _KEYS_MAX: Final = 255
@@ -44,8 +47,13 @@ class Identity(msgspec.Struct, frozen=True):
 
     queue_offset: int
     log_offset: int
+    key_crc: int
     expires_s: int
     broker_name: str
+
+    def is_of(self, unique_key: str) -> bool:
+        """Whether this is the id of the message with that unique key."""
+        return self.key_crc == zlib.crc32(unique_key.encode())
 
 
 class _Key(msgspec.Struct):
@@ -102,26 +110,37 @@ class Keyring:
         """Whether it is time for a new key."""
         return self._current is None or now_ms - self._current.since_ms >= self._rotation_ms
 
-    def sign(self, *, queue_offset: int, log_offset: int, broker_name: str, now_ms: int) -> str:
+    def sign(
+        self,
+        *,
+        queue_offset: int,
+        log_offset: int,
+        unique_key: str,
+        broker_name: str,
+        now_ms: int,
+    ) -> str:
         """The id of a transaction whose half was stored now."""
         current = self._current
         assert current is not None, "no id is signed before the first key is kept"
         expires_s = (now_ms + self._lasting_ms) // 1000
-        text = _FRONT.pack(_FORM, current.number, queue_offset, log_offset, expires_s)
+        key_crc = zlib.crc32(unique_key.encode())
+        text = _FRONT.pack(_FORM, current.number, queue_offset, log_offset, key_crc, expires_s)
         text += broker_name.encode()
         return base64.urlsafe_b64encode(text + _mac(current, text)).rstrip(b"=").decode()
 
     def read(self, text: str, *, broker_name: str, now_ms: int) -> Identity:
         """What an id says, when it is one of this store's; UsageError says what is wrong."""
         data = _unpacked(text)
-        form, number, queue_offset, log_offset, expires_s = _FRONT.unpack_from(data)
+        form, number, queue_offset, log_offset, key_crc, expires_s = _FRONT.unpack_from(data)
         key = self._keys.get(number)
         signed, mac = data[:-_MAC_SIZE], data[-_MAC_SIZE:]
         if form != _FORM or key is None or not hmac.compare_digest(_mac(key, signed), mac):
             raise UsageError(
                 "this transaction id was not signed by this broker, or with a key that is gone"
             )
-        found = Identity(queue_offset, log_offset, expires_s, signed[_FRONT.size :].decode())
+        found = Identity(
+            queue_offset, log_offset, key_crc, expires_s, signed[_FRONT.size :].decode()
+        )
         if found.broker_name != broker_name:
             raise UsageError(f"this transaction id is of broker {found.broker_name}; send it there")
         if expires_s * 1000 < now_ms:

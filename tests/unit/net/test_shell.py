@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import threading
 from collections.abc import Callable
 
@@ -13,7 +14,7 @@ from escrowmq.base.effects import Close, Dial, Effect, Replace, Send, Sync
 from escrowmq.errors import ConnectFailed
 from escrowmq.net.clock import SystemClock
 from escrowmq.net.disk import FileDisk
-from escrowmq.net.link import Link
+from escrowmq.net.link import READ_SIZE, Link
 from escrowmq.net.shell import Shell, bind
 
 _WAIT_S = 10.0
@@ -29,6 +30,7 @@ class EchoCore:
         self.wake_in_ms = 1 << 40
         self.now_ms = 0
         self.waited_ms = 0
+        self.turns: list[tuple[int, int, int]] = []
         self.news = asyncio.Event()
 
     def _note(self, event: str) -> None:
@@ -41,6 +43,7 @@ class EchoCore:
     def receive(self, peer: int, data: bytes, now_ms: int, waited_ms: int = 0) -> None:
         self.now_ms = now_ms
         self.waited_ms = waited_ms
+        self.turns.append((peer, len(data), waited_ms))
         if data == b"fail":
             raise RuntimeError("asked to fail")
         if data == b"close":
@@ -265,5 +268,48 @@ def test_core_is_told_how_long_an_input_had_to_wait_for_others() -> None:
         shell.receive(link, b"a new round")
         assert core.waited_ms == 0
         await shell.close()
+
+    run(main)
+
+
+def test_peer_that_sends_much_takes_turns_and_its_backlog_is_known() -> None:
+    async def main() -> None:
+        async with Running() as running:
+            core = running.core
+            flood = socket.create_connection(("127.0.0.1", running.port))
+            other = socket.create_connection(("127.0.0.1", running.port))
+            with flood, other:
+                await core.wait_for(lambda: len(core.events) == 3)
+                flood.setblocking(False)
+                sent = flood.send(bytes(64 * READ_SIZE))
+                assert sent >= 8 * READ_SIZE
+                other.send(b"ping")
+                core.now_ms = 0
+                async with asyncio.timeout(_WAIT_S):
+                    while sum(size for _, size, _ in core.turns) < sent + 4:
+                        await asyncio.sleep(0)
+        peers = [peer for peer, _, _ in core.turns]
+        assert peers.index(2) <= 2, "the other is served between the first turns of the flood"
+        assert max(size for _, size, _ in core.turns) == READ_SIZE
+
+    run(main)
+
+
+def test_bytes_behind_a_backlog_are_known_to_have_waited() -> None:
+    async def main() -> None:
+        async with Running() as running:
+            core = running.core
+            with socket.create_connection(("127.0.0.1", running.port)) as flood:
+                await core.wait_for(lambda: len(core.events) == 2)
+                (link,) = running.shell._links.values()
+                link._byte_ms = 1.0  # a core that takes a second for a thousand bytes
+                flood.setblocking(False)
+                sent = flood.send(bytes(16 * READ_SIZE))
+                async with asyncio.timeout(_WAIT_S):
+                    while sum(size for _, size, _ in core.turns) < sent:
+                        await asyncio.sleep(0)
+        first, *_, last = [waited_ms for _, _, waited_ms in core.turns]
+        assert first > 0
+        assert last < first
 
     run(main)

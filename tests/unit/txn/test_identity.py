@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+import zlib
 
 import pytest
 from hypothesis import given
@@ -20,18 +21,26 @@ def keyring(seed: int = 0) -> Keyring:
 
 
 def sign(keys: Keyring, now_ms: int = NOW_MS) -> str:
-    return keys.sign(queue_offset=5, log_offset=900, broker_name="broker-é", now_ms=now_ms)
+    return keys.sign(
+        queue_offset=5, log_offset=900, unique_key="K", broker_name="broker-é", now_ms=now_ms
+    )
 
 
 @given(st.integers(0, (1 << 63) - 1), st.integers(0, (1 << 63) - 1), st.text("ab-é", min_size=1))
 def test_id_says_what_was_signed(queue_offset: int, log_offset: int, name: str) -> None:
     keys = keyring()
     text = keys.sign(
-        queue_offset=queue_offset, log_offset=log_offset, broker_name=name, now_ms=NOW_MS
+        queue_offset=queue_offset,
+        log_offset=log_offset,
+        unique_key="K",
+        broker_name=name,
+        now_ms=NOW_MS,
     )
     expires_s = (NOW_MS + 72 * HOUR_MS) // 1000
     found = keys.read(text, broker_name=name, now_ms=NOW_MS)
-    assert found == Identity(queue_offset, log_offset, expires_s, name)
+    assert found == Identity(queue_offset, log_offset, zlib.crc32(b"K"), expires_s, name)
+    assert found.is_of("K")
+    assert not found.is_of("L")
     assert broker_of(text) == name
     assert text.isascii()
     assert not set(text) & set("+/=")

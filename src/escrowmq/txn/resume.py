@@ -1,0 +1,127 @@
+"""Transactions that were given up, and are asked about again: all messages of one, or none.
+
+What is given up says how many messages its transaction had. Those that are not kept any more cannot
+be resumed, and a transaction that is resumed in part (the broker died in the middle) cannot be
+committed before the rest is.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from escrowmq.base.limits import BUNDLE_MESSAGES_MAX
+from escrowmq.base.message import Property, StoredMessage, Topic
+from escrowmq.codec.record import decode_record
+from escrowmq.errors import CorruptRecord
+from escrowmq.store.store import Put, PutStatus, Store
+from escrowmq.txn.bundle import MESSAGES, TRANSACTION
+from escrowmq.txn.engine import Engine
+from escrowmq.txn.half import copy_to
+from escrowmq.txn.state import State
+
+_RESUMED_MAX: Final = 64
+"""Halves with one unique key that are looked at: one a resumption."""
+
+_NEAR_COUNT: Final = 2 * BUNDLE_MESSAGES_MAX
+"""The messages of a transaction are given up together; what was resumed may be there twice."""
+
+_EVER_MS: Final = (1 << 62) - 1
+
+
+class Resumed(msgspec.Struct):
+    """How a resumption went."""
+
+    count: int = 0
+    """Halves that are pending again."""
+    refusal: str = ""
+    """Why none is, although they were given up."""
+    put: Put | None = None
+    """The one that could not be stored."""
+
+
+class Resumption:
+    """Finds what was given up, and has it asked about again."""
+
+    def __init__(self, engine: Engine, store: Store) -> None:
+        self._engine = engine
+        self._store = store
+
+    def state_of(self, source: StoredMessage) -> State:
+        """Where the transaction of a half, or of one that was given up, stands by now."""
+        if source.topic == Topic.HALF:
+            return self._state_at(source.queue_offset)
+        unique_key = source.properties.get(Property.UNIQ_KEY, "")
+        numbers = [half.queue_offset for half in self._with_key(Topic.HALF, unique_key)]
+        # With SYNC_FLUSH the index does not know yet what was resumed a moment ago.
+        for number in (self._engine.aliases.get(unique_key), *numbers):
+            state = State.EXPIRED if number is None else self._state_at(number)
+            if state not in (State.EXPIRED, State.SETTLED):
+                return state
+        return State.EXPIRED
+
+    def _with_key(self, topic: str, unique_key: str) -> list[StoredMessage]:
+        """Messages with a unique key, the newest first: those that were resumed before."""
+        found = self._store.query(
+            topic, unique_key, count_max=_RESUMED_MAX, begin_ms=0, end_ms=_EVER_MS
+        )
+        messages = map(decode_record, found.records)
+        return [m for m in messages if m.properties.get(Property.UNIQ_KEY) == unique_key]
+
+    def _state_at(self, queue_offset: int) -> State:
+        if queue_offset in self._engine.pending:
+            return State.PENDING
+        return self._engine.ledger.outcome(queue_offset) or State.SETTLED
+
+    def resume(self, source: StoredMessage, now_ms: int) -> Resumed:
+        """Have a message that was given up asked about again, with all of its transaction."""
+        whole = self._whole(source)
+        text = source.properties.get(MESSAGES, "1")
+        if text.isdecimal() and len(whole) < int(text):
+            name = source.properties.get(TRANSACTION)
+            return Resumed(
+                refusal=f"of the {text} messages of transaction {name} only {len(whole)} are kept; "
+                "nothing was changed"
+            )
+        sources = [one for one in whole if self.state_of(one) == State.EXPIRED]
+        if len(sources) > 1 and not self._store.has_room(
+            [copy_to(one, Topic.HALF) for one in sources]
+        ):
+            return Resumed(put=Put(PutStatus.SERVICE_NOT_AVAILABLE, reason="no room for all"))
+        resumed = Resumed()
+        for one in sources:
+            put = self._engine.resume(one, now_ms)
+            if put.status is not PutStatus.OK:
+                resumed.put = put
+                break
+            resumed.count += 1
+        return resumed
+
+    def _whole(self, source: StoredMessage) -> list[StoredMessage]:
+        """The messages of a transaction that was given up, each once."""
+        if TRANSACTION not in source.properties:
+            return [source]
+        if source.topic == Topic.HALF:
+            unique_key = source.properties.get(Property.UNIQ_KEY, "")
+            kept = self._with_key(Topic.CHECK_MAX_TIME, unique_key)
+            if not kept:
+                return [source]
+            source = kept[0]
+        low, end = self._store.bounds(Topic.CHECK_MAX_TIME, 0)
+        first = max(low, source.queue_offset - _NEAR_COUNT)
+        count = min(end, source.queue_offset + _NEAR_COUNT) - first
+        found = {source.properties.get(Property.UNIQ_KEY, ""): source}
+        for log_offset, size, _ in self._store.entries(Topic.CHECK_MAX_TIME, 0, first, count):
+            try:
+                message = decode_record(self._store.read_record(log_offset, size))
+            except CorruptRecord:
+                continue
+            if _scope(message) == _scope(source):
+                found.setdefault(message.properties.get(Property.UNIQ_KEY, ""), message)
+        return list(found.values())
+
+
+def _scope(message: StoredMessage) -> tuple[str | None, str | None]:
+    properties = message.properties
+    return properties.get(Property.PGROUP), properties.get(TRANSACTION)
