@@ -2,6 +2,10 @@
 
 EscrowMQError
 ├── UsageError (ValueError)         the caller asked for something that cannot be
+│   ├── InvalidMessage              a topic, group, body or property that cannot be sent
+│   ├── ClientClosed                used after close(), or before it was opened
+│   ├── ClientForked                used in a process that was forked after it was opened
+│   └── WrongThread                 used from another event loop, or the plain face inside a loop
 ├── ProtocolError
 │   ├── LocalProtocolError          we were about to send something malformed
 │   └── RemoteProtocolError         the peer sent something malformed; its connection is closed
@@ -12,8 +16,18 @@ EscrowMQError
 │   └── DiskFull                    the disk has no room
 ├── TransportError
 │   ├── ConnectFailed
+│   │   └── NoNameServer            none of the name servers can be reached
 │   ├── ConnectionLost
 │   └── RequestTimeout
+│       └── ReplyTimeout            the request was stored, nobody replied to it
+├── RouteMissing                    no name server knows where the topic, or the broker, is
+├── SendFailed                      every attempt failed; `attempts` tells each
+├── TransactionError
+│   ├── TransactionBroken           a message of it could not be sent, so all were rolled back
+│   ├── HalfNotSafe                 the first phase was stored, but not as safely as asked for
+│   ├── OutcomeUnknown              the broker did not confirm the end; the check-back will
+│   ├── OutcomeContradicted         the transaction had ended the other way before
+│   └── ManyMessagesUnsupported     this broker cannot bind several messages into one transaction
 └── ResponseError                   the peer answered with an error code; one class a code
 """
 
@@ -28,6 +42,23 @@ class EscrowMQError(Exception):
 
 class UsageError(EscrowMQError, ValueError):
     """An argument or a setting that cannot be; the text says what would do."""
+
+
+class InvalidMessage(UsageError):
+    """A topic, a group, a body or a property that no broker would take; nothing was sent."""
+
+
+class ClientClosed(UsageError):
+    """The client is closed, or was not opened yet."""
+
+
+class ClientForked(UsageError):
+    """The client was opened before this process was forked off; its sockets are the parent's."""
+
+
+class WrongThread(UsageError):
+    """A client of one event loop was used from another one, or the plain face was used inside
+    the thread that serves it."""
 
 
 class ProtocolError(EscrowMQError):
@@ -70,6 +101,10 @@ class ConnectFailed(TransportError):
     """No connection could be made."""
 
 
+class NoNameServer(ConnectFailed):
+    """None of the name servers answers."""
+
+
 class ConnectionLost(TransportError):
     """The connection went away before the answer came."""
 
@@ -78,12 +113,267 @@ class RequestTimeout(TransportError):
     """No answer came in time; whether the request took effect is not known."""
 
 
+class ReplyTimeout(RequestTimeout):
+    """A request message was stored, and no consumer replied to it in time."""
+
+
+class RouteMissing(EscrowMQError):
+    """No name server knows where the topic, or the broker, is."""
+
+
+class SendFailed(EscrowMQError):
+    """Every attempt to send a message failed; the last failure is the cause."""
+
+    def __init__(self, text: str, attempts: tuple[tuple[str, Exception], ...] = ()) -> None:
+        super().__init__(text)
+        self.attempts = attempts
+        """The broker's name and what went wrong there, for each attempt."""
+
+
+class TransactionError(EscrowMQError):
+    """A transaction did not end as asked for."""
+
+
+class TransactionBroken(TransactionError):
+    """A message of a transaction could not be sent, so that all of it was rolled back."""
+
+
+class HalfNotSafe(TransactionError):
+    """The first phase was stored, but not as safely as asked for, and was rolled back."""
+
+
+class OutcomeUnknown(TransactionError):
+    """The broker did not confirm the end of a transaction. There is nothing to do: the broker
+    asks the group's check-back, whose answer settles the transaction."""
+
+
+class OutcomeContradicted(TransactionError):
+    """The transaction had ended the other way before this end reached the broker."""
+
+
+class ManyMessagesUnsupported(TransactionError):
+    """The broker does not bind several messages into one transaction; nothing was delivered."""
+
+
 class ResponseError(EscrowMQError):
     """The peer answered with an error code; subclasses name the code."""
 
-    code: ClassVar[int] = -1
+    code: int = -1
     by_code: ClassVar[dict[int, type[ResponseError]]] = {}
+
+    def __init__(self, remark: str = "", *, code: int | None = None, address: str = "") -> None:
+        where = f" (code {self.code if code is None else code} of {address})" if address else ""
+        super().__init__(f"{remark or type(self).__name__}{where}")
+        self.remark = remark
+        self.address = address
+        if code is not None:
+            self.code = code
 
     def __init_subclass__(cls) -> None:
         assert cls.code not in ResponseError.by_code, cls.code
         ResponseError.by_code[cls.code] = cls
+
+
+class BrokerFault(ResponseError):
+    """The peer failed while it served the request; its remark says how."""
+
+    code = 1
+
+
+class BrokerBusy(ResponseError):
+    """The peer has too much to do; try again a little later."""
+
+    code = 2
+
+
+class NotSupported(ResponseError):
+    """The peer does not know requests of this kind."""
+
+    code = 3
+
+
+class FlushDiskTimedOut(ResponseError):
+    """The disk was not quick enough: stored, and perhaps not on disk yet."""
+
+    code = 10
+
+
+class SlaveNotAvailable(ResponseError):
+    """No slave can take a copy, or a slave was asked to do a master's work."""
+
+    code = 11
+
+
+class FlushSlaveTimedOut(ResponseError):
+    """The slave was not quick enough: stored, and perhaps not copied yet."""
+
+    code = 12
+
+
+class MessageRefused(ResponseError):
+    """The message, or one of its properties, is larger than the broker allows, or malformed."""
+
+    code = 13
+
+
+class ServiceNotAvailable(ResponseError):
+    """The peer cannot serve this at the moment: a full disk, a shutdown, a missing store."""
+
+    code = 14
+
+
+class VersionNotSupported(ResponseError):
+    """The peer refuses clients of this release."""
+
+    code = 15
+
+
+class PermissionDenied(ResponseError):
+    """Credentials are missing or wrong, or do not allow this; ask whoever runs the broker."""
+
+    code = 16
+
+
+class TopicNotFound(ResponseError):
+    """The topic does not exist at this peer; create it first."""
+
+    code = 17
+
+
+class TopicExists(ResponseError):
+    """A topic of this name exists."""
+
+    code = 18
+
+
+class NothingNew(ResponseError):
+    """A pull found no new message."""
+
+    code = 19
+
+
+class PullAgain(ResponseError):
+    """A pull is to be repeated at once."""
+
+    code = 20
+
+
+class OffsetMoved(ResponseError):
+    """A pull's offset is not in the queue."""
+
+    code = 21
+
+
+class NotFound(ResponseError):
+    """What was asked for is not there."""
+
+    code = 22
+
+
+class ExpressionInvalid(ResponseError):
+    """The filter expression of a subscription cannot be parsed."""
+
+    code = 23
+
+
+class SubscriptionMissing(ResponseError):
+    """The broker does not know this subscription."""
+
+    code = 24
+
+
+class SubscriptionOutdated(ResponseError):
+    """The broker knows another version of this subscription."""
+
+    code = 25
+
+
+class GroupNotFound(ResponseError):
+    """The consumer group does not exist at this broker; create it first."""
+
+    code = 26
+
+
+class InvalidParameter(ResponseError):
+    """A parameter of the request is missing or out of bounds; the remark names it."""
+
+    code = 29
+
+
+class AlreadyCommitted(ResponseError):
+    """The transaction was committed before."""
+
+    code = 200
+
+
+class AlreadyRolledBack(ResponseError):
+    """The transaction was rolled back before."""
+
+    code = 201
+
+
+class AlreadySettled(ResponseError):
+    """The transaction ended before, and not by a producer's word."""
+
+    code = 202
+
+
+class ConsumerOffline(ResponseError):
+    """The consumer that was asked for is not connected."""
+
+    code = 206
+
+
+class ConsumerTimedOut(ResponseError):
+    """The consumer that was asked did not answer."""
+
+    code = 207
+
+
+class NoMessage(ResponseError):
+    """There is no such message."""
+
+    code = 208
+
+
+class PollingFull(ResponseError):
+    """Too many polls wait at the broker."""
+
+    code = 209
+
+
+class PollingTimedOut(ResponseError):
+    """A poll waited, and nothing came."""
+
+    code = 210
+
+
+class FlowControlled(ResponseError):
+    """The broker asks for a pause."""
+
+    code = 215
+
+
+class IllegalOperation(ResponseError):
+    """The request came at a time, or in a state, that does not allow it."""
+
+    code = 604
+
+
+class GoingAway(ResponseError):
+    """The peer shuts down; another one, or a new connection, is to be used."""
+
+    code = 1500
+
+
+_ACL_MARK = "AclException"
+"""Brokers with ACL 1.0 refuse with code 1 and this class in the remark."""
+
+
+def response_error(code: int, remark: str | None, *, address: str) -> ResponseError:
+    """The exception for a peer's error code."""
+    text = remark or ""
+    if code == BrokerFault.code and _ACL_MARK in text:
+        return PermissionDenied(text, code=code, address=address)
+    kind = ResponseError.by_code.get(code, ResponseError)
+    return kind(text, code=code, address=address)

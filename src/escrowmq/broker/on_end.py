@@ -23,7 +23,7 @@ from escrowmq.codec.headers import (
     read_header,
 )
 from escrowmq.codec.ids import offset_id, parse_offset_id
-from escrowmq.codec.record import decode_record, encode_message
+from escrowmq.codec.record import encode_message
 from escrowmq.delivery.clients import Channel
 from escrowmq.delivery.divert import DelayRules, divert
 from escrowmq.delivery.progress import Mark, Marks
@@ -36,6 +36,7 @@ from escrowmq.txn.engine import Answer, Claim, Ended, Engine
 from escrowmq.txn.half import ORDER_KEY, is_delayed, real_place
 from escrowmq.txn.identity import Keyring
 from escrowmq.txn.recovery import Recovery
+from escrowmq.txn.resume import Resumption
 from escrowmq.txn.state import State, Verdict
 
 _log = logging.getLogger(__name__)
@@ -56,8 +57,6 @@ _TOLD: Final = {
 """Codes that the peer has and does not use: the transaction was ended the other way."""
 
 _COUNT: Final = re.compile(r"[0-9]{1,9}")
-_RESUMED_MAX: Final = 64
-"""Halves with one unique key that are looked at: one a resumption."""
 
 
 class _Unsealed(msgspec.Struct):
@@ -89,6 +88,7 @@ class EndHandlers:
             age_max_hours=broker.store_settings.reserved_hours,
             members=self._members,
         )
+        self.resumption = Resumption(self.engine, broker.store)
         self._recovery = Recovery(self.engine, broker.store)
         self._unsealed: list[_Unsealed] = []
         self._marks: Marks[tuple[int, int]] = Marks()
@@ -186,11 +186,12 @@ class EndHandlers:
             raise
         return number
 
-    def sign(self, put: Put, now_ms: int) -> str:
+    def sign(self, put: Put, unique_key: str, now_ms: int) -> str:
         """The transaction id of a half that was just stored."""
         return self.keyring.sign(
             queue_offset=put.queue_offset,
             log_offset=put.log_offset,
+            unique_key=unique_key,
             broker_name=self._broker.settings.name,
             now_ms=now_ms,
         )
@@ -276,7 +277,10 @@ class EndHandlers:
         except UsageError as error:
             return Refusal(Response.NO_PERMISSION, str(error))
         half = self._broker.store.read(found.log_offset)
-        group = half.properties.get(Property.PGROUP, "") if half is not None else ""
+        properties = half.properties if half is not None else {}
+        if not found.is_of(properties.get(Property.UNIQ_KEY, "")):
+            return Refusal(Response.SYSTEM_ERROR, _REMARKS[Answer.NOT_FOUND])
+        group = properties.get(Property.PGROUP, "")
         return EndTransactionHeader(
             producer_group=group,
             tran_state_table_offset=found.queue_offset,
@@ -393,38 +397,17 @@ class EndHandlers:
             remark = f"no message that was given up has the offset id {header.msg_id}"
             return encode_reply(request, Response.SYSTEM_ERROR, remark=remark)
         # The peer begins an ended one again, which ends in a second final message.
-        state = self.state_of(source, now_ms)
+        state = self.resumption.state_of(source)
         if state == State.PENDING:
             return encode_reply(request, Response.SUCCESS)
         if state != State.EXPIRED:
             remark = f"the transaction of {header.msg_id} is {state.name}; nothing was changed"
             return encode_reply(request, Response.SYSTEM_ERROR, remark=remark)
-        put = self.engine.resume(source, now_ms)
-        if put.status is not PutStatus.OK:
-            remark = f"Put message back to {Topic.HALF} failed."
+        resumed = self.resumption.resume(source, now_ms)
+        if resumed.refusal or resumed.put is not None:
+            remark = resumed.refusal or f"Put message back to {Topic.HALF} failed."
             return encode_reply(request, Response.SYSTEM_ERROR, remark=remark)
         return encode_reply(request, Response.SUCCESS)
-
-    def state_of(self, source: StoredMessage, now_ms: int) -> State:
-        """Where the transaction of a half, or of one that was given up, stands by now."""
-        if source.topic == Topic.HALF:
-            return self._state_at(source.queue_offset)
-        unique_key = source.properties.get(Property.UNIQ_KEY, "")
-        found = self._broker.store.query(
-            Topic.HALF, unique_key, count_max=_RESUMED_MAX, begin_ms=0, end_ms=now_ms
-        )
-        for record in found.records:  # the newest first: those that were resumed before
-            half = decode_record(record)
-            if half.properties.get(Property.UNIQ_KEY) == unique_key:
-                state = self._state_at(half.queue_offset)
-                if state not in (State.EXPIRED, State.SETTLED):
-                    return state
-        return State.EXPIRED
-
-    def _state_at(self, queue_offset: int) -> State:
-        if queue_offset in self.engine.pending:
-            return State.PENDING
-        return self.engine.ledger.outcome(queue_offset) or State.SETTLED
 
 
 def _as_asked(half: StoredMessage, count: int) -> StoredMessage:

@@ -22,7 +22,6 @@ from escrowmq.codec.ids import parse_offset_id
 from escrowmq.codec.pending import Counts, Done, Filter, Item, Page, Which
 from escrowmq.codec.record import decode_record
 from escrowmq.errors import CorruptRecord, UsageError
-from escrowmq.store.store import PutStatus
 from escrowmq.txn.engine import Claim
 from escrowmq.txn.state import State, Verdict
 
@@ -147,7 +146,11 @@ class PendingHandlers:
             broker_name = self._broker.settings.name
             identity = self._ends.keyring.read(which.id, broker_name=broker_name, now_ms=now_ms)
             half = store.read(identity.log_offset)
-            if half is None or half.topic != Topic.HALF:
+            if (
+                half is None
+                or half.topic != Topic.HALF
+                or not identity.is_of(half.properties.get(Property.UNIQ_KEY, ""))
+            ):
                 raise UsageError("the log does not hold the half of this transaction any more")
             return [half]
         if not which.message_id:
@@ -233,13 +236,16 @@ class PendingHandlers:
             sources: Iterator[StoredMessage] = iter([source])
         else:
             sources = self._discarded(which)
+        resumption = self._ends.resumption
         for source in sources:
-            if self._ends.state_of(source, now_ms) == State.EXPIRED:
-                put = self._engine.resume(source, now_ms)
-                if put.status is not PutStatus.OK:
+            if resumption.state_of(source) == State.EXPIRED:
+                resumed = resumption.resume(source, now_ms)
+                done.count += resumed.count
+                if resumed.put is not None:
                     break
-                done.count += 1
-            if done.count == which.limit:
+                if resumed.refusal and which.offset_id is not None:
+                    raise UsageError(resumed.refusal)
+            if done.count >= which.limit:
                 done.next = source.queue_offset
                 break
         self._note(peer, f"resumption of {done.count} messages", which.reason)

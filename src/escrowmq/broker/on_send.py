@@ -245,7 +245,7 @@ class SendHandlers:
         if isinstance(put, Diverted) and put.recall_handle:
             ext["recallHandle"] = put.recall_handle
         if wants_id:
-            ext["escrowId"] = self._ends.sign(put, now_ms)
+            ext["escrowId"] = self._ends.sign(put, unique_key, now_ms)
         waits = message.properties.get(Property.WAIT) != "false"
         return self._putter.answer(peer, request, put, ext=ext, waits=waits, now_ms=now_ms)
 

@@ -47,6 +47,7 @@ class Showing:
             item.id = self._ends.keyring.sign(
                 queue_offset=half.queue_offset,
                 log_offset=half.log_offset,
+                unique_key=half.properties.get(Property.UNIQ_KEY, ""),
                 broker_name=self._broker.settings.name,
                 now_ms=now_ms,
             )
@@ -55,7 +56,7 @@ class Showing:
     def discarded(self, message: StoredMessage, now_ms: int) -> Item:
         """One that was given up: its offset is that of the queue of those."""
         item = self._item(message, now_ms)
-        item.state = self._ends.state_of(message, now_ms).name.lower()
+        item.state = self._ends.resumption.state_of(message).name.lower()
         return item
 
     def _item(self, half: StoredMessage, now_ms: int) -> Item:

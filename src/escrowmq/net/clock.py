@@ -31,6 +31,6 @@ def local_hour(now_ms: int) -> int:
     return time.localtime(now_ms // 1000).tm_hour
 
 
-def steady_s() -> float:
-    """Seconds that only go on, to measure how long something takes."""
-    return time.monotonic()
+def worked_s() -> float:
+    """Seconds that this thread has computed: a machine that gives it no time does not count."""
+    return time.thread_time()

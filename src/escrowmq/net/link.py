@@ -9,7 +9,7 @@ import termios
 from typing import TYPE_CHECKING, cast
 
 from escrowmq.base.limits import SEND_BUFFER_SIZE_MAX
-from escrowmq.net.clock import steady_s
+from escrowmq.net.clock import worked_s
 
 if TYPE_CHECKING:
     from escrowmq.net.shell import Shell
@@ -21,7 +21,9 @@ READ_SIZE: int = 65_536
 """Bytes of one turn. A peer that sends more takes turns with the others."""
 
 
-_COST_DECAY: float = 0.99
+_COST_SHARE: float = 0.1
+"""What the newest turn counts among those before it: one that met a slow moment is no rule."""
+
 _size = array.array("i", [0])
 
 
@@ -39,7 +41,7 @@ class Link(asyncio.BufferedProtocol):
         self.last_active_ms = 0
         self.has_written = False
         self._byte_ms = 0.0
-        """What a byte takes when nothing is refused: follows a rise at once and a fall slowly."""
+        """What a byte took lately, refusals among it."""
         self._descriptor = -1
         self._is_stopped = False
         self.transport: asyncio.Transport | None = None
@@ -63,10 +65,10 @@ class Link(asyncio.BufferedProtocol):
             self._shell.receive(self, data)
             return
         # There may be more: the others' turn, and then the rest of it.
-        begin_s = steady_s()
+        begin_s = worked_s()
         self._shell.receive(self, data, waited_ms=int(self._backlog_size() * self._byte_ms))
-        byte_ms = (steady_s() - begin_s) * 1000 / nbytes
-        self._byte_ms = max(byte_ms, self._byte_ms * _COST_DECAY)
+        byte_ms = (worked_s() - begin_s) * 1000 / nbytes
+        self._byte_ms += (byte_ms - self._byte_ms) * _COST_SHARE
         if not self.transport.is_closing():
             self.transport.pause_reading()
             asyncio.get_running_loop().call_soon(self._take_turn)

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from escrowmq.base.effects import Close, Dial, Effect, Replace, Send, Sync
 from escrowmq.base.ports import Clock, Core, Disk, File
 from escrowmq.errors import ConnectFailed
+from escrowmq.net.clock import worked_s
 from escrowmq.net.link import READ_SIZE, Link
 
 _log = logging.getLogger(__name__)
@@ -22,6 +23,9 @@ _DRAIN_S = 5.0
 
 _FLUSH_S = 5.0
 """A peer that is to be closed gets this long to read what was written to it before."""
+
+_LATE_MS = 20
+"""Inputs that are looked at so long after the first of their round may have waited."""
 
 _ARM_S = 0.002
 """The core's next deadline is asked for this long after an input, once for all inputs until then.
@@ -76,7 +80,7 @@ class Shell:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at_ms = 0
         self._arming: asyncio.TimerHandle | None = None
-        self._armed_ms = 0
+        self._armed_ms, self._armed_s = 0, 0.0
         self._next_peer = 1
         self._is_closed = False
         self._syncs_count = 0
@@ -144,8 +148,8 @@ class Shell:
         try:
             # The timer that the first of these inputs armed should have fired: the loop has been
             # at what it found ready together since then.
-            if self._arming is not None:
-                waited_ms = max(waited_ms, now_ms - self._armed_ms)
+            if self._arming is not None and now_ms - self._armed_ms > _LATE_MS:
+                waited_ms = max(waited_ms, int((worked_s() - self._armed_s) * 1000))
             self.core.receive(link.peer, data, now_ms, waited_ms)
         except Exception:  # noqa: BLE001 - one peer; logged and cut
             _log.exception("%s: peer %d is cut after an internal error", self._name, link.peer)
@@ -172,7 +176,7 @@ class Shell:
             else:
                 self._perform_rare(effect)
         if self._arming is None and not self._is_closed:
-            self._armed_ms = self._clock.now_ms()
+            self._armed_ms, self._armed_s = self._clock.now_ms(), worked_s()
             self._arming = self._loop.call_later(_ARM_S, self._arm)
 
     def _perform_rare(self, effect: Effect) -> None:

@@ -60,6 +60,16 @@ class ConsumeQueue:
         self.end += 1
         self.is_dirty = True
 
+    def reserve(self, count: int) -> None:
+        """Have room for the units of so many messages more; DiskFull when there is none."""
+        position, size = self.next_offset * ENTRY_SIZE, count * ENTRY_SIZE
+        while size:
+            start = self.files.start_of(position)
+            part = min(size, start + self.files.segment_size - position)
+            self.files.make(position).reserve(position - start, part)
+            position += part
+            size -= part
+
     def append_run(self, units: list[tuple[int, int, int]]) -> None:
         """The same for several; DiskFull, with nothing changed, when not all have room."""
         self.write(self.end, b"".join([_pack(*unit) for unit in units]))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 
+from escrowmq.base.message import Message
 from escrowmq.base.ports import Disk
+from escrowmq.errors import StorageError
 from escrowmq.store.consume_queue import FOLDER, ConsumeQueue
 
 
@@ -35,6 +38,16 @@ class Queues:
             found = ConsumeQueue(self._disk, topic, queue_id, segment_size=self._segment_size)
             self.by_key[topic, queue_id] = found
         return found
+
+    def reserve(self, messages: Iterable[Message]) -> bool:
+        """Try to have room for the units of several messages; whether there is."""
+        counts = Counter((message.topic, message.queue_id) for message in messages)
+        try:
+            for place, count in counts.items():
+                self.make(*place).reserve(count)
+        except (StorageError, OSError):
+            return False
+        return True
 
     def of(self, topic: str) -> list[ConsumeQueue]:
         """The queues of a topic, by queue id."""

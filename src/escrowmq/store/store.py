@@ -263,8 +263,8 @@ class Store:
         return puts
 
     def has_room(self, messages: Sequence[Message]) -> bool:
-        """Whether all of several settling messages can be put, one after another."""
-        return self.log.make_room(sum(map(size_bound, messages)))
+        """Whether all of several settling messages can be put, one after another, and seen."""
+        return self.log.make_room(sum(map(size_bound, messages))) and self.queues.reserve(messages)
 
     def _dispatch(
         self,

@@ -248,6 +248,8 @@ class Checker:
                 pending.schedule(queue_offset, now_ms + interval_ms)
             case Fate.PARK:
                 self._parked.setdefault(group, {})[queue_offset] = None
+                # The log does not wait for its producers: too old, it is given up all the same.
+                pending.schedule(queue_offset, row.stored_ms + self._age_max_ms + 1)
             case Fate.ASK:
                 member = self._choose(members, row, queue_offset)
                 count = self._count(queue_offset)
@@ -299,6 +301,7 @@ class Checker:
             self._engine.pending.schedule(queue_offset, now_ms + RETRY_MS)
             return
         self._finish(queue_offset)
+        self._parked.get(half.properties.get("PGROUP", ""), {}).pop(queue_offset, None)
         self._engine.trail.note(now_ms, queue_offset, "expired", detail=f"after {checks} checks")
         _log.error(
             "transaction at half offset %d of group %s for topic %s is given up after %d checks; "

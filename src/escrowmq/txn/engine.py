@@ -156,7 +156,7 @@ class Engine:
             self.counters.prepared += 1
             self.recent.keep(half, properties, put)
             self.watch(
-                half,
+                half.properties,
                 queue_offset=put.queue_offset,
                 log_offset=put.log_offset,
                 stored_ms=put.stored_ms,
@@ -177,10 +177,15 @@ class Engine:
         return self.bundles.refusal(BundleId(message.properties.get(Property.PGROUP, ""), text))
 
     def watch(
-        self, half: Message, *, queue_offset: int, log_offset: int, stored_ms: int, origin: str
+        self,
+        properties: dict[str, str],
+        *,
+        queue_offset: int,
+        log_offset: int,
+        stored_ms: int,
+        origin: str,
     ) -> None:
-        """Take a stored half into the index."""
-        properties = half.properties
+        """Take a stored half into the index, by its properties."""
         wait_ms = immunity_ms(properties)
         if wait_ms is None:
             wait_ms = self._settings.transaction_timeout_ms
@@ -481,7 +486,7 @@ class Engine:
         put = self._store.put(half, now_ms)
         if put.log_offset >= 0:
             self.watch(
-                half,
+                half.properties,
                 queue_offset=put.queue_offset,
                 log_offset=put.log_offset,
                 stored_ms=put.stored_ms,

@@ -17,6 +17,7 @@ import msgspec
 BUCKET_MS: Final = 50
 """Deadlines are met to within this span."""
 
+_SLOTS_BLOCK: Final = 4096
 _NEVER_MS: Final = (1 << 62) - 1
 
 
@@ -59,6 +60,7 @@ class Pending:
 
     def __init__(self) -> None:
         self._slots: dict[int, int] = {}
+        self._slots_count = 0
         self._free: list[int] = []
         self._log_offset = array("q")
         self._stored_ms = array("q")
@@ -90,14 +92,8 @@ class Pending:
             self._is_sorted = False
         else:
             self._highest = queue_offset
+        slot = self._free.pop() if self._free else self._new_slot()
         number = self.names.number
-        if self._free:
-            slot = self._free.pop()
-        else:
-            slot = len(self._log_offset)
-            for column in (self._log_offset, self._stored_ms, self._due_ms, self._group,
-                           self._topic, self._origin, self._checks):  # fmt: skip
-                column.append(0)
         self._log_offset[slot] = row.log_offset
         self._stored_ms[slot] = row.stored_ms
         self._group[slot] = number(row.group)
@@ -106,6 +102,16 @@ class Pending:
         self._checks[slot] = min(row.checks, 0xFFFF)
         self._slots[queue_offset] = slot
         self.schedule(queue_offset, row.due_ms)
+
+    def _new_slot(self) -> int:
+        """A place behind all others; the columns grow by blocks."""
+        slot = self._slots_count
+        self._slots_count += 1
+        if slot == len(self._log_offset):
+            for column in (self._log_offset, self._stored_ms, self._due_ms, self._group,
+                           self._topic, self._origin, self._checks):  # fmt: skip
+                column.frombytes(bytes(column.itemsize * _SLOTS_BLOCK))
+        return slot
 
     def row(self, queue_offset: int) -> Row:
         """Everything that is known about a pending half."""

@@ -263,7 +263,10 @@ def test_core_is_told_how_long_an_input_had_to_wait_for_others() -> None:
         assert core.waited_ms == 0
         clock.now += 120
         shell.receive(link, b"found ready together with the first")
-        assert core.waited_ms == 120
+        assert core.waited_ms < 20, "the machine was busy with something else"
+        shell._armed_s -= 0.1
+        shell.receive(link, b"after a tenth of a second of work")
+        assert 100 <= core.waited_ms < 120
         await next_round(shell)
         shell.receive(link, b"a new round")
         assert core.waited_ms == 0

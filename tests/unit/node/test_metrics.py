@@ -24,7 +24,8 @@ FAMILIES = [
 
 def fetch(port: int) -> str:
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
-        return answer.read().decode()
+        text: str = answer.read().decode()
+        return text
 
 
 async def served(families: list[Family]) -> str:

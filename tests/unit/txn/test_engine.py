@@ -102,7 +102,11 @@ def test_half_that_does_not_say_where_it_belongs_stays_pending(ground: Ground) -
     half = ground.store.read(put.log_offset)
     assert half is not None
     ground.engine.watch(
-        half, queue_offset=0, log_offset=put.log_offset, stored_ms=ground.now_ms, origin=""
+        half.properties,
+        queue_offset=0,
+        log_offset=put.log_offset,
+        stored_ms=ground.now_ms,
+        origin="",
     )
     assert ground.end(half, COMMIT).answer == Answer.UNREADABLE
     assert 0 in ground.engine.pending

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from escrowmq.codec.signed_id import SignedId, decode
 from escrowmq.errors import UsageError
-from escrowmq.txn.identity import Identity, Keyring, broker_of
+from escrowmq.txn.identity import Keyring
 
 HOUR_MS = 3_600_000
 NOW_MS = 1_700_000_000_000
@@ -38,10 +39,17 @@ def test_id_says_what_was_signed(queue_offset: int, log_offset: int, name: str) 
     )
     expires_s = (NOW_MS + 72 * HOUR_MS) // 1000
     found = keys.read(text, broker_name=name, now_ms=NOW_MS)
-    assert found == Identity(queue_offset, log_offset, zlib.crc32(b"K"), expires_s, name)
+    assert found == SignedId(
+        key_number=1,
+        queue_offset=queue_offset,
+        log_offset=log_offset,
+        message_crc=zlib.crc32(b"K"),
+        expires_s=expires_s,
+        broker_name=name,
+    )
     assert found.is_of("K")
     assert not found.is_of("L")
-    assert broker_of(text) == name
+    assert decode(text)[0] == found
     assert text.isascii()
     assert not set(text) & set("+/=")
 

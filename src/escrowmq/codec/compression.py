@@ -1,0 +1,93 @@
+"""Compressed bodies: what bit 0 of sysFlag announces, and its type bits say how.
+
+sysFlag & 0x700   form
+          0x000   zlib (clients before 5.0, and Go's)
+          0x100   LZ4, frame format
+          0x200   Zstandard
+          0x300   zlib
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any, Final
+
+from escrowmq.base.limits import DECOMPRESSED_SIZE_MAX
+from escrowmq.base.message import SysFlag
+from escrowmq.errors import RemoteProtocolError, UsageError
+
+FORMS: Final = {"lz4": 0x100, "zstd": 0x200, "zlib": 0x300}
+LEVEL_DEFAULT: Final = 5
+_ZSTD_STEP_SIZE: Final = 512
+
+
+def compress(body: bytes, *, form: str, level: int) -> tuple[bytes, int]:
+    """The compressed body, and the sysFlag bits that say so."""
+    bits = FORMS.get(form)
+    if bits is None:
+        raise UsageError(f"compression {form!r}; one of {', '.join(sorted(FORMS))} is expected")
+    if form == "zlib":
+        return zlib.compress(body, level), bits | SysFlag.COMPRESSED
+    packed: bytes
+    if form == "lz4":
+        packed = _library("lz4.frame").compress(body, compression_level=level)
+    else:
+        packed = _library("zstandard").ZstdCompressor(level=level).compress(body)
+    return packed, bits | SysFlag.COMPRESSED
+
+
+def decompress(body: bytes, sys_flag: int) -> bytes:
+    """The plain body; RemoteProtocolError when it is broken or larger than
+    DECOMPRESSED_SIZE_MAX."""
+    if not sys_flag & SysFlag.COMPRESSED:
+        return body
+    bits = sys_flag & SysFlag.COMPRESSION_MASK
+    try:
+        if bits == FORMS["lz4"]:
+            decoder = _library("lz4.frame").LZ4FrameDecompressor()
+            plain = bytes(decoder.decompress(body, max_length=DECOMPRESSED_SIZE_MAX + 1))
+            is_whole = decoder.eof
+        elif bits == FORMS["zstd"]:
+            plain, is_whole = _unpack_zstd(body)
+        else:
+            inflater = zlib.decompressobj()
+            plain = inflater.decompress(body, DECOMPRESSED_SIZE_MAX + 1)
+            is_whole = inflater.eof
+    except (zlib.error, RuntimeError, ValueError, EOFError) as error:
+        raise RemoteProtocolError(f"body of {len(body)} bytes does not unpack: {error}") from error
+    if len(plain) > DECOMPRESSED_SIZE_MAX:
+        raise RemoteProtocolError(
+            f"body of {len(body)} bytes unpacks beyond {DECOMPRESSED_SIZE_MAX} bytes"
+        )
+    if not is_whole:
+        raise RemoteProtocolError(f"body of {len(body)} bytes is cut short")
+    return plain
+
+
+def _unpack_zstd(body: bytes) -> tuple[bytes, bool]:
+    """The plain body (more than DECOMPRESSED_SIZE_MAX when it is too large), and whether the
+    frame was whole. Fed in small steps, as the library bounds no output."""
+    library = _library("zstandard")
+    decoder = library.ZstdDecompressor().decompressobj()
+    parts: list[bytes] = []
+    size = 0
+    try:
+        for at in range(0, len(body), _ZSTD_STEP_SIZE):
+            part = decoder.decompress(body[at : at + _ZSTD_STEP_SIZE])
+            parts.append(part)
+            size += len(part)
+            if decoder.eof or size > DECOMPRESSED_SIZE_MAX:
+                break
+    except library.ZstdError as error:
+        raise ValueError(str(error)) from error
+    return b"".join(parts), decoder.eof
+
+
+def _library(name: str) -> Any:  # noqa: ANN401 - a module
+    """Loaded when a message first needs it: most clients never do."""
+    import importlib
+
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise UsageError(f"{name} is not installed; install it, or use zlib") from error

@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from escrowmq.codec.signature import sign
+
+SECRET = "12345678"
+
+
+@pytest.mark.parametrize(
+    ("fields", "body", "signature"),
+    [  # computed by the peer, 5.3.2
+        ({"AccessKey": "rocketmq2"}, b"", "Ou1T58RIcyZWaTIwzkhJZWn/Zvs="),
+        ({"topic": "TopicA", "AccessKey": "rocketmq2"}, b"", "yvZvKMqXR7E4uBCgkiiGE2OZ9Zg="),
+        (
+            {"AccessKey": "RocketMQ", "queueId": "0", "topic": "topicB"},
+            b"",
+            "80p4sQPjflbpgzzqueyBAdy0mGQ=",
+        ),
+        (
+            {"b": "topicB", "SecurityToken": "tok", "a": "PG", "AccessKey": "RocketMQ"},
+            b"hi",
+            "Lyg8r2cf6xSnV+GRda0WdiyI0XA=",
+        ),
+    ],
+)
+def test_signatures_are_the_peers(fields: dict[str, str], body: bytes, signature: str) -> None:
+    assert sign(fields, body, secret=SECRET) == signature
+    assert sign({**fields, "Signature": "old"}, body, secret=SECRET) == signature
+
+
+@given(st.dictionaries(st.text(), st.text()), st.binary())
+def test_the_order_of_the_fields_does_not_matter(fields: dict[str, str], body: bytes) -> None:
+    turned = dict(reversed(fields.items()))
+    assert sign(fields, body, secret=SECRET) == sign(turned, body, secret=SECRET)
+
+
+def test_names_are_sorted_by_utf_16_units_as_java_does() -> None:
+    astral, high = "\U0001f600", "\uffff"  # Java sorts the first one first, by its surrogates
+    mixed = sign({high: "2", astral: "1"}, b"", secret=SECRET)
+    assert mixed == sign({"a": "1", "b": "2"}, b"", secret=SECRET)
