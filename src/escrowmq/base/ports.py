@@ -45,8 +45,9 @@ class File(Protocol):
 class Disk(Protocol):
     """The files below one data folder. Paths are relative to it and use `/`."""
 
-    def open(self, path: str, *, size: int) -> File:
-        """Open a file, created with its full (sparse, zero-filled) length when absent.
+    def open(self, path: str, *, size: int, is_sequential: bool = False) -> File:
+        """Open a file, created with its full (sparse, zero-filled) length when absent. One that is
+        sequential is read from front to back: the system may read ahead in it.
 
         Raises StorageError when it exists with another length; DiskFull when it cannot be made."""
 

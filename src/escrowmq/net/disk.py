@@ -41,12 +41,15 @@ class MappedFile:
     writes that continue it, and single blocks elsewhere (an index file's hash slots)."""
 
     __slots__ = (
-        "_ahead_size", "_blocks", "_descriptor", "_disk", "_guard", "_is_new", "_map", "_path",
-        "_ready_end", "_ready_from", "size", "was_used",
+        "_ahead_size", "_blocks", "_descriptor", "_disk", "_guard", "_is_new", "_is_sequential",
+        "_map", "_path", "_ready_end", "_ready_from", "size", "was_used",
     )  # fmt: skip
 
-    def __init__(self, disk: FileDisk, path: str, *, size: int, is_new: bool) -> None:
+    def __init__(
+        self, disk: FileDisk, path: str, *, size: int, is_new: bool, is_sequential: bool = False
+    ) -> None:
         self.size = size
+        self._is_sequential = is_sequential
         self.was_used = True
         self._disk = disk
         self._path = path
@@ -145,7 +148,12 @@ class MappedFile:
         with self._guard:
             descriptor = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
             try:
-                self._map = mmap.mmap(descriptor, self.size)
+                mapped = mmap.mmap(descriptor, self.size)
+                if not self._is_sequential:
+                    # The first touch of a file would read 8 MB ahead, or fill in as many zeros:
+                    # 2 ms, where this takes 0.02, and a topic of 1024 queues has as many files.
+                    mapped.madvise(mmap.MADV_RANDOM)
+                self._map = mapped
             except BaseException:
                 os.close(descriptor)
                 raise
@@ -203,7 +211,7 @@ class FileDisk:
         self._new_folders: set[str] = set()
         os.makedirs(self.root, exist_ok=True)
 
-    def open(self, path: str, *, size: int) -> File:
+    def open(self, path: str, *, size: int, is_sequential: bool = False) -> File:
         """See Disk.open."""
         full = self._full(path)
         self._make_folders(os.path.dirname(full))
@@ -213,7 +221,7 @@ class FileDisk:
             found = os.stat(full).st_size
             if found != size:
                 raise StorageError(f"{path} has {found} bytes, {size} expected") from None
-            return MappedFile(self, full, size=size, is_new=False)
+            return MappedFile(self, full, size=size, is_new=False, is_sequential=is_sequential)
         except OSError as error:
             raise _translated(error, path) from error
         try:
@@ -223,7 +231,7 @@ class FileDisk:
             raise _translated(error, path) from error
         finally:
             os.close(descriptor)
-        return MappedFile(self, full, size=size, is_new=True)
+        return MappedFile(self, full, size=size, is_new=True, is_sequential=is_sequential)
 
     def names(self, folder: str) -> list[str]:
         """See Disk.names."""
@@ -406,7 +414,7 @@ class ReadOnlyDisk(FileDisk):
             raise StorageError(f"{root} is not a folder")
         super().__init__(root)
 
-    def open(self, path: str, *, size: int) -> File:
+    def open(self, path: str, *, size: int, is_sequential: bool = False) -> File:
         """An existing file."""
         found = self.size(path)
         if found is None:

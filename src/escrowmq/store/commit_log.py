@@ -22,7 +22,7 @@ class CommitLog:
     bytes that only settling writes may use, so that they are served on a full disk."""
 
     def __init__(self, disk: Disk, *, segment_size: int, reserve_size: int) -> None:
-        self.segments = Segments(disk, FOLDER, segment_size=segment_size)
+        self.segments = Segments(disk, FOLDER, segment_size=segment_size, is_sequential=True)
         self.segment_size = segment_size
         self.record_size_max = segment_size - FILLER_SIZE
         self.end_offset = 0

@@ -17,8 +17,11 @@ NAME_SIZE: Final = 20
 class Segments:
     """The files of one folder, opened when first touched."""
 
-    def __init__(self, disk: Disk, folder: str, *, segment_size: int) -> None:
+    def __init__(
+        self, disk: Disk, folder: str, *, segment_size: int, is_sequential: bool = False
+    ) -> None:
         self._disk = disk
+        self._is_sequential = is_sequential
         self.folder = folder
         self.segment_size = segment_size
         self._files: dict[int, File | None] = {}
@@ -82,15 +85,20 @@ class Segments:
         start = position - position % self.segment_size
         found = self._files.get(start)
         if found is None and start in self._files:
-            found = self._files[start] = self._disk.open(self.path(start), size=self.segment_size)
+            found = self._files[start] = self._open(start)
         return found
+
+    def _open(self, start: int) -> File:
+        return self._disk.open(
+            self.path(start), size=self.segment_size, is_sequential=self._is_sequential
+        )
 
     def make(self, position: int) -> File:
         """The file that holds a position, created when there is none."""
         start = self.start_of(position)
         found = self._files.get(start)
         if found is None:
-            found = self._disk.open(self.path(start), size=self.segment_size)
+            found = self._open(start)
             self._files[start] = found
         return found
 

@@ -259,3 +259,18 @@ def test_whole_store_on_a_real_disk(tmp_path: Path) -> None:
     store.close(31_000)
     assert disk.size("abort") is None
     disk.close()
+
+
+@pytest.mark.parametrize("is_sequential", [False, True])
+def test_first_touch_of_a_file_takes_in_no_more_than_it_needs(
+    tmp_path: Path, *, is_sequential: bool
+) -> None:
+    """A topic may have a thousand queues, each with a file: read ahead, that would be gigabytes."""
+    disk = FileDisk(str(tmp_path))
+    file = disk.open("consumequeue/T/0/0", size=6_000_000, is_sequential=is_sequential)
+    file.write(0, b"x" * 20)
+    assert file.read(0, 21) == b"x" * 20 + b"\0"
+    found = Path("/proc/self/smaps").read_text(encoding="utf-8").split("consumequeue/T/0/0", 1)[1]
+    resident_kb = int(found.split("Rss:", 1)[1].split()[0])
+    file.close()
+    assert is_sequential or resident_kb <= 64

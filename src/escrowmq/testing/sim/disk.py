@@ -135,7 +135,7 @@ class SimDisk:
 
     # -- Disk -----------------------------------------------------------------------------------
 
-    def open(self, path: str, *, size: int) -> File:
+    def open(self, path: str, *, size: int, is_sequential: bool = False) -> File:
         """See Disk.open."""
         self.check()
         found = self.files.get(path)
