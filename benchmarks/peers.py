@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -35,6 +36,10 @@ JVM = [
     "-XX:-UseLargePages",
 ]
 """The flags of RocketMQ's own start script, with a heap of 2 GiB."""
+
+
+# A benchmark that is told to stop ends its servers first.
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
 
 
 def wait_until(what: str, look: Any, within_s: float = 120.0) -> float:
@@ -228,4 +233,55 @@ def _load_classes() -> Path:
         folder.mkdir(parents=True)
         library = jars.jars(jars.BROKER_RELEASE)
         jars.run(["javac", "-nowarn", "-d", str(folder), "-cp", f"{library}/*", str(source)])
+    return folder
+
+
+class TransactionProducer:
+    """RocketMQ's own benchmark of transactions, for some seconds; figures behind a warm-up."""
+
+    REPORT_MS = 1_000
+
+    def __init__(self, peer: Peer, *, threads: int, size: int, warm: int, seconds: int) -> None:
+        main = "org.apache.rocketmq.example.benchmark.TransactionProducer"
+        command = ["java", "-Xms512m", "-Xmx512m", "-cp", f"{_example_jars()}/*", main]
+        command += ["-n", peer.nameserver, "-w", str(threads), "-s", str(size)]
+        command += ["-ri", str(self.REPORT_MS)]
+        child = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+            env={**os.environ, "HOME": str(BUILD)},
+        )  # fmt: skip
+        self.unexpected = 0
+        rates: list[int] = []
+        begin = end = 0.0
+        try:
+            assert child.stdout is not None
+            for line in child.stdout:
+                self.unexpected += "unexpected check" in line
+                found = re.search(r"Send TPS:\s*(\d+)", line)
+                if found is None:
+                    continue
+                rates.append(int(found[1]))
+                if len(rates) == warm:
+                    begin = peer.usage.cpu_s()
+                if len(rates) == warm + seconds:
+                    end = peer.usage.cpu_s()
+                    break
+        finally:
+            child.kill()
+            child.wait()
+        counted = rates[warm:]
+        self.rate = sum(counted) / len(counted)
+        self.cpu_us = (end - begin) / sum(counted) * 1e6
+
+
+def _example_jars() -> Path:
+    pom = ROOT / "benchmarks" / "java" / "pom.xml"
+    folder = BUILD / f"example-{jars.digest(pom)}"
+    if not folder.exists():
+        made = folder.with_suffix(".new")
+        jars.run(
+            ["mvn", "-B", "-q", "-f", str(pom), jars.COPY, "-DincludeScope=runtime",
+             f"-DoutputDirectory={made}"]
+        )  # fmt: skip
+        made.rename(folder)
     return folder

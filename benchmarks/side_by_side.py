@@ -14,7 +14,7 @@ import platform
 from pathlib import Path
 from typing import Any
 
-from peers import BUILD, Java, Load, Ours, Peer
+from peers import BUILD, Java, Load, Ours, Peer, TransactionProducer
 
 CELLS = ("start", "send", "batch", "transaction", "drain", "memory", "crash", "sync")
 Row = dict[str, Any]
@@ -108,6 +108,33 @@ def run_sends(
         for threads in (1, 64):
             named = {"mode": "transaction", "topic": "Tx", "size": 128, "threads": threads}
             compare(f"transactions 128 B, {threads} threads", pair, rows, **named, **timed)
+        run_theirs(options, pair, rows)
+
+
+def run_theirs(options: argparse.Namespace, pair: list[Peer], rows: list[Row]) -> None:
+    """RocketMQ's own benchmark of transactions, which sends to a topic of 1024 queues."""
+    for threads in (1, 64):
+        found = {
+            peer.name: TransactionProducer(
+                peer, threads=threads, size=128, warm=options.warm + 4, seconds=options.seconds
+            )
+            for peer in pair
+        }
+        ours, java = found["escrowmq"], found["java"]
+        row = {
+            "cell": f"TransactionProducer 128 B, {threads} threads",
+            "ours/s": f"{ours.rate:.0f}",
+            "java/s": f"{java.rate:.0f}",
+            "rate": f"{ours.rate / java.rate:.2f}",
+            "ours cpu us": f"{ours.cpu_us:.1f}",
+            "java cpu us": f"{java.cpu_us:.1f}",
+            "cpu": f"{ours.cpu_us / java.cpu_us:.2f}",
+            "ours p99 ms": "",
+            "java p99 ms": "",
+            "failed": ours.unexpected + java.unexpected,
+        }
+        rows.append(row)
+        print(json.dumps(row), flush=True)
 
 
 def run_backlog(
