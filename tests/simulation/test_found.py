@@ -12,7 +12,7 @@ from escrowmq.codec.frame import FrameReader
 from escrowmq.store.store import PutStatus, Store
 from escrowmq.testing.sim.checker import engine_of
 from escrowmq.testing.sim.disk import Loss, SimDisk
-from escrowmq.txn.engine import Answer
+from escrowmq.txn.engine import Answer, Claim
 from escrowmq.txn.pending import Pending, Row
 from escrowmq.txn.state import Verdict
 
@@ -250,15 +250,15 @@ def test_verdicts_of_the_engine_for_an_end_that_names_another_message() -> None:
 
     def end(*ids: str) -> Answer:
         transaction_id, message_id = ids
-        return engine.end(
+        claim = Claim(
             log_offset=log_offset,
             queue_offset=0,
             group="g",
             verdict=Verdict.UNKNOWN,
             is_from_check=True,
-            now_ms=exchange.now_ms,
             ids=(transaction_id, message_id),
-        ).answer
+        )
+        return engine.end(claim, exchange.now_ms).answer
 
     assert end("a", "a") is Answer.NOT_FOUND
     assert {end("b", "x"), end("x", "b"), end("", "x")} == {Answer.UNKNOWN}

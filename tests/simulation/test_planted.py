@@ -7,14 +7,18 @@ from typing import Any
 
 import pytest
 
-from escrowmq.base.codes import Response
-from escrowmq.base.message import StoredMessage
+from escrowmq.base.codes import Request, Response
+from escrowmq.base.message import Message, StoredMessage, Topic
 from escrowmq.broker.core import BrokerCore
 from escrowmq.codec.command import encode_reply
+from escrowmq.codec.hashes import java_hash
+from escrowmq.codec.signed_id import SignedId
+from escrowmq.store.store import Put
 from escrowmq.testing.sim.stage import Violation
 from escrowmq.testing.sim.world import World
+from escrowmq.txn.bundle import MESSAGES
 from escrowmq.txn.engine import Answer, Ended
-from escrowmq.txn.half import final_of
+from escrowmq.txn.half import ORDER_KEY, final_of
 from escrowmq.txn.state import State, Verdict
 
 SEEDS = 200
@@ -136,43 +140,183 @@ def repeated_end_answered_at_once(core: BrokerCore) -> None:
     ends._answer_ended = spoilt  # type: ignore[method-assign]
 
 
-def undone_end_passed_over(core: BrokerCore) -> None:
-    """A half whose end could not be stored is pending again, and not looked for in its place."""
-    pending = core._ends.engine.pending
-    pending.oldest = lambda: next(iter(pending), None)  # type: ignore[method-assign]
-
-
 def offsets_kept_after_loss(core: BrokerCore) -> None:
     """Groups keep offsets beyond the end of a queue that lost its tail."""
     core.broker.offsets.cut = lambda end_of, now_ms: 0  # type: ignore[method-assign]
 
 
-PLANTS = [
-    answer_before_durable,
-    op_record_dropped,
-    undelivered_check_counted,
-    double_final,
-    later_end_wins,
-    rollback_lost_at_restart,
-    parked_for_ever,
-    silence_holds_its_place,
-    progress_before_durable,
-    repeated_end_answered_at_once,
-    offsets_kept_after_loss,
-    undone_end_passed_over,
-]
+def finals_left_alone(core: BrokerCore) -> None:
+    """A start does not complete a transaction of which some finals were written."""
+    core._ends.engine.complete = lambda members, now_ms: None  # type: ignore[method-assign]
 
 
-def seeds_needed(plant: Plant) -> int | None:
-    """How many seeds it takes to find a planted bug; None when all of them miss it."""
-    for seed in range(SEEDS):
+def completed_and_not_durable(core: BrokerCore) -> None:
+    """What a start completes is seen after the first sync, the rest at once."""
+    core._ends._recovery._make_visible = lambda now_ms: None  # type: ignore[method-assign]
+
+
+def op_record_divided(core: BrokerCore) -> None:
+    """The messages of one transaction are rolled back by op records of their own."""
+    engine = core._ends.engine
+    engine._take_chunk = lambda: engine._done[:1]  # type: ignore[method-assign]
+
+
+def units_without_room(core: BrokerCore) -> None:
+    """Nobody looks whether the queues have room for all messages of a transaction."""
+    core.broker.store.queues.reserve = lambda messages: True  # type: ignore[method-assign]
+
+
+def resumed_in_part(core: BrokerCore) -> None:
+    """One message of a transaction that was given up is resumed without the others."""
+    resumption = core._ends.resumption
+
+    def spoilt(source: StoredMessage) -> list[StoredMessage]:
+        source.properties.pop(MESSAGES, None)
+        return [source]
+
+    resumption._whole = spoilt  # type: ignore[method-assign]
+
+
+def delay_from_the_half(core: BrokerCore) -> None:
+    """A delay counts from the half on, not from the commit."""
+    engine = core._ends.engine
+    as_delivered = engine._as_delivered
+    spans_ms = core._ends._rules.spans_ms
+
+    def spoilt(final: Message, now_ms: int) -> Message:
+        half = engine._store.read(final.prepared_log_offset)
+        assert half is not None
+        span_ms = spans_ms.get(int(final.properties.get("DELAY", "0")), 1 << 60)
+        return final if half.stored_ms + span_ms <= now_ms else as_delivered(final, now_ms)
+
+    engine._as_delivered = spoilt
+
+
+def order_key_at_the_half(core: BrokerCore) -> None:
+    """The queue of an order key is chosen when the half is stored."""
+    engine = core._ends.engine
+    prepare, as_delivered = engine.prepare, engine._as_delivered
+
+    def chosen(message: Message, now_ms: int, *, origin: str) -> Put:
+        key = message.properties.get(ORDER_KEY)
+        topic = core.broker.topics.get(message.topic)
+        if key and topic is not None:
+            queue_id = abs(java_hash(key)) % topic.write_queue_nums
+            message.properties["chosen"] = str(queue_id)
+        return prepare(message, now_ms, origin=origin)
+
+    def spoilt(final: Message, now_ms: int) -> Message:
+        final = as_delivered(final, now_ms)
+        if "chosen" in final.properties and final.topic not in (Topic.SCHEDULE, Topic.TIMER):
+            final.queue_id = int(final.properties["chosen"])
+        return final
+
+    engine.prepare = chosen  # type: ignore[method-assign]
+    engine._as_delivered = spoilt
+
+
+def tally_inherited(core: BrokerCore) -> None:
+    """A half that stands where another was lost inherits the checks of that one."""
+    tally = core._ends.engine.tally
+
+    def spoilt(end: int) -> None:
+        tally._files.load()
+
+    tally.load = spoilt  # type: ignore[method-assign]
+
+
+def tally_forgotten(core: BrokerCore) -> None:
+    """A start begins to count checks anew."""
+    tally = core._ends.engine.tally
+    tally.count = lambda queue_offset: 0  # type: ignore[method-assign]
+
+
+def old_id_accepted(core: BrokerCore) -> None:
+    """A signed id is good for ever."""
+    keyring = core._ends.keyring
+    read = keyring.read
+
+    def spoilt(text: str, *, broker_name: str, now_ms: int) -> SignedId:
+        return read(text, broker_name=broker_name, now_ms=0)
+
+    keyring.read = spoilt  # type: ignore[method-assign]
+
+
+def settled_before_durable(core: BrokerCore) -> None:
+    """An administrator is answered before what was settled is durable."""
+    ends, code = core._ends, int(Request.ESCROW_SETTLE)
+    settle = core._routes[code]
+
+    def spoilt(peer: Any, request: Any, now_ms: int) -> bytes | None:
+        reply = settle(peer, request, now_ms)
+        if reply is None and ends._unsealed[-1].ended.answer is Answer.DONE:
+            told = ends._told(ends._unsealed.pop().ended)
+            reply = encode_reply(request, Response.SUCCESS, ext=told)
+        return reply
+
+    core._routes[code] = spoilt
+
+
+def parked_kept_for_ever(core: BrokerCore) -> None:
+    """What nobody can be asked about is not given up, however old it is."""
+    core._ends.checker._age_max_ms = 1 << 50
+
+
+def meter_drifts(core: BrokerCore) -> None:
+    """A half that is resumed is not counted as pending, and is when it is ended."""
+    engine = core._ends.engine
+    resume = engine.resume
+
+    def spoilt(source: StoredMessage, now_ms: int) -> Put:
+        put = resume(source, now_ms)
+        if put.log_offset >= 0:
+            row = engine.pending.row(put.queue_offset)
+            engine.meter.note_pending(row.topic, row.group, -1)
+        return put
+
+    engine.resume = spoilt  # type: ignore[method-assign]
+
+
+FOUND_BY: dict[Plant, int] = {
+    answer_before_durable: 0,
+    op_record_dropped: 0,
+    undelivered_check_counted: 3,
+    double_final: 0,
+    later_end_wins: 0,
+    rollback_lost_at_restart: 0,
+    parked_for_ever: 5,
+    silence_holds_its_place: 7,
+    progress_before_durable: 49,
+    repeated_end_answered_at_once: 0,
+    offsets_kept_after_loss: 175,
+    finals_left_alone: 6,
+    completed_and_not_durable: 8,
+    op_record_divided: 8,
+    units_without_room: 83,
+    resumed_in_part: 29,
+    delay_from_the_half: 1,
+    order_key_at_the_half: 159,
+    tally_inherited: 3,
+    tally_forgotten: 3,
+    old_id_accepted: 99,
+    settled_before_durable: 4,
+    parked_kept_for_ever: 119,
+    meter_drifts: 3,
+}
+"""The seed that found it when this was written. It is tried first: the others follow when a change
+of the worlds has made it another."""
+
+
+def is_found(plant: Plant) -> bool:
+    """Whether some seed finds a planted bug."""
+    for seed in (FOUND_BY[plant], *range(SEEDS)):
         try:
             World(seed, plant=plant).run()
         except Violation:
-            return seed + 1
-    return None
+            return True
+    return False
 
 
-@pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: plant.__name__)
+@pytest.mark.parametrize("plant", FOUND_BY, ids=lambda plant: plant.__name__)
 def test_the_simulator_finds_a_planted_bug(plant: Plant) -> None:
-    assert seeds_needed(plant) is not None
+    assert is_found(plant)

@@ -47,6 +47,10 @@ _log = logging.getLogger(__name__)
 
 TOPICS_FILE: Final = "config/topics.json"
 GROUPS_FILE: Final = "config/subscriptionGroup.json"
+_BEHIND_MAX_MS: Final = 24 * 3_600_000
+"""A clock that was set back by no more goes on where it was. Further in the future the store's last
+record is more likely to have been the mistake."""
+
 OFFSETS_FILE: Final = "config/consumerOffset.json"
 
 
@@ -115,14 +119,17 @@ class BrokerCore:
 
     # -- life --------------------------------------------------------------------------------
 
-    def open(self, now_ms: int) -> None:
-        """Load the store and the tables."""
+    def open(self, now_ms: int) -> int:
+        """Load the store and the tables. The time from which on the clock is to count: a store
+        whose last record is of a later one than this was kept by a clock that was set back since,
+        and what is due would be due at the wrong time."""
         broker = self.broker
-        broker.started_ms = now_ms
         broker.topics.load(self._disk.read(TOPICS_FILE))
         broker.groups.load(self._disk.read(GROUPS_FILE))
         broker.offsets.load(self._disk.read(OFFSETS_FILE))
         report = broker.store.open(now_ms)
+        now_ms = _going_on(now_ms, broker.store.last_stored_ms)
+        broker.started_ms = now_ms
         if not report.was_clean:
             broker.offsets.cut(
                 lambda topic, queue_id: broker.store.bounds(topic, queue_id)[1], now_ms
@@ -137,6 +144,7 @@ class BrokerCore:
         self._save_tables(now_ms)
         broker.topics.unregistered.clear()  # a name server is told of all when it is connected
         self._save_at_ms = now_ms + broker.settings.offsets_flush_ms
+        return now_ms
 
     def close(self, now_ms: int) -> None:
         """Save everything; the store is whole afterwards."""
@@ -353,3 +361,21 @@ class BrokerCore:
         if effects:
             broker.effects = []
         return effects
+
+
+def _going_on(now_ms: int, stored_ms: int) -> int:
+    """The time to go on from, by the clock and by the store's last record."""
+    behind_ms = stored_ms - now_ms
+    if behind_ms <= 0:
+        return now_ms
+    if behind_ms <= _BEHIND_MAX_MS:
+        _log.warning(
+            "the clock is %d ms behind the store's last record: it goes on from there", behind_ms
+        )
+        return stored_ms
+    _log.error(
+        "the clock is %d s behind the store's last record; it is believed, and what was to be "
+        "delivered or asked about at some time may be so at another",
+        behind_ms // 1000,
+    )
+    return now_ms

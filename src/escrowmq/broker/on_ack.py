@@ -5,15 +5,13 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Callable
-from typing import Any, Final
-
-import msgspec
+from typing import Final
 
 from escrowmq.base.codes import FAQ, Flag, Request, Response
 from escrowmq.base.command import Command
 from escrowmq.broker.on_pull import Refused
 from escrowmq.broker.state import Broker, Handler, Peer, Waiting
-from escrowmq.codec import fastjson
+from escrowmq.codec.acks import AckBatch, decode_acks
 from escrowmq.codec.command import encode_reply
 from escrowmq.codec.headers import AckHeader, read_header
 from escrowmq.codec.receipt import ORDER_QUEUE, Receipt, decode_receipt, retry_topic
@@ -32,31 +30,6 @@ OnFreed = Callable[[str, str, int], None]
 """Is told the group and the topic of a queue that may be read again; and the time."""
 
 _NOTHING: Final = {"popTime": "0", "invisibleTime": "0", "reviveQid": "0"}
-_LONG_NAMES: Final = {
-    "consumerGroup": "c",
-    "topic": "t",
-    "retry": "r",
-    "startOffset": "so",
-    "queueId": "q",
-    "reviveQueueId": "rq",
-    "popTime": "pt",
-    "invisibleTime": "it",
-    "bitSet": "b",
-}
-
-
-class _Batch(msgspec.Struct):
-    """Acks of messages that were popped together, as the peer names them (BatchAck)."""
-
-    c: str
-    t: str
-    r: str = "0"
-    so: int = 0
-    q: int = 0
-    rq: int = 0
-    pt: int = 0
-    it: int = 0
-    b: str = ""
 
 
 class AckHandlers:
@@ -141,7 +114,7 @@ class AckHandlers:
 
     def ack_batch(self, peer: Peer, request: Command, now_ms: int) -> bytes | None:
         """Many messages are done with."""
-        batches = _batches(request.body)
+        batches = decode_acks(request.body)
         if not batches:
             return encode_reply(request, Response.NO_MESSAGE)
         reply = None
@@ -250,26 +223,7 @@ def _handle(header: AckHeader, receipt: Receipt) -> Handle:
     )
 
 
-def _batches(data: bytes) -> list[_Batch]:
-    """The batches of a body; RemoteProtocolError when it is none."""
-    if not data:
-        return []
-    raw: Any = fastjson.decode(data)
-    acks = (raw.get("acks") if isinstance(raw, dict) else None) or []
-    try:
-        return [
-            msgspec.convert(
-                {_LONG_NAMES.get(name, name): value for name, value in ack.items()},
-                _Batch,
-                strict=False,
-            )
-            for ack in acks
-        ]
-    except (msgspec.ValidationError, AttributeError) as error:
-        raise RemoteProtocolError(f"body: {error}") from error
-
-
-def _offsets(batch: _Batch) -> list[int]:
+def _offsets(batch: AckBatch) -> list[int]:
     """The offsets whose bits are set; the lowest bit of the first byte is the start."""
     try:
         data = base64.b64decode(batch.b)

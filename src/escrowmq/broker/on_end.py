@@ -211,7 +211,7 @@ class EndHandlers:
 
     def end(self, peer: Peer, request: Command, now_ms: int) -> bytes | None:
         """Commit or roll back; the answer leaves when the end is durable."""
-        header = self._read_end(request, now_ms)
+        header = self.read_end(request, now_ms)
         if isinstance(header, Refusal):
             return encode_reply(request, header.code, remark=header.remark)
         claim = Claim(
@@ -259,8 +259,8 @@ class EndHandlers:
                 remark = _REMARKS[ended.answer]
                 return encode_reply(request, Response.SYSTEM_ERROR, remark=remark)
 
-    def _read_end(self, request: Command, now_ms: int) -> EndTransactionHeader | Refusal:
-        """Which half is meant, by its offsets or by a signed id."""
+    def read_end(self, request: Command, now_ms: int) -> EndTransactionHeader | Refusal:
+        """Which half an END means, by its offsets or by a signed id."""
         ext = request.ext or {}
         count = ext.get("escrowCount", "0")
         if not _COUNT.fullmatch(count):

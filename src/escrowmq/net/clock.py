@@ -25,6 +25,10 @@ class SystemClock:
         self._last_ns, self._last_steady_ns = now_ns, steady_ns
         return now_ns // 1_000_000
 
+    def go_on_from(self, time_ms: int) -> None:
+        """Count on from a time, if it is later than now."""
+        self._ahead_ns += max(0, time_ms - self.now_ms()) * 1_000_000
+
 
 def local_hour(now_ms: int) -> int:
     """The hour of the day at this machine's place."""

@@ -69,7 +69,7 @@ class BrokerNode:
 
     async def open(self, *, idle_ms: int) -> None:
         """Load the store, then let clients in."""
-        self.core.open(self._clock.now_ms())
+        self._clock.go_on_from(self.core.open(self._clock.now_ms()))
         self._shell = Shell(self.core, self._clock, self._disk, name="broker", idle_ms=idle_ms)
         await self._shell.listen(self._door)
         if self._fast_door is not None:

@@ -87,7 +87,7 @@ class Exchange:
             ha_address=f"{ADDRESS[0]}:{ADDRESS[1] + 1}",
             chance=self._chance,
         )
-        core.open(self.now_ms)
+        self.now_ms = core.open(self.now_ms)
         core.wake(self.now_ms)
         self.core = core
         self._perform()

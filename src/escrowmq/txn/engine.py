@@ -247,8 +247,8 @@ class Engine:
         return now_ms - half.stored_ms > max(wish_ms, self._settings.transaction_timeout_ms)
 
     def _stored_again(self, half: StoredMessage) -> int:
-        state = self.ledger.outcome(half.queue_offset)
         alias = self.aliases.get(half.properties.get(Property.UNIQ_KEY, ""), -1)
+        state = self.ledger.outcome(half.queue_offset)
         return stored_again(half, state=state, alias=alias, store=self._store)
 
     def _ended_before(self, half: StoredMessage, verdict: Verdict) -> Ended:
@@ -492,7 +492,6 @@ class Engine:
                 stored_ms=put.stored_ms,
                 origin="",
             )
-            # Whoever knows the half that was given up may still end it, as after a restart.
             self.aliases[half.properties.get(Property.UNIQ_KEY, "")] = put.queue_offset
         return put
 

@@ -45,5 +45,15 @@ def test_time_follows_the_wall_clock_forward(monkeypatch: pytest.MonkeyPatch) ->
     assert clock.now_ms() == start_ms + 3_601_000
 
 
+def test_clock_goes_on_from_a_later_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine, clock = Machine(monkeypatch), SystemClock()
+    start_ms = clock.now_ms()
+    clock.go_on_from(start_ms + 5_000)
+    machine.pass_by(1)
+    assert clock.now_ms() == start_ms + 6_000
+    clock.go_on_from(start_ms)
+    assert clock.now_ms() == start_ms + 6_000
+
+
 def test_clock_is_that_of_the_machine() -> None:
     assert abs(SystemClock().now_ms() - time.time() * 1000) < 5_000

@@ -10,30 +10,36 @@
     (h) progress never passes an offset that was not written
 
 An outcome that was acknowledged holds after a killed process always, after lost power with
-SYNC_FLUSH always, else as far as the log had become durable."""
+SYNC_FLUSH always, else as far as the log had become durable. A half that is older than
+fileReservedTime is given up, asked about or not, and may go with its segment; nothing else does."""
 
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable
 
 from escrowmq.base.message import Property, StoredMessage, Topic
 from escrowmq.broker.core import OFFSETS_FILE, BrokerCore
 from escrowmq.codec import fastjson
 from escrowmq.delivery.subscriptions import TRANSACTION_GROUP
+from escrowmq.testing.sim.clock import WallClock
 from escrowmq.testing.sim.disk import Loss, SimDisk
-from escrowmq.testing.sim.ledger import COMMIT, ROLLBACK, Ledger
+from escrowmq.testing.sim.ledger import COMMIT, ROLLBACK, Ident, Ledger
 from escrowmq.testing.sim.plan import Plan
-from escrowmq.testing.sim.reading import Queue, Reading
+from escrowmq.testing.sim.reading import Queue, Reading, Seen, scope_of
 from escrowmq.testing.sim.stage import Stage, Violation
+from escrowmq.testing.sim.steps import Steps
 from escrowmq.txn.engine import Engine
 from escrowmq.txn.op import decode_op
 
 _ALL = 1 << 62
+_HOUR_MS = 3_600_000
+_GIVEN_UP_WITHIN_MS = 120_000
 MakeCore = Callable[[SimDisk, Loss], BrokerCore]
-"""Makes a broker over a disk, after this kind of loss."""
 
 _SAID_FOR = {"c": COMMIT, "r": ROLLBACK}
+_LETTERS = {"committed": "c", "rolled_back": "r", "expired": "x"}
 
 
 def engine_of(core: BrokerCore) -> Engine:
@@ -42,17 +48,26 @@ def engine_of(core: BrokerCore) -> Engine:
 
 
 class Checker:
-    """The judge of one world."""
+    """The judge of one world. `wall` is the clock of the broker's machine."""
 
-    def __init__(self, stage: Stage, plan: Plan, ledger: Ledger) -> None:
+    def __init__(self, stage: Stage, plan: Plan, ledger: Ledger, wall: WallClock) -> None:
         self._stage = stage
         self._plan = plan
         self._ledger = ledger
+        self._wall = wall
+        self._broker_ms = wall.now_ms
+        self._age_max_ms = plan.habits.reserved_hours * _HOUR_MS
         self.reading = Reading(plan.topics)
+        self.steps = Steps(stage, ledger, plan.topics)
         self._values: dict[tuple[Queue, int], tuple[str, int]] = {}
         self.got: dict[str, set[tuple[Queue, int]]] = {}
         self.has_lost = False
         """Whether lost power took promises that were made in memory only."""
+        self._uncounted: dict[Ident, int] = {}
+        """Checks that were sent and are not counted any more; below 0, counted and not sent."""
+        self._dispatched = -1
+        self._visible: set[str] = set()
+        self._popped: set[str] = set()
 
     # -- what consumers see ----------------------------------------------------------------------
 
@@ -64,29 +79,106 @@ class Checker:
             raise Violation(f"{place} was {self._values[place]}, and is {value} now")
         self.got.setdefault(group, set()).add(place)
 
+    def popped(self, message: StoredMessage) -> None:
+        """A message was popped: one of those that are visible."""
+        key = message.properties.get(Property.UNIQ_KEY, "")
+        if key not in self._visible:
+            self._visible |= {item.key for item in self._messages()}
+        if key not in self._visible:
+            raise Violation(f"{key} was popped, and nobody can see it")
+        self._popped.add(key)
+
+    def _messages(self) -> list[Seen]:
+        """All messages that consumers can see, as far as the log still has them."""
+        return [
+            item
+            for queue, seen in self.reading.queues.items()
+            if queue[0].startswith("orders")
+            for item in seen
+            if item is not None and item.log_offset >= self.reading.deleted_before
+        ]
+
     def moved(self, queue: Queue, offset: int) -> None:
         """A consumer was told that an offset which it got from the broker is none."""
-        if not self.has_lost:
+        if not self.has_lost and not self.reading.min_log_offset:
             raise Violation(f"{queue}: offset {offset} was given out, and is none now")
 
     # -- the broker as it runs -------------------------------------------------------------------
 
+    def stepped(self, core: BrokerCore) -> None:
+        """An input was worked off: what became visible is seen by whoever looks now."""
+        self.steps.note_queues(core, self._broker_ms())
+        engine = engine_of(core)
+        if engine.counters.undone:
+            progress = core.broker.offsets.get(TRANSACTION_GROUP, Topic.HALF, 0)
+            passed = {number for number in engine.pending if number < progress}
+            if passed:
+                raise Violation(f"progress {progress} has passed halves {passed}, still pending")
+        dispatched = core.broker.store.dispatcher.dispatched_offset
+        if dispatched != self._dispatched:
+            self._dispatched = dispatched
+            finals = self.reading.advance(core.broker.store)
+            self.steps.look(core, self.reading, finals, self._broker_ms())
+
     def audit(self, core: BrokerCore) -> None:
         """Look at everything that a running broker has."""
         self._stage.done["audits"] += 1
+        self.stepped(core)
         self.reading.advance(core.broker.store)
         self._check_ends(self.reading)
+        self.steps.check_order(self.reading)
+        self.steps.check_ended_whole(core, self.reading)
+        self.steps.check_delays(
+            self.reading,
+            core.broker.store_settings.delay_levels,
+            has_gone_back=self._wall.has_gone_back,
+        )
         # On a full disk the queues wait for room; what was promised is in the log.
         if core.broker.store.dispatcher.stalled is None:
             self._check_promises(self.reading)
             if not self.has_lost:
                 self.check_progress(core)
         engine = engine_of(core)
-        if engine.quarantine:
-            raise Violation(f"halves are set aside on a sound disk: {engine.quarantine}")
+        self._check_quarantine(engine)
+        self._check_meter(engine)
+        self._check_counts(engine)
         early = set(engine.pending) & self.reading.outcomes.keys()
         if early:
             raise Violation(f"halves {sorted(early)} are pending, and op records name them")
+
+    def _check_quarantine(self, engine: Engine) -> None:
+        """On a sound disk a half cannot be read only when it was deleted for its age."""
+        halves = self.reading.queues[Topic.HALF, 0]
+        for number, why in engine.quarantine.items():
+            half = halves[number] if number < len(halves) else None
+            if half is None or self._broker_ms() - half.message.stored_ms <= self._age_max_ms:
+                raise Violation(f"half {number} is set aside on a sound disk: {why}")
+            self._stage.done["halves deleted for their age"] += 1
+
+    def _check_meter(self, engine: Engine) -> None:
+        """What is said to be pending is what is pending."""
+        rows = [engine.pending.row(number) for number in engine.pending]
+        for what, said, rightly in (
+            ("topics", engine.meter.pending, Counter(row.topic for row in rows)),
+            ("groups", engine.meter.groups, Counter(row.group for row in rows)),
+        ):
+            if {name: count for name, count in said.items() if count} != rightly:
+                raise Violation(f"pending by {what}: the meter says {said}, there are {rightly}")
+
+    def _check_counts(self, engine: Engine) -> None:
+        """As many checks are counted as were handed to a connection, and no half inherits those
+        of another that stood at its place."""
+        ledger = self._ledger
+        for number in engine.pending:
+            halves = self.reading.queues[Topic.HALF, 0]
+            half = halves[number] if number < len(halves) else None
+            if half is None:  # it is not visible yet
+                continue
+            ident = (half.key, half.log_offset)
+            expected = ledger.checks[ident] - self._uncounted.get(ident, 0)
+            if engine.pending.checks(number) != expected:
+                counted = engine.pending.checks(number)
+                raise Violation(f"{counted} checks of {ident} are counted, {expected} were sent")
 
     def _check_ends(self, reading: Reading) -> None:
         """(d): every end was asked for; (b): no final of what was rolled back or given up."""
@@ -94,42 +186,79 @@ class Checker:
         for number, letter in reading.outcomes.items():
             ident = halves.get(number)
             if ident is None:
-                raise Violation(f"an op record names half {number}, which is not there")
+                if number >= len(reading.queues[Topic.HALF, 0]):
+                    raise Violation(f"an op record names half {number}, which is not there")
+                continue
+            if ident[1] < reading.deleted_before:
+                continue  # power may bring back the one and not the other
             if (ident in reading.finals) != (letter == "c"):
                 raise Violation(f"{ident} is {letter!r}, its final {ident in reading.finals}")
             if letter == "x":
-                self._check_given_up(reading, ident)
-            elif _SAID_FOR[letter] not in self._ledger.said.get(ident, ()):
+                self._check_given_up(reading, number, ident)
+            elif self._ledger.said_ms(ident, _SAID_FOR[letter]) is None:
                 raise Violation(f"{ident} was ended as {letter!r}, which nobody asked for")
         for ident in reading.finals:
-            if COMMIT not in self._ledger.said.get(ident, ()):
+            if self._ledger.said_ms(ident, COMMIT) is None:
                 raise Violation(f"{ident} is readable, and nobody committed it")
 
-    def _check_given_up(self, reading: Reading, ident: tuple[str, int]) -> None:
-        asked = self._ledger.checks[ident]
-        if asked < self._plan.checks_max:
-            raise Violation(f"{ident} was given up after {asked} checks that reached somebody")
-        if ident[0] not in reading.given_up:
+    def _check_given_up(self, reading: Reading, number: int, ident: Ident) -> None:
+        discards = reading.given_up.get(ident[0])
+        if not discards:
             raise Violation(f"{ident} was given up and is not kept anywhere")
+        halves = self._together(reading, number)
+        asked = max(self._counted((half.key, half.log_offset)) for half in halves)
+        if asked >= self._plan.checks_max:
+            return
+        oldest_ms = min(half.message.stored_ms for half in halves)
+        if max(d.message.stored_ms for d in discards) - oldest_ms <= self._age_max_ms:
+            raise Violation(f"{ident} was given up after {asked} checks that reached somebody")
+        self._stage.done["halves given up for their age, as seen in audits"] += 1
+
+    def _together(self, reading: Reading, number: int) -> list[Seen]:
+        """A half and those of its transaction."""
+        halves = reading.queues[Topic.HALF, 0]
+        half = halves[number]
+        assert half is not None
+        numbers = [number]
+        if self._ledger.sent[half.key].truth.name:
+            numbers = reading.joined[scope_of(half)]
+        return [found for number in numbers if (found := halves[number]) is not None]
+
+    def _counted(self, ident: Ident) -> int:
+        """Checks that were sent, and those that a broker counted before it died."""
+        return self._ledger.checks[ident] + max(-self._uncounted.get(ident, 0), 0)
 
     def _check_promises(self, reading: Reading) -> None:
         """(a), (b), (g): what was acknowledged is so."""
-        letters = {"committed": "c", "rolled_back": "r", "expired": "x"}
         there = {ident: number for number, ident in reading.halves()}
+        low = reading.deleted_before
         for ident, number in self._ledger.halves.items():
-            if there.get(ident) != number:
+            if there.get(ident, number if ident[1] < low else -1) != number:
                 raise Violation(f"half {ident} was acknowledged at {number}, and is not there")
         for ident, outcome in self._ledger.told.items():
+            if ident[1] < low:
+                continue
             found = there.get(ident)
             if found is None:
                 raise Violation(f"{ident} was {outcome}, and its half is gone")
             letter = reading.outcomes.get(found)
+            if letter == "x" != _LETTERS[outcome] and self._is_of_successor(ident, outcome):
+                continue
             if outcome == "committed" and ident not in reading.finals:
                 raise Violation(f"commit of {ident} was acknowledged, and it is not readable")
             if letter is None and outcome != "committed":
                 raise Violation(f"{ident} was acknowledged as {outcome}, and no op record says so")
-            if letter is not None and letter != letters[outcome]:
+            if letter is not None and letter != _LETTERS[outcome]:
                 raise Violation(f"{ident} was acknowledged as {outcome}, and is {letter!r}")
+
+    def _is_of_successor(self, ident: Ident, outcome: str) -> bool:
+        """Whether a half that was given up was asked about again, and then ended so."""
+        letters = {
+            self.reading.outcomes.get(number)
+            for number, other in self.reading.halves()
+            if other[0] == ident[0] and other != ident
+        }
+        return ident[0] in self._ledger.resumed and _LETTERS[outcome] in letters
 
     def check_progress(self, core: BrokerCore) -> None:
         """(h): nobody has read what was never written."""
@@ -145,44 +274,87 @@ class Checker:
 
     def opened(self, core: BrokerCore, *, loss: Loss, durable_offset: int) -> None:
         """A broker was opened on what a crash has left: it becomes the one that is watched."""
-        found = self.judge(core, loss=loss, durable_offset=durable_offset)
+        found, finals = self.judge(core, loss=loss, durable_offset=durable_offset)
         if not self._keeps_all(loss):
             self._forget(found)
+        self.reading = found
+        self._dispatched = -1
+        self.steps.look(core, found, finals, self._broker_ms())
         self._check_ends(found)
         self._check_promises(found)
-        self.reading = found
         self.check_progress(core)
+        self._take_over_tally(engine_of(core), found)
 
     def _keeps_all(self, loss: Loss) -> bool:
         return loss is Loss.NOTHING or self._plan.is_sync_flush
 
-    def judge(self, core: BrokerCore, *, loss: Loss, durable_offset: int) -> Reading:
+    def judge(
+        self, core: BrokerCore, *, loss: Loss, durable_offset: int
+    ) -> tuple[Reading, list[Seen]]:
         """What a broker has made of the files after a crash: all that was durable, and every
         half either ended or pending."""
         survives = _ALL if loss is Loss.NOTHING else durable_offset
         found = Reading(self._plan.topics, self.reading, known_end=survives)
-        found.advance(core.broker.store)
+        finals = found.advance(core.broker.store)
         self.reading.check_survivors(found, durable_offset=survives)
         engine = engine_of(core)
         pending, expected = set(engine.pending), found.open_halves()
-        if engine.quarantine:
-            raise Violation(f"halves are set aside on a sound disk: {engine.quarantine}")
+        self._check_quarantine(engine)
+        self._check_meter(engine)
         if expected - pending:
             raise Violation(f"halves {_some(expected - pending)} have no end and are not pending")
         if pending - expected:
             raise Violation(f"halves {_some(pending - expected)} are pending, and were ended")
-        return found
+        self._check_tally(engine, found, loss)
+        self.steps.check_ended_whole(core, found)
+        return found, finals
+
+    def _check_tally(self, engine: Engine, found: Reading, loss: Loss) -> None:
+        """Checks that were delivered are known after a start, but for those that power took. A
+        broker that dies between the count and the check has counted one that nobody saw."""
+        is_full = self._stage.faults["disk full"] > 0
+        for number in engine.pending:
+            ident, known = self._ident(found, number), engine.pending.checks(number)
+            sent = self._ledger.checks[ident] - self._uncounted.get(ident, 0)
+            is_kept = loss is not Loss.NOTHING or is_full or known >= sent
+            if not is_kept or known > sent + 1:
+                raise Violation(f"{known} checks of {ident} are counted, {sent} were sent")
+
+    def _take_over_tally(self, engine: Engine, found: Reading) -> None:
+        """What power took from the tally may be asked again."""
+        for number in engine.pending:
+            ident, known = self._ident(found, number), engine.pending.checks(number)
+            self._uncounted[ident] = self._ledger.checks[ident] - known
+
+    def _ident(self, found: Reading, number: int) -> Ident:
+        half = found.queues[Topic.HALF, 0][number]
+        assert half is not None
+        return half.key, half.log_offset
+
+    def check_sent(self, ident: Ident) -> None:
+        """A check was handed to a connection."""
+        ledger, checks_max = self._ledger, self._plan.checks_max
+        ledger.checks[ident] += 1
+        counted = ledger.checks[ident] - self._uncounted.get(ident, 0)
+        if counted > checks_max:
+            raise Violation(f"{ident} was asked about {counted} times, {checks_max} are allowed")
 
     def _forget(self, found: Reading) -> None:
         """Promises in memory went with the power; what is left holds from now on."""
         self.has_lost = True
         halves = {ident: number for number, ident in found.halves()}
         ledger = self._ledger
-        for ident in [i for i, number in ledger.halves.items() if halves.get(i) != number]:
-            del ledger.halves[ident]
+        gone = [i for i, number in ledger.halves.items() if halves.get(i) != number]
+        for ident in gone:
+            if ident[1] >= found.deleted_before:
+                del ledger.halves[ident]
+        for ident in [i for i in ledger.checks if i not in halves]:
+            del ledger.checks[ident]
+            self._uncounted.pop(ident, None)
         for ident in list(ledger.told):
             number = halves.get(ident, -1)
-            if number not in found.outcomes and ident not in found.finals:
+            is_kept = number in found.outcomes or ident in found.finals
+            if not is_kept and ident[1] >= found.deleted_before:
                 ledger.forget(ident)
         ends = {queue: len(seen) for queue, seen in found.queues.items()}
         for place in [p for p in self._values if p[1] >= ends[p[0]]]:
@@ -200,11 +372,15 @@ class Checker:
         copy.crash(random.Random(stage.chance.getrandbits(32)), loss)
         offsets = copy.small.get(OFFSETS_FILE)
         again = make(copy, loss)
-        again.open(stage.clock.now_ms())
+        again.open(self._broker_ms())
         stage.note("fork: %s", loss.name)
-        found = self.judge(again, loss=loss, durable_offset=core.broker.store.durable_offset)
+        found, finals = self.judge(
+            again, loss=loss, durable_offset=core.broker.store.durable_offset
+        )
+        self.steps.look(again, found, finals, self._broker_ms())
         if loss is Loss.NOTHING:
-            live, fresh = set(engine_of(core).pending), set(engine_of(again).pending)
+            live = {n for n in engine_of(core).pending if n in found.open_halves()}
+            fresh = set(engine_of(again).pending)
             if live != fresh:
                 raise Violation(f"pending in memory {_some(live - fresh)} differ from the files' "
                                 f"{_some(fresh - live)}")  # fmt: skip
@@ -220,10 +396,14 @@ class Checker:
         named = {
             half_offset
             for item in found.queues[Topic.OP, 0][op_start:]
+            if item is not None
             for half_offset, _ in decode_op(item.message)
         }
-        count = len(found.queues[Topic.HALF, 0])
-        asked = {number for number in range(half_start, count) if number not in named}
+        asked = {
+            number
+            for number, ident in found.halves()
+            if number >= half_start and number not in named and ident[1] >= found.min_log_offset
+        }
         pending = set(engine.pending)
         if pending - asked:
             raise Violation(f"the peer would never ask about halves {_some(pending - asked)}: its "
@@ -240,17 +420,63 @@ class Checker:
         self.audit(core)
         engine = engine_of(core)
         rows = {number: engine.pending.row(number) for number in engine.pending}
-        left = {number: row for number, row in rows.items() if row.group != lost_group}
+        limit_ms = self._broker_ms() - self._age_max_ms - _GIVEN_UP_WITHIN_MS
+        kept = [number for number, row in rows.items() if row.stored_ms < limit_ms]
+        if kept:
+            raise Violation(f"halves {kept} are older than the log keeps them, and still pending")
+        left = {
+            number: row
+            for number, row in rows.items()
+            if row.group != lost_group and self._key_of(number) not in self._ledger.immune
+        }
         if left:
             raise Violation(f"pending at the end, with producers there that know: {left}")
+        waiting = self.steps.undelivered(self.reading)
+        if waiting:
+            raise Violation(f"delayed messages were never delivered: {waiting}")
+        self._balance(len(rows))
         self._count_hidden()
         if not self.has_lost:
-            for group, got in self.got.items():
-                for queue, seen in self.reading.queues.items():
-                    if queue[0].startswith("orders"):
-                        missing = {n for n in range(len(seen)) if (queue, n) not in got}
-                        if missing:
-                            raise Violation(f"{group} never got {queue} {_some(missing)}")
+            for group in self.got:
+                self._check_delivery(group)
+            if self._plan.habits.has_popper:
+                missing = {item.key for item in self._messages()} - self._popped
+                if missing:
+                    raise Violation(f"never popped: {sorted(missing)[:10]}")
+
+    def _key_of(self, number: int) -> str:
+        half = self.reading.queues[Topic.HALF, 0][number]
+        return half.key if half is not None else ""
+
+    def _balance(self, pending_count: int) -> None:
+        """Every half that was ever stored and not lost is in one place."""
+        reading, done = self.reading, self._stage.done
+        halves = reading.halves()
+        ends = Counter(reading.outcomes.get(number, "") for number, _ in halves)
+        deleted = sum(
+            number not in reading.outcomes and ident[1] < reading.min_log_offset
+            for number, ident in halves
+        )
+        if len(halves) != ends["c"] + ends["r"] + ends["x"] + pending_count + deleted:
+            raise Violation(f"{len(halves)} halves: {ends}, {pending_count} pending, {deleted} old")
+        done["halves committed"] += ends["c"]
+        done["halves rolled back"] += ends["r"]
+        done["halves given up"] += ends["x"]
+        done["halves parked at the end"] += pending_count
+
+    def _check_delivery(self, group: str) -> None:
+        got = self.got[group]
+        for queue, seen in self.reading.queues.items():
+            if queue[0].startswith("orders"):
+                missing = {
+                    number
+                    for number, item in enumerate(seen)
+                    if item is not None
+                    and item.log_offset >= self.reading.deleted_before
+                    and (queue, number) not in got
+                }
+                if missing:
+                    raise Violation(f"{group} never got {queue} {_some(missing)}")
 
     def _count_hidden(self) -> None:
         """Ends that were answered OK after a restart, although the outcome is the other one."""

@@ -1,4 +1,5 @@
-"""A clock that jumps to the next event: hours pass in milliseconds, in one order."""
+"""A clock that jumps to the next event: hours pass in milliseconds, in one order; and the clocks of
+machines, that go with it till somebody sets them."""
 
 from __future__ import annotations
 
@@ -38,3 +39,32 @@ class SimClock:
             self.events_count += 1
             action()
         self._now_ms = until_ms
+
+
+class WallClock:
+    """The clock on the wall of one machine, and what its processes make of it: set back, it goes
+    on for them at its pace (net/clock.SystemClock); a process that starts believes it again."""
+
+    def __init__(self, clock: SimClock) -> None:
+        self._clock = clock
+        self._ahead_ms = 0
+        self._trusted_ms = 0
+        self.has_gone_back = False
+        """Whether a broker believed a clock that is behind its store."""
+
+    def now_ms(self) -> int:
+        """See base.ports.Clock."""
+        return self._clock.now_ms() + self._trusted_ms
+
+    def set(self, by_ms: int) -> None:
+        """Somebody sets the clock on the wall, forward or back."""
+        self._ahead_ms += by_ms
+        self._trusted_ms = max(self._trusted_ms, self._ahead_ms)
+
+    def go_on_from(self, time_ms: int) -> None:
+        """See net/clock.SystemClock."""
+        self._trusted_ms += max(0, time_ms - self.now_ms())
+
+    def restart(self) -> None:
+        """A process starts."""
+        self._trusted_ms = self._ahead_ms

@@ -36,7 +36,7 @@ class SimConsumer(SimClient):
     ) -> None:
         super().__init__(stage, network, broker, name=f"{group}@sim", host=host)
         self.group = group
-        self._queues = queues
+        self._queues = list(queues)
         self._checker = checker
         self._next: dict[Queue, int] = {}
         self._committed: dict[Queue, int] = {}
@@ -55,6 +55,12 @@ class SimConsumer(SimClient):
             ],
         }
         return {"producerDataSet": [], "consumerDataSet": [consumer]}
+
+    def add_queue(self, queue: Queue) -> None:
+        """The topic has grown."""
+        self._queues.append(queue)
+        if self.is_connected:
+            self._find_start(queue)
 
     def crash(self) -> None:
         """See SimClient: what was read and not committed is read again."""

@@ -32,9 +32,14 @@ class Faults:
             (plan.slow_sync_every_ms, self._slow_sync),
             (plan.offline_every_ms, self._offline),
             (plan.offline_every_ms, self._crash_consumer),
+            (plan.habits.jump_every_ms, self._set_clock),
+            (plan.habits.admin_every_ms, self._world.admin.act),
+            (plan.habits.vandal_every_ms, self._world.vandal.act),
         ):
             if mean_ms:
                 self._plan(mean_ms, fire)
+        if plan.habits.grow_at_ms:
+            self._later(plan.habits.grow_at_ms, self._grow)
         if self._world.lost_group:
             self._later(plan.chaos_ms // 2, self._lose_group)
 
@@ -96,17 +101,31 @@ class Faults:
         world.stage.fault("broker paused", "for %d ms", span_ms)
         world.host.paused_until_ms = world.stage.clock.now_ms() + span_ms
 
+    def _set_clock(self) -> None:
+        world = self._world
+        by_ms = world.stage.chance.choice(world.plan.habits.jumps_ms)
+        world.stage.fault("clock set forward" if by_ms > 0 else "clock set back")
+        world.set_clock(by_ms)
+
+    def _grow(self) -> None:
+        """A topic gets a queue more."""
+        world = self._world
+        topic, _ = world.stage.chance.choice(world.plan.topics)
+        world.admin.grow(topic, world.plan.queues_count + 1)
+        for consumer in world.consumers:
+            consumer.add_queue((topic, world.plan.queues_count))
+
     # -- the disk ----------------------------------------------------------------------------
 
     def _fill_disk(self) -> None:
         world, chance = self._world, self._world.stage.chance
         world.stage.fault("disk full")
-        world.disk.room = world.disk.used + chance.choice((0, 4_096, 40_960))
+        world.disk.room = world.disk.used + chance.choice((0, 0, 4_096, 8_192, 40_960))
 
         def empty() -> None:
             world.disk.room = None
 
-        self._later(chance.randrange(5_000, 180_000), empty)
+        self._later(chance.choice((2_000, 10_000, 40_000, 150_000)), empty)
 
     def _fail_sync(self) -> None:
         """The disk loses a write and says so; whoever runs the broker starts it again."""

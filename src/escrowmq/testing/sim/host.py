@@ -8,7 +8,7 @@ from functools import partial
 
 from escrowmq.base.effects import Close, Dial, Effect, Replace, Send, Sync
 from escrowmq.base.ports import Core
-from escrowmq.testing.sim.clock import Action
+from escrowmq.testing.sim.clock import Action, WallClock
 from escrowmq.testing.sim.disk import SimCrash, SimDisk
 from escrowmq.testing.sim.network import Address, Link, SimNetwork
 from escrowmq.testing.sim.stage import Stage
@@ -35,8 +35,11 @@ class SimHost:
         self.address = address
         self.disk = disk
         self.core: Core | None = None
+        self.wall = WallClock(stage.clock)
         self.on_send: Callable[[bytes], None] | None = None
         """Sees what is handed to a connection that the core takes for open."""
+        self.on_step: Callable[[], None] | None = None
+        """Told after every input that the core has worked off."""
         self.paused_until_ms = 0
         self._held: list[tuple[Action, Link | None]] = []
         self._sync_ms = sync_ms
@@ -91,10 +94,12 @@ class SimHost:
         if clock.now_ms() < self.paused_until_ms:
             self._when_running(partial(self._input, feed))
             return
-        self.disk.now_ms = clock.now_ms()
+        now_ms = self.disk.now_ms = self.wall.now_ms()
         try:
-            feed(core, clock.now_ms())
+            feed(core, now_ms)
             self._perform(core)
+            if self.on_step is not None:
+                self.on_step()
         except SimCrash as crash:
             self._stage.note("the machine stops: %s", crash)
             self._died(self)
@@ -146,7 +151,7 @@ class SimHost:
     def _received(self, link: Link, data: bytes) -> None:
         peer = self._peers.get(id(link))
         if peer is not None:
-            self._active_ms[peer] = self._stage.clock.now_ms()
+            self._active_ms[peer] = self.wall.now_ms()
             self._input(lambda core, now_ms: core.receive(peer, data, now_ms))
 
     def _lost(self, link: Link) -> None:
@@ -159,12 +164,12 @@ class SimHost:
     def _take(self, peer: int, link: Link) -> None:
         self._links[peer] = link
         self._peers[id(link)] = peer
-        self._active_ms[peer] = self._stage.clock.now_ms()
+        self._active_ms[peer] = self.wall.now_ms()
 
     def _close_idle(self, life: int) -> None:
         if life != self._life:
             return
-        now_ms = self._stage.clock.now_ms()
+        now_ms = self.wall.now_ms()
         for peer, active_ms in list(self._active_ms.items()):
             if active_ms < now_ms - _IDLE_MS and peer in self._links:
                 self._close(peer)
@@ -189,8 +194,8 @@ class SimHost:
         if at_ms != self._timer_ms:
             self._timer_ms = at_ms
             self._timer_count += 1
-            at_ms = max(at_ms, self._stage.clock.now_ms() + 1)
-            self._stage.clock.at(at_ms, partial(self._wake, self._timer_count, self._life))
+            delay_ms = max(at_ms - self.wall.now_ms(), 1)
+            self._stage.clock.after(delay_ms, partial(self._wake, self._timer_count, self._life))
 
     def _perform_one(self, effect: Effect) -> None:
         match effect:

@@ -8,15 +8,20 @@ from escrowmq.base.message import Property, StoredMessage, SysFlag, Topic
 from escrowmq.codec.record import decode_record
 from escrowmq.errors import CorruptRecord
 from escrowmq.store.store import Store
+from escrowmq.testing.sim.halves import LEVELS_MAX
 from escrowmq.testing.sim.ledger import Ident
 from escrowmq.testing.sim.stage import Violation
+from escrowmq.txn.bundle import TRANSACTION
+from escrowmq.txn.half import DELAYED, ORDER_KEY
 from escrowmq.txn.op import decode_op
 
 Queue = tuple[str, int]
 _COUNT = 4096
+QUEUES_MAX = 4
+"""Of a topic, after it has grown."""
 
 
-class Seen(msgspec.Struct, frozen=True):
+class Seen(msgspec.Struct, frozen=True, eq=False):
     """One record, where its queue's unit says that it is."""
 
     log_offset: int
@@ -27,6 +32,20 @@ class Seen(msgspec.Struct, frozen=True):
     def key(self) -> str:
         """The unique key that its sender gave it."""
         return self.message.properties.get(Property.UNIQ_KEY, "")
+
+    @property
+    def is_delivered_late(self) -> bool:
+        """Whether a delay has passed: such a message does not say of which half it is."""
+        properties = self.message.properties
+        return DELAYED in properties and (
+            Property.DELAY in properties or Property.TIMER_OUT_MS in properties
+        )
+
+
+def scope_of(item: Seen) -> tuple[str, str]:
+    """Producer group and transaction of a message of several."""
+    properties = item.message.properties
+    return properties.get(Property.PGROUP, ""), properties[TRANSACTION]
 
 
 class Reading:
@@ -41,49 +60,71 @@ class Reading:
         *,
         known_end: int = 0,
     ) -> None:
-        self.queues: dict[Queue, list[Seen]] = {
+        self.queues: dict[Queue, list[Seen | None]] = {
             (Topic.HALF, 0): [],
             (Topic.OP, 0): [],
             (Topic.CHECK_MAX_TIME, 0): [],
+            (Topic.TIMER, 0): [],
+            **{(Topic.SCHEDULE, level): [] for level in range(LEVELS_MAX)},
         }
-        for topic, count in topics:
-            self.queues.update({(topic, queue_id): [] for queue_id in range(count)})
+        """None stands where retention was faster than we."""
+        for topic, _ in topics:
+            self.queues.update({(topic, queue_id): [] for queue_id in range(QUEUES_MAX)})
         self.outcomes: dict[int, str] = {}
         """Letters of the op records, by half queue offset."""
-        self.finals: dict[Ident, Queue] = {}
-        self.given_up: set[str] = set()
+        self.op_at: dict[int, int] = {}
+        """Where these op records lie in the log."""
+        self.finals: dict[Ident, Seen] = {}
+        """What a commit has stored for a half: its message, or what waits for its time."""
+        self.delivered: dict[str, list[Seen]] = {}
+        """Messages by key that came after their delay."""
+        self.given_up: dict[str, list[Seen]] = {}
+        self.joined: dict[tuple[str, str], list[int]] = {}
+        """Queue offsets of halves by producer group and transaction."""
         self.half_at: dict[int, int] = {}
         """Queue offsets of halves by log offset."""
+        self.min_log_offset = 0
+        """The log begins here."""
+        self.deleted_before: int = known.deleted_before if known is not None else 0
+        """The log has begun here; a loss of power may bring back some of what was deleted."""
         self._known = known
         self._known_end = known_end
         """Records that end here or before are as they were in `known`, and not read again."""
 
-    def advance(self, store: Store) -> None:
-        """Read every queue from where the last call ended."""
+    def advance(self, store: Store) -> list[Seen]:
+        """Read every queue from where the last call ended; the finals that were found."""
+        first_final = len(self.finals)
         for queue, seen in self.queues.items():
-            for item in self._news(store, queue, len(seen)):
-                seen.append(item)
-                self._take(queue, item)
+            if store.bounds(*queue)[1] != len(seen):
+                for item in self._news(store, queue, len(seen)):
+                    seen.append(item)
+                    if item is not None:
+                        self._take(queue, item)
+        self.min_log_offset = store.min_log_offset
+        self.deleted_before = max(self.deleted_before, self.min_log_offset)
+        return list(self.finals.values())[first_final:]
 
-    def _news(self, store: Store, queue: Queue, start: int) -> list[Seen]:
+    def _news(self, store: Store, queue: Queue, start: int) -> list[Seen | None]:
         low, end = store.bounds(*queue)
-        if low != 0 or end < start:
+        if end < start:
             raise Violation(f"{queue} holds {low}..{end}, {start} were there before")
         known = self._known.queues.get(queue, []) if self._known is not None else []
-        found: list[Seen] = []
+        found: list[Seen | None] = list(known[start:low])
+        found += [None] * (low - start - len(found))
         while start + len(found) < end:
             entries = store.entries(*queue, start + len(found), _COUNT)
             if not entries:
                 raise Violation(f"{queue} ends at {end}, but {start + len(found)} cannot be read")
             for log_offset, size, _ in entries:
                 number = start + len(found)
+                before = known[number] if number < len(known) else None
                 is_known = (
-                    number < len(known)
-                    and known[number].log_offset == log_offset
+                    before is not None
+                    and before.log_offset == log_offset
                     and log_offset + size <= self._known_end
                 )
                 if is_known:
-                    found.append(known[number])
+                    found.append(before)
                 else:
                     found.append(self._read(store, queue, number, log_offset, size))
         return found
@@ -102,45 +143,60 @@ class Reading:
         match queue[0]:
             case Topic.HALF:
                 self.half_at[item.log_offset] = item.message.queue_offset
+                if TRANSACTION in item.message.properties:
+                    self.joined.setdefault(scope_of(item), []).append(item.message.queue_offset)
             case Topic.OP:
                 for half_offset, letter in decode_op(item.message):
                     if half_offset in self.outcomes:
                         raise Violation(f"two op records name half {half_offset}")
                     self.outcomes[half_offset] = letter
+                    self.op_at[half_offset] = item.log_offset
             case Topic.CHECK_MAX_TIME:
-                self.given_up.add(item.key)
+                self.given_up.setdefault(item.key, []).append(item)
             case _:
-                self._take_final(queue, item)
+                message = item.message
+                if message.sys_flag & SysFlag.TRANSACTION_MASK != SysFlag.COMMIT:
+                    raise Violation(f"{queue} {message.queue_offset} is no committed message")
+                if queue[0].startswith("orders") and item.is_delivered_late:
+                    self.delivered.setdefault(item.key, []).append(item)
+                else:
+                    self._take_final(queue, item)
 
     def _take_final(self, queue: Queue, item: Seen) -> None:
         message = item.message
-        if message.sys_flag & SysFlag.TRANSACTION_MASK != SysFlag.COMMIT:
-            raise Violation(f"{queue} offset {message.queue_offset} is no committed message")
-        half_offset = self.half_at.get(message.prepared_log_offset)
-        if half_offset is None:
-            raise Violation(f"final {item.key} without a half at {message.prepared_log_offset}")
-        half = self.queues[Topic.HALF, 0][half_offset]
-        wanted = (half.message.properties["REAL_TOPIC"], int(half.message.properties["REAL_QID"]))
-        if half.key != item.key or half.message.body != message.body or queue != wanted:
-            raise Violation(f"final {item.key} in {queue} is not of half {half.key} for {wanted}")
         ident = (item.key, message.prepared_log_offset)
         if ident in self.finals:
-            raise Violation(f"{ident} stands twice: in {self.finals[ident]} and in {queue}")
-        self.finals[ident] = queue
+            raise Violation(f"{ident} stands twice: {self.finals[ident]} and {item}")
+        self.finals[ident] = item
+        half_offset = self.half_at.get(message.prepared_log_offset)
+        half = None if half_offset is None else self.queues[Topic.HALF, 0][half_offset]
+        if half is None:
+            if message.prepared_log_offset >= self.min_log_offset:
+                raise Violation(f"final {ident} without a half")
+            return
+        wanted = (half.message.properties["REAL_TOPIC"], int(half.message.properties["REAL_QID"]))
+        is_at_place = queue == wanted or queue[0] in (Topic.SCHEDULE, Topic.TIMER)
+        if ORDER_KEY in message.properties:
+            is_at_place = is_at_place or queue[0] == wanted[0]
+        if half.key != item.key or half.message.body != message.body or not is_at_place:
+            raise Violation(f"final {item.key} in {queue} is not of half {half.key} for {wanted}")
 
     def halves(self) -> list[tuple[int, Ident]]:
-        """All halves: queue offset and identity."""
+        """All halves that were ever read: queue offset and identity."""
         return [
             (number, (item.key, item.log_offset))
             for number, item in enumerate(self.queues[Topic.HALF, 0])
+            if item is not None
         ]
 
     def open_halves(self) -> set[int]:
-        """Queue offsets of the halves with no end: neither op record nor final."""
+        """Queue offsets of the halves in the log with no end: neither op record nor final."""
         return {
             number
             for number, ident in self.halves()
-            if number not in self.outcomes and ident not in self.finals
+            if number not in self.outcomes
+            and ident not in self.finals
+            and ident[1] >= self.min_log_offset
         }
 
     def check_survivors(self, later: Reading, *, durable_offset: int) -> None:
@@ -148,9 +204,14 @@ class Reading:
         for queue, seen in self.queues.items():
             there = later.queues[queue]
             for number, item in enumerate(seen):
-                if item.log_offset + item.size > durable_offset:
+                if item is None or item.log_offset + item.size > durable_offset:
                     continue
-                if number >= len(there) or there[number].log_offset != item.log_offset:
+                if item.log_offset < later.deleted_before:
+                    continue
+                found = there[number] if number < len(there) else None
+                if found is item:
+                    continue
+                if found is None or found.log_offset != item.log_offset:
                     raise Violation(f"{queue} offset {number} ({item.key}) was durable and is gone")
-                if there[number].message != item.message:
+                if found.message != item.message:
                     raise Violation(f"{queue} offset {number} ({item.key}) has changed")

@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -16,16 +16,21 @@ from escrowmq.broker.core import BrokerCore
 from escrowmq.codec.frame import FrameReader
 from escrowmq.errors import StorageError
 from escrowmq.registry.core import RegistryCore
+from escrowmq.testing.sim.admin import SimAdmin
 from escrowmq.testing.sim.checker import Checker, engine_of
+from escrowmq.testing.sim.client import SimClient
 from escrowmq.testing.sim.consumer import SimConsumer
 from escrowmq.testing.sim.disk import Loss, SimCrash, SimDisk
 from escrowmq.testing.sim.faults import Faults
+from escrowmq.testing.sim.halves import draw_transaction
 from escrowmq.testing.sim.host import SimHost
-from escrowmq.testing.sim.ledger import COMMIT, ROLLBACK, Ident, Ledger, Truth
+from escrowmq.testing.sim.ledger import ROLLBACK, Ident, Ledger
 from escrowmq.testing.sim.network import Address, Delays, SimNetwork
 from escrowmq.testing.sim.plan import Plan, draw
+from escrowmq.testing.sim.popper import SimPopper
 from escrowmq.testing.sim.producer import SimProducer
 from escrowmq.testing.sim.stage import Stage, Violation
+from escrowmq.testing.sim.vandal import SimVandal
 
 _START_MS = 1_700_000_000_000
 _BROKER: Address = ("10.0.0.1", 10911)
@@ -33,7 +38,13 @@ _REGISTRY: Address = ("10.0.0.2", 9876)
 _AUDIT_MS = 120_000
 _CALM_MS = 240_000
 """How long whatever is left may take to be settled, beside the intervals between checks."""
+_SET_BACK_MS = 300_000
 _CHECK_MARK = b'"code":%d,' % Request.CHECK_TRANSACTION_STATE
+_FORKED_COMMITS_SHARE = 0.5
+"""Commits of several messages in the middle of which the power is tried."""
+_SAVED_AFTER_MS = 6_000
+"""Progress is saved within this time."""
+_POWER = (Loss.PREFIX, Loss.SECTORS, Loss.SUBSET)
 _FORKED_ANSWERS = 4
 """Answers of a run, about, at which the power is tried."""
 
@@ -59,12 +70,11 @@ class World:
         self.plan: Plan = draw(seed, minutes=minutes)
         self.stage = Stage(seed, _START_MS)
         self.ledger = Ledger(self.stage)
-        self.checker = Checker(self.stage, self.plan, self.ledger)
         self.disk = SimDisk()
         self.core: BrokerCore | None = None
         self._plant = plant
         self._boot_count = 1
-        self._durable_offset = 0
+        self._durable_offset = self._committed_count = self._undone_count = 0
         self._loss = Loss.NOTHING
         plan = self.plan
         delays = Delays(usual_ms=plan.usual_delay_ms, late_ms=5_000, late_chance=plan.late_chance)
@@ -79,14 +89,33 @@ class World:
             died=lambda _: self.died(self.stage.chance.choice(list(Loss))),
         )
         self.host.on_send = self._sent
+        self.host.on_step = self._stepped
+        self.checker = Checker(self.stage, plan, self.ledger, self.host.wall)
         self.producers = self._make_producers()
         self.consumers = self._make_consumers()
+        self.popper = SimPopper(
+            self.stage,
+            self.network,
+            _BROKER,
+            topics=[topic for topic, _ in plan.topics],
+            checker=self.checker,
+            broker_ms=self.host.wall.now_ms,
+        )
+        self.admin = SimAdmin(self.stage, self.network, _BROKER, plan=plan, ledger=self.ledger)
+        self.vandal = SimVandal(
+            self.stage,
+            self.network,
+            _BROKER,
+            plan=plan,
+            ledger=self.ledger,
+            group=plan.producers[0][0],
+        )
         self._registry: SimHost | None = None
         self._faults = Faults(self)
 
     def _make_producers(self) -> list[SimProducer]:
         groups = [group for group, count in self.plan.producers for _ in range(count)]
-        return [
+        made = [
             SimProducer(
                 self.stage,
                 self.network,
@@ -98,9 +127,14 @@ class World:
             )
             for number, group in enumerate(groups, 1)
         ]
+        for producer in made:
+            producer.colleagues = made
+            producer.broker_ms = self.host.wall.now_ms
+        return made
 
     def _make_consumers(self) -> list[SimConsumer]:
-        queues = [(topic, n) for topic, count in self.plan.topics for n in range(count)]
+        topics = [topic for topic, _ in self.plan.topics]
+        queues = [(topic, n) for topic in topics for n in range(self.plan.queues_count)]
         return [
             SimConsumer(
                 self.stage,
@@ -113,6 +147,11 @@ class World:
             )
             for number, group in enumerate(("shipping", "billing"), 1)
         ]
+
+    def clients(self) -> list[SimClient]:
+        """Everybody who talks to the broker."""
+        others = [self.popper] if self.plan.habits.has_popper else []
+        return [*self.producers, *self.consumers, self.admin, self.vandal, *others]
 
     @property
     def lost_group(self) -> str:
@@ -151,16 +190,19 @@ class World:
         if plan.has_registry:
             self._start_registry()
         self.open()
-        for client in (*self.producers, *self.consumers):
+        for client in self.clients():
             stage.clock.after(stage.chance.randrange(5_000), client.start)
         for number in range(plan.transactions_count):
             stage.clock.after(stage.chance.randrange(plan.chaos_ms), self._transaction(number))
         self._faults.schedule()
         stage.clock.after(_AUDIT_MS, self._audit)
         self.ledger.on_answer = self._answered
+        self.admin.on_settled = self._settled
         stage.clock.run(_START_MS + plan.chaos_ms)
         self._calm_down()
         calm_ms = 6 * plan.check_interval_ms + _CALM_MS
+        if plan.habits.jump_every_ms:
+            calm_ms += _SET_BACK_MS  # a start after the clock was set back is late with everything
         stage.clock.run(stage.clock.now_ms() + calm_ms)
         if self.core is None:
             raise Violation("the broker did not come back")
@@ -170,26 +212,27 @@ class World:
     def _finish(self, core: BrokerCore) -> None:
         """A clean stop, and a start that finds the same."""
         self.checker.fork(core, self.disk, self.make_core, Loss.NOTHING)
-        core.close(self.stage.clock.now_ms())
+        core.close(self.host.wall.now_ms())
         self.host.stop()
         self.disk.restart()
         again = self.make_core(self.disk, Loss.NOTHING)
-        again.open(self.stage.clock.now_ms())
+        again.open(self.host.wall.now_ms())
         self.checker.opened(again, loss=Loss.NOTHING, durable_offset=0)
 
     def _calm_down(self) -> None:
         self.stage.is_calm = True
         self.stage.note("calm: no more faults")
         self._faults.mend()
-        for truth in self.ledger.truths.values():
+        for sent in self.ledger.sent.values():
+            truth = sent.truth
             if truth.known_ms > self.stage.clock.now_ms() + _CALM_MS:
                 # Its producer went before it heard of its half: no local transaction was run.
                 truth.verdict, truth.known_ms = ROLLBACK, 0
         for producer in self.producers:
             if producer.group != self.lost_group:
                 producer.start()
-        for consumer in self.consumers:
-            consumer.start()
+        for client in (*self.consumers, self.admin):
+            client.start()
 
     def _start_registry(self) -> None:
         disk = SimDisk()
@@ -201,22 +244,18 @@ class World:
         self._registry = host
 
     def _transaction(self, number: int) -> Callable[[], None]:
-        key = f"T{self.plan.seed:06d}{number:06d}"
+        name = f"T{self.plan.seed:06d}{number:06d}"
 
         def begin() -> None:
             chance = self.stage.chance
-            topic, count = chance.choice(self.plan.topics)
             producer = chance.choice(self.producers)
-            truth = Truth(
-                group=producer.group,
-                topic=topic,
-                queue_id=chance.randrange(count),
-                body=key.encode() + chance.randbytes(chance.choice((1, 50, 900))),
-                verdict=COMMIT if chance.random() < 0.7 else ROLLBACK,
-            )
             if producer.is_connected:
-                self.ledger.truths[key] = truth
-                producer.begin(key, truth)
+                now_ms = self.host.wall.now_ms()
+                producer.begin(
+                    draw_transaction(
+                        self.plan, chance, group=producer.group, name=name, now_ms=now_ms
+                    )
+                )
 
         return begin
 
@@ -245,10 +284,12 @@ class World:
         if self.core is not None:
             return
         core = self.make_core(self.disk, self._loss)
-        now_ms = self.stage.clock.now_ms()
-        self.disk.now_ms = now_ms
+        self.host.wall.restart()
+        now_ms = self.disk.now_ms = self.host.wall.now_ms()
         try:
-            core.open(now_ms)
+            opened_ms = core.open(now_ms)
+            self.host.wall.go_on_from(opened_ms)
+            self.host.wall.has_gone_back |= core.broker.store.last_stored_ms > opened_ms
         except SimCrash as crash:
             self.stage.note("the machine stops while the broker starts: %s", crash)
             self.died(self.stage.chance.choice(list(Loss)))
@@ -288,7 +329,7 @@ class World:
             return
         self.stage.fault("clean restart")
         try:
-            core.close(self.stage.clock.now_ms())
+            core.close(self.host.wall.now_ms())
         except SimCrash:
             self.died(Loss.NOTHING)
             return
@@ -306,8 +347,29 @@ class World:
             for command in FrameReader().feed(chunk):
                 ext = command.ext or {}
                 ident: Ident = (ext["transactionId"], int(ext["commitLogOffset"]))
-                self.ledger.checks[ident] += 1
                 self.stage.note("check of %s sent", ident)
+                self.checker.check_sent(ident)
+
+    def _stepped(self) -> None:
+        core = self.core
+        if core is None:
+            return
+        self.checker.stepped(core)
+        counters = engine_of(core).counters
+        count, self._committed_count = self._committed_count, counters.committed
+        if self._committed_count > count + 1 and self.stage.happens(_FORKED_COMMITS_SHARE):
+            self._fork(core, _POWER)
+        count, self._undone_count = self._undone_count, counters.undone
+        if self._undone_count > count:
+            self.stage.fault("end undone")
+            for after_ms in (_SAVED_AFTER_MS, 2 * _SAVED_AFTER_MS):
+                self.stage.clock.after(after_ms, self._look_at_all)
+
+    def set_clock(self, by_ms: int) -> None:
+        """Somebody sets the clock of the broker's machine."""
+        if self.core is not None:
+            self.checker.audit(self.core)
+        self.host.wall.set(by_ms)
 
     def _audit(self) -> None:
         core, stage = self.core, self.stage
@@ -325,8 +387,17 @@ class World:
             self.checker.audit(core)
             self._fork(core)
 
-    def _fork(self, core: BrokerCore) -> None:
-        loss = self.stage.chance.choice(list(Loss))
+    def _look_at_all(self) -> None:
+        if self.core is not None:
+            self.checker.audit(self.core)
+            self._fork(self.core, (Loss.NOTHING,))
+
+    def _settled(self) -> None:
+        if self.core is not None and not self.stage.is_calm:
+            self._fork(self.core, (Loss.ALL,))
+
+    def _fork(self, core: BrokerCore, losses: Sequence[Loss] = tuple(Loss)) -> None:
+        loss = self.stage.chance.choice(losses)
         self.checker.fork(core, self.disk, self.make_core, loss)
 
 
