@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready-$(shell cat requirements-dev.txt pyproject.toml | cksum | cut -d' ' -f1)
 ARGS ?=
 
-.PHONY: serve test interop crash fuzz check format bench clean
+.PHONY: serve demo test interop crash fuzz faults check format bench clean
 .DEFAULT_GOAL := test
 
 $(READY): requirements-dev.txt pyproject.toml
@@ -19,6 +19,9 @@ $(READY): requirements-dev.txt pyproject.toml
 serve: $(READY)   ## the embedded server: name server and broker in one process
 	exec $(BIN)/escrowmq serve --data data $(ARGS)
 
+demo: $(READY)    ## ten transactions settle, shown as a table
+	$(BIN)/python examples/ten_transactions.py $(ARGS)
+
 test: $(READY)    ## every test but the long ones; what needs Java or Go is skipped where they are absent
 	$(BIN)/python -m pytest -n 2 --dist loadfile -q $(ARGS)
 
@@ -27,6 +30,9 @@ crash: $(READY)   ## fifty rounds of kill -9 and recount; some minutes
 
 fuzz: $(READY)    ## ten minutes of odd bytes for every core and decoder
 	ESCROWMQ_FUZZ_SECONDS=300 $(BIN)/python -m pytest -q tests/fuzz $(ARGS)
+
+faults: crash fuzz  ## all that is long: crashes, odd bytes, two thousand simulated worlds
+	$(BIN)/python -m escrowmq.testing.sim --seeds 0:2000
 
 check: $(READY)   ## format, lint, types, import rules, house rules
 	$(BIN)/ruff format --check .
