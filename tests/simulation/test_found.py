@@ -12,7 +12,7 @@ from escrowmq.codec.frame import FrameReader
 from escrowmq.store.store import PutStatus, Store
 from escrowmq.testing.sim.checker import engine_of
 from escrowmq.testing.sim.disk import Loss, SimDisk
-from escrowmq.txn.engine import Answer, Claim
+from escrowmq.txn.claim import Answer, Claim
 from escrowmq.txn.pending import Pending, Row
 from escrowmq.txn.state import Verdict
 

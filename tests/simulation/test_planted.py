@@ -17,7 +17,7 @@ from escrowmq.store.store import Put
 from escrowmq.testing.sim.stage import Violation
 from escrowmq.testing.sim.world import World
 from escrowmq.txn.bundle import MESSAGES
-from escrowmq.txn.engine import Answer, Ended
+from escrowmq.txn.claim import Answer, Ended
 from escrowmq.txn.half import ORDER_KEY, final_of
 from escrowmq.txn.state import State, Verdict
 

@@ -32,7 +32,8 @@ from escrowmq.errors import StorageError, UsageError
 from escrowmq.store.store import Put, PutStatus
 from escrowmq.txn import identity
 from escrowmq.txn.check import Ask, Checker, Member
-from escrowmq.txn.engine import Answer, Claim, Ended, Engine
+from escrowmq.txn.claim import Answer, Claim, Ended
+from escrowmq.txn.engine import Engine
 from escrowmq.txn.half import ORDER_KEY, is_delayed, real_place
 from escrowmq.txn.identity import Keyring
 from escrowmq.txn.recovery import Recovery

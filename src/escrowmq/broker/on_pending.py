@@ -22,7 +22,7 @@ from escrowmq.codec.ids import parse_offset_id
 from escrowmq.codec.pending import Counts, Done, Filter, Item, Page, Which
 from escrowmq.codec.record import decode_record
 from escrowmq.errors import CorruptRecord, UsageError
-from escrowmq.txn.engine import Claim
+from escrowmq.txn.claim import Claim
 from escrowmq.txn.state import State, Verdict
 
 _audit = logging.getLogger("escrowmq.audit")

@@ -15,6 +15,7 @@ from escrowmq.codec.frame import FrameReader
 from escrowmq.codec.ids import parse_offset_id
 from escrowmq.codec.properties import encode_properties
 from escrowmq.codec.record import decode_record, decode_records
+from escrowmq.codec.signature import ACCESS_KEY, SIGNATURE, sign
 
 if TYPE_CHECKING:
     from escrowmq.testing.exchange import Exchange
@@ -47,6 +48,8 @@ class Caller:
         self.is_binary = False
         self.version = Version.V5_3_3
         self.language: str | int | None = "JAVA"
+        self.credentials: tuple[str, str] | None = None
+        """Access key and secret with which requests are signed."""
         self.received: list[Command] = []
         """Requests of the broker, in order; take them with `take`."""
         self.closed: str | None = None
@@ -61,6 +64,10 @@ class Caller:
     ) -> Pending:
         """Write a request; the reply may come later."""
         self._opaque += 1
+        if self.credentials is not None:
+            key, secret = self.credentials
+            ext = {**(ext or {}), ACCESS_KEY: key}
+            ext[SIGNATURE] = sign(ext, body, secret=secret)
         request = Command(
             code=code,
             opaque=self._opaque,

@@ -18,7 +18,8 @@ import msgspec
 
 from escrowmq.base.message import StoredMessage
 from escrowmq.base.settings import BrokerSettings
-from escrowmq.txn.engine import Answer, Engine
+from escrowmq.txn.claim import Answer
+from escrowmq.txn.engine import Engine
 from escrowmq.txn.pending import Row
 from escrowmq.txn.state import Verdict
 

@@ -7,7 +7,6 @@ The first end wins. A later one is told the outcome and changes nothing.
 
 from __future__ import annotations
 
-import enum
 import logging
 from collections.abc import Callable
 from typing import Final
@@ -21,6 +20,7 @@ from escrowmq.codec.record import decode_record
 from escrowmq.store.store import Put, PutStatus, Store
 from escrowmq.txn.again import stored_again
 from escrowmq.txn.bundle import MESSAGES, TRANSACTION, BundleId, Bundles
+from escrowmq.txn.claim import Answer, Claim, Ended
 from escrowmq.txn.half import (
     checks_counted,
     copy_to,
@@ -31,7 +31,7 @@ from escrowmq.txn.half import (
 )
 from escrowmq.txn.meter import Meter
 from escrowmq.txn.op import STATES, encode_op
-from escrowmq.txn.pending import Pending, Row
+from escrowmq.txn.pending import Pending, Row, Run
 from escrowmq.txn.recent import Recent
 from escrowmq.txn.state import WANTED, Ledger, State, Verdict, settle
 from escrowmq.txn.tally import Tally
@@ -48,51 +48,6 @@ _OPS_OF_RECORD_MAX: Final = 400
 AsDelivered = Callable[[Message, int], Message]
 """What is stored for a committed message at a time: itself, in the queue that its order key names,
 or what stands for it until it is due."""
-
-
-class Answer(enum.Enum):
-    """How an end request went."""
-
-    DONE = enum.auto()
-    REPEATED = enum.auto()
-    CONTRADICTED = enum.auto()
-    UNKNOWN = enum.auto()
-    NOT_FOUND = enum.auto()
-    GROUP_WRONG = enum.auto()
-    QUEUE_OFFSET_WRONG = enum.auto()
-    COUNT_WRONG = enum.auto()
-    TOO_LATE = enum.auto()
-    NOT_STORED = enum.auto()
-    UNREADABLE = enum.auto()
-
-
-class Claim(msgspec.Struct, kw_only=True):
-    """What an end request says: which half, whose, and what became of it."""
-
-    log_offset: int
-    queue_offset: int
-    group: str
-    verdict: Verdict
-    is_from_check: bool = False
-    ids: tuple[str, str] = ("", "")
-    """Of the transaction and of the message, as the producer knows them; either is the half's
-    unique key."""
-    count: int | None = None
-    """Messages that the producer sent in this transaction, if it says so."""
-    who: str = ""
-    """The administrator that decides, and why; empty for a producer."""
-
-
-class Ended(msgspec.Struct):
-    """The answer to an end request, and where the transaction stands after it."""
-
-    answer: Answer
-    state: State = State.PENDING
-    queue_offset: int = -1
-    topic: str = ""
-    put: Put | None = None
-    count: int = 1
-    """Halves of the transaction."""
 
 
 class _Done(msgspec.Struct):
@@ -204,6 +159,16 @@ class Engine:
         self.meter.note_pending(topic, group, 1)
         if TRANSACTION in properties:
             self.bundles.add(BundleId(group, properties[TRANSACTION]), queue_offset)
+
+    def watch_run(self, run: Run) -> None:
+        """Take halves of one shape into the index."""
+        if run.shape is None or not run.queue_offsets:
+            return
+        wait_ms = run.shape.wait_ms
+        if wait_ms is None:
+            wait_ms = self._settings.transaction_timeout_ms
+        self.pending.add_run(run, wait_ms=wait_ms)
+        self.meter.note_pending(run.shape.topic, run.shape.group, len(run.queue_offsets))
 
     # -- ending ------------------------------------------------------------------------------
 

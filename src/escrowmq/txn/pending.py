@@ -10,9 +10,12 @@ import heapq
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterator
+from itertools import groupby
 from typing import Final
 
 import msgspec
+
+from escrowmq.txn.shape import Shape
 
 BUCKET_MS: Final = 50
 """Deadlines are met to within this span."""
@@ -53,6 +56,24 @@ class Row(msgspec.Struct, kw_only=True):
     """The client that sent it; empty after a restart."""
     checks: int = 0
     """Checks that were delivered."""
+
+
+class Run:
+    """Halves of one shape, to be taken up together."""
+
+    __slots__ = ("log_offsets", "queue_offsets", "shape", "stored_ms")
+
+    def __init__(self, shape: Shape | None = None) -> None:
+        self.shape = shape
+        self.queue_offsets: list[int] = []
+        self.log_offsets: list[int] = []
+        self.stored_ms: list[int] = []
+
+    def add(self, queue_offset: int, log_offset: int, stored_ms: int) -> None:
+        """One half more, behind the others."""
+        self.queue_offsets.append(queue_offset)
+        self.log_offsets.append(log_offset)
+        self.stored_ms.append(stored_ms)
 
 
 class Pending:
@@ -102,6 +123,37 @@ class Pending:
         self._checks[slot] = min(row.checks, 0xFFFF)
         self._slots[queue_offset] = slot
         self.schedule(queue_offset, row.due_ms)
+
+    def add_run(self, run: Run, *, wait_ms: int) -> None:
+        """The same for halves that stand in rising order behind all others, none of them checked
+        before. Measured: 0.6 us each, where `add` takes 2.5."""
+        assert run.shape is not None
+        assert run.queue_offsets[0] > self._highest, (run.queue_offsets[0], self._highest)
+        first, count = self._slots_count, len(run.queue_offsets)
+        number = self.names.number
+        group, topic, origin = number(run.shape.group), number(run.shape.topic), number("")
+        dues_ms = [stored_ms + wait_ms for stored_ms in run.stored_ms]
+        for column, values in (
+            (self._log_offset, run.log_offsets), (self._stored_ms, run.stored_ms),
+            (self._due_ms, dues_ms), (self._group, [group] * count), (self._topic, [topic] * count),
+            (self._origin, [origin] * count), (self._checks, [0] * count),
+        ):  # fmt: skip
+            del column[first:]
+            column.extend(values)
+        self._slots.update(zip(run.queue_offsets, range(first, first + count), strict=True))
+        self._slots_count += count
+        self._highest = run.queue_offsets[-1]
+        for nth, offsets in groupby(
+            zip(dues_ms, run.queue_offsets, strict=True), key=lambda pair: pair[0] // BUCKET_MS
+        ):
+            self._bucket(nth).extend([queue_offset for _, queue_offset in offsets])
+
+    def _bucket(self, number: int) -> array[int]:
+        bucket = self._buckets.get(number)
+        if bucket is None:
+            bucket = self._buckets[number] = array("q")
+            heapq.heappush(self._bucket_heap, number)
+        return bucket
 
     def _new_slot(self) -> int:
         """A place behind all others; the columns grow by blocks."""
@@ -167,12 +219,7 @@ class Pending:
     def schedule(self, queue_offset: int, due_ms: int) -> None:
         """Ask about it at this time; an earlier appointment is void."""
         self._due_ms[self._slots[queue_offset]] = due_ms
-        number = due_ms // BUCKET_MS
-        bucket = self._buckets.get(number)
-        if bucket is None:
-            bucket = self._buckets[number] = array("q")
-            heapq.heappush(self._bucket_heap, number)
-        bucket.append(queue_offset)
+        self._bucket(due_ms // BUCKET_MS).append(queue_offset)
 
     def take_due(self, now_ms: int, count_max: int) -> list[int]:
         """Those whose time has come, a bounded number; their appointments are void."""

@@ -22,7 +22,7 @@ class Tally:
 
     def __init__(self, disk: Disk) -> None:
         self._files = Segments(disk, FOLDER, segment_size=_SEGMENT_SIZE)
-        self._is_empty = True
+        self.is_empty = True
 
     def load(self, end: int) -> None:
         """Take over what an earlier process counted for halves before `end`. Behind it, counts
@@ -31,7 +31,7 @@ class Tally:
             self._files.load()
         except StorageError:
             self._files.remove_all()
-        self._is_empty = not self._files.starts
+        self.is_empty = not self._files.starts
         for start in self._files.starts:
             if start >= end:
                 self._files.remove(start)
@@ -44,14 +44,14 @@ class Tally:
 
     def count(self, queue_offset: int) -> int:
         """Checks delivered for a half, as far as is known."""
-        if self._is_empty:
+        if self.is_empty:
             return 0
         found = self._files.read(queue_offset, 1)
         return found[0] if found else 0
 
     def note(self, queue_offset: int, checks: int) -> None:
         """So many checks were delivered. On a full disk it is not noted."""
-        self._is_empty = False
+        self.is_empty = False
         try:
             file = self._files.make(queue_offset)
             position = queue_offset - self._files.start_of(queue_offset)

@@ -12,7 +12,8 @@ from escrowmq.store.store import Put, PutStatus, Store
 from escrowmq.testing.exchange import SMALL, START_MS
 from escrowmq.testing.sim.disk import Loss, SimDisk
 from escrowmq.txn.check import Ask, Checker, Member
-from escrowmq.txn.engine import Claim, Ended, Engine
+from escrowmq.txn.claim import Claim, Ended
+from escrowmq.txn.engine import Engine
 from escrowmq.txn.recovery import Recovered, Recovery
 from escrowmq.txn.state import Verdict
 

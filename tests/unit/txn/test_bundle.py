@@ -6,7 +6,7 @@ import pytest
 from escrowmq.base.message import Topic
 from escrowmq.store.store import PutStatus
 from escrowmq.txn.check import Member
-from escrowmq.txn.engine import Answer
+from escrowmq.txn.claim import Answer
 from escrowmq.txn.half import final_of
 from escrowmq.txn.state import State, Verdict
 

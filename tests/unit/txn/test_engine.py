@@ -6,7 +6,7 @@ import pytest
 from escrowmq.base.message import Message, SysFlag, Topic
 from escrowmq.base.settings import BrokerSettings
 from escrowmq.testing.exchange import SMALL
-from escrowmq.txn.engine import Answer
+from escrowmq.txn.claim import Answer
 from escrowmq.txn.state import State, Verdict
 
 from .ground import Ground

@@ -9,7 +9,7 @@ from escrowmq.base.message import Message, StoredMessage, Topic
 from escrowmq.codec.properties import encode_properties
 from escrowmq.testing.exchange import COMMIT, ROLLBACK, SMALL, Exchange, half_of_check
 from escrowmq.testing.sim.disk import Loss, SimCrash, SimDisk
-from escrowmq.txn.engine import Answer
+from escrowmq.txn.claim import Answer
 from escrowmq.txn.half import copy_to, final_of
 from escrowmq.txn.recovery import Progress
 from escrowmq.txn.state import State, Verdict

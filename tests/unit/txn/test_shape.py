@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from escrowmq.codec.properties import encode_properties
+from escrowmq.txn.half import checks_counted, immunity_ms
+from escrowmq.txn.shape import Shapes
+
+from .ground import Ground
+
+SHORT = st.text("ab1", min_size=1, max_size=2)
+PROPERTIES = st.fixed_dictionaries(
+    {"PGROUP": SHORT, "REAL_TOPIC": SHORT, "UNIQ_KEY": SHORT, "REAL_QID": st.sampled_from("0123")},
+    optional={
+        "KEYS": SHORT,
+        "__transactionId__": SHORT,
+        "CHECK_IMMUNITY_TIME_IN_SECONDS": st.sampled_from(["1", "9", "-1", "x"]),
+        "TRANSACTION_CHECK_TIMES": st.sampled_from(["0", "3"]),
+        "TRAN_PREPARED_QUEUE_OFFSET": SHORT,
+        "escrowTransaction": SHORT,
+        "MYKEYS": SHORT,
+        "TAGS": SHORT,
+    },
+)
+
+
+@given(st.lists(PROPERTIES, min_size=1, max_size=30))
+def test_shape_says_what_the_properties_say(halves: list[dict[str, str]]) -> None:
+    """Most have the size of another and differ somewhere: none may be taken for that one."""
+    shapes = Shapes()
+    for properties in halves:
+        found = shapes.of(encode_properties(properties))
+        assert (found.group, found.topic) == (properties["PGROUP"], properties["REAL_TOPIC"])
+        assert found.wait_ms == immunity_ms(properties)
+        assert checks_counted(found.properties) == checks_counted(properties)
+        assert found.is_plain == properties.keys().isdisjoint(
+            ("TRANSACTION_CHECK_TIMES", "TRAN_PREPARED_QUEUE_OFFSET", "escrowTransaction")
+        )
+
+
+@given(st.binary(max_size=60))
+def test_any_bytes_have_a_shape(encoded: bytes) -> None:
+    shapes = Shapes()
+    assert shapes.of(encoded) == shapes.of(encoded)
+
+
+def test_halves_that_differ_in_keys_and_queues_share_one_shape() -> None:
+    shapes = Shapes()
+    found = {
+        id(shapes.of(encode_properties(
+            {"KEYS": f"k{n}", "PGROUP": "g", "UNIQ_KEY": f"U{n}", "REAL_QID": str(n)}
+        )))
+        for n in range(8)
+    }  # fmt: skip
+    assert len(found) == 1
+
+
+@given(st.lists(PROPERTIES, max_size=12))
+def test_index_is_the_same_after_a_restart(halves: list[dict[str, str]]) -> None:
+    ground = Ground()
+    for nth, properties in enumerate(halves):
+        named = {k: v for k, v in properties.items() if k not in ("PGROUP", "UNIQ_KEY")}
+        ground.prepare(b"%d" % nth, group=properties["PGROUP"], **named)
+        ground.now_ms += 40
+    before = {at: ground.engine.pending.row(at) for at in ground.engine.pending}
+    groups, topics = ground.engine.meter.groups, ground.engine.meter.pending
+    ground.reopen()
+    after = {at: ground.engine.pending.row(at) for at in ground.engine.pending}
+    assert after == before
+    assert (ground.engine.meter.groups, ground.engine.meter.pending) == (groups, topics)
+    assert ground.engine.pending.take_due(ground.now_ms + 100_000, 100) == sorted(
+        before, key=lambda at: (before[at].due_ms // 50, at)
+    )
