@@ -230,7 +230,7 @@ async def overload(peer: Peer) -> None:
     loaded = await end_times(link, halves[2_000:], pause_s=0.002)
     result = await asyncio.to_thread(flood.result)
     note(what="halves a second that the broker takes", ours=round(capacity))
-    note(what="halves a second offered meanwhile", ours=round(result["sent"] / 20))
+    note(what="halves a second offered meanwhile", ours=round(result["offered"] / 20))
     note(what="of which accepted / shed", ours=f"{result['accepted']} / {result['shed']}")
     note(what="END alone, ms, p50 / p99", ours=f"{_at(alone, 50)} / {_at(alone, 99)}")
     note(what="END beside them, ms, p50 / p99", ours=f"{_at(loaded, 50)} / {_at(loaded, 99)}")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _HIGH_WATER: int = 4 * 1024 * 1024
 
 
-READ_SIZE: int = 65_536
+READ_SIZE: int = 32_768
 """Bytes of one turn. A peer that sends more takes turns with the others."""
 
 
@@ -61,12 +61,17 @@ class Link(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         """Feed the core and perform what it decided."""
         data = bytes(self._shell.buffer[:nbytes])
+        behind = self._shell.behind
         if nbytes < READ_SIZE or self.transport is None:
+            if behind:
+                behind.discard(self.peer)
             self._shell.receive(self, data)
             return
         # There may be more: the others' turn, and then the rest of it.
+        behind.add(self.peer)
+        waited_ms = self._backlog_size() * len(behind) * self._byte_ms
         begin_s = worked_s()
-        self._shell.receive(self, data, waited_ms=int(self._backlog_size() * self._byte_ms))
+        self._shell.receive(self, data, waited_ms=int(waited_ms))
         byte_ms = (worked_s() - begin_s) * 1000 / nbytes
         self._byte_ms += (byte_ms - self._byte_ms) * _COST_SHARE
         if not self.transport.is_closing():
@@ -74,8 +79,8 @@ class Link(asyncio.BufferedProtocol):
             asyncio.get_running_loop().call_soon(self._take_turn)
 
     def _backlog_size(self) -> int:
-        """Bytes that came and wait to be read. What they take to be worked off is how long these
-        here have waited, when that goes on for a while."""
+        """Bytes that came and wait to be read. What they and as many of each other peer that is
+        behind take to be worked off is how long these have waited, when that goes on a while."""
         if self._descriptor < 0:
             return 0
         fcntl.ioctl(self._descriptor, termios.FIONREAD, _size)

@@ -73,6 +73,8 @@ class Shell:
         self._loop = asyncio.get_running_loop()
         self._links: dict[int, Link] = {}
         self.buffer = memoryview(bytearray(READ_SIZE))
+        self.behind: set[int] = set()
+        """Peers that have sent more than one turn takes."""
         self._servers: list[asyncio.Server] = []
         self._dials: set[asyncio.Task[None]] = set()
         self._files = ThreadPoolExecutor(1, thread_name_prefix=f"{name}-files")
@@ -159,6 +161,7 @@ class Shell:
 
     def lost(self, link: Link) -> None:
         """A peer is gone."""
+        self.behind.discard(link.peer)
         if self._links.pop(link.peer, None) is not None:
             self.core.lost(link.peer, self._clock.now_ms())
             if not self._is_closed:
