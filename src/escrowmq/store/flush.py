@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from escrowmq.store.store import Store
 
 _PAGE_SIZE: Final = 4096
+_FILE_SPAN_MS: Final = 20
+_ROUND_SPAN_MAX_MS: Final = 60_000
+"""The next round of queue files is so much later for each file of this one, at most so much."""
+
 _ROUND_FILES_MAX: Final = 32
 """Files of queues and index in one sync, at most; the rest of a round follows."""
 
@@ -182,6 +186,10 @@ class Flusher:
         for queue in store.queues:
             if queue.is_dirty:
                 self._round += queue.dirty_files()
+        # A thousand syncs a second would be all that the disk does. What queues lack after a loss
+        # of power is found again in the log; the peer syncs a little changed one once a minute.
+        span_ms = min(len(self._round) * _FILE_SPAN_MS, _ROUND_SPAN_MAX_MS)
+        self._round_due_ms = now_ms + max(self._queue_interval_ms, span_ms)
         if store.index is not None:
             self._round += store.index.dirty_files()
         if self._round:

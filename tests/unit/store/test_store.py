@@ -414,3 +414,18 @@ def test_synced_after_close_changes_nothing() -> None:
     store.close(1_001)
     store.synced(wanted.log_offset, 1_002)
     assert store.sync_wanted(9_000) is None
+
+
+def test_many_changed_queues_are_synced_less_often() -> None:
+    """A topic of a thousand queues would keep the disk busy with nothing else."""
+    store, _ = opened(SimDisk(), small(log_segment_size=1 << 20))
+    files_count = 0
+    for now_ms in range(1_000, 21_000, 250):
+        for queue_id in range(200):
+            store.put(message(0, queue_id=queue_id, properties={}), now_ms)
+        while (wanted := store.sync_wanted(now_ms)) is not None:
+            files_count += len(wanted.files)
+            for file in wanted.files:
+                file.sync()
+            store.synced(wanted.log_offset, now_ms)
+    assert 4 * 200 < files_count < 8 * 200, "about every four seconds, not every one"
