@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import msgspec
 
@@ -40,6 +40,17 @@ class File(Protocol):
 
     def close(self) -> None:
         """Let go of the file; what was not synced may still reach the disk."""
+
+
+@runtime_checkable
+class SparseFile(Protocol):
+    """A file that can tell where it is empty, so that this need not be read."""
+
+    def data_from(self, position: int) -> int:
+        """The first position from here on that may hold something; the size if none does."""
+
+    def data_end(self) -> int:
+        """Behind the last byte that may be something; 0 when all is zeros."""
 
 
 class Disk(Protocol):

@@ -112,6 +112,21 @@ class MappedFile:
                 return self.size
             return position
 
+    def data_end(self) -> int:
+        """Behind the last byte that may be something; 0 when all is zeros."""
+        if self._map is None:
+            self._open()
+        end = 0
+        while end < self.size:
+            try:
+                begin = os.lseek(self._descriptor, end, os.SEEK_DATA)
+            except OSError as error:
+                if error.errno == errno.ENXIO:
+                    break
+                return self.size
+            end = min(os.lseek(self._descriptor, begin, os.SEEK_HOLE), self.size)
+        return end
+
     def sync(self) -> None:
         """fdatasync, which on Linux covers what was written through the map; see File.sync."""
         with self._guard:

@@ -267,7 +267,7 @@ class ConsumeQueue:
         start = self.files.last
         if start < 0:
             return
-        data = self.files.read(start, self.files.segment_size).rstrip(b"\0")
+        data = self.files.read(start, self.files.data_size(start)).rstrip(b"\0")
         count = -(-len(data) // ENTRY_SIZE)
         good = rising(data.ljust(count * ENTRY_SIZE, b"\0"))
         if good < count:

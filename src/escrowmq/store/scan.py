@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from typing import Final, NamedTuple, Protocol, runtime_checkable
+from typing import Final, NamedTuple
 from zlib import crc32
 
+from escrowmq.base.ports import SparseFile
 from escrowmq.codec.properties import decode_properties
 from escrowmq.codec.record import (
     FILLER_SIZE,
@@ -41,14 +42,6 @@ _HEADS: Final = {
 }
 _MAGICS: Final = (MAGIC_V1.to_bytes(4, "big"), MAGIC_V2.to_bytes(4, "big"))
 _LOG_OFFSET_AT: Final = 28
-
-
-@runtime_checkable
-class SparseFile(Protocol):
-    """A file that can tell where its holes end, so that they need not be read."""
-
-    def data_from(self, position: int) -> int:
-        """The first position from here on that may hold something; the size if none does."""
 
 
 class Scanned(NamedTuple):

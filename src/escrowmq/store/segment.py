@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from escrowmq.base.ports import Disk, File
+from escrowmq.base.ports import Disk, File, SparseFile
 from escrowmq.errors import StorageError
 
 NAME_SIZE: Final = 20
@@ -107,6 +107,14 @@ class Segments:
         start = position - position % self.segment_size
         found = self._files.get(start) or self.file(position)
         return found.read(position - start, size) if found is not None else b""
+
+    def data_size(self, start: int) -> int:
+        """Bytes of a file behind which there are zeros alone, as far as that is known without a
+        look."""
+        found = self.file(start)
+        if isinstance(found, SparseFile):
+            return found.data_end()
+        return self.segment_size
 
     def modified_ms(self, start: int) -> int:
         """When a file was last written."""

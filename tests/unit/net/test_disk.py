@@ -274,3 +274,19 @@ def test_first_touch_of_a_file_takes_in_no_more_than_it_needs(
     resident_kb = int(found.split("Rss:", 1)[1].split()[0])
     file.close()
     assert is_sequential or resident_kb <= 64
+
+
+def test_end_of_what_was_written_is_known_without_reading_all(disk: FileDisk) -> None:
+    """A start looks for the ends of all queues; each file has its full length from the first
+    unit on."""
+    file = disk.open("queue", size=6_000_000)
+    assert isinstance(file, MappedFile)
+    assert file.data_end() == 0
+    file.write(0, b"x" * 20)
+    assert 20 <= file.data_end() <= 256 * 1024
+    file.write(1_000_000, b"y")
+    assert 1_000_001 <= file.data_end() <= 1_300_000
+    file.sync()
+    assert file.data_end() >= 1_000_001
+    file.write(5_999_999, b"z")
+    assert file.data_end() == 6_000_000
