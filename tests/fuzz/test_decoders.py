@@ -11,8 +11,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from escrowmq.acl.accounts import read_accounts
+from escrowmq.acl.addresses import read_pattern
 from escrowmq.base.limits import EXT_FIELDS_MAX
 from escrowmq.codec import (
+    acks,
     batch,
     bodies,
     command,
@@ -75,9 +78,25 @@ DECODERS: dict[str, tuple[Any, ...]] = {
     "offset id": (lambda data: ids.parse_offset_id(as_text(data)), UsageError),
     "recall handle": (lambda data: recall.decode_handle(as_text(data)), UsageError),
     "header fields": (some_header, headers.HeaderError),
+    "acks": (acks.decode_acks, RemoteProtocolError),
+    "accounts": (read_accounts, UsageError),
+    "address": (lambda data: read_pattern(as_text(data)), UsageError),
     "sql": (lambda data: compile_sql(as_text(data)), FilterError),
     "tags": (lambda data: parse_tags(as_text(data), code_of=len), FilterError),
 }
+
+
+ACCOUNTS = b"""
+globalWhiteRemoteAddresses: [10.10.103.*, 192.168.0.1]
+accounts:
+- accessKey: RocketMQ
+  secretKey: 12345678
+  whiteRemoteAddress: fe80::{1,2}
+  admin: false
+  topicPerms: [topicA=DENY, "topicB=PUB|SUB"]
+dataVersion:
+- {counter: 1, timestamp: 2}
+"""
 
 
 def seeds() -> list[bytes]:
@@ -87,6 +106,7 @@ def seeds() -> list[bytes]:
         found.append(bytes.fromhex(item["hex"]))
     for text in json.loads((GOLDEN / "tables-5.3.3.json").read_text())["files"].values():
         found.append(text.encode())
+    found += [ACCOUNTS, b"10.0.1-5.*", b"fe80::1:0-ff:*", b"10.0.0.{1,2}"]
     found += [b"a > 1 AND b IN ('x') OR c BETWEEN 1 AND 2", b"a || b", b"0" * 32, b"F" * 56]
     return found
 

@@ -42,6 +42,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         item.add_marker(pytest.mark.interop)
         if missing:
             item.add_marker(pytest.mark.skip(reason=f"not on this machine: {missing}"))
+        if item.get_closest_marker("ours_alone") and item.config.getoption("--peer") == "java":
+            item.add_marker(pytest.mark.skip(reason="only EscrowMQ's brokers have this"))
 
 
 @pytest.fixture(scope="session")

@@ -60,6 +60,18 @@ def message(
     }
 
 
+SIGNER: Final = ("accessKey", "secretKey")
+
+
+def _plain(settings: Mapping[str, object]) -> dict[str, object]:
+    return {key: value for key, value in settings.items() if key not in SIGNER}
+
+
+def _credentials(settings: Mapping[str, object]) -> dict[str, Any]:
+    """With what requests are signed: accessKey and secretKey among the settings."""
+    return {key: value for key, value in settings.items() if key in SIGNER}
+
+
 class Driver:
     """A process with clients inside; `call` is the protocol, the rest are shorthands."""
 
@@ -105,7 +117,13 @@ class Driver:
     ) -> "Producer":
         name, group = unique("producer"), group or unique("PG")
         client_id = self.call(
-            op, name=name, nameserver=nameserver, group=group, settings=settings, **more
+            op,
+            name=name,
+            nameserver=nameserver,
+            group=group,
+            settings=_plain(settings),
+            **_credentials(settings),
+            **more,
         )
         started = Producer(self, name, group, str(client_id))
         self._open.append(started)
@@ -139,7 +157,8 @@ class Driver:
             failures=failures or {},
             replyBy=reply_by.name if reply_by else None,
             retryLevel=retry_level,
-            settings=settings,
+            settings=_plain(settings),
+            **_credentials(settings),
         )
         started = Consumer(self, name, group, str(client_id))
         self._open.append(started)
@@ -171,12 +190,19 @@ class JavaDriver(Driver):
         if is_binary:
             flags.append("-Drocketmq.serialize.type=ROCKETMQ")
         class_path = f"{jars.java_driver(release)}:{jars.jars(release)}/*"
+        self.home = home
         super().__init__(home.name, ["java", *JVM, *flags, "-cp", class_path, "Driver"], home)
         self.release = release
 
-    def mqadmin(self, *arguments: str, within_s: float = CALL_S) -> str:
-        """What `mqadmin` prints for these arguments."""
-        return str(self.call("mqadmin", args=list(arguments), within_s=within_s))
+    def mqadmin(self, *arguments: str, within_s: float = CALL_S, **signer: str) -> str:
+        """What `mqadmin` prints for these arguments; `signer`: accessKey and secretKey, which it
+        reads from its file."""
+        tools = self.home / "conf" / "tools.yml"
+        tools.write_text("".join(f"{key}: {value}\n" for key, value in signer.items()))
+        try:
+            return str(self.call("mqadmin", args=list(arguments), within_s=within_s))
+        finally:
+            tools.unlink()
 
     def admin(self, nameserver: str, **settings: object) -> "Admin":
         """DefaultMQAdminExt, started."""
@@ -195,7 +221,8 @@ class JavaDriver(Driver):
             nameserver=nameserver,
             group=group,
             subscriptions={topic: "*"},
-            settings=settings,
+            settings=_plain(settings),
+            **_credentials(settings),
         )
         return LiteConsumer(self, name, group)
 

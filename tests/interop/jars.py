@@ -17,6 +17,7 @@ HERE: Final = Path(__file__).parent
 BUILD: Final = HERE.parents[1] / "build" / "interop"
 BROKER_RELEASE: Final = "5.3.3"
 OLD_BROKER_RELEASE: Final = "4.9.7"  # the last 4.x whose broker is published
+ACL_BROKER_RELEASE: Final = "5.3.2"  # the last with ACL 1.0; its name server is not published
 CLIENT_RELEASES: Final = ("5.3.3", "5.5.0", "4.9.8")
 COPY: Final = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
 
@@ -47,14 +48,13 @@ def server_jars(release: str) -> Path:
     """The folder with all jars of a broker and name server of a release."""
     if release == BROKER_RELEASE:
         return jars(release)
+    pom = HERE / "java" / ("acl-pom.xml" if release == ACL_BROKER_RELEASE else "pom.xml")
 
     def collect(folder: Path) -> None:
         flags = ["-Dserver", f"-Drocketmq.version={release}", f"-DoutputDirectory={folder}"]
-        pom = str(HERE / "java" / "pom.xml")
-        run(["mvn", "-B", "-q", "-f", pom, COPY, "-DincludeScope=runtime", *flags])
+        run(["mvn", "-B", "-q", "-f", str(pom), COPY, "-DincludeScope=runtime", *flags])
 
-    stamp = digest(HERE / "java" / "pom.xml")
-    return _made(BUILD / "jars", f"server-{release}", stamp, collect)
+    return _made(BUILD / "jars", f"server-{release}", digest(pom), collect)
 
 
 def java_driver(release: str) -> Path:

@@ -231,6 +231,19 @@ def tally_forgotten(core: BrokerCore) -> None:
     tally.count = lambda queue_offset: 0  # type: ignore[method-assign]
 
 
+def pictured_too_early(core: BrokerCore) -> None:
+    """What is said to be done with is kept before the ends that it rests on are durable."""
+    take = core._ends._marks.take
+    core._ends._marks.take = lambda durable_offset: take(1 << 62)  # type: ignore[method-assign]
+
+
+def pictured_in_part(core: BrokerCore) -> None:
+    """A snapshot forgets one of the pending halves."""
+    pending = core._ends.engine.pending
+    after = pending.after
+    pending.after = lambda offset: after(offset)[1:]  # type: ignore[method-assign]
+
+
 def old_id_accepted(core: BrokerCore) -> None:
     """A signed id is good for ever."""
     keyring = core._ends.keyring
@@ -298,6 +311,8 @@ FOUND_BY: dict[Plant, int] = {
     order_key_at_the_half: 159,
     tally_inherited: 3,
     tally_forgotten: 3,
+    pictured_too_early: 5,
+    pictured_in_part: 0,
     old_id_accepted: 99,
     settled_before_durable: 4,
     parked_kept_for_ever: 119,

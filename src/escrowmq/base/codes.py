@@ -36,6 +36,11 @@ class Request:
     GET_ALL_CONSUMER_OFFSET: Final = 43
     GET_ALL_DELAY_OFFSET: Final = 45
     CHECK_CLIENT_CONFIG: Final = 46
+    UPDATE_AND_CREATE_ACL_CONFIG: Final = 50
+    DELETE_ACL_CONFIG: Final = 51
+    GET_BROKER_CLUSTER_ACL_INFO: Final = 52
+    UPDATE_GLOBAL_WHITE_ADDRS_CONFIG: Final = 53
+    GET_BROKER_CLUSTER_ACL_CONFIG: Final = 54
     GET_TIMER_CHECK_POINT: Final = 60
     GET_TIMER_METRICS: Final = 61
     PUT_KV_CONFIG: Final = 100
@@ -169,6 +174,10 @@ class Response:
     NO_MESSAGE: Final = 208
     POLLING_FULL: Final = 209
     POLLING_TIMEOUT: Final = 210
+    # The peer uses these numbers twice.
+    UPDATE_AND_CREATE_ACL_CONFIG_FAILED: Final = 209
+    DELETE_ACL_CONFIG_FAILED: Final = 210
+    UPDATE_GLOBAL_WHITE_ADDRS_CONFIG_FAILED: Final = 211
     ILLEGAL_OPERATION: Final = 604
     GO_AWAY: Final = 1500
 
@@ -186,6 +195,7 @@ class Version:
     V3_0_11: Final = 37
     V3_1_8_SNAPSHOT: Final = 62
     V3_4_9: Final = 121
+    V4_9_3: Final = 399
     V4_9_4: Final = 401
     V5_0_0: Final = 413
     V5_3_1: Final = 475

@@ -87,3 +87,12 @@ SETTINGS_TEXT_SIZE_MAX: Final = 262_144
 
 FRAME_TIME_MAX_MS: Final = 60_000
 """From the look that finds a frame begun until it must be whole; then its sender is cut off."""
+
+ACL_FILE_SIZE_MAX: Final = 1_048_576
+"""Bytes of one file of accounts."""
+
+ACL_FILES_MAX: Final = 256
+"""Files of accounts."""
+
+ACL_FOLDERS_DEPTH_MAX: Final = 8
+"""Folders within folders in which files of accounts are looked for."""

@@ -226,6 +226,12 @@ class BrokerSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         Literal["loopback", "everybody", "nobody"],
         Meta(description="who may see and settle pending transactions"),
     ] = field(default="loopback", name="escrowAdmin")
+    acl_enabled: Annotated[
+        bool, Meta(description="let in only who has an account in plain_acl.yml, ACL 1.0")
+    ] = field(default=False, name="aclEnable")
+    acl_as_peer: Annotated[
+        bool, Meta(description="with ACL 1.0, leave open what RocketMQ leaves open")
+    ] = field(default=False, name="escrowAclAsRocketMQ")
     preset: Annotated[
         Literal["EscrowMQ", "RocketMQ"],
         Meta(description="RocketMQ: checks are counted, sent and given up as there"),

@@ -15,6 +15,7 @@ from escrowmq.base.settings import BrokerSettings, StoreSettings
 from escrowmq.broker import half_counts
 from escrowmq.broker.half_counts import HalfCounts
 from escrowmq.broker.measuring import Measuring
+from escrowmq.broker.on_acl import AclHandlers
 from escrowmq.broker.on_back import BackHandlers
 from escrowmq.broker.on_clients import ClientHandlers
 from escrowmq.broker.on_config import ConfigHandlers, restore
@@ -41,7 +42,6 @@ from escrowmq.delivery.delay import DelayQueues
 from escrowmq.delivery.timer import TimerQueue
 from escrowmq.errors import EscrowMQError
 from escrowmq.store.store import Store
-from escrowmq.txn import identity
 
 _log = logging.getLogger(__name__)
 
@@ -75,6 +75,7 @@ class BrokerCore:
         chance: Chance,
         mark: str = "",
         boot: str = "",
+        accounts: Disk | None = None,
     ) -> None:
         changes = restore(disk, settings, store_settings)
         store = Store(disk, store_settings, abort_text=mark, boot=boot)
@@ -115,6 +116,11 @@ class BrokerCore:
             for code, handler in handlers.routes().items():
                 assert code not in self._routes, code
                 self._routes[code] = handler
+        self._acl: AclHandlers | None = None
+        if settings.acl_enabled:
+            # Without a folder of their own the accounts lie beside the other tables.
+            self._acl = AclHandlers(broker, accounts or disk, self._ends)
+            self._routes |= self._acl.routes()
         self._save_at_ms = 0
 
     # -- life --------------------------------------------------------------------------------
@@ -124,6 +130,8 @@ class BrokerCore:
         whose last record is of a later one than this was kept by a clock that was set back since,
         and what is due would be due at the wrong time."""
         broker = self.broker
+        if self._acl is not None:
+            self._acl.load(now_ms)
         broker.topics.load(self._disk.read(TOPICS_FILE))
         broker.groups.load(self._disk.read(GROUPS_FILE))
         broker.offsets.load(self._disk.read(OFFSETS_FILE))
@@ -136,7 +144,7 @@ class BrokerCore:
             )
         self._delays.load(self._disk.read(delay.PATH), now_ms)
         self._timer.load(self._disk.read(timer.PATH))
-        self._ends.load(self._disk.read(identity.PATH), now_ms, is_sound=not report.damaged)
+        self._ends.load(self._disk, now_ms, is_sound=not report.damaged)
         self._half_counts.load(self._disk.read(half_counts.PATH))
         broker.topics.create_system_topics(now_ms)
         broker.groups.create_system_groups(now_ms)
@@ -217,26 +225,22 @@ class BrokerCore:
         self._settle(now_ms)
 
     def _serve(self, peer: Peer, request: Command, now_ms: int) -> None:
-        handler = self._routes.get(request.code)
-        if handler is None:
-            reply: bytes | None = encode_reply(
-                request,
-                Response.REQUEST_CODE_NOT_SUPPORTED,
-                remark=f" request type {request.code} not supported",
-            )
-        else:
-            try:
+        handler = self._routes.get(request.code) or _not_served
+        acl = self._acl
+        try:
+            reply = None if acl is None else acl.refusal(peer, request, now_ms)
+            if reply is None:
                 reply = handler(peer, request, now_ms)
-            except HeaderError as error:
-                reply = encode_reply(request, Response.SYSTEM_ERROR, remark=str(error))
-            except EscrowMQError as error:
-                _log.info("request %d of %s: %s", request.code, peer.address, error)
-                reply = encode_reply(request, Response.SYSTEM_ERROR, remark=str(error))
-            except Exception as error:  # noqa: BLE001 - one request; logged, answered with code 1
-                _log.exception("request %d of %s failed", request.code, peer.address)
-                reply = encode_reply(
-                    request, Response.SYSTEM_ERROR, remark=f"{type(error).__name__}: {error}"
-                )
+        except HeaderError as error:
+            reply = encode_reply(request, Response.SYSTEM_ERROR, remark=str(error))
+        except EscrowMQError as error:
+            _log.info("request %d of %s: %s", request.code, peer.address, error)
+            reply = encode_reply(request, Response.SYSTEM_ERROR, remark=str(error))
+        except Exception as error:  # noqa: BLE001 - one request; logged, answered with code 1
+            _log.exception("request %d of %s failed", request.code, peer.address)
+            reply = encode_reply(
+                request, Response.SYSTEM_ERROR, remark=f"{type(error).__name__}: {error}"
+            )
         if reply is not None and not request.flag & Flag.ONE_WAY:
             self.broker.send(peer.id, reply)
 
@@ -315,6 +319,8 @@ class BrokerCore:
         self._pops.wake(now_ms)
         self._clients.wake(now_ms)
         self.registration.wake(now_ms)
+        if self._acl is not None:
+            self._acl.wake(now_ms)
         while broker.waiting and broker.waiting[0].deadline_ms <= now_ms:
             waiting = broker.waiting.popleft()
             broker.send(waiting.peer, waiting.timeout_reply)
@@ -345,6 +351,8 @@ class BrokerCore:
         )
         if broker.waiting:
             at_ms = min(at_ms, broker.waiting[0].deadline_ms)
+        if self._acl is not None:
+            at_ms = min(at_ms, self._acl.wake_at_ms())
         return at_ms
 
     def measure(self, now_ms: int) -> list[Family]:
@@ -379,3 +387,11 @@ def _going_on(now_ms: int, stored_ms: int) -> int:
         behind_ms // 1000,
     )
     return now_ms
+
+
+def _not_served(peer: Peer, request: Command, now_ms: int) -> bytes:  # noqa: ARG001 - a Handler
+    return encode_reply(
+        request,
+        Response.REQUEST_CODE_NOT_SUPPORTED,
+        remark=f" request type {request.code} not supported",
+    )

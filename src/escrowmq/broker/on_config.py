@@ -29,6 +29,7 @@ _FIXED: Final = frozenset(
         "mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue", "maxHashSlotNum", "maxIndexNum",
         "messageDelayLevel", "messageIndexEnable", "reviveQueueNum", "timerPrecisionMs",
         "timerWheelEnable", "enabledAppendPropCRC", "escrowAdmin", "escrowPreset",
+        "aclEnable", "escrowAclAsRocketMQ",
         "is_sync_flush", "memory_size",
     }
 )  # fmt: skip

@@ -10,8 +10,10 @@ import msgspec
 
 from escrowmq.base.codes import Flag, Request, Response
 from escrowmq.base.command import Command
+from escrowmq.base.effects import Replace
 from escrowmq.base.limits import PUBLISHED_TOPICS_MAX
 from escrowmq.base.message import Message, Property, StoredMessage, SysFlag, Topic
+from escrowmq.base.ports import Disk
 from escrowmq.broker.putting import Putter, Refusal
 from escrowmq.broker.state import Broker, Handler, Peer
 from escrowmq.codec.command import encode_reply, encode_request
@@ -30,7 +32,7 @@ from escrowmq.delivery.progress import Mark, Marks
 from escrowmq.delivery.subscriptions import TRANSACTION_GROUP
 from escrowmq.errors import StorageError, UsageError
 from escrowmq.store.store import Put, PutStatus
-from escrowmq.txn import identity
+from escrowmq.txn import identity, snapshot
 from escrowmq.txn.check import Ask, Checker, Member
 from escrowmq.txn.claim import Answer, Claim, Ended
 from escrowmq.txn.engine import Engine
@@ -56,6 +58,10 @@ _TOLD: Final = {
     State.ROLLED_BACK: Response.TRANSACTION_SHOULD_ROLLBACK,
 }
 """Codes that the peer has and does not use: the transaction was ended the other way."""
+
+_PICTURE_MS: Final = 30_000
+_PICTURE_MIN: Final = 20_000
+"""What is pending is kept now and then when so many halves stand behind the oldest."""
 
 _COUNT: Final = re.compile(r"[0-9]{1,9}")
 
@@ -92,7 +98,9 @@ class EndHandlers:
         self.resumption = Resumption(self.engine, broker.store)
         self._recovery = Recovery(self.engine, broker.store)
         self._unsealed: list[_Unsealed] = []
-        self._marks: Marks[tuple[int, int]] = Marks()
+        self._marks: Marks[tuple[int, int, bytes]] = Marks()
+        self._pictured_ms = 0
+        self.picture_ms, self.picture_min = _PICTURE_MS, _PICTURE_MIN
         broker.producer_hooks.append(self._producer_came)
 
     def routes(self) -> dict[int, Handler]:
@@ -104,15 +112,16 @@ class EndHandlers:
 
     # -- life --------------------------------------------------------------------------------
 
-    def load(self, keys: bytes | None, now_ms: int, *, is_sound: bool) -> None:
+    def load(self, disk: Disk, now_ms: int, *, is_sound: bool) -> None:
         """Read what is pending from the store."""
-        self.keyring.load(keys)
+        self.keyring.load(disk.read(identity.PATH))
         offsets = self._broker.offsets
         found = self._recovery.run(
             now_ms,
             half_offset=offsets.get(TRANSACTION_GROUP, Topic.HALF, 0),
             op_offset=offsets.get(TRANSACTION_GROUP, Topic.OP, 0),
             is_sound=is_sound,
+            snapshot=snapshot.decode(disk.read(snapshot.PATH)),
         )
         if found.pending_count or found.derived_count:
             _log.info(
@@ -132,14 +141,37 @@ class EndHandlers:
             half = oldest
         self.engine.tally.drop_before(half)
         op = self._recovery.progress.op_offset(half)
-        self._marks.note(Mark(store.end_offset, store.end_offset, (half, op)))
+        picture = self._picture(half, now_ms)
+        self._marks.note(Mark(store.end_offset, store.end_offset, (half, op, picture)))
         # The offsets may reach the disk before the ends that they rest on, and outlive them.
         mark = self._marks.take(store.durable_offset)
         if mark is None:
             return
-        for topic, offset in zip((Topic.HALF, Topic.OP), mark.state, strict=True):
+        half, op, picture = mark.state
+        if picture:
+            broker.effects.append(Replace(snapshot.PATH, picture))
+        for topic, offset in ((Topic.HALF, half), (Topic.OP, op)):
             if broker.offsets.get(TRANSACTION_GROUP, topic, 0) != offset:
                 broker.offsets.commit(TRANSACTION_GROUP, topic, 0, offset, now_ms)
+
+    def _picture(self, oldest: int, now_ms: int) -> bytes:
+        """What is pending, when so much has ended behind the oldest that a start gains by it;
+        else empty. With ends that no op record names yet, there is none."""
+        pending = self.engine.pending
+        behind = pending.end - oldest
+        if (
+            now_ms < self._pictured_ms + self.picture_ms
+            or behind < self.picture_min
+            or len(pending) > behind // 2
+            or self.engine.has_unsealed
+        ):
+            return b""
+        half_end = self._broker.store.bounds(Topic.HALF, 0)[1]
+        if half_end < pending.end:  # units wait for the disk
+            return b""
+        self._pictured_ms = now_ms
+        op_end = self._broker.store.bounds(Topic.OP, 0)[1]
+        return snapshot.encode(half_end, op_end, pending.after(-1))
 
     # -- halves and ends ---------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import sys
 from collections.abc import Sequence
 
@@ -51,7 +52,9 @@ def build_parser() -> argparse.ArgumentParser:
     names = verbs.add_parser("nameserver", help="a name server alone")
     _add_server(names, data="folder of kvConfig.json (default ~/namesrv)", port="9876")
 
-    broker = verbs.add_parser("broker", help="a broker alone")
+    broker = verbs.add_parser(
+        "broker", help="a broker alone; list, show, config and set look at running ones"
+    )
     broker.add_argument(
         "-n", dest="name_servers", metavar="HOST:PORT[;HOST:PORT]", help="name servers"
     )
@@ -60,9 +63,11 @@ def build_parser() -> argparse.ArgumentParser:
     )
     _add_server(broker, data="data folder (default ~/store)", port="10911")
 
-    from escrowmq.cli import store
+    from escrowmq.cli import brokers, group, message, offset, store, topic, tx
 
-    store.add_parser(verbs)
+    brokers.add_actions(broker)
+    for verb in (topic, group, message, tx, offset, store):
+        verb.add_parser(verbs)
     return parser
 
 
@@ -80,10 +85,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    if arguments.verb == "store":
-        from escrowmq.cli import store
-
-        return store.run(arguments)
+    if getattr(arguments, "action", None) is not None:
+        name = "brokers" if arguments.verb == "broker" else arguments.verb
+        verb = importlib.import_module(f"escrowmq.cli.{name}")
+        code: int = verb.run(arguments)
+        return code
     from escrowmq.node import process, serve
 
     process.log_to_stderr(arguments.log_level)

@@ -40,7 +40,14 @@ class BrokerNode:
     """A broker that is being opened, open, or closed."""
 
     def __init__(
-        self, settings: BrokerSettings, store: StoreSettings, *, data: str, host: str, port: int
+        self,
+        settings: BrokerSettings,
+        store: StoreSettings,
+        *,
+        data: str,
+        host: str,
+        port: int,
+        accounts: str = "",
     ) -> None:
         self._door = bind(host, port)
         self.port = int(self._door.getsockname()[1])
@@ -58,6 +65,7 @@ class BrokerNode:
             chance=random.SystemRandom(),
             mark=str(os.getpid()),
             boot=_boot_id(),
+            accounts=FileDisk(accounts) if settings.acl_enabled and accounts else None,
         )
         self._shell: Shell | None = None
         self._exporter: Exporter | None = None

@@ -6,7 +6,7 @@ import ipaddress
 import os
 import re
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Annotated, Final, TypeVar
 
 import msgspec
 
@@ -33,6 +33,11 @@ class NodeSettings(msgspec.Struct, kw_only=True):
     exporter_host: str = msgspec.field(default="", name="metricsPromExporterHost")
     exporter_port: int = msgspec.field(default=5557, name="metricsPromExporterPort")
     idle_s: int = msgspec.field(default=120, name="serverChannelMaxIdleTimeSeconds")
+    accounts: Annotated[
+        str,
+        msgspec.Meta(description="folder of plain_acl.yml and acl/; rocketmqHome/conf by default"),
+    ] = msgspec.field(default="", name="escrowAclFolder")
+    home: str = msgspec.field(default="", name="rocketmqHome")
 
 
 def gather(file: str | None, pairs: list[str]) -> dict[str, str]:
@@ -107,6 +112,13 @@ def unknown_keys(found: dict[str, str]) -> list[str]:
         for field in msgspec.structs.fields(kind)
     }
     return sorted(set(found) - known)
+
+
+def accounts_folder(node: NodeSettings, *, data: str) -> str:
+    """Where plain_acl.yml and the folder `acl` are looked for: where the settings say, else in
+    `conf` of RocketMQ's home if there is one, else in `config` of the data folder."""
+    home = node.home or os.environ.get("ROCKETMQ_HOME", "")
+    return node.accounts or str(Path(home) / "conf" if home else Path(data) / "config")
 
 
 def memory_size() -> int:

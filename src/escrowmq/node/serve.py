@@ -64,7 +64,14 @@ def serve(options: Options) -> int:
     )
     local = "127.0.0.1" if host in ("0.0.0.0", "::") else host  # noqa: S104 - compared, not bound
     settings.name_servers = f"{local}:{registry.port}"
-    broker = BrokerNode(settings, store, data=data, host=host, port=_port(options, node))
+    broker = BrokerNode(
+        settings,
+        store,
+        data=data,
+        host=host,
+        port=_port(options, node),
+        accounts=config.accounts_folder(node, data=data),
+    )
 
     async def main(stop: asyncio.Event) -> None:
         await registry.open(idle_ms=idle_ms)
@@ -116,8 +123,14 @@ def serve_broker(options: Options) -> int:
         name_servers=names,
         host=host,
     )
+    data = _folder(options, node)
     broker = BrokerNode(
-        settings, store, data=_folder(options, node), host=host, port=_port(options, node)
+        settings,
+        store,
+        data=data,
+        host=host,
+        port=_port(options, node),
+        accounts=config.accounts_folder(node, data=data),
     )
 
     async def main(stop: asyncio.Event) -> None:

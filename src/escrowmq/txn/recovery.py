@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Iterator
+from itertools import groupby
 from typing import Final
 
 import msgspec
@@ -23,12 +24,16 @@ from escrowmq.txn.engine import Engine
 from escrowmq.txn.op import OUTCOMES, STATES, decode_op
 from escrowmq.txn.pending import Run
 from escrowmq.txn.shape import Shapes
+from escrowmq.txn.snapshot import Snapshot
 from escrowmq.txn.state import State
 
 _log = logging.getLogger(__name__)
 
 _READ_COUNT: Final = 4096
 _STRETCH_SIZE: Final = 1 << 20
+_OPS_WATCHED_MAX: Final = 65_536
+"""Op records that may matter still, or groups of them; one old half holds them all back."""
+
 _OPS_REMEMBERED: Final = 20_000
 """Op records in front of those that matter, read for the outcomes that they tell: an end that is
 repeated or contradicted after a restart gets the answer that it would have got before."""
@@ -55,6 +60,16 @@ class Progress:
     def note(self, op_queue_offset: int, half_offsets: list[int]) -> None:
         """An op record is there."""
         self._ops.append((op_queue_offset, max(half_offsets, default=-1)))
+        if len(self._ops) > _OPS_WATCHED_MAX:
+            self._thin_out()
+
+    def _thin_out(self) -> None:
+        """Let each two count as one: the progress of op records is told a little later then."""
+        ops = list(self._ops)
+        pairs = zip(ops[::2], ops[1::2], strict=False)
+        self._ops = deque((second[0], max(first[1], second[1])) for first, second in pairs)
+        if len(ops) % 2:
+            self._ops.append(ops[-1])
 
     def op_offset(self, half_progress: int) -> int:
         """The first op record that still matters when halves from `half_progress` on do."""
@@ -84,19 +99,62 @@ class Recovery:
         self._last_op_log_offset = -1
         self._is_last_op_ours = False
 
-    def run(self, now_ms: int, *, half_offset: int, op_offset: int, is_sound: bool) -> Recovered:
-        """Read both queues from where they are not done with. `is_sound` says that the store
-        reported no damage."""
+    def run(
+        self,
+        now_ms: int,
+        *,
+        half_offset: int,
+        op_offset: int,
+        is_sound: bool,
+        snapshot: Snapshot | None = None,
+    ) -> Recovered:
+        """Read both queues from where they are not done with, or from where a snapshot of them
+        ends. `is_sound` says that the store reported no damage."""
         found = Recovered()
         self._engine.tally.load(self._store.bounds(Topic.HALF, 0)[1])
         start = self._start(Topic.HALF, half_offset)
         op_start = self._start(Topic.OP, op_offset)
+        self.progress.start(op_start)
+        if not is_sound or not self._can_use(snapshot, start, op_start):
+            snapshot = None
+        if snapshot is not None:
+            op_start = self._pass_over(snapshot)
         self._remember(self._start(Topic.OP, op_start - _OPS_REMEMBERED), op_start)
         found.ops_count = self._read_ops(op_start, start)
+        if snapshot is not None:
+            self._read_listed([offset for offset in snapshot.pending if offset >= start])
+            start = snapshot.half_end
         self._read_halves(start)
         found.derived_count = self._derive(is_sound=is_sound, now_ms=now_ms)
         found.pending_count = len(self._engine.pending)
         return found
+
+    def _can_use(self, snapshot: Snapshot | None, start: int, op_start: int) -> bool:
+        """Whether a snapshot is of this store, and saves anything."""
+        return (
+            snapshot is not None
+            and start < snapshot.half_end <= self._store.bounds(Topic.HALF, 0)[1]
+            and op_start < snapshot.op_end <= self._store.bounds(Topic.OP, 0)[1]
+        )
+
+    def _pass_over(self, snapshot: Snapshot) -> int:
+        """Take op records for read that the snapshot accounts for; where to go on."""
+        last = snapshot.op_end - 1
+        self.progress.note(last, [snapshot.half_end - 1])
+        for log_offset, _, _ in self._store.entries(Topic.OP, 0, last, 1):
+            self._last_op_log_offset, self._is_last_op_ours = log_offset, True
+        return snapshot.op_end
+
+    def _read_listed(self, queue_offsets: list[int]) -> None:
+        """Halves one here, one there: those beside each other are read together."""
+        for _, group in groupby(enumerate(queue_offsets), key=lambda pair: pair[1] - pair[0]):
+            offsets = [queue_offset for _, queue_offset in group]
+            for first in range(0, len(offsets), _READ_COUNT):
+                begin = offsets[first]
+                count = len(offsets[first : first + _READ_COUNT])
+                for stretch in _stretches(self._store.entries(Topic.HALF, 0, begin, count)):
+                    self._read_stretch(begin, stretch)
+                    begin += len(stretch)
 
     def _start(self, topic: str, offset: int) -> int:
         low, high = self._store.bounds(topic, 0)
@@ -120,7 +178,6 @@ class Recovery:
             op_offset += len(entries)
 
     def _read_ops(self, op_offset: int, half_start: int) -> int:
-        self.progress.start(op_offset)
         count = 0
         while entries := self._store.entries(Topic.OP, 0, op_offset, _READ_COUNT):
             for log_offset, size, _ in entries:
@@ -254,6 +311,8 @@ def _is_commit(record: Scanned) -> bool:
 
 def _stretches(entries: list[Entry]) -> Iterator[list[Entry]]:
     """Entries whose records stand one behind another, some bytes' worth at a time."""
+    if not entries:
+        return
     first = total = 0
     for at, (log_offset, size, _) in enumerate(entries):
         if at > first and (log_offset != entries[first][0] + total or total > _STRETCH_SIZE):

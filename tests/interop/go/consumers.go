@@ -59,7 +59,7 @@ func startConsumer(call *Call) (any, error) {
 	if wanted, ok := call.Settings["maxReconsumeTimes"].(float64); ok {
 		times = int32(wanted)
 	}
-	push, err := rocketmq.NewPushConsumer(
+	options := []consumer.Option{
 		consumer.WithMaxReconsumeTimes(times),
 		consumer.WithNameServer(primitive.NamesrvAddr{call.Nameserver}),
 		consumer.WithGroupName(call.Group),
@@ -67,7 +67,11 @@ func startConsumer(call *Call) (any, error) {
 		consumer.WithConsumerModel(model),
 		consumer.WithConsumeFromWhere(from),
 		consumer.WithConsumerOrder(call.Orderly),
-	)
+	}
+	if call.AccessKey != "" {
+		options = append(options, consumer.WithCredentials(call.credentials()))
+	}
+	push, err := rocketmq.NewPushConsumer(options...)
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/apache/rocketmq-client-go/v2/primitive"
 	"github.com/apache/rocketmq-client-go/v2/rlog"
 )
 
@@ -24,6 +25,8 @@ type Call struct {
 	Failures      map[string]int    `json:"failures"`
 	Settings      map[string]any    `json:"settings"`
 	Transactional bool              `json:"transactional"`
+	AccessKey     string            `json:"accessKey"`
+	SecretKey     string            `json:"secretKey"`
 	Checks        json.RawMessage   `json:"checks"`
 	Outcome       string            `json:"outcome"`
 	Count         int               `json:"count"`
@@ -40,6 +43,11 @@ type Call struct {
 	Flag          int32             `json:"flag"`
 	DelayLevel    int               `json:"delayLevel"`
 	Messages      []Call            `json:"messages"`
+}
+
+// credentials signs requests.
+func (c *Call) credentials() primitive.Credentials {
+	return primitive.Credentials{AccessKey: c.AccessKey, SecretKey: c.SecretKey}
 }
 
 var operations = map[string]func(*Call) (any, error){

@@ -102,6 +102,9 @@ func startProducer(call *Call) (any, error) {
 		producer.WithInstanceName(call.Name),
 		producer.WithQueueSelector(&chosen{}),
 	}
+	if call.AccessKey != "" {
+		options = append(options, producer.WithCredentials(call.credentials()))
+	}
 	made := &started{}
 	var err error
 	if call.Transactional {

@@ -19,7 +19,7 @@ final class Admins {
     }
 
     private Object start(Call call) throws Exception {
-        DefaultMQAdminExt admin = new DefaultMQAdminExt();
+        DefaultMQAdminExt admin = new DefaultMQAdminExt(call.hook());
         admin.setNamesrvAddr(call.text("nameserver"));
         admin.setInstanceName(call.text("name"));
         Beans.set(admin, call.map("settings"));

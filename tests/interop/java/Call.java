@@ -3,7 +3,10 @@ import java.util.Base64;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import org.apache.rocketmq.acl.common.AclClientRPCHook;
+import org.apache.rocketmq.acl.common.SessionCredentials;
 import org.apache.rocketmq.common.message.Message;
+import org.apache.rocketmq.remoting.RPCHook;
 
 /** The arguments of one command, typed. */
 final class Call {
@@ -47,6 +50,12 @@ final class Call {
     @SuppressWarnings("unchecked")
     List<Object> list(String key) {
         return has(key) ? (List<Object>) arguments.get(key) : new ArrayList<>();
+    }
+
+    /** Signs requests with accessKey and secretKey; null, and they are not signed, without them. */
+    RPCHook hook() {
+        if (!has("accessKey")) return null;
+        return new AclClientRPCHook(new SessionCredentials(text("accessKey"), text("secretKey")));
     }
 
     /** The message described by topic, body, tag, keys, properties, delayLevel, deliverMs, delayMs, flag. */

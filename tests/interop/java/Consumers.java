@@ -4,6 +4,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
 import org.apache.rocketmq.client.consumer.MessageSelector;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
@@ -35,7 +36,8 @@ final class Consumers {
     }
 
     private Object start(Call call) throws Exception {
-        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(call.text("group"));
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(
+            call.text("group"), call.hook(), new AllocateMessageQueueAveragely());
         consumer.setNamesrvAddr(call.text("nameserver"));
         consumer.setInstanceName(call.text("name"));
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);

@@ -46,14 +46,14 @@ final class Producers {
     private Object start(Call call) throws Exception {
         DefaultMQProducer producer;
         if (call.is("transactional")) {
-            TransactionMQProducer transactional = new TransactionMQProducer(call.text("group"));
+            TransactionMQProducer transactional = new TransactionMQProducer(call.text("group"), call.hook());
             Script script = new Script();
             script.expect(call.map("checks"));
             transactional.setTransactionListener(script);
             scripts.put(call.text("name"), script);
             producer = transactional;
         } else {
-            producer = new DefaultMQProducer(call.text("group"));
+            producer = new DefaultMQProducer(call.text("group"), call.hook());
         }
         producer.setNamesrvAddr(call.text("nameserver"));
         producer.setInstanceName(call.text("name"));

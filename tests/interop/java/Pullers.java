@@ -31,7 +31,7 @@ final class Pullers {
     }
 
     private Object startLite(Call call) throws Exception {
-        DefaultLitePullConsumer consumer = new DefaultLitePullConsumer(call.text("group"));
+        DefaultLitePullConsumer consumer = new DefaultLitePullConsumer(call.text("group"), call.hook());
         consumer.setNamesrvAddr(call.text("nameserver"));
         consumer.setInstanceName(call.text("name"));
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
@@ -71,7 +71,7 @@ final class Pullers {
     }
 
     private Object startPlain(Call call) throws Exception {
-        DefaultMQPullConsumer consumer = new DefaultMQPullConsumer(call.text("group"));
+        DefaultMQPullConsumer consumer = new DefaultMQPullConsumer(call.text("group"), call.hook());
         consumer.setNamesrvAddr(call.text("nameserver"));
         consumer.setInstanceName(call.text("name"));
         Beans.hasten(consumer);

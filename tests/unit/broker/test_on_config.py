@@ -72,6 +72,7 @@ def test_change_is_refused_as_the_peer_refuses_it(
 @pytest.mark.parametrize(
     "text",
     ["brokerName=b", "storePathRootDir=/", "mappedFileSizeCommitLog=5", "namesrvAddr=evil:1",
+     "aclEnable=false", "escrowAclAsRocketMQ=true", "escrowAclFolder=/",
      "escrowAdmin=everybody", "is_sync_flush=true", "unknown=1", "memory_size=5",
      "flushDiskType=SYNC_FLUSH"],
 )  # fmt: skip

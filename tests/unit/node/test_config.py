@@ -9,6 +9,7 @@ from escrowmq.errors import UsageError
 from escrowmq.node.broker import broker_settings
 from escrowmq.node.config import (
     NodeSettings,
+    accounts_folder,
     convert,
     gather,
     memory_size,
@@ -115,3 +116,15 @@ def test_preset_sets_what_nothing_else_sets() -> None:
     assert of(escrowPreset="RocketMQ", escrowMuteAfter="5").mute_after == 5
     with pytest.raises(UsageError, match="escrowPreset=Kafka"):
         of(escrowPreset="Kafka")
+
+
+def test_accounts_lie_where_the_settings_say_or_the_peer_has_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("ROCKETMQ_HOME", raising=False)
+    assert accounts_folder(NodeSettings(), data="store") == "store/config"
+    monkeypatch.setenv("ROCKETMQ_HOME", "/opt/mq")
+    assert accounts_folder(NodeSettings(), data="store") == "/opt/mq/conf"
+    assert accounts_folder(NodeSettings(home="/srv/mq"), data="store") == "/srv/mq/conf"
+    chosen = NodeSettings(home="/srv/mq", accounts="/etc/mq")
+    assert accounts_folder(chosen, data="store") == "/etc/mq"

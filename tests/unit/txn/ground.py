@@ -15,6 +15,7 @@ from escrowmq.txn.check import Ask, Checker, Member
 from escrowmq.txn.claim import Claim, Ended
 from escrowmq.txn.engine import Engine
 from escrowmq.txn.recovery import Recovered, Recovery
+from escrowmq.txn.snapshot import Snapshot
 from escrowmq.txn.state import Verdict
 
 HOST = b"\x0a\0\0\x01\0\0\x2a\x9f"
@@ -56,7 +57,9 @@ class Ground:
         self.members: dict[str, list[Member]] = {}
         self.open()
 
-    def open(self, *, half_offset: int = 0, op_offset: int = 0) -> Recovered:
+    def open(
+        self, *, half_offset: int = 0, op_offset: int = 0, snapshot: Snapshot | None = None
+    ) -> Recovered:
         self.store = GrudgingStore(self.disk, self.store_settings)
         report = self.store.open(self.now_ms)
         self.engine = Engine(
@@ -74,12 +77,15 @@ class Ground:
             half_offset=half_offset,
             op_offset=op_offset,
             is_sound=not report.damaged,
+            snapshot=snapshot,
         )
 
-    def reopen(self, *, half_offset: int = 0, op_offset: int = 0) -> Recovered:
+    def reopen(
+        self, *, half_offset: int = 0, op_offset: int = 0, snapshot: Snapshot | None = None
+    ) -> Recovered:
         """The process is killed and started again; nothing written is lost."""
         self.disk.crash(random.Random(0), Loss.NOTHING)
-        return self.open(half_offset=half_offset, op_offset=op_offset)
+        return self.open(half_offset=half_offset, op_offset=op_offset, snapshot=snapshot)
 
     def prepare(
         self, body: bytes = b"body", *, group: str = "PG", origin: str = "", **properties: str

@@ -167,8 +167,8 @@ class SimDisk:
         return len(self.small[path]) if path in self.small else None
 
     def modified_ms(self, path: str) -> int:
-        """See Disk.modified_ms."""
-        return self.files[path].modified_ms
+        """See Disk.modified_ms. Of a small file no time is kept: 0."""
+        return 0 if path in self.small else self.files[path].modified_ms
 
     def read(self, path: str) -> bytes | None:
         """See Disk.read."""

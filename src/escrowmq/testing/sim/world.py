@@ -275,6 +275,9 @@ class World:
             chance=random.Random(self.stage.chance.getrandbits(32)),
             boot=boot,
         )
+        # So that worlds of a few hundred halves have snapshots of what is pending.
+        ends = core._ends  # noqa: SLF001
+        ends.picture_ms, ends.picture_min = 1_000, 2
         if self._plant is not None:
             self._plant(core)
         return core

@@ -1,0 +1,252 @@
+"""The accounts of plain_acl.yml (ACL 1.0).
+
+globalWhiteRemoteAddresses: [10.10.103.*, 192.168.0.*]
+accounts:
+- accessKey: RocketMQ            more than 6 characters
+  secretKey: 12345678            more than 6 characters, taken as text
+  whiteRemoteAddress:            one pattern (addresses.py)
+  admin: false
+  defaultTopicPerm: DENY         DENY, PUB, SUB, PUB|SUB, SUB|PUB; anything else is DENY
+  defaultGroupPerm: SUB
+  topicPerms: [topicA=DENY, topicB=PUB|SUB]
+  groupPerms: [groupA=DENY, groupB=SUB]
+dataVersion: [{counter: 0, timestamp: 0}]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from escrowmq.acl.addresses import Parts, Pattern, read_pattern
+from escrowmq.acl.document import Value, read_document
+from escrowmq.base.message import Topic
+from escrowmq.errors import UsageError
+
+DENY: Final = 1
+ANY: Final = 2
+PUB: Final = 4
+SUB: Final = 8
+
+KEY_SIZE_MIN: Final = 7
+PERMISSIONS: Final = {
+    "DENY": DENY,
+    "PUB": PUB,
+    "SUB": SUB,
+    "PUB|SUB": PUB | SUB,
+    "SUB|PUB": PUB | SUB,
+}
+
+GLOBAL: Final = "globalWhiteRemoteAddresses"
+ACCOUNTS: Final = "accounts"
+VERSION: Final = "dataVersion"
+_MEMBERS: Final = frozenset({GLOBAL, ACCOUNTS, VERSION})
+_ACCOUNT_MEMBERS: Final = frozenset(
+    {
+        "accessKey", "secretKey", "whiteRemoteAddress", "admin", "defaultTopicPerm",
+        "defaultGroupPerm", "topicPerms", "groupPerms",
+    }
+)  # fmt: skip
+_TRUTHS: Final = {
+    **dict.fromkeys(("true", "yes", "on", "y"), True),
+    **dict.fromkeys(("false", "no", "off", "n"), False),
+}
+
+
+class Account(msgspec.Struct, frozen=True, kw_only=True):
+    """One access key and what it opens."""
+
+    access_key: str
+    secret: str
+    addresses: Pattern
+    is_admin: bool
+    topic_default: int
+    group_default: int
+    resources: dict[str, int]
+    """Rights by topic; those of a group stand under its retry topic."""
+
+    def __repr__(self) -> str:
+        return f"Account({self.access_key!r}, is_admin={self.is_admin})"  # no secret in any log
+
+    def right(self, resource: str) -> tuple[int, bool]:
+        """What is owned of a topic or a group's retry topic, and whether the file names it."""
+        owned = self.resources.get(resource)
+        if owned is not None:
+            return owned, True
+        is_group = resource.startswith(Topic.RETRY_PREFIX)
+        return (self.group_default if is_group else self.topic_default), False
+
+
+class AccountFile(msgspec.Struct, frozen=True, kw_only=True):
+    """What one file says."""
+
+    anyone: tuple[Pattern, ...] = ()
+    accounts: tuple[Account, ...] = ()
+    counter: int = 0
+    timestamp: int = 0
+
+
+class Rules(msgspec.Struct, frozen=True, kw_only=True):
+    """What all files say together."""
+
+    anyone: tuple[Pattern, ...] = ()
+    """Addresses of which nothing is asked."""
+    accounts: dict[str, Account] = {}
+    homes: dict[str, str] = {}
+    """The file of each account."""
+    repeated: tuple[str, ...] = ()
+    """Accounts that stand in a second place too, which is passed over."""
+    counter: int = 0
+    timestamp: int = 0
+    """Of the default file."""
+
+    def trusts(self, parts: Parts) -> bool:
+        """Whether of this address nothing is asked."""
+        return any(pattern.matches(parts) for pattern in self.anyone)
+
+
+def read_accounts(data: bytes) -> AccountFile:
+    """What a file says; UsageError, with the place in it, when it does not say it properly."""
+    return accounts_of(read_document(data))
+
+
+def accounts_of(document: Value) -> AccountFile:
+    """What a document says."""
+    if document is None:
+        return AccountFile()
+    members = _mapping(document, _MEMBERS, "the file")
+    version = _version(members.get(VERSION))
+    return AccountFile(
+        anyone=tuple(read_pattern(text) for text in _texts(members.get(GLOBAL), GLOBAL)),
+        accounts=tuple(
+            _account(item, f"account {number}")
+            for number, item in enumerate(_items(members.get(ACCOUNTS), ACCOUNTS), 1)
+        ),
+        counter=version[0],
+        timestamp=version[1],
+    )
+
+
+def merge(files: Iterable[tuple[str, AccountFile]], *, default: str) -> Rules:
+    """All files as one: of an account in several places the first one counts."""
+    anyone: list[Pattern] = []
+    accounts: dict[str, Account] = {}
+    homes: dict[str, str] = {}
+    repeated: list[str] = []
+    counter = timestamp = 0
+    for path, file in files:
+        anyone += file.anyone
+        for account in file.accounts:
+            if account.access_key in accounts:
+                repeated.append(account.access_key)
+                continue
+            accounts[account.access_key] = account
+            homes[account.access_key] = path
+        if path == default:
+            counter, timestamp = file.counter, file.timestamp
+    return Rules(
+        anyone=tuple(anyone),
+        accounts=accounts,
+        homes=homes,
+        repeated=tuple(repeated),
+        counter=counter,
+        timestamp=timestamp,
+    )
+
+
+def _account(item: Value, place: str) -> Account:
+    members = _mapping(item, _ACCOUNT_MEMBERS, place)
+    access_key = _text(members.get("accessKey"), place)
+    secret = _text(members.get("secretKey"), place)
+    if min(len(access_key), len(secret)) < KEY_SIZE_MIN:
+        raise UsageError(
+            f"{place}: accessKey and secretKey have {len(access_key)} and {len(secret)} "
+            f"characters; {KEY_SIZE_MIN} at least are needed"
+        )
+    resources: dict[str, int] = {}
+    for text in _texts(members.get("groupPerms"), f"{place}: groupPerms"):
+        name, right = _resource(text, place)
+        resources[Topic.RETRY_PREFIX + name] = right
+    for text in _texts(members.get("topicPerms"), f"{place}: topicPerms"):
+        name, right = _resource(text, place)
+        resources[name] = right
+    return Account(
+        access_key=access_key,
+        secret=secret,
+        addresses=read_pattern(_text(members.get("whiteRemoteAddress"), place)),
+        is_admin=_truth(members.get("admin"), place),
+        topic_default=permission(_text(members.get("defaultTopicPerm"), place)),
+        group_default=permission(_text(members.get("defaultGroupPerm"), place)),
+        resources=resources,
+    )
+
+
+def permission(text: str) -> int:
+    """The right that a text stands for; DENY for what stands for none."""
+    return PERMISSIONS.get(text.strip(), DENY)
+
+
+def _resource(text: str, place: str) -> tuple[str, int]:
+    parts = [part for part in text.split("=") if part]
+    if len(parts) != 2:
+        raise UsageError(f"{place}: {text[:128]!r} is no right; write name=PUB|SUB")
+    return parts[0].strip(), permission(parts[1])
+
+
+# -- values of a document ------------------------------------------------------------------------
+
+
+def _mapping(value: Value, known: frozenset[str], place: str) -> dict[str, Value]:
+    if not isinstance(value, dict):
+        raise UsageError(f"{place}: members like `name: value` are expected")
+    unknown = sorted(set(value) - known)
+    if unknown:
+        raise UsageError(
+            f"{place}: there is no member {unknown[0][:64]!r}; allowed are "
+            f"{', '.join(sorted(known))}"
+        )
+    return value
+
+
+def _items(value: Value, place: str) -> list[Value]:
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        raise UsageError(f"{place}: a list is expected, each item behind a `-`")
+    return value
+
+
+def _texts(value: Value, place: str) -> list[str]:
+    return [_text(item, place) for item in _items(value, place) if item is not None]
+
+
+def _text(value: Value, place: str) -> str:
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise UsageError(f"{place}: a text is expected, not a list or members")
+    return value
+
+
+def _truth(value: Value, place: str) -> bool:
+    text = _text(value, place).lower()
+    if not text:
+        return False
+    if text not in _TRUTHS:
+        raise UsageError(f"{place}: admin is true or false")
+    return _TRUTHS[text]
+
+
+def _version(value: Value) -> tuple[int, int]:
+    """Counter and time of the first entry; zero for what is no number."""
+    first = next(iter(_items(value, VERSION)), None)
+    if not isinstance(first, dict):
+        return 0, 0
+    return _count(first.get("counter")), _count(first.get("timestamp"))
+
+
+def _count(value: Value) -> int:
+    is_number = isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < 19
+    return int(value) if is_number and isinstance(value, str) else 0

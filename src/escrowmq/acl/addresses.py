@@ -1,0 +1,179 @@
+"""Patterns of addresses from which is trusted, as plain_acl.yml has them.
+
+pattern                             meaning
+(blank)                             nobody
+* | *.*.*.* | *:*:*:*:*:*:*:*       everybody
+10.0.0.1 | fe80::1                  one address
+10.0.0.1,10.0.0.2                   these addresses, without blanks
+10.0.0.{1,2} | fe80::{1,2}          these ends of the last part
+10.0.*.* | 10.0.1-5.*               the first part that is `*` or a range decides, what is before
+                                    it is fixed, and what is behind it is open
+fe80::1:* | fe80::1:0-ff:*          `*` as the last part; a range as the last part, or before `*`
+"""
+
+from __future__ import annotations
+
+import functools
+import ipaddress
+from typing import Final
+
+import msgspec
+
+from escrowmq.errors import UsageError
+
+_EVERYBODY: Final = ("*", "*.*.*.*", "*:*:*:*:*:*:*:*")
+_PARTS_V4: Final = 4
+_PARTS_V6: Final = 8
+_PART_MAX_V4: Final = 0xFF
+_PART_MAX_V6: Final = 0xFFFF
+_FORMS: Final = (
+    "allowed are one address, a list a,b, ends a.b.c.{1,2}, ranges a.b.1-5.* and a.b.*.*, and *"
+)
+
+Parts = tuple[int, ...]
+"""An address: 4 numbers, or 8."""
+
+
+class Pattern(msgspec.Struct, frozen=True):
+    """Addresses that match: single ones, or those that begin alike and go on within bounds."""
+
+    singles: frozenset[Parts] = frozenset()
+    is_everybody: bool = False
+    parts_count: int = -1
+    prefix: Parts = ()
+    low: int = 0
+    high: int = -1
+
+    def matches(self, parts: Parts) -> bool:
+        """Whether an address is among them."""
+        if self.is_everybody or parts in self.singles:
+            return True
+        at = len(self.prefix)
+        return (
+            len(parts) == self.parts_count
+            and parts[:at] == self.prefix
+            and self.low <= parts[at] <= self.high
+        )
+
+
+NOBODY: Final = Pattern()
+
+
+@functools.lru_cache(maxsize=4096)
+def parts_of(host: str) -> Parts:
+    """The numbers of a peer's address; none for what is no address, which only `*` matches.
+
+    An IPv4 peer of an IPv6 door is an IPv4 peer."""
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return ()
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
+        address = address.ipv4_mapped
+    packed = address.packed
+    if len(packed) == _PARTS_V4:
+        return tuple(packed)
+    return tuple(int.from_bytes(packed[at : at + 2], "big") for at in range(0, 16, 2))
+
+
+def read_pattern(text: str | None) -> Pattern:
+    """The pattern that a text stands for; UsageError when it stands for none."""
+    if text is None or not text.strip():
+        return NOBODY
+    if text in _EVERYBODY:
+        return Pattern(is_everybody=True)
+    if text.endswith("}"):
+        return _read_ends(text)
+    if "," in text:
+        return Pattern(singles=frozenset(_one(part, text) for part in text.split(",") if part))
+    if "*" in text or "-" in text:
+        return _read_range_v6(text) if ":" in text else _read_range_v4(text)
+    return Pattern(singles=frozenset({_one(text, text)}))
+
+
+def _refused(text: str, reason: str) -> UsageError:
+    return UsageError(f"address {text[:64]!r}: {reason}; {_FORMS}")
+
+
+def _one(part: str, text: str) -> Parts:
+    found = parts_of(part) if "%" not in part else ()
+    if not found:
+        raise _refused(text, f"{part[:64]!r} is no address")
+    return found
+
+
+def _read_ends(text: str) -> Pattern:
+    begin, _, last = text.rpartition(":" if ":" in text else ".")
+    is_v4 = ":" not in text
+    if not last.startswith("{") or (is_v4 and begin.count(".") != _PARTS_V4 - 2):
+        raise _refused(text, "only the last part may be a list in braces")
+    front = text[: -len(last)]
+    ends = [end for end in last[1:-1].split(",") if end]
+    return Pattern(singles=frozenset(_one(front + end, text) for end in ends))
+
+
+def _number(part: str, text: str, *, base: int, most: int) -> int:
+    digits = "0123456789" if base == 10 else "0123456789abcdef"
+    part = part.strip().lower()
+    if not part or len(part) > len(digits) or set(part) - set(digits) or int(part, base) > most:
+        raise _refused(
+            text, f"{part[:64]!r} is not a number from 0 to {most:{'x' if base > 10 else 'd'}}"
+        )
+    return int(part, base)
+
+
+def _bounds(part: str, text: str, *, base: int, most: int) -> tuple[int, int]:
+    """From where to where a part may go."""
+    part = part.strip()
+    if part == "*":
+        return 0, most
+    low_text, _, high_text = part.partition("-")
+    low = _number(low_text, text, base=base, most=most)
+    high = _number(high_text, text, base=base, most=most)
+    if not low <= high or not high:
+        raise _refused(text, f"the range {part[:64]!r} has no room")
+    return low, high
+
+
+def _read_range_v4(text: str) -> Pattern:
+    parts = [part for part in text.split(".") if part]
+    if len(parts) != _PARTS_V4:
+        raise _refused(text, f"it has {len(parts)} parts instead of {_PARTS_V4}")
+    for at in range(1, _PARTS_V4):
+        if parts[at].strip() == "*" or "-" in parts[at]:
+            low, high = _bounds(parts[at], text, base=10, most=_PART_MAX_V4)
+            fixed = [_number(part, text, base=10, most=_PART_MAX_V4) for part in parts[:at]]
+            return Pattern(parts_count=_PARTS_V4, prefix=tuple(fixed), low=low, high=high)
+    raise _refused(text, "the first part may be no range")
+
+
+def _read_range_v6(text: str) -> Pattern:
+    front, _, last = text.rpartition(":")
+    if "*" in text[:-1] or (text.endswith("*") and last != "*"):
+        raise _refused(text, "`*` may be the whole last part only")
+    low, high = _bounds(last, text, base=16, most=_PART_MAX_V6)
+    expanded = _PARTS_V6 - 1
+    if "-" in front:
+        if last != "*":
+            raise _refused(text, "a range may be the last part, or stand before a last `*`")
+        front, _, middle = front.rpartition(":")
+        low, high = _bounds(middle, text, base=16, most=_PART_MAX_V6)
+        expanded -= 1
+    prefix = _groups(front, expanded, text)
+    if len(prefix) >= _PARTS_V6:
+        raise _refused(text, f"it has more than {_PARTS_V6} parts")
+    return Pattern(parts_count=_PARTS_V6, prefix=prefix, low=low, high=high)
+
+
+def _groups(front: str, expanded: int, text: str) -> Parts:
+    """The groups before a range. `::` inside stands for as many zeros as are wanting; one at the
+    end, whose second colon went with the range, stands for a single zero (AclUtils.expandIP)."""
+    if "::" in front:
+        left, _, right = front.partition("::")
+        before = left.split(":") if left else []
+        behind = right.split(":") if right else []
+        middle = ["0"] * (expanded - len(before) - len(behind))
+        parts = before + middle + behind
+    else:
+        parts = front.split(":")
+    return tuple(_number(part or "0", text, base=16, most=_PART_MAX_V6) for part in parts)

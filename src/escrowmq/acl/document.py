@@ -1,0 +1,123 @@
+"""YAML as accounts are written in: mappings, lists and texts, nothing else.
+
+A general loader makes values of what it reads: `0x1234567` a number, `no` a truth, a tag an object
+of any class. A secret key is the text that stands in the file, so only the events of the parser
+are used here. Anchors, tags, a second document and a name that is given twice are refused.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, TypeAlias
+
+import yaml
+
+from escrowmq.base.limits import ACL_FILE_SIZE_MAX
+from escrowmq.errors import UsageError
+
+Value: TypeAlias = "str | list[Value] | dict[str, Value] | None"
+
+_DEPTH_MAX: Final = 8
+_NULLS: Final = frozenset({"", "~", "null", "Null", "NULL"})
+_PARSER: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class DocumentError(UsageError):
+    """A file cannot be read as accounts; says the line, never what stands there."""
+
+
+def read_document(data: bytes) -> Value:
+    """The one document of a file; None when the file is empty."""
+    if len(data) > ACL_FILE_SIZE_MAX:
+        raise DocumentError(
+            f"the file has {len(data)} bytes, {ACL_FILE_SIZE_MAX} are allowed; divide it"
+        )
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DocumentError(f"byte {error.start} is no UTF-8; save the file in UTF-8") from error
+    builder = _Builder()
+    try:
+        for event in yaml.parse(text, Loader=_PARSER):
+            builder.take(event)
+    except yaml.YAMLError as error:
+        # The error's own text quotes the line, and a secret key may stand on it.
+        raise DocumentError(f"{_place(error)}: this is no YAML") from None
+    return builder.value
+
+
+def _place(error: yaml.YAMLError) -> str:
+    mark = getattr(error, "problem_mark", None)
+    return f"line {mark.line + 1}" if mark is not None else "somewhere"
+
+
+class _Builder:
+    """Puts values together, event by event."""
+
+    def __init__(self) -> None:
+        self.value: Value = None
+        self._documents_count = 0
+        self._open: list[list[Value] | dict[str, Value]] = []
+        self._names: list[str | None] = []
+        """For each open mapping the name whose value comes next; None for a list."""
+
+    def take(self, event: yaml.Event) -> None:
+        """The next event of the parser."""
+        if isinstance(event, yaml.DocumentStartEvent):
+            self._documents_count += 1
+            if self._documents_count > 1:
+                raise _refused(event, "a second document begins; one is allowed")
+        elif isinstance(event, yaml.AliasEvent):
+            raise _refused(event, "an alias; write the value out")
+        elif isinstance(event, yaml.NodeEvent):
+            if event.anchor is not None or getattr(event, "tag", None) is not None:
+                raise _refused(event, "an anchor or a tag; plain values are allowed")
+            self._take_node(event)
+        elif isinstance(event, yaml.CollectionEndEvent):
+            self._open.pop()
+            self._names.pop()
+
+    def _take_node(self, event: yaml.NodeEvent) -> None:
+        if isinstance(event, yaml.ScalarEvent):
+            is_plain = not event.style and event.implicit[0]
+            is_null = is_plain and event.value in _NULLS
+            self._put(event, None if is_null else str(event.value))
+            return
+        if len(self._open) == _DEPTH_MAX:
+            raise _refused(event, f"more than {_DEPTH_MAX} levels")
+        inner: list[Value] | dict[str, Value]
+        inner = {} if isinstance(event, yaml.MappingStartEvent) else []
+        self._put(event, inner)
+        self._open.append(inner)
+        self._names.append(None)
+
+    def _put(self, event: yaml.NodeEvent, value: Value) -> None:
+        """A value takes its place: the whole, an item, a name, or what a name stands for."""
+        if not self._open:
+            self.value = value
+            return
+        inner = self._open[-1]
+        if isinstance(inner, list):
+            inner.append(value)
+            return
+        name = self._names[-1]
+        if name is not None:
+            inner[name] = value
+            self._names[-1] = None
+            return
+        if not isinstance(value, str):
+            raise _refused(event, "a name is expected before the colon")
+        if value in inner:
+            raise _refused(event, "a name is given twice; keep one")
+        self._names[-1] = value
+
+
+def _refused(event: yaml.Event, reason: str) -> DocumentError:
+    mark = event.start_mark
+    line = mark.line + 1 if mark is not None else 0
+    return DocumentError(f"line {line}: {reason}")
+
+
+def write_document(value: object) -> bytes:
+    """The file of a value, its names in alphabetical order as the peer writes them."""
+    text: str = yaml.safe_dump(value, default_flow_style=False, allow_unicode=True, sort_keys=True)
+    return text.encode()

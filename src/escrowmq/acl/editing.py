@@ -1,0 +1,115 @@
+"""Changes of a file of accounts, as the peer's admin requests make them: pure, document by
+document. Comments and the order of members go, as at the peer."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from escrowmq.acl.accounts import (
+    ACCOUNTS,
+    GLOBAL,
+    KEY_SIZE_MIN,
+    PERMISSIONS,
+    VERSION,
+    accounts_of,
+)
+from escrowmq.acl.document import Value
+from escrowmq.errors import UsageError
+
+_EXPECTED: Final = "'SUB' or 'PUB' or 'SUB|PUB' or 'PUB|SUB'"
+
+
+class Wish(msgspec.Struct, kw_only=True):
+    """An account as a request describes it; None is not said."""
+
+    access_key: str
+    secret: str | None = None
+    address: str | None = None
+    is_admin: bool = False
+    topic_default: str | None = None
+    group_default: str | None = None
+    topics: list[str] | None = None
+    groups: list[str] | None = None
+
+    def __repr__(self) -> str:
+        return f"Wish({self.access_key!r})"
+
+
+def judge(wish: Wish) -> None:
+    """UsageError, in the peer's words, when there can be no such account."""
+    if len(wish.access_key) < KEY_SIZE_MIN or len(wish.secret or "") < KEY_SIZE_MIN:
+        # The peer repeats the secret here.
+        raise UsageError(
+            f"The accessKey={wish.access_key} and secretKey cannot be null and length should "
+            f"longer than {KEY_SIZE_MIN - 1}"
+        )
+    for resource in [*(wish.topics or ()), *(wish.groups or ())]:
+        parts = [part for part in resource.split("=") if part]
+        if len(parts) != 2:
+            raise UsageError(
+                f"Parse Resource format error for {resource}.\nThe expected resource format is "
+                "'Res=Perm'. For example: topicA=SUB"
+            )
+        if parts[1].strip() not in PERMISSIONS:
+            raise UsageError(
+                f"Parse resource permission error for {resource}.\n"
+                f"The expected permissions are {_EXPECTED}."
+            )
+
+
+def with_account(document: Value, wish: Wish, *, now_ms: int) -> dict[str, Any]:
+    """The file with an account added, or with what was said of one replaced in it."""
+    judge(wish)
+    members = _members(document)
+    accounts = members[ACCOUNTS]
+    account: dict[str, Any] = next(
+        (item for item in accounts if item.get("accessKey") == wish.access_key), {}
+    )
+    said: dict[str, Any] = {
+        "accessKey": wish.access_key,
+        "secretKey": wish.secret,
+        "whiteRemoteAddress": wish.address,
+        "admin": wish.is_admin,
+        "defaultTopicPerm": wish.topic_default,
+        "defaultGroupPerm": wish.group_default,
+        "topicPerms": wish.topics,
+        "groupPerms": wish.groups,
+    }
+    changed = account | {name: value for name, value in said.items() if value is not None}
+    if account:
+        accounts[accounts.index(account)] = changed
+    else:
+        accounts.append(changed)
+    return _advanced(members, now_ms)
+
+
+def without_account(document: Value, access_key: str, *, now_ms: int) -> dict[str, Any]:
+    """The file without an account."""
+    members = _members(document)
+    members[ACCOUNTS] = [item for item in members[ACCOUNTS] if item.get("accessKey") != access_key]
+    return _advanced(members, now_ms)
+
+
+def with_addresses(document: Value, patterns: list[str], *, now_ms: int) -> dict[str, Any]:
+    """The file with other addresses that everybody may come from."""
+    members = _members(document)
+    members[GLOBAL] = patterns
+    return _advanced(members, now_ms)
+
+
+def _members(document: Value) -> dict[str, Any]:
+    """A copy that may be changed, its truths as truths; UsageError when the file is bad."""
+    accounts_of(document)
+    members: dict[str, Any] = dict(document) if isinstance(document, dict) else {}
+    members[ACCOUNTS] = [dict(item) for item in members.get(ACCOUNTS) or ()]
+    for account in members[ACCOUNTS]:
+        if account.get("admin") is not None:
+            account["admin"] = account["admin"].lower() in ("true", "yes", "on", "y")
+    return members
+
+
+def _advanced(members: dict[str, Any], now_ms: int) -> dict[str, Any]:
+    counter = accounts_of({VERSION: members.get(VERSION)}).counter
+    return members | {VERSION: [{"counter": counter + 1, "timestamp": now_ms}]}

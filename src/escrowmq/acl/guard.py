@@ -1,0 +1,87 @@
+"""One question: may this request pass? Asked of ACL 1.0, in the order of the peer's checks."""
+
+from __future__ import annotations
+
+import hmac
+from typing import Final
+
+from escrowmq.acl.accounts import ANY, DENY, PUB, SUB, Account, Rules
+from escrowmq.acl.addresses import Parts
+from escrowmq.acl.needs import Admin, Need, Places, needs_of
+from escrowmq.base.codes import Version
+from escrowmq.base.command import Command
+from escrowmq.base.message import Topic
+from escrowmq.codec.signature import ACCESS_KEY, SIGNATURE, sign
+
+_UNIQUE_KEY_QUERY: Final = "_UNIQUE_KEY_QUERY"
+"""A field that old clients add after they have signed."""
+
+_TRACE: Final = Need(Topic.TRACE, PUB)
+"""Whoever has an account may write traces."""
+
+
+def refusal(rules: Rules, request: Command, parts: Parts, places: Places, *, as_peer: bool) -> str:
+    """Why a request from an address may not pass; empty when it may.
+
+    `as_peer` leaves open what RocketMQ 5.3.2 leaves open (docs/security.md)."""
+    if rules.trusts(parts):
+        return ""
+    ext = request.ext or {}
+    access_key = ext.get(ACCESS_KEY)
+    if not access_key:
+        return "No accessKey is configured"
+    account = rules.accounts.get(access_key)
+    if account is None:
+        return f"No acl config for {access_key}"
+    if account.addresses.matches(parts):
+        return ""
+    if not is_signed(request, account.secret):
+        return f"Check signature failed for accessKey={access_key}"
+    if account.is_admin:
+        return ""
+    return _missing(account, request, places, as_peer=as_peer)
+
+
+def is_signed(request: Command, secret: str) -> bool:
+    """Whether the holder of a secret has signed the request. Takes as long for a nearly right
+    signature as for a wrong one."""
+    fields = request.ext or {}
+    if request.version <= Version.V4_9_3 and _UNIQUE_KEY_QUERY in fields:
+        fields = {name: text for name, text in fields.items() if name != _UNIQUE_KEY_QUERY}
+    try:
+        expected = sign(fields, request.body, secret=secret).encode()
+        return hmac.compare_digest(expected, fields.get(SIGNATURE, "").encode())
+    except UnicodeEncodeError:  # half a surrogate pair, which no signer can have encoded
+        return False
+
+
+def _missing(account: Account, request: Command, places: Places, *, as_peer: bool) -> str:
+    """The right that an account lacks; empty when it has all."""
+    needs = needs_of(request, places, as_peer=as_peer)
+    if isinstance(needs, Admin):
+        return (
+            f"Need admin permission for request code={request.code}, "
+            f"but accessKey={account.access_key} is not"
+        )
+    for need in needs:
+        text = "" if need == _TRACE else _refused(account, need)
+        if text:
+            return text
+    return ""
+
+
+def _refused(account: Account, need: Need) -> str:
+    owned, is_listed = account.right(need.resource)
+    if need.resource not in ("", Topic.RETRY_PREFIX) and has_right(owned, need.right):
+        return ""
+    kind, name = "topic", need.resource
+    if name.startswith(Topic.RETRY_PREFIX):
+        kind, name = "group", name.removeprefix(Topic.RETRY_PREFIX)
+    return f"No {'' if is_listed else 'default '}permission for {kind}:{name}"
+
+
+def has_right(owned: int, needed: int) -> bool:
+    """Whether what is owned of a resource covers what is needed."""
+    if owned & DENY:
+        return False
+    return bool(owned & (PUB | SUB if needed & ANY else needed))

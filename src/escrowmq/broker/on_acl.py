@@ -1,0 +1,218 @@
+"""The guard at the broker's door, and the requests that change accounts (ACL 1.0)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import Final
+
+from escrowmq.acl import editing
+from escrowmq.acl.addresses import parts_of
+from escrowmq.acl.files import DEFAULT_FILE, AccountFiles
+from escrowmq.acl.guard import refusal
+from escrowmq.base.codes import Request, Response
+from escrowmq.base.command import Command
+from escrowmq.base.message import Property, Topic
+from escrowmq.base.ports import Disk
+from escrowmq.broker.on_end import EndHandlers
+from escrowmq.broker.putting import Refusal
+from escrowmq.broker.state import Broker, Handler, Peer
+from escrowmq.codec import fastjson
+from escrowmq.codec.command import encode_reply
+from escrowmq.delivery.version import DataVersion
+from escrowmq.errors import EscrowMQError, UsageError
+from escrowmq.txn.again import stored_again
+
+_log = logging.getLogger(__name__)
+_audit = logging.getLogger("escrowmq.audit")
+
+LOOK_MS: Final = 300
+"""Between looks at the files; what changed is in force after two of them."""
+
+_REMARK: Final = "org.apache.rocketmq.acl.common.AclException: "
+
+
+class AclHandlers:
+    """Codes 50 to 53; asks of every request whether it may pass."""
+
+    def __init__(self, broker: Broker, disk: Disk, ends: EndHandlers) -> None:
+        self._broker = broker
+        self._files = AccountFiles(disk)
+        self._places = StoredPlaces(broker, ends)
+        self._look_at_ms = 0
+
+    def routes(self) -> dict[int, Handler]:
+        """Request codes and who serves them."""
+        return {
+            Request.UPDATE_AND_CREATE_ACL_CONFIG: self.update,
+            Request.DELETE_ACL_CONFIG: self.delete,
+            Request.GET_BROKER_CLUSTER_ACL_INFO: self.version,
+            Request.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG: self.trust,
+        }
+
+    # -- the door ----------------------------------------------------------------------------
+
+    def load(self, now_ms: int) -> None:
+        """Read the accounts; UsageError when they cannot be read: nobody is let in then."""
+        self._files.load()
+        self._look_at_ms = now_ms + LOOK_MS
+
+    def wake(self, now_ms: int) -> None:
+        """Look whether the files have changed."""
+        if now_ms >= self._look_at_ms:
+            self._look_at_ms = now_ms + LOOK_MS
+            self._files.look()
+
+    def wake_at_ms(self) -> int:
+        """When to look next."""
+        return self._look_at_ms
+
+    def refusal(self, peer: Peer, request: Command, now_ms: int) -> bytes | None:
+        """The answer to a request that may not pass; None when it may. An EscrowMQError says that
+        it cannot be read, and so not be judged."""
+        self._places.now_ms = now_ms
+        reason = refusal(
+            self._files.rules,
+            request,
+            parts_of(peer.address.rpartition(":")[0]),
+            self._places,
+            as_peer=self._broker.settings.acl_as_peer,
+        )
+        if not reason:
+            return None
+        _log.info("request %d of %s refused: %s", request.code, peer.address, reason)
+        return encode_reply(request, Response.SYSTEM_ERROR, remark=_REMARK + reason)
+
+    # -- changes -----------------------------------------------------------------------------
+
+    def update(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+        """Create an account, or replace what is said of it."""
+        ext = request.ext or {}
+        wish = editing.Wish(
+            access_key=ext.get("accessKey", ""),
+            secret=ext.get("secretKey"),
+            address=ext.get("whiteRemoteAddress") or None,
+            is_admin=ext.get("admin", "").lower() == "true",
+            topic_default=ext.get("defaultTopicPerm") or None,
+            group_default=ext.get("defaultGroupPerm") or None,
+            topics=_listed(ext.get("topicPerms")),
+            groups=_listed(ext.get("groupPerms")),
+        )
+        files = self._files
+        path = files.rules.homes.get(wish.access_key, DEFAULT_FILE)
+        try:
+            document = editing.with_account(files.document(path), wish, now_ms=now_ms)
+            files.replace(path, document)
+        except (EscrowMQError, OSError) as error:
+            code = Response.UPDATE_AND_CREATE_ACL_CONFIG_FAILED
+            return encode_reply(request, code, remark=str(error))
+        _audit.warning("%s: account %s was set", peer.address, wish.access_key)
+        return encode_reply(request, Response.SUCCESS)
+
+    def delete(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+        """Remove an account."""
+        access_key = (request.ext or {}).get("accessKey", "")
+        files = self._files
+        path = files.rules.homes.get(access_key)
+        failed = (
+            f"The accessKey[{access_key}] corresponding to accessConfig has been deleted failed."
+        )
+        try:
+            if path is None:
+                raise UsageError(failed)
+            document = editing.without_account(files.document(path), access_key, now_ms=now_ms)
+            files.replace(path, document)
+        except (EscrowMQError, OSError) as error:
+            return encode_reply(request, Response.DELETE_ACL_CONFIG_FAILED, remark=str(error))
+        _audit.warning("%s: account %s was deleted", peer.address, access_key)
+        return encode_reply(request, Response.SUCCESS)
+
+    def trust(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+        """Replace the addresses of which nothing is asked."""
+        ext = request.ext or {}
+        text = ext.get("globalWhiteAddrs", "")
+        path = ext.get("aclFileFullPath") or DEFAULT_FILE
+        files = self._files
+        try:
+            # Over the wire no other path than that of a file that is read already.
+            if path not in (DEFAULT_FILE, *files.names()):
+                raise UsageError(f"{path[:256]!r} is none of {', '.join(files.names())}")
+            patterns = _listed(text) or []
+            document = editing.with_addresses(files.document(path), patterns, now_ms=now_ms)
+            files.replace(path, document)
+        except (EscrowMQError, OSError) as error:
+            remark = f"The globalWhiteAddresses[{text}] has been updated failed. {error}"
+            code = Response.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG_FAILED
+            return encode_reply(request, code, remark=remark)
+        _audit.warning("%s: trusted addresses of %s are %s now", peer.address, path, patterns)
+        return encode_reply(request, Response.SUCCESS)
+
+    def version(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+        """How often the default file was changed, and when."""
+        rules, settings = self._files.rules, self._broker.settings
+        version = DataVersion(counter=rules.counter, timestamp=rules.timestamp)
+        ext = {
+            "version": fastjson.encode(version).decode(),
+            "brokerName": settings.name,
+            "brokerAddr": self._broker.address,
+            "clusterName": settings.cluster,
+        }
+        return encode_reply(request, Response.SUCCESS, ext=ext)
+
+
+def _listed(text: str | None) -> list[str] | None:
+    """Items between commas; None when nothing is said. An address list in braces is one item."""
+    if not text:
+        return None
+    items, depth = [""], 0
+    for letter in text:
+        depth += (letter == "{") - (letter == "}")
+        if letter == "," and depth <= 0:
+            items.append("")
+        else:
+            items[-1] += letter
+    return [item for item in items if item]
+
+
+class StoredPlaces:
+    """What the store and the transactions know, for the guard (acl.needs.Places)."""
+
+    def __init__(self, broker: Broker, ends: EndHandlers) -> None:
+        self._broker = broker
+        self._ends = ends
+        self.now_ms = 0
+
+    @property
+    def reply_topic(self) -> str:
+        """The topic of replies to requests."""
+        return self._broker.settings.cluster + Topic.REPLY_SUFFIX
+
+    def topic_at(self, log_offset: int) -> str | None:
+        """The topic of the record at an offset of the log."""
+        message = self._broker.store.read(log_offset)
+        return None if message is None else message.topic
+
+    def has_topic(self, topic: str) -> bool:
+        """Whether there is such a topic."""
+        return self._broker.topics.get(topic) is not None
+
+    def ended_topics(self, request: Command) -> Iterator[str]:
+        """The topics of all messages that an END commits or rolls back."""
+        header = self._ends.read_end(request, self.now_ms)
+        if isinstance(header, Refusal):
+            return
+        half = self._broker.store.read(header.commit_log_offset)
+        if half is None or half.topic != Topic.HALF:
+            return  # there is nothing to end, which the handler says
+        engine = self._ends.engine
+        again = stored_again(
+            half,
+            state=engine.ledger.outcome(half.queue_offset),
+            alias=engine.aliases.get(half.properties.get(Property.UNIQ_KEY, ""), -1),
+            store=self._broker.store,
+        )
+        yield half.properties.get(Property.REAL_TOPIC, "")
+        for queue_offset in (half.queue_offset, again):
+            for member in engine.bundles.members(queue_offset):
+                if member in engine.pending:
+                    yield engine.pending.topic(member)

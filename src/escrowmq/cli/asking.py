@@ -1,0 +1,141 @@
+"""What the verbs that ask a cluster have in common: where it is, how answers are printed, how the
+program ends."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from escrowmq.errors import EscrowMQError, ResponseError, UsageError
+
+if TYPE_CHECKING:
+    from escrowmq.client.blocking.admin import Admin
+
+OK: Final = 0
+NO: Final = 1
+"""The cluster was asked, and said no: not found, refused, ended another way."""
+UNUSABLE: Final = 2
+"""It could not be asked: bad arguments, nobody there."""
+
+_MS: Final = 1000
+
+
+def add_action(
+    actions: Any,  # noqa: ANN401 - argparse has no public name for it
+    name: str,
+    about: str,
+) -> argparse.ArgumentParser:
+    """An action with the options that all have."""
+    parser: argparse.ArgumentParser = actions.add_parser(name, help=about, description=about)
+    parser.add_argument(
+        "-n",
+        "--name-servers",
+        metavar="HOST:PORT[;HOST:PORT]",
+        help="name servers (default: the environment variable NAMESRV_ADDR)",
+    )
+    parser.add_argument("--json", action="store_true", help="machine-readable output")
+    parser.add_argument("--access-key", help="for brokers with access control")
+    parser.add_argument("--secret-key", help="for brokers with access control")
+    parser.add_argument("--namespace", default="", help="of topics and groups")
+    parser.add_argument(
+        "--timeout", type=float, default=5.0, metavar="SECONDS", help="per request (default 5)"
+    )
+    return parser
+
+
+def run_action(arguments: argparse.Namespace, work: Callable[[Admin], int]) -> int:
+    """Ask the cluster; the exit code. One line on standard error when it fails."""
+    from escrowmq.client.blocking.admin import Admin
+    from escrowmq.client.options import Credentials
+
+    where = f"escrowmq {arguments.verb} {arguments.action}"
+    try:
+        credentials = None
+        if arguments.access_key or arguments.secret_key:
+            credentials = Credentials(arguments.access_key or "", arguments.secret_key or "")
+        with Admin(
+            arguments.name_servers,
+            credentials=credentials,
+            namespace=arguments.namespace,
+            request_timeout_ms=max(1, int(arguments.timeout * _MS)),
+        ) as admin:
+            return work(admin)
+    except ResponseError as error:
+        print(f"{where}: {_one_line(error)}", file=sys.stderr)
+        return NO
+    except EscrowMQError as error:
+        print(f"{where}: {_one_line(error)}", file=sys.stderr)
+        return UNUSABLE
+    except BrokenPipeError:  # whoever reads has seen enough
+        sys.stderr.close()
+        return OK
+
+
+def show_json(found: object) -> None:
+    """Any answer as JSON on one line."""
+    print(msgspec.json.encode(found).decode(), flush=True)
+
+
+def show_all(
+    items: Iterable[Any],
+    *,
+    is_json: bool,
+    columns: Sequence[str],
+    row: Callable[[Any], Sequence[object]],
+) -> int:
+    """Items one a line as they come: JSON objects, or columns under a heading. How many."""
+    count = 0
+    for item in items:
+        if is_json:
+            show_json(item)
+        else:
+            if count == 0:
+                print("\t".join(columns))
+            print("\t".join(str(cell) if cell not in ("", None) else "-" for cell in row(item)))
+        count += 1
+    return count
+
+
+def told(arguments: argparse.Namespace, found: object, text: str) -> int:
+    """Say how a change went, to programs or to people; the exit code."""
+    if arguments.json:
+        show_json(found)
+    else:
+        print(text)
+    return OK
+
+
+def pairs(words: Iterable[str]) -> dict[str, str]:
+    """`KEY=VALUE` of each word."""
+    found = {}
+    for word in words:
+        name, mark, value = word.partition("=")
+        if not (name and mark):
+            raise UsageError(f"{word}: KEY=VALUE is expected")
+        found[name] = value
+    return found
+
+
+def moment(ms: int) -> str:
+    """A time since the epoch for people; a dash when there is none."""
+    if ms <= 0:
+        return "-"
+    found = datetime.fromtimestamp(ms / _MS, UTC)
+    return f"{found:%Y-%m-%dT%H:%M:%S}.{ms % _MS:03d}Z"
+
+
+def span(ms: int) -> str:
+    """A span for people."""
+    seconds, minutes, hours = ms / _MS, ms // 60_000, ms // 3_600_000
+    if hours:
+        return f"{hours}h{minutes % 60:02d}m"
+    return f"{minutes}m{int(seconds) % 60:02d}s" if minutes else f"{seconds:.1f}s"
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())

@@ -1,0 +1,59 @@
+"""`escrowmq broker list|show|config|set`: brokers as their operators see them."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from escrowmq.cli.asking import OK, add_action, pairs, run_action, show_all, show_json, told
+
+if TYPE_CHECKING:
+    from escrowmq.client.blocking.admin import Admin
+
+_COLUMNS = ("BROKER", "ID", "ADDRESS", "CLUSTER", "VERSION")
+
+
+def add_actions(parser: argparse.ArgumentParser) -> None:
+    """Add the actions to the verb that, without one, runs a broker."""
+    actions: Any = parser.add_subparsers(dest="action", metavar="ACTION")
+    add_action(actions, "list", "list brokers")
+    show = add_action(actions, "show", "show what a broker tells of itself")
+    config = add_action(actions, "config", "show a broker's settings")
+    change = add_action(actions, "set", "change settings of a running broker")
+    change.add_argument("pairs", metavar="KEY=VALUE", nargs="+")
+    for one in (show, config, change):
+        one.add_argument("--name", required=True, metavar="BROKER", help="the broker's name")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Do what was asked; the exit code."""
+    return run_action(arguments, lambda admin: _run(admin, arguments))
+
+
+def _run(admin: Admin, arguments: argparse.Namespace) -> int:
+    match arguments.action:
+        case "list":
+            show_all(
+                admin.brokers.all(),
+                is_json=arguments.json,
+                columns=_COLUMNS,
+                row=lambda one: (one.name, one.id, one.address, one.cluster, one.version),
+            )
+            return OK
+        case "show":
+            return _table(admin.brokers.runtime(arguments.name), arguments)
+        case "config":
+            return _table(admin.brokers.config(arguments.name), arguments)
+        case _:
+            settings = pairs(arguments.pairs)
+            admin.brokers.configure(arguments.name, settings)
+            return told(arguments, settings, f"{arguments.name} has {len(settings)} new settings")
+
+
+def _table(found: dict[str, str], arguments: argparse.Namespace) -> int:
+    if arguments.json:
+        show_json(found)
+    else:
+        for name, value in found.items():
+            print(f"{name}={value}")
+    return OK

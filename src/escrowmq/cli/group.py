@@ -1,0 +1,93 @@
+"""`escrowmq group`: consumer groups, listed, shown, created, changed, deleted."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from escrowmq.cli.asking import OK, add_action, run_action, show_json, told
+
+if TYPE_CHECKING:
+    from escrowmq.client.blocking.admin import Admin
+
+
+def add_parser(verbs: Any) -> None:  # noqa: ANN401 - argparse has no public name for it
+    """Add `group` with its actions to the command line."""
+    parser = verbs.add_parser("group", help="consumer groups: list, show, create, update, delete")
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    listed = add_action(actions, "list", "list consumer groups")
+    listed.add_argument("--all", action="store_true", help="also the brokers' own")
+    show = add_action(actions, "show", "show a group's settings, members and lag")
+    create = add_action(actions, "create", "create a group, or change one that exists")
+    update = add_action(actions, "update", "change a group")
+    delete = add_action(actions, "delete", "delete a group with its offsets and dead letters")
+    for one in (show, create, update, delete):
+        one.add_argument("group", metavar="GROUP")
+    for one in (create, update):
+        one.add_argument("--attempts", type=int, help="until a message is a dead letter")
+        one.add_argument("--retry-queues", type=int)
+        for name, about in (
+            ("enabled", "it may consume"),
+            ("broadcast", "it may broadcast"),
+            ("ordered", "it consumes in order"),
+        ):
+            one.add_argument(f"--{name}", action=argparse.BooleanOptionalAction, help=about)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Do what was asked; the exit code."""
+    return run_action(arguments, lambda admin: _run(admin, arguments))
+
+
+def _run(admin: Admin, arguments: argparse.Namespace) -> int:
+    match arguments.action:
+        case "list":
+            names = admin.groups.names(with_system=arguments.all)
+            if arguments.json:
+                show_json(names)
+            else:
+                for name in names:
+                    print(name)
+            return OK
+        case "show":
+            return _show(admin, arguments)
+        case "create":
+            admin.groups.create(arguments.group, **_given(arguments))
+        case "update":
+            admin.groups.update(arguments.group, **_given(arguments))
+        case _:
+            admin.groups.delete(arguments.group)
+    return told(arguments, {"group": arguments.group}, f"{arguments.group} {arguments.action}d")
+
+
+def _given(arguments: argparse.Namespace) -> dict[str, Any]:
+    found = {
+        "attempts_max": arguments.attempts,
+        "retry_queues": arguments.retry_queues,
+        "is_enabled": arguments.enabled,
+        "may_broadcast": arguments.broadcast,
+        "is_ordered": arguments.ordered,
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _show(admin: Admin, arguments: argparse.Namespace) -> int:
+    found = admin.groups.describe(arguments.group)
+    if arguments.json:
+        show_json(found)
+        return OK
+    print(f"{found.group}: {len(found.online.members)} members, lag {found.lag}")
+    for info in found.brokers:
+        state = "" if info.is_enabled else " (disabled)"
+        print(f"broker\t{info.broker}\tattempts {info.attempts_max}{state}")
+    for topic, wanted in sorted(found.online.topics.items()):
+        print(f"topic\t{topic}\t{wanted}")
+    for member in found.online.members:
+        print(f"member\t{member.client_id}\t{member.address}\t{member.language}")
+    for lag in found.lags:
+        queue = lag.queue
+        print(
+            f"queue\t{queue.topic}\t{queue.broker_name}\t{queue.queue_id}\t"
+            f"{lag.committed}/{lag.end}\tlag {lag.count}"
+        )
+    return OK

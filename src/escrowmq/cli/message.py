@@ -1,0 +1,127 @@
+"""`escrowmq message`: messages found and sent again."""
+
+from __future__ import annotations
+
+import argparse
+import base64
+from typing import TYPE_CHECKING, Any, Final
+
+from escrowmq.cli.asking import OK, add_action, moment, run_action, show_json, told
+
+if TYPE_CHECKING:
+    from escrowmq.client.blocking.admin import Admin
+    from escrowmq.client.core.message import ReceivedMessage
+
+_BODY_SHOWN_MAX: Final = 200
+
+
+def add_parser(verbs: Any) -> None:  # noqa: ANN401 - argparse has no public name for it
+    """Add `message` with its actions to the command line."""
+    parser = verbs.add_parser("message", help="messages: show, find, at, send, resend, deliver")
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    show = add_action(actions, "show", "show one message")
+    resend = add_action(actions, "resend", "send a copy of a message, for all groups")
+    resend.add_argument("--to", default="", metavar="TOPIC", help="another topic than its own")
+    deliver = add_action(actions, "deliver", "let one member of a group consume a message now")
+    deliver.add_argument("--group", required=True)
+    deliver.add_argument("--client", required=True, metavar="CLIENT_ID")
+    for one in (show, resend, deliver):
+        one.add_argument("id", metavar="ID", help="a message's id (with --topic) or offset id")
+        one.add_argument("--topic", default="")
+    find = add_action(actions, "find", "find messages by a key")
+    find.add_argument("topic", metavar="TOPIC")
+    find.add_argument("key", metavar="KEY")
+    find.add_argument("--limit", type=int, default=64, help="messages at most (default 64)")
+    at = add_action(actions, "at", "show messages of a queue")
+    at.add_argument("topic", metavar="TOPIC")
+    at.add_argument("broker", metavar="BROKER")
+    at.add_argument("queue", metavar="QUEUE", type=int)
+    at.add_argument("offset", metavar="OFFSET", type=int)
+    at.add_argument("--limit", type=int, default=1, help="messages at most (default 1)")
+    send = add_action(actions, "send", "send a message")
+    send.add_argument("topic", metavar="TOPIC")
+    send.add_argument("body", metavar="BODY")
+    send.add_argument("--tag", default="")
+    send.add_argument("--key", action="append", default=[], help="may be given again")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Do what was asked; the exit code."""
+    return run_action(arguments, lambda admin: _run(admin, arguments))
+
+
+def _run(admin: Admin, arguments: argparse.Namespace) -> int:
+    from escrowmq.client.core.message import Message
+    from escrowmq.client.core.routes import MessageQueue
+
+    messages = admin.messages
+    match arguments.action:
+        case "show":
+            _show(messages.get(arguments.id, topic=arguments.topic), arguments)
+        case "find":
+            for message in messages.find(arguments.topic, arguments.key, count_max=arguments.limit):
+                _show(message, arguments)
+        case "at":
+            queue = MessageQueue(arguments.topic, arguments.broker, arguments.queue)
+            for message in messages.at(queue, arguments.offset, count_max=arguments.limit):
+                _show(message, arguments)
+        case "send":
+            sent = messages.send(
+                Message(
+                    arguments.topic,
+                    arguments.body.encode(),
+                    tag=arguments.tag,
+                    keys=arguments.key,
+                )
+            )
+            return told(arguments, {"messageId": sent.message_id}, sent.message_id)
+        case "resend":
+            found = messages.get(arguments.id, topic=arguments.topic)
+            sent = messages.resend(found, topic=arguments.to)
+            return told(arguments, {"messageId": sent.message_id}, sent.message_id)
+        case _:
+            found = messages.get(arguments.id, topic=arguments.topic)
+            messages.deliver(found, group=arguments.group, client_id=arguments.client)
+            return told(arguments, {"consumed": True}, "consumed")
+    return OK
+
+
+def _show(message: ReceivedMessage, arguments: argparse.Namespace) -> None:
+    body, is_text = _body(message.body)
+    if arguments.json:
+        show_json(
+            {
+                "messageId": message.message_id,
+                "offsetId": message.offset_id,
+                "topic": message.topic,
+                "broker": message.broker_name,
+                "queueId": message.queue_id,
+                "queueOffset": message.queue_offset,
+                "tag": message.tag,
+                "keys": message.key_list,
+                "properties": message.properties,
+                "system": message.system,
+                "bornMs": message.born_ms,
+                "bornHost": message.born_host,
+                "storedMs": message.stored_ms,
+                "deliveriesBefore": message.deliveries_before,
+                "body" if is_text else "bodyBase64": body,
+            }
+        )
+        return
+    print(
+        f"{message.message_id}\t{message.topic}\t{message.broker_name}/{message.queue_id}"
+        f"@{message.queue_offset}\t{moment(message.stored_ms)}\ttag={message.tag or '-'}\t"
+        f"keys={' '.join(message.key_list) or '-'}\t{len(message.body)} bytes"
+    )
+    for name, value in sorted(message.properties.items()):
+        print(f"  {name}={value}")
+    shown = body[:_BODY_SHOWN_MAX]
+    print(f"  {shown!r}{'...' if len(body) > len(shown) else ''}")
+
+
+def _body(body: bytes) -> tuple[str, bool]:
+    try:
+        return body.decode(), True
+    except UnicodeDecodeError:
+        return base64.b64encode(body).decode(), False

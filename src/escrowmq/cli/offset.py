@@ -1,0 +1,115 @@
+"""`escrowmq offset`: how far consumer groups are, shown and set."""
+
+from __future__ import annotations
+
+import argparse
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from escrowmq.cli.asking import OK, add_action, moment, run_action, show_all, show_json, told
+from escrowmq.errors import UsageError
+
+if TYPE_CHECKING:
+    from escrowmq.client.blocking.admin import Admin
+
+_COLUMNS = ("TOPIC", "BROKER", "QUEUE", "COMMITTED", "END", "LAG", "INFLIGHT", "CONSUMED")
+_MS: Final = 1000
+
+
+def add_parser(verbs: Any) -> None:  # noqa: ANN401 - argparse has no public name for it
+    """Add `offset` with its actions to the command line."""
+    parser = verbs.add_parser("offset", help="how far groups are: show, reset, clone")
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    show = add_action(actions, "show", "show how far a group is, queue by queue")
+    show.add_argument("group", metavar="GROUP")
+    show.add_argument("--topic", default="")
+    reset = add_action(actions, "reset", "let a group go on elsewhere")
+    reset.add_argument("group", metavar="GROUP")
+    reset.add_argument("topic", metavar="TOPIC")
+    reset.add_argument(
+        "--to",
+        required=True,
+        metavar="first|last|TIME|OFFSET",
+        help="TIME: 2026-11-21T10:00:00Z, or milliseconds since the epoch; OFFSET with --queue",
+    )
+    reset.add_argument("--queue", type=int, help="only this queue, to an offset")
+    reset.add_argument("--broker", default="", help="the queue's broker")
+    clone = add_action(actions, "clone", "give one group the offsets of another")
+    clone.add_argument("source", metavar="FROM_GROUP")
+    clone.add_argument("target", metavar="TO_GROUP")
+    clone.add_argument("--topic", default="")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Do what was asked; the exit code."""
+    return run_action(arguments, lambda admin: _run(admin, arguments))
+
+
+def _run(admin: Admin, arguments: argparse.Namespace) -> int:
+    match arguments.action:
+        case "show":
+            found = admin.offsets.show(arguments.group, topic=arguments.topic)
+            if arguments.json:
+                show_json(found)
+                return OK
+            show_all(
+                found,
+                is_json=False,
+                columns=_COLUMNS,
+                row=lambda lag: (
+                    lag.queue.topic, lag.queue.broker_name, lag.queue.queue_id, lag.committed,
+                    lag.end, lag.count, lag.inflight, moment(lag.consumed_ms),
+                ),
+            )  # fmt: skip
+            return OK
+        case "reset":
+            return _reset(admin, arguments)
+        case _:
+            admin.offsets.clone(arguments.source, arguments.target, topic=arguments.topic)
+            text = f"{arguments.target} goes on where {arguments.source} is"
+            return told(arguments, {"group": arguments.target}, text)
+
+
+def _reset(admin: Admin, arguments: argparse.Namespace) -> int:
+    from escrowmq.client.core.routes import MessageQueue
+
+    if arguments.queue is None:
+        found = admin.offsets.reset(arguments.group, arguments.topic, _place(arguments.to))
+    else:
+        if not arguments.to.isdecimal():
+            raise UsageError(f"--to {arguments.to}: with --queue an offset is expected")
+        broker = arguments.broker or _only_broker(admin, arguments.topic)
+        queue = MessageQueue(arguments.topic, broker, arguments.queue)
+        admin.offsets.set(arguments.group, queue, int(arguments.to))
+        found = {queue: int(arguments.to)}
+    rows = [{"queue": queue, "offset": found[queue]} for queue in sorted(found)]
+    if arguments.json:
+        show_json(rows)
+        return OK
+    for queue in sorted(found):
+        print(f"{queue.topic}\t{queue.broker_name}\t{queue.queue_id}\t{found[queue]}")
+    return OK
+
+
+def _only_broker(admin: Admin, topic: str) -> str:
+    brokers = [info.broker for info in admin.topics.describe(topic).brokers]
+    if len(brokers) != 1:
+        raise UsageError(f"{topic} is on {', '.join(brokers)}; say which with --broker")
+    return brokers[0]
+
+
+def _place(text: str) -> Any:  # noqa: ANN401 - a word or a moment
+    if text in ("first", "last"):
+        return text
+    if text.isdecimal():
+        return datetime.fromtimestamp(int(text) / _MS, UTC)
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise UsageError(
+            f"--to {text}: first, last, a time such as 2026-11-21T10:00:00Z, or milliseconds since "
+            "the epoch is expected"
+        ) from error
+    if found.tzinfo is None:
+        raise UsageError(f"--to {text}: the time has no zone; add Z or +01:00")
+    return found

@@ -1,0 +1,106 @@
+"""`escrowmq topic`: topics, listed, shown, created, changed, deleted."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from escrowmq.cli.asking import OK, add_action, moment, pairs, run_action, show_json, told
+
+if TYPE_CHECKING:
+    from escrowmq.client.blocking.admin import Admin
+
+
+def add_parser(verbs: Any) -> None:  # noqa: ANN401 - argparse has no public name for it
+    """Add `topic` with its actions to the command line."""
+    parser = verbs.add_parser("topic", help="topics: list, show, create, update, delete")
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    listed = add_action(actions, "list", "list topics")
+    listed.add_argument("--all", action="store_true", help="also retries, dead letters, system")
+    show = add_action(actions, "show", "show a topic's brokers, queues and readers")
+    create = add_action(actions, "create", "create a topic, or change one that exists")
+    create.add_argument("--queues", type=int, default=8, help="per broker (default 8)")
+    create.add_argument("--ordered", action="store_true", help="its queues keep their order")
+    update = add_action(actions, "update", "change a topic")
+    update.add_argument("--read-queues", type=int)
+    update.add_argument("--write-queues", type=int)
+    delete = add_action(actions, "delete", "delete a topic with its messages")
+    for one in (show, create, update, delete):
+        one.add_argument("topic", metavar="TOPIC")
+    for one in (create, update):
+        one.add_argument("--permission", choices=["rw", "r", "w", "none"])
+        one.add_argument(
+            "--attribute", metavar="KEY=VALUE", action="append", default=[],
+            help="such as message.type=TRANSACTION; may be given again",
+        )  # fmt: skip
+        one.add_argument("--broker", default="", help="only this broker (default: all)")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Do what was asked; the exit code."""
+    return run_action(arguments, lambda admin: _run(admin, arguments))
+
+
+def _run(admin: Admin, arguments: argparse.Namespace) -> int:
+    match arguments.action:
+        case "list":
+            return _list(admin, arguments)
+        case "show":
+            return _show(admin, arguments)
+        case "create":
+            admin.topics.create(
+                arguments.topic,
+                queues=arguments.queues,
+                permission=_permission(arguments) or "rw",
+                is_ordered=arguments.ordered,
+                attributes=pairs(arguments.attribute),
+                broker=arguments.broker,
+            )
+        case "update":
+            admin.topics.update(
+                arguments.topic,
+                read_queues=arguments.read_queues,
+                write_queues=arguments.write_queues,
+                permission=_permission(arguments),
+                attributes=pairs(arguments.attribute),
+                broker=arguments.broker,
+            )
+        case _:
+            admin.topics.delete(arguments.topic)
+    return told(arguments, {"topic": arguments.topic}, f"{arguments.topic} {arguments.action}d")
+
+
+def _permission(arguments: argparse.Namespace) -> str | None:
+    return "" if arguments.permission == "none" else arguments.permission
+
+
+def _list(admin: Admin, arguments: argparse.Namespace) -> int:
+    names = admin.topics.names(with_system=arguments.all)
+    if arguments.json:
+        show_json(names)
+    else:
+        for name in names:
+            print(name)
+    return OK
+
+
+def _show(admin: Admin, arguments: argparse.Namespace) -> int:
+    found = admin.topics.describe(arguments.topic)
+    if arguments.json:
+        show_json(found)
+        return OK
+    print(f"{found.topic}: {found.count} messages")
+    for info in found.brokers:
+        kinds = " ".join(f"{key}={value}" for key, value in sorted(info.attributes.items()))
+        print(
+            f"broker\t{info.broker}\tread {info.read_queues}\twrite {info.write_queues}\t"
+            f"{info.permission or 'closed'}{' ordered' if info.is_ordered else ''} {kinds}".rstrip()
+        )
+    for status in found.queues:
+        print(
+            f"queue\t{status.queue.broker_name}\t{status.queue.queue_id}\t"
+            f"{status.min_offset}..{status.max_offset}\t{moment(status.updated_ms)}"
+        )
+    for group in found.groups:
+        print(f"group\t{group}")
+    return OK

@@ -1,0 +1,166 @@
+"""`escrowmq tx`: pending transactions, looked at and decided."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from escrowmq.cli.asking import (
+    OK,
+    add_action,
+    moment,
+    run_action,
+    show_all,
+    show_json,
+    span,
+    told,
+)
+
+if TYPE_CHECKING:
+    from escrowmq.client.admin.transactions import PendingTransaction, TransactionFilter
+    from escrowmq.client.blocking.admin import Admin
+
+_COLUMNS = ("MESSAGE", "TOPIC", "GROUP", "STATE", "AGE", "CHECKS", "KEYS", "BROKER", "ID")
+
+
+def add_parser(verbs: Any) -> None:  # noqa: ANN401 - argparse has no public name for it
+    """Add `tx` with its actions to the command line."""
+    parser = verbs.add_parser("tx", help="pending transactions: list, show, commit, check, ...")
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    for name, about in (
+        ("list", "list pending transactions"),
+        ("count", "count pending transactions"),
+    ):
+        _add_filter(add_action(actions, name, about))
+    show = add_action(actions, "show", "show all that is known of one transaction")
+    commit = add_action(actions, "commit", "commit a transaction in its producer's place")
+    rollback = add_action(actions, "rollback", "roll back a transaction in its producer's place")
+    for one in (show, commit, rollback):
+        one.add_argument("transaction", metavar="ID", help="transaction id, or a message's id")
+        one.add_argument("--topic", default="", help="the message's, when its id is not enough")
+    check = add_action(actions, "check", "ask producers at once: about one transaction or several")
+    check.add_argument("transaction", metavar="ID", nargs="?", default="")
+    _add_filter(check)
+    discarded = add_action(actions, "discarded", "list transactions that were given up")
+    resume = add_action(actions, "resume", "let transactions that were given up be asked again")
+    resume.add_argument("offset_id", metavar="OFFSET_ID", nargs="?", default="")
+    resume.add_argument("--limit", type=int, default=200, help="messages at most (default 200)")
+    for one in (discarded, resume):
+        one.add_argument("--topic", default="")
+        one.add_argument("--group", default="")
+    rotate = add_action(actions, "rotate-key", "sign transaction ids with a new key")
+    rotate.add_argument("--broker", default="", help="only this broker (default: all)")
+    for one in (commit, rollback, check, resume, rotate):
+        one.add_argument("--reason", default="", help="for the brokers' audit log")
+
+
+def _add_filter(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--topic")
+    parser.add_argument("--group", help="of the producer")
+    parser.add_argument("--bundle", help="id that messages of one transaction have in common")
+    parser.add_argument("--state", choices=["waiting", "asked", "parked"])
+    parser.add_argument("--min-age-ms", type=int)
+    parser.add_argument("--max-age-ms", type=int)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Do what was asked; the exit code."""
+    return run_action(arguments, lambda admin: _run(admin, arguments))
+
+
+def _run(admin: Admin, arguments: argparse.Namespace) -> int:
+    transactions = admin.transactions
+    match arguments.action:
+        case "list":
+            return _show(transactions.pending(**_filter(arguments)), arguments)
+        case "count":
+            return _count(admin, arguments)
+        case "show":
+            return _whole(admin, arguments)
+        case "commit" | "rollback":
+            return _settle(admin, arguments)
+        case "check":
+            which = _filter(arguments)
+            count = transactions.check(arguments.transaction, reason=arguments.reason, **which)
+            return told(arguments, {"count": count}, f"{count} asked about")
+        case "discarded":
+            items = transactions.discarded(topic=arguments.topic, group=arguments.group)
+            return _show(items, arguments)
+        case "resume":
+            return _resume(admin, arguments)
+        case _:
+            keys = transactions.rotate_key(broker=arguments.broker, reason=arguments.reason)
+            text = ", ".join(f"{broker}: key {key}" for broker, key in keys.items())
+            return told(arguments, {"keys": keys}, text)
+
+
+def _filter(arguments: argparse.Namespace) -> TransactionFilter:
+    found: TransactionFilter = {}
+    for name in ("topic", "group", "bundle", "state", "min_age_ms", "max_age_ms"):
+        value = getattr(arguments, name)
+        if value is not None:
+            found[name] = value
+    return found
+
+
+def _show(items: Any, arguments: argparse.Namespace) -> int:  # noqa: ANN401 - an iterator
+    show_all(items, is_json=arguments.json, columns=_COLUMNS, row=_row)
+    return OK
+
+
+def _row(item: PendingTransaction) -> tuple[object, ...]:
+    name = item.id or item.offset_id
+    return (
+        item.message_id, item.topic, item.group, item.state, span(item.age_ms), item.checks,
+        item.keys, item.broker, name,
+    )  # fmt: skip
+
+
+def _count(admin: Admin, arguments: argparse.Namespace) -> int:
+    found = admin.transactions.count(**_filter(arguments))
+    if arguments.json:
+        show_json(found)
+        return OK
+    print(f"{found.count} pending, {found.parked} parked, oldest {moment(found.oldest_ms)}")
+    for title, counts in (("topic", found.by_topic), ("group", found.by_group)):
+        for name, count in sorted(counts.items()):
+            print(f"{title}\t{name}\t{count}")
+    return OK
+
+
+def _whole(admin: Admin, arguments: argparse.Namespace) -> int:
+    for item in admin.transactions.show(arguments.transaction, topic=arguments.topic):
+        if arguments.json:
+            show_json(item)
+            continue
+        print(f"message {item.message_id}")
+        for name, value in (
+            ("state", item.state), ("topic", item.topic), ("group", item.group),
+            ("keys", item.keys), ("tags", item.tags), ("broker", item.broker),
+            ("born", moment(item.born_ms)), ("stored", moment(item.stored_ms)),
+            ("checks", item.checks), ("next check", moment(item.next_check_ms)),
+            ("origin", item.origin), ("body size", item.body_size), ("id", item.id),
+            ("offset id", item.offset_id),
+        ):  # fmt: skip
+            print(f"  {name:<11}{value if value != '' else '-'}")
+        for event in item.events:
+            print(f"  {moment(event.at_ms)} {event.what} {event.who} {event.detail}".rstrip())
+    return OK
+
+
+def _settle(admin: Admin, arguments: argparse.Namespace) -> int:
+    transactions = admin.transactions
+    settle = transactions.commit if arguments.action == "commit" else transactions.rollback
+    outcome = settle(arguments.transaction, topic=arguments.topic, reason=arguments.reason)
+    return told(arguments, {"outcome": outcome}, outcome)
+
+
+def _resume(admin: Admin, arguments: argparse.Namespace) -> int:
+    count = admin.transactions.resume(
+        arguments.offset_id,
+        topic=arguments.topic,
+        group=arguments.group,
+        limit=arguments.limit,
+        reason=arguments.reason,
+    )
+    return told(arguments, {"count": count}, f"{count} pending again")

@@ -1,0 +1,82 @@
+"""The admin client for asyncio."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Self, Unpack
+
+from escrowmq.client.admin.brokers import Brokers
+from escrowmq.client.admin.cluster import Cluster
+from escrowmq.client.admin.groups import Groups
+from escrowmq.client.admin.messages import Messages
+from escrowmq.client.admin.offsets import Offsets
+from escrowmq.client.admin.topics import Topics
+from escrowmq.client.admin.transactions import Transactions
+from escrowmq.client.instance import Instance
+from escrowmq.client.options import client_options
+from escrowmq.client.settings import ConnectionSettings
+from escrowmq.errors import ClientClosed
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+
+class Admin:
+    """What operators ask and change. Open it with `async with`, or await `open()`.
+
+    >>> async def main():
+    ...     async with escrowmq.aio.Admin(nameserver) as admin:
+    ...         await admin.topics.create("paid", queues=8)
+    ...         return await admin.topics.names()
+    >>> "paid" in asyncio.run(main())
+    True
+
+    `name_servers` is `host:port`, several with `;` between them; None asks the environment
+    variable NAMESRV_ADDR. Settings are those of `ClientOptions`.
+    """
+
+    def __init__(
+        self,
+        name_servers: str | Sequence[str] | None = None,
+        **settings: Unpack[ConnectionSettings],
+    ) -> None:
+        self.instance = Instance(client_options(name_servers, dict(settings)))
+        cluster = Cluster(self.instance)
+        self.brokers = Brokers(cluster)
+        self.groups = Groups(cluster)
+        self.messages = Messages(cluster)
+        self.offsets = Offsets(cluster)
+        self.topics = Topics(cluster)
+        self.transactions = Transactions(cluster)
+        self._is_open = False
+        self._is_closed = False
+
+    async def open(self) -> Self:
+        """Begin. NoNameServer when none can be reached."""
+        if self._is_closed:
+            raise ClientClosed("the admin client is closed; make a new one")
+        if not self._is_open:
+            self._is_open = True
+            await self.instance.open()
+            await self.instance.watch_all_brokers()
+        return self
+
+    async def close(self) -> None:
+        """End. Calling it again does nothing."""
+        self._is_closed = True
+        await self.instance.close()
+
+    async def __aenter__(self) -> Self:
+        try:
+            return await self.open()
+        except BaseException:
+            await self.close()
+            raise
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()

@@ -1,0 +1,82 @@
+"""Brokers: listed, looked at, set."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from escrowmq.base.codes import Request
+from escrowmq.client.admin.cluster import Cluster
+from escrowmq.codec.bodies import decode_body
+from escrowmq.errors import EscrowMQError, UsageError
+
+
+class BrokerInfo(msgspec.Struct, kw_only=True, rename="camel"):
+    """One broker process."""
+
+    name: str
+    cluster: str
+    id: int
+    """0 is the master."""
+    address: str
+    version: str = ""
+    """Empty when it does not answer."""
+
+
+class _Table(msgspec.Struct):
+    table: dict[str, str] = {}
+
+
+class Brokers:
+    """`Admin.brokers`."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    async def all(self) -> list[BrokerInfo]:
+        """All brokers that the name server knows, slaves too, sorted."""
+        self._cluster.instance.check_usable()
+        info = await self._cluster.instance.names.brokers()
+        found = [
+            BrokerInfo(name=name, cluster=data.cluster or "", id=broker_id, address=address)
+            for name, data in sorted(info.broker_addr_table.items())
+            for broker_id, address in sorted(data.broker_addrs.items())
+        ]
+        for one in found:
+            one.version = await self._version(one.address)
+        return found
+
+    async def runtime(self, broker: str) -> dict[str, str]:
+        """What a broker tells of itself: figures by RocketMQ's names."""
+        reply = await self._cluster.ask(
+            await self._address(broker), Request.GET_BROKER_RUNTIME_INFO
+        )
+        return dict(sorted(decode_body(_Table, reply.body).table.items()))
+
+    async def config(self, broker: str) -> dict[str, str]:
+        """A broker's settings by RocketMQ's names."""
+        reply = await self._cluster.ask(await self._address(broker), Request.GET_BROKER_CONFIG)
+        lines = (line.partition("=") for line in reply.body.decode().splitlines())
+        return {name.strip(): value.strip() for name, mark, value in lines if mark}
+
+    async def configure(self, broker: str, settings: Mapping[str, object]) -> None:
+        """Change settings of a running broker, all or none. A refusal names the setting."""
+        lines = []
+        for name, value in settings.items():
+            text = str(value).lower() if isinstance(value, bool) else str(value)
+            if not name or any(mark in f"{name}{text}" for mark in "\r\n") or "=" in name:
+                raise UsageError(f"{name!r}={text!r} cannot be a setting of a broker")
+            lines.append(f"{name}={text}\n")
+        address = await self._address(broker)
+        await self._cluster.ask(address, Request.UPDATE_BROKER_CONFIG, {}, "".join(lines).encode())
+
+    async def _address(self, broker: str) -> str:
+        return (await self._cluster.masters(broker))[broker]
+
+    async def _version(self, address: str) -> str:
+        try:
+            reply = await self._cluster.ask(address, Request.GET_BROKER_RUNTIME_INFO)
+        except EscrowMQError:
+            return ""
+        return decode_body(_Table, reply.body).table.get("brokerVersionDesc", "")

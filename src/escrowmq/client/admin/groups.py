@@ -1,0 +1,292 @@
+"""Consumer groups: listed, described, created, changed, deleted; and how far they are."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from escrowmq.base.codes import Request
+from escrowmq.base.message import Topic
+from escrowmq.client.admin.cluster import Cluster
+from escrowmq.client.core.backoff import ATTEMPTS_DEFAULT
+from escrowmq.client.core.routes import MessageQueue
+from escrowmq.client.core.validation import check_group
+from escrowmq.codec import fastjson
+from escrowmq.codec.bodies import SubscriptionBody, decode_body
+from escrowmq.codec.fastjson import decode_queue_map
+from escrowmq.errors import ConsumerOffline, GroupNotFound
+
+_SYSTEM_PREFIXES: Final = ("CID_RMQ_SYS_", "CID_ONS")
+_SYSTEM_GROUPS: Final = frozenset({"TOOLS_CONSUMER", "FILTERSRV_CONSUMER", "SELF_TEST_C_GROUP"})
+
+
+class GroupInfo(msgspec.Struct, kw_only=True, rename="camel"):
+    """A consumer group as one broker has it."""
+
+    group: str
+    broker: str
+    attempts_max: int
+    retry_queues: int
+    is_enabled: bool
+    may_broadcast: bool
+    is_ordered: bool
+
+
+class Member(msgspec.Struct, kw_only=True, rename="camel"):
+    """A connected consumer."""
+
+    client_id: str
+    address: str
+    language: str
+    version: int
+
+
+class Members(msgspec.Struct, kw_only=True, rename="camel"):
+    """Who consumes for a group now, and what."""
+
+    members: list[Member] = []
+    model: str = ""
+    """`CLUSTERING` or `BROADCASTING`; empty while nobody is there."""
+    kind: str = ""
+    """`CONSUME_PASSIVELY` (push), `CONSUME_ACTIVELY` (pull) or `CONSUME_POP`."""
+    consume_from: str = ""
+    topics: dict[str, str] = {}
+    """Topics, and which of their messages are wanted."""
+
+
+class Lag(msgspec.Struct, kw_only=True, rename="camel"):
+    """How far a group is in one queue."""
+
+    queue: MessageQueue
+    end: int
+    """The offset of the next message."""
+    committed: int
+    inflight: int
+    """Messages that were fetched and are not done with."""
+    consumed_ms: int
+    """When the last message that is done with was stored; 0 without one."""
+
+    @property
+    def count(self) -> int:
+        """Messages that are not done with."""
+        return max(0, self.end - self.committed)
+
+
+class GroupDescription(msgspec.Struct, kw_only=True, rename="camel"):
+    """All about one group."""
+
+    group: str
+    brokers: list[GroupInfo]
+    online: Members
+    lags: list[Lag]
+
+    @property
+    def lag(self) -> int:
+        """Messages that are not done with, in all queues."""
+        return sum(one.count for one in self.lags)
+
+
+class _Config(msgspec.Struct, rename="camel", kw_only=True):
+    group_name: str
+    consume_enable: bool = True
+    consume_broadcast_enable: bool = True
+    consume_message_orderly: bool = False
+    retry_max_times: int = ATTEMPTS_DEFAULT
+    retry_queue_nums: int = 1
+
+
+class _Table(msgspec.Struct, rename="camel"):
+    subscription_group_table: dict[str, dict[str, Any]] = {}
+
+
+class _Connection(msgspec.Struct, rename="camel"):
+    client_id: str
+    client_addr: str = ""
+    language: str | int = ""
+    version: int = 0
+
+
+class _Connections(msgspec.Struct, rename="camel"):
+    connection_set: list[_Connection] = []
+    consume_from_where: str = ""
+    consume_type: str = ""
+    message_model: str = ""
+    subscription_table: dict[str, SubscriptionBody] = {}
+
+
+class Groups:
+    """`Admin.groups`."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    async def names(self, *, with_system: bool = False) -> list[str]:
+        """Names of consumer groups, sorted; `with_system` adds the brokers' own."""
+        found: set[str] = set()
+        for address in (await self._cluster.masters()).values():
+            found |= (await self._table(address)).keys()
+        if not with_system:
+            found -= _SYSTEM_GROUPS
+            found = {name for name in found if not name.startswith(_SYSTEM_PREFIXES)}
+        return sorted(self._cluster.unwrap(name) for name in found)
+
+    async def describe(self, group: str) -> GroupDescription:
+        """Its configuration on each broker, its members and how far it is. GroupNotFound when
+        there is none."""
+        infos: list[GroupInfo] = []
+        for name, address in (await self._cluster.masters()).items():
+            config = (await self._table(address)).get(self._cluster.wrap(group))
+            if config is not None:
+                infos.append(_info(group, name, msgspec.convert(config, _Config)))
+        if not infos:
+            raise GroupNotFound(f"there is no consumer group {group!r}")
+        return GroupDescription(
+            group=group,
+            brokers=infos,
+            online=await self.members(group),
+            lags=await self.lag(group),
+        )
+
+    async def create(
+        self,
+        group: str,
+        *,
+        attempts_max: int = ATTEMPTS_DEFAULT,
+        retry_queues: int = 1,
+        is_enabled: bool = True,
+        may_broadcast: bool = True,
+        is_ordered: bool = False,
+    ) -> None:
+        """Create a group on all brokers; one that exists is changed."""
+        check_group(group)
+        changes = {
+            "groupName": self._cluster.wrap(group),
+            "retryMaxTimes": attempts_max,
+            "retryQueueNums": retry_queues,
+            "consumeEnable": is_enabled,
+            "consumeBroadcastEnable": may_broadcast,
+            "consumeMessageOrderly": is_ordered,
+        }
+        for address in (await self._cluster.masters()).values():
+            await self._put(address, changes)
+
+    async def update(
+        self,
+        group: str,
+        *,
+        attempts_max: int | None = None,
+        retry_queues: int | None = None,
+        is_enabled: bool | None = None,
+        may_broadcast: bool | None = None,
+        is_ordered: bool | None = None,
+    ) -> None:
+        """Change what is given, wherever the group is. GroupNotFound when there is none."""
+        given = {
+            "retryMaxTimes": attempts_max,
+            "retryQueueNums": retry_queues,
+            "consumeEnable": is_enabled,
+            "consumeBroadcastEnable": may_broadcast,
+            "consumeMessageOrderly": is_ordered,
+        }
+        changes = {name: value for name, value in given.items() if value is not None}
+        is_known = False
+        for address in (await self._cluster.masters()).values():
+            config = (await self._table(address)).get(self._cluster.wrap(group))
+            if config is not None:
+                is_known = True
+                await self._put(address, {**config, **changes})
+        if not is_known:
+            raise GroupNotFound(f"there is no consumer group {group!r}; create it first")
+
+    async def delete(self, group: str) -> None:
+        """Delete a group with its offsets, its retries and its dead letters. GroupNotFound when
+        there is none."""
+        wire_group = self._cluster.wrap(group)
+        masters = await self._cluster.masters()
+        known = [wire_group in await self._table(address) for address in masters.values()]
+        if not any(known):
+            raise GroupNotFound(f"there is no consumer group {group!r}")
+        fields = {"groupName": wire_group, "cleanOffset": "true"}
+        for address in masters.values():
+            await self._cluster.ask(address, Request.DELETE_SUBSCRIPTIONGROUP, fields)
+        for prefix in (Topic.RETRY_PREFIX, Topic.DLQ_PREFIX):
+            topic = {"topic": prefix + wire_group}
+            for address in masters.values():
+                await self._cluster.ask(address, Request.DELETE_TOPIC_IN_BROKER, topic)
+            for address in self._cluster.instance.options.name_servers:
+                await self._cluster.ask(address, Request.DELETE_TOPIC_IN_NAMESRV, topic)
+
+    async def members(self, group: str) -> Members:
+        """Who consumes for it now; nobody is no error."""
+        fields = {"consumerGroup": self._cluster.wrap(group)}
+        found = Members()
+        seen: dict[str, Member] = {}
+        for address in (await self._cluster.masters()).values():
+            try:
+                online = await self._cluster.ask_for(
+                    address, Request.GET_CONSUMER_CONNECTION_LIST, _Connections, fields=fields
+                )
+            except ConsumerOffline:
+                continue
+            for one in online.connection_set:
+                seen[one.client_id] = Member(
+                    client_id=one.client_id,
+                    address=one.client_addr,
+                    language=str(one.language),
+                    version=one.version,
+                )
+            found.model, found.kind = online.message_model, online.consume_type
+            found.consume_from = online.consume_from_where
+            for topic, wanted in online.subscription_table.items():
+                found.topics[self._cluster.unwrap(topic)] = wanted.sub_string or "*"
+        found.members = [seen[name] for name in sorted(seen)]
+        return found
+
+    async def lag(self, group: str, *, topic: str = "") -> list[Lag]:
+        """How far it is, queue by queue, in all topics that it reads or in one."""
+        fields = {"consumerGroup": self._cluster.wrap(group)}
+        if topic:
+            fields["topic"] = self._cluster.wrap(topic)
+        found: list[Lag] = []
+        for address in (await self._cluster.masters()).values():
+            reply = await self._cluster.ask(address, Request.GET_CONSUME_STATS, fields)
+            found += self._lags(reply.body)
+        return sorted(found, key=lambda one: one.queue)
+
+    # -- inside ------------------------------------------------------------------------------
+
+    async def _table(self, address: str) -> dict[str, dict[str, Any]]:
+        reply = await self._cluster.ask(address, Request.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
+        return decode_body(_Table, reply.body).subscription_group_table
+
+    async def _put(self, address: str, config: dict[str, Any]) -> None:
+        body = msgspec.json.encode(config)
+        await self._cluster.ask(address, Request.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, body)
+
+    def _lags(self, body: bytes) -> list[Lag]:
+        table: dict[str, Any] = fastjson.decode(body).get("offsetTable", {})
+        return [
+            Lag(
+                queue=MessageQueue(
+                    self._cluster.unwrap(queue.topic), queue.broker_name, queue.queue_id
+                ),
+                end=status["brokerOffset"],
+                committed=status["consumerOffset"],
+                inflight=max(0, status.get("pullOffset", 0) - status["consumerOffset"]),
+                consumed_ms=status.get("lastTimestamp", 0),
+            )
+            for queue, status in decode_queue_map(table).items()
+        ]
+
+
+def _info(group: str, broker: str, config: _Config) -> GroupInfo:
+    return GroupInfo(
+        group=group,
+        broker=broker,
+        attempts_max=config.retry_max_times,
+        retry_queues=config.retry_queue_nums,
+        is_enabled=config.consume_enable,
+        may_broadcast=config.consume_broadcast_enable,
+        is_ordered=config.consume_message_orderly,
+    )

@@ -1,0 +1,204 @@
+"""Messages: found by id, by key, by place; sent again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from escrowmq.base.codes import Request, Response
+from escrowmq.base.message import StoredMessage
+from escrowmq.client.admin.cluster import Cluster
+from escrowmq.client.core.message import Message, ReceivedMessage, received
+from escrowmq.client.core.pulling import Step, after_pull, pull_fields, with_subscription
+from escrowmq.client.core.routes import MessageQueue
+from escrowmq.client.core.sending import SendResult
+from escrowmq.client.core.subscription import Subscription
+from escrowmq.client.producer import Producer
+from escrowmq.codec.ids import format_host, parse_offset_id
+from escrowmq.codec.record import decode_record, decode_records
+from escrowmq.errors import MessageRefused, NotFound, ResponseError, UsageError, response_error
+
+FOUND_MAX: Final = 64
+_GROUP: Final = "TOOLS_CONSUMER"
+_FOREVER_MS: Final = (1 << 63) - 1
+_OFFSET_ID_SIZES: Final = (32, 56)
+_RESULT_OK: Final = "CR_SUCCESS"
+
+
+class _Consumed(msgspec.Struct, rename="camel"):
+    consume_result: str = ""
+    remark: str = ""
+
+
+class Messages:
+    """`Admin.messages`."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    async def get(self, message_id: str, *, topic: str = "") -> ReceivedMessage:
+        """One message: by the id that its producer got (then its topic is needed), or by the
+        `offset_id` of a stored copy. NotFound when there is none."""
+        if topic:
+            found = await self._query(topic, message_id, is_unique=True, count_max=FOUND_MAX)
+            if found:
+                return found[0]
+        if len(message_id) not in _OFFSET_ID_SIZES or not topic:
+            stored = await self._by_offset_id(message_id)
+            if stored is not None:
+                return self._received(stored)
+        hint = "" if topic else "; an id that a producer got needs its topic"
+        raise NotFound(f"there is no message {message_id}{hint}")
+
+    async def find(
+        self,
+        topic: str,
+        key: str,
+        *,
+        count_max: int = FOUND_MAX,
+        begin_ms: int = 0,
+        end_ms: int = _FOREVER_MS,
+    ) -> list[ReceivedMessage]:
+        """Messages with a key, the newest first, stored in a span of time."""
+        return await self._query(
+            topic, key, is_unique=False, count_max=count_max, begin_ms=begin_ms, end_ms=end_ms
+        )
+
+    async def at(
+        self, queue: MessageQueue, queue_offset: int, *, count_max: int = 1
+    ) -> list[ReceivedMessage]:
+        """Messages of a queue from an offset on. NotFound when there is none."""
+        wire = MessageQueue(self._cluster.wrap(queue.topic), queue.broker_name, queue.queue_id)
+        wanted = Subscription(topic=wire.topic)
+        fields = pull_fields(
+            wire, wanted, group=_GROUP, queue_offset=queue_offset, commit_offset=0,
+            count_max=count_max, suspend_ms=0,
+        )  # fmt: skip
+        address = (await self._cluster.of_topic(queue.topic)).get(queue.broker_name)
+        if address is None:
+            raise UsageError(f"{queue.topic!r} is not on the broker {queue.broker_name!r}")
+        reply = await self._cluster.instance.request(
+            address, Request.PULL_MESSAGE, with_subscription(fields, wanted)
+        )
+        match after_pull(reply.code):
+            case Step.TAKE:
+                found = decode_records(reply.body)
+                return [self._received(stored, queue.broker_name) for stored in found]
+            case Step.GO_ON | Step.MOVE:
+                bounds = reply.ext or {}
+                raise NotFound(
+                    f"{queue} has no message at {queue_offset}; it holds "
+                    f"{bounds.get('minOffset', '?')} to {bounds.get('maxOffset', '?')}"
+                )
+            case _:
+                raise response_error(reply.code, reply.remark, address=address)
+
+    async def send(self, message: Message) -> SendResult:
+        """Send a message by hand."""
+        async with Producer(group="escrowmq-admin", instance=self._cluster.instance) as producer:
+            return await producer.send(message)
+
+    async def resend(self, message: ReceivedMessage, *, topic: str = "") -> SendResult:
+        """Send a copy of a message to its own topic or to another, as a new message for all
+        groups."""
+        again = Message(
+            topic or message.topic,
+            message.body,
+            tag=message.tag,
+            keys=message.keys,
+            properties=message.properties,
+            order_key=message.order_key,
+            flag=message.flag,
+        )
+        return await self.send(again)
+
+    async def deliver(self, message: ReceivedMessage, *, group: str, client_id: str) -> None:
+        """Let one connected member of a group consume a message now, whatever its offsets.
+        MessageRefused when its handler failed; ConsumerOffline and the like when it cannot."""
+        masters = await self._cluster.of_topic(message.topic)
+        address = masters.get(message.broker_name) or next(iter(masters.values()))
+        consumed = await self._cluster.ask_for(
+            address,
+            Request.CONSUME_MESSAGE_DIRECTLY,
+            _Consumed,
+            fields={
+                "consumerGroup": self._cluster.wrap(group),
+                "clientId": client_id,
+                "msgId": message.offset_id,
+                "brokerName": message.broker_name,
+                "topic": self._cluster.wrap(message.topic),
+            },
+        )
+        if consumed.consume_result != _RESULT_OK:
+            raise MessageRefused(
+                f"{client_id} did not consume it: {consumed.consume_result} {consumed.remark}"
+            )
+
+    # -- inside ------------------------------------------------------------------------------
+
+    async def _query(
+        self,
+        topic: str,
+        key: str,
+        *,
+        is_unique: bool,
+        count_max: int,
+        begin_ms: int = 0,
+        end_ms: int = _FOREVER_MS,
+    ) -> list[ReceivedMessage]:
+        fields = {
+            "topic": self._cluster.wrap(topic),
+            "key": key,
+            "maxNum": str(count_max),
+            "beginTimestamp": str(begin_ms),
+            "endTimestamp": str(end_ms),
+            "_UNIQUE_KEY_QUERY": str(is_unique).lower(),
+        }
+        found: list[ReceivedMessage] = []
+        for name, address in (await self._cluster.of_topic(topic)).items():
+            found += await self._query_one(name, address, fields)
+        if is_unique:
+            found = [one for one in found if one.message_id == key]
+        else:
+            found = [one for one in found if key in one.key_list]
+        return sorted(found, key=lambda one: one.stored_ms, reverse=True)[:count_max]
+
+    async def _query_one(
+        self, name: str, address: str, fields: Mapping[str, str]
+    ) -> list[ReceivedMessage]:
+        reply = await self._cluster.instance.request(address, Request.QUERY_MESSAGE, dict(fields))
+        if reply.code == Response.QUERY_NOT_FOUND:
+            return []
+        if reply.code != Response.SUCCESS:
+            raise response_error(reply.code, reply.remark, address=address)
+        return [self._received(stored, name) for stored in decode_records(reply.body)]
+
+    async def _by_offset_id(self, message_id: str) -> StoredMessage | None:
+        host, log_offset = parse_offset_id(message_id)
+        known = (await self._cluster.masters()).values()
+        address = format_host(host)
+        if address not in known and address not in self._cluster.instance.book.all_addresses(
+            masters_only=False
+        ):
+            return None  # whatever id a user has: only the cluster's own brokers are asked
+        try:
+            reply = await self._cluster.ask(
+                address, Request.VIEW_MESSAGE_BY_ID, {"offset": str(log_offset)}
+            )
+        except ResponseError as error:
+            if error.code != Response.SYSTEM_ERROR:
+                raise
+            return None
+        return decode_record(reply.body)
+
+    def _received(self, stored: StoredMessage, broker_name: str = "") -> ReceivedMessage:
+        if not broker_name:
+            address = format_host(stored.store_host)
+            book = self._cluster.instance.book
+            for name in book.broker_names():
+                if address in book.addresses(name).values():
+                    broker_name = name
+        topic = self._cluster.unwrap(stored.topic)
+        return received(stored, topic=topic, broker_name=broker_name)

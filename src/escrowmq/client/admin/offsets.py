@@ -1,0 +1,129 @@
+"""Offsets of consumer groups: shown, reset, cloned."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Final, Literal
+
+from escrowmq.base.codes import Request
+from escrowmq.client.admin.cluster import Cluster
+from escrowmq.client.admin.groups import Groups, Lag
+from escrowmq.client.core.routes import MessageQueue, read_queues
+from escrowmq.client.offsets import Bounds, BrokerOffsets
+from escrowmq.codec import fastjson
+from escrowmq.codec.fastjson import decode_queue_map
+from escrowmq.errors import ConsumerOffline, TopicNotFound, UsageError
+
+Place = dt.datetime | Literal["first", "last"]
+"""The first message stored since a time, the oldest one, or the end."""
+
+_LATEST: Final = -1
+
+
+class Offsets:
+    """`Admin.offsets`."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._groups = Groups(cluster)
+
+    async def show(self, group: str, *, topic: str = "") -> list[Lag]:
+        """How far a group is, queue by queue."""
+        return await self._groups.lag(group, topic=topic)
+
+    async def reset(self, group: str, topic: str, to: Place) -> dict[MessageQueue, int]:
+        """Set a group back or forward in all queues of a topic; the offsets from which it goes on.
+        Members that are connected follow by themselves."""
+        moment_ms = _moment_ms(to)
+        found: dict[MessageQueue, int] = {}
+        for name, address in (await self._of_topic(topic)).items():
+            fields = self._fields(group, topic, moment_ms)
+            try:
+                reply = await self._cluster.ask(
+                    address, Request.INVOKE_BROKER_TO_RESET_OFFSET, fields
+                )
+            except ConsumerOffline:
+                found |= await self._reset_alone(group, topic, name, moment_ms)
+                continue
+            table = fastjson.decode(reply.body).get("offsetTable", {})
+            for queue, queue_offset in decode_queue_map(table).items():
+                found[MessageQueue(topic, queue.broker_name, queue.queue_id)] = queue_offset
+        return found
+
+    async def set(self, group: str, queue: MessageQueue, queue_offset: int) -> None:
+        """Let a group go on at an offset of one queue. Members that are connected follow by
+        themselves."""
+        if queue_offset < 0:
+            raise UsageError(f"queue_offset={queue_offset!r}; 0 or more is expected")
+        masters = await self._of_topic(queue.topic)
+        address = masters.get(queue.broker_name)
+        if address is None:
+            raise UsageError(
+                f"{queue.topic!r} is not on {queue.broker_name!r}; it is on {', '.join(masters)}"
+            )
+        fields = self._fields(group, queue.topic, _LATEST)
+        fields |= {"queueId": str(queue.queue_id), "offset": str(queue_offset)}
+        try:
+            await self._cluster.ask(address, Request.INVOKE_BROKER_TO_RESET_OFFSET, fields)
+        except ConsumerOffline:
+            wire = MessageQueue(self._cluster.wrap(queue.topic), queue.broker_name, queue.queue_id)
+            await self._keeper(group).commit(wire, queue_offset)
+
+    async def clone(self, source: str, target: str, *, topic: str = "") -> None:
+        """Give one group the offsets of another, in all topics or in one."""
+        fields = {
+            "srcGroup": self._cluster.wrap(source),
+            "destGroup": self._cluster.wrap(target),
+            "offline": "true",
+        }
+        if topic:
+            fields["topic"] = self._cluster.wrap(topic)
+        for address in (await self._cluster.masters()).values():
+            await self._cluster.ask(address, Request.CLONE_GROUP_OFFSET, fields)
+
+    # -- inside ------------------------------------------------------------------------------
+
+    async def _of_topic(self, topic: str) -> dict[str, str]:
+        masters = await self._cluster.of_topic(topic)
+        if not masters:
+            raise TopicNotFound(f"there is no topic {topic!r}")
+        return masters
+
+    def _fields(self, group: str, topic: str, moment_ms: int) -> dict[str, str]:
+        return {
+            "topic": self._cluster.wrap(topic),
+            "group": self._cluster.wrap(group),
+            "timestamp": str(moment_ms),
+            "isForce": "true",
+            "queueId": "-1",
+            "offset": "-1",
+        }
+
+    def _keeper(self, group: str) -> BrokerOffsets:
+        return BrokerOffsets(self._cluster.instance, self._cluster.wrap(group), "last")
+
+    async def _reset_alone(
+        self, group: str, topic: str, broker_name: str, moment_ms: int
+    ) -> dict[MessageQueue, int]:
+        """What brokers of RocketMQ 4 leave to the tool while no member is connected."""
+        wire_topic = self._cluster.wrap(topic)
+        route = await self._cluster.instance.route(wire_topic)
+        bounds, keeper = Bounds(self._cluster.instance), self._keeper(group)
+        found: dict[MessageQueue, int] = {}
+        for queue in read_queues(wire_topic, route):
+            if queue.broker_name == broker_name:
+                end = moment_ms == _LATEST
+                queue_offset = await (bounds.end(queue) if end else bounds.at(queue, moment_ms))
+                await keeper.commit(queue, queue_offset)
+                found[MessageQueue(topic, broker_name, queue.queue_id)] = queue_offset
+        return found
+
+
+def _moment_ms(to: Place) -> int:
+    if isinstance(to, dt.datetime):
+        if to.tzinfo is None:
+            raise UsageError(f"{to!r} has no time zone; give it one")
+        return int(to.timestamp() * 1000)
+    if to not in ("first", "last"):
+        raise UsageError(f"to={to!r}; 'first', 'last' or a datetime is expected")
+    return 0 if to == "first" else _LATEST

@@ -1,0 +1,301 @@
+"""Topics: listed, described, created, changed, deleted."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from escrowmq.base.codes import Request
+from escrowmq.base.limits import TOPIC_QUEUES_MAX
+from escrowmq.base.message import Topic
+from escrowmq.client.admin.cluster import Cluster
+from escrowmq.client.core.routes import MessageQueue
+from escrowmq.client.core.validation import check_topic
+from escrowmq.codec import fastjson
+from escrowmq.codec.bodies import decode_body
+from escrowmq.codec.fastjson import decode_queue_map
+from escrowmq.codec.routes import RegisteredTopic
+from escrowmq.errors import RouteMissing, TopicNotFound, UsageError
+
+QUEUES_DEFAULT: Final = 8
+PERMISSIONS: Final = {"rw": 6, "r": 4, "w": 2, "": 0}
+_PERMISSION_NAMES: Final = {value: name for name, value in PERMISSIONS.items()}
+_ORDER_NAMESPACE: Final = "ORDER_TOPIC_CONFIG"
+
+
+class TopicInfo(msgspec.Struct, kw_only=True, rename="camel"):
+    """A topic as one broker has it."""
+
+    topic: str
+    broker: str
+    read_queues: int
+    write_queues: int
+    permission: str
+    """`rw`, `r`, `w` or empty."""
+    is_ordered: bool = False
+    attributes: dict[str, str] = {}
+
+
+class QueueStatus(msgspec.Struct, kw_only=True, rename="camel"):
+    """What a queue holds."""
+
+    queue: MessageQueue
+    min_offset: int
+    max_offset: int
+    updated_ms: int
+    """When its newest message was stored; 0 without one."""
+
+
+class TopicDescription(msgspec.Struct, kw_only=True, rename="camel"):
+    """All about one topic."""
+
+    topic: str
+    brokers: list[TopicInfo]
+    queues: list[QueueStatus]
+    groups: list[str]
+    """Consumer groups that read it, or did."""
+
+    @property
+    def count(self) -> int:
+        """Messages that are kept."""
+        return sum(one.max_offset - one.min_offset for one in self.queues)
+
+
+class _Names(msgspec.Struct, rename="camel"):
+    topic_list: list[str] = []
+
+
+class _Groups(msgspec.Struct, rename="camel"):
+    group_list: list[str] = []
+
+
+class Topics:
+    """`Admin.topics`."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    async def names(self, *, with_system: bool = False) -> list[str]:
+        """Names of topics, sorted; `with_system` adds the brokers' own, retries and dead
+        letters."""
+        self._cluster.instance.check_usable()
+        names = self._cluster.instance.names
+        reply = await names.ask(Request.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+        names.check(reply)
+        found = set(decode_body(_Names, reply.body).topic_list)
+        if not with_system:
+            found -= await self._system_topics()
+            prefixes = (Topic.RETRY_PREFIX, Topic.DLQ_PREFIX, Topic.SYSTEM_PREFIX)
+            found = {name for name in found if not name.startswith(prefixes)}
+        return sorted(self._cluster.unwrap(name) for name in found)
+
+    async def describe(self, topic: str) -> TopicDescription:
+        """Its configuration on each broker, its queues and who reads it. TopicNotFound when there
+        is none."""
+        wire_topic = self._cluster.wrap(topic)
+        masters = await self._of_topic(topic)
+        infos = await asyncio.gather(
+            *(self._info(name, address, topic) for name, address in masters.items())
+        )
+        queues: list[QueueStatus] = []
+        groups: set[str] = set()
+        for address in masters.values():
+            fields = {"topic": wire_topic}
+            status = await self._cluster.ask(address, Request.GET_TOPIC_STATS_INFO, fields)
+            queues += _statuses(status.body, topic)
+            who = await self._cluster.ask_for(
+                address, Request.QUERY_TOPIC_CONSUME_BY_WHO, _Groups, fields=fields
+            )
+            groups |= {self._cluster.unwrap(group) for group in who.group_list}
+        groups.discard(topic)  # the peer (QueryTopicConsumeByWho) may name the topic itself
+        return TopicDescription(
+            topic=topic,
+            brokers=[*infos],
+            queues=sorted(queues, key=lambda one: one.queue),
+            groups=sorted(groups),
+        )
+
+    async def create(
+        self,
+        topic: str,
+        *,
+        queues: int = QUEUES_DEFAULT,
+        permission: str = "rw",
+        is_ordered: bool = False,
+        attributes: Mapping[str, str] | None = None,
+        broker: str = "",
+    ) -> None:
+        """Create a topic on all brokers, or on one; one that exists is changed. `attributes` are
+        RocketMQ's, such as `{"message.type": "TRANSACTION"}`."""
+        check_topic(topic)
+        config = RegisteredTopic(
+            topic_name=self._cluster.wrap(topic),
+            read_queue_nums=_queues(queues),
+            write_queue_nums=_queues(queues),
+            perm=_permission(permission),
+            order=is_ordered,
+        )
+        masters = await self._cluster.masters(broker)
+        await self._cluster.each(
+            masters, lambda _, address: self._put(address, config, attributes or {})
+        )
+        if is_ordered:
+            await self._pin(config.topic_name, masters, queues)
+        await self._await_route(config.topic_name, masters)
+
+    async def update(
+        self,
+        topic: str,
+        *,
+        read_queues: int | None = None,
+        write_queues: int | None = None,
+        permission: str | None = None,
+        attributes: Mapping[str, str] | None = None,
+        broker: str = "",
+    ) -> None:
+        """Change what is given, on all brokers that have the topic or on one. TopicNotFound when
+        there is none."""
+
+        async def change(_: str, address: str) -> None:
+            config = await self._config(address, self._cluster.wrap(topic))
+            if read_queues is not None:
+                config.read_queue_nums = _queues(read_queues)
+            if write_queues is not None:
+                config.write_queue_nums = _queues(write_queues)
+            if permission is not None:
+                config.perm = _permission(permission)
+            await self._put(address, config, attributes or {})
+
+        masters = await self._of_topic(topic)
+        if broker:
+            masters = await self._cluster.masters(broker)
+        await self._cluster.each(masters, change)
+
+    async def delete(self, topic: str) -> None:
+        """Delete a topic with its messages everywhere. TopicNotFound when there is none."""
+        wire_topic = self._cluster.wrap(topic)
+        fields = {"topic": wire_topic}
+        masters = await self._of_topic(topic)
+        await self._cluster.each(
+            masters,
+            lambda _, address: self._cluster.ask(address, Request.DELETE_TOPIC_IN_BROKER, fields),
+        )
+        order = {"namespace": _ORDER_NAMESPACE, "key": wire_topic}
+        for address in self._cluster.instance.options.name_servers:
+            await self._cluster.ask(address, Request.DELETE_TOPIC_IN_NAMESRV, fields)
+            await self._cluster.ask(address, Request.DELETE_KV_CONFIG, order)
+        self._cluster.instance.book.drop(wire_topic)
+
+    # -- inside ------------------------------------------------------------------------------
+
+    async def _of_topic(self, topic: str) -> dict[str, str]:
+        try:
+            return await self._cluster.of_topic(topic)
+        except RouteMissing as error:
+            raise TopicNotFound(f"there is no topic {topic!r}") from error
+
+    async def _info(self, name: str, address: str, topic: str) -> TopicInfo:
+        config = await self._config(address, self._cluster.wrap(topic))
+        return TopicInfo(
+            topic=topic,
+            broker=name,
+            read_queues=config.read_queue_nums,
+            write_queues=config.write_queue_nums,
+            permission=_PERMISSION_NAMES.get(config.perm & PERMISSIONS["rw"], ""),
+            is_ordered=config.order,
+            attributes=config.attributes or {},
+        )
+
+    async def _config(self, address: str, wire_topic: str) -> RegisteredTopic:
+        fields = {"topic": wire_topic, "lo": "true"}
+        return await self._cluster.ask_for(
+            address, Request.GET_TOPIC_CONFIG, RegisteredTopic, fields=fields
+        )
+
+    async def _put(
+        self, address: str, config: RegisteredTopic, attributes: Mapping[str, str]
+    ) -> None:
+        fields = {
+            "topic": config.topic_name,
+            "defaultTopic": Topic.DEFAULT,
+            "readQueueNums": str(config.read_queue_nums),
+            "writeQueueNums": str(config.write_queue_nums),
+            "perm": str(config.perm),
+            "topicFilterType": config.topic_filter_type or "SINGLE_TAG",
+            "topicSysFlag": str(config.topic_sys_flag),
+            "order": str(config.order).lower(),
+        }
+        if attributes:
+            fields["attributes"] = ",".join(f"+{key}={value}" for key, value in attributes.items())
+        await self._cluster.ask(address, Request.UPDATE_AND_CREATE_TOPIC, fields)
+
+    async def _pin(self, wire_topic: str, masters: Mapping[str, str], queues: int) -> None:
+        """Tell name servers the queues of an ordered topic: they stay the same while a broker is
+        away, so that no key moves to another queue."""
+        fields = {
+            "namespace": _ORDER_NAMESPACE,
+            "key": wire_topic,
+            "value": ";".join(f"{name}:{queues}" for name in masters),
+        }
+        for address in self._cluster.instance.options.name_servers:
+            await self._cluster.ask(address, Request.PUT_KV_CONFIG, fields)
+
+    async def _await_route(self, wire_topic: str, masters: Mapping[str, str]) -> None:
+        """Brokers register a new topic a moment after they have answered."""
+        instance = self._cluster.instance
+        deadline = instance.now() + instance.options.request_timeout_ms / 1000
+        while True:
+            try:
+                await instance.refresh(wire_topic)
+                route = instance.book.get(wire_topic)
+                names = {data.broker_name for data in (route and route.broker_datas) or ()}
+                if masters.keys() <= names:
+                    return
+            except RouteMissing:
+                pass
+            if instance.now() >= deadline:
+                raise RouteMissing(
+                    f"the topic {wire_topic!r} is created, but its brokers have not told the "
+                    "name server yet; see whether they can reach it"
+                )
+            await asyncio.sleep(_LOOK_AGAIN_S)
+
+    async def _system_topics(self) -> set[str]:
+        found: set[str] = set()
+        for address in (await self._cluster.masters()).values():
+            names = await self._cluster.ask_for(
+                address, Request.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, _Names
+            )
+            found.update(names.topic_list)
+        return found
+
+
+_LOOK_AGAIN_S: Final = 0.05
+
+
+def _statuses(body: bytes, topic: str) -> list[QueueStatus]:
+    table: dict[str, Any] = fastjson.decode(body).get("offsetTable", {})
+    return [
+        QueueStatus(
+            queue=MessageQueue(topic, queue.broker_name, queue.queue_id),
+            min_offset=status["minOffset"],
+            max_offset=status["maxOffset"],
+            updated_ms=status["lastUpdateTimestamp"],
+        )
+        for queue, status in decode_queue_map(table).items()
+    ]
+
+
+def _queues(count: int) -> int:
+    if not 0 < count <= TOPIC_QUEUES_MAX:
+        raise UsageError(f"queues={count!r}; 1 to {TOPIC_QUEUES_MAX} are allowed")
+    return count
+
+
+def _permission(name: str) -> int:
+    if name not in PERMISSIONS:
+        raise UsageError(f"permission={name!r}; one of 'rw', 'r', 'w' or '' is expected")
+    return PERMISSIONS[name]

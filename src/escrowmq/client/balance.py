@@ -1,0 +1,120 @@
+"""Which queues this member of a group reads: reckoned again whenever something changes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final, Protocol
+
+import msgspec
+
+from escrowmq.base.codes import Request, Response
+from escrowmq.base.message import Topic
+from escrowmq.client.core.allocation import STRATEGIES, allocate
+from escrowmq.client.core.routes import MASTER, MessageQueue
+from escrowmq.client.instance import Instance
+from escrowmq.errors import EscrowMQError, RouteMissing, response_error
+
+_log = logging.getLogger(__name__)
+
+_AGAIN_S: Final = 1.0
+_TOGETHER_S: Final = 0.02
+"""Changes that come within this time are worked off together."""
+
+
+class _Members(msgspec.Struct, rename="camel"):
+    consumer_id_list: list[str] = []
+
+
+class Shares(Protocol):
+    """What is shared out, and who takes it."""
+
+    instance: Instance
+    wire_group: str
+
+    def wanted_topics(self) -> list[str]:
+        """Topics to read, by the brokers' names."""
+
+    async def take_over(self, topic: str, queues: list[MessageQueue]) -> bool:
+        """Read these queues of a topic from now on, and no others; False when that is to be tried
+        again soon."""
+
+
+class Balance:
+    """`soon` asks for a round; rounds also come by themselves."""
+
+    def __init__(self, shares: Shares, *, strategy: str, interval_ms: int, takes_all: bool) -> None:
+        self._shares = shares
+        self._strategy = STRATEGIES[strategy]
+        self._interval_s = interval_ms / 1000
+        self._takes_all = takes_all
+        self._due = asyncio.Event()
+        self._told: dict[str, type[EscrowMQError]] = {}
+
+    def soon(self) -> None:
+        """Something has changed."""
+        self._due.set()
+
+    async def run(self) -> None:
+        """Rounds for as long as the consumer is open."""
+        while True:
+            self._due.clear()
+            is_settled = await self.round()
+            try:
+                async with asyncio.timeout(self._interval_s if is_settled else _AGAIN_S):
+                    await self._due.wait()
+                    await asyncio.sleep(_TOGETHER_S)
+            except TimeoutError:
+                continue
+
+    async def round(self) -> bool:
+        """Share out every topic once; whether all of it worked."""
+        is_settled = True
+        for topic in self._shares.wanted_topics():
+            try:
+                queues = await self._mine(topic)
+                if queues is None or not await self._shares.take_over(topic, queues):
+                    is_settled = False
+                self._told.pop(topic, None)
+            except RouteMissing as error:
+                # Its route is watched, and news of it bring a round. Retry topics come late.
+                if not topic.startswith(Topic.RETRY_PREFIX):
+                    self._tell(topic, error)
+            except EscrowMQError as error:
+                self._tell(topic, error)
+                is_settled = False
+        return is_settled
+
+    def _tell(self, topic: str, error: EscrowMQError) -> None:
+        """Log it, but not the same every second."""
+        level = logging.DEBUG if self._told.get(topic) is type(error) else logging.WARNING
+        self._told[topic] = type(error)
+        _log.log(level, "the queues of %s stay as they are: %s", topic, error)
+
+    async def _mine(self, topic: str) -> list[MessageQueue] | None:
+        queues = await self._shares.instance.queues_to_read(topic)
+        if self._takes_all or not queues:
+            return list(queues)
+        members = await self._members(queues[0].broker_name)
+        me = self._shares.instance.client_id
+        if me not in members:
+            # The broker does not know us yet: all brokers are told, and this comes again.
+            await self._shares.instance.presence.announce()
+            members = await self._members(queues[0].broker_name)
+            if me not in members:
+                return None
+        return allocate(self._strategy, queues, members=members, me=me)
+
+    async def _members(self, broker_name: str) -> list[str]:
+        instance = self._shares.instance
+        by_id = instance.book.addresses(broker_name)
+        address = by_id.get(MASTER) or next(iter(by_id.values()), None)
+        if address is None:
+            address = instance.address_of(broker_name)
+        fields = {"consumerGroup": self._shares.wire_group}
+        reply = await instance.request(address, Request.GET_CONSUMER_LIST_BY_GROUP, fields)
+        if reply.code == Response.SYSTEM_ERROR:
+            return []  # nobody of the group is known there
+        if reply.code != Response.SUCCESS:
+            raise response_error(reply.code, reply.remark, address=address)
+        return msgspec.json.decode(reply.body, type=_Members).consumer_id_list

@@ -1,0 +1,138 @@
+"""The admin client for plain code."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Self, Unpack
+
+from escrowmq.client.admin import admin as engine
+from escrowmq.client.admin import brokers, groups, messages, offsets, topics, transactions
+from escrowmq.client.blocking.face import Face, plain, plain_iterator
+from escrowmq.client.portal import acquire, release
+from escrowmq.client.settings import ConnectionSettings
+from escrowmq.errors import ClientClosed, ClientForked
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+
+class Brokers(Face[brokers.Brokers]):
+    """`Admin.brokers`."""
+
+    all = plain(brokers.Brokers.all)
+    runtime = plain(brokers.Brokers.runtime)
+    config = plain(brokers.Brokers.config)
+    configure = plain(brokers.Brokers.configure)
+
+
+class Groups(Face[groups.Groups]):
+    """`Admin.groups`."""
+
+    names = plain(groups.Groups.names)
+    describe = plain(groups.Groups.describe)
+    create = plain(groups.Groups.create)
+    update = plain(groups.Groups.update)
+    delete = plain(groups.Groups.delete)
+    members = plain(groups.Groups.members)
+    lag = plain(groups.Groups.lag)
+
+
+class Messages(Face[messages.Messages]):
+    """`Admin.messages`."""
+
+    get = plain(messages.Messages.get)
+    find = plain(messages.Messages.find)
+    at = plain(messages.Messages.at)
+    send = plain(messages.Messages.send)
+    resend = plain(messages.Messages.resend)
+    deliver = plain(messages.Messages.deliver)
+
+
+class Offsets(Face[offsets.Offsets]):
+    """`Admin.offsets`."""
+
+    show = plain(offsets.Offsets.show)
+    reset = plain(offsets.Offsets.reset)
+    set = plain(offsets.Offsets.set)
+    clone = plain(offsets.Offsets.clone)
+
+
+class Topics(Face[topics.Topics]):
+    """`Admin.topics`."""
+
+    names = plain(topics.Topics.names)
+    describe = plain(topics.Topics.describe)
+    create = plain(topics.Topics.create)
+    update = plain(topics.Topics.update)
+    delete = plain(topics.Topics.delete)
+
+
+class Transactions(Face[transactions.Transactions]):
+    """`Admin.transactions`."""
+
+    pending = plain_iterator(transactions.Transactions.pending)
+    count = plain(transactions.Transactions.count)
+    show = plain(transactions.Transactions.show)
+    commit = plain(transactions.Transactions.commit)
+    rollback = plain(transactions.Transactions.rollback)
+    check = plain(transactions.Transactions.check)
+    discarded = plain_iterator(transactions.Transactions.discarded)
+    resume = plain(transactions.Transactions.resume)
+    rotate_key = plain(transactions.Transactions.rotate_key)
+
+
+class Admin:
+    """What operators ask and change. It is open when it is made; close it, or use it with `with`.
+
+    >>> with escrowmq.Admin(nameserver) as admin:
+    ...     admin.topics.create("paid", queues=8)
+    ...     "paid" in admin.topics.names()
+    True
+
+    `name_servers` is `host:port`, several with `;` between them; None asks the environment
+    variable NAMESRV_ADDR. Settings are those of `ClientOptions`.
+    """
+
+    def __init__(
+        self,
+        name_servers: str | Sequence[str] | None = None,
+        **settings: Unpack[ConnectionSettings],
+    ) -> None:
+        inner = engine.Admin(name_servers, **settings)
+        self._inner = inner
+        self._is_closed = False
+        self._portal = portal = acquire()
+        self.brokers = Brokers(portal, inner.brokers)
+        self.groups = Groups(portal, inner.groups)
+        self.messages = Messages(portal, inner.messages)
+        self.offsets = Offsets(portal, inner.offsets)
+        self.topics = Topics(portal, inner.topics)
+        self.transactions = Transactions(portal, inner.transactions)
+        try:
+            portal.call(inner.open())
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """End. Calling it again does nothing."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        try:
+            with contextlib.suppress(ClientClosed, ClientForked):
+                self._portal.call(self._inner.close())
+        finally:
+            release(self._portal)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

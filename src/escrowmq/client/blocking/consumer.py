@@ -1,0 +1,311 @@
+"""The consumer for plain code."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import contextlib
+import inspect
+import os
+import threading
+import weakref
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final, Self, Unpack
+
+from escrowmq.client import consumer as engine
+from escrowmq.client.blocking.delivery import Delivery
+from escrowmq.client.consumer import Where
+from escrowmq.client.consumer_settings import ConsumerSettings, Handler
+from escrowmq.client.core.routes import MessageQueue
+from escrowmq.client.delivery import Held
+from escrowmq.client.portal import Portal, acquire, release
+from escrowmq.errors import ClientClosed, ClientForked, EscrowMQError
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+_END_S: Final = 15.0
+"""How long the end of the program waits for each consumer that is being closed."""
+
+
+class _Engine(engine.Consumer):
+    """Makes deliveries for plain code."""
+
+    def __init__(
+        self,
+        portal: Portal,
+        name_servers: str | Sequence[str] | None,
+        *,
+        group: str,
+        **settings: Unpack[ConsumerSettings],
+    ) -> None:
+        self._portal = portal
+        super().__init__(name_servers, group=group, **settings)
+
+    def _kind(self) -> type[Held]:
+        return Delivery
+
+    def _stamp(self, message: Held) -> None:
+        assert isinstance(message, Delivery)
+        message.portal = self._portal
+
+
+class Iteration:
+    """Messages one by one, for `for`. Each is acknowledged when the next one is asked for."""
+
+    def __init__(self, consumer: Consumer) -> None:
+        self._consumer = consumer
+        self._previous: Held | None = None
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Delivery:
+        previous, self._previous = self._previous, None
+        message = self._consumer.advance(previous)
+        if message is None:
+            raise StopIteration
+        self._previous = message
+        return message
+
+    def __del__(self) -> None:
+        if self._previous is not None:
+            self._consumer.leave(self._previous)
+
+
+class Consumer:
+    """Receives messages, shared with the other members of its group. It is open when it is made;
+    close it, or use it with `with`.
+
+    >>> with escrowmq.Consumer(nameserver, group="mailer", topic="paid") as consumer:
+    ...     for message in consumer:  # acknowledged when the next one is asked for
+    ...         break  # or at the end of the block, unless it raises
+    >>> message.topic
+    'paid'
+
+    `name_servers` is `host:port`, several with `;` between them; None asks the environment
+    variable NAMESRV_ADDR. With `handler=`, messages are handed to it instead, on `concurrency`
+    threads: it returns when a message is consumed, and raises when it is to come again. Settings
+    are those of `ConsumerOptions` and `ClientOptions`.
+    """
+
+    def __init__(
+        self,
+        name_servers: str | Sequence[str] | None = None,
+        *,
+        group: str,
+        **settings: Unpack[ConsumerSettings],
+    ) -> None:
+        self._is_closed = True
+        self._process = os.getpid()
+        self._inside = threading.local()
+        self.group = group
+        handler = settings.get("handler")
+        if handler is not None and not inspect.iscoroutinefunction(handler) and callable(handler):
+            settings["handler"] = _marking(handler, self._inside)
+        self._portal = acquire()
+        try:
+            self._inner = _Engine(self._portal, name_servers, group=group, **settings)
+        except BaseException:
+            release(self._portal)
+            raise
+        self._is_closed = False
+        try:
+            self._portal.call(self._inner.open())
+        except BaseException:
+            self.close()
+            raise
+        (_open if self._inner.options.handler is None else _running).add(self)
+
+    # -- life --------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """End: running handlers are waited for, offsets kept, the group told. What was handed out
+        and not settled comes again. Takes a few seconds at most; calling it again does nothing.
+        A handler may call it: then the end comes after it has returned."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        _running.discard(self)
+        if getattr(self._inside, "is_handling", False):
+            _close_later(self._portal, self._inner)
+            return
+        try:
+            with contextlib.suppress(ClientClosed, ClientForked):
+                self._portal.call(self._inner.close())
+        finally:
+            release(self._portal)
+
+    def wait(self) -> None:
+        """Wait until the consumer is closed, by a handler or by another thread."""
+        with contextlib.suppress(ClientClosed):
+            self._portal.call(self._inner.wait())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is None and not self._is_closed:
+            with contextlib.suppress(EscrowMQError):
+                self._portal.call(self._inner.acknowledge_held())
+        self.close()
+
+    def __del__(self) -> None:
+        # `for message in Consumer(...)` leaves nobody who could close it.
+        if not self._is_closed and self._process == os.getpid():
+            self._is_closed = True
+            _close_later(self._portal, self._inner)
+
+    # -- receiving ---------------------------------------------------------------------------
+
+    def __iter__(self) -> Iteration:
+        """Messages one by one. Each is acknowledged when the next one is asked for, or when the
+        consumer's block ends without an exception. What a loop held when it was left comes again
+        otherwise: `ack()` it before a `break`.
+
+        >>> for message in escrowmq.Consumer(nameserver, group="audit", topic="paid"):
+        ...     message.retry(after=10)  # or ack(), or reject() to the dead letters
+        ...     break
+        """
+        return Iteration(self)
+
+    def receive(self, count_max: int = 32, *, timeout_s: float | None = None) -> list[Delivery]:
+        """At most so many messages of one queue, as soon as there is one; none when the time is
+        over. Each is to be settled: `ack()`, `retry()` or `reject()`.
+
+        >>> with escrowmq.Consumer(nameserver, group="books", topic="paid") as consumer:
+        ...     for message in consumer.receive(10, timeout_s=30):
+        ...         message.ack()
+        """
+        found: list[Delivery] = []
+        for message in self._portal.call(self._inner.take(count_max, timeout_s=timeout_s)):
+            assert isinstance(message, Delivery)
+            found.append(message)
+        return found
+
+    def advance(self, previous: Held | None) -> Delivery | None:
+        """One step of an iteration: acknowledge what it had, take the next; None after the end."""
+        try:
+            message = self._portal.call(self._inner.advance(previous))
+        except ClientClosed:
+            if self._is_closed:
+                return None
+            raise
+        assert message is None or isinstance(message, Delivery)
+        return message
+
+    def leave(self, message: Held) -> None:
+        """An iteration ended with this message in hand: when another one begins, it comes
+        again."""
+        self._inner.leave(message)
+
+    # -- topics ------------------------------------------------------------------------------
+
+    def subscribe(self, topic: str, *, tags: str = "", sql: str = "") -> None:
+        """Read one more topic, or other messages of a topic. All members of a group must want the
+        same."""
+        self._portal.call(self._inner.subscribe(topic, tags=tags, sql=sql))
+
+    def unsubscribe(self, topic: str) -> None:
+        """Read a topic no more."""
+        self._portal.call(self._inner.unsubscribe(topic))
+
+    # -- queues ------------------------------------------------------------------------------
+
+    def queues(self) -> list[MessageQueue]:
+        """The queues that this member reads now."""
+        return self._portal.call(self._inner.queues())
+
+    def pause(self, *queues: MessageQueue) -> None:
+        """Hand out nothing more of these queues, or of any."""
+        self._portal.call(self._inner.pause(*queues))
+
+    def resume(self, *queues: MessageQueue) -> None:
+        """Go on with these queues, or with all."""
+        self._portal.call(self._inner.resume(*queues))
+
+    def seek(self, queue: MessageQueue, where: Where) -> None:
+        """Go on elsewhere in a queue: at an offset, at the first message since a time (a datetime
+        with a time zone), at the `first` one, or at the end (`last`)."""
+        self._portal.call(self._inner.seek(queue, where))
+
+    def position(self, queue: MessageQueue) -> int:
+        """The offset up to which everything of a queue is done with here."""
+        return self._portal.call(self._inner.position(queue))
+
+    def committed(self, queue: MessageQueue) -> int | None:
+        """The offset that is kept for the group; None when none is."""
+        return self._portal.call(self._inner.committed(queue))
+
+    def commit(self) -> None:
+        """Keep the offsets of what is done with now, not only in a while."""
+        self._portal.call(self._inner.commit())
+
+
+def _marking(handler: Handler, inside: threading.local) -> Handler:
+    """The handler, which knows its own thread while it runs."""
+
+    def run(given: Any) -> Any:  # noqa: ANN401 - whatever the user's handler takes
+        inside.is_handling = True
+        try:
+            return handler(given)
+        finally:
+            inside.is_handling = False
+
+    return run
+
+
+_open: weakref.WeakSet[Consumer] = weakref.WeakSet()
+_running: set[Consumer] = set()
+"""Consumers with handlers work on although nobody holds them."""
+
+_ending: set[threading.Event] = set()
+
+
+def _close_later(portal: Portal, inner: engine.Consumer) -> None:
+    """Let the loop's thread close it; nobody waits, but for the end of the program."""
+    ended = threading.Event()
+    _ending.add(ended)
+
+    async def close() -> None:
+        try:
+            await inner.close()
+        finally:
+            _ending.discard(ended)
+            ended.set()
+            release(portal)
+
+    def begin() -> None:
+        _closing.add(task := asyncio.get_running_loop().create_task(close()))
+        task.add_done_callback(_closing.discard)
+
+    portal.post(begin)
+
+
+_closing: set[asyncio.Task[None]] = set()
+
+
+def _forget_parent() -> None:
+    """In a forked child: the parent's consumers are not ours to close."""
+    for consumers in (_open, _running, _ending, _closing):
+        consumers.clear()
+
+
+os.register_at_fork(after_in_child=_forget_parent)
+
+
+def _end() -> None:
+    """At the end of the program: offsets are kept, groups left. The portal ends after this, for
+    what was registered first runs last."""
+    for consumer in [*_open, *_running]:
+        consumer.close()
+    for ended in [*_ending]:
+        ended.wait(_END_S)
+
+
+atexit.register(_end)

@@ -1,0 +1,37 @@
+"""A message in the hands of plain code."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+from escrowmq.client.core.backoff import NEVER, delay_level
+from escrowmq.client.delivery import Held
+from escrowmq.client.portal import Portal
+from escrowmq.errors import UsageError
+
+
+class Delivery(Held, kw_only=True, eq=False):
+    """A message that was handed over. It is acknowledged by itself, when the next one is asked for
+    or when the handler returns, unless one of these methods was called."""
+
+    portal: Portal | None = None
+    """For this library alone."""
+
+    def ack(self) -> None:
+        """It is consumed: no member of the group gets it again."""
+        self._settle(None)
+
+    def retry(self, after: dt.timedelta | float | None = None) -> None:
+        """It is to come again: after the broker's own back-off, or after a time (a timedelta, or
+        seconds; the broker's next longer delay level counts)."""
+        self._settle(delay_level(after))
+
+    def reject(self) -> None:
+        """It goes to the group's dead letters and comes no more."""
+        self._settle(NEVER)
+
+    def _settle(self, level: int | None) -> None:
+        desk = self.desk()
+        if self.portal is None:
+            raise UsageError("this message came from no consumer; there is nothing to settle")
+        self.portal.call(desk.settle(self, level))

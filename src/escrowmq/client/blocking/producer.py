@@ -1,0 +1,200 @@
+"""The producer for plain code."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Self, Unpack
+
+import msgspec
+
+from escrowmq.client import producer as engine
+from escrowmq.client.blocking.transaction import Transaction
+from escrowmq.client.core.message import Message, ReceivedMessage
+from escrowmq.client.core.routes import MessageQueue
+from escrowmq.client.core.sending import Outcome, SendResult
+from escrowmq.client.portal import acquire, release
+from escrowmq.client.settings import MessageFields, ProducerSettings
+from escrowmq.errors import ClientClosed, ClientForked
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+_log = logging.getLogger(__name__)
+
+
+class Producer:
+    """Sends messages, alone or in transactions, from any thread. It is open when it is made;
+    close it, or use it with `with`.
+
+    >>> with escrowmq.Producer(nameserver, group="orders") as producer:
+    ...     sent = producer.send("paid", b"order 1", tag="card", keys=["o-1"])
+    >>> sent.status
+    <SendStatus.OK: 0>
+
+    `name_servers` is `host:port`, several with `;` between them; None asks the environment
+    variable NAMESRV_ADDR. All processes of one service share one `group`. Settings are those of
+    `ProducerOptions` and `ClientOptions`. Checks and interceptors run beside: plain checks on
+    threads, coroutine functions on the client's own event loop, which they must not block.
+    """
+
+    def __init__(
+        self,
+        name_servers: str | Sequence[str] | None = None,
+        *,
+        group: str,
+        **settings: Unpack[ProducerSettings],
+    ) -> None:
+        self._inner = engine.Producer(name_servers, group=group, **settings)
+        self.group = group
+        self._is_closed = False
+        self._portal = acquire()
+        try:
+            self._portal.call(self._inner.open())
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """End: what is under way fails, brokers are told. Calling it again does nothing."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        try:
+            with contextlib.suppress(ClientClosed, ClientForked):
+                self._portal.call(self._inner.close())
+        finally:
+            release(self._portal)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # -- sending -----------------------------------------------------------------------------
+
+    def send(
+        self,
+        topic: str | Message,
+        body: bytes = b"",
+        *,
+        queue: MessageQueue | None = None,
+        timeout_ms: int | None = None,
+        **fields: Unpack[MessageFields],
+    ) -> SendResult:
+        """Store one message; the result says where and how safely.
+
+        Messages of one `order_key` go to one queue, in the order in which they are sent.
+        `delay` and `deliver_at` (or `delay_level`) deliver later. Raises InvalidMessage before
+        anything is sent; a refusal as the ResponseError that all brokers answered with;
+        RequestTimeout when the time is over; SendFailed when every attempt failed; RouteMissing
+        and NoNameServer when there is nobody to send to.
+
+        >>> producer.send("paid", b"order 2", order_key="customer 7").queue.topic
+        'paid'
+        """
+        return self._portal.call(
+            self._inner.send(topic, body, queue=queue, timeout_ms=timeout_ms, **fields)
+        )
+
+    def send_many(
+        self, messages: Sequence[Message], *, timeout_ms: int | None = None
+    ) -> list[SendResult]:
+        """Store many messages with few requests; the results stand in the messages' order.
+
+        Messages of one topic and order key travel together and are stored together, up to
+        `body_size_max` bytes at a time. Delayed messages cannot: send them one by one.
+
+        >>> orders = [escrowmq.Message("paid", f"order {n}".encode()) for n in range(3)]
+        >>> len(producer.send_many(orders))
+        3
+        """
+        return self._portal.call(self._inner.send_many(messages, timeout_ms=timeout_ms))
+
+    def send_one_way(
+        self, topic: str | Message, body: bytes = b"", **fields: Unpack[MessageFields]
+    ) -> str:
+        """Hand a message to the network without an answer; its id. It may be lost unnoticed."""
+        return self._portal.call(self._inner.send_one_way(topic, body, **fields))
+
+    def recall(self, topic: str, handle: str) -> str:
+        """Take a delayed message back before its time; its id. The handle is the send result's
+        `recall_handle`. The broker must allow it (recallMessageEnable)."""
+        return self._portal.call(self._inner.recall(topic, handle))
+
+    def request(
+        self,
+        topic: str | Message,
+        body: bytes = b"",
+        *,
+        timeout_ms: int | None = None,
+        **fields: Unpack[MessageFields],
+    ) -> ReceivedMessage:
+        """Send a message and wait for a consumer's reply to it. ReplyTimeout when none comes in
+        time, although the message is stored."""
+        return self._portal.call(self._inner.request(topic, body, timeout_ms=timeout_ms, **fields))
+
+    def reply(
+        self, request: ReceivedMessage, body: bytes, **fields: Unpack[MessageFields]
+    ) -> SendResult:
+        """Answer a message that was sent with `request`."""
+        return self._portal.call(self._inner.reply(request, body, **fields))
+
+    # -- transactions ------------------------------------------------------------------------
+
+    def transaction(
+        self,
+        topic: str | Message | None = None,
+        body: bytes = b"",
+        *,
+        checker: str = "",
+        **fields: Unpack[MessageFields],
+    ) -> Transaction:
+        """A transaction for `with`: commits when the block ends, rolls back when it raises.
+
+        With a topic, its one message is stored, invisible, when the block begins. Without, any
+        number of messages is sent inside with `tx.send`, all of which appear or none (brokers of
+        EscrowMQ only). `checker` names which of the producer's `checkers` answers for it.
+
+        >>> with producer.transaction("paid", b"order 3", keys=["o-3"]) as tx:
+        ...     pass  # change the database here
+        >>> with producer.transaction() as tx:
+        ...     sent = tx.send("paid", b"order 4")
+        ...     sent = tx.send("stock", b"one less")
+        """
+        inner = self._inner.transaction(topic, body, checker=checker, **fields)
+        return Transaction(self._portal, inner)
+
+    def send_in_transaction(self, message: Message, arg: object = None) -> SendResult:
+        """Send with the producer's `listener`: its `execute(message, arg)` runs here, between the
+        two phases, and tells the outcome. When it raises, the outcome is not known and the broker
+        will ask."""
+        listener = self._inner.listener()
+        tx = self.transaction(message).begin()
+        try:
+            outcome = Outcome(listener.execute(message, arg))
+        except Exception:  # noqa: BLE001 - the user's code; logged, and the broker asks later
+            _log.exception("the listener's execute() failed; the broker will ask for the outcome")
+            outcome = Outcome.UNKNOWN
+        tx.settle(outcome)
+        return msgspec.structs.replace(tx.results[0], outcome=outcome)
+
+    def commit(self, transaction_id: str) -> None:
+        """Commit a transaction that was detached, here or in another process.
+
+        >>> with producer.transaction("paid", b"order 5") as tx:
+        ...     transaction_id = tx.detach()
+        >>> producer.commit(transaction_id)
+        """
+        self._portal.call(self._inner.commit(transaction_id))
+
+    def rollback(self, transaction_id: str) -> None:
+        """Roll back a transaction that was detached, here or in another process."""
+        self._portal.call(self._inner.rollback(transaction_id))

@@ -1,0 +1,227 @@
+"""One connection to a name server or a broker: requests out, replies matched, requests in."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final, cast
+
+import msgspec
+
+from escrowmq.base.codes import Flag, Request, Response
+from escrowmq.base.command import Command
+from escrowmq.codec.command import encode_reply, encode_request
+from escrowmq.codec.frame import FrameReader
+from escrowmq.errors import ConnectionLost, RequestTimeout, UsageError, response_error
+
+_log = logging.getLogger(__name__)
+
+REQUESTS_WAITING_MAX: Final = 65_535
+"""Requests of one connection without an answer yet."""
+
+_OPAQUE_MASK: Final = 0x7FFF_FFFF
+_HIGH_WATER: Final = 4 * 1024 * 1024
+
+Fields = dict[str, str]
+
+
+class Owner(msgspec.Struct, kw_only=True):
+    """What a connection asks of whoever holds it."""
+
+    decorate: Callable[[Fields, bytes], Fields]
+    """Adds what every request carries: namespace, signature."""
+    serve: Callable[[Connection, Command], None]
+    """Takes a request of the peer."""
+    lost: Callable[[Connection], None]
+    """Learns that the connection is gone."""
+
+
+class Connection(asyncio.Protocol):
+    """Use `request` and wait for its future; the reply's code is the caller's to judge."""
+
+    def __init__(self, owner: Owner, address: str) -> None:
+        self.address = address
+        self.is_lost = False
+        self.is_leaving = False
+        """The peer shuts down: nothing new is asked here."""
+        self.language: str | int | None = None
+        """What the peer says it is written in; known after its first reply."""
+        self._owner = owner
+        self._loop = asyncio.get_running_loop()
+        self._reader = FrameReader()
+        self._transport: asyncio.Transport | None = None
+        self._asked: dict[int, tuple[asyncio.Future[Command], asyncio.TimerHandle]] = {}
+        self._opaque = 0
+        self._out: list[bytes] = []
+        self._reason = "the peer closed it"
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether a request can be made here."""
+        return not (self.is_lost or self.is_leaving)
+
+    @property
+    def waiting_count(self) -> int:
+        """Requests that have no answer yet."""
+        return len(self._asked)
+
+    # -- asking ------------------------------------------------------------------------------
+
+    def request(
+        self, code: int, fields: Fields | None = None, body: bytes = b"", *, timeout_s: float
+    ) -> asyncio.Future[Command]:
+        """The future of the reply, whatever its code. It fails with RequestTimeout, or with
+        ConnectionLost; a lost connection raises at once."""
+        if self.is_lost:
+            raise self._loss()
+        if len(self._asked) >= REQUESTS_WAITING_MAX:
+            raise UsageError(
+                f"{REQUESTS_WAITING_MAX} requests wait for {self.address} already; "
+                "wait for some of them before making more"
+            )
+        self._opaque = opaque = (self._opaque + 1) & _OPAQUE_MASK
+        self._write(
+            encode_request(code, opaque, ext=self._owner.decorate(fields or {}, body), body=body)
+        )
+        future: asyncio.Future[Command] = self._loop.create_future()
+        timer = self._loop.call_later(timeout_s, self._expire, opaque, code, timeout_s)
+        self._asked[opaque] = (future, timer)
+        return future
+
+    async def ask(
+        self, code: int, fields: Fields | None = None, body: bytes = b"", *, timeout_s: float
+    ) -> Command:
+        """The reply to a request that is expected to succeed; ResponseError when it did not."""
+        reply = await self.request(code, fields, body, timeout_s=timeout_s)
+        if reply.code != Response.SUCCESS:
+            raise response_error(reply.code, reply.remark, address=self.address)
+        return reply
+
+    def tell(
+        self,
+        code: int,
+        fields: Fields | None = None,
+        body: bytes = b"",
+        *,
+        remark: str | None = None,
+    ) -> None:
+        """A one-way request: nobody answers, and a loss is not noticed."""
+        if self.is_lost:
+            raise self._loss()
+        self._opaque = opaque = (self._opaque + 1) & _OPAQUE_MASK
+        ext = self._owner.decorate(fields or {}, body)
+        self._write(
+            encode_request(code, opaque, ext=ext, body=body, is_one_way=True, remark=remark)
+        )
+
+    def reply(
+        self,
+        request: Command,
+        code: int = Response.SUCCESS,
+        *,
+        fields: Fields | None = None,
+        body: bytes = b"",
+        remark: str | None = None,
+    ) -> None:
+        """Answer a request of the peer; nothing happens when it was one-way, or is gone."""
+        if not (self.is_lost or request.flag & Flag.ONE_WAY):
+            self._write(encode_reply(request, code, ext=fields, body=body, remark=remark))
+
+    def close(self, reason: str = "this client closed it") -> None:
+        """End the connection; what waits for an answer fails with ConnectionLost."""
+        self._reason = reason
+        if self._transport is not None:
+            self._flush()
+            self._transport.close()
+        self._fail_all()
+
+    def abort(self, reason: str) -> None:
+        """End it at once; what was not written yet is dropped."""
+        self._reason = reason
+        if self._transport is not None:
+            self._transport.abort()
+        self._fail_all()
+
+    # -- the transport's side ----------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The connection stands."""
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.set_write_buffer_limits(high=_HIGH_WATER)
+
+    def data_received(self, data: bytes) -> None:
+        """Hand replies to whoever waits for them, requests to the owner."""
+        asked = self._asked
+        for command in self._reader.feed(data):
+            if not command.flag & Flag.REPLY:
+                self._serve(command)
+                continue
+            waiting = asked.pop(command.opaque, None)
+            if command.code == Response.GO_AWAY:
+                self.is_leaving = True
+            if waiting is not None:
+                waiting[1].cancel()
+                if not waiting[0].done():
+                    waiting[0].set_result(command)
+            self.language = command.language
+        if self._reader.broken is not None:
+            self.abort(f"it sent what is no frame: {self._reader.broken}")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is gone."""
+        if exc is not None:
+            self._reason = str(exc) or type(exc).__name__
+        self._fail_all()
+        self._owner.lost(self)
+
+    # -- inside ------------------------------------------------------------------------------
+
+    def _serve(self, command: Command) -> None:
+        try:
+            self._owner.serve(self, command)
+        except Exception as error:  # noqa: BLE001 - one request of one peer; logged
+            _log.exception("request %d of %s failed here", command.code, self.address)
+            self.reply(command, Response.SYSTEM_ERROR, remark=f"{type(error).__name__}: {error}")
+
+    def _write(self, frame: bytes) -> None:
+        # One caller's request leaves at once. With more under way, whatever is asked in one round
+        # of the event loop leaves in one system call.
+        if not self._asked and not self._out and self._transport is not None:
+            self._transport.write(frame)
+            return
+        if not self._out:
+            self._loop.call_soon(self._flush)
+        self._out.append(frame)
+
+    def _flush(self) -> None:
+        out, self._out = self._out, []
+        if out and self._transport is not None and not self._transport.is_closing():
+            self._transport.write(out[0] if len(out) == 1 else b"".join(out))
+
+    def _expire(self, opaque: int, code: int, timeout_s: float) -> None:
+        waiting = self._asked.pop(opaque, None)
+        if waiting is not None and not waiting[0].done():
+            waiting[0].set_exception(
+                RequestTimeout(
+                    f"no answer of {self.address} to {_name(code)} within {timeout_s * 1000:.0f} ms"
+                )
+            )
+
+    def _fail_all(self) -> None:
+        self.is_lost = True
+        asked, self._asked = self._asked, {}
+        for future, timer in asked.values():
+            timer.cancel()
+            if not future.done():
+                future.set_exception(self._loss())
+
+    def _loss(self) -> ConnectionLost:
+        return ConnectionLost(f"the connection to {self.address} is gone: {self._reason}")
+
+
+def _name(code: int) -> str:
+    for name, value in vars(Request).items():
+        if value == code and name.isupper():
+            return f"{name} ({code})"
+    return f"request {code}"

@@ -1,0 +1,443 @@
+"""The consumer for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime as dt
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, Literal, Self, Unpack
+
+from escrowmq.base.codes import Request, Response
+from escrowmq.client.consumer_settings import (
+    ConsumerSettings,
+    split_consumer_settings,
+)
+from escrowmq.client.core.backoff import BROKER_DECIDES
+from escrowmq.client.core.routes import MessageQueue
+from escrowmq.client.core.subscription import (
+    SQL92,
+    Subscription,
+    check_topics,
+    subscription,
+)
+from escrowmq.client.core.validation import check_group, check_topic
+from escrowmq.client.delivery import Delivery, Held
+from escrowmq.client.handling import Handling
+from escrowmq.client.instance import Instance
+from escrowmq.client.iteration import Iteration
+from escrowmq.client.offset_file import FileOffsets
+from escrowmq.client.offsets import Bounds, BrokerOffsets
+from escrowmq.client.options import client_options
+from escrowmq.client.popping import PopReading
+from escrowmq.client.producer import Producer
+from escrowmq.client.reading import Offsets, Reading
+from escrowmq.client.returning import Returns
+from escrowmq.client.steering import Steering
+from escrowmq.codec.bodies import CheckClientBody, ConsumerBody
+from escrowmq.codec.fastjson import encode
+from escrowmq.errors import (
+    ClientClosed,
+    EscrowMQError,
+    NotSupported,
+    RouteMissing,
+    TransportError,
+    UsageError,
+    response_error,
+)
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+_log = logging.getLogger(__name__)
+
+_RETURNS_GROUP: Final = "escrowmq-returns"
+"""The producer group of messages that no broker takes back, and that are sent anew."""
+
+_END_S: Final = 3.0
+"""For each of the steps in which close() tells brokers something."""
+
+Where = int | dt.datetime | Literal["first", "last"]
+"""A place in a queue: an offset, the first message stored since a time, the oldest, the end."""
+
+
+class Consumer:
+    """Receives messages, shared with the other members of its group.
+
+    >>> async def main():
+    ...     async with escrowmq.aio.Consumer(nameserver, group="mailer", topic="paid") as consumer:
+    ...         async for message in consumer:
+    ...             return message.topic  # acknowledged when the next one is asked for
+    >>> asyncio.run(main())
+    'paid'
+
+    `name_servers` is `host:port`, several with `;` between them; None asks the environment
+    variable NAMESRV_ADDR. With `handler=`, messages are handed to it instead, `concurrency` at a
+    time: it returns when a message is consumed, and raises when it is to come again. Settings are
+    those of `ConsumerOptions` and `ClientOptions`.
+    """
+
+    def __init__(
+        self,
+        name_servers: str | Sequence[str] | None = None,
+        *,
+        group: str,
+        **settings: Unpack[ConsumerSettings],
+    ) -> None:
+        check_group(group)
+        self.options, connection = split_consumer_settings(settings)
+        self.group = group
+        self.instance = Instance(client_options(name_servers, connection))
+        self.wire_group = self.instance.options.wrap(group)
+        self._producer = Producer(group=_RETURNS_GROUP, instance=self.instance)
+        kind_of_reading = PopReading if self.options.mode == "pop" else Reading
+        self._reading = kind_of_reading(
+            self.instance,
+            self.options,
+            group=self.wire_group,
+            offsets=self._offsets(),
+            returns=Returns(self.instance, self._producer, group=self.wire_group),
+            stamp=self._stamp,
+            kind=self._kind(),
+        )
+        self._bounds = Bounds(self.instance)
+        handler = self.options.handler
+        self._handling = (
+            Handling(handler, self.options, self._reading.take) if handler is not None else None
+        )
+        self._held: dict[int, Held] = {}
+        self._left: list[Held] = []
+        self._end = asyncio.Event()
+        self._ending: asyncio.Task[None] | None = None
+        self._is_open = False
+        self._is_closed = False
+        self._subscribe_first()
+
+    # -- life --------------------------------------------------------------------------------
+
+    async def open(self) -> Self:
+        """Begin. Servers that cannot be reached are tried again in the background; a condition
+        that a broker refuses raises ExpressionInvalid or NotSupported."""
+        if self._is_closed:
+            raise ClientClosed("the consumer is closed; make a new one")
+        if self._is_open:
+            return self
+        self._is_open = True
+        instance, reading = self.instance, self._reading
+        if reading.is_known:
+            instance.presence.add_consumer(self.wire_group, self._body)
+        Steering(reading, self._handling.call if self._handling is not None else None).open()
+        instance.on_route.append(lambda _topic: reading.balance.soon())
+        await instance.open()
+        await self._producer.open()
+        try:
+            for wanted in list(reading.subscriptions.values()):
+                await self._check(wanted)
+        except BaseException:
+            await self.close()
+            raise
+        if self.options.auto_commit:
+            instance.every(self.options.commit_interval_ms, reading.keep_offsets)
+        if self.options.is_orderly:
+            reading.watch_locks()
+        instance.spawn(reading.balance.run())
+        if self._handling is not None:
+            self._handling.open(instance)
+        return self
+
+    async def close(self) -> None:
+        """End: running handlers are waited for, offsets kept, the group told. What was handed out
+        and not settled comes again. Takes a few seconds at most; calling it again does nothing.
+        A handler may call it: then the end comes after it has returned."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._ending = asyncio.get_running_loop().create_task(self._close())
+        if self._ending is not None and not (self._handling and self._handling.is_inside()):
+            await asyncio.shield(self._ending)
+
+    async def wait(self) -> None:
+        """Wait until the consumer is closed."""
+        await self._end.wait()
+
+    async def __aenter__(self) -> Self:
+        return await self.open()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is None and not self._is_closed:
+            with contextlib.suppress(EscrowMQError):
+                await self.acknowledge_held()
+        await self.close()
+
+    # -- receiving ---------------------------------------------------------------------------
+
+    def __aiter__(self) -> Iteration:
+        """Messages one by one. Each is acknowledged when the next one is asked for, or when the
+        consumer's block ends without an exception; after an exception it comes again."""
+        self._check_hands()
+        return Iteration(self, is_owner=not self._is_open)
+
+    async def receive(
+        self, count_max: int = 32, *, timeout_s: float | None = None
+    ) -> list[Delivery]:
+        """At most so many messages of one queue, as soon as there is one; none when the time is
+        over. Each is to be settled: `ack()`, `retry()` or `reject()`."""
+        found: list[Delivery] = []
+        for message in await self.take(count_max, timeout_s=timeout_s):
+            assert isinstance(message, Delivery)
+            found.append(message)
+        return found
+
+    # -- topics ------------------------------------------------------------------------------
+
+    async def subscribe(self, topic: str, *, tags: str = "", sql: str = "") -> None:
+        """Read one more topic, or other messages of a topic. All members of a group must want the
+        same."""
+        self._check_usable()
+        wanted = self._wanted(topic, tags=tags, sql=sql)
+        await self._check(wanted)
+        self._add(wanted)
+        await self.instance.presence.announce()
+        with contextlib.suppress(RouteMissing, TransportError):
+            await self.instance.route(wanted.topic)
+        self._reading.balance.soon()
+
+    async def unsubscribe(self, topic: str) -> None:
+        """Read a topic no more."""
+        self._check_usable()
+        wire_topic = self.instance.options.wrap(topic)
+        if self._reading.subscriptions.pop(wire_topic, None) is None:
+            raise UsageError(f"{topic!r} is not subscribed to; there is nothing to leave")
+        self.instance.unwatch(wire_topic)
+        self._reading.balance.soon()
+        await self.instance.presence.announce()
+
+    # -- queues ------------------------------------------------------------------------------
+
+    async def queues(self) -> list[MessageQueue]:
+        """The queues that this member reads now."""
+        self._check_usable()
+        unwrap = self.instance.options.unwrap
+        retry_topic = self._reading.retry_topic()
+        return sorted(
+            MessageQueue(unwrap(queue.topic), queue.broker_name, queue.queue_id)
+            for queue in self._reading.read_queues()
+            if queue.topic != retry_topic
+        )
+
+    async def pause(self, *queues: MessageQueue) -> None:
+        """Hand out nothing more of these queues, or of any."""
+        self._pause(queues, is_paused=True)
+
+    async def resume(self, *queues: MessageQueue) -> None:
+        """Go on with these queues, or with all."""
+        self._pause(queues, is_paused=False)
+
+    async def seek(self, queue: MessageQueue, where: Where) -> None:
+        """Go on elsewhere in a queue: at an offset, at the first message since a time (a datetime
+        with a time zone), at the `first` one, or at the end (`last`)."""
+        self._check_usable()
+        lane = self._reading.lane_of(queue)
+        lane.seek(await self._place(lane.queue, where))
+        await self._reading.offsets.keep([lane])
+
+    async def position(self, queue: MessageQueue) -> int:
+        """The offset up to which everything of a queue is done with here."""
+        self._check_usable()
+        return self._reading.lane_of(queue).shelf.commit_offset
+
+    async def committed(self, queue: MessageQueue) -> int | None:
+        """The offset that is kept for the group; None when none is."""
+        self._check_usable()
+        return await self._reading.offsets.committed(self._reading.lane_of(queue).queue)
+
+    async def commit(self) -> None:
+        """Keep the offsets of what is done with now, not only in a while."""
+        self._check_usable()
+        await self._reading.keep_offsets()
+
+    # -- for this room -----------------------------------------------------------------------
+
+    async def take(self, count_max: int, *, timeout_s: float | None = None) -> list[Held]:
+        """What `receive` hands out."""
+        self._check_usable()
+        self._check_hands()
+        return await self._reading.take(count_max, timeout_s=timeout_s)
+
+    async def advance(self, previous: Held | None) -> Held | None:
+        """Acknowledge what an iteration handed out before, and take the next; None after the
+        end."""
+        if previous is not None:
+            self._held.pop(id(previous), None)
+            await self._reading.settle(previous, None)
+        while self._left:
+            left = self._left.pop()
+            if self._held.pop(id(left), None) is not None:
+                await self._reading.settle(left, BROKER_DECIDES)
+        try:
+            (message,) = await self.take(1)
+        except ClientClosed:
+            if self._is_closed:
+                return None
+            raise
+        self._held[id(message)] = message
+        return message
+
+    def leave(self, message: Held) -> None:
+        """An iteration ended with this message in hand, perhaps by an exception: when another one
+        begins, the message is to come again. Callable from any thread."""
+        self._left.append(message)
+
+    async def acknowledge_held(self) -> None:
+        """Acknowledge what iterations handed out last."""
+        held, self._held = self._held, {}
+        for message in held.values():
+            await self._reading.settle(message, None)
+
+    # -- inside ------------------------------------------------------------------------------
+
+    def _kind(self) -> type[Held]:
+        return Delivery
+
+    def _stamp(self, message: Held) -> None:
+        """Plain deliveries learn of their portal here."""
+
+    def _offsets(self) -> Offsets:
+        if self.options.is_broadcasting:
+            return FileOffsets(
+                self.instance,
+                self.options.offsets_folder,
+                group=self.wire_group,
+                start=self.options.consume_from,
+            )
+        return BrokerOffsets(self.instance, self.wire_group, self.options.consume_from)
+
+    def _subscribe_first(self) -> None:
+        topics = check_topics(self.options.topics)
+        if self.options.topic and self.options.topic in topics:
+            raise UsageError(f"{self.options.topic!r} is given as topic= and in topics=")
+        if self.options.topic:
+            self._add(
+                self._wanted(self.options.topic, tags=self.options.tags, sql=self.options.sql)
+            )
+        for topic, tags in topics.items():
+            self._add(self._wanted(topic, tags=tags, sql=""))
+        for queue in self.options.queues:
+            if self.instance.options.wrap(queue.topic) not in self._reading.subscriptions:
+                self._add(self._wanted(queue.topic, tags="", sql=""))
+        if self.options.queues:
+            return
+        if not self.options.is_broadcasting and self.options.mode == "pull":
+            self._add(Subscription(topic=self._reading.retry_topic(), version=self._version()))
+
+    def _wanted(self, topic: str, *, tags: str, sql: str) -> Subscription:
+        check_topic(topic)
+        return subscription(
+            topic,
+            tags=tags,
+            sql=sql,
+            version=self._version(),
+            wire_topic=self.instance.options.wrap(topic),
+        )
+
+    def _version(self) -> int:
+        return self.instance.clock.now_ms()
+
+    def _add(self, wanted: Subscription) -> None:
+        if wanted.topic not in self._reading.subscriptions:
+            self.instance.watch(wanted.topic)
+        self._reading.subscriptions[wanted.topic] = wanted
+
+    async def _check(self, wanted: Subscription) -> None:
+        """Ask a broker whether it takes a condition. When none can be asked, consuming will
+        tell."""
+        if wanted.kind != SQL92:
+            return
+        body = CheckClientBody(
+            client_id=self.instance.client_id,
+            group=self.wire_group,
+            namespace=self.instance.options.namespace or None,
+            subscription_data=wanted.body(),
+        )
+        try:
+            queues = await self.instance.queues_to_read(wanted.topic)
+            address = self.instance.address_of(queues[0].broker_name)
+            reply = await self.instance.request(
+                address, Request.CHECK_CLIENT_CONFIG, {}, encode(body)
+            )
+        except (RouteMissing, TransportError, IndexError) as error:
+            _log.info("nobody can say yet whether %r is a condition: %s", wanted.expression, error)
+            return
+        if reply.code == Response.SYSTEM_ERROR:
+            raise NotSupported(reply.remark or "", code=reply.code, address=address)
+        if reply.code != Response.SUCCESS:
+            raise response_error(reply.code, reply.remark, address=address)
+
+    def _body(self) -> ConsumerBody:
+        start = self.options.consume_from
+        from_where = {"first": "FIRST_OFFSET", "last": "LAST_OFFSET"}
+        return ConsumerBody(
+            group_name=self.wire_group,
+            consume_type="CONSUME_PASSIVELY",
+            message_model="BROADCASTING" if self.options.is_broadcasting else "CLUSTERING",
+            consume_from_where="CONSUME_FROM_"
+            + (from_where[start] if isinstance(start, str) else "TIMESTAMP"),
+            subscription_data_set=[
+                wanted.body() for wanted in self._reading.subscriptions.values()
+            ],
+        )
+
+    def _check_usable(self) -> None:
+        if self._is_closed:
+            raise ClientClosed("the consumer is closed; make a new one")
+        if not self._is_open:
+            raise ClientClosed("the consumer is not open; use `async with`, or await its open()")
+        self.instance.check_usable()
+
+    def _check_hands(self) -> None:
+        if self._handling is not None:
+            raise UsageError("the consumer has a handler, which is given every message")
+
+    def _pause(self, queues: Sequence[MessageQueue], *, is_paused: bool) -> None:
+        self._check_usable()
+        self._reading.pause(queues, is_paused=is_paused)
+
+    async def _place(self, queue: MessageQueue, where: Where) -> int:
+        if isinstance(where, dt.datetime):
+            if where.tzinfo is None:
+                raise UsageError(f"{where!r} has no time zone; give it one")
+            return await self._bounds.at(queue, int(where.timestamp() * 1000))
+        if where == "first":
+            return await self._bounds.first(queue)
+        if where == "last":
+            return await self._bounds.end(queue)
+        if where >= 0:
+            return where
+        raise UsageError(f"where={where!r}; an offset, a datetime, 'first' or 'last' is expected")
+
+    async def _close(self) -> None:
+        try:
+            if self._is_open:
+                await self._wind_up()
+        finally:
+            await self.instance.close()
+            self._end.set()
+
+    async def _wind_up(self) -> None:
+        self._reading.stop()
+        if self._handling is not None:
+            await self._handling.close()
+        held, self._held = self._held, {}
+        with contextlib.suppress(EscrowMQError, TimeoutError):
+            async with asyncio.timeout(_END_S):
+                for message in held.values():
+                    await self._reading.settle(message, BROKER_DECIDES)
+        with contextlib.suppress(EscrowMQError, TimeoutError):
+            async with asyncio.timeout(_END_S):
+                await self._reading.leave()
+        await self._producer.close()

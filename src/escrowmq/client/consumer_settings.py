@@ -1,0 +1,180 @@
+"""What a consumer can be told."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from escrowmq.client.core.allocation import STRATEGIES
+from escrowmq.client.core.backoff import ATTEMPTS_DEFAULT
+from escrowmq.client.core.hooks import Interceptor
+from escrowmq.client.core.routes import MessageQueue
+from escrowmq.client.options import ClientOptions
+from escrowmq.client.settings import ConnectionSettings
+from escrowmq.errors import UsageError
+
+Handler = Callable[[Any], Any]
+"""Takes a delivery (a list of them when `batch_max` is above 1). It returns when the messages are
+consumed, and raises when they are to come again."""
+
+Start = Literal["first", "last"] | dt.datetime
+"""Where a group begins that never consumed: with what is there, with what comes, or at a time."""
+
+PULL_COUNT_MAX = 1_024
+CONCURRENCY_MAX = 1_024
+
+
+class ConsumerSettings(ConnectionSettings, total=False):
+    """All settings of a consumer; see `ConsumerOptions`."""
+
+    topic: str
+    tags: str
+    sql: str
+    topics: Sequence[str] | Mapping[str, str]
+    queues: Sequence[MessageQueue]
+    handler: Handler | None
+    concurrency: int
+    batch_max: int
+    mode: Literal["pull", "pop"]
+    is_orderly: bool
+    is_broadcasting: bool
+    consume_from: Start
+    strategy: str
+    attempts_max: int
+    suspend_ms: int
+    consume_timeout_ms: int
+    prefetch_max: int
+    prefetch_size_max: int
+    prefetch_span_max: int
+    pull_count: int
+    pull_wait_ms: int
+    auto_commit: bool
+    commit_interval_ms: int
+    rebalance_interval_ms: int
+    close_timeout_ms: int
+    invisible_ms: int
+    offsets_folder: str
+    interceptors: Sequence[Interceptor]
+
+
+class ConsumerOptions(msgspec.Struct, kw_only=True, frozen=True):
+    """Settings of a consumer, with their defaults. Times are in milliseconds."""
+
+    topic: str = ""
+    tags: str = ""
+    """Of `topic`: `card || cash`; all when empty."""
+    sql: str = ""
+    """Of `topic`: a condition about properties in SQL92, instead of tags."""
+    topics: Sequence[str] | Mapping[str, str] = ()
+    """Several topics, or topics with their tags."""
+    queues: Sequence[MessageQueue] = ()
+    """These queues and no others. The consumer is no member of the group then: it shares with
+    nobody, and only keeps its offsets under the group's name."""
+    handler: Handler | None = None
+    """Is given every message, on threads when it is a plain function."""
+    concurrency: int = 20
+    """Handlers that run at the same time."""
+    batch_max: int = 1
+    """Messages that a handler is given at once, as a list when more than 1."""
+    mode: Literal["pull", "pop"] = "pull"
+    """`pop` leaves it to the broker who gets which message: no queue belongs to one member."""
+    is_orderly: bool = False
+    """Messages of one queue one after another; one that fails holds up its queue."""
+    is_broadcasting: bool = False
+    """Every member gets every message; offsets are kept in `offsets_folder`."""
+    consume_from: Start = "first"
+    strategy: str = "average"
+    """How the members share the queues: `average`, `circle` or `consistent-hash`; all members
+    must have the same."""
+    attempts_max: int = ATTEMPTS_DEFAULT
+    """A message that failed so often goes to the dead letters (orderly: 0 tries for ever)."""
+    suspend_ms: int = 1_000
+    """How long a failed message holds up its queue before it is tried again (orderly)."""
+    consume_timeout_ms: int = 900_000
+    """A handler that runs longer is given up, and its message comes again."""
+    prefetch_max: int = 1_000
+    """Messages of one queue that wait here or are being handled."""
+    prefetch_size_max: int = 100 * 1024 * 1024
+    """Bytes of all bodies that wait here or are being handled."""
+    prefetch_span_max: int = 2_000
+    """Offsets between the oldest message that is not done with and the newest fetched."""
+    pull_count: int = 32
+    """Messages asked for at once."""
+    pull_wait_ms: int = 15_000
+    """How long a broker holds a request until there is a message."""
+    auto_commit: bool = True
+    """Keep offsets every `commit_interval_ms` and at the end; else only `commit()` does."""
+    commit_interval_ms: int = 5_000
+    rebalance_interval_ms: int = 20_000
+    close_timeout_ms: int = 5_000
+    """How long close() waits for handlers that run."""
+    invisible_ms: int = 60_000
+    """How long a popped message is hidden from others (mode `pop`)."""
+    offsets_folder: str = ""
+    """Where offsets are kept (broadcasting)."""
+    interceptors: Sequence[Interceptor] = ()
+    """Where tracing and metrics take part."""
+
+    def __post_init__(self) -> None:
+        bounds = {
+            "concurrency": CONCURRENCY_MAX,
+            "batch_max": PULL_COUNT_MAX,
+            "pull_count": PULL_COUNT_MAX,
+        }
+        for name in ("concurrency", "batch_max", "suspend_ms", "consume_timeout_ms",
+                     "prefetch_max", "prefetch_size_max", "prefetch_span_max", "pull_count",
+                     "pull_wait_ms", "commit_interval_ms", "rebalance_interval_ms",
+                     "close_timeout_ms", "invisible_ms"):  # fmt: skip
+            self._check_number(name, bounds.get(name))
+        if self.strategy not in STRATEGIES:
+            known = ", ".join(sorted(STRATEGIES))
+            raise UsageError(f"strategy={self.strategy!r}; one of {known} is expected")
+        if self.mode not in ("pull", "pop"):
+            raise UsageError(f"mode={self.mode!r}; 'pull' or 'pop' is expected")
+        self._check_start()
+        self._check_combinations()
+
+    def _check_number(self, name: str, highest: int | None) -> None:
+        value: object = getattr(self, name)
+        if not isinstance(value, int) or value < 1 or (highest and value > highest):
+            until = f"to {highest}" if highest else "on"
+            raise UsageError(f"{name}={value!r}; a whole number from 1 {until} is expected")
+
+    def _check_start(self) -> None:
+        start = self.consume_from
+        if isinstance(start, dt.datetime):
+            if start.tzinfo is None:
+                raise UsageError(f"consume_from={start!r} has no time zone; give it one")
+        elif start not in ("first", "last"):
+            raise UsageError(f"consume_from={start!r}; 'first', 'last' or a datetime is expected")
+
+    def _check_combinations(self) -> None:
+        if self.handler is not None and not callable(self.handler):
+            raise UsageError(f"handler={self.handler!r} cannot be called; give a function")
+        if self.is_broadcasting and not self.offsets_folder:
+            raise UsageError("a broadcasting consumer keeps offsets itself; give offsets_folder=")
+        if self.mode == "pop" and (self.is_orderly or self.is_broadcasting):
+            raise UsageError("mode='pop' goes with neither is_orderly nor is_broadcasting")
+        if self.queues and (self.mode == "pop" or self.is_orderly or self.is_broadcasting):
+            raise UsageError("queues= is for one reader; it goes with no other way of sharing")
+        if not self.topic and (self.tags or self.sql):
+            raise UsageError("tags= and sql= are those of topic=; it is not given")
+
+
+def split_consumer_settings(
+    settings: Mapping[str, Any],
+) -> tuple[ConsumerOptions, dict[str, object]]:
+    """A consumer's own settings, and those of its connection layer. UsageError names what is not
+    known."""
+    own = {name: settings[name] for name in settings if name in ConsumerOptions.__struct_fields__}
+    rest = {name: settings[name] for name in settings if name not in own}
+    unknown = [name for name in rest if name not in ClientOptions.__struct_fields__]
+    if unknown:
+        known = [*ConsumerOptions.__struct_fields__, *ClientOptions.__struct_fields__[1:]]
+        raise UsageError(
+            f"{', '.join(unknown)}: no such setting; a consumer has {', '.join(known)}"
+        )
+    return ConsumerOptions(**own), rest

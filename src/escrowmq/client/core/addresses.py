@@ -1,0 +1,37 @@
+"""Addresses as users write them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from escrowmq.errors import UsageError
+
+_PORT_MAX: Final = 65_535
+_SEPARATORS: Final = re.compile(r"[;,\s]+")
+
+
+def parse_addresses(text: str | Sequence[str]) -> tuple[str, ...]:
+    """`host:port` of each name server, in the order given, without repetitions."""
+    parts = _SEPARATORS.split(text.strip()) if isinstance(text, str) else text
+    found = [part.removeprefix("http://") for part in parts if part]
+    if not found:
+        raise UsageError(
+            "no name server is given; pass 'host:port' (several with ';' between them), "
+            "or set the environment variable NAMESRV_ADDR"
+        )
+    for address in found:
+        split_address(address)
+    return tuple(dict.fromkeys(found))
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Host and port; UsageError when it is not `host:port`."""
+    host, _, port = address.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not port.isdecimal() or not 0 < int(port) <= _PORT_MAX:
+        raise UsageError(
+            f"address {address!r}: 'host:port' with a port of 1..{_PORT_MAX} is expected"
+        )
+    return host, int(port)

@@ -1,0 +1,75 @@
+"""Which of a topic's queues each member of a group consumes.
+
+All members of a group reckon this for themselves, from the same sorted queues and members, so that
+each strategy must give what the peer's classes of the same purpose give
+(AllocateMessageQueueAveragely, -AveragelyByCircle, -ConsistentHash).
+"""
+
+from __future__ import annotations
+
+import bisect
+import hashlib
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from escrowmq.client.core.routes import MessageQueue
+
+Strategy = Callable[[Sequence[MessageQueue], Sequence[str], str], list[MessageQueue]]
+"""Takes the sorted queues, the sorted members and one member; tells that member's queues."""
+
+_POINTS_COUNT: Final = 10
+_HASH_SIZE: Final = 4
+
+
+def average(queues: Sequence[MessageQueue], members: Sequence[str], me: str) -> list[MessageQueue]:
+    """Neighbouring queues, as evenly as can be; the first members have one more."""
+    index, share, rest = members.index(me), *divmod(len(queues), len(members))
+    start = index * share + min(index, rest)
+    return list(queues[start : start + share + (index < rest)])
+
+
+def circle(queues: Sequence[MessageQueue], members: Sequence[str], me: str) -> list[MessageQueue]:
+    """Every n-th queue: those of one broker go to different members."""
+    return list(queues[members.index(me) :: len(members)])
+
+
+def consistent_hash(
+    queues: Sequence[MessageQueue], members: Sequence[str], me: str
+) -> list[MessageQueue]:
+    """A ring of hashes: when a member comes or goes, few queues change hands; the shares are
+    less even."""
+    ring = sorted(
+        (_hash(f"{member}-{n}"), member) for member in members for n in range(_POINTS_COUNT)
+    )
+    points = [point for point, _ in ring]
+
+    def owner(queue: MessageQueue) -> str:
+        text = (
+            f"MessageQueue [topic={queue.topic}, brokerName={queue.broker_name}, "
+            f"queueId={queue.queue_id}]"
+        )
+        return ring[bisect.bisect_left(points, _hash(text)) % len(ring)][1]
+
+    return [queue for queue in queues if owner(queue) == me]
+
+
+def _hash(text: str) -> int:
+    digest = hashlib.md5(text.encode(), usedforsecurity=False).digest()
+    return int.from_bytes(digest[:_HASH_SIZE], "big")
+
+
+STRATEGIES: Final[dict[str, Strategy]] = {
+    "average": average,
+    "circle": circle,
+    "consistent-hash": consistent_hash,
+}
+
+
+def allocate(
+    strategy: Strategy, queues: Sequence[MessageQueue], *, members: Sequence[str], me: str
+) -> list[MessageQueue]:
+    """This member's queues; none when the group does not know it yet."""
+    members = sorted(set(members))
+    if me not in members or not queues:
+        return []
+    return strategy(sorted(queues), members, me)

@@ -1,0 +1,88 @@
+"""Which queue a message goes to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from escrowmq.base.ports import Chance
+from escrowmq.client.core.routes import MessageQueue
+from escrowmq.codec.hashes import java_hash
+
+_LATENCIES: Final = (
+    (15_000, 30_000),
+    (5_000, 10_000),
+    (3_000, 6_000),
+    (1_800, 5_000),
+    (550, 2_000),
+)
+"""From this latency in ms on, a broker is avoided for so many ms (the peer's MQFaultStrategy)."""
+
+ISOLATION_MS: Final = 10_000
+"""A failed send counts like an answer after so many ms."""
+
+_START_MAX: Final = 1 << 20
+
+
+class Faults:
+    """Brokers that were slow or failed, and until when they are avoided."""
+
+    def __init__(self) -> None:
+        self._until_ms: dict[str, float] = {}
+
+    def note(self, broker_name: str, *, latency_ms: float, now_ms: float) -> None:
+        """A broker took that long to answer."""
+        for bound_ms, pause_ms in _LATENCIES:
+            if latency_ms >= bound_ms:
+                self._until_ms[broker_name] = now_ms + pause_ms
+                return
+        self._until_ms.pop(broker_name, None)
+
+    def is_avoided(self, broker_name: str, now_ms: float) -> bool:
+        """Whether a broker is better left alone now."""
+        until_ms = self._until_ms.get(broker_name)
+        return until_ms is not None and now_ms < until_ms
+
+
+class Chooser:
+    """Goes round the queues of each topic, from a random start. With `faults`, brokers that were
+    slow lately are passed over as long as others are there."""
+
+    def __init__(self, chance: Chance, faults: Faults | None = None) -> None:
+        self._chance = chance
+        self._faults = faults
+        self._next: dict[str, int] = {}
+
+    def choose(
+        self, queues: Sequence[MessageQueue], *, avoid: str = "", now_ms: float = 0
+    ) -> MessageQueue:
+        """The next queue, of another broker than `avoid` if there is one."""
+        assert queues, "a route without queues is refused before"
+        topic = queues[0].topic
+        index = self._next.get(topic)
+        if index is None:
+            index = self._chance.randrange(_START_MAX)
+        count = len(queues)
+        chosen = queues[index % count]
+        if avoid or self._faults is not None:
+            fallback = chosen
+            for step in range(count):
+                candidate = queues[(index + step) % count]
+                if candidate.broker_name == avoid:
+                    continue
+                if fallback.broker_name == avoid:
+                    fallback = candidate
+                if self._faults is None or not self._faults.is_avoided(
+                    candidate.broker_name, now_ms
+                ):
+                    chosen, index = candidate, index + step
+                    break
+            else:
+                chosen = fallback
+        self._next[topic] = index + 1
+        return chosen
+
+
+def queue_of_key(queues: Sequence[MessageQueue], key: str) -> MessageQueue:
+    """The queue that every client chooses for an order key (SelectMessageQueueByHash)."""
+    return queues[abs(java_hash(key)) % len(queues)]

@@ -1,0 +1,168 @@
+"""The end of a transaction: the request's fields, what the answer means, and ids that travel.
+
+An id that a broker of EscrowMQ signed is taken as it is; only the broker's name is read from it
+(codec/signed_id). For other brokers an id is made here: `u1.` and then URL-safe
+base64, without padding, of the JSON of `Half`. It proves nothing: whoever has it can end the
+transaction, as with any client of these brokers.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from typing import Final
+
+import msgspec
+
+from escrowmq.base.codes import Response
+from escrowmq.base.command import Command
+from escrowmq.client.core.sending import Outcome
+from escrowmq.codec import signed_id
+from escrowmq.codec.ids import parse_offset_id
+from escrowmq.errors import (
+    AlreadyCommitted,
+    AlreadyRolledBack,
+    AlreadySettled,
+    EscrowMQError,
+    OutcomeContradicted,
+    RemoteProtocolError,
+    UsageError,
+    response_error,
+)
+
+_OWN_MARK: Final = "u1."
+_BASE64: Final = re.compile(r"[A-Za-z0-9_-]+")
+"""The library's decoder passes over all other characters."""
+
+_ID_SIZE_MAX: Final = 2_048
+
+
+class Half(msgspec.Struct, frozen=True, kw_only=True):
+    """The first phase of one message, as its end needs to name it."""
+
+    broker_name: str
+    topic: str
+    """As the broker knows it."""
+    group: str
+    """As the broker knows it."""
+    unique_key: str
+    log_offset: int
+    queue_offset: int
+    signed_id: str = ""
+    """Given by EscrowMQ's brokers."""
+
+
+def half_of(reply: Command, *, broker_name: str, topic: str, group: str, unique_key: str) -> Half:
+    """What the reply to a half message says about it."""
+    ext = reply.ext or {}
+    try:
+        _, log_offset = parse_offset_id(ext["msgId"])
+        queue_offset = int(ext["queueOffset"])
+    except (KeyError, ValueError) as error:
+        raise RemoteProtocolError(
+            f"the answer to a half message lacks what its end needs: {error}; seen {ext}"
+        ) from error
+    return Half(
+        broker_name=broker_name,
+        topic=topic,
+        group=group,
+        unique_key=unique_key,
+        log_offset=log_offset,
+        queue_offset=queue_offset,
+        signed_id=ext.get("escrowId", ""),
+    )
+
+
+def end_fields(half: Half, outcome: Outcome, *, count: int = 0) -> dict[str, str]:
+    """The header of END_TRANSACTION. `count` is how many messages the transaction has, when it
+    has an id of its own."""
+    fields = {
+        "producerGroup": half.group,
+        "topic": half.topic,
+        "commitLogOffset": str(half.log_offset),
+        "tranStateTableOffset": str(half.queue_offset),
+        "commitOrRollback": str(outcome.value),
+        "fromTransactionCheck": "false",
+        "msgId": half.unique_key,
+        "transactionId": half.unique_key,
+        "bname": half.broker_name,
+    }
+    if half.signed_id:
+        fields["escrowId"] = half.signed_id
+    if count:
+        fields["escrowCount"] = str(count)
+    return fields
+
+
+def check_answer_fields(check: dict[str, str], outcome: Outcome, *, group: str) -> dict[str, str]:
+    """The header of END_TRANSACTION that answers a check; it says what the check said."""
+    unique_key = check.get("msgId", "")
+    fields = {
+        "producerGroup": group,
+        "commitLogOffset": check.get("commitLogOffset", "0"),
+        "tranStateTableOffset": check.get("tranStateTableOffset", "0"),
+        "commitOrRollback": str(outcome.value),
+        "fromTransactionCheck": "true",
+        "msgId": unique_key,
+        "transactionId": check.get("transactionId", unique_key),
+    }
+    for name in ("topic", "bname"):
+        if name in check:
+            fields[name] = check[name]
+    return fields
+
+
+def judge_end(reply: Command, outcome: Outcome, *, address: str) -> EscrowMQError | None:
+    """None when the transaction ended as asked for; OutcomeContradicted when it had ended another
+    way; else the refusal, after which it is pending still."""
+    if reply.code == Response.SUCCESS:
+        return None
+    refusal = response_error(reply.code, reply.remark, address=address)
+    if isinstance(refusal, AlreadyCommitted | AlreadyRolledBack | AlreadySettled):
+        settled = (reply.ext or {}).get("escrowOutcome", type(refusal).__name__)
+        contradicted = OutcomeContradicted(
+            f"the transaction was to end with {outcome.name}, but it ended before: {settled}; "
+            "see who settled it (a check-back, another holder of its id, an operator)"
+        )
+        contradicted.__cause__ = refusal
+        return contradicted
+    return refusal
+
+
+def token_of(half: Half) -> str:
+    """The id with which any process can end the transaction."""
+    if half.signed_id:
+        return half.signed_id
+    return _OWN_MARK + base64.urlsafe_b64encode(msgspec.json.encode(half)).rstrip(b"=").decode()
+
+
+def half_of_token(token: object) -> Half:
+    """What an id says; UsageError when it is none."""
+    if not isinstance(token, str) or len(token) > _ID_SIZE_MAX:
+        raise _no_id(token)
+    own = token.removeprefix(_OWN_MARK)
+    try:
+        if own != token:
+            if not _BASE64.fullmatch(own):
+                raise _no_id(token)
+            data = base64.urlsafe_b64decode(own + "=" * (-len(own) % 4))
+            return msgspec.json.decode(data, type=Half)
+        name = signed_id.decode(token)[0].broker_name
+    except (binascii.Error, UnicodeDecodeError, msgspec.DecodeError, UsageError) as error:
+        raise _no_id(token) from error
+    return Half(
+        broker_name=name,
+        topic="",
+        group="",
+        unique_key="",
+        log_offset=0,
+        queue_offset=0,
+        signed_id=token,
+    )
+
+
+def _no_id(token: object) -> UsageError:
+    return UsageError(
+        f"{str(token)[:32]!r} is no transaction id; pass what `detach()` returned, unchanged"
+    )

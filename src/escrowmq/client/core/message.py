@@ -1,0 +1,137 @@
+"""Messages as users see them, and how they become properties on the wire."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Final, TypeVar, overload
+
+import msgspec
+
+from escrowmq.base.message import Property, StoredMessage, SysFlag
+from escrowmq.codec.compression import decompress
+from escrowmq.codec.ids import format_host, offset_id
+
+RESERVED: Final = frozenset(
+    {
+        value
+        for name, value in vars(Property).items()
+        if name.isupper() and isinstance(value, str)
+    }
+) | {
+    "MIN_OFFSET", "MAX_OFFSET", "BUYER_ID", "TRANSFER_FLAG", "CORRECTION_FLAG", "MQ2_FLAG",
+    "EXTEND_UNIQ_INFO", "CONSUME_START_TIME", "DUP_INFO", "INSTANCE_ID", "ARRIVE_TIME",
+    "POP_CK_OFFSET", "PROPERTY_FORWARD_QUEUE_ID", "REDIRECT", "INNER_MULTI_DISPATCH",
+    "INNER_MULTI_QUEUE_OFFSET", "TRACE_CONTEXT", "TIMER_DELAY_LEVEL", "__BORNHOST",
+    "BORN_TIMESTAMP", "DLQ_ORIGIN_TOPIC", "DLQ_ORIGIN_MESSAGE_ID",
+    "escrowTransaction", "escrowDelay", "escrowOrderKey", "escrowChecker",
+}  # fmt: skip
+"""Names of properties that carry meaning; users' own must be others."""
+
+KEYS_SEPARATOR: Final = " "
+
+Delay = dt.timedelta | float
+Moment = dt.datetime | float
+
+
+class Message(msgspec.Struct):
+    """A message to send.
+
+    `tag` is what consumers filter by, `keys` are what it can be found by. Messages of one
+    `order_key` go to one queue, in order. At most one of `delay_level` (1 to 18 as the broker is
+    set up), `delay` (a timedelta, or seconds) and `deliver_at` (a datetime with a time zone, or
+    seconds since the epoch) says when it is delivered.
+    """
+
+    topic: str
+    body: bytes
+    tag: str = ""
+    keys: list[str] | str = []
+    properties: dict[str, str] = {}
+    order_key: str = ""
+    delay_level: int = 0
+    delay: Delay | None = None
+    deliver_at: Moment | None = None
+    flag: int = 0
+
+    @property
+    def key_list(self) -> list[str]:
+        """The keys as a list, however they were given."""
+        return [self.keys] if isinstance(self.keys, str) else self.keys
+
+
+class ReceivedMessage(Message, kw_only=True):
+    """A message as a broker handed it over. `properties` are the user's own; what RocketMQ and
+    EscrowMQ keep beside them is in `system`."""
+
+    message_id: str = ""
+    """The id that its producer gave it, which is the same on every delivery."""
+    offset_id: str = ""
+    """The id of this stored copy."""
+    broker_name: str = ""
+    queue_id: int = 0
+    queue_offset: int = 0
+    log_offset: int = 0
+    born_ms: int = 0
+    born_host: str = ""
+    stored_ms: int = 0
+    deliveries_before: int = 0
+    """How often it was handed over before (the peer's reconsumeTimes)."""
+    sys_flag: int = 0
+    prepared_log_offset: int = 0
+    system: dict[str, str] = {}
+
+    @property
+    def transaction_id(self) -> str:
+        """The transaction that it came from; empty without one."""
+        found = self.system
+        return found.get("escrowTransaction") or found.get(Property.TRANSACTION_ID, "")
+
+
+R = TypeVar("R", bound=ReceivedMessage)
+
+
+@overload
+def received(
+    stored: StoredMessage, *, topic: str = "", broker_name: str = ""
+) -> ReceivedMessage: ...
+
+
+@overload
+def received(
+    stored: StoredMessage, *, topic: str = "", broker_name: str = "", kind: type[R]
+) -> R: ...
+
+
+def received(
+    stored: StoredMessage,
+    *,
+    topic: str = "",
+    broker_name: str = "",
+    kind: type[ReceivedMessage] = ReceivedMessage,
+) -> ReceivedMessage:
+    """What a record is to users, with its body unpacked. `topic` is the topic's name as the user
+    knows it, if that is another than the record's. RemoteProtocolError when the body is broken."""
+    found = stored.properties
+    stored_id = offset_id(stored.store_host, stored.log_offset)
+    return kind(
+        topic=topic or stored.topic,
+        body=decompress(stored.body, stored.sys_flag),
+        tag=found.get(Property.TAGS, ""),
+        keys=found.get(Property.KEYS, "").split(),
+        properties={name: value for name, value in found.items() if name not in RESERVED},
+        order_key=found.get(Property.SHARDING_KEY, ""),
+        flag=stored.flag,
+        message_id=found.get(Property.UNIQ_KEY, stored_id),
+        offset_id=stored_id,
+        broker_name=broker_name,
+        queue_id=stored.queue_id,
+        queue_offset=stored.queue_offset,
+        log_offset=stored.log_offset,
+        born_ms=stored.born_ms,
+        born_host=format_host(stored.born_host),
+        stored_ms=stored.stored_ms,
+        deliveries_before=stored.reconsume_times,
+        sys_flag=stored.sys_flag & ~SysFlag.COMPRESSED,
+        prepared_log_offset=stored.prepared_log_offset,
+        system={name: value for name, value in found.items() if name in RESERVED},
+    )

@@ -1,0 +1,41 @@
+"""Namespaces, version 1: a prefix before `%` of every topic's and group's name."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from escrowmq.base.message import NOT_SENDABLE, Topic
+
+_PREFIXES: Final = (Topic.RETRY_PREFIX, Topic.DLQ_PREFIX)
+_SYSTEM_GROUP: Final = "CID_RMQ_SYS_"
+_SYSTEM_TOPICS: Final = NOT_SENDABLE | {Topic.DEFAULT, Topic.BENCHMARK, Topic.TRACE}
+_MARK: Final = "%"
+
+
+def wrap(name: str, namespace: str) -> str:
+    """The name as the broker knows it."""
+    if not namespace or not name or _is_system(name):
+        return name
+    front, rest = _split(name)
+    if rest.startswith(namespace + _MARK):
+        return name
+    return f"{front}{namespace}{_MARK}{rest}"
+
+
+def unwrap(name: str, namespace: str) -> str:
+    """The name as the user knows it."""
+    front, rest = _split(name)
+    if namespace and rest.startswith(namespace + _MARK):
+        return front + rest[len(namespace) + 1 :]
+    return name
+
+
+def _split(name: str) -> tuple[str, str]:
+    for prefix in _PREFIXES:
+        if name.startswith(prefix):
+            return prefix, name[len(prefix) :]
+    return "", name
+
+
+def _is_system(name: str) -> bool:
+    return name in _SYSTEM_TOPICS or name.startswith((Topic.SYSTEM_PREFIX, _SYSTEM_GROUP))

@@ -1,0 +1,96 @@
+"""Pop requests, and what a consumer shows when it is done with a popped message."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from escrowmq.base.limits import POP_MESSAGES_MAX
+from escrowmq.base.message import Property, StoredMessage
+from escrowmq.client.core.backoff import LEVELS_S, NEVER
+from escrowmq.client.core.subscription import Subscription
+from escrowmq.codec.receipt import (
+    Receipt,
+    decode_list,
+    decode_receipt,
+    encode_receipt,
+    kind_of,
+    retry_topic,
+)
+from escrowmq.errors import RemoteProtocolError
+
+ALL_QUEUES: Final = -1
+_FROM_FIRST: Final = "0"
+_FROM_LAST: Final = "1"
+_BACKOFF_FIRST_LEVEL: Final = 3
+
+
+def pop_fields(
+    wanted: Subscription,
+    *,
+    group: str,
+    count_max: int,
+    invisible_ms: int,
+    poll_ms: int,
+    now_ms: int,
+    is_from_first: bool,
+) -> dict[str, str]:
+    """A pop of any queue of a broker."""
+    return {
+        "consumerGroup": group,
+        "topic": wanted.topic,
+        "queueId": str(ALL_QUEUES),
+        "maxMsgNums": str(min(count_max, POP_MESSAGES_MAX)),
+        "invisibleTime": str(invisible_ms),
+        "pollTime": str(poll_ms),
+        "bornTime": str(now_ms),
+        "initMode": _FROM_FIRST if is_from_first else _FROM_LAST,
+        "expType": wanted.kind,
+        "exp": wanted.expression,
+        "order": "false",
+    }
+
+
+def receipt_of(stored: StoredMessage, ext: dict[str, str], *, broker_name: str) -> Receipt:
+    """What a message of a pop's answer is acknowledged with. Those that come again carry it; that
+    of others is put together from the answer's lists, as the peer's clients do."""
+    carried = stored.properties.get(Property.POP_CK)
+    if carried:
+        return decode_receipt(carried)
+    kind = kind_of(stored.topic)
+    starts = decode_list(ext.get("startOffsetInfo", ""))
+    try:
+        (start, *_) = starts[kind, str(stored.queue_id)]
+        return Receipt(
+            start_offset=start,
+            pop_ms=int(ext["popTime"]),
+            invisible_ms=int(ext["invisibleTime"]),
+            revive_queue=int(ext["reviveQid"]),
+            kind=kind,
+            broker_name=broker_name,
+            queue_id=stored.queue_id,
+            queue_offset=stored.queue_offset,
+        )
+    except (KeyError, ValueError) as error:
+        raise RemoteProtocolError(
+            f"the pop's answer does not say where queue {stored.queue_id} begins: {error}"
+        ) from error
+
+
+def ack_fields(receipt: Receipt, *, topic: str, group: str) -> dict[str, str]:
+    """Names a popped message: for ACK_MESSAGE, and with a time for another invisibility."""
+    return {
+        "consumerGroup": group,
+        "topic": retry_topic(topic, group, receipt.kind),
+        "queueId": str(receipt.queue_id),
+        "offset": str(receipt.queue_offset),
+        "extraInfo": encode_receipt(receipt),
+        "bname": receipt.broker_name,
+    }
+
+
+def hidden_ms(level: int, *, deliveries_before: int) -> int:
+    """For how long a message that failed is hidden: as long as a delay level says, and without
+    one longer from failure to failure."""
+    assert level != NEVER, "that one is not to come again"
+    chosen = level or min(_BACKOFF_FIRST_LEVEL + deliveries_before, len(LEVELS_S))
+    return LEVELS_S[chosen - 1] * 1000

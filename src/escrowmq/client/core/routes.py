@@ -1,0 +1,145 @@
+"""What the client knows of the brokers: where each topic's queues are, and at which addresses."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from escrowmq.base.limits import TOPIC_QUEUES_MAX
+from escrowmq.codec.routes import BrokerData, TopicRoute
+
+MASTER: Final = 0
+_WRITE: Final = 2
+_READ: Final = 4
+
+
+class MessageQueue(msgspec.Struct, frozen=True, order=True, rename="camel"):
+    """One queue of a topic. Sorted by topic, broker and number, as every client sorts them."""
+
+    topic: str
+    broker_name: str
+    queue_id: int
+
+
+class RouteBook:
+    """Routes by topic, and the addresses of all brokers in them."""
+
+    def __init__(self) -> None:
+        self._routes: dict[str, TopicRoute] = {}
+        self._write: dict[str, tuple[MessageQueue, ...]] = {}
+        self._listed: dict[str, dict[int, str]] = {}
+        self._brokers: dict[str, dict[int, str]] = {}
+
+    def put(self, topic: str, route: TopicRoute) -> bool:
+        """Take over a route; whether it differs from the one before."""
+        if self._routes.get(topic) == route:
+            return False
+        self._routes[topic] = route
+        self._write[topic] = write_queues(topic, route)
+        self._collect()
+        return True
+
+    def put_brokers(self, brokers: dict[str, BrokerData]) -> None:
+        """Take over the cluster's list of brokers: they are known without any topic's route."""
+        self._listed = {name: dict(data.broker_addrs) for name, data in brokers.items()}
+        self._collect()
+
+    def drop(self, topic: str) -> None:
+        """Forget a topic; brokers that no other route names are forgotten with it."""
+        if self._routes.pop(topic, None) is not None:
+            self._write.pop(topic)
+            self._collect()
+
+    def get(self, topic: str) -> TopicRoute | None:
+        """The route as it was last seen."""
+        return self._routes.get(topic)
+
+    def topics(self) -> list[str]:
+        """Topics with a route."""
+        return list(self._routes)
+
+    def write_queues(self, topic: str) -> tuple[MessageQueue, ...]:
+        """The queues that may be sent to; empty without a route, or when none may."""
+        return self._write.get(topic, ())
+
+    def read_queues(self, topic: str) -> tuple[MessageQueue, ...]:
+        """The queues that may be read, on any broker."""
+        route = self._routes.get(topic)
+        return read_queues(topic, route) if route is not None else ()
+
+    def address(self, broker_name: str, broker_id: int = MASTER) -> str | None:
+        """Where a broker is; None when no route says it."""
+        return self._brokers.get(broker_name, {}).get(broker_id)
+
+    def addresses(self, broker_name: str) -> dict[int, str]:
+        """All addresses of a broker name by broker id: 0 is the master."""
+        return dict(self._brokers.get(broker_name, {}))
+
+    def broker_names(self) -> list[str]:
+        """All brokers that a route names."""
+        return list(self._brokers)
+
+    def all_addresses(self, *, masters_only: bool) -> list[str]:
+        """Every address known, each once."""
+        found: dict[str, None] = {}
+        for by_id in self._brokers.values():
+            for broker_id, address in by_id.items():
+                if broker_id == MASTER or not masters_only:
+                    found[address] = None
+        return list(found)
+
+    def _collect(self) -> None:
+        brokers = {name: dict(by_id) for name, by_id in self._listed.items()}
+        for route in self._routes.values():
+            for data in route.broker_datas or ():
+                brokers.setdefault(data.broker_name, {}).update(data.broker_addrs)
+        self._brokers = brokers
+
+
+def write_queues(topic: str, route: TopicRoute) -> tuple[MessageQueue, ...]:
+    """The queues to send to: of brokers with a master, in the order of an ordered topic's own
+    configuration when there is one, else by broker name."""
+    if route.order_topic_conf:
+        return _ordered_queues(topic, route.order_topic_conf)
+    masters = {data.broker_name for data in route.broker_datas or () if MASTER in data.broker_addrs}
+    found: list[MessageQueue] = []
+    for queues in sorted(route.queue_datas or (), key=lambda data: data.broker_name):
+        if queues.perm & _WRITE and queues.broker_name in masters:
+            count = min(queues.write_queue_nums, TOPIC_QUEUES_MAX)
+            found += [MessageQueue(topic, queues.broker_name, index) for index in range(count)]
+    return tuple(found)
+
+
+def read_queues(topic: str, route: TopicRoute) -> tuple[MessageQueue, ...]:
+    """The queues to consume from, sorted."""
+    found: list[MessageQueue] = []
+    for queues in route.queue_datas or ():
+        if queues.perm & _READ:
+            count = min(queues.read_queue_nums, TOPIC_QUEUES_MAX)
+            found += [MessageQueue(topic, queues.broker_name, index) for index in range(count)]
+    return tuple(sorted(found))
+
+
+def _ordered_queues(topic: str, conf: str) -> tuple[MessageQueue, ...]:
+    found: list[MessageQueue] = []
+    for item in conf.split(";"):
+        name, _, count = item.strip().partition(":")
+        if name and count.isdecimal():
+            count_max = min(int(count), TOPIC_QUEUES_MAX)
+            found += [MessageQueue(topic, name, index) for index in range(count_max)]
+    return tuple(found)
+
+
+def template_route(route: TopicRoute, *, queues_max: int) -> TopicRoute:
+    """The route of a topic that its first message will create, from that of the template topic
+    (the peer's `MQClientInstance.updateTopicRouteInfoFromNameServer`)."""
+    queues = [
+        msgspec.structs.replace(
+            data,
+            read_queue_nums=min(queues_max, data.read_queue_nums),
+            write_queue_nums=min(queues_max, data.read_queue_nums),
+        )
+        for data in route.queue_datas or ()
+    ]
+    return msgspec.structs.replace(route, queue_datas=queues)

@@ -1,0 +1,254 @@
+"""A message on its way out: its properties, its bytes, the request's fields, the result."""
+
+from __future__ import annotations
+
+import datetime as dt
+import enum
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from escrowmq.base.codes import Request
+from escrowmq.base.command import Command
+from escrowmq.base.message import Property, Topic
+from escrowmq.client.core.message import KEYS_SEPARATOR, Message
+from escrowmq.client.core.routes import MessageQueue
+from escrowmq.client.core.validation import check_encoded
+from escrowmq.codec.batch import encode_batch
+from escrowmq.codec.compression import compress
+from escrowmq.errors import InvalidMessage, RemoteProtocolError
+
+REPLY_TYPE: Final = "reply"
+_FALSE: Final = "false"
+_TRUE: Final = "true"
+_NO_QUEUES: Final = "4"
+
+
+class SendStatus(enum.Enum):
+    """How safely a message is stored."""
+
+    OK = 0
+    """As safely as the broker is set up for."""
+    FLUSH_DISK_TIMEOUT = 10
+    SLAVE_NOT_AVAILABLE = 11
+    FLUSH_SLAVE_TIMEOUT = 12
+
+
+class Outcome(enum.Enum):
+    """How a transaction ends."""
+
+    COMMIT = 8
+    ROLLBACK = 12
+    UNKNOWN = 0
+    """Not known yet: the broker asks later."""
+
+
+class SendResult(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a message is."""
+
+    status: SendStatus
+    message_id: str
+    """The producer's id, which consumers see."""
+    queue: MessageQueue
+    offset: int
+    """The place in the queue; in that of the waiting ones, with a delay or in a transaction."""
+    offset_id: str = ""
+    """The broker's id of the stored copy."""
+    transaction_id: str = ""
+    recall_handle: str = ""
+    """What `recall` needs to take a delayed message back; empty when it cannot be."""
+    outcome: Outcome | None = None
+    """What `send_in_transaction` told the broker."""
+
+
+class Compression(msgspec.Struct, frozen=True, kw_only=True):
+    """Which bodies are compressed, and how."""
+
+    form: str = "zlib"
+    """`zlib`, `lz4`, `zstd`, or empty for none."""
+    over_size: int = 4096
+    level: int = 5
+
+
+class Outgoing(msgspec.Struct, kw_only=True):
+    """A message as it goes over the wire, but for its queue."""
+
+    topic: str
+    body: bytes
+    properties: str
+    unique_key: str
+    born_ms: int
+    sys_flag: int = 0
+    flag: int = 0
+    is_batch: bool = False
+    is_reply: bool = False
+    wants_id: bool = False
+    """Ask for a signed transaction id, which EscrowMQ's brokers give."""
+    reconsume_times: str = "0"
+    reconsume_times_max: str = ""
+
+    @property
+    def code(self) -> int:
+        """The request code."""
+        if self.is_batch:
+            return Request.SEND_BATCH_MESSAGE
+        return Request.SEND_REPLY_MESSAGE_V2 if self.is_reply else Request.SEND_MESSAGE_V2
+
+
+def properties_of(message: Message, *, unique_key: str) -> dict[str, str]:
+    """The message's properties with those that carry its tag, keys, order and time."""
+    found = dict(message.properties)
+    if message.keys:
+        found[Property.KEYS] = KEYS_SEPARATOR.join(message.key_list)
+    if message.tag:
+        found[Property.TAGS] = message.tag
+    if message.order_key:
+        found[Property.SHARDING_KEY] = message.order_key
+    found.update(delay_properties(message))
+    found[Property.WAIT] = _TRUE
+    found[Property.UNIQ_KEY] = unique_key
+    return found
+
+
+def delay_properties(message: Message) -> dict[str, str]:
+    """The property that says when to deliver; none for at once."""
+    if message.delay_level:
+        return {Property.DELAY: str(message.delay_level)}
+    if message.delay is not None:
+        delay = message.delay
+        seconds = delay.total_seconds() if isinstance(delay, dt.timedelta) else float(delay)
+        if seconds < 0:
+            raise InvalidMessage(f"delay={delay!r}; 0 seconds or more are expected")
+        return {Property.TIMER_DELAY_MS: str(round(seconds * 1000))}
+    if message.deliver_at is not None:
+        return {Property.TIMER_DELIVER_MS: str(_moment_ms(message))}
+    return {}
+
+
+def _moment_ms(message: Message) -> int:
+    at = message.deliver_at
+    if isinstance(at, dt.datetime):
+        if at.tzinfo is None:
+            raise InvalidMessage(
+                f"deliver_at={at!r} has no time zone; add one, as datetime.now(timezone.utc) has"
+            )
+        return round(at.timestamp() * 1000)
+    assert at is not None
+    return round(float(at) * 1000)
+
+
+def encode(properties: dict[str, str]) -> str:
+    """Properties as a send request carries them; InvalidMessage when they cannot be."""
+    text = "".join([f"{name}\x01{value}\x02" for name, value in properties.items()])
+    check_encoded(text, len(properties))
+    return text
+
+
+def outgoing(
+    message: Message,
+    properties: dict[str, str],
+    *,
+    topic: str,
+    compression: Compression,
+    born_ms: int,
+) -> Outgoing:
+    """A message ready for the wire. `topic` is the name as the broker knows it."""
+    body, sys_flag = bytes(message.body), 0
+    if compression.form and len(body) >= compression.over_size:
+        body, sys_flag = compress(body, form=compression.form, level=compression.level)
+    found = Outgoing(
+        topic=topic,
+        body=body,
+        properties="",
+        unique_key=properties[Property.UNIQ_KEY],
+        born_ms=born_ms,
+        sys_flag=sys_flag,
+        flag=message.flag,
+        is_reply=properties.get(Property.MSG_TYPE) == REPLY_TYPE,
+    )
+    if topic.startswith(Topic.RETRY_PREFIX):
+        # What a consumer sends back itself tells its count in the header (the peer does so too).
+        found.reconsume_times = properties.pop(Property.RECONSUME_TIME, "0")
+        found.reconsume_times_max = properties.pop(Property.MAX_RECONSUME_TIMES, "")
+    found.properties = encode(properties)
+    return found
+
+
+def outgoing_batch(
+    entries: Sequence[tuple[Message, str]], *, topic: str, unique_key: str, born_ms: int
+) -> Outgoing:
+    """Messages of one topic as one request; each with its unique key."""
+    pieces = [
+        (message.flag, bytes(message.body), encode(properties_of(message, unique_key=key)).encode())
+        for message, key in entries
+    ]
+    return Outgoing(
+        topic=topic,
+        body=encode_batch(pieces),
+        properties=encode({Property.WAIT: _TRUE, Property.UNIQ_KEY: unique_key}),
+        unique_key=unique_key,
+        born_ms=born_ms,
+        is_batch=True,
+    )
+
+
+def send_fields(message: Outgoing, queue: MessageQueue, *, group: str) -> dict[str, str]:
+    """The header of a send request to one queue (SendMessageRequestHeaderV2)."""
+    fields = {
+        "a": group,
+        "b": message.topic,
+        "c": Topic.DEFAULT,
+        "d": _NO_QUEUES,
+        "e": str(queue.queue_id),
+        "f": str(message.sys_flag),
+        "g": str(message.born_ms),
+        "h": str(message.flag),
+        "i": message.properties,
+        "j": message.reconsume_times,
+        "k": _FALSE,
+        "m": _TRUE if message.is_batch else _FALSE,
+        "n": queue.broker_name,
+    }
+    if message.reconsume_times_max:
+        fields["l"] = message.reconsume_times_max
+    if message.wants_id:
+        fields["escrowWantsId"] = _TRUE
+    return fields
+
+
+def result_of(reply: Command, queue: MessageQueue, *, unique_key: str, topic: str) -> SendResult:
+    """The result that a stored message's reply tells; `topic` as the user knows it."""
+    ext = reply.ext or {}
+    try:
+        queue_id = int(ext["queueId"])
+        return SendResult(
+            status=SendStatus(reply.code),
+            message_id=unique_key,
+            queue=MessageQueue(topic, queue.broker_name, queue_id),
+            offset=int(ext["queueOffset"]),
+            offset_id=ext["msgId"],
+            transaction_id=ext.get("transactionId", unique_key),
+            recall_handle=ext.get("recallHandle", ""),
+        )
+    except (KeyError, ValueError) as error:
+        raise RemoteProtocolError(
+            f"the answer to a send lacks what it must have: {error}; seen {ext}"
+        ) from error
+
+
+def results_of_batch(whole: SendResult, keys: Sequence[str]) -> list[SendResult]:
+    """The results of a batch's messages, which lie one behind another in one queue."""
+    offset_ids = whole.offset_id.split(",")
+    if len(offset_ids) != len(keys):  # a batch queue keeps them as one record
+        offset_ids = [whole.offset_id] * len(keys)
+    return [
+        msgspec.structs.replace(
+            whole,
+            message_id=key,
+            offset=whole.offset + index,
+            offset_id=offset_id,
+            transaction_id=key,
+        )
+        for index, (key, offset_id) in enumerate(zip(keys, offset_ids, strict=True))
+    ]

@@ -1,0 +1,76 @@
+"""What a consumer wants of each topic."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from escrowmq.client.core.validation import check_topic
+from escrowmq.codec.bodies import SubscriptionBody
+from escrowmq.codec.hashes import java_hash
+from escrowmq.errors import UsageError
+from escrowmq.filter.tags import ALL, TagFilter, parse_tags
+
+TAG: Final = "TAG"
+SQL92: Final = "SQL92"
+TOPICS_MAX: Final = 1_000
+"""Topics of one consumer."""
+
+
+class Subscription(msgspec.Struct, frozen=True, kw_only=True):
+    """A topic, by the broker's name for it, and which of its messages are wanted."""
+
+    topic: str
+    expression: str = ALL
+    kind: str = TAG
+    version: int = 0
+    tags: TagFilter = TagFilter(ALL, frozenset(), frozenset())
+
+    def wants(self, tag: str) -> bool:
+        """Whether a message with this tag is meant. Brokers compare hashes of tags, which may be
+        equal for different tags; conditions in SQL92 are theirs alone."""
+        return self.kind != TAG or self.tags.matches(tag)
+
+    def body(self) -> SubscriptionBody:
+        """How a heartbeat tells it."""
+        return SubscriptionBody(
+            topic=self.topic,
+            sub_string=self.expression,
+            expression_type=self.kind,
+            sub_version=self.version,
+            tags_set=sorted(self.tags.tags),
+            code_set=sorted(self.tags.codes),
+        )
+
+
+def subscription(
+    topic: str, *, tags: str = "", sql: str = "", version: int, wire_topic: str
+) -> Subscription:
+    """What a user's words mean: `tags` are `a || b`, `*` or nothing for all; `sql` is a condition
+    about properties. UsageError when they say nothing that can be."""
+    check_topic(topic)
+    if sql:
+        if tags:
+            raise UsageError(f"{topic}: tags={tags!r} and sql={sql!r}; give one of them")
+        return Subscription(topic=wire_topic, expression=sql, kind=SQL92, version=version)
+    found = parse_tags(tags, code_of=java_hash)
+    return Subscription(topic=wire_topic, expression=found.expression, version=version, tags=found)
+
+
+def check_topics(topics: object) -> dict[str, str]:
+    """The `topics` of a consumer: names, or names with their tags."""
+    if isinstance(topics, str):
+        return {topics: ALL}
+    if isinstance(topics, Mapping):
+        found = {name: str(tags or ALL) for name, tags in topics.items()}
+    elif isinstance(topics, list | tuple | set | frozenset):
+        found = dict.fromkeys(topics, ALL)
+    else:
+        raise UsageError(
+            f"topics={topics!r}: a list of names, or a dict of names and their tags, is expected"
+        )
+    if len(found) > TOPICS_MAX:
+        raise UsageError(f"{len(found)} topics; a consumer may have {TOPICS_MAX}")
+    return found

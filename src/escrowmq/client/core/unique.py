@@ -1,0 +1,41 @@
+"""Ids that a client gives to its messages, of the peer's form (MessageClientIDSetter).
+
+Upper-case hex of: 4 address bytes, 2 process id, 4 random (the peer: a class loader's hash),
+4 milliseconds since the month began, 2 counter.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import ipaddress
+from typing import Final
+
+_COUNTER_MASK: Final = 0xFFFF
+_PROCESS_MASK: Final = 0xFFFF
+_MONTHS: Final = 12
+
+
+class UniqueIds:
+    """Makes ids; two makers differ in address, process or mark."""
+
+    def __init__(self, *, host: str, process: int, mark: int) -> None:
+        address = ipaddress.ip_address(host).packed[-4:]
+        self._front = f"{address.hex()}{process & _PROCESS_MASK:04x}{mark & 0xFFFFFFFF:08x}".upper()
+        self._counter = 0
+        self._month_start_ms = 0
+        self._month_end_ms = 0
+
+    def make(self, now_ms: int) -> str:
+        """An id that this maker gives once."""
+        if not self._month_start_ms <= now_ms < self._month_end_ms:
+            self._turn_month(now_ms)
+        self._counter = counter = (self._counter + 1) & _COUNTER_MASK
+        return f"{self._front}{now_ms - self._month_start_ms:08X}{counter:04X}"
+
+    def _turn_month(self, now_ms: int) -> None:
+        # Months of local time, as the peer reckons: tools read the sending time out of an id.
+        now = dt.datetime.fromtimestamp(now_ms / 1000).astimezone()
+        start = now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+        year, month = start.year + start.month // _MONTHS, start.month % _MONTHS + 1
+        self._month_start_ms = int(start.timestamp() * 1000)
+        self._month_end_ms = int(start.replace(year=year, month=month).timestamp() * 1000)

@@ -1,0 +1,127 @@
+"""What no broker would take is refused before it is sent. InvalidMessage says what was seen, what
+is allowed, and what to do."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from escrowmq.base.limits import GROUP_SIZE_MAX, PROPERTIES_SIZE_MAX, TOPIC_SIZE_MAX
+from escrowmq.base.message import NOT_SENDABLE
+from escrowmq.client.core.message import KEYS_SEPARATOR, RESERVED, Message
+from escrowmq.errors import InvalidMessage
+
+_NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
+_ALLOWED: Final = "letters, digits and the characters % | _ - are allowed"
+DELAY_LEVEL_MAX: Final = 18
+_NAMED_BY_THE_PEER: Final = frozenset({"DEFAULT_PRODUCER", "DEFAULT_CONSUMER"})
+_SEPARATORS: Final = ("\x01", "\x02")
+
+
+@functools.lru_cache(maxsize=4096)
+def check_topic(topic: object) -> None:
+    """A topic that can be sent to."""
+    if not isinstance(topic, str) or not topic.strip():
+        raise InvalidMessage(f"the topic is {topic!r}; name one")
+    if len(topic) > TOPIC_SIZE_MAX:
+        raise InvalidMessage(
+            f"the topic {topic[:32]!r}... has {len(topic)} characters; "
+            f"at most {TOPIC_SIZE_MAX} are allowed"
+        )
+    if not _NAME.fullmatch(topic):
+        raise InvalidMessage(f"the topic {topic!r} has characters that cannot be; {_ALLOWED}")
+    if topic in NOT_SENDABLE:
+        raise InvalidMessage(f"the topic {topic!r} is the broker's own; send to another")
+
+
+@functools.lru_cache(maxsize=1024)
+def check_group(group: object) -> None:
+    """A name for a group of producers or consumers."""
+    if not isinstance(group, str) or not group.strip():
+        raise InvalidMessage(
+            f"the group is {group!r}; name one, all processes of a service share it"
+        )
+    if len(group) > GROUP_SIZE_MAX:
+        raise InvalidMessage(
+            f"the group {group[:32]!r}... has {len(group)} characters; "
+            f"at most {GROUP_SIZE_MAX} are allowed"
+        )
+    if not _NAME.fullmatch(group):
+        raise InvalidMessage(f"the group {group!r} has characters that cannot be; {_ALLOWED}")
+    if group in _NAMED_BY_THE_PEER:
+        raise InvalidMessage(f"the group {group!r} is reserved; choose a name of your service")
+
+
+def check_message(message: Message, *, body_size_max: int) -> None:
+    """A message as a user gives it."""
+    check_topic(message.topic)
+    body = message.body
+    if not isinstance(body, bytes | bytearray | memoryview):
+        raise InvalidMessage(
+            f"the body is of type {type(body).__name__}; bytes are expected, encode it first"
+        )
+    if not body:
+        raise InvalidMessage("the body is empty; no broker takes that, send at least one byte")
+    if len(body) > body_size_max:
+        raise InvalidMessage(
+            f"the body has {len(body)} bytes; at most {body_size_max} are allowed "
+            "(body_size_max here, maxMessageSize at the broker)"
+        )
+    if message.keys:
+        _check_keys(message)
+    if message.properties:
+        _check_properties(message.properties)
+    if message.delay_level or message.delay is not None or message.deliver_at is not None:
+        _check_delay(message)
+
+
+def _check_keys(message: Message) -> None:
+    keys: list[object] = [*message.key_list]
+    for key in keys:
+        if not isinstance(key, str) or not key or KEYS_SEPARATOR in key:
+            raise InvalidMessage(
+                f"the key {key!r} cannot be: keys are words without blanks; give several as a list"
+            )
+
+
+def _check_properties(properties: Mapping[str, str]) -> None:
+    found: list[tuple[object, object]] = [*properties.items()]
+    for name, value in found:
+        if name in RESERVED:
+            raise InvalidMessage(f"the property {name!r} has a meaning of its own; rename yours")
+        if not isinstance(name, str) or not isinstance(value, str) or not name or not value:
+            raise InvalidMessage(
+                f"the property {name!r}={value!r}: name and value are texts, and not empty"
+            )
+
+
+def _check_delay(message: Message) -> None:
+    given = (message.delay_level != 0, message.delay is not None, message.deliver_at is not None)
+    if sum(given) > 1:
+        raise InvalidMessage(
+            "more than one of delay_level, delay and deliver_at is given; choose one"
+        )
+    if not 0 <= message.delay_level <= DELAY_LEVEL_MAX:
+        raise InvalidMessage(
+            f"delay_level={message.delay_level}; 1..{DELAY_LEVEL_MAX} is expected, or 0 for none"
+        )
+
+
+def check_encoded(text: str, names_count: int) -> None:
+    """Encoded properties: no separator inside a name or value, and not too many bytes."""
+    for separator in _SEPARATORS:
+        if text.count(separator) != names_count:
+            raise InvalidMessage(
+                "a property, tag or key contains the character 0x01 or 0x02, which the protocol "
+                "needs for itself; encode it, with base64 for example"
+            )
+    # A character has at least one byte and at most four.
+    if len(text) * 4 > PROPERTIES_SIZE_MAX:
+        size = len(text.encode("utf-8", "surrogatepass"))
+        if size > PROPERTIES_SIZE_MAX:
+            raise InvalidMessage(
+                f"the properties have {size} bytes; at most {PROPERTIES_SIZE_MAX} are allowed, "
+                "put what is large into the body"
+            )

@@ -1,0 +1,83 @@
+"""A message in the hands of whoever consumes it."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Protocol
+
+from escrowmq.base.message import Topic
+from escrowmq.client.core.backoff import NEVER, delay_level
+from escrowmq.client.core.message import ReceivedMessage
+from escrowmq.client.core.routes import MessageQueue
+from escrowmq.codec.receipt import Receipt
+from escrowmq.errors import UsageError
+
+
+class Desk(Protocol):
+    """Who a delivery is given back to."""
+
+    async def settle(self, message: Held, level: int | None) -> None:
+        """It is done with (None), or comes again after a delay level."""
+
+    async def settle_batch(self, batch: list[Held], level: int | None) -> None:
+        """The same for what a handler was given, as far as the handler did not do it itself."""
+
+
+class Ticket:
+    """Where a delivery came from, and whether it is done with."""
+
+    __slots__ = ("desk", "generation", "is_settled", "receipt", "source")
+
+    def __init__(
+        self,
+        desk: Desk,
+        source: object,
+        *,
+        generation: int = 0,
+        receipt: Receipt | None = None,
+    ) -> None:
+        self.desk = desk
+        self.source = source
+        self.generation = generation
+        self.receipt = receipt
+        """What a popped message is acknowledged with."""
+        self.is_settled = False
+
+
+class Held(ReceivedMessage, kw_only=True, eq=False):
+    """What deliveries of both faces have."""
+
+    ticket: Ticket | None = None
+    """For this library alone."""
+
+    @property
+    def queue(self) -> MessageQueue:
+        """The queue that it came from; of one that comes again, a queue of the group's retries."""
+        found = getattr(self.ticket.source, "queue", None) if self.ticket is not None else None
+        if isinstance(found, MessageQueue) and found.topic.startswith(Topic.RETRY_PREFIX):
+            return found
+        return MessageQueue(self.topic, self.broker_name, self.queue_id)
+
+    def desk(self) -> Desk:
+        """Who it is given back to; UsageError when it came from no consumer."""
+        if self.ticket is None:
+            raise UsageError("this message came from no consumer; there is nothing to settle")
+        return self.ticket.desk
+
+
+class Delivery(Held, kw_only=True, eq=False):
+    """A message that was handed over. It is acknowledged by itself, when the next one is asked for
+    or when the handler returns, unless one of these methods was called."""
+
+    async def ack(self) -> None:
+        """It is consumed: no member of the group gets it again."""
+        await self.desk().settle(self, None)
+
+    async def retry(self, after: dt.timedelta | float | None = None) -> None:
+        """It is to come again: after the broker's own back-off, or after a time (a timedelta, or
+        seconds; the broker's next longer delay level counts)."""
+        await self.desk().settle(self, delay_level(after))
+
+    async def reject(self) -> None:
+        """It goes to the group's dead letters and comes no more."""
+        await self.desk().settle(self, NEVER)

@@ -1,0 +1,18 @@
+"""This machine's own address, as client ids and message ids carry it."""
+
+from __future__ import annotations
+
+import socket
+
+_ANYWHERE = ("192.0.2.1", 9)
+"""An address of the documentation range: nothing is sent to it."""
+
+
+def local_address() -> str:
+    """The address from which the machine talks to others; loopback when it has no network."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as door:
+        try:
+            door.connect(_ANYWHERE)  # datagrams: this only asks the routing table
+            return str(door.getsockname()[0])
+        except OSError:
+            return "127.0.0.1"

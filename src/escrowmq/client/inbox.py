@@ -1,0 +1,129 @@
+"""Where what the lanes fetched waits for whoever consumes it."""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import contextlib
+from typing import Protocol
+
+from escrowmq.client.delivery import Held
+from escrowmq.errors import ClientClosed
+
+
+class Source(Protocol):
+    """A queue as the inbox sees it."""
+
+    is_paused: bool
+    is_dropped: bool
+
+    @property
+    def waiting_count(self) -> int:
+        """Messages that nobody has taken."""
+
+    def take(self, count: int) -> list[Held]:
+        """At most so many of them."""
+
+
+class Inbox:
+    """Hands out messages queue by queue in turn, so that a full queue starves no other.
+
+    With `is_orderly`, one batch of a queue at a time: `release` opens the queue again.
+    """
+
+    def __init__(self, *, is_orderly: bool) -> None:
+        self._is_orderly = is_orderly
+        self._ready: collections.deque[Source] = collections.deque()
+        self._listed: set[Source] = set()
+        self._busy: set[Source] = set()
+        self._waiters: collections.deque[asyncio.Future[None]] = collections.deque()
+        self._complaints: dict[Source, Exception] = {}
+        self._is_closed = False
+
+    def offer(self, source: Source) -> None:
+        """A queue has messages, or may be taken from again."""
+        if source in self._listed or source in self._busy or not self._is_open(source):
+            return
+        self._listed.add(source)
+        self._ready.append(source)
+        self._wake()
+
+    def release(self, source: Source) -> None:
+        """The batch of an orderly queue is done with."""
+        self._busy.discard(source)
+        self.offer(source)
+
+    def is_busy(self, source: Source) -> bool:
+        """Whether a batch of this orderly queue is being handled."""
+        return source in self._busy
+
+    def complain(self, source: Source, error: Exception) -> None:
+        """Let the next one who would wait know that a broker refuses."""
+        self._complaints[source] = error
+        self._wake()
+
+    def calm(self, source: Source) -> None:
+        """It does not refuse any more."""
+        if self._complaints:
+            self._complaints.pop(source, None)
+
+    def close(self) -> None:
+        """Whoever waits learns that nothing comes any more."""
+        self._is_closed = True
+        while self._waiters:
+            self._wake()
+
+    async def take(self, count: int, *, timeout_s: float | None = None) -> list[Held]:
+        """At most so many messages of one queue, as soon as there is one; none when the time is
+        over. ClientClosed after the end, and what a broker refused with."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                while not (found := self.take_now(count)):
+                    if self._is_closed:
+                        raise ClientClosed("the consumer is closed; make a new one")
+                    if self._complaints:
+                        raise self._complaints.pop(next(iter(self._complaints)))
+                    await self._wait()
+        except TimeoutError:
+            return []
+        return found
+
+    def take_now(self, count: int) -> list[Held]:
+        """At most so many messages of one queue, if there are any."""
+        while self._ready and not self._is_closed:
+            source = self._ready.popleft()
+            self._listed.discard(source)
+            if not self._is_open(source):
+                continue
+            found = source.take(count)
+            if self._is_orderly:
+                self._busy.add(source)
+            elif source.waiting_count:
+                self._listed.add(source)
+                self._ready.append(source)
+                self._wake()
+            return found
+        return []
+
+    def _is_open(self, source: Source) -> bool:
+        return bool(source.waiting_count and not source.is_paused and not source.is_dropped)
+
+    async def _wait(self) -> None:
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        try:
+            await waiter
+        except asyncio.CancelledError:
+            if waiter.done() and not waiter.cancelled():
+                self._wake()  # it was woken and cannot go: another one does
+            raise
+        finally:
+            with contextlib.suppress(ValueError):
+                self._waiters.remove(waiter)
+
+    def _wake(self) -> None:
+        while self._waiters:
+            waiter = self._waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                return

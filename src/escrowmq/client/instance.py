@@ -1,0 +1,401 @@
+"""The connection layer of one client: routes, heartbeats, and the brokers' own requests."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Final, TypeVar
+
+from escrowmq.base.codes import Response
+from escrowmq.base.command import Command
+from escrowmq.base.message import Topic
+from escrowmq.base.ports import Chance, Clock
+from escrowmq.client.connection import Connection, Fields
+from escrowmq.client.core.routes import MASTER, MessageQueue, RouteBook, template_route
+from escrowmq.client.host import local_address
+from escrowmq.client.naming import NameServers
+from escrowmq.client.options import ClientOptions
+from escrowmq.client.pool import Pool
+from escrowmq.client.presence import Presence
+from escrowmq.codec.routes import TopicRoute
+from escrowmq.codec.signature import ACCESS_KEY, SECURITY_TOKEN, SIGNATURE, sign
+from escrowmq.errors import (
+    ClientClosed,
+    ClientForked,
+    EscrowMQError,
+    ProtocolError,
+    ResponseError,
+    RouteMissing,
+    TransportError,
+    WrongThread,
+    response_error,
+)
+from escrowmq.net.clock import SystemClock
+
+_log = logging.getLogger(__name__)
+
+Handler = Callable[[Connection, Command], None]
+"""Takes a request of a broker, on the event loop; it must not block. It answers with
+`connection.reply(request, ...)`, now or later."""
+
+Sharer = Callable[[Connection, Command], bool]
+"""The same, where several clients share an instance: False leaves the request to the next."""
+
+TASKS_MAX: Final = 10_000
+"""Background work of one instance at one time; beyond, new work is refused."""
+
+TEMPLATE_QUEUES_MAX: Final = 4
+_LOOK_AGAIN_MS: Final = 250
+_LOOK_AGAIN_MAX_MS: Final = 5_000
+T = TypeVar("T")
+
+
+class Instance:
+    """Open it inside a running event loop; use it on that loop only.
+
+    Clients on top of it register groups (`presence`) and handlers, watch topics, and ask."""
+
+    def __init__(
+        self, options: ClientOptions, *, clock: Clock | None = None, chance: Chance | None = None
+    ) -> None:
+        self.options = options
+        self.clock: Clock = clock or SystemClock()
+        self.chance: Chance = chance or secrets.SystemRandom()
+        self.host = local_address()
+        name = options.instance_name or f"{os.getpid()}#{self.chance.getrandbits(48)}"
+        self.client_id = f"{self.host}@{name}"
+        self.book = RouteBook()
+        self.on_route: list[Callable[[str], None]] = []
+        """Called with a topic whose route has changed."""
+        self._process = os.getpid()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._handlers: dict[int, Handler] = {}
+        self._sharers: dict[int, list[Sharer]] = {}
+        self._watched: dict[str, int] = {}
+        self._refreshes: dict[str, asyncio.Task[None]] = {}
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._is_closed = False
+        self.wants_all_brokers = False
+        """Know the whole cluster, without naming topics."""
+        self.pool = Pool(
+            tls=options.tls,
+            connect_timeout_s=options.connect_timeout_ms / 1000,
+            decorate=self._decorate,
+            serve=self._serve,
+            greet=self._greet,
+            lost=self._lost,
+        )
+        self.names = NameServers(
+            options.name_servers,
+            self.pool,
+            self.chance,
+            timeout_s=options.request_timeout_ms / 1000,
+        )
+        self.presence = Presence(self)
+
+    # -- life --------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Begin to look after routes and heartbeats. Name servers and brokers that cannot be
+        reached are tried again in the background, with a line in the log."""
+        if self._is_closed:
+            raise ClientClosed("the client is closed; make a new one")
+        if self._loop is not None:
+            return
+        self._loop = asyncio.get_running_loop()
+        is_known = await self._look_around()
+        await self.presence.announce()
+        self.spawn(self._keep_looking(is_known))
+        self.every(self.options.heartbeat_interval_ms, self.presence.announce)
+
+    async def close(self) -> None:
+        """Say good-bye to the brokers and end every connection. Takes no longer than one
+        request's time; calling it again does nothing."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        current = asyncio.current_task()
+        tasks = [task for task in self._tasks if task is not current]
+        for task in tasks:
+            task.cancel()
+        if self._loop is not None and tasks:
+            await asyncio.wait(tasks, timeout=self.options.request_timeout_ms / 1000)
+        if self._loop is not None:
+            await self.presence.leave()
+        await self.pool.close()
+
+    def check_usable(self) -> None:
+        """Raises ClientClosed, ClientForked or WrongThread when this client cannot be used
+        from here and now."""
+        if self._is_closed:
+            raise ClientClosed("the client is closed; make a new one")
+        if self._loop is None:
+            raise ClientClosed("the client is not open; use `async with`, or await its open()")
+        if os.getpid() != self._process:
+            raise ClientForked(
+                f"the client was opened in process {self._process} and this is its fork "
+                f"{os.getpid()}; make a new client after the fork"
+            )
+        try:
+            is_here = asyncio.get_running_loop() is self._loop
+        except RuntimeError:
+            is_here = False
+        if not is_here:
+            raise WrongThread(
+                "the client belongs to another event loop; make one for each loop, or use the "
+                "plain clients of `escrowmq` from any thread"
+            )
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was closed."""
+        return self._is_closed
+
+    def now(self) -> float:
+        """The event loop's clock, in seconds; for spans."""
+        assert self._loop is not None
+        return self._loop.time()
+
+    def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Background work that ends with this client; a failure goes to the log."""
+        if self._is_closed or len(self._tasks) >= TASKS_MAX:
+            work.close()
+            raise ClientClosed("the client is closed, or has too much work under way")
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+        return task
+
+    def every(self, period_ms: int, work: Callable[[], Awaitable[object]]) -> asyncio.Task[None]:
+        """Repeat work for as long as this client is open, first after one period. Work that
+        fails is logged and repeated."""
+        return self.spawn(self._repeat(period_ms, work))
+
+    # -- routes ------------------------------------------------------------------------------
+
+    def watch(self, topic: str) -> None:
+        """Keep a topic's route fresh until `unwatch` was called as often."""
+        self._watched[topic] = self._watched.get(topic, 0) + 1
+
+    def unwatch(self, topic: str) -> None:
+        """The opposite of `watch`."""
+        count = self._watched.pop(topic, 0) - 1
+        if count > 0:
+            self._watched[topic] = count
+
+    async def watch_all_brokers(self) -> None:
+        """Know every broker of the cluster, without naming topics."""
+        self.wants_all_brokers = True
+        await self.refresh_brokers()
+
+    async def refresh_brokers(self) -> None:
+        """Ask for the cluster's brokers now."""
+        info = await self.names.brokers()
+        self.book.put_brokers(info.broker_addr_table)
+
+    async def route(self, topic: str) -> TopicRoute:
+        """A topic's route, asked for when it is not known yet. RouteMissing, NoNameServer."""
+        found = self.book.get(topic)
+        if found is None:
+            await self.refresh(topic)
+            found = self.book.get(topic)
+            assert found is not None
+        return found
+
+    async def refresh(self, topic: str) -> None:
+        """Ask for a topic's route now; several who ask at the same time share one question.
+        The old route stays when the name servers fail."""
+        task = self._refreshes.get(topic)
+        if task is None:
+            task = self.spawn(self._refresh(topic))
+            self._refreshes[topic] = task
+            task.add_done_callback(lambda _: self._refreshes.pop(topic, None))
+        await asyncio.shield(task)
+
+    async def queues_to_write(self, topic: str) -> tuple[MessageQueue, ...]:
+        """The queues that a topic can be sent to. A topic that does not exist yet has those that
+        its first message will create, if brokers may. RouteMissing when there are none."""
+        found = self.book.write_queues(topic)
+        if found:
+            return found
+        try:
+            await self.refresh(topic)
+        except RouteMissing:
+            await self._borrow_template(topic)
+        found = self.book.write_queues(topic)
+        if not found:
+            raise RouteMissing(
+                f"the topic {topic!r} has no queue that may be written; its brokers are down, "
+                "or writing was taken from them (perm)"
+            )
+        return found
+
+    async def queues_to_read(self, topic: str) -> tuple[MessageQueue, ...]:
+        """The queues that a topic can be read from, sorted; perhaps none."""
+        await self.route(topic)
+        return self.book.read_queues(topic)
+
+    # -- brokers -----------------------------------------------------------------------------
+
+    def address_of(self, broker_name: str, broker_id: int = MASTER) -> str:
+        """Where a broker is; RouteMissing when no route names it."""
+        address = self.book.address(broker_name, broker_id)
+        if address is None:
+            kind = "master" if broker_id == MASTER else f"slave {broker_id}"
+            raise RouteMissing(
+                f"no route names the {kind} of broker {broker_name!r}; is it running and "
+                "registered with the name server?"
+            )
+        return address
+
+    async def ask(
+        self,
+        address: str,
+        code: int,
+        fields: Fields | None = None,
+        body: bytes = b"",
+        *,
+        timeout_ms: int | None = None,
+    ) -> Command:
+        """The reply to a request at an address; ResponseError when its code is not 0."""
+        reply = await self.request(address, code, fields, body, timeout_ms=timeout_ms)
+        if reply.code != Response.SUCCESS:
+            raise response_error(reply.code, reply.remark, address=address)
+        return reply
+
+    async def request(
+        self,
+        address: str,
+        code: int,
+        fields: Fields | None = None,
+        body: bytes = b"",
+        *,
+        timeout_ms: int | None = None,
+    ) -> Command:
+        """The reply to a request at an address, whatever its code. TransportError when there
+        is none."""
+        connection = self.pool.ready(address) or await self.pool.get(address)
+        timeout_s = (timeout_ms or self.options.request_timeout_ms) / 1000
+        return await connection.request(code, fields, body, timeout_s=timeout_s)
+
+    async def tell(
+        self, address: str, code: int, fields: Fields | None = None, body: bytes = b""
+    ) -> None:
+        """A one-way request."""
+        connection = self.pool.ready(address) or await self.pool.get(address)
+        connection.tell(code, fields, body)
+
+    # -- requests of brokers -----------------------------------------------------------------
+
+    def handle(self, code: int, handler: Handler) -> None:
+        """Let a handler take the brokers' requests of one code."""
+        assert code not in self._handlers, f"request {code} has a handler"
+        self._handlers[code] = handler
+
+    def share(self, code: int, sharer: Sharer) -> None:
+        """Let one of several handlers take the brokers' requests of one code, in turn."""
+        self._sharers.setdefault(code, []).append(sharer)
+
+    def unshare(self, code: int, sharer: Sharer) -> None:
+        """The opposite of `share`."""
+        sharers = self._sharers.get(code, [])
+        if sharer in sharers:
+            sharers.remove(sharer)
+
+    # -- inside ------------------------------------------------------------------------------
+
+    def _decorate(self, fields: Fields, body: bytes) -> Fields:
+        options = self.options
+        if options.is_namespace_v2 and options.namespace:
+            fields = {**fields, "nsd": "true", "ns": options.namespace}
+        who = options.credentials
+        if who is not None:
+            fields = {**fields, ACCESS_KEY: who.access_key}
+            if who.security_token:
+                fields[SECURITY_TOKEN] = who.security_token
+            fields[SIGNATURE] = sign(fields, body, secret=who.secret_key)
+        return fields
+
+    def _serve(self, connection: Connection, request: Command) -> None:
+        if any(sharer(connection, request) for sharer in self._sharers.get(request.code, ())):
+            return
+        handler = self._handlers.get(request.code)
+        if handler is None:
+            remark = f"this client does not serve request {request.code}"
+            connection.reply(request, Response.REQUEST_CODE_NOT_SUPPORTED, remark=remark)
+        else:
+            handler(connection, request)
+
+    def _greet(self, connection: Connection) -> None:
+        if not self.names.is_one(connection):
+            self.presence.greet(connection)
+
+    def _lost(self, connection: Connection) -> None:
+        if not self.names.is_one(connection):
+            self.presence.lost(connection.address)
+
+    async def _keep_looking(self, is_known: bool) -> None:
+        """Look around again and again: soon after the name servers failed, else in due time."""
+        pause_ms = 0 if is_known else _LOOK_AGAIN_MS
+        while True:
+            await asyncio.sleep((pause_ms or self.options.route_interval_ms) / 1000)
+            is_known = await self._look_around()
+            pause_ms = 0 if is_known else min(2 * pause_ms or _LOOK_AGAIN_MS, _LOOK_AGAIN_MAX_MS)
+            pause_ms = min(pause_ms, self.options.route_interval_ms)
+            if self.presence.has_strangers():
+                await self.presence.announce()
+
+    async def _look_around(self) -> bool:
+        """Ask for every route that matters; whether all of them are known now."""
+        is_known = True
+        try:
+            if self.wants_all_brokers:
+                await self.refresh_brokers()
+                is_known = bool(self.book.broker_names())
+            for topic in dict.fromkeys([*self._watched, *self.book.topics()]):
+                try:
+                    await self.refresh(topic)
+                except RouteMissing as error:
+                    is_known = is_known and topic not in self._watched
+                    _log.debug("%s", error)
+        except (TransportError, ResponseError, ProtocolError) as error:
+            _log.warning("routes are as they were: %s", error)
+            return False
+        return is_known
+
+    async def _refresh(self, topic: str) -> None:
+        route = await self.names.route(topic)
+        self._take(topic, route)
+
+    async def _borrow_template(self, topic: str) -> None:
+        try:
+            route = await self.names.route(Topic.DEFAULT)
+        except RouteMissing:
+            raise RouteMissing(
+                f"the topic {topic!r} does not exist, and no broker creates topics by itself; "
+                "create it first"
+            ) from None
+        self._take(topic, template_route(route, queues_max=TEMPLATE_QUEUES_MAX))
+
+    def _take(self, topic: str, route: TopicRoute) -> None:
+        if self.book.put(topic, route):
+            for notice in list(self.on_route):
+                notice(topic)
+
+    async def _repeat(self, period_ms: int, work: Callable[[], Awaitable[object]]) -> None:
+        while True:
+            await asyncio.sleep(period_ms / 1000)
+            try:
+                await work()
+            except EscrowMQError as error:
+                _log.warning("a background round failed, and is repeated: %s", error)
+            except Exception:  # noqa: BLE001 - one background round; logged
+                _log.exception("a background round failed, and is repeated")
+
+    def _done(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            _log.debug("background work ended: %s", task.exception())

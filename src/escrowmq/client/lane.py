@@ -1,0 +1,273 @@
+"""One queue that this consumer reads: asks for messages as long as there is room for them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final, Protocol
+
+import msgspec
+
+from escrowmq.base.codes import Request
+from escrowmq.base.command import Command
+from escrowmq.base.message import Property, Topic
+from escrowmq.client.consumer_settings import ConsumerOptions
+from escrowmq.client.core.message import received
+from escrowmq.client.core.pulling import Step, after_pull, pull_fields, with_subscription
+from escrowmq.client.core.routes import MASTER, MessageQueue
+from escrowmq.client.core.shelf import Shelf
+from escrowmq.client.core.subscription import Subscription
+from escrowmq.client.delivery import Held
+from escrowmq.client.inbox import Inbox
+from escrowmq.client.instance import Instance
+from escrowmq.codec.record import decode_records
+from escrowmq.errors import (
+    EscrowMQError,
+    ProtocolError,
+    RemoteProtocolError,
+    RouteMissing,
+    TransportError,
+    response_error,
+)
+
+_log = logging.getLogger(__name__)
+
+_ANSWER_LATE_MS: Final = 15_000
+"""A broker answers a request that it held some seconds after the time asked for."""
+
+_FAILED_PAUSE_S: Final = (0.2, 1.0, 3.0)
+_REFUSED_PAUSE_S: Final = 5.0
+_REST_S: Final = 0.02
+
+
+class Work(Protocol):
+    """What the lanes of one consumer share."""
+
+    instance: Instance
+    options: ConsumerOptions
+    inbox: Inbox
+    wire_group: str
+    size_share: int
+    """Bytes that one lane may hold."""
+    is_known: bool
+    """Whether the group's heartbeats tell what this consumer wants."""
+    commits: bool
+    """Whether brokers keep the offsets."""
+
+    def subscribed(self, topic: str) -> Subscription:
+        """What is wanted of a topic."""
+
+    def stamp(self, message: Held, lane: Lane) -> Held:
+        """Make it a delivery."""
+
+    def kind(self) -> type[Held]:
+        """The class of deliveries."""
+
+    def put_away(self, message: Held, lane: Lane) -> None:
+        """Let a message that cannot be unpacked go to the dead letters."""
+
+
+class Lane:
+    """Start it with `run` as a task; `drop` ends it."""
+
+    def __init__(self, work: Work, queue: MessageQueue, *, next_offset: int) -> None:
+        self.queue = queue
+        self.shelf: Shelf[Held] = Shelf(next_offset=next_offset)
+        self.committed = -1
+        """The offset that is known to be kept."""
+        self.is_paused = False
+        self.is_dropped = False
+        self.locked_ms = 0
+        self.out_count = 0
+        """Messages of the batch that is being handled (orderly)."""
+        self.idle = asyncio.Event()
+        """Set while no batch is being handled (orderly)."""
+        self.idle.set()
+        self.repeats: list[Held] = []
+        """Those of them that failed."""
+        self.pulled_ms = 0
+        self.consumed_ms = 0
+        self.task: asyncio.Task[None] | None = None
+        self._work = work
+        self._broker_id = MASTER
+        self._room = asyncio.Event()
+        self._failures_count = 0
+
+    @property
+    def waiting_count(self) -> int:
+        """Messages that nobody has taken."""
+        return self.shelf.waiting_count
+
+    def take(self, count: int) -> list[Held]:
+        """At most so many of those that wait."""
+        found = self.shelf.take(count)
+        self.out_count = len(found)
+        if found:
+            self.idle.clear()
+        return found
+
+    def finish(self, message: Held, generation: int) -> None:
+        """A message is done with."""
+        self.consumed_ms = self._work.instance.clock.now_ms()
+        if self.shelf.finish(message.queue_offset, generation=generation):
+            self._room.set()
+
+    def give_back(self, messages: list[Held], generation: int) -> None:
+        """Messages that were taken wait again."""
+        self.shelf.give_back(messages, generation=generation)
+
+    def seek(self, queue_offset: int) -> None:
+        """Go on from another offset; what was fetched is forgotten."""
+        self.shelf.reset(queue_offset)
+        self.committed = -1
+        self._room.set()
+        self._restart()
+
+    def pause(self, is_paused: bool) -> None:
+        """Stop or go on handing out and fetching."""
+        self.is_paused = is_paused
+        self._room.set()
+        self._work.inbox.offer(self)
+
+    def drop(self) -> None:
+        """This queue is not ours any more; what nobody has taken is forgotten."""
+        self.is_dropped = True
+        self._work.inbox.calm(self)
+        self.shelf.end()
+        if self.task is not None:
+            self.task.cancel()
+
+    def start(self) -> None:
+        """Begin to fetch."""
+        self.task = self._work.instance.spawn(self._run())
+
+    # -- inside ------------------------------------------------------------------------------
+
+    def _restart(self) -> None:
+        if self.task is not None and not self.is_dropped:
+            self.task.cancel()
+            self.start()
+
+    async def _run(self) -> None:
+        while True:
+            while self._is_full():
+                self._room.clear()
+                await self._room.wait()
+            pause_s = await self._round()
+            if pause_s:
+                await asyncio.sleep(pause_s)
+
+    def _is_full(self) -> bool:
+        options, shelf = self._work.options, self.shelf
+        return (
+            self.is_paused
+            or shelf.count >= options.prefetch_max
+            or shelf.size >= self._work.size_share
+            or (not options.is_orderly and shelf.span >= options.prefetch_span_max)
+        )
+
+    async def _round(self) -> float:
+        try:
+            reply = await self._pull()
+            self.pulled_ms = self._work.instance.clock.now_ms()
+            pause_s = self._judge(reply)
+        except (TransportError, RouteMissing, ProtocolError) as error:
+            self._broker_id = MASTER
+            return self._failed(error)
+        return pause_s
+
+    async def _pull(self) -> Command:
+        work, options, shelf = self._work, self._work.options, self.shelf
+        subscription = work.subscribed(self.queue.topic)
+        fields = pull_fields(
+            self.queue,
+            subscription,
+            group=work.wire_group,
+            queue_offset=shelf.next_offset,
+            commit_offset=max(0, shelf.commit_offset) if work.commits else 0,
+            count_max=min(options.pull_count, options.prefetch_max - shelf.count),
+            suspend_ms=options.pull_wait_ms,
+        )
+        if not work.is_known:
+            fields = with_subscription(fields, subscription)
+        return await work.instance.request(
+            self._address(),
+            Request.PULL_MESSAGE,
+            fields,
+            timeout_ms=options.pull_wait_ms + _ANSWER_LATE_MS,
+        )
+
+    def _address(self) -> str:
+        instance, name = self._work.instance, self.queue.broker_name
+        address = instance.book.address(name, self._broker_id)
+        if address is None:
+            others = instance.book.addresses(name)
+            address = others.get(MASTER) or next(iter(others.values()), None)
+        return address or instance.address_of(name)
+
+    def _judge(self, reply: Command) -> float:
+        ext = reply.ext or {}
+        step = after_pull(reply.code)
+        if step in (Step.TAKE, Step.GO_ON, Step.MOVE):
+            self._failures_count = 0
+            self._work.inbox.calm(self)
+            self._broker_id = int(ext.get("suggestWhichBrokerId", MASTER))
+            next_offset = int(ext.get("nextBeginOffset", self.shelf.next_offset))
+        match step:
+            case Step.TAKE:
+                self._put(reply, next_offset)
+            case Step.GO_ON:
+                self.shelf.put((), next_offset=next_offset)
+            case Step.MOVE:
+                self._move(next_offset, reply.remark)
+            case Step.REST:
+                return _REST_S
+            case Step.REFUSED | Step.FAILED:
+                error = response_error(reply.code, reply.remark, address=self._address())
+                if step is Step.REFUSED:
+                    self._work.inbox.complain(self, error)
+                    return max(_REFUSED_PAUSE_S, self._failed(error))
+                return self._failed(error)
+        return 0.0
+
+    def _failed(self, error: EscrowMQError) -> float:
+        pause_s = _FAILED_PAUSE_S[min(self._failures_count, len(_FAILED_PAUSE_S) - 1)]
+        level = logging.WARNING if self._failures_count == 0 else logging.DEBUG
+        self._failures_count += 1
+        _log.log(level, "nothing can be read from %s now: %s; tried again", self.queue, error)
+        return pause_s
+
+    def _move(self, next_offset: int, remark: str | None) -> None:
+        _log.warning(
+            "%s goes on at offset %d instead of %d: the broker says %s",
+            self.queue, next_offset, self.shelf.next_offset, remark or "so",
+        )  # fmt: skip
+        self.shelf.reset(next_offset)
+        self.committed = -1
+
+    def _put(self, reply: Command, next_offset: int) -> None:
+        work = self._work
+        wanted = work.subscribed(self.queue.topic)
+        unwrap = work.instance.options.unwrap
+        found: list[Held] = []
+        broken: list[Held] = []
+        for stored in decode_records(reply.body):
+            tag = stored.properties.get(Property.TAGS, "")
+            if not wanted.wants(tag):
+                continue
+            topic = stored.topic
+            if topic.startswith(Topic.RETRY_PREFIX):
+                topic = stored.properties.get(Property.RETRY_TOPIC, topic)
+            name, kind = self.queue.broker_name, work.kind()
+            try:
+                message = received(stored, topic=unwrap(topic), broker_name=name, kind=kind)
+            except RemoteProtocolError as error:
+                _log.error("%s: offset %d: %s", self.queue, stored.queue_offset, error)
+                packed = msgspec.structs.replace(stored, sys_flag=0)
+                broken.append(received(packed, topic=unwrap(topic), broker_name=name, kind=kind))
+                continue
+            found.append(work.stamp(message, self))
+        self.shelf.put(found, next_offset=next_offset, hidden=broken)
+        for message in broken:
+            work.put_away(message, self)
+        work.inbox.offer(self)

@@ -1,0 +1,79 @@
+"""Queues that only one member of a group may read: locked at their brokers, and renewed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from escrowmq.base.codes import Request
+from escrowmq.client.core.routes import MessageQueue
+from escrowmq.client.instance import Instance
+from escrowmq.codec.bodies import LockBody
+from escrowmq.codec.fastjson import Queue
+from escrowmq.errors import EscrowMQError
+
+_log = logging.getLogger(__name__)
+
+RENEW_MS: Final = 20_000
+"""How often locks are renewed; a broker forgets one after 60 s."""
+
+LOCK_LIFE_MS: Final = 30_000
+"""After so long without a renewal a queue is not ours any more."""
+
+
+class _Locked(msgspec.Struct):
+    granted: list[Queue] = msgspec.field(name="lockOKMQSet", default_factory=list)
+
+
+class Locks:
+    """Locks of one member of a group."""
+
+    def __init__(self, instance: Instance, group: str) -> None:
+        self._instance = instance
+        self._group = group
+
+    async def lock(self, queues: Iterable[MessageQueue]) -> set[MessageQueue]:
+        """Lock or renew; the queues that are ours now."""
+        found = await asyncio.gather(
+            *(self._lock(name, each) for name, each in _by_broker(queues).items())
+        )
+        return set().union(*found)
+
+    async def unlock(self, queues: Iterable[MessageQueue]) -> None:
+        """Let other members have them."""
+        for name, each in _by_broker(queues).items():
+            try:
+                address = self._instance.address_of(name)
+                await self._instance.ask(address, Request.UNLOCK_BATCH_MQ, {}, self._body(each))
+            except EscrowMQError as error:
+                _log.warning("%d queues of %s stay locked for a minute: %s", len(each), name, error)
+
+    async def _lock(self, name: str, queues: list[MessageQueue]) -> set[MessageQueue]:
+        try:
+            address = self._instance.address_of(name)
+            reply = await self._instance.ask(address, Request.LOCK_BATCH_MQ, {}, self._body(queues))
+        except EscrowMQError as error:
+            _log.warning("%d queues of %s cannot be locked: %s", len(queues), name, error)
+            return set()
+        granted = msgspec.json.decode(reply.body, type=_Locked).granted
+        return {MessageQueue(one.topic, one.broker_name, one.queue_id) for one in granted}
+
+    def _body(self, queues: list[MessageQueue]) -> bytes:
+        return msgspec.json.encode(
+            LockBody(
+                client_id=self._instance.client_id,
+                consumer_group=self._group,
+                mq_set=[Queue(one.broker_name, one.queue_id, one.topic) for one in queues],
+            )
+        )
+
+
+def _by_broker(queues: Iterable[MessageQueue]) -> dict[str, list[MessageQueue]]:
+    found: dict[str, list[MessageQueue]] = {}
+    for queue in queues:
+        found.setdefault(queue.broker_name, []).append(queue)
+    return found

@@ -1,0 +1,79 @@
+"""The name servers of one client: one is used until it fails, then the next."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from escrowmq.base.codes import Request, Response
+from escrowmq.base.command import Command
+from escrowmq.base.ports import Chance
+from escrowmq.client.connection import Connection, Fields
+from escrowmq.client.pool import Pool
+from escrowmq.codec.routes import ClusterInfo, TopicRoute, decode_cluster_info, decode_route
+from escrowmq.errors import NoNameServer, RouteMissing, TransportError, response_error
+
+_log = logging.getLogger(__name__)
+
+
+class NameServers:
+    """Questions to name servers. NoNameServer when none of them answers."""
+
+    def __init__(
+        self, addresses: Sequence[str], pool: Pool, chance: Chance, *, timeout_s: float
+    ) -> None:
+        self.addresses = tuple(addresses)
+        self._pool = pool
+        self._timeout_s = timeout_s
+        # Clients of one configuration spread over all name servers.
+        self._index = chance.randrange(len(self.addresses))
+
+    async def ask(self, code: int, fields: Fields | None = None, body: bytes = b"") -> Command:
+        """The reply of the first name server that answers, whatever its code."""
+        failures: list[str] = []
+        for _ in self.addresses:
+            address = self.addresses[self._index]
+            try:
+                connection = await self._pool.get(address)
+                return await connection.request(code, fields, body, timeout_s=self._timeout_s)
+            except TransportError as error:
+                failures.append(str(error))
+                self._give_up(address, error)
+        raise NoNameServer(
+            f"none of {len(self.addresses)} name servers answers: {'; '.join(failures)}"
+        )
+
+    async def route(self, topic: str) -> TopicRoute:
+        """Where a topic is; RouteMissing when the name server does not know."""
+        reply = await self.ask(
+            Request.GET_ROUTEINFO_BY_TOPIC, {"topic": topic, "acceptStandardJsonOnly": "true"}
+        )
+        if reply.code == Response.TOPIC_NOT_EXIST:
+            raise RouteMissing(
+                f"no name server knows the topic {topic!r}; create it, or let brokers create "
+                "topics (autoCreateTopicEnable), and see that the brokers are registered"
+            )
+        self.check(reply)
+        return decode_route(reply.body)
+
+    async def brokers(self) -> ClusterInfo:
+        """All brokers that are registered."""
+        reply = await self.ask(Request.GET_BROKER_CLUSTER_INFO)
+        self.check(reply)
+        return decode_cluster_info(reply.body)
+
+    def is_one(self, connection: Connection) -> bool:
+        """Whether a connection is to a name server."""
+        return connection.address in self.addresses
+
+    def check(self, reply: Command) -> None:
+        """Raises ResponseError when a reply is a refusal."""
+        if reply.code != Response.SUCCESS:
+            raise response_error(reply.code, reply.remark, address=self.addresses[self._index])
+
+    def _give_up(self, address: str, error: Exception) -> None:
+        if self.addresses[self._index] == address:
+            self._index = (self._index + 1) % len(self.addresses)
+            if len(self.addresses) > 1:
+                following = self.addresses[self._index]
+                _log.warning("name server %s fails: %s; %s is next", address, error, following)

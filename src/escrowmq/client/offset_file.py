@@ -1,0 +1,112 @@
+"""Offsets of a broadcasting consumer: every member keeps its own, in a file.
+
+The file is RocketMQ's own (LocalFileOffsetStore): `<folder>/<group>/offsets.json`, with queues as
+keys of `offsetTable`. It is written beside itself and moved into place, and the one before is kept
+as `offsets.json.bak`, which is read when the file itself is damaged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from escrowmq.client.consumer_settings import Start
+from escrowmq.client.core.routes import MessageQueue
+from escrowmq.client.instance import Instance
+from escrowmq.client.lane import Lane
+from escrowmq.client.offsets import Bounds
+from escrowmq.codec import fastjson
+from escrowmq.codec.fastjson import Queue, decode_queue_map, encode_map
+from escrowmq.errors import RemoteProtocolError, UsageError
+
+_log = logging.getLogger(__name__)
+
+_NAME: Final = "offsets.json"
+
+
+class FileOffsets:
+    """Offsets of one member, in a folder of its own."""
+
+    def __init__(self, instance: Instance, folder: str, *, group: str, start: Start) -> None:
+        self._bounds = Bounds(instance)
+        self._start = start
+        self._path = Path(folder) / group / _NAME
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(f"offsets_folder={folder!r} cannot be used: {error}") from error
+        self._table = self._load()
+        self._lock = asyncio.Lock()
+
+    async def begin(self, queue: MessageQueue) -> int:
+        """Where to go on: what was kept, else where the user wants to start."""
+        found = self._table.get(queue)
+        if found is not None:
+            return found
+        if self._start == "last":
+            return await self._bounds.end(queue)
+        if self._start == "first":
+            return await self._bounds.first(queue)
+        return await self._bounds.at(queue, int(self._start.timestamp() * 1000))
+
+    async def committed(self, queue: MessageQueue) -> int | None:
+        """What is kept of a queue; None when nothing is."""
+        return self._table.get(queue)
+
+    async def keep(self, lanes: Iterable[Lane]) -> None:
+        """Write the file when something has changed."""
+        async with self._lock:
+            changed = [lane for lane in lanes if lane.shelf.commit_offset != lane.committed]
+            if not changed:
+                return
+            for lane in changed:
+                self._table[lane.queue] = lane.shelf.commit_offset
+            data = _encode(self._table)
+            try:
+                await asyncio.to_thread(self._write, data)
+            except OSError as error:
+                _log.warning("offsets are not kept: %s", error)
+                return
+            for lane in changed:
+                lane.committed = self._table[lane.queue]
+
+    def _write(self, data: bytes) -> None:
+        beside = self._path.with_suffix(".tmp")
+        with beside.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        if self._path.exists():
+            self._path.replace(self._path.with_suffix(".json.bak"))
+        beside.replace(self._path)
+
+    def _load(self) -> dict[MessageQueue, int]:
+        for path in (self._path, self._path.with_suffix(".json.bak")):
+            try:
+                return _decode(path.read_bytes())
+            except FileNotFoundError:
+                continue
+            except (OSError, RemoteProtocolError, ValueError) as error:
+                _log.warning("%s is not read: %s", path, error)
+        return {}
+
+
+def _encode(table: dict[MessageQueue, int]) -> bytes:
+    items = (
+        (Queue(queue.broker_name, queue.queue_id, queue.topic), queue_offset)
+        for queue, queue_offset in sorted(table.items())
+    )
+    return b'{"offsetTable":' + encode_map(items) + b"}\n"
+
+
+def _decode(data: bytes) -> dict[MessageQueue, int]:
+    body = fastjson.decode(data)
+    table = body.get("offsetTable", {}) if isinstance(body, dict) else {}
+    return {
+        MessageQueue(queue.topic, queue.broker_name, queue.queue_id): int(queue_offset)
+        for queue, queue_offset in decode_queue_map(table).items()
+    }

@@ -1,0 +1,125 @@
+"""Where a group is in each queue: asked of the brokers, and kept there."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from typing import Final
+
+from escrowmq.base.codes import Request, Response
+from escrowmq.base.message import Topic
+from escrowmq.client.consumer_settings import Start
+from escrowmq.client.core.routes import MASTER, MessageQueue
+from escrowmq.client.instance import Instance
+from escrowmq.client.lane import Lane
+from escrowmq.errors import EscrowMQError, response_error
+
+_log = logging.getLogger(__name__)
+
+_COMMITS_AT_ONCE_MAX: Final = 64
+
+
+def queue_fields(queue: MessageQueue) -> dict[str, str]:
+    """A queue as most requests name it."""
+    return {"topic": queue.topic, "queueId": str(queue.queue_id), "bname": queue.broker_name}
+
+
+class Bounds:
+    """Questions about a queue's own offsets."""
+
+    def __init__(self, instance: Instance) -> None:
+        self._instance = instance
+
+    async def first(self, queue: MessageQueue) -> int:
+        """The oldest message that is kept."""
+        return await self._ask(queue, Request.GET_MIN_OFFSET, {})
+
+    async def end(self, queue: MessageQueue) -> int:
+        """Where the next message will stand."""
+        return await self._ask(queue, Request.GET_MAX_OFFSET, {})
+
+    async def at(self, queue: MessageQueue, moment_ms: int) -> int:
+        """The first message that was stored at that time or later; the end when there is none."""
+        more = {"timestamp": str(moment_ms)}
+        return await self._ask(queue, Request.SEARCH_OFFSET_BY_TIMESTAMP, more)
+
+    async def _ask(self, queue: MessageQueue, code: int, more: dict[str, str]) -> int:
+        address = self._instance.address_of(queue.broker_name)
+        reply = await self._instance.ask(address, code, {**queue_fields(queue), **more})
+        return int((reply.ext or {})["offset"])
+
+
+class BrokerOffsets:
+    """Offsets of a group, kept by the brokers."""
+
+    def __init__(self, instance: Instance, group: str, start: Start) -> None:
+        self._instance = instance
+        self._group = group
+        self._start = start
+        self._bounds = Bounds(instance)
+        self._has_failed = False
+        self._limit = asyncio.Semaphore(_COMMITS_AT_ONCE_MAX)
+
+    async def begin(self, queue: MessageQueue) -> int:
+        """Where to go on: what was committed, else where new groups start."""
+        found = await self.committed(queue)
+        if found is not None:
+            return found
+        start = self._start
+        if queue.topic.startswith(Topic.RETRY_PREFIX):
+            return 0
+        if start == "last":
+            return await self._bounds.end(queue)
+        if start == "first":
+            return await self._bounds.first(queue)
+        return await self._bounds.at(queue, int(start.timestamp() * 1000))
+
+    async def committed(self, queue: MessageQueue) -> int | None:
+        """What was committed; None when nothing was."""
+        address = self._instance.address_of(queue.broker_name)
+        fields = {
+            **queue_fields(queue),
+            "consumerGroup": self._group,
+            "setZeroIfNotFound": "false",
+        }
+        reply = await self._instance.request(address, Request.QUERY_CONSUMER_OFFSET, fields)
+        if reply.code == Response.QUERY_NOT_FOUND:
+            return None
+        if reply.code != Response.SUCCESS:
+            raise response_error(reply.code, reply.remark, address=address)
+        return int((reply.ext or {})["offset"])
+
+    async def commit(self, queue: MessageQueue, queue_offset: int) -> None:
+        """Keep an offset."""
+        address = self._instance.book.address(queue.broker_name, MASTER)
+        if address is None:
+            address = self._instance.address_of(queue.broker_name)
+        fields = {
+            **queue_fields(queue),
+            "consumerGroup": self._group,
+            "commitOffset": str(queue_offset),
+        }
+        await self._instance.ask(address, Request.UPDATE_CONSUMER_OFFSET, fields)
+
+    async def keep(self, lanes: Iterable[Lane]) -> None:
+        """Commit what has changed. What fails is tried again with the next round."""
+        changed = [lane for lane in lanes if lane.shelf.commit_offset != lane.committed]
+        errors = await asyncio.gather(*(self._keep(lane) for lane in changed))
+        failed = [error for error in errors if error is not None]
+        if failed:
+            level = logging.DEBUG if self._has_failed else logging.WARNING
+            _log.log(level, "offsets of %d queues are not kept yet: %s", len(failed), failed[0])
+        self._has_failed = bool(failed)
+
+    async def _keep(self, lane: Lane) -> EscrowMQError | None:
+        queue_offset = lane.shelf.commit_offset
+        generation = lane.shelf.generation
+        async with self._limit:
+            try:
+                await self.commit(lane.queue, queue_offset)
+            except EscrowMQError as error:
+                return error
+        if generation == lane.shelf.generation:
+            lane.committed = queue_offset
+        return None

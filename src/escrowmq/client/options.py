@@ -1,0 +1,74 @@
+"""What every client of the SDK can be told, whatever it is for."""
+
+from __future__ import annotations
+
+import os
+import ssl
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from escrowmq.client.core.addresses import parse_addresses
+from escrowmq.client.core.namespace import unwrap, wrap
+from escrowmq.errors import UsageError
+
+NAME_SERVERS_VARIABLE: Final = "NAMESRV_ADDR"
+_KEY_SIZE_MIN: Final = 1
+
+
+class Credentials(msgspec.Struct, frozen=True):
+    """Who the client is, for brokers with access control."""
+
+    access_key: str
+    secret_key: str
+    security_token: str = ""
+
+    def __post_init__(self) -> None:
+        if len(self.access_key) < _KEY_SIZE_MIN or len(self.secret_key) < _KEY_SIZE_MIN:
+            raise UsageError("credentials need an access key and a secret key; one is empty")
+
+    def __repr__(self) -> str:
+        return f"Credentials(access_key={self.access_key!r})"  # no secret ever in a log
+
+
+class ClientOptions(msgspec.Struct, kw_only=True, frozen=True):
+    """Settings of one connection layer. Times are in milliseconds."""
+
+    name_servers: tuple[str, ...]
+    credentials: Credentials | None = None
+    tls: ssl.SSLContext | None = None
+    namespace: str = ""
+    is_namespace_v2: bool = False
+    """Version 2 sends the namespace with each request; version 1 puts it in front of names."""
+    instance_name: str = ""
+    """Part of the client id; made up when empty."""
+    connect_timeout_ms: int = 3_000
+    request_timeout_ms: int = 3_000
+    """For requests to name servers, heartbeats and administration."""
+    route_interval_ms: int = 30_000
+    heartbeat_interval_ms: int = 30_000
+
+    def wrap(self, name: str) -> str:
+        """A topic's or group's name as the broker knows it."""
+        return name if self.is_namespace_v2 else wrap(name, self.namespace)
+
+    def unwrap(self, name: str) -> str:
+        """A topic's or group's name as the user knows it."""
+        return name if self.is_namespace_v2 else unwrap(name, self.namespace)
+
+
+def client_options(
+    name_servers: str | Sequence[str] | None, settings: dict[str, object]
+) -> ClientOptions:
+    """Options from what a client's constructor was given: name servers (None asks the
+    environment), and keywords. UsageError names what is wrong."""
+    found = name_servers or os.environ.get(NAME_SERVERS_VARIABLE, "")
+    for name, value in settings.items():
+        if name.endswith("_ms") and not (isinstance(value, int) and value > 0):
+            raise UsageError(f"{name}={value!r}: a whole number of milliseconds is expected")
+    try:
+        return ClientOptions(name_servers=parse_addresses(found), **settings)  # type: ignore[arg-type]
+    except TypeError as error:
+        allowed = ", ".join(name for name in ClientOptions.__struct_fields__)
+        raise UsageError(f"{error}; the settings of a connection are {allowed}") from error

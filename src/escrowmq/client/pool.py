@@ -1,0 +1,110 @@
+"""Connections by address: dialled once for all who want one, dialled anew when one is gone."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Callable
+
+from escrowmq.base.command import Command
+from escrowmq.client.connection import Connection, Fields, Owner
+from escrowmq.client.core.addresses import split_address
+from escrowmq.errors import ClientClosed, ConnectFailed
+
+_log = logging.getLogger(__name__)
+
+
+class Pool:
+    """One connection an address. `greet` is called with each new one before anybody uses it."""
+
+    def __init__(
+        self,
+        *,
+        tls: ssl.SSLContext | None,
+        connect_timeout_s: float,
+        decorate: Callable[[Fields, bytes], Fields],
+        serve: Callable[[Connection, Command], None],
+        greet: Callable[[Connection], None],
+        lost: Callable[[Connection], None],
+    ) -> None:
+        self._tls = tls
+        self._connect_timeout_s = connect_timeout_s
+        self._greet = greet
+        self._told_lost = lost
+        self._owner = Owner(decorate=decorate, serve=serve, lost=self._lost)
+        self._ready: dict[str, Connection] = {}
+        self._all: set[Connection] = set()
+        self._dials: dict[str, asyncio.Task[Connection]] = {}
+        self._is_closed = False
+
+    def ready(self, address: str) -> Connection | None:
+        """The connection to an address if there is one to use at once."""
+        found = self._ready.get(address)
+        return found if found is not None and found.is_usable else None
+
+    async def get(self, address: str) -> Connection:
+        """The connection to an address, dialled when there is none. ConnectFailed says why."""
+        found = self.ready(address)
+        if found is not None:
+            return found
+        if self._is_closed:
+            raise ClientClosed("the client is closed; make a new one")
+        dial = self._dials.get(address)
+        if dial is None:
+            dial = asyncio.get_running_loop().create_task(self._dial(address))
+            self._dials[address] = dial
+            dial.add_done_callback(lambda done: self._dialled(address, done))
+        # A caller that gives up does not stop the dial that others wait for.
+        return await asyncio.shield(dial)
+
+    def connected(self) -> list[Connection]:
+        """Every connection that can be used now."""
+        return [each for each in self._ready.values() if each.is_usable]
+
+    async def close(self) -> None:
+        """End every connection and every dial."""
+        self._is_closed = True
+        for dial in list(self._dials.values()):
+            dial.cancel()
+        for connection in list(self._all):
+            connection.close()
+        await asyncio.sleep(0)
+
+    async def _dial(self, address: str) -> Connection:
+        host, port = split_address(address)
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(self._connect_timeout_s):
+                _, connection = await loop.create_connection(
+                    lambda: Connection(self._owner, address),
+                    host,
+                    port,
+                    ssl=self._tls,
+                    server_hostname=host if self._tls is not None else None,
+                )
+        except TimeoutError as error:
+            raise ConnectFailed(
+                f"no connection to {address} within {self._connect_timeout_s:.1f} s; "
+                "is the address right, and does a firewall let it through?"
+            ) from error
+        except OSError as error:
+            raise ConnectFailed(
+                f"no connection to {address}: {error.strerror or error}; does it run there?"
+            ) from error
+        self._ready[address] = connection
+        self._all.add(connection)
+        self._greet(connection)
+        return connection
+
+    def _dialled(self, address: str, dial: asyncio.Task[Connection]) -> None:
+        self._dials.pop(address, None)
+        if not dial.cancelled() and dial.exception() is not None:
+            _log.debug("%s", dial.exception())
+
+    def _lost(self, connection: Connection) -> None:
+        self._all.discard(connection)
+        if self._ready.get(connection.address) is connection:
+            del self._ready[connection.address]
+        if not self._is_closed:
+            self._told_lost(connection)

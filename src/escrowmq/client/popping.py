@@ -1,0 +1,310 @@
+"""The inside of a consumer that pops: brokers decide who gets which message, and take back what is
+not acknowledged in time."""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import logging
+from collections.abc import Iterable
+from typing import Final, Unpack
+
+import msgspec
+
+from escrowmq.base.codes import Request, Response
+from escrowmq.base.command import Command
+from escrowmq.base.message import Property, StoredMessage
+from escrowmq.client.consumer_settings import ConsumerOptions
+from escrowmq.client.core.backoff import NEVER
+from escrowmq.client.core.message import received
+from escrowmq.client.core.popping import ALL_QUEUES, ack_fields, hidden_ms, pop_fields, receipt_of
+from escrowmq.client.core.pulling import REFUSALS
+from escrowmq.client.core.routes import MessageQueue
+from escrowmq.client.core.subscription import SQL92
+from escrowmq.client.delivery import Held, Ticket
+from escrowmq.client.instance import Instance
+from escrowmq.client.lane import Lane
+from escrowmq.client.reading import Reading, ReadingParts
+from escrowmq.codec.receipt import Receipt
+from escrowmq.codec.record import decode_records
+from escrowmq.errors import (
+    EscrowMQError,
+    ProtocolError,
+    RemoteProtocolError,
+    RouteMissing,
+    TransportError,
+    UsageError,
+    response_error,
+)
+
+_log = logging.getLogger(__name__)
+
+HELD_MAX: Final = 96
+"""Messages of one topic and broker that are popped and not settled (the peer's
+popThresholdForQueue)."""
+
+_ANSWER_LATE_MS: Final = 10_000
+_FAILED_PAUSE_S: Final = 1.0
+_AT_ONCE_MS: Final = 1_000
+_NOTHING: Final = frozenset({Response.POLLING_TIMEOUT, Response.PULL_NOT_FOUND})
+
+
+class PopLane:
+    """Pops one topic from one broker for as long as there is room."""
+
+    def __init__(self, reading: PopReading, queue: MessageQueue) -> None:
+        self.queue = queue
+        self.is_paused = reading.is_paused
+        self.is_dropped = False
+        self.held_count = 0
+        self.popped_ms = 0
+        self._reading = reading
+        self._waiting: collections.deque[Held] = collections.deque()
+        self._room = asyncio.Event()
+        self._has_failed = False
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def waiting_count(self) -> int:
+        """Messages that nobody has taken and that are hidden from others still."""
+        now_ms = self._reading.instance.clock.now_ms()
+        while self._waiting and _receipt(self._waiting[0]).due_ms <= now_ms:
+            self._waiting.popleft()  # others get it now
+            self.finish()
+        return len(self._waiting)
+
+    def take(self, count: int) -> list[Held]:
+        """At most so many of them."""
+        return [self._waiting.popleft() for _ in range(min(count, len(self._waiting)))]
+
+    def finish(self) -> None:
+        """A message is settled."""
+        self.held_count -= 1
+        self._room.set()
+
+    def pause(self, is_paused: bool) -> None:
+        """Stop or go on popping and handing out."""
+        self.is_paused = is_paused
+        self._room.set()
+        self._reading.inbox.offer(self)
+
+    def start(self) -> None:
+        """Begin."""
+        self._task = self._reading.instance.spawn(self._run())
+
+    def drop(self) -> list[Held]:
+        """Pop no more; what nobody has taken, to be given back."""
+        self.is_dropped = True
+        self._reading.inbox.calm(self)
+        if self._task is not None:
+            self._task.cancel()
+        left = [*self._waiting]
+        self._waiting.clear()
+        return left
+
+    async def _run(self) -> None:
+        while True:
+            while self.is_paused or self.held_count >= HELD_MAX:
+                self._room.clear()
+                await self._room.wait()
+            try:
+                self._judge(await self._pop())
+            except (TransportError, RouteMissing, ProtocolError) as error:
+                await self._failed(error)
+            except EscrowMQError as error:
+                if getattr(error, "code", None) in REFUSALS:
+                    self._reading.inbox.complain(self, error)
+                await self._failed(error)
+
+    async def _pop(self) -> Command:
+        reading, options = self._reading, self._reading.options
+        instance = reading.instance
+        fields = pop_fields(
+            reading.subscribed(self.queue.topic),
+            group=reading.wire_group,
+            count_max=min(options.pull_count, HELD_MAX - self.held_count),
+            invisible_ms=options.invisible_ms,
+            poll_ms=options.pull_wait_ms,
+            now_ms=instance.clock.now_ms(),
+            is_from_first=options.consume_from == "first",
+        )
+        return await instance.request(
+            instance.address_of(self.queue.broker_name),
+            Request.POP_MESSAGE,
+            fields,
+            timeout_ms=options.pull_wait_ms + _ANSWER_LATE_MS,
+        )
+
+    def _judge(self, reply: Command) -> None:
+        self.popped_ms = self._reading.instance.clock.now_ms()
+        if reply.code not in _NOTHING and reply.code != Response.SUCCESS:
+            raise response_error(reply.code, reply.remark, address=self.queue.broker_name)
+        self._has_failed = False
+        self._reading.inbox.calm(self)
+        if reply.code != Response.SUCCESS:
+            return
+        reading = self._reading
+        wanted = reading.subscribed(self.queue.topic)
+        unwanted: list[Held] = []
+        for stored in decode_records(reply.body):
+            name = self.queue.broker_name
+            receipt = receipt_of(stored, reply.ext or {}, broker_name=name)
+            message, is_whole = self._received(stored)
+            reading.stamp_popped(message, self, receipt)
+            self.held_count += 1
+            if not is_whole:
+                reading.instance.spawn(reading.settle(message, NEVER))
+                continue
+            fits = wanted.kind == SQL92 or wanted.wants(stored.properties.get(Property.TAGS, ""))
+            (self._waiting if fits else unwanted).append(message)
+        for message in unwanted:
+            reading.instance.spawn(reading.settle(message, None))
+        reading.inbox.offer(self)
+
+    def _received(self, stored: StoredMessage) -> tuple[Held, bool]:
+        """The message, and whether it could be unpacked."""
+        reading, name = self._reading, self.queue.broker_name
+        topic = reading.instance.options.unwrap(self.queue.topic)
+        kind = reading.kind()
+        try:
+            return received(stored, topic=topic, broker_name=name, kind=kind), True
+        except RemoteProtocolError as error:
+            _log.error("%s: offset %d: %s", self.queue, stored.queue_offset, error)
+            packed = msgspec.structs.replace(stored, sys_flag=0)
+            return received(packed, topic=topic, broker_name=name, kind=kind), False
+
+    async def _failed(self, error: EscrowMQError) -> None:
+        level = logging.DEBUG if self._has_failed else logging.WARNING
+        self._has_failed = True
+        _log.log(level, "nothing can be popped from %s now: %s; tried again", self.queue, error)
+        await asyncio.sleep(_FAILED_PAUSE_S)
+
+
+def _receipt(message: Held) -> Receipt:
+    assert message.ticket is not None
+    assert isinstance(message.ticket.receipt, Receipt)
+    return message.ticket.receipt
+
+
+class PopReading(Reading):
+    """Pop lanes by topic and broker, and the desk for popped deliveries."""
+
+    def __init__(
+        self,
+        instance: Instance,
+        options: ConsumerOptions,
+        **parts: Unpack[ReadingParts],
+    ) -> None:
+        super().__init__(instance, options, **parts)
+        self.pop_lanes: dict[MessageQueue, PopLane] = {}
+        self._unused: list[Held] = []
+
+    def stamp_popped(self, message: Held, lane: PopLane, receipt: Receipt) -> None:
+        """Make it a delivery of a pop."""
+        message.ticket = Ticket(self, lane, receipt=receipt)
+        self.decorate(message)
+
+    async def take_over(self, topic: str, queues: list[MessageQueue]) -> bool:
+        """Pop this topic from the brokers that have it, and from no others."""
+        mine = {MessageQueue(topic, queue.broker_name, ALL_QUEUES) for queue in queues}
+        gone = [queue for queue in self.pop_lanes if queue.topic == topic and queue not in mine]
+        await self._give_up_pops(gone)
+        for queue in sorted(mine - self.pop_lanes.keys()):
+            lane = self.pop_lanes[queue] = PopLane(self, queue)
+            lane.start()
+        return True
+
+    def wanted_topics(self) -> list[str]:
+        """Topics to pop; first those that are popped and wanted no more."""
+        gone = [queue for queue in self.pop_lanes if queue.topic not in self.subscriptions]
+        if gone:
+            self.instance.spawn(self._give_up_pops(gone))
+        return list(self.subscriptions)
+
+    def read_queues(self) -> Iterable[MessageQueue]:
+        """Topics and brokers; every queue of theirs is popped."""
+        return self.pop_lanes
+
+    def pause(self, queues: Iterable[MessageQueue], *, is_paused: bool) -> None:
+        """Stop or go on with everything."""
+        if [*queues]:
+            raise UsageError("mode='pop' pauses everything or nothing; name no queues")
+        self.is_paused = is_paused
+        for lane in self.pop_lanes.values():
+            lane.pause(is_paused)
+
+    def lane_of(self, queue: MessageQueue) -> Lane:
+        """There is none."""
+        raise UsageError("mode='pop' leaves offsets to the broker; use mode='pull' for this")
+
+    async def keep_offsets(self) -> None:
+        """Brokers keep them by themselves."""
+
+    def stop(self) -> None:
+        """Pop and hand out nothing any more."""
+        self.inbox.close()
+        for lane in self.pop_lanes.values():
+            self._unused += lane.drop()
+
+    async def leave(self) -> None:
+        """Give back what nobody has taken, so that others get it at once."""
+        await self._give_up_pops(list(self.pop_lanes))
+        unused, self._unused = self._unused, []
+        await self._show_again(unused)
+
+    async def settle(self, message: Held, level: int | None) -> None:
+        """A popped message is done with (None), or comes again after a delay level."""
+        self.instance.check_usable()
+        ticket = message.ticket
+        assert ticket is not None
+        if ticket.is_settled:
+            return
+        ticket.is_settled = True
+        self.tell_settled(message, level)
+        lane = ticket.source
+        assert isinstance(lane, PopLane)
+        try:
+            await self._tell(message, level)
+        except EscrowMQError as error:
+            # It comes again when its time is over: never lost, perhaps doubled.
+            _log.warning("%s is not settled, and comes again: %s", message.message_id, error)
+        finally:
+            lane.finish()
+
+    # -- inside ------------------------------------------------------------------------------
+
+    async def _tell(self, message: Held, level: int | None) -> None:
+        attempts_max = self.options.attempts_max
+        if level is not None and (level == NEVER or message.deliveries_before >= attempts_max):
+            if not await self.hand_back(message, NEVER):
+                return
+            level = None
+        if level is None:
+            await self._ask(message, Request.ACK_MESSAGE, {})
+            return
+        hidden = hidden_ms(level, deliveries_before=message.deliveries_before)
+        await self._hide(message, hidden)
+
+    async def _hide(self, message: Held, hidden: int) -> None:
+        more = {"invisibleTime": str(hidden)}
+        await self._ask(message, Request.CHANGE_MESSAGE_INVISIBLETIME, more)
+
+    async def _ask(self, message: Held, code: int, more: dict[str, str]) -> None:
+        topic = self.instance.options.wrap(message.topic)
+        fields = ack_fields(_receipt(message), topic=topic, group=self.wire_group)
+        address = self.instance.address_of(message.broker_name)
+        await self.instance.ask(address, code, {**fields, **more})
+
+    async def _give_up_pops(self, queues: list[MessageQueue]) -> None:
+        left: list[Held] = []
+        for queue in queues:
+            left += self.pop_lanes.pop(queue).drop()
+        await self._show_again(left)
+
+    async def _show_again(self, messages: list[Held]) -> None:
+        results = await asyncio.gather(
+            *(self._hide(message, _AT_ONCE_MS) for message in messages), return_exceptions=True
+        )
+        for error in results:
+            if isinstance(error, Exception):
+                _log.info("a popped message is shown again when its time is over: %s", error)

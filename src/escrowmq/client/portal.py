@@ -1,0 +1,264 @@
+"""The plain face's way to the asyncio engine: one event loop in a thread, for the whole process.
+
+One loop serves all plain clients of a process, counted: it starts with the first and ends with the
+last. So many producers and consumers share one selector and wake it together, and a program has
+one thread more, not one a client. What users run (checks, handlers) runs on other threads, so that
+no client waits for another's code.
+
+A call costs one hop there and one back. Calls that come while the loop is awake are taken along
+without another wake-up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import collections
+import contextlib
+import functools
+import inspect
+import logging
+import os
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, Generic, TypeVar, cast
+
+from escrowmq.errors import ClientClosed, ClientForked, WrongThread
+
+_log = logging.getLogger(__name__)
+
+JOIN_S: Final = 5.0
+"""How long the end of the last client waits for the thread; then it is left to the process."""
+
+CANCEL_S: Final = 1.0
+"""How long calls under way have to end when the loop does."""
+
+T = TypeVar("T")
+
+
+class _Call(Generic[T]):
+    """One coroutine on its way through the loop."""
+
+    __slots__ = ("coroutine", "done", "error", "is_over", "result", "task")
+
+    def __init__(self, coroutine: Coroutine[Any, Any, T]) -> None:
+        self.coroutine = coroutine
+        self.done = threading.Lock()
+        self.done.acquire()
+        self.is_over = False
+        self.result: T | None = None
+        self.error: BaseException | None = None
+        self.task: asyncio.Task[None] | None = None
+
+    async def run(self) -> None:
+        """Let the coroutine run and wake the caller."""
+        try:
+            self.result = await self.coroutine
+        except asyncio.CancelledError:
+            self.error = _closed_meanwhile()
+        except BaseException as error:  # noqa: BLE001 - raised again at the caller
+            self.error = error
+        finally:
+            self.is_over = True
+            self.done.release()
+
+    def fail(self) -> None:
+        """It does not run, or does not end: wake the caller all the same."""
+        if not self.is_over:
+            self.is_over = True
+            if inspect.getcoroutinestate(self.coroutine) == inspect.CORO_CREATED:
+                self.coroutine.close()  # one that was begun is its task's
+            self.error = _closed_meanwhile()
+            self.done.release()
+
+
+def _closed_meanwhile() -> ClientClosed:
+    return ClientClosed("the client was closed while the call was under way; make a new one")
+
+
+class Portal:
+    """Runs coroutines on the loop's thread for callers on any other thread."""
+
+    def __init__(self) -> None:
+        self._process = os.getpid()
+        self._calls: collections.deque[_Call[Any]] = collections.deque()
+        self._is_woken = False
+        self._is_closed = False
+        self._running: set[_Call[Any]] = set()
+        self._loop = _new_loop()
+        self._thread = threading.Thread(target=self._serve, name="escrowmq", daemon=True)
+        self._thread.start()
+
+    @property
+    def thread_id(self) -> int | None:
+        """The thread that runs the loop."""
+        return self._thread.ident
+
+    def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """What the coroutine returns or raises; it runs on the loop's thread. An interrupt of
+        the caller cancels it."""
+        call = _Call(coroutine)
+        try:
+            self._check()
+        except BaseException:
+            coroutine.close()
+            raise
+        self._calls.append(call)
+        if not self._is_woken:
+            self._is_woken = True
+            self._wake(call)
+        try:
+            call.done.acquire()
+        except BaseException:
+            self._cancel(call)
+            raise
+        if call.error is not None:
+            try:
+                raise call.error
+            finally:
+                del call  # no cycle of frame and exception
+        return cast("T", call.result)
+
+    def post(self, work: Callable[[], object]) -> None:
+        """Let the loop's thread run a function soon; nobody waits for it."""
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(work)
+
+    def close(self) -> None:
+        """End the thread; calls under way fail with ClientClosed."""
+        if self._process != os.getpid() or self._is_closed:
+            return
+        self._is_closed = True
+        self.post(self._loop.stop)
+        if threading.get_ident() != self._thread.ident:
+            self._thread.join(JOIN_S)
+            if self._thread.is_alive():
+                _log.warning("the client's thread did not end in %.0f s; it is left alone", JOIN_S)
+
+    # -- inside ------------------------------------------------------------------------------
+
+    def _check(self) -> None:
+        if os.getpid() != self._process:
+            raise ClientForked(
+                f"the client was opened in process {self._process} and this is its fork "
+                f"{os.getpid()}; make a new client after the fork"
+            )
+        if threading.get_ident() == self._thread.ident:
+            raise WrongThread(
+                "a plain client was called inside the thread that serves it; use escrowmq.aio "
+                "in coroutines"
+            )
+        if self._is_closed:
+            raise ClientClosed("the client is closed; make a new one")
+
+    def _wake(self, call: _Call[Any]) -> None:
+        try:
+            self._loop.call_soon_threadsafe(self._take)
+        except RuntimeError:  # the loop was closed meanwhile
+            with contextlib.suppress(ValueError):
+                self._calls.remove(call)
+                call.fail()
+
+    def _take(self) -> None:
+        # The flag falls first: whoever appends from now on wakes the loop again.
+        self._is_woken = False
+        calls = self._calls
+        while calls:
+            call = calls.popleft()
+            call.task = self._loop.create_task(call.run())
+            self._running.add(call)
+            call.task.add_done_callback(functools.partial(self._ended, call))
+
+    def _ended(self, call: _Call[Any], _task: asyncio.Task[None]) -> None:
+        self._running.discard(call)
+        call.fail()  # when it was cancelled before its first step
+
+    def _cancel(self, call: _Call[Any]) -> None:
+        def cancel() -> None:
+            if call.task is not None:
+                call.task.cancel()
+
+        self.post(cancel)
+
+    def _serve(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_forever()
+        finally:
+            self._wind_up()
+
+    def _wind_up(self) -> None:
+        """Let nothing be under way any more, then close the loop."""
+        tasks = asyncio.all_tasks(self._loop)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            with contextlib.suppress(Exception):
+                self._loop.run_until_complete(asyncio.wait(tasks, timeout=CANCEL_S))
+        self._loop.close()
+        # Whoever comes from here on tries to wake the closed loop, and is told.
+        self._is_woken = False
+        while self._calls:
+            self._calls.popleft().fail()
+        for call in list(self._running):
+            call.fail()
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
+
+
+class _Shared:
+    """The process's portal and how many clients use it."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.portal: Portal | None = None
+        self.users_count = 0
+
+
+_shared = _Shared()
+
+
+def acquire() -> Portal:
+    """The process's portal, started when this is its first user; `release` it once."""
+    with _shared.lock:
+        if _shared.portal is None:
+            _shared.portal = Portal()
+            _shared.users_count = 0
+        _shared.users_count += 1
+        return _shared.portal
+
+
+def release(portal: Portal) -> None:
+    """One user less; the last one ends the thread."""
+    with _shared.lock:
+        if portal is not _shared.portal:
+            return  # a parent's, in a forked child
+        _shared.users_count -= 1
+        if _shared.users_count > 0:
+            return
+        _shared.portal = None
+    portal.close()
+
+
+def _forget_parent() -> None:
+    """In a forked child: the parent's loop runs in no thread of this process."""
+    global _shared
+    _shared = _Shared()
+
+
+os.register_at_fork(after_in_child=_forget_parent)
+
+
+def _end() -> None:
+    portal = _shared.portal
+    if portal is not None:
+        portal.close()
+
+
+atexit.register(_end)

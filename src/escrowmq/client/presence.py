@@ -1,0 +1,185 @@
+"""Who this client is to the brokers: its groups, told by heartbeats."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from escrowmq.base.codes import Request, Response
+from escrowmq.base.command import Command
+from escrowmq.client.connection import Connection
+from escrowmq.codec.bodies import ConsumerBody, HeartbeatBody, ProducerBody
+from escrowmq.errors import EscrowMQError, RequestTimeout, response_error
+
+if TYPE_CHECKING:
+    from escrowmq.client.instance import Instance
+
+_log = logging.getLogger(__name__)
+
+_REDIAL_FIRST_S: Final = 0.1
+_REDIAL_MAX_S: Final = 5.0
+
+ConsumerSource = Callable[[], ConsumerBody]
+"""Makes the heartbeat's part of one consumer group; asked for each heartbeat."""
+
+
+class Presence:
+    """Groups of one client. Every new connection to a broker begins with a heartbeat, so a broker
+    that was restarted knows the client again as soon as it is back."""
+
+    def __init__(self, instance: Instance) -> None:
+        self._instance = instance
+        self._producers: dict[str, int] = {}
+        self._consumers: dict[str, ConsumerSource] = {}
+        self._greetings: dict[str, asyncio.Task[Exception | None]] = {}
+        self._redials: dict[str, asyncio.TimerHandle] = {}
+        self._redials_count: dict[str, int] = {}
+
+    @property
+    def is_registered(self) -> bool:
+        """Whether there is anything to tell."""
+        return bool(self._producers or self._consumers)
+
+    def add_producer(self, group: str) -> None:
+        """A producer of a group is here now; told with the next heartbeat."""
+        self._producers[group] = self._producers.get(group, 0) + 1
+
+    def add_consumer(self, group: str, source: ConsumerSource) -> None:
+        """A consumer of a group is here now; told with the next heartbeat. One a group."""
+        assert group not in self._consumers, f"{group} consumes here already"
+        self._consumers[group] = source
+
+    async def remove_producer(self, group: str) -> None:
+        """It is not here any more; brokers that are connected are told so."""
+        count = self._producers.pop(group, 0) - 1
+        if count > 0:
+            self._producers[group] = count
+        elif count == 0:
+            await self._unregister({"producerGroup": group})
+
+    async def remove_consumer(self, group: str) -> None:
+        """It is not here any more; brokers that are connected are told so."""
+        if self._consumers.pop(group, None) is not None:
+            await self._unregister({"consumerGroup": group})
+
+    async def announce(self) -> dict[str, Exception | None]:
+        """A heartbeat to every broker that a route names (to masters only, without consumers);
+        what went wrong, by address."""
+        if not self.is_registered:
+            return {}
+        masters_only = not self._consumers
+        addresses = self._instance.book.all_addresses(masters_only=masters_only)
+        results = await asyncio.gather(*(self.beat(address) for address in addresses))
+        return dict(zip(addresses, results, strict=True))
+
+    def has_strangers(self) -> bool:
+        """Whether there are brokers that should know of us and have no connection yet."""
+        if not self.is_registered:
+            return False
+        addresses = self._instance.book.all_addresses(masters_only=not self._consumers)
+        return any(self._instance.pool.ready(address) is None for address in addresses)
+
+    async def beat(self, address: str) -> Exception | None:
+        """A heartbeat to one broker; what went wrong."""
+        pool = self._instance.pool
+        try:
+            connection = pool.ready(address)
+            if connection is None:
+                await pool.get(address)  # which begins with a greeting
+                greeting = self._greetings.get(address)
+                return await asyncio.shield(greeting) if greeting is not None else None
+            return await self._judge(connection, self._request(connection))
+        except EscrowMQError as error:
+            _log.warning("no heartbeat to %s: %s", address, error)
+            return error
+
+    def greet(self, connection: Connection) -> None:
+        """Begin a new connection to a broker with a heartbeat."""
+        self._redials_count.pop(connection.address, None)
+        if self.is_registered:
+            address = connection.address
+            task = self._instance.spawn(self._judge(connection, self._request(connection)))
+            self._greetings[address] = task
+            task.add_done_callback(lambda _: self._greetings.pop(address, None))
+
+    def lost(self, address: str) -> None:
+        """A broker's connection is gone: come back by ourselves, so that the broker can ask."""
+        if (
+            self.is_registered
+            and address not in self._redials
+            and address in self._instance.book.all_addresses(masters_only=False)
+        ):
+            count = self._redials_count.get(address, 0)
+            self._redials_count[address] = count + 1
+            delay_s = min(_REDIAL_MAX_S, _REDIAL_FIRST_S * 2 ** min(count, 10))
+            loop = asyncio.get_running_loop()
+            self._redials[address] = loop.call_later(delay_s, self._redial, address)
+
+    async def leave(self) -> None:
+        """Tell every connected broker that all groups of this client are gone."""
+        for timer in self._redials.values():
+            timer.cancel()
+        for group in list(self._producers):
+            self._producers[group] = 1
+            await self.remove_producer(group)
+        for group in list(self._consumers):
+            await self.remove_consumer(group)
+
+    # -- inside ------------------------------------------------------------------------------
+
+    def _body(self) -> bytes:
+        return msgspec.json.encode(
+            HeartbeatBody(
+                client_id=self._instance.client_id,
+                producers=[ProducerBody(group) for group in self._producers],
+                consumers=[source() for source in self._consumers.values()],
+            )
+        )
+
+    def _request(self, connection: Connection) -> asyncio.Future[Command]:
+        timeout_s = self._instance.options.request_timeout_ms / 1000
+        return connection.request(Request.HEART_BEAT, {}, self._body(), timeout_s=timeout_s)
+
+    async def _judge(
+        self, connection: Connection, answer: asyncio.Future[Command]
+    ) -> Exception | None:
+        try:
+            reply = await answer
+        except RequestTimeout as error:
+            # It does not answer, though its connection stands: perhaps it is no longer there.
+            connection.abort(str(error))
+            return error
+        except EscrowMQError as error:
+            return error
+        if reply.code != Response.SUCCESS:
+            refusal = response_error(reply.code, reply.remark, address=connection.address)
+            _log.warning("a heartbeat was refused: %s", refusal)
+            return refusal
+        return None
+
+    def _redial(self, address: str) -> None:
+        self._redials.pop(address, None)
+        if not self._instance.is_closed:
+            self._instance.spawn(self._come_back(address))
+
+    async def _come_back(self, address: str) -> None:
+        try:
+            await self._instance.pool.get(address)
+        except EscrowMQError as error:
+            _log.info("no connection to %s yet: %s", address, error)
+            self.lost(address)
+
+    async def _unregister(self, fields: dict[str, str]) -> None:
+        instance = self._instance
+        fields = {"clientID": instance.client_id, **fields}
+        timeout_s = instance.options.request_timeout_ms / 1000
+        waits = [
+            connection.request(Request.UNREGISTER_CLIENT, fields, timeout_s=timeout_s)
+            for connection in instance.pool.connected()
+            if not instance.names.is_one(connection)
+        ]
+        await asyncio.gather(*waits, return_exceptions=True)

@@ -1,0 +1,65 @@
+"""Back-pressure: no more messages, and no more bytes of them, under way than allowed."""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+
+
+class Pressure:
+    """Room for messages under way. A message larger than all the room goes alone."""
+
+    def __init__(self, *, count_max: int, size_max: int) -> None:
+        self._count_max = count_max
+        self._size_max = size_max
+        self._count = 0
+        self._size = 0
+        self._queue: collections.deque[tuple[asyncio.Future[None], int]] = collections.deque()
+
+    @property
+    def waiting_count(self) -> int:
+        """How many wait for room."""
+        return len(self._queue)
+
+    def enter(self, size: int) -> bool:
+        """Take room at once; False when there is none, or others wait already."""
+        if self._queue or not self._has_room(size):
+            return False
+        self._count += 1
+        self._size += size
+        return True
+
+    async def wait(self, size: int) -> None:
+        """Take room as soon as there is some, in the order of coming."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._queue.append((future, size))
+        try:
+            await future
+        except asyncio.CancelledError:
+            if future.done() and not future.cancelled():
+                self.leave(size)  # the room was given in the moment of the cancellation
+            else:
+                future.cancel()
+                self._let_in()
+            raise
+
+    def leave(self, size: int) -> None:
+        """Give the room back."""
+        self._count -= 1
+        self._size -= size
+        if self._queue:
+            self._let_in()
+
+    def _has_room(self, size: int) -> bool:
+        if self._count >= self._count_max:
+            return False
+        return self._size + size <= self._size_max or not self._count
+
+    def _let_in(self) -> None:
+        queue = self._queue
+        while queue and (queue[0][0].cancelled() or self._has_room(queue[0][1])):
+            future, size = queue.popleft()
+            if not future.cancelled():
+                self._count += 1
+                self._size += size
+                future.set_result(None)

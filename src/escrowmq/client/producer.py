@@ -1,0 +1,289 @@
+"""The producer for asyncio."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, Self, Unpack
+
+import msgspec
+
+from escrowmq.base.codes import Request
+from escrowmq.base.message import Property
+from escrowmq.client.checking import Checks
+from escrowmq.client.core.message import Message, ReceivedMessage
+from escrowmq.client.core.routes import MessageQueue
+from escrowmq.client.core.sending import Outcome, SendResult
+from escrowmq.client.core.validation import check_group, check_topic
+from escrowmq.client.dispatch import Dispatch
+from escrowmq.client.instance import Instance
+from escrowmq.client.options import client_options
+from escrowmq.client.replies import Replies
+from escrowmq.client.settings import (
+    Listener,
+    MessageFields,
+    ProducerSettings,
+    message_of,
+    split_settings,
+)
+from escrowmq.client.settling import Settler
+from escrowmq.client.transaction import Transaction
+from escrowmq.codec.recall import decode_handle
+from escrowmq.errors import ClientClosed, UsageError
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+_log = logging.getLogger(__name__)
+
+INNER_GROUP: Final = "CLIENT_INNER_PRODUCER"
+"""The group under which the peer's clients make themselves known, whatever they do; a broker
+finds a client by it to which it is to push a reply."""
+
+
+class Producer:
+    """Sends messages, alone or in transactions. Open it with `async with`, or await `open()`.
+
+    >>> async def main():
+    ...     async with escrowmq.aio.Producer(nameserver, group="orders") as producer:
+    ...         sent = await producer.send("paid", b"order 1", tag="card", keys=["o-1"])
+    ...         return sent.status.name
+    >>> asyncio.run(main())
+    'OK'
+
+    `name_servers` is `host:port`, several with `;` between them; None asks the environment
+    variable NAMESRV_ADDR. All processes of one service share one `group`. Settings are those of
+    `ProducerOptions` and `ClientOptions`.
+    """
+
+    def __init__(
+        self,
+        name_servers: str | Sequence[str] | None = None,
+        *,
+        group: str,
+        instance: Instance | None = None,
+        **settings: Unpack[ProducerSettings],
+    ) -> None:
+        check_group(group)
+        self.options, connection = split_settings(settings)
+        self.group = group
+        self._is_owner = instance is None
+        self.instance = instance or Instance(client_options(name_servers, connection))
+        self.wire_group = self.instance.options.wrap(group)
+        self.dispatch = Dispatch(self.instance, self.options, group=self.wire_group)
+        tell = self.dispatch.tell_settled
+        self.settler = Settler(self.instance, timeout_ms=self.options.timeout_ms, tell=tell)
+        self._replies = Replies(self.instance)
+        self._checks = Checks(self.instance, self.options, group=self.wire_group, tell=tell)
+        self._is_open = False
+        self._is_closed = False
+
+    # -- life --------------------------------------------------------------------------------
+
+    async def open(self) -> Self:
+        """Begin. With a check, brokers learn of the group now, so that they can ask for outcomes at
+        once. Servers that cannot be reached are tried again in the background."""
+        if self._is_closed:
+            raise ClientClosed("the producer is closed; make a new one")
+        if self._is_open:
+            return self
+        self._is_open = True
+        instance = self.instance
+        for name in self._groups():
+            instance.presence.add_producer(name)
+        for topic in self.options.topics:
+            instance.watch(instance.options.wrap(topic))
+        if self.options.has_checks and not self.options.topics:
+            instance.wants_all_brokers = True
+        self._checks.open()
+        self._replies.open()
+        if self._is_owner:
+            await instance.open()
+        else:
+            await instance.presence.announce()
+        return self
+
+    async def close(self) -> None:
+        """End: what is under way fails, brokers are told. Calling it again does nothing."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._checks.close()
+        self._replies.close()
+        if self._is_owner:
+            await self.instance.close()
+        elif self._is_open:
+            for name in self._groups():
+                await self.instance.presence.remove_producer(name)
+
+    async def __aenter__(self) -> Self:
+        return await self.open()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    # -- sending -----------------------------------------------------------------------------
+
+    async def send(
+        self,
+        topic: str | Message,
+        body: bytes = b"",
+        *,
+        queue: MessageQueue | None = None,
+        timeout_ms: int | None = None,
+        **fields: Unpack[MessageFields],
+    ) -> SendResult:
+        """Store one message; the result says where and how safely.
+
+        Messages of one `order_key` go to one queue, in the order in which they are awaited.
+        `delay` and `deliver_at` (or `delay_level`) deliver later. Raises InvalidMessage before
+        anything is sent; a refusal as the ResponseError that all brokers answered with;
+        RequestTimeout when the time is over; SendFailed when every attempt failed; RouteMissing
+        and NoNameServer when there is nobody to send to.
+        """
+        self.check_open()
+        message = message_of(topic, body, fields)
+        out = self.dispatch.prepare(message)
+        _, result = await self.dispatch.deliver(message, out, queue=queue, timeout_ms=timeout_ms)
+        return result
+
+    async def send_many(
+        self, messages: Sequence[Message], *, timeout_ms: int | None = None
+    ) -> list[SendResult]:
+        """Store many messages with few requests; the results stand in the messages' order.
+
+        Messages of one topic and order key travel together and are stored together, up to
+        `body_size_max` bytes at a time. Delayed messages cannot: send them one by one.
+        """
+        self.check_open()
+        return await self.dispatch.send_many(messages, timeout_ms)
+
+    async def send_one_way(
+        self, topic: str | Message, body: bytes = b"", **fields: Unpack[MessageFields]
+    ) -> str:
+        """Hand a message to the network without an answer; its id. It may be lost unnoticed."""
+        self.check_open()
+        return await self.dispatch.send_one_way(message_of(topic, body, fields))
+
+    async def recall(self, topic: str, handle: str) -> str:
+        """Take a delayed message back before its time; its id. The handle is the send result's
+        `recall_handle`. The broker must allow it (recallMessageEnable)."""
+        self.check_open()
+        check_topic(topic)
+        broker_name = decode_handle(handle).broker_name
+        wire_topic = self.instance.options.wrap(topic)
+        await self.instance.queues_to_write(wire_topic)
+        fields = {"producerGroup": self.wire_group, "topic": wire_topic, "recallHandle": handle}
+        reply = await self.instance.ask(
+            self.instance.address_of(broker_name),
+            Request.RECALL_MESSAGE,
+            fields,
+            timeout_ms=self.options.timeout_ms,
+        )
+        return (reply.ext or {}).get("msgId", "")
+
+    async def request(
+        self,
+        topic: str | Message,
+        body: bytes = b"",
+        *,
+        timeout_ms: int | None = None,
+        **fields: Unpack[MessageFields],
+    ) -> ReceivedMessage:
+        """Send a message and wait for a consumer's reply to it. ReplyTimeout when none comes in
+        time, although the message is stored."""
+        self.check_open()
+        message = message_of(topic, body, fields)
+        timeout_ms = timeout_ms or self.options.timeout_ms
+        deadline = self.instance.now() + timeout_ms / 1000
+        with self._replies.expect() as waiting:
+            extra = {
+                Property.CORRELATION_ID: waiting.correlation_id,
+                Property.REPLY_TO_CLIENT: self.instance.client_id,
+                Property.TTL: str(timeout_ms),
+            }
+            out = self.dispatch.prepare(message, extra)
+            await self.dispatch.deliver(message, out, timeout_ms=timeout_ms)
+            left_s = deadline - self.instance.now()
+            return await waiting.reply(left_s, topic=message.topic, timeout_ms=timeout_ms)
+
+    async def reply(
+        self, request: ReceivedMessage, body: bytes, **fields: Unpack[MessageFields]
+    ) -> SendResult:
+        """Answer a message that was sent with `request`."""
+        self.check_open()
+        topic, extra = self._replies.answer_to(request)
+        message = message_of(topic, body, fields)
+        out = self.dispatch.prepare(message, extra, is_wrapped=True)
+        _, result = await self.dispatch.deliver(message, out)
+        return result
+
+    # -- transactions ------------------------------------------------------------------------
+
+    def transaction(
+        self,
+        topic: str | Message | None = None,
+        body: bytes = b"",
+        *,
+        checker: str = "",
+        **fields: Unpack[MessageFields],
+    ) -> Transaction:
+        """A transaction for `async with`: commits when the block ends, rolls back when it raises.
+
+        With a topic, its one message is stored, invisible, when the block begins. Without, any
+        number of messages is sent inside with `tx.send`, all of which appear or none (brokers of
+        EscrowMQ only). `checker` names which of the producer's `checkers` answers for it.
+        """
+        message = message_of(topic, body, fields) if topic is not None else None
+        return Transaction(self, message, checker=checker)
+
+    async def send_in_transaction(self, message: Message, arg: object = None) -> SendResult:
+        """Send with the producer's `listener`: its `execute(message, arg)` runs between the two
+        phases, on another thread unless it is a coroutine function, and tells the outcome. When
+        it raises, the outcome is not known and the broker will ask."""
+        listener = self.listener()
+        tx = self.transaction(message)
+        await tx.begin()
+        try:
+            outcome = Outcome(await self._checks.run(listener.execute, message, arg))
+        except Exception:  # noqa: BLE001 - the user's code; logged, and the broker asks later
+            _log.exception("the listener's execute() failed; the broker will ask for the outcome")
+            outcome = Outcome.UNKNOWN
+        await tx.settle(outcome)
+        return msgspec.structs.replace(tx.results[0], outcome=outcome)
+
+    async def commit(self, transaction_id: str) -> None:
+        """Commit a transaction that was detached, here or in another process."""
+        self.check_open()
+        await self.settler.settle_token(transaction_id, Outcome.COMMIT)
+
+    async def rollback(self, transaction_id: str) -> None:
+        """Roll back a transaction that was detached, here or in another process."""
+        self.check_open()
+        await self.settler.settle_token(transaction_id, Outcome.ROLLBACK)
+
+    def _groups(self) -> list[str]:
+        """What brokers are told. A producer that answers no checks keeps its group to itself:
+        a broker that asks it would wait in vain, and count that."""
+        return [INNER_GROUP, self.wire_group] if self.options.has_checks else [INNER_GROUP]
+
+    # -- for this room -----------------------------------------------------------------------
+
+    def check_open(self) -> None:
+        """Raises ClientClosed, ClientForked or WrongThread when it cannot be used now."""
+        if self._is_closed:
+            raise ClientClosed("the producer is closed; make a new one")
+        if not self._is_open:
+            raise ClientClosed("the producer is not open; use `async with`, or await its open()")
+        self.instance.check_usable()
+
+    def listener(self) -> Listener:
+        """The listener; UsageError without one."""
+        if self.options.listener is None:
+            raise UsageError("the producer has no listener; pass listener= to its constructor")
+        return self.options.listener

@@ -1,0 +1,389 @@
+"""The inside of a consumer: which queues it reads, what was handed out, what is done with."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from typing import Final, Protocol, TypedDict, Unpack
+
+from escrowmq.base.message import Topic
+from escrowmq.client.balance import Balance
+from escrowmq.client.consumer_settings import ConsumerOptions
+from escrowmq.client.core.backoff import LEVELS_S, NEVER
+from escrowmq.client.core.hooks import Consumed
+from escrowmq.client.core.routes import MessageQueue
+from escrowmq.client.core.subscription import Subscription
+from escrowmq.client.delivery import Held, Ticket
+from escrowmq.client.inbox import Inbox
+from escrowmq.client.instance import Instance
+from escrowmq.client.lane import Lane
+from escrowmq.client.locks import LOCK_LIFE_MS, RENEW_MS, Locks
+from escrowmq.client.returning import Returns
+from escrowmq.errors import EscrowMQError, UsageError
+
+_log = logging.getLogger(__name__)
+
+_KEEP_HERE_S: Final = 5.0
+"""A message that no broker takes back is handed out again here after this time."""
+
+
+class Offsets(Protocol):
+    """Where offsets are kept."""
+
+    async def begin(self, queue: MessageQueue) -> int:
+        """Where to go on in a queue."""
+
+    async def committed(self, queue: MessageQueue) -> int | None:
+        """What is kept of a queue; None when nothing is."""
+
+    async def keep(self, lanes: Iterable[Lane]) -> None:
+        """Keep what has changed."""
+
+
+class ReadingParts(TypedDict):
+    """What a reading is put together from."""
+
+    group: str
+    offsets: Offsets
+    returns: Returns
+    stamp: Callable[[Held], None]
+    kind: type[Held]
+
+
+class Reading:
+    """Lanes by queue, and the desk that deliveries are given back to."""
+
+    def __init__(
+        self,
+        instance: Instance,
+        options: ConsumerOptions,
+        **parts: Unpack[ReadingParts],
+    ) -> None:
+        self.instance = instance
+        self.options = options
+        self.wire_group = parts["group"]
+        self.inbox = Inbox(is_orderly=options.is_orderly)
+        self.lanes: dict[MessageQueue, Lane] = {}
+        self.subscriptions: dict[str, Subscription] = {}
+        self.size_share = options.prefetch_size_max
+        self.is_known = not options.queues
+        self.commits = options.auto_commit and not options.is_broadcasting
+        self._chosen = {_wire(queue, instance) for queue in options.queues}
+        self.offsets = parts["offsets"]
+        self.balance = Balance(
+            self,
+            strategy=options.strategy,
+            interval_ms=options.rebalance_interval_ms,
+            takes_all=bool(options.is_broadcasting or options.mode == "pop" or options.queues),
+        )
+        self.locks = Locks(instance, self.wire_group)
+        self.is_paused = False
+        self._leaving: dict[MessageQueue, Lane] = {}
+        self._returns = parts["returns"]
+        self.decorate = parts["stamp"]
+        """Plain deliveries learn of their portal with it."""
+        self._kind = parts["kind"]
+
+    # -- what lanes ask ----------------------------------------------------------------------
+
+    def kind(self) -> type[Held]:
+        """The class of deliveries."""
+        return self._kind
+
+    def subscribed(self, topic: str) -> Subscription:
+        """What is wanted of a topic; everything, of one that is being left."""
+        return self.subscriptions.get(topic) or Subscription(topic=topic)
+
+    def stamp(self, message: Held, lane: Lane) -> Held:
+        """Make it a delivery of a lane."""
+        message.ticket = Ticket(self, lane, generation=lane.shelf.generation)
+        self.decorate(message)
+        return message
+
+    # -- what the balance asks -----------------------------------------------------------------
+
+    def wanted_topics(self) -> list[str]:
+        """Topics to read, by the brokers' names; first those that are read and wanted no more."""
+        left = {queue.topic for queue in self.lanes} - self.subscriptions.keys()
+        for topic in left:
+            self._leave(topic, ())
+        return list(self.subscriptions)
+
+    async def take_over(self, topic: str, queues: list[MessageQueue]) -> bool:
+        """Read these queues of a topic from now on, and no others."""
+        if self._chosen:
+            queues = [queue for queue in queues if queue in self._chosen]
+        mine = set(queues)
+        gone = [queue for queue in self.lanes if queue.topic == topic and queue not in mine]
+        if gone:
+            await self._give_up(gone)
+        new = [queue for queue in queues if queue not in self.lanes]
+        waits = any(queue in self._leaving for queue in new)
+        new = [queue for queue in new if queue not in self._leaving]
+        if not new:
+            return not waits
+        if self.options.is_orderly:
+            locked = await self.locks.lock(new)
+            is_whole = len(locked) == len(new)
+            new = [queue for queue in new if queue in locked]
+        else:
+            is_whole = True
+        results = await asyncio.gather(*(self._enter(queue) for queue in new))
+        self._share()
+        return is_whole and not waits and all(results)
+
+    def watch_locks(self) -> None:
+        """Renew the locks of our queues for as long as the consumer is open."""
+        self.instance.every(RENEW_MS, self._renew)
+
+    async def _renew(self) -> None:
+        if not (self.lanes or self._leaving):
+            return
+        locked = await self.locks.lock([*self.lanes, *self._leaving])
+        now_ms = self.instance.clock.now_ms()
+        for lane in list(self.lanes.values()):
+            if lane.queue in locked:
+                lane.locked_ms = now_ms
+            elif now_ms - lane.locked_ms > LOCK_LIFE_MS:
+                # Another member may have it by now: stop, and let the next round see whose it is.
+                await self._give_up([lane.queue])
+                self.balance.soon()
+
+    # -- life of lanes -------------------------------------------------------------------------
+
+    async def keep_offsets(self) -> None:
+        """Keep what has changed, now."""
+        await self.offsets.keep(list(self.lanes.values()))
+
+    def stop(self) -> None:
+        """Fetch and hand out nothing any more."""
+        self.inbox.close()
+        for lane in self.lanes.values():
+            lane.drop()
+
+    async def leave(self) -> None:
+        """Keep the offsets and give the queues up."""
+        lanes = [*self.lanes.values(), *self._leaving.values()]
+        self.lanes.clear()
+        await self._let_go(lanes)
+
+    async def _give_up(self, queues: list[MessageQueue]) -> None:
+        lanes = [self.lanes.pop(queue) for queue in queues if queue in self.lanes]
+        for lane in lanes:
+            lane.drop()
+        if self.options.is_orderly:
+            for lane in lanes:
+                if not lane.idle.is_set():
+                    self._leaving[lane.queue] = lane
+                    self.instance.spawn(self._leave_when_idle(lane))
+            lanes = [lane for lane in lanes if lane.queue not in self._leaving]
+        await self._let_go(lanes)
+        self._share()
+
+    async def _let_go(self, lanes: list[Lane]) -> None:
+        """Keep the offsets, then let other members have the queues."""
+        if self.options.auto_commit:
+            await self.offsets.keep(lanes)
+        if self.options.is_orderly and lanes:
+            await self.locks.unlock([lane.queue for lane in lanes])
+
+    async def _leave_when_idle(self, lane: Lane) -> None:
+        """The queue stays locked while its batch is being handled: nobody may handle its next
+        message meanwhile."""
+        try:
+            async with asyncio.timeout(self.options.consume_timeout_ms / 1000):
+                await lane.idle.wait()
+        except TimeoutError:
+            _log.warning("%s changes hands although a message of it is not done with", lane.queue)
+        await self._let_go([lane])
+        del self._leaving[lane.queue]
+        self.balance.soon()
+
+    def _leave(self, topic: str, mine: Iterable[MessageQueue]) -> None:
+        gone = [queue for queue in self.lanes if queue.topic == topic and queue not in mine]
+        if gone:
+            self.instance.spawn(self._give_up(gone))
+
+    async def _enter(self, queue: MessageQueue) -> bool:
+        try:
+            begin = await self.offsets.begin(queue)
+        except EscrowMQError as error:
+            _log.warning("%s is not read yet: %s", queue, error)
+            return False
+        if queue.topic not in self.subscriptions or queue in self.lanes:
+            return True
+        lane = Lane(self, queue, next_offset=begin)
+        lane.is_paused = self.is_paused
+        lane.locked_ms = self.instance.clock.now_ms() if self.options.is_orderly else 0
+        self.lanes[queue] = lane
+        lane.start()
+        return True
+
+    def _share(self) -> None:
+        self.size_share = max(1, self.options.prefetch_size_max // max(1, len(self.lanes)))
+
+    async def take(self, count: int, *, timeout_s: float | None = None) -> list[Held]:
+        """Hand out at most so many messages of one queue, as soon as there is one."""
+        found = await self.inbox.take(count, timeout_s=timeout_s)
+        for interceptor in self.options.interceptors:
+            for message in found:
+                _tell(interceptor.before_consume, message)
+        return found
+
+    # -- the desk ------------------------------------------------------------------------------
+
+    async def settle(self, message: Held, level: int | None) -> None:
+        """A delivery is done with (None), or comes again after a delay level."""
+        self.instance.check_usable()
+        ticket = message.ticket
+        assert ticket is not None
+        if ticket.is_settled:
+            return
+        ticket.is_settled = True
+        self.tell_settled(message, level)
+        lane = ticket.source
+        assert isinstance(lane, Lane)
+        if self.options.is_orderly:
+            await self._settle_in_order(message, lane, level)
+            return
+        if level is not None and self._is_ours(lane, ticket):
+            if self.options.is_broadcasting:
+                _log.warning(
+                    "%s failed, and broadcast messages do not come again", message.message_id
+                )
+            elif not self.is_known and level != NEVER:
+                # Nobody may read the group's retries.
+                self._keep_here(message, lane, LEVELS_S[level - 1] if level else _KEEP_HERE_S)
+                return
+            elif not await self.hand_back(message, level):
+                self._keep_here(message, lane, _KEEP_HERE_S)
+                return
+        lane.finish(message, ticket.generation)
+
+    async def settle_batch(self, batch: list[Held], level: int | None) -> None:
+        """The same for what a handler was given and did not settle itself."""
+        for message in batch:
+            await self.settle(message, level)
+
+    def put_away(self, message: Held, lane: Lane) -> None:
+        """Let a message that cannot be unpacked go to the dead letters, where its record stays as
+        it is."""
+        self.instance.spawn(self._put_away(message, lane))
+
+    async def _put_away(self, message: Held, lane: Lane) -> None:
+        generation = lane.shelf.generation
+        while not self.options.is_broadcasting and not await self.hand_back(message, NEVER):
+            await asyncio.sleep(_KEEP_HERE_S)
+        lane.finish(message, generation)
+
+    def tell_settled(self, message: Held, level: int | None) -> None:
+        """Let interceptors know what becomes of a message."""
+        outcome: Consumed = (
+            "acknowledged" if level is None else "rejected" if level == NEVER else "retried"
+        )
+        for interceptor in self.options.interceptors:
+            _tell(interceptor.after_consume, message, outcome)
+
+    def _is_ours(self, lane: Lane, ticket: Ticket) -> bool:
+        """Whether a message still counts here. Of a queue that another member has by now, or that
+        was set to another offset, it comes again by itself: it was not committed. Handing it back
+        would double it."""
+        return self.lanes.get(lane.queue) is lane and lane.shelf.generation == ticket.generation
+
+    def loosen(self, message: Held) -> Held:
+        """A delivery that belongs to no queue: whatever is said about it changes nothing."""
+        message.ticket = Ticket(self, None)
+        message.ticket.is_settled = True
+        self.decorate(message)
+        return message
+
+    async def hand_back(self, message: Held, level: int) -> bool:
+        """Let a broker keep it until it comes again; whether one does."""
+        return await self._returns.send(
+            message, level=level, attempts_max=self.options.attempts_max
+        )
+
+    def _keep_here(self, message: Held, lane: Lane, after_s: float) -> None:
+        assert message.ticket is not None
+        generation = message.ticket.generation
+        self.stamp(message, lane).ticket.generation = generation  # type: ignore[union-attr]
+
+        async def later() -> None:
+            await asyncio.sleep(after_s)
+            message.deliveries_before += 1
+            lane.give_back([message], generation)
+            self.inbox.offer(lane)
+
+        self.instance.spawn(later())
+
+    async def _settle_in_order(self, message: Held, lane: Lane, level: int | None) -> None:
+        assert message.ticket is not None
+        generation = message.ticket.generation
+        attempts_max = self.options.attempts_max
+        failed_count = message.deliveries_before + 1
+        is_over = level == NEVER or (attempts_max and failed_count >= attempts_max)
+        if level is not None and is_over and self._is_ours(lane, message.ticket):
+            level = None if await self.hand_back(message, NEVER) else level
+        if level is None:
+            lane.finish(message, generation)
+        else:
+            lane.repeats.append(message)
+        lane.out_count -= 1
+        if lane.out_count <= 0:
+            self._go_on(lane, generation)
+
+    def _go_on(self, lane: Lane, generation: int) -> None:
+        repeats, lane.repeats = sorted(lane.repeats, key=lambda one: one.queue_offset), []
+        lane.idle.set()
+        if not repeats:
+            self.inbox.release(lane)
+            return
+        for message in repeats:
+            message.deliveries_before += 1
+            message.ticket = Ticket(self, lane, generation=generation)
+        lane.give_back(repeats, generation)
+        pause_s = self.options.suspend_ms / 1000
+        asyncio.get_running_loop().call_later(pause_s, self.inbox.release, lane)
+
+    # -- what users ask ------------------------------------------------------------------------
+
+    def read_queues(self) -> Iterable[MessageQueue]:
+        """The queues that are read now, by the brokers' names."""
+        return self.lanes
+
+    def pause(self, queues: Iterable[MessageQueue], *, is_paused: bool) -> None:
+        """Stop or go on with some queues, or with all when none are named."""
+        chosen = [self.lane_of(queue) for queue in queues]
+        if not chosen:
+            self.is_paused = is_paused
+            chosen = [*self.lanes.values()]
+        for lane in chosen:
+            lane.pause(is_paused)
+
+    def lane_of(self, queue: MessageQueue) -> Lane:
+        """The lane of a queue, by its user's or its broker's name; UsageError when this member
+        does not read it."""
+        lane = self.lanes.get(_wire(queue, self.instance))
+        if lane is None:
+            raise UsageError(
+                f"{queue} is not read by this member of the group; it reads "
+                f"{len(self.lanes)} other queues (see queues())"
+            )
+        return lane
+
+    def retry_topic(self) -> str:
+        """Where the group's failed messages come back."""
+        return Topic.RETRY_PREFIX + self.wire_group
+
+
+def _wire(queue: MessageQueue, instance: Instance) -> MessageQueue:
+    """A queue by the brokers' name of its topic."""
+    return MessageQueue(instance.options.wrap(queue.topic), queue.broker_name, queue.queue_id)
+
+
+def _tell(method: Callable[..., None], *given: object) -> None:
+    try:
+        method(*given)
+    except Exception:  # noqa: BLE001 - the user's code; logged
+        _log.exception("an interceptor failed")

@@ -1,0 +1,93 @@
+"""Messages that are to come again: handed to the broker, which keeps them until then."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from escrowmq.base.codes import Request
+from escrowmq.base.message import Property, Topic
+from escrowmq.client.core.backoff import NEVER
+from escrowmq.client.core.message import Message
+from escrowmq.client.delivery import Held
+from escrowmq.client.instance import Instance
+from escrowmq.client.producer import Producer
+from escrowmq.errors import EscrowMQError
+
+_log = logging.getLogger(__name__)
+
+_TIMEOUT_MS: Final = 5_000
+_RETRY_BASE_LEVEL: Final = 3
+_LEVEL_MAX: Final = 18
+
+
+class Returns:
+    """Hands messages of one group back."""
+
+    def __init__(self, instance: Instance, producer: Producer, *, group: str) -> None:
+        self._instance = instance
+        self._producer = producer
+        self._group = group
+
+    async def send(self, message: Held, *, level: int, attempts_max: int) -> bool:
+        """Let it come again after a delay level (0: the broker's back-off, -1: dead letter);
+        whether some broker has it."""
+        topic = self._instance.options.wrap(message.topic)
+        try:
+            await self._instance.ask(
+                self._instance.address_of(message.broker_name),
+                Request.CONSUMER_SEND_MSG_BACK,
+                {
+                    "offset": str(message.log_offset),
+                    "group": self._group,
+                    "delayLevel": str(level),
+                    "originMsgId": message.offset_id,
+                    "originTopic": topic,
+                    "unitMode": "false",
+                    "maxReconsumeTimes": str(attempts_max),
+                    "bname": message.broker_name,
+                },
+                timeout_ms=_TIMEOUT_MS,
+            )
+        except EscrowMQError as error:
+            _log.warning(
+                "%s of %s cannot be handed back to its broker: %s; it is sent anew",
+                message.message_id, message.queue, error,
+            )  # fmt: skip
+            return await self._send_anew(message, level=level, attempts_max=attempts_max)
+        return True
+
+    async def _send_anew(self, message: Held, *, level: int, attempts_max: int) -> bool:
+        """What the peer's clients do when the broker of a message is away: any broker will do."""
+        failed_count = message.deliveries_before + 1
+        is_over = level == NEVER
+        delay = level or min(_RETRY_BASE_LEVEL + message.deliveries_before, _LEVEL_MAX)
+        extra = {
+            Property.RETRY_TOPIC: self._instance.options.wrap(message.topic),
+            Property.ORIGIN_MESSAGE_ID: message.system.get(
+                Property.ORIGIN_MESSAGE_ID, message.offset_id
+            ),
+            Property.UNIQ_KEY: message.message_id,
+            # More failures than allowed make the broker put it to the dead letters.
+            Property.RECONSUME_TIME: str(attempts_max + 1 if is_over else failed_count),
+            Property.MAX_RECONSUME_TIMES: str(attempts_max),
+        }
+        if not is_over:
+            extra[Property.DELAY] = str(delay)
+        again = Message(
+            Topic.RETRY_PREFIX + self._group,
+            message.body,
+            tag=message.tag,
+            keys=message.keys,
+            properties=message.properties,
+            order_key=message.order_key,
+            flag=message.flag,
+        )
+        try:
+            dispatch = self._producer.dispatch
+            out = dispatch.prepare(again, extra, is_wrapped=True)
+            await dispatch.deliver(again, out)
+        except EscrowMQError as error:
+            _log.warning("%s cannot be sent anew: %s", message.message_id, error)
+            return False
+        return True

@@ -1,0 +1,253 @@
+"""Sends one request of the send family: queue, attempts, time budget."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+import msgspec
+
+from escrowmq.base.command import Command
+from escrowmq.client.connection import Connection
+from escrowmq.client.core.choice import ISOLATION_MS, Chooser, Faults, queue_of_key
+from escrowmq.client.core.retry import STORED, Step, after_failure, after_reply
+from escrowmq.client.core.routes import MessageQueue
+from escrowmq.client.core.sending import Outgoing, send_fields
+from escrowmq.client.instance import Instance
+from escrowmq.client.pressure import Pressure
+from escrowmq.errors import (
+    EscrowMQError,
+    NoNameServer,
+    RequestTimeout,
+    ResponseError,
+    RouteMissing,
+    SendFailed,
+    TransportError,
+    response_error,
+)
+
+_log = logging.getLogger(__name__)
+
+
+class Sent(msgspec.Struct):
+    """An answer that says that the message is stored."""
+
+    reply: Command
+    queue: MessageQueue
+    connection: Connection
+
+
+class SendRules(msgspec.Struct, frozen=True, kw_only=True):
+    """How often, how long and to whom."""
+
+    group: str
+    """As the brokers know it."""
+    retries: int = 2
+    retries_unsafe: bool = False
+    avoids_slow: bool = False
+    inflight_max: int = 10_000
+    inflight_size_max: int = 100 * 1024 * 1024
+
+
+class _Attempts:
+    """What was tried for one message."""
+
+    def __init__(self, topic: str, timeout_ms: int, started: float) -> None:
+        self.topic = topic
+        self.timeout_ms = timeout_ms
+        self.deadline = started + timeout_ms / 1000
+        self.failures: list[tuple[str, Exception]] = []
+        self.is_sent = False
+        """Whether anything has left for a broker."""
+
+    def timeout(self) -> RequestTimeout:
+        """The time is used up."""
+        advice = (
+            "it may be stored: send it again only if a duplicate does no harm, or allow more time"
+            if self.is_sent
+            else "it was not sent; try again, or allow more time"
+        )
+        return RequestTimeout(
+            f"the message to {self.topic!r} was not confirmed within {self.timeout_ms} ms; "
+            f"{self._told()}; {advice} (timeout_ms)"
+        )
+
+    def exhausted(self) -> EscrowMQError:
+        """No attempt is left. A refusal that all brokers agree upon is raised as itself."""
+        last = self.failures[-1][1]
+        if isinstance(last, ResponseError) and all(
+            type(error) is type(last) for _, error in self.failures
+        ):
+            if len(self.failures) > 1:
+                last.add_note(f"{len(self.failures)} attempts were made")
+            return last
+        failed = SendFailed(
+            f"the message to {self.topic!r} could not be sent; {self._told()}",
+            tuple(self.failures),
+        )
+        failed.__cause__ = last
+        return failed
+
+    def _told(self) -> str:
+        if not self.failures:
+            return "no attempt came to an end"
+        told = "; ".join(f"{name}: {error}" for name, error in self.failures)
+        return f"{len(self.failures)} attempts: {told}"
+
+
+class Sender:
+    """Sends for one producer."""
+
+    def __init__(self, instance: Instance, rules: SendRules) -> None:
+        self._instance = instance
+        self._rules = rules
+        self._faults = Faults() if rules.avoids_slow else None
+        self._chooser = Chooser(instance.chance, self._faults)
+        self._pressure = Pressure(count_max=rules.inflight_max, size_max=rules.inflight_size_max)
+
+    async def send(
+        self,
+        message: Outgoing,
+        *,
+        timeout_ms: int,
+        queue: MessageQueue | None = None,
+        order_key: str = "",
+        may_repeat: bool = True,
+    ) -> Sent:
+        """The answer of the broker that stored it. To a given queue, or that of an order key,
+        there is one attempt, as another queue would break the order; without `may_repeat` nothing
+        is sent again that may be stored already."""
+        attempts = _Attempts(message.topic, timeout_ms, self._instance.now())
+        size = len(message.body)
+        if not self._pressure.enter(size):
+            try:
+                async with asyncio.timeout_at(attempts.deadline):
+                    await self._pressure.wait(size)
+            except TimeoutError as error:
+                raise attempts.timeout() from error
+        try:
+            if queue is None and order_key:
+                queue = queue_of_key(await self._queues(attempts), order_key)
+            elif queue is not None and self._instance.book.address(queue.broker_name) is None:
+                await self._queues(attempts)  # the topic's route says where the broker is
+            count = 1 if queue is not None else 1 + self._rules.retries
+            return await self._attempt(message, queue, attempts, count, may_repeat)
+        finally:
+            self._pressure.leave(size)
+
+    async def send_one_way(self, message: Outgoing, queue: MessageQueue) -> None:
+        """Hand it to the network; nobody says whether it arrived."""
+        address = self._instance.address_of(queue.broker_name)
+        fields = send_fields(message, queue, group=self._rules.group)
+        await self._instance.tell(address, message.code, fields, message.body)
+
+    def choose(self, queues: Sequence[MessageQueue], *, avoid: str = "") -> MessageQueue:
+        """The next queue in turn."""
+        now_ms = self._instance.now() * 1000 if self._faults is not None else 0
+        return self._chooser.choose(queues, avoid=avoid, now_ms=now_ms)
+
+    # -- inside ------------------------------------------------------------------------------
+
+    async def _attempt(
+        self,
+        message: Outgoing,
+        given: MessageQueue | None,
+        attempts: _Attempts,
+        count: int,
+        may_repeat: bool,
+    ) -> Sent:
+        avoid = ""
+        kept: Sent | None = None
+        for number in range(count):
+            queue = given
+            try:
+                if queue is None:
+                    queue = self.choose(await self._queues(attempts), avoid=avoid)
+                avoid = queue.broker_name
+                sent = await self._once(message, queue, attempts)
+                step = after_reply(sent.reply.code, retries_unsafe=self._rules.retries_unsafe)
+                if step is Step.DONE:
+                    return sent
+                if sent.reply.code in STORED:
+                    kept = sent
+                    continue
+                refusal = response_error(
+                    sent.reply.code, sent.reply.remark, address=sent.connection.address
+                )
+                step = after_failure(refusal, may_repeat=may_repeat)
+                attempts.failures.append((queue.broker_name, refusal))
+            except (RouteMissing, NoNameServer):
+                if not attempts.failures:
+                    raise
+                break
+            except TransportError as error:
+                attempts.failures.append((avoid, error))
+                step = after_failure(error, may_repeat=may_repeat)
+                self._look_again(message.topic)
+            if step is Step.GIVE_UP:
+                break
+            if self._instance.now() >= attempts.deadline:
+                raise attempts.timeout() from attempts.failures[-1][1]
+            if number + 1 < count:
+                _log.info("sending to %r again: %s", message.topic, attempts.failures[-1][1])
+        if kept is not None:
+            return kept
+        raise attempts.exhausted()
+
+    async def _once(self, message: Outgoing, queue: MessageQueue, attempts: _Attempts) -> Sent:
+        instance = self._instance
+        address = instance.address_of(queue.broker_name)
+        started = instance.now()
+        try:
+            connection = instance.pool.ready(address)
+            if connection is None:
+                connection = await self._connect(address, attempts)
+            left_s = attempts.deadline - instance.now()
+            if left_s <= 0:
+                raise attempts.timeout()
+            fields = send_fields(message, queue, group=self._rules.group)
+            attempts.is_sent = True
+            reply = await connection.request(message.code, fields, message.body, timeout_s=left_s)
+        except TransportError:
+            self._note(queue, ISOLATION_MS)
+            raise
+        if self._faults is not None:
+            is_stored = reply.code in STORED
+            self._note(queue, (instance.now() - started) * 1000 if is_stored else ISOLATION_MS)
+        return Sent(reply, queue, connection)
+
+    async def _queues(self, attempts: _Attempts) -> tuple[MessageQueue, ...]:
+        found = self._instance.book.write_queues(attempts.topic)
+        if found:
+            return found
+        try:
+            async with asyncio.timeout_at(attempts.deadline):
+                return await self._instance.queues_to_write(attempts.topic)
+        except TimeoutError as error:
+            raise attempts.timeout() from error
+
+    async def _connect(self, address: str, attempts: _Attempts) -> Connection:
+        try:
+            async with asyncio.timeout_at(attempts.deadline):
+                return await self._instance.pool.get(address)
+        except TimeoutError as error:
+            raise attempts.timeout() from error
+
+    def _note(self, queue: MessageQueue, latency_ms: float) -> None:
+        if self._faults is not None:
+            now_ms = self._instance.now() * 1000
+            self._faults.note(queue.broker_name, latency_ms=latency_ms, now_ms=now_ms)
+
+    def _look_again(self, topic: str) -> None:
+        """A broker failed: perhaps its route has changed. Asked in the background, for the
+        attempts to come."""
+
+        async def look() -> None:
+            try:
+                await self._instance.refresh(topic)
+            except EscrowMQError as error:
+                _log.info("the route of %r is as it was: %s", topic, error)
+
+        if not self._instance.is_closed:
+            self._instance.spawn(look())

@@ -1,0 +1,167 @@
+"""What a producer can be told."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Protocol, TypedDict
+
+import msgspec
+
+from escrowmq.client.core.hooks import Interceptor
+from escrowmq.client.core.message import Delay, Message, Moment, ReceivedMessage
+from escrowmq.client.core.sending import Outcome
+from escrowmq.client.core.validation import check_topic
+from escrowmq.client.options import ClientOptions, Credentials
+from escrowmq.codec.compression import FORMS
+from escrowmq.errors import UsageError
+
+Check = Callable[[Any], "Outcome | Awaitable[Outcome]"]
+"""Answers a check-back: it is given the message, a `ReceivedMessage`, and tells the outcome."""
+
+
+class Listener(Protocol):
+    """The two halves of a transaction as one object, as RocketMQ's other clients have it."""
+
+    def execute(self, message: Message, arg: object) -> Outcome:
+        """Run the local transaction; the half is stored already."""
+
+    def check(self, message: ReceivedMessage) -> Outcome:
+        """Tell what became of it."""
+
+
+class MessageFields(TypedDict, total=False):
+    """What can be said about a message besides its topic and body; see `Message`."""
+
+    tag: str
+    keys: list[str] | str
+    properties: dict[str, str]
+    order_key: str
+    delay_level: int
+    delay: Delay | None
+    deliver_at: Moment | None
+    flag: int
+
+
+class ConnectionSettings(TypedDict, total=False):
+    """Settings that every client has; see `ClientOptions`."""
+
+    credentials: Credentials | None
+    tls: ssl.SSLContext | None
+    namespace: str
+    is_namespace_v2: bool
+    instance_name: str
+    connect_timeout_ms: int
+    request_timeout_ms: int
+    route_interval_ms: int
+    heartbeat_interval_ms: int
+
+
+class ProducerSettings(ConnectionSettings, total=False):
+    """All settings of a producer; see `ProducerOptions`."""
+
+    timeout_ms: int
+    retries: int
+    retries_unsafe: bool
+    avoids_slow: bool
+    compression: str
+    compression_over_size: int
+    compression_level: int
+    body_size_max: int
+    inflight_max: int
+    inflight_size_max: int
+    topics: Sequence[str]
+    check: Check | None
+    checkers: Mapping[str, Check]
+    listener: Listener | None
+    checks_running_max: int
+    checks_held_max: int
+    check_timeout_ms: int
+    accepts_unsafe_halves: bool
+    confirms_commits: bool
+    interceptors: Sequence[Interceptor]
+
+
+class ProducerOptions(msgspec.Struct, kw_only=True, frozen=True):
+    """Settings of a producer, with their defaults. Times are in milliseconds."""
+
+    timeout_ms: int = 3_000
+    """For all attempts of one send together."""
+    retries: int = 2
+    """Further attempts after a failed one."""
+    retries_unsafe: bool = False
+    """Send again what was stored, but not as safely as the broker is set up for."""
+    avoids_slow: bool = False
+    """Leave brokers alone for a while that were slow or failed."""
+    compression: str = "zlib"
+    """`zlib`, `lz4`, `zstd`, or empty for none."""
+    compression_over_size: int = 4_096
+    compression_level: int = 5
+    body_size_max: int = 4 * 1024 * 1024
+    inflight_max: int = 10_000
+    """Messages under way; further sends wait."""
+    inflight_size_max: int = 100 * 1024 * 1024
+    """Bytes of bodies under way; further sends wait."""
+    topics: Sequence[str] = ()
+    """Topics that transactions will go to: the brokers that hold them may ask from the start on."""
+    check: Check | None = None
+    """Answers check-backs; a plain function or a coroutine function."""
+    checkers: Mapping[str, Check] = {}
+    """The same by topic, or by the handler name that a transaction was given (`checker=`)."""
+    listener: Listener | None = None
+    """For `send_in_transaction`; its `check` answers check-backs."""
+    checks_running_max: int = 1
+    """Checks that run at the same time."""
+    checks_held_max: int = 2_000
+    """Checks that wait; further ones are dropped, and asked again by the broker."""
+    check_timeout_ms: int = 60_000
+    """A check that runs longer is answered with UNKNOWN and left to itself."""
+    accepts_unsafe_halves: bool = False
+    """Go on with a transaction whose first phase is stored less safely than asked for."""
+    confirms_commits: bool = True
+    """Raise OutcomeUnknown when the broker does not confirm a commit; else it is only logged."""
+    interceptors: Sequence[Interceptor] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("timeout_ms", "inflight_max", "inflight_size_max", "body_size_max",
+                     "checks_running_max", "checks_held_max", "check_timeout_ms"):  # fmt: skip
+            value: object = getattr(self, name)
+            if not isinstance(value, int) or value < 1:
+                raise UsageError(f"{name}={value!r}; a whole number from 1 on is expected")
+        if self.retries < 0:
+            raise UsageError(f"retries={self.retries!r}; 0 or more is expected")
+        if self.compression and self.compression not in FORMS:
+            known = ", ".join(sorted(FORMS))
+            raise UsageError(f"compression={self.compression!r}; one of {known} or '' is expected")
+        if isinstance(self.topics, str):
+            raise UsageError(f"topics={self.topics!r}; a list of names is expected")
+        for topic in self.topics:
+            check_topic(topic)
+
+    @property
+    def has_checks(self) -> bool:
+        """Whether somebody answers check-backs."""
+        return bool(self.check or self.checkers or self.listener)
+
+
+def split_settings(settings: Mapping[str, Any]) -> tuple[ProducerOptions, dict[str, object]]:
+    """A producer's own settings, and those of its connection layer. UsageError names what is
+    not known."""
+    own = {name: settings[name] for name in settings if name in ProducerOptions.__struct_fields__}
+    rest = {name: settings[name] for name in settings if name not in own}
+    unknown = [name for name in rest if name not in ClientOptions.__struct_fields__]
+    if unknown:
+        known = [*ProducerOptions.__struct_fields__, *ClientOptions.__struct_fields__[1:]]
+        raise UsageError(
+            f"{', '.join(unknown)}: no such setting; a producer has {', '.join(known)}"
+        )
+    return ProducerOptions(**own), rest
+
+
+def message_of(topic: str | Message, body: bytes, fields: MessageFields) -> Message:
+    """The message that the arguments of a call mean; UsageError when they say it twice."""
+    if not isinstance(topic, Message):
+        return Message(topic, body, **fields)
+    if body or fields:
+        raise UsageError("a Message was given, and parts of one beside it; give either")
+    return topic

@@ -1,0 +1,184 @@
+"""What brokers ask of a consumer: news of its group, and what operators want to know and to set."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from escrowmq.base.codes import Request, Response
+from escrowmq.base.command import Command
+from escrowmq.base.message import Property, Topic
+from escrowmq.client.connection import Connection
+from escrowmq.client.core.message import received
+from escrowmq.client.core.routes import MessageQueue
+from escrowmq.client.delivery import Held
+from escrowmq.client.lane import Lane
+from escrowmq.client.reading import Reading
+from escrowmq.codec import fastjson
+from escrowmq.codec.fastjson import Queue, decode_queue_map, encode_map
+from escrowmq.codec.record import decode_record
+
+_log = logging.getLogger(__name__)
+
+_MEBIBYTE: Final = 1024 * 1024
+
+Call = Callable[[Sequence[Held]], Awaitable[None]]
+
+
+class Steering:
+    """Requests 40, 220, 221, 307 and 309."""
+
+    def __init__(self, reading: Reading, call: Call | None) -> None:
+        self._reading = reading
+        self._call = call
+        self._started_ms = reading.instance.clock.now_ms()
+
+    def open(self) -> None:
+        """Take the requests from now on."""
+        instance = self._reading.instance
+        instance.handle(Request.NOTIFY_CONSUMER_IDS_CHANGED, self._members_changed)
+        instance.handle(Request.RESET_CONSUMER_CLIENT_OFFSET, self._reset)
+        instance.handle(Request.GET_CONSUMER_STATUS_FROM_CLIENT, self._status)
+        instance.handle(Request.GET_CONSUMER_RUNNING_INFO, self._running_info)
+        instance.handle(Request.CONSUME_MESSAGE_DIRECTLY, self._consume)
+
+    def _members_changed(self, connection: Connection, request: Command) -> None:
+        if (request.ext or {}).get("consumerGroup") == self._reading.wire_group:
+            self._reading.balance.soon()
+
+    def _reset(self, connection: Connection, request: Command) -> None:
+        body = fastjson.decode(request.body)
+        for queue, queue_offset in _offset_table(body).items():
+            lane = self._reading.lanes.get(queue)
+            if lane is not None:
+                _log.warning("an operator set %s to offset %d", queue, queue_offset)
+                lane.seek(queue_offset)
+        self._reading.instance.spawn(self._reading.keep_offsets())
+
+    def _status(self, connection: Connection, request: Command) -> None:
+        topic = (request.ext or {}).get("topic")
+        offsets = encode_map(
+            (_wire(queue), lane.shelf.commit_offset)
+            for queue, lane in self._reading.lanes.items()
+            if topic in (None, queue.topic)
+        )
+        body = b'{"consumerTable":{},"messageQueueTable":' + offsets + b"}"
+        connection.reply(request, body=body)
+
+    def _running_info(self, connection: Connection, request: Command) -> None:
+        reading = self._reading
+        parts = {
+            b"mqPopTable": b"{}",
+            b"mqTable": encode_map(
+                (_wire(q), _lane_info(lane)) for q, lane in reading.lanes.items()
+            ),
+            b"properties": fastjson.encode(self._properties()),
+            b"statusTable": b"{}",
+            b"subscriptionSet": fastjson.encode(
+                [wanted.body() for wanted in reading.subscriptions.values()]
+            ),
+            b"userConsumerInfo": b"{}",
+        }
+        body = b",".join(b'"%b":%b' % item for item in parts.items())
+        connection.reply(request, body=b"{" + body + b"}")
+
+    def _properties(self) -> dict[str, str]:
+        reading = self._reading
+        options = reading.options
+        told = {
+            "PROP_NAMESERVER_ADDR": ";".join(reading.instance.options.name_servers),
+            "PROP_THREADPOOL_CORE_SIZE": str(options.concurrency),
+            "PROP_CONSUMEORDERLY": str(options.is_orderly).lower(),
+            "PROP_CONSUME_TYPE": "CONSUME_PASSIVELY",
+            "PROP_CLIENT_VERSION": "V5_3_3",
+            "PROP_CONSUMER_START_TIMESTAMP": str(self._started_ms),
+            "consumerGroup": reading.wire_group,
+            "maxReconsumeTimes": str(options.attempts_max),
+            "messageModel": "BROADCASTING" if options.is_broadcasting else "CLUSTERING",
+        }
+        hidden = ("topic", "tags", "sql", "topics", "handler")
+        for name in options.__struct_fields__:
+            if name not in hidden:
+                told[name] = str(getattr(options, name))
+        return told
+
+    def _consume(self, connection: Connection, request: Command) -> None:
+        stored = decode_record(request.body)
+        topic = stored.properties.get(Property.RETRY_TOPIC, stored.topic)
+        if not stored.topic.startswith(Topic.RETRY_PREFIX):
+            topic = stored.topic
+        message = received(
+            stored,
+            topic=self._reading.instance.options.unwrap(topic),
+            broker_name=(request.ext or {}).get("brokerName", ""),
+            kind=self._reading.kind(),
+        )
+        self._reading.instance.spawn(
+            self._consume_now(connection, request, self._reading.loosen(message))
+        )
+
+    async def _consume_now(self, connection: Connection, request: Command, message: Held) -> None:
+        if self._call is None:
+            remark = "this consumer has no handler; its messages are taken by iteration"
+            connection.reply(request, Response.SYSTEM_ERROR, remark=remark)
+            return
+        instance = self._reading.instance
+        started = instance.now()
+        result, remark = "CR_SUCCESS", ""
+        try:
+            await self._call([message])
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:  # noqa: BLE001 - the user's code; the operator is told
+            _log.exception("the handler failed with a message that an operator chose")
+            result, remark = "CR_THROW_EXCEPTION", f"{type(error).__name__}: {error}"
+        told: dict[str, Any] = {
+            "autoCommit": True,
+            "consumeResult": result,
+            "order": self._reading.options.is_orderly,
+            "spentTimeMills": int((instance.now() - started) * 1000),
+        }
+        if remark:
+            told["remark"] = remark
+        connection.reply(request, body=msgspec.json.encode(told))
+
+
+def _wire(queue: MessageQueue) -> Queue:
+    return Queue(queue.broker_name, queue.queue_id, queue.topic)
+
+
+def _lane_info(lane: Lane) -> dict[str, int | bool]:
+    shelf = lane.shelf
+    return {
+        "cachedMsgCount": shelf.count,
+        "cachedMsgMaxOffset": max(0, shelf.next_offset - 1) if shelf.count else 0,
+        "cachedMsgMinOffset": shelf.commit_offset if shelf.count else 0,
+        "cachedMsgSizeInMiB": shelf.size // _MEBIBYTE,
+        "commitOffset": shelf.commit_offset,
+        "droped": lane.is_dropped,
+        "lastConsumeTimestamp": lane.consumed_ms,
+        "lastLockTimestamp": lane.locked_ms,
+        "lastPullTimestamp": lane.pulled_ms,
+        "locked": lane.locked_ms > 0,
+        "transactionMsgCount": 0,
+        "transactionMsgMaxOffset": 0,
+        "transactionMsgMinOffset": 0,
+        "tryUnlockTimes": 0,
+    }
+
+
+def _offset_table(body: Any) -> dict[MessageQueue, int]:  # noqa: ANN401 - JSON is what it is
+    table = body.get("offsetTable", {}) if isinstance(body, dict) else {}
+    if isinstance(table, list):  # the form for clients in C++
+        return {
+            MessageQueue(one["topic"], one["brokerName"], int(one["queueId"])): int(one["offset"])
+            for one in table
+        }
+    return {
+        MessageQueue(queue.topic, queue.broker_name, queue.queue_id): int(queue_offset)
+        for queue, queue_offset in decode_queue_map(table).items()
+    }

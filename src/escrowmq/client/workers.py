@@ -1,0 +1,91 @@
+"""Threads for users' code, which may block: started when needed, never waited for at the end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any, Final
+
+LEFT_ALONE_MAX: Final = 64
+"""Threads whose work never came to an end; beyond, no further thread replaces one."""
+
+Job = tuple[Callable[..., Any], tuple[Any, ...], "asyncio.Future[Any]"]
+
+
+class Workers:
+    """At most so many threads at a time. One that hangs can be given up; another takes its place.
+
+    The threads are daemons: code that hangs does not keep the process from ending.
+    """
+
+    def __init__(self, *, threads_max: int, name: str) -> None:
+        self._threads_max = threads_max
+        self._name = name
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._threads_count = 0
+        self._idle_count = 0
+        self._left_alone: set[asyncio.Future[Any]] = set()
+
+    def run(self, work: Callable[..., Any], *given: Any) -> asyncio.Future[Any]:  # noqa: ANN401
+        """The future of what the function returns or raises on a thread. Call it on the loop."""
+        loop = self._loop = asyncio.get_running_loop()
+        future: asyncio.Future[Any] = loop.create_future()
+        if self._idle_count:
+            self._idle_count -= 1
+        elif self._threads_count < self._threads_max:
+            self._threads_count += 1
+            threading.Thread(target=self._work, name=self._name, daemon=True).start()
+        self._jobs.put((work, given, future))
+        return future
+
+    def give_up(self, future: asyncio.Future[Any]) -> bool:
+        """The thread that works on this hangs: let another take its place. False when too many
+        hang already; then this one is waited for."""
+        future.cancel()
+        if len(self._left_alone) >= LEFT_ALONE_MAX:
+            return False
+        self._left_alone.add(future)
+        self._threads_count -= 1
+        return True
+
+    def close(self) -> None:
+        """Let the threads end when they are done."""
+        for _ in range(self._threads_count + len(self._left_alone)):
+            self._jobs.put(None)
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            work, given, future = job
+            result: Any = None
+            error: BaseException | None = None
+            try:
+                result = work(*given)
+            except Exception as raised:  # noqa: BLE001 - handed to who asked
+                error = raised
+            except BaseException as raised:  # noqa: BLE001 - SystemExit ends no client's loop
+                error = RuntimeError(f"{type(raised).__name__} was raised: {raised}")
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody asks any more
+                assert self._loop is not None
+                self._loop.call_soon_threadsafe(self._finish, future, result, error)
+            del job, work, given, future, result, error
+
+    def _finish(
+        self, future: asyncio.Future[Any], result: object, error: BaseException | None
+    ) -> None:
+        if future in self._left_alone:  # another thread has its place; one is too many now
+            self._left_alone.discard(future)
+            self._jobs.put(None)
+            return
+        self._idle_count += 1
+        if future.cancelled():
+            return
+        if isinstance(error, StopIteration):  # which no future can hold
+            error = RuntimeError(f"StopIteration was raised: {error}")
+        if error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(result)

@@ -1,0 +1,60 @@
+"""Which halves were pending at a moment, kept so that a start need not read all that ended since.
+
+One half that nobody answers for holds back the progress of both queues for days, and with it all
+that a start would read. Derived data: without this file, or with an old one, a start takes longer.
+
+`escrow/pending`, big-endian:
+  offset size field
+       0    4 mark           ESCP
+       4    4 CRC-32         of all behind it
+       8    8 half end       halves before this one are pending if they stand below, else done with
+      16    8 op end         op records before this one are accounted for
+      24  8 n half queue offsets, rising
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+import zlib
+from array import array
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+PATH: Final = "escrow/pending"
+_MARK: Final = b"ESCP"
+_FRONT: Final = struct.Struct(">4sI")
+_ENDS: Final = struct.Struct(">qq")
+
+
+class Snapshot(NamedTuple):
+    """What was pending when both queues ended there."""
+
+    half_end: int
+    op_end: int
+    pending: array[int]
+
+
+def encode(half_end: int, op_end: int, pending: Iterable[int]) -> bytes:
+    """The file's content."""
+    offsets = array("q", pending)
+    if sys.byteorder == "little":
+        offsets.byteswap()
+    data = _ENDS.pack(half_end, op_end) + offsets.tobytes()
+    return _FRONT.pack(_MARK, zlib.crc32(data)) + data
+
+
+def decode(data: bytes | None) -> Snapshot | None:
+    """What a file says; None when there is none, or it is not whole."""
+    if data is None or len(data) < _FRONT.size + _ENDS.size or len(data) % 8:
+        return None
+    mark, crc = _FRONT.unpack_from(data)
+    body = data[_FRONT.size :]
+    if mark != _MARK or zlib.crc32(body) != crc:
+        return None
+    half_end, op_end = _ENDS.unpack_from(body)
+    offsets = array("q")
+    offsets.frombytes(body[_ENDS.size :])
+    if sys.byteorder == "little":
+        offsets.byteswap()
+    return Snapshot(half_end, op_end, offsets)

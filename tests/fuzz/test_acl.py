@@ -1,0 +1,90 @@
+"""Whatever strangers write, a guarded broker does nothing; what accounts write does not fell it."""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from escrowmq.base.settings import BrokerSettings
+from escrowmq.codec.command import encode_command
+from escrowmq.codec.frame import FrameReader
+from escrowmq.codec.signature import sign
+from escrowmq.testing.exchange import Exchange
+from escrowmq.testing.sim.disk import SimDisk
+
+from .frames import SECONDS, SEED, codes, inputs, random_command
+
+SECRET = "secret-of-all"
+FILE = f"""
+accounts:
+- {{accessKey: limited, secretKey: {SECRET}, topicPerms: [mine=PUB|SUB]}}
+- {{accessKey: operator, secretKey: {SECRET}, admin: true}}
+""".encode()
+
+
+@pytest.fixture(name="exchange")
+def make_exchange() -> Exchange:
+    disk = SimDisk()
+    disk.small["plain_acl.yml"] = FILE
+    exchange = Exchange(BrokerSettings(acl_enabled=True), disk=disk)
+    owner = exchange.connect()
+    owner.credentials = ("operator", SECRET)
+    owner.send("T")
+    owner.prepare("T")
+    return exchange
+
+
+@pytest.fixture(autouse=True)
+def crashes(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    caplog.set_level(logging.ERROR)
+    yield
+    assert [record.getMessage() for record in caplog.records if record.exc_info] == []
+
+
+def state(exchange: Exchange) -> tuple[object, ...]:
+    broker = exchange.core.broker
+    return (
+        broker.store.end_offset,
+        sorted(broker.topics.names()),
+        broker.offsets.save(),
+        exchange.disk.small["plain_acl.yml"],
+    )
+
+
+def test_strangers_change_nothing(exchange: Exchange) -> None:
+    chance = random.Random(SEED)
+    before = state(exchange)
+    deadline = time.monotonic() + SECONDS / 2
+    stranger = exchange.connect(host="10.9.9.9")
+    for data in inputs(chance, codes()):
+        if time.monotonic() > deadline:
+            break
+        exchange.core.receive(stranger.id, data, exchange.now_ms)
+        exchange.core.take_effects()
+        if chance.random() < 0.1:
+            exchange.leave(stranger)
+            stranger = exchange.connect(host="10.9.9.9")
+    assert state(exchange) == before
+
+
+def test_an_account_with_one_topic_changes_no_other(exchange: Exchange) -> None:
+    chance = random.Random(SEED)
+    before = exchange.core.broker.store.bounds("T", 0)
+    peer = exchange.connect(host="10.9.9.9")
+    deadline = time.monotonic() + SECONDS / 2
+    while time.monotonic() < deadline:
+        [command] = FrameReader().feed(random_command(chance, codes()))
+        command.ext = {**(command.ext or {}), "AccessKey": "limited"}
+        if chance.random() < 0.3:
+            command.ext |= {"topic": "mine", "b": "mine"}
+        command.ext["Signature"] = sign(command.ext, command.body, secret=SECRET)
+        exchange.core.receive(peer.id, encode_command(command), exchange.now_ms)
+        exchange.core.take_effects()
+    broker = exchange.core.broker
+    assert broker.store.bounds("T", 0) == before
+    assert len(exchange.core._ends.engine.pending) == 1
+    assert exchange.disk.small["plain_acl.yml"] == FILE

@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+from escrowmq.client.core.routes import MessageQueue, RouteBook, read_queues, template_route
+from escrowmq.codec.routes import BrokerData, QueueData, TopicRoute
+
+
+def route(
+    *brokers: tuple[str, dict[int, str]], perm: int = 6, count: int = 1, order: str | None = None
+) -> TopicRoute:
+    return TopicRoute(
+        broker_datas=[BrokerData(addresses, name, "c") for name, addresses in brokers],
+        queue_datas=[
+            QueueData(name, perm=perm, read_queue_nums=count + 1, write_queue_nums=count)
+            for name, _ in brokers
+        ],
+        order_topic_conf=order,
+    )
+
+
+def test_masters_with_write_permission_take_messages_in_the_order_of_their_names() -> None:
+    book = RouteBook()
+    book.put("T", route(("b", {0: "h:1"}), ("a", {0: "h:2"}), ("slave", {1: "h:3"})))
+    assert book.write_queues("T") == (MessageQueue("T", "a", 0), MessageQueue("T", "b", 0))
+    names = {queue.broker_name for queue in book.read_queues("T")}
+    assert names == {"a", "b", "slave"}
+    book.put("T", route(("a", {0: "h:2"}), perm=4))
+    assert book.write_queues("T") == ()
+    assert len(book.read_queues("T")) == 2
+    book.put("T", route(("a", {0: "h:2"}), perm=2))
+    assert book.read_queues("T") == ()
+    assert book.write_queues("other") == book.read_queues("other") == ()
+
+
+def test_an_ordered_topics_own_list_comes_first() -> None:
+    book = RouteBook()
+    book.put("T", route(("a", {0: "h:1"}), order="b:2; a:1;broken;c:x"))
+    assert [(queue.broker_name, queue.queue_id) for queue in book.write_queues("T")] == [
+        ("b", 0),
+        ("b", 1),
+        ("a", 0),
+    ]
+
+
+def test_a_route_that_is_the_same_is_no_news() -> None:
+    book = RouteBook()
+    assert book.put("T", route(("a", {0: "h:1"})))
+    assert not book.put("T", route(("a", {0: "h:1"})))
+    assert book.put("T", route(("a", {0: "h:2"})))
+
+
+def test_brokers_are_known_as_long_as_a_route_or_the_cluster_names_them() -> None:
+    book = RouteBook()
+    book.put("T", route(("a", {0: "h:1", 1: "h:2"})))
+    book.put("U", route(("b", {0: "h:3"})))
+    assert book.all_addresses(masters_only=True) == ["h:1", "h:3"]
+    assert book.all_addresses(masters_only=False) == ["h:1", "h:2", "h:3"]
+    assert (book.address("a"), book.address("a", 1), book.address("z")) == ("h:1", "h:2", None)
+    assert book.addresses("a") == {0: "h:1", 1: "h:2"}
+    book.drop("U")
+    book.drop("U")
+    assert (book.broker_names(), book.topics()) == (["a"], ["T"])
+    book.put_brokers({"c": BrokerData({0: "h:4"}, "c")})
+    book.put("T", route(("a", {0: "h:9"})))
+    assert (book.address("a"), book.address("c")) == ("h:9", "h:4")
+    book.put_brokers({})
+    assert book.address("c") is None
+
+
+def test_a_template_gives_no_more_queues_than_asked_for() -> None:
+    borrowed = template_route(route(("a", {0: "h:1"}), count=8), queues_max=4)
+    assert len(read_queues("T", borrowed)) == 4

@@ -1,0 +1,247 @@
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import msgspec
+import pytest
+
+from escrowmq.aio import Message, Outcome, Producer
+from escrowmq.base.codes import Request
+from escrowmq.base.command import Command
+from escrowmq.base.message import StoredMessage
+from escrowmq.client.producer import INNER_GROUP
+from escrowmq.codec.bodies import HeartbeatBody
+from escrowmq.codec.record import encode_message
+
+from .peer import Link, a_place, ends
+
+END = Request.END_TRANSACTION
+
+
+def run(test: Any) -> None:
+    asyncio.run(test())
+
+
+def ask(link: Link, *, topic: str = "T", group: str = "PG", **properties: str) -> None:
+    """Ask what became of a transaction, as brokers do."""
+    body = encode_message(
+        StoredMessage(
+            topic=topic,
+            body=b"x",
+            properties={"PGROUP": group, "UNIQ_KEY": "K", "mine": "1", **properties},
+            queue_offset=3,
+            log_offset=99,
+            stored_ms=1,
+            record_size=0,
+        )
+    )
+    fields = {
+        "topic": "RMQ_SYS_TRANS_HALF_TOPIC",
+        "tranStateTableOffset": "3",
+        "commitLogOffset": "99",
+        "msgId": "K",
+        "transactionId": "K",
+        "bname": "b",
+    }
+    link.ask(Request.CHECK_TRANSACTION_STATE, fields, body)
+
+
+async def asked(settings: dict[str, Any], **properties: str) -> list[Command]:
+    """The answers to one check of a producer with these settings."""
+    async with (
+        a_place("T") as (names, broker),
+        Producer(names.address, group="PG", topics=["T"], **settings),
+    ):
+        await broker.until(lambda: broker.links)
+        ask(broker.links[0], **properties)
+        await broker.until(lambda: ends(broker))
+        return [command for command in broker.requests if command.code == END]
+
+
+@pytest.mark.parametrize("outcome", list(Outcome))
+def test_a_check_is_answered_with_what_the_function_says(outcome: Outcome) -> None:
+    seen: list[Any] = []
+
+    def check(message: Any) -> Outcome:
+        seen.append((message, threading.current_thread().name))
+        return outcome
+
+    (answer,) = asyncio.run(asked({"check": check}))
+    assert answer.ext == {
+        "topic": "RMQ_SYS_TRANS_HALF_TOPIC",
+        "bname": "b",
+        "producerGroup": "PG",
+        "tranStateTableOffset": "3",
+        "commitLogOffset": "99",
+        "commitOrRollback": str(outcome.value),
+        "fromTransactionCheck": "true",
+        "msgId": "K",
+        "transactionId": "K",
+    }
+    message, thread = seen[0]
+    assert (message.topic, message.body, message.properties) == ("T", b"x", {"mine": "1"})
+    assert thread == "escrowmq-check", "users' code runs on a thread of its own"
+
+
+def test_a_coroutine_function_answers_checks_too() -> None:
+    async def check(message: Any) -> Outcome:
+        await asyncio.sleep(0)
+        return Outcome.COMMIT
+
+    (answer,) = asyncio.run(asked({"check": check}))
+    assert (answer.ext or {})["commitOrRollback"] == "8"
+
+
+def test_the_checker_is_found_by_name_then_by_topic_then_the_one_for_all() -> None:
+    def says(outcome: Outcome) -> Any:
+        return lambda message: outcome
+
+    settings = {
+        "checkers": {"by-name": says(Outcome.COMMIT), "T": says(Outcome.ROLLBACK)},
+        "check": says(Outcome.UNKNOWN),
+    }
+    for properties, value in (
+        ({"escrowChecker": "by-name"}, "8"),
+        ({}, "12"),
+        ({"escrowChecker": "nobody"}, "12"),
+        ({"topic": "U"}, "0"),
+    ):
+        (answer,) = asyncio.run(asked(settings, **properties))
+        assert (answer.ext or {})["commitOrRollback"] == value, properties
+
+
+@pytest.mark.parametrize("found", [None, "COMMIT", ValueError("planted"), StopIteration()])
+def test_a_check_that_fails_or_answers_nonsense_leaves_the_outcome_open(found: Any) -> None:
+    def check(message: Any) -> Any:
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    (answer,) = asyncio.run(asked({"check": check}))
+    assert (answer.ext or {})["commitOrRollback"] == "0"
+    assert (answer.remark or "").startswith("checkLocalTransactionState Exception")
+
+
+def test_a_check_that_hangs_is_left_alone_and_others_are_answered() -> None:
+    release = threading.Event()
+
+    def check(message: Any) -> Outcome:
+        if message.message_id == "K" and not message.properties.get("quick"):
+            release.wait(30)
+        return Outcome.COMMIT
+
+    async def go() -> None:
+        async with (
+            a_place("T") as (names, broker),
+            Producer(names.address, group="PG", topics=["T"], check=check, check_timeout_ms=50),
+        ):
+            await broker.until(lambda: broker.links)
+            ask(broker.links[0])
+            ask(broker.links[0], quick="1")
+            await broker.until(lambda: len(ends(broker)) == 2)
+            assert [end["commitOrRollback"] for end in ends(broker)] == ["0", "8"]
+            release.set()
+            ask(broker.links[0], quick="1")
+            await broker.until(lambda: len(ends(broker)) == 3)
+
+    run(go)
+
+
+def test_checks_beyond_the_limit_are_dropped_and_those_of_other_groups_refused() -> None:
+    release = threading.Event()
+
+    def check(message: Any) -> Outcome:
+        release.wait(30)
+        return Outcome.COMMIT
+
+    async def go() -> None:
+        async with (
+            a_place("T") as (names, broker),
+            Producer(names.address, group="PG", topics=["T"], check=check, checks_held_max=2),
+        ):
+            await broker.until(lambda: broker.links)
+            link = broker.links[0]
+            ask(link, group="other")
+            await broker.until(lambda: broker.replies)
+            assert broker.replies[0].code == 3
+            for _ in range(5):  # one runs, two wait
+                ask(link)
+            link.ask(999, {})
+            await broker.until(lambda: len(broker.replies) == 2)
+            release.set()
+            await broker.until(lambda: len(ends(broker)) == 3)
+            link.ask(999, {})
+            await broker.until(lambda: len(broker.replies) == 3)
+            assert len(ends(broker)) == 3
+
+    run(go)
+
+
+def test_a_producer_without_a_check_is_not_asked() -> None:
+    async def go() -> None:
+        async with a_place("T") as (names, broker):
+            cases: list[tuple[dict[str, Any], list[str]]] = [
+                ({}, [INNER_GROUP]),
+                ({"check": lambda message: Outcome.COMMIT}, [INNER_GROUP, "PG"]),
+            ]
+            for settings, groups in cases:
+                broker.requests.clear()
+                async with Producer(names.address, group="PG", topics=["T"], **settings):
+                    beat = next(c for c in broker.requests if c.code == Request.HEART_BEAT)
+                    told = msgspec.json.decode(beat.body, type=HeartbeatBody).producers or []
+                    assert sorted(group.group_name for group in told) == sorted(groups)
+
+    run(go)
+
+
+def test_a_producer_with_a_check_knows_all_brokers_without_naming_topics() -> None:
+    async def go() -> None:
+        async with a_place() as (names, broker):
+            names.answers[Request.GET_BROKER_CLUSTER_INFO] = lambda link, command: link.reply(
+                command,
+                body=b'{"brokerAddrTable":{"b":{"brokerAddrs":{0:"%b"},"brokerName":"b"}}}'
+                % broker.address.encode(),
+            )
+            async with Producer(names.address, group="PG", check=lambda message: Outcome.COMMIT):
+                assert Request.HEART_BEAT in broker.codes()
+
+    run(go)
+
+
+def test_a_listener_runs_between_the_phases_and_answers_checks() -> None:
+    class Both:
+        def __init__(self) -> None:
+            self.answers: list[Any] = [Outcome.COMMIT, Outcome.ROLLBACK, None, ValueError("x")]
+            self.args: list[object] = []
+
+        def execute(self, message: Message, arg: object) -> Outcome:
+            self.args.append(arg)
+            found = self.answers.pop(0)
+            if isinstance(found, Exception):
+                raise found
+            return found  # type: ignore[no-any-return]
+
+        def check(self, message: Any) -> Outcome:
+            return Outcome.ROLLBACK
+
+    async def go() -> None:
+        both = Both()
+        async with (
+            a_place("T") as (names, broker),
+            Producer(names.address, group="PG", topics=["T"], listener=both) as producer,
+        ):
+            found = [
+                (await producer.send_in_transaction(Message("T", b"x"), n)).outcome
+                for n in range(4)
+            ]
+            assert found == [Outcome.COMMIT, Outcome.ROLLBACK, Outcome.UNKNOWN, Outcome.UNKNOWN]
+            assert both.args == [0, 1, 2, 3]
+            await broker.until(lambda: len(ends(broker)) == 4)
+            assert [end["commitOrRollback"] for end in ends(broker)] == ["8", "12", "0", "0"]
+            ask(broker.links[0])
+            await broker.until(lambda: len(ends(broker)) == 5)
+            assert ends(broker)[4]["commitOrRollback"] == "12"
+
+    run(go)

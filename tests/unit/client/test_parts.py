@@ -1,0 +1,192 @@
+from __future__ import annotations
+
+import asyncio
+import threading
+from types import ModuleType
+from typing import Any, get_type_hints
+
+import pytest
+
+import escrowmq
+import escrowmq.aio
+from escrowmq.client.options import ClientOptions
+from escrowmq.client.pressure import Pressure
+from escrowmq.client.settings import MessageFields, ProducerOptions, ProducerSettings
+from escrowmq.client.workers import Workers
+from escrowmq.errors import EscrowMQError, ResponseError, response_error
+
+NAMES_MAX = 24
+DEADLINE_S = 20.0
+
+
+def run(test: Any) -> None:
+    asyncio.run(test())
+
+
+# -- what is public ------------------------------------------------------------------------------
+
+
+def test_the_public_names_are_a_list_that_is_kept() -> None:
+    for name in escrowmq.__all__:
+        assert getattr(escrowmq, name) is not None
+    seen = {
+        name
+        for name, value in vars(escrowmq).items()
+        if name[0] != "_" and not isinstance(value, ModuleType)
+    }
+    assert seen - {"TYPE_CHECKING", "annotations"} == set(escrowmq.__all__)
+    assert len(escrowmq.__all__) <= NAMES_MAX
+    assert set(escrowmq.aio.__all__) == set(escrowmq.__all__)
+    assert set(escrowmq.__all__) <= set(dir(escrowmq))
+    with pytest.raises(AttributeError, match="Nothing"):
+        _ = escrowmq.Nothing
+
+
+def test_both_faces_have_the_same_methods() -> None:
+    for name in ("Producer", "Transaction"):
+        plain, awaited = getattr(escrowmq, name), getattr(escrowmq.aio, name)
+        public = {each for each in vars(plain) if not each.startswith("_")}
+        missing = public - set(dir(awaited))
+        assert not missing, f"{name}: {missing}"
+
+
+def test_keywords_are_typed_as_the_structs_that_hold_them() -> None:
+    own = {*ProducerOptions.__struct_fields__, *ClientOptions.__struct_fields__} - {"name_servers"}
+    assert set(get_type_hints(ProducerSettings)) == own
+    fields = {*escrowmq.Message.__struct_fields__} - {"topic", "body"}
+    assert set(get_type_hints(MessageFields)) == fields
+
+
+def test_every_response_code_has_one_exception_and_unknown_ones_the_general() -> None:
+    for code, kind in ResponseError.by_code.items():
+        error = response_error(code, "remark", address="h:1")
+        assert type(error) is kind
+        assert (error.code, error.remark, error.address) == (code, "remark", "h:1")
+        assert str(error) == f"remark (code {code} of h:1)"
+    odd = response_error(4711, None, address="h:1")
+    assert type(odd) is ResponseError
+    assert (odd.code, str(odd)) == (4711, "ResponseError (code 4711 of h:1)")
+
+
+def test_the_drawn_tree_of_errors_is_true() -> None:
+    from escrowmq import errors
+
+    drawn: list[tuple[int, str]] = []
+    for line in (errors.__doc__ or "").splitlines():
+        front, mark, rest = line.partition("── ")
+        if mark:
+            drawn.append((len(front) // 4 + 1, rest.split()[0]))
+    parents = {0: "EscrowMQError"}
+    for depth, name in drawn:
+        assert getattr(errors, name).__base__.__name__ == parents[depth - 1], name
+        parents[depth] = name
+    named = {name for _, name in drawn} | {"EscrowMQError"}
+    for name, kind in vars(errors).items():
+        if isinstance(kind, type) and issubclass(kind, EscrowMQError):
+            assert name in named or issubclass(kind, ResponseError), f"{name} is not drawn"
+
+
+# -- back-pressure -------------------------------------------------------------------------------
+
+
+def test_room_is_given_in_the_order_of_coming() -> None:
+    async def go() -> None:
+        pressure = Pressure(count_max=2, size_max=100)
+        assert pressure.enter(60)
+        assert not pressure.enter(60), "too many bytes"
+        assert pressure.enter(40)
+        assert not pressure.enter(0), "too many messages"
+        order: list[int] = []
+
+        async def wait(number: int, size: int) -> None:
+            await pressure.wait(size)
+            order.append(number)
+
+        tasks = [asyncio.ensure_future(wait(n, size)) for n, size in enumerate((90, 5, 5))]
+        await asyncio.sleep(0)
+        assert pressure.waiting_count == 3
+        pressure.leave(40)
+        await asyncio.sleep(0)
+        assert order == [], "the small ones do not overtake the large one"
+        pressure.leave(60)
+        await asyncio.gather(*tasks[:2])
+        assert order == [0, 1]
+        tasks[2].cancel()
+        await asyncio.gather(tasks[2], return_exceptions=True)
+        pressure.leave(90)
+        pressure.leave(5)
+        assert pressure.enter(10_000), "what is larger than all the room goes alone"
+        assert not pressure.enter(1)
+
+    run(go)
+
+
+def test_one_that_is_cancelled_in_the_moment_of_its_turn_gives_its_room_back() -> None:
+    async def go() -> None:
+        pressure = Pressure(count_max=1, size_max=100)
+        assert pressure.enter(1)
+        waiting = asyncio.ensure_future(pressure.wait(1))
+        await asyncio.sleep(0)
+        pressure.leave(1)
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+        assert pressure.enter(1)
+
+    run(go)
+
+
+# -- threads for users' code ---------------------------------------------------------------------
+
+
+def test_work_runs_on_threads_and_no_more_than_allowed() -> None:
+    async def go() -> None:
+        workers = Workers(threads_max=2, name="test-worker")
+        seen: set[int] = set()
+
+        def work(number: int) -> int:
+            seen.add(threading.get_ident())
+            if number == 3:
+                raise KeyError("planted")
+            return number
+
+        done = [workers.run(work, n) for n in range(6)]
+        found = await asyncio.gather(*done, return_exceptions=True)
+        assert [each for each in found if isinstance(each, int)] == [0, 1, 2, 4, 5]
+        assert isinstance(found[3], KeyError)
+        assert 1 <= len(seen) <= 2
+        assert threading.get_ident() not in seen
+        workers.close()
+
+    run(go)
+
+
+def test_work_that_hangs_can_be_given_up_and_its_thread_ends_afterwards() -> None:
+    async def go() -> None:
+        workers = Workers(threads_max=1, name="test-hanging")
+        release = threading.Event()
+        hanging = workers.run(release.wait, DEADLINE_S)
+        assert workers.give_up(hanging)
+        assert await workers.run(lambda: 7) == 7
+        release.set()
+        async with asyncio.timeout(DEADLINE_S):
+            while sum(each.name == "test-hanging" for each in threading.enumerate()) > 1:
+                await workers.run(int)
+        assert await workers.run(lambda: 8) == 8
+        workers.close()
+
+    run(go)
+
+
+def test_exits_and_stops_of_users_code_become_errors() -> None:
+    async def go() -> None:
+        workers = Workers(threads_max=1, name="test-exit")
+        for raised in (SystemExit(1), StopIteration(), KeyboardInterrupt()):
+
+            def work(raised: BaseException = raised) -> None:
+                raise raised
+
+            with pytest.raises(RuntimeError, match=type(raised).__name__):
+                await workers.run(work)
+        workers.close()
+
+    run(go)

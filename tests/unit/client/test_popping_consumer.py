@@ -1,0 +1,147 @@
+"""A consumer that pops, against a scripted broker."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from escrowmq.aio import Consumer
+from escrowmq.base.codes import Request, Response
+from escrowmq.base.command import Command
+from escrowmq.base.message import StoredMessage
+from escrowmq.client import popping
+from escrowmq.codec.record import encode_message
+from escrowmq.errors import ClientClosed, ExpressionInvalid
+
+from .peer import Link
+from .test_consumer import Script, a_script, record
+
+POP: dict[str, Any] = {"mode": "pop", "pull_wait_ms": 500}
+NOW_MS = 1 << 50
+
+
+def give(script: Script, *records: bytes, popped_ms: int = NOW_MS) -> None:
+    """Answer the next pop with these, later ones with nothing."""
+    left = [records]
+
+    def pop(link: Link, command: Command) -> None:
+        if left:
+            told = {
+                "popTime": str(popped_ms), "invisibleTime": "60000", "reviveQid": "0",
+                "startOffsetInfo": "0 0 0", "restNum": "0",
+            }  # fmt: skip
+            link.reply(command, ext=told, body=b"".join(left.pop()))
+
+    script.broker.answers[Request.POP_MESSAGE] = pop
+
+
+def run(test: Any) -> None:
+    asyncio.run(test())
+
+
+def test_each_message_is_settled_by_its_receipt() -> None:
+    async def go() -> None:
+        async with a_script() as (names, script):
+            give(script, *(record(n) for n in range(3)))
+            async with Consumer(names, group="g", topic="T", **POP) as consumer:
+                one, two, three = await consumer.receive(3)
+                await one.ack()
+                await one.ack()
+                await two.retry(after=10)
+                await three.reject()
+            (asked, *_) = script.asked(Request.POP_MESSAGE)
+            assert (asked["queueId"], asked["topic"], asked["exp"]) == ("-1", "T", "*")
+            acks = script.asked(Request.ACK_MESSAGE)
+            assert [ack["offset"] for ack in acks] == ["0", "2"]
+            assert acks[0]["extraInfo"] == f"0 {NOW_MS} 60000 0 0 b 0 0"
+            (change,) = script.asked(Request.CHANGE_MESSAGE_INVISIBLETIME)
+            assert (change["offset"], change["invisibleTime"]) == ("1", "10000")
+            (back,) = script.asked(Request.CONSUMER_SEND_MSG_BACK)
+            assert (back["offset"], back["delayLevel"]) == ("1002", "-1")
+
+    run(go)
+
+
+def test_a_message_that_cannot_be_unpacked_goes_to_the_dead_letters_and_others_come() -> None:
+    async def go() -> None:
+        async with a_script() as (names, script):
+            packed = StoredMessage(
+                topic="T", body=b"no zlib", queue_id=0, queue_offset=0, log_offset=1000,
+                stored_ms=1, record_size=0, sys_flag=0x301,
+            )  # fmt: skip
+            give(script, encode_message(packed), record(1))
+            async with Consumer(names, group="g", topic="T", **POP) as consumer:
+                (message,) = await consumer.receive(9)
+                assert message.queue_offset == 1
+                await script.broker.until(lambda: script.asked(Request.ACK_MESSAGE))
+                (back,) = script.asked(Request.CONSUMER_SEND_MSG_BACK)
+                assert (back["offset"], back["delayLevel"]) == ("1000", "-1")
+
+    run(go)
+
+
+def test_what_waited_too_long_is_not_handed_out() -> None:
+    async def go() -> None:
+        async with a_script() as (names, script):
+            give(script, record(0), popped_ms=1)
+            async with Consumer(names, group="g", topic="T", **POP) as consumer:
+                await script.broker.until(lambda: len(script.asked(Request.POP_MESSAGE)) == 2)
+                assert await consumer.receive(9, timeout_s=0.01) == []
+            assert script.asked(Request.CHANGE_MESSAGE_INVISIBLETIME) == []
+
+    run(go)
+
+
+def test_what_nobody_took_is_shown_again_at_the_end() -> None:
+    async def go() -> None:
+        async with a_script() as (names, script):
+            give(script, record(0), record(1))
+            async with Consumer(names, group="g", topic="T", **POP) as consumer:
+                (one,) = await consumer.receive(1)
+                await one.ack()
+            (change,) = script.asked(Request.CHANGE_MESSAGE_INVISIBLETIME)
+            assert change["offset"] == "1"
+            with pytest.raises(ClientClosed):
+                await consumer.receive(1)
+
+    run(go)
+
+
+def test_only_so_much_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(popping, "HELD_MAX", 2)
+
+    async def go() -> None:
+        async with a_script() as (names, script):
+            give(script, record(0), record(1))
+            async with Consumer(names, group="g", topic="T", **POP) as consumer:
+                one, _ = await consumer.receive(2)
+                assert await consumer.receive(1, timeout_s=0.05) == []
+                assert len(script.asked(Request.POP_MESSAGE)) == 1
+                await one.ack()
+                await script.broker.until(lambda: len(script.asked(Request.POP_MESSAGE)) == 2)
+                assert script.asked(Request.POP_MESSAGE)[1]["maxMsgNums"] == "1"
+
+    run(go)
+
+
+def test_a_refusal_is_raised_and_a_lost_ack_is_not() -> None:
+    async def go() -> None:
+        async with a_script() as (names, script):
+            give(script, record(0))
+            refuse = Response.SUBSCRIPTION_PARSE_FAILED
+            async with Consumer(names, group="g", topic="T", **POP) as consumer:
+                (one,) = await consumer.receive(1)
+                script.broker.answers[Request.ACK_MESSAGE] = lambda link, command: link.reply(
+                    command, Response.SYSTEM_ERROR, remark="no"
+                )
+                await one.ack()  # it comes again when its time is over
+            script.broker.answers[Request.POP_MESSAGE] = lambda link, command: link.reply(
+                command, refuse, remark="no"
+            )
+            async with Consumer(names, group="g", topic="T", **POP) as consumer:
+                with pytest.raises(ExpressionInvalid):
+                    await consumer.receive(1)
+
+    run(go)
