@@ -293,6 +293,8 @@ class Popper:
         found: list[Popped] = []
 
         def is_enough() -> bool:
+            if "most" in options:  # who wants no more than these must not take others beside them
+                options["most"] = count - len(found)
             found.extend(self.pop(**options))
             return len(found) >= count
 
