@@ -81,6 +81,8 @@ def run(nameserver: str) -> None:
         if len(arrived) == DELIVERED_COUNT:
             all_arrived.set()
 
+    with escrowmq.Admin(nameserver) as admin:
+        admin.topics.create(TOPIC)
     with (
         escrowmq.Consumer(nameserver, group="demo-readers", topic=TOPIC, handler=take),
         escrowmq.Producer(nameserver, group="demo-orders", listener=orders) as producer,
