@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
-from . import jars, wire
+from . import jars
 from .drivers import Driver, GoDriver, JavaDriver, unique
-from .process import until
-from .servers import Server
+from .servers import Server, new_topic
 
 CLIENTS = ("java-5.3.3", "java-5.5.0", "java-4.9.8", "java-5.3.3-binary", "go")
 
@@ -117,22 +116,3 @@ def java(request: pytest.FixtureRequest, drivers: Callable[[str], Driver]) -> It
 def topic(server: Server, drivers: Callable[[str], Driver]) -> str:
     """A topic of this test alone, with four queues."""
     return new_topic(server, unique("T"))
-
-
-def new_topic(server: Server, name: str, *, queues: int = 4, **fields: object) -> str:
-    """Create a topic over the wire (request 17) and return its name once it has a route."""
-    wanted = {
-        "topic": name,
-        "defaultTopic": "TBW102",
-        "readQueueNums": str(queues),
-        "writeQueueNums": str(queues),
-        "perm": "6",
-        "topicFilterType": "SINGLE_TAG",
-        "topicSysFlag": "0",
-        "order": "false",
-        **{key: str(value) for key, value in fields.items()},
-    }
-    reply = wire.ask(server.broker, 17, wanted)
-    assert reply.code == 0, reply
-    until("a route", lambda: wire.ask(server.nameserver, 105, {"topic": name}).code == 0)
-    return name

@@ -246,3 +246,22 @@ class Server:
         """kill -9 for both."""
         while self._parts:
             self._parts.pop(0).kill()
+
+
+def new_topic(server: Server, name: str, *, queues: int = 4, **fields: object) -> str:
+    """Create a topic over the wire (request 17) and return its name once it has a route."""
+    wanted = {
+        "topic": name,
+        "defaultTopic": "TBW102",
+        "readQueueNums": str(queues),
+        "writeQueueNums": str(queues),
+        "perm": "6",
+        "topicFilterType": "SINGLE_TAG",
+        "topicSysFlag": "0",
+        "order": "false",
+        **{key: str(value) for key, value in fields.items()},
+    }
+    reply = wire.ask(server.broker, 17, wanted)
+    assert reply.code == 0, reply
+    until("a route", lambda: wire.ask(server.nameserver, 105, {"topic": name}).code == 0)
+    return name

@@ -14,10 +14,10 @@ from escrowmq.base.message import StoredMessage
 from escrowmq.codec.record import decode_records
 
 from . import wire
-from .conftest import SETTINGS, new_topic
+from .conftest import SETTINGS
 from .drivers import Consumer, JavaDriver, unique
 from .process import until
-from .servers import Server
+from .servers import Server, new_topic
 
 pytestmark = pytest.mark.parametrize("java", ["java-5.3.3", "java-5.5.0"], indirect=True)
 

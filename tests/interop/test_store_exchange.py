@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from . import wire
-from .conftest import SETTINGS, new_topic
+from .conftest import SETTINGS
 from .drivers import Admin, ClientError, Driver, JavaDriver, message, unique
 from .jars import OLD_BROKER_RELEASE
 from .process import until
-from .servers import Server
+from .servers import Server, new_topic
 
 TEXT = "worth compressing " * 500
 

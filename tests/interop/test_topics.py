@@ -4,9 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from .conftest import new_topic
 from .drivers import ClientError, Driver, JavaDriver, unique
-from .servers import Server
+from .servers import Server, new_topic
 
 
 def test_unknown_topic_is_created_by_the_first_send(server: Server, client: Driver) -> None:

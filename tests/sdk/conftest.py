@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.interop import jars, wire
+from tests.interop import jars, servers
 from tests.interop.drivers import unique
-from tests.interop.process import until
 from tests.interop.servers import Server
 
 SETTINGS: dict[str, Any] = {
@@ -77,19 +76,5 @@ def group() -> str:
 
 
 def new_topic(server: Server, *, queues: int = 4) -> str:
-    """Create a topic and return its name once it has a route."""
-    name = unique("T")
-    wanted = {
-        "topic": name,
-        "defaultTopic": "TBW102",
-        "readQueueNums": str(queues),
-        "writeQueueNums": str(queues),
-        "perm": "6",
-        "topicFilterType": "SINGLE_TAG",
-        "topicSysFlag": "0",
-        "order": "false",
-    }
-    reply = wire.ask(server.broker, 17, wanted)
-    assert reply.code == 0, reply
-    until("a route", lambda: wire.ask(server.nameserver, 105, {"topic": name}).code == 0)
-    return name
+    """Create a topic of this test alone and return its name once it has a route."""
+    return servers.new_topic(server, unique("T"), queues=queues)

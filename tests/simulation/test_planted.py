@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from escrowmq.base.codes import Request, Response
+from escrowmq.base.extensions import MESSAGES, ORDER_KEY
 from escrowmq.base.message import Message, StoredMessage, Topic
 from escrowmq.broker.core import BrokerCore
 from escrowmq.codec.command import encode_reply
@@ -16,9 +17,8 @@ from escrowmq.codec.signed_id import SignedId
 from escrowmq.store.store import Put
 from escrowmq.testing.sim.stage import Violation
 from escrowmq.testing.sim.world import World
-from escrowmq.txn.bundle import MESSAGES
 from escrowmq.txn.claim import Answer, Ended
-from escrowmq.txn.half import ORDER_KEY, final_of
+from escrowmq.txn.half import final_of
 from escrowmq.txn.state import State, Verdict
 
 SEEDS = 200

@@ -7,8 +7,6 @@ from typing import Final
 FRAME_SIZE_MAX: Final = 16_777_216
 """A remoting frame with its length field; the peer's com.rocketmq.remoting.frameMaxLength."""
 
-FRAME_SIZE_FIELD: Final = 4
-
 EXT_FIELDS_MAX: Final = 512
 """Header fields of one command."""
 

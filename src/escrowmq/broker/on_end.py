@@ -11,6 +11,7 @@ import msgspec
 from escrowmq.base.codes import Flag, Request, Response
 from escrowmq.base.command import Command
 from escrowmq.base.effects import Replace
+from escrowmq.base.extensions import ORDER_KEY
 from escrowmq.base.limits import PUBLISHED_TOPICS_MAX
 from escrowmq.base.message import Message, Property, StoredMessage, SysFlag, Topic
 from escrowmq.base.ports import Disk
@@ -26,6 +27,7 @@ from escrowmq.codec.headers import (
 )
 from escrowmq.codec.ids import offset_id, parse_offset_id
 from escrowmq.codec.record import encode_message
+from escrowmq.codec.signed_id import SignedId
 from escrowmq.delivery.clients import Channel
 from escrowmq.delivery.divert import DelayRules, divert
 from escrowmq.delivery.progress import Mark, Marks
@@ -36,7 +38,7 @@ from escrowmq.txn import identity, snapshot
 from escrowmq.txn.check import Ask, Checker, Member
 from escrowmq.txn.claim import Answer, Claim, Ended
 from escrowmq.txn.engine import Engine
-from escrowmq.txn.half import ORDER_KEY, is_delayed, real_place
+from escrowmq.txn.half import is_delayed, real_place
 from escrowmq.txn.identity import Keyring
 from escrowmq.txn.recovery import Recovery
 from escrowmq.txn.resume import Resumption
@@ -219,15 +221,28 @@ class EndHandlers:
             raise
         return number
 
-    def sign(self, put: Put, unique_key: str, now_ms: int) -> str:
-        """The transaction id of a half that was just stored."""
+    def sign(self, place: Put | StoredMessage, unique_key: str, now_ms: int) -> str:
+        """The transaction id of a half that stands there."""
         return self.keyring.sign(
-            queue_offset=put.queue_offset,
-            log_offset=put.log_offset,
+            queue_offset=place.queue_offset,
+            log_offset=place.log_offset,
             unique_key=unique_key,
             broker_name=self._broker.settings.name,
             now_ms=now_ms,
         )
+
+    def signed_half(self, text: str, now_ms: int) -> tuple[SignedId, StoredMessage | None]:
+        """What a transaction id says, and its half if the log holds it still. UsageError when the
+        id is not one of this broker's, or has run out."""
+        found = self.keyring.read(text, broker_name=self._broker.settings.name, now_ms=now_ms)
+        half = self._broker.store.read(found.log_offset)
+        if (
+            half is None
+            or half.topic != Topic.HALF
+            or not found.is_of(half.properties.get(Property.UNIQ_KEY, ""))
+        ):
+            return found, None
+        return found, half
 
     def _as_delivered(self, final: Message, now_ms: int) -> Message:
         """What is stored for a committed message."""
@@ -304,18 +319,13 @@ class EndHandlers:
             return read_header(EndTransactionHeader, request.ext)
         by_id = read_header(EndByIdHeader, request.ext)
         try:
-            found = self.keyring.read(
-                by_id.escrow_id, broker_name=self._broker.settings.name, now_ms=now_ms
-            )
+            found, half = self.signed_half(by_id.escrow_id, now_ms)
         except UsageError as error:
             return Refusal(Response.NO_PERMISSION, str(error))
-        half = self._broker.store.read(found.log_offset)
-        properties = half.properties if half is not None else {}
-        if not found.is_of(properties.get(Property.UNIQ_KEY, "")):
+        if half is None:
             return Refusal(Response.SYSTEM_ERROR, _REMARKS[Answer.NOT_FOUND])
-        group = properties.get(Property.PGROUP, "")
         return EndTransactionHeader(
-            producer_group=group,
+            producer_group=half.properties.get(Property.PGROUP, ""),
             tran_state_table_offset=found.queue_offset,
             commit_log_offset=found.log_offset,
             commit_or_rollback=by_id.commit_or_rollback,
@@ -357,7 +367,7 @@ class EndHandlers:
 
     def _answer_ended(self, item: _Unsealed, log_end: int, now_ms: int) -> bytes | None:
         """What became of a transaction, as soon as that is durable."""
-        state = item.ended.state
+        state, told = item.ended.state, self._told(item.ended)
         code, remark = Response.SUCCESS, None
         if item.ended.answer is Answer.CONTRADICTED or state in (State.EXPIRED, State.SETTLED):
             code = _TOLD.get(state, Response.TRANSACTION_STATE_UNKNOW)
@@ -366,10 +376,10 @@ class EndHandlers:
             item.peer,
             item.request,
             Put(PutStatus.OK, log_end=log_end),
-            ext=self._told(item.ended),
+            ext=told,
             waits=True,
             now_ms=now_ms,
-            reply=encode_reply(item.request, code, remark=remark, ext=self._told(item.ended)),
+            reply=encode_reply(item.request, code, remark=remark, ext=told),
         )
 
     # -- checks ------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ import msgspec
 
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.command import Command
+from escrowmq.base.extensions import TRANSACTION
 from escrowmq.base.message import Property, StoredMessage, Topic
 from escrowmq.broker.on_end import EndHandlers
 from escrowmq.broker.showing import Showing
@@ -21,7 +22,8 @@ from escrowmq.codec.command import encode_reply
 from escrowmq.codec.ids import parse_offset_id
 from escrowmq.codec.pending import Counts, Done, Filter, Item, Page, Which
 from escrowmq.codec.record import decode_record
-from escrowmq.errors import CorruptRecord, UsageError
+from escrowmq.errors import UsageError
+from escrowmq.store.walk import walk_queue
 from escrowmq.txn.claim import Claim
 from escrowmq.txn.state import State, Verdict
 
@@ -34,7 +36,6 @@ _SCANNED_MAX: Final = 100_000
 _CHECKED_MAX: Final = 10_000
 """Checks that one request makes due."""
 
-_READ_COUNT: Final = 256
 _VERDICTS: Final = {"commit": Verdict.COMMIT, "rollback": Verdict.ROLLBACK}
 
 
@@ -143,14 +144,8 @@ class PendingHandlers:
         """The halves that are meant, the newest first; UsageError when there are none."""
         store = self._broker.store
         if which.id is not None:
-            broker_name = self._broker.settings.name
-            identity = self._ends.keyring.read(which.id, broker_name=broker_name, now_ms=now_ms)
-            half = store.read(identity.log_offset)
-            if (
-                half is None
-                or half.topic != Topic.HALF
-                or not identity.is_of(half.properties.get(Property.UNIQ_KEY, ""))
-            ):
+            _, half = self._ends.signed_half(which.id, now_ms)
+            if half is None:
                 raise UsageError("the log does not hold the half of this transaction any more")
             return [half]
         if not which.message_id:
@@ -203,16 +198,9 @@ class PendingHandlers:
     def _discarded(self, wanted: Filter) -> Iterator[StoredMessage]:
         store = self._broker.store
         low, end = store.bounds(Topic.CHECK_MAX_TIME, 0)
-        at = max(low, wanted.after + 1)
-        while entries := store.entries(Topic.CHECK_MAX_TIME, 0, at, min(_READ_COUNT, end - at)):
-            for log_offset, size, _ in entries:
-                try:
-                    message = decode_record(store.read_record(log_offset, size))
-                except CorruptRecord:
-                    continue
-                if _is_of(message, wanted):
-                    yield message
-            at += len(entries)
+        for message in walk_queue(store, Topic.CHECK_MAX_TIME, max(low, wanted.after + 1), end):
+            if _is_of(message, wanted):
+                yield message
 
     def list_discarded(self, peer: Peer, request: Command, now_ms: int) -> bytes:
         """A page of those that were given up."""
@@ -271,7 +259,7 @@ def _is_of(half: StoredMessage, wanted: Filter) -> bool:
     return (
         wanted.topic in (None, properties.get(Property.REAL_TOPIC))
         and wanted.group in (None, properties.get(Property.PGROUP))
-        and wanted.transaction in (None, properties.get("escrowTransaction"))
+        and wanted.transaction in (None, properties.get(TRANSACTION))
     )
 
 

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from typing import Final
 
+from escrowmq.base.extensions import TRANSACTION
 from escrowmq.base.message import Property, StoredMessage, Topic
 from escrowmq.broker.on_end import EndHandlers
 from escrowmq.broker.state import Broker
 from escrowmq.codec.ids import format_host, offset_id
 from escrowmq.codec.pending import Event, Item
-from escrowmq.codec.record import decode_record
-from escrowmq.errors import CorruptRecord
-from escrowmq.txn.bundle import TRANSACTION
+from escrowmq.store.walk import walk_queue
 from escrowmq.txn.half import real_place
 from escrowmq.txn.op import ENDED_BY, STATES, decode_op
 
 _OPS_READ_MAX: Final = 5_000
-_OPS_READ_COUNT: Final = 256
 
 
 class Showing:
@@ -44,13 +42,8 @@ class Showing:
         else:
             item.state = self._engine.outcome(half).name.lower()
         if not self._ends.keyring.is_due(now_ms):
-            item.id = self._ends.keyring.sign(
-                queue_offset=half.queue_offset,
-                log_offset=half.log_offset,
-                unique_key=half.properties.get(Property.UNIQ_KEY, ""),
-                broker_name=self._broker.settings.name,
-                now_ms=now_ms,
-            )
+            unique_key = half.properties.get(Property.UNIQ_KEY, "")
+            item.id = self._ends.sign(half, unique_key, now_ms)
         return item
 
     def discarded(self, message: StoredMessage, now_ms: int) -> Item:
@@ -99,16 +92,10 @@ class Showing:
         store = self._broker.store
         at = store.offset_at(Topic.OP, 0, half.stored_ms)
         end = min(store.bounds(Topic.OP, 0)[1], at + _OPS_READ_MAX)
-        while entries := store.entries(Topic.OP, 0, at, min(_OPS_READ_COUNT, end - at)):
-            for log_offset, size, _ in entries:
-                try:
-                    op = decode_record(store.read_record(log_offset, size))
-                except CorruptRecord:
-                    continue
-                letters = dict(decode_op(op))
-                if half.queue_offset in letters:
-                    what = STATES[letters[half.queue_offset]].name.lower()
-                    who = op.properties.get(ENDED_BY, "")
-                    return [Event(at_ms=op.stored_ms, what=what, who=who)]
-            at += len(entries)
+        for op in walk_queue(store, Topic.OP, at, end):
+            letters = dict(decode_op(op))
+            if half.queue_offset in letters:
+                what = STATES[letters[half.queue_offset]].name.lower()
+                who = op.properties.get(ENDED_BY, "")
+                return [Event(at_ms=op.stored_ms, what=what, who=who)]
         return []

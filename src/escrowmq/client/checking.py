@@ -14,6 +14,7 @@ import msgspec
 
 from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
+from escrowmq.base.extensions import CHECKER
 from escrowmq.base.message import Property, StoredMessage
 from escrowmq.client.connection import Connection
 from escrowmq.client.core.ending import check_answer_fields, judge_end
@@ -27,9 +28,6 @@ from escrowmq.codec.record import decode_record
 from escrowmq.errors import EscrowMQError
 
 _log = logging.getLogger(__name__)
-
-CHECKER: Final = "escrowChecker"
-"""The property of a message that names its checker."""
 
 _REMARK: Final = "checkLocalTransactionState Exception"
 """How the peer's clients begin the remark of an answer that a check failed to give."""

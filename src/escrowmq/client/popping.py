@@ -254,13 +254,9 @@ class PopReading(Reading):
 
     async def settle(self, message: Held, level: int | None) -> None:
         """A popped message is done with (None), or comes again after a delay level."""
-        self.instance.check_usable()
-        ticket = message.ticket
-        assert ticket is not None
-        if ticket.is_settled:
+        ticket = self.take_ticket(message, level)
+        if ticket is None:
             return
-        ticket.is_settled = True
-        self.tell_settled(message, level)
         lane = ticket.source
         assert isinstance(lane, PopLane)
         try:

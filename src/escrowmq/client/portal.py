@@ -89,11 +89,6 @@ class Portal:
         self._thread = threading.Thread(target=self._serve, name="escrowmq", daemon=True)
         self._thread.start()
 
-    @property
-    def thread_id(self) -> int | None:
-        """The thread that runs the loop."""
-        return self._thread.ident
-
     def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """What the coroutine returns or raises; it runs on the loop's thread. An interrupt of
         the caller cancels it."""

@@ -235,13 +235,9 @@ class Reading:
 
     async def settle(self, message: Held, level: int | None) -> None:
         """A delivery is done with (None), or comes again after a delay level."""
-        self.instance.check_usable()
-        ticket = message.ticket
-        assert ticket is not None
-        if ticket.is_settled:
+        ticket = self.take_ticket(message, level)
+        if ticket is None:
             return
-        ticket.is_settled = True
-        self.tell_settled(message, level)
         lane = ticket.source
         assert isinstance(lane, Lane)
         if self.options.is_orderly:
@@ -276,6 +272,17 @@ class Reading:
         while not self.options.is_broadcasting and not await self.hand_back(message, NEVER):
             await asyncio.sleep(_KEEP_HERE_S)
         lane.finish(message, generation)
+
+    def take_ticket(self, message: Held, level: int | None) -> Ticket | None:
+        """The ticket of a message that is settled now; None when it was settled before."""
+        self.instance.check_usable()
+        ticket = message.ticket
+        assert ticket is not None
+        if ticket.is_settled:
+            return None
+        ticket.is_settled = True
+        self.tell_settled(message, level)
+        return ticket
 
     def tell_settled(self, message: Held, level: int | None) -> None:
         """Let interceptors know what becomes of a message."""

@@ -6,6 +6,7 @@ import logging
 from typing import TYPE_CHECKING, Final, Self, Unpack
 
 from escrowmq.base.codes import Response
+from escrowmq.base.extensions import CHECKER, DELAYED, ORDER_KEY, TRANSACTION
 from escrowmq.base.limits import BUNDLE_MESSAGES_MAX
 from escrowmq.base.message import Property
 from escrowmq.client.core.ending import Half, half_of, token_of
@@ -31,11 +32,6 @@ _log = logging.getLogger(__name__)
 
 OUR_LANGUAGE: Final = "PYTHON"
 """What EscrowMQ's brokers say that they are written in; RocketMQ's say JAVA."""
-
-BUNDLE: Final = "escrowTransaction"
-CHECKER: Final = "escrowChecker"
-DELAY: Final = "escrowDelay"
-ORDER_KEY: Final = "escrowOrderKey"
 
 
 class Transaction:
@@ -212,13 +208,13 @@ class Transaction:
     def _properties(self, message: Message) -> dict[str, str]:
         found = {Property.TRAN_MSG: "true", Property.PGROUP: self._producer.wire_group}
         if self._bundle:
-            found[BUNDLE] = self._bundle
+            found[TRANSACTION] = self._bundle
         if self._checker:
             found[CHECKER] = self._checker
         if message.order_key:
             found[ORDER_KEY] = message.order_key
         if delay_properties(message):
-            found[DELAY] = "true"
+            found[DELAYED] = "true"
         return found
 
     async def _queue(self, message: Message) -> MessageQueue | None:

@@ -17,7 +17,6 @@ from escrowmq.base.message import SysFlag
 from escrowmq.errors import RemoteProtocolError, UsageError
 
 FORMS: Final = {"lz4": 0x100, "zstd": 0x200, "zlib": 0x300}
-LEVEL_DEFAULT: Final = 5
 _ZSTD_STEP_SIZE: Final = 512
 
 

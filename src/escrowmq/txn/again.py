@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from escrowmq.base.message import Property, StoredMessage, Topic
-from escrowmq.codec.record import decode_record
 from escrowmq.store.store import Store
+from escrowmq.store.walk import with_unique_key
 from escrowmq.txn.state import State
-
-_COPIES_MAX: Final = 8
-_EVER_MS: Final = (1 << 62) - 1
 
 
 def stored_again(half: StoredMessage, *, state: State | None, alias: int, store: Store) -> int:
@@ -21,10 +16,7 @@ def stored_again(half: StoredMessage, *, state: State | None, alias: int, store:
         return -1
     if alias < 0 and state == State.EXPIRED:  # resumed and ended, before the last start
         key = half.properties.get(Property.UNIQ_KEY, "")
-        found = store.query(
-            Topic.HALF, key, count_max=_COPIES_MAX, begin_ms=half.stored_ms, end_ms=_EVER_MS
-        )
-        for copy in map(decode_record, found.records):
+        for copy in with_unique_key(store, Topic.HALF, key, begin_ms=half.stored_ms):
             if Property.TRANSACTION_CHECK_TIMES in copy.properties:
                 alias = max(alias, copy.queue_offset)
     return alias if alias > half.queue_offset else -1

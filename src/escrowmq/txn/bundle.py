@@ -9,14 +9,9 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Final, NamedTuple
 
+from escrowmq.base.extensions import TRANSACTION
 from escrowmq.base.limits import BUNDLE_MESSAGES_MAX, BUNDLES_REMEMBERED_MAX
 from escrowmq.txn.state import State
-
-TRANSACTION: Final = "escrowTransaction"
-"""The property that says which transaction a half belongs to."""
-
-MESSAGES: Final = "escrowMessages"
-"""A property of ours on what was given up: how many messages its transaction had."""
 
 ID_SIZE_MAX: Final = 64
 

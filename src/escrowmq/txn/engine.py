@@ -13,13 +13,14 @@ from typing import Final
 
 import msgspec
 
+from escrowmq.base.extensions import MESSAGES, TRANSACTION
 from escrowmq.base.message import Message, Property, StoredMessage, SysFlag, Topic
 from escrowmq.base.settings import BrokerSettings
 from escrowmq.codec.properties import encode_properties
-from escrowmq.codec.record import decode_record
 from escrowmq.store.store import Put, PutStatus, Store
+from escrowmq.store.walk import with_unique_key
 from escrowmq.txn.again import stored_again
-from escrowmq.txn.bundle import MESSAGES, TRANSACTION, BundleId, Bundles
+from escrowmq.txn.bundle import BundleId, Bundles
 from escrowmq.txn.claim import Answer, Claim, Ended
 from escrowmq.txn.half import (
     checks_counted,
@@ -39,7 +40,6 @@ from escrowmq.txn.trail import Trail
 
 _log = logging.getLogger(__name__)
 
-_EVER_MS: Final = (1 << 62) - 1
 _VERDICTS: Final = {State.COMMITTED: Verdict.COMMIT, State.EXPIRED: Verdict.EXPIRE}
 _LETTER: Final = {state: letter for letter, state in STATES.items()}
 _OPS_OF_RECORD_MAX: Final = 400
@@ -244,11 +244,8 @@ class Engine:
         place = real_place(half)
         if state == State.SETTLED and place is not None:
             unique_key = half.properties.get(Property.UNIQ_KEY, "")
-            finals = self._store.query(
-                place[0], unique_key, count_max=8, begin_ms=half.stored_ms, end_ms=_EVER_MS
-            )
-            for record in finals.records:
-                final = decode_record(record)
+            finals = with_unique_key(self._store, place[0], unique_key, begin_ms=half.stored_ms)
+            for final in finals:
                 # One that was delivered later, by a delay, does not say of which half it is.
                 if final.prepared_log_offset in (half.log_offset, 0) and _is_final(final):
                     return State.COMMITTED

@@ -5,16 +5,12 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from escrowmq.base.extensions import DELAYED
 from escrowmq.base.message import Message, Property, StoredMessage, SysFlag, Topic
 
 _SECONDS: Final = re.compile(r"-?[0-9]{1,18}")
 IMMUNITY_MAX_MS: Final = 7 * 24 * 3_600_000
 """A longer wish for no checks is cut to this."""
-
-DELAYED: Final = "escrowDelay"
-ORDER_KEY: Final = "escrowOrderKey"
-"""Properties of ours that a half may have: its delay counts from the commit on; the queue is
-chosen by a key."""
 
 _DELAYING: Final = (
     Property.DELAY,

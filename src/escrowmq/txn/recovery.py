@@ -19,7 +19,7 @@ from escrowmq.codec.record import decode_record
 from escrowmq.errors import CorruptRecord
 from escrowmq.store.scan import Scanned, parse, value_of
 from escrowmq.store.store import Store
-from escrowmq.store.walk import walk
+from escrowmq.store.walk import walk, walk_queue
 from escrowmq.txn.engine import Engine
 from escrowmq.txn.op import OUTCOMES, STATES, decode_op
 from escrowmq.txn.pending import Run
@@ -163,19 +163,9 @@ class Recovery:
     def _remember(self, op_offset: int, op_end: int) -> None:
         """Note the outcomes that op records tell which are done with otherwise."""
         record_outcome = self._engine.ledger.record
-        while op_offset < op_end:
-            count = min(_READ_COUNT, op_end - op_offset)
-            entries = self._store.entries(Topic.OP, 0, op_offset, count)
-            for log_offset, size, _ in entries:
-                try:
-                    message = decode_record(self._store.read_record(log_offset, size))
-                except CorruptRecord:
-                    continue  # it would be passed over as well if it mattered
-                for half_offset, letter in decode_op(message):
-                    record_outcome(half_offset, STATES[letter])
-            if not entries:
-                return
-            op_offset += len(entries)
+        for op in walk_queue(self._store, Topic.OP, op_offset, op_end):
+            for half_offset, letter in decode_op(op):
+                record_outcome(half_offset, STATES[letter])
 
     def _read_ops(self, op_offset: int, half_start: int) -> int:
         count = 0

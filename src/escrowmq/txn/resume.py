@@ -11,23 +11,17 @@ from typing import Final
 
 import msgspec
 
+from escrowmq.base.extensions import MESSAGES, TRANSACTION
 from escrowmq.base.limits import BUNDLE_MESSAGES_MAX
 from escrowmq.base.message import Property, StoredMessage, Topic
-from escrowmq.codec.record import decode_record
-from escrowmq.errors import CorruptRecord
 from escrowmq.store.store import Put, PutStatus, Store
-from escrowmq.txn.bundle import MESSAGES, TRANSACTION
+from escrowmq.store.walk import walk_queue, with_unique_key
 from escrowmq.txn.engine import Engine
 from escrowmq.txn.half import copy_to
 from escrowmq.txn.state import State
 
-_RESUMED_MAX: Final = 64
-"""Halves with one unique key that are looked at: one a resumption."""
-
 _NEAR_COUNT: Final = 2 * BUNDLE_MESSAGES_MAX
 """The messages of a transaction are given up together; what was resumed may be there twice."""
-
-_EVER_MS: Final = (1 << 62) - 1
 
 
 class Resumed(msgspec.Struct):
@@ -53,21 +47,14 @@ class Resumption:
         if source.topic == Topic.HALF:
             return self._state_at(source.queue_offset)
         unique_key = source.properties.get(Property.UNIQ_KEY, "")
-        numbers = [half.queue_offset for half in self._with_key(Topic.HALF, unique_key)]
+        halves = with_unique_key(self._store, Topic.HALF, unique_key)
+        numbers = [half.queue_offset for half in halves]
         # With SYNC_FLUSH the index does not know yet what was resumed a moment ago.
         for number in (self._engine.aliases.get(unique_key), *numbers):
             state = State.EXPIRED if number is None else self._state_at(number)
             if state not in (State.EXPIRED, State.SETTLED):
                 return state
         return State.EXPIRED
-
-    def _with_key(self, topic: str, unique_key: str) -> list[StoredMessage]:
-        """Messages with a unique key, the newest first: those that were resumed before."""
-        found = self._store.query(
-            topic, unique_key, count_max=_RESUMED_MAX, begin_ms=0, end_ms=_EVER_MS
-        )
-        messages = map(decode_record, found.records)
-        return [m for m in messages if m.properties.get(Property.UNIQ_KEY) == unique_key]
 
     def _state_at(self, queue_offset: int) -> State:
         if queue_offset in self._engine.pending:
@@ -104,19 +91,15 @@ class Resumption:
             return [source]
         if source.topic == Topic.HALF:
             unique_key = source.properties.get(Property.UNIQ_KEY, "")
-            kept = self._with_key(Topic.CHECK_MAX_TIME, unique_key)
+            kept = with_unique_key(self._store, Topic.CHECK_MAX_TIME, unique_key)
             if not kept:
                 return [source]
             source = kept[0]
         low, end = self._store.bounds(Topic.CHECK_MAX_TIME, 0)
         first = max(low, source.queue_offset - _NEAR_COUNT)
-        count = min(end, source.queue_offset + _NEAR_COUNT) - first
+        last = min(end, source.queue_offset + _NEAR_COUNT)
         found = {source.properties.get(Property.UNIQ_KEY, ""): source}
-        for log_offset, size, _ in self._store.entries(Topic.CHECK_MAX_TIME, 0, first, count):
-            try:
-                message = decode_record(self._store.read_record(log_offset, size))
-            except CorruptRecord:
-                continue
+        for message in walk_queue(self._store, Topic.CHECK_MAX_TIME, first, last):
             if _scope(message) == _scope(source):
                 found.setdefault(message.properties.get(Property.UNIQ_KEY, ""), message)
         return list(found.values())

@@ -11,9 +11,9 @@ from typing import Final
 
 import msgspec
 
+from escrowmq.base.extensions import MESSAGES, TRANSACTION
 from escrowmq.base.message import Property
 from escrowmq.store.scan import value_of
-from escrowmq.txn.bundle import MESSAGES, TRANSACTION
 from escrowmq.txn.half import checks_counted, immunity_ms
 
 _SHAPES_MAX: Final = 4096

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeVar
 
 import msgspec
@@ -88,12 +88,3 @@ class Cluster:
 
 
 P = TypeVar("P", bound=msgspec.Struct)
-
-
-async def one_after_another(
-    sources: list[Callable[[], AsyncIterator[P]]],
-) -> AsyncIterator[P]:
-    """What all of these give, one after another."""
-    for source in sources:
-        async for one in source():
-            yield one

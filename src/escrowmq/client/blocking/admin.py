@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Self, Unpack
+from typing import Unpack
 
 from escrowmq.client.admin import admin as engine
 from escrowmq.client.admin import brokers, groups, messages, offsets, topics, transactions
-from escrowmq.client.blocking.face import Face, plain, plain_iterator
-from escrowmq.client.portal import acquire, release
+from escrowmq.client.blocking.face import Face, Served, plain, plain_iterator
+from escrowmq.client.portal import acquire
 from escrowmq.client.settings import ConnectionSettings
-from escrowmq.errors import ClientClosed, ClientForked
-
-if TYPE_CHECKING:
-    from types import TracebackType
 
 
 class Brokers(Face[brokers.Brokers]):
@@ -82,7 +77,7 @@ class Transactions(Face[transactions.Transactions]):
     rotate_key = plain(transactions.Transactions.rotate_key)
 
 
-class Admin:
+class Admin(Served[engine.Admin]):
     """What operators ask and change. It is open when it is made; close it, or use it with `with`.
 
     >>> with escrowmq.Admin(nameserver) as admin:
@@ -114,25 +109,3 @@ class Admin:
         except BaseException:
             self.close()
             raise
-
-    def close(self) -> None:
-        """End. Calling it again does nothing."""
-        if self._is_closed:
-            return
-        self._is_closed = True
-        try:
-            with contextlib.suppress(ClientClosed, ClientForked):
-                self._portal.call(self._inner.close())
-        finally:
-            release(self._portal)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()

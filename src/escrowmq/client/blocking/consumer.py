@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any, Final, Self, Unpack
 
 from escrowmq.client import consumer as engine
 from escrowmq.client.blocking.delivery import Delivery
+from escrowmq.client.blocking.face import Served
 from escrowmq.client.consumer import Where
 from escrowmq.client.consumer_settings import ConsumerSettings, Handler
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.delivery import Held
 from escrowmq.client.portal import Portal, acquire, release
-from escrowmq.errors import ClientClosed, ClientForked, EscrowMQError
+from escrowmq.errors import ClientClosed, EscrowMQError
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -73,7 +74,7 @@ class Iteration:
             self._consumer.leave(self._previous)
 
 
-class Consumer:
+class Consumer(Served[_Engine]):
     """Receives messages, shared with the other members of its group. It is open when it is made;
     close it, or use it with `with`.
 
@@ -130,19 +131,12 @@ class Consumer:
         if getattr(self._inside, "is_handling", False):
             _close_later(self._portal, self._inner)
             return
-        try:
-            with contextlib.suppress(ClientClosed, ClientForked):
-                self._portal.call(self._inner.close())
-        finally:
-            release(self._portal)
+        self._leave()
 
     def wait(self) -> None:
         """Wait until the consumer is closed, by a handler or by another thread."""
         with contextlib.suppress(ClientClosed):
             self._portal.call(self._inner.wait())
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(
         self,

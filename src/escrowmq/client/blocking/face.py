@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
+from types import TracebackType
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
 
-from escrowmq.client.portal import Portal
+from escrowmq.client.portal import Portal, release
+from escrowmq.errors import ClientClosed, ClientForked
 
 E = TypeVar("E")
 P = ParamSpec("P")
@@ -19,6 +22,49 @@ class Face(Generic[E]):
     def __init__(self, portal: Portal, inner: E) -> None:
         self.portal = portal
         self.inner = inner
+
+
+class Closable(Protocol):
+    """An asyncio client."""
+
+    async def close(self) -> None:
+        """End."""
+
+
+C = TypeVar("C", bound=Closable)
+
+
+class Served(Generic[C]):
+    """A plain client that has a share in the process's event loop until it is closed."""
+
+    _portal: Portal
+    _inner: C
+    _is_closed: bool
+
+    def close(self) -> None:
+        """End: what is under way fails, brokers are told. Calling it again does nothing."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._leave()
+
+    def _leave(self) -> None:
+        """Close what stands behind it, and give up its share."""
+        try:
+            with contextlib.suppress(ClientClosed, ClientForked):
+                self._portal.call(self._inner.close())
+        finally:
+            release(self._portal)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
 
 
 def plain(

@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Self, Unpack
+from typing import Unpack
 
 import msgspec
 
 from escrowmq.client import producer as engine
+from escrowmq.client.blocking.face import Served
 from escrowmq.client.blocking.transaction import Transaction
 from escrowmq.client.core.message import Message, ReceivedMessage
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.core.sending import Outcome, SendResult
-from escrowmq.client.portal import acquire, release
+from escrowmq.client.portal import acquire
 from escrowmq.client.settings import MessageFields, ProducerSettings
-from escrowmq.errors import ClientClosed, ClientForked
-
-if TYPE_CHECKING:
-    from types import TracebackType
 
 _log = logging.getLogger(__name__)
 
 
-class Producer:
+class Producer(Served[engine.Producer]):
     """Sends messages, alone or in transactions, from any thread. It is open when it is made;
     close it, or use it with `with`.
 
@@ -55,28 +51,6 @@ class Producer:
         except BaseException:
             self.close()
             raise
-
-    def close(self) -> None:
-        """End: what is under way fails, brokers are told. Calling it again does nothing."""
-        if self._is_closed:
-            return
-        self._is_closed = True
-        try:
-            with contextlib.suppress(ClientClosed, ClientForked):
-                self._portal.call(self._inner.close())
-        finally:
-            release(self._portal)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     # -- sending -----------------------------------------------------------------------------
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import random
 
 from escrowmq.base.codes import Request
+from escrowmq.base.extensions import DELAYED, ORDER_KEY, TRANSACTION
 from escrowmq.base.message import Property
 from escrowmq.codec.properties import encode_properties
 from escrowmq.testing.sim.ledger import COMMIT, ROLLBACK, Ident, Sent, Truth
 from escrowmq.testing.sim.plan import Plan
-from escrowmq.txn.bundle import TRANSACTION
-from escrowmq.txn.half import DELAYED, ORDER_KEY
 
 SEND = Request.SEND_MESSAGE_V2
 LEVELS_MAX = 5

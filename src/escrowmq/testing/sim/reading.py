@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from escrowmq.base.extensions import DELAYED, ORDER_KEY, TRANSACTION
 from escrowmq.base.message import Property, StoredMessage, SysFlag, Topic
 from escrowmq.codec.record import decode_record
 from escrowmq.errors import CorruptRecord
@@ -11,8 +12,6 @@ from escrowmq.store.store import Store
 from escrowmq.testing.sim.halves import LEVELS_MAX
 from escrowmq.testing.sim.ledger import Ident
 from escrowmq.testing.sim.stage import Violation
-from escrowmq.txn.bundle import TRANSACTION
-from escrowmq.txn.half import DELAYED, ORDER_KEY
 from escrowmq.txn.op import decode_op
 
 Queue = tuple[str, int]

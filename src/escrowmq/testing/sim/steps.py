@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
+from escrowmq.base.extensions import ORDER_KEY, TRANSACTION
 from escrowmq.base.message import Property, Topic
 from escrowmq.broker.core import BrokerCore
 from escrowmq.codec.hashes import java_hash
@@ -12,8 +13,7 @@ from escrowmq.store.dispatch import delay_levels
 from escrowmq.testing.sim.ledger import COMMIT, Ident, Ledger
 from escrowmq.testing.sim.reading import Reading, Seen, scope_of
 from escrowmq.testing.sim.stage import Stage, Violation
-from escrowmq.txn.bundle import TRANSACTION
-from escrowmq.txn.half import ORDER_KEY, is_delayed
+from escrowmq.txn.half import is_delayed
 
 
 class Steps:

@@ -7,6 +7,7 @@ from functools import partial
 
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.command import Command
+from escrowmq.base.extensions import DELAYED, ORDER_KEY, TRANSACTION
 from escrowmq.base.message import Property, Topic
 from escrowmq.codec.ids import parse_offset_id
 from escrowmq.codec.properties import decode_properties, encode_properties
@@ -16,8 +17,6 @@ from escrowmq.testing.sim.ledger import COMMIT, ROLLBACK, Ledger, Sent, Truth
 from escrowmq.testing.sim.network import Address, SimNetwork
 from escrowmq.testing.sim.plan import Plan
 from escrowmq.testing.sim.stage import Stage, Violation
-from escrowmq.txn.bundle import TRANSACTION
-from escrowmq.txn.half import DELAYED, ORDER_KEY
 
 _HUGE = "99999999999999999999"
 _ODD_OFFSETS = ("-1", "-9223372036854775808", str(1 << 62), str((1 << 63) - 1), "1")
