@@ -17,6 +17,7 @@ from escrowmq.base.command import Command
 from escrowmq.base.message import NOT_SENDABLE, Topic
 from escrowmq.codec.acks import decode_acks
 from escrowmq.codec.bodies import CheckClientBody, HeartbeatBody, LockBody, decode_body
+from escrowmq.codec.decision import Epoch
 from escrowmq.codec.headers import RecallHeader, SendBackHeader, ViewHeader, read_header
 from escrowmq.codec.recall import decode_handle
 from escrowmq.codec.receipt import normal_topic
@@ -210,6 +211,12 @@ def _replied(name: str) -> Stored:
     return Stored(read)
 
 
+def _decided(request: Command) -> Iterable[Need]:
+    """A sink's group is the one that may decide; what it wrote was judged when it was sent."""
+    group = decode_body(Epoch, request.body).group
+    return (Need(group_resource(group), PUB),)
+
+
 # -- the table -----------------------------------------------------------------------------------
 
 _ANY_TOPIC: Final = _field("topic", ANY)
@@ -223,6 +230,7 @@ NEEDS: Final[dict[int, Rule]] = {
     _R.SEND_REPLY_MESSAGE_V2: _replied("b"),
     _R.RECALL_MESSAGE: _recalled,
     _R.END_TRANSACTION: Stored(_ended),
+    **dict.fromkeys((_R.ESCROW_DECIDE, _R.ESCROW_ABANDON, _R.ESCROW_DECISION), _decided),
     _R.PULL_MESSAGE: _READ,
     _R.LITE_PULL_MESSAGE: _READ,
     _R.POP_MESSAGE: _READ,

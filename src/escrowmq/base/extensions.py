@@ -18,3 +18,9 @@ ORDER_KEY: Final = "escrowOrderKey"
 
 CHECKER: Final = "escrowChecker"
 """The name of the producer's check that knows the outcome."""
+
+EPOCH: Final = "escrowEpoch"
+"""The query and the number of its batch that a half is written for: one decision ends them all."""
+
+TOKEN: Final = "escrowToken"
+"""Which attempt to write the batch a half belongs to."""

@@ -94,3 +94,9 @@ ACL_FILES_MAX: Final = 256
 
 ACL_FOLDERS_DEPTH_MAX: Final = 8
 """Folders within folders in which files of accounts are looked for."""
+
+EPOCH_QUERIES_MAX: Final = 10_000
+"""Queries of which the last decision is remembered."""
+
+EPOCH_TOKENS_MAX: Final = 4096
+"""Attempts that one decision names."""

@@ -108,6 +108,9 @@ class Topic:
     OFFSET_MOVED: Final = "OFFSET_MOVED_EVENT"
     BENCHMARK: Final = "BenchmarkTest"
     TRACE: Final = "RMQ_SYS_TRACE_TOPIC"
+    DECISIONS: Final = "rmq_sys_ESCROW_DECISIONS"
+    """What was decided about epochs: ours, and no peer's."""
+
     RETRY_PREFIX: Final = "%RETRY%"
     DLQ_PREFIX: Final = "%DLQ%"
     SYSTEM_PREFIX: Final = "rmq_sys_"
@@ -121,6 +124,7 @@ NOT_SENDABLE: Final = frozenset(
         Topic.HALF,
         Topic.OP,
         Topic.CHECK_MAX_TIME,
+        Topic.DECISIONS,
         Topic.SELF_TEST,
         Topic.OFFSET_MOVED,
     }

@@ -11,6 +11,8 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta, field
 
+from escrowmq.base.message import Topic
+
 _DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 
 
@@ -153,6 +155,9 @@ class BrokerSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     has_trace_topic: Annotated[bool, Meta(description="create the topic of message traces")] = (
         field(default=False, name="traceTopicEnable")
     )
+    trace_topic: Annotated[str, Meta(description="its name")] = field(
+        default=Topic.TRACE, name="msgTraceTopicName"
+    )
     is_traced: Annotated[bool, Meta(description="tell clients to trace messages")] = field(
         default=True, name="traceOn"
     )
@@ -210,6 +215,9 @@ class BrokerSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     pending_max: Annotated[
         int, Meta(ge=1, description="pending halves; beyond, new ones are refused")
     ] = field(default=2_000_000, name="escrowPendingMax")
+    epoch_ms: Annotated[
+        int, Meta(ge=1, description="for so long a half of an epoch waits for the decision")
+    ] = field(default=900_000, name="escrowEpochTimeout")
     half_wait_max_ms: Annotated[
         int, Meta(ge=1, description="halves that waited longer to be read are refused")
     ] = field(default=50, name="escrowHalfWaitMillis")

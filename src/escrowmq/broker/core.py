@@ -20,6 +20,7 @@ from escrowmq.broker.on_back import BackHandlers
 from escrowmq.broker.on_clients import ClientHandlers
 from escrowmq.broker.on_config import ConfigHandlers, restore
 from escrowmq.broker.on_end import EndHandlers
+from escrowmq.broker.on_epoch import EpochHandlers
 from escrowmq.broker.on_members import MemberHandlers
 from escrowmq.broker.on_offsets import OffsetHandlers
 from escrowmq.broker.on_pending import PendingHandlers
@@ -89,6 +90,7 @@ class BrokerCore:
         broker.delays, broker.timer = self._delays, self._timer
         self._clients = ClientHandlers(broker)
         self._ends = EndHandlers(broker, putter)
+        self._epochs = EpochHandlers(broker, putter, self._ends.engine)
         self._half_counts = HalfCounts(broker, self._ends.engine.meter)
         self._measuring = Measuring(broker, self._ends)
         self._pulls = PullHandlers(broker)
@@ -98,6 +100,7 @@ class BrokerCore:
         for handlers in (
             SendHandlers(broker, putter, self._ends),
             self._ends,
+            self._epochs,
             self._pulls,
             self._pops,
             self._clients,
@@ -145,6 +148,7 @@ class BrokerCore:
         self._delays.load(self._disk.read(delay.PATH), now_ms)
         self._timer.load(self._disk.read(timer.PATH))
         self._ends.load(self._disk, now_ms, is_sound=not report.damaged)
+        self._epochs.load(self._disk, now_ms)
         self._half_counts.load(self._disk.read(half_counts.PATH))
         broker.topics.create_system_topics(now_ms)
         broker.groups.create_system_groups(now_ms)
@@ -160,6 +164,7 @@ class BrokerCore:
         self._pops.ledger.note_progress(now_ms)
         self.broker.store.close(now_ms)
         self._ends.note_progress(now_ms)
+        self._epochs.note_progress()
         saved = self._pops.saver.last(now_ms) + self._progress(now_ms)
         for path, data in saved + self._half_counts.last(now_ms):
             self._disk.replace(path, data)
@@ -248,6 +253,7 @@ class BrokerCore:
         """What every input may have caused: messages that arrived, tables that changed."""
         broker = self.broker
         self._ends.seal(now_ms)
+        self._epochs.settle(now_ms)
         self._pops.settle(now_ms)
         self._note_arrivals(now_ms)
         if broker.topics.is_changed or broker.groups.is_changed:
@@ -327,6 +333,7 @@ class BrokerCore:
         if now_ms >= self._save_at_ms:
             self._save_at_ms = now_ms + broker.settings.offsets_flush_ms
             self._ends.note_progress(now_ms)
+            self._epochs.note_progress()
             self._pops.saver.note(now_ms)
             for path, data in self._progress(now_ms):
                 broker.effects.append(Replace(path, data))

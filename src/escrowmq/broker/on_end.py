@@ -53,6 +53,7 @@ _REMARKS: Final = {
     Answer.NOT_FOUND: "Find prepared transaction message failed",
     Answer.GROUP_WRONG: "The producer group wrong",
     Answer.QUEUE_OFFSET_WRONG: "The transaction state table offset wrong",
+    Answer.OF_EPOCH: "this message is of an epoch; request 7709 ends all of it",
     Answer.UNREADABLE: "a message of this transaction cannot be read; it can be rolled back only",
 }
 _TOLD: Final = {

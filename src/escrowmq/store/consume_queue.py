@@ -83,9 +83,10 @@ class ConsumeQueue:
 
     def fill_gap(self, queue_offset: int) -> None:
         """Put units that stand for no message, up to an offset."""
-        per_file = self.files.segment_size // ENTRY_SIZE
-        first = queue_offset - queue_offset % per_file
-        begin = max(self.end, first)
+        begin = self.end
+        if not begin:  # no unit was ever there: the files before this one need not be
+            per_file = self.files.segment_size // ENTRY_SIZE
+            begin = queue_offset - queue_offset % per_file
         self.write(begin, GAP_ENTRY * (queue_offset - begin))
         self.end = queue_offset
 
@@ -108,6 +109,10 @@ class ConsumeQueue:
             self.fill_gap(queue_offset)
             if self.min == 0 and not self.files.has(0):
                 self.min = queue_offset
+        if queue_offset < self.min:  # a file was lost with the power, or a deleted record is back
+            behind = queue_offset + count
+            self.write(behind, GAP_ENTRY * (self.min - behind))
+            self.min = queue_offset
         is_changed = self.units(queue_offset, count) != units
         if is_changed:
             self.write(queue_offset, units)

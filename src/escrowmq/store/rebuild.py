@@ -196,6 +196,10 @@ class Rebuild:
             raise HoleError(
                 f"{self._name(builder)} has {queue.end} units, record {builder.start} was found"
             )
+        if builder.start < queue.min and not self._is_whole:
+            raise HoleError(
+                f"{self._name(builder)} begins at {queue.min}, record {builder.start} was found"
+            )
         # After an abnormal end the newest units may well be missing.
         is_told = self._was_clean or builder.start + len(builder.units) // ENTRY_SIZE <= queue.end
         if queue.merge(builder.start, bytes(builder.units)) and is_told:

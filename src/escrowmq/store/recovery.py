@@ -8,6 +8,7 @@ queues turn out to lack something before that place, the whole log is read.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from escrowmq.base.message import SysFlag
@@ -52,6 +53,7 @@ class Recovery:
             self._snapshot is not None and self._snapshot.boot == store.boot
         )
         report.notes += self._log.segments.load()
+        self._drop_leftovers()
         report.notes += store.checkpoint.load(now_ms)
         report.notes += store.queues.load()
         if store.index is not None:
@@ -76,6 +78,19 @@ class Recovery:
         self.stored_ms = newest_ms if newest_ms < now_ms + _AHEAD_MS_MAX else now_ms
         self._sync(start)
         return report
+
+    def _drop_leftovers(self) -> None:
+        """Finish a deletion that a loss of power has undone in part. A hole is damage elsewhere,
+        and what stands before it is kept."""
+        segments = self._log.segments
+        begin = self._snapshot.log_begin if self._snapshot is not None else 0
+        starts = segments.starts
+        for before, behind in pairwise(starts):
+            if before + segments.segment_size < behind <= begin:
+                for start in starts[: starts.index(behind)]:
+                    if segments.has(start):
+                        segments.remove(start)
+                        self._report.notes.append(f"{segments.path(start)} was deleted before")
 
     def _end_of(self, scan: LogScan) -> int:
         """Where to append: behind the last whole record, or behind the stretch that was durable
@@ -299,5 +314,4 @@ class Recovery:
         if store.index is not None:
             for file in store.index.dirty_files():
                 file.sync()
-        end = store.index.end_log_offset if store.index is not None else -1
-        write_snapshot(store.disk, store.queues, index_end=end, boot=store.boot)
+        write_snapshot(store)

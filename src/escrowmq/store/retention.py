@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from escrowmq.base.ports import Usage
 from escrowmq.store.commit_log import FOLDER
+from escrowmq.store.snapshot import note_log_begin
 
 if TYPE_CHECKING:
     from escrowmq.store.store import Store
@@ -76,19 +77,22 @@ class Retention:
     def _delete(self, now_ms: int, *, is_forced: bool) -> int:
         log = self._store.log
         expired_ms = now_ms - self._settings.reserved_hours * _HOUR_MS
-        deleted = 0
+        doomed: list[int] = []
         for start in log.segments.starts:
             is_needed = start + log.segment_size > min(log.end_offset, log.durable_offset)
-            if is_needed or deleted >= self._settings.delete_files_max:
+            if is_needed or len(doomed) >= self._settings.delete_files_max:
                 break
             if not is_forced and log.segments.modified_ms(start) >= expired_ms:
                 break
             if self._store.behind_size and start >= self._store.dispatcher.waiting[0].log_offset:
                 break
+            doomed.append(start)
+        if doomed:
+            note_log_begin(self._store.disk, doomed[-1] + log.segment_size)
+        for start in doomed:
             log.segments.remove(start)
-            deleted += 1
-        self.deleted_count += deleted
-        return deleted
+        self.deleted_count += len(doomed)
+        return len(doomed)
 
     def trim(self) -> None:
         """Bring queues and index up to where the log begins now."""

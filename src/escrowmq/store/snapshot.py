@@ -8,22 +8,27 @@ nothing is assumed.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from escrowmq.base.ports import Disk
 from escrowmq.store.queues import Queues
 
+if TYPE_CHECKING:
+    from escrowmq.store.store import Store
+
 PATH: Final = "queues.json"
 
 
 class Snapshot(msgspec.Struct, rename="camel"):
-    """Ends of queues by topic and queue id; the newest record that the index leads to."""
+    """Ends of queues by topic and queue id; the newest record that the index leads to; where the
+    log began after the last deletion."""
 
     queue_ends: dict[str, dict[int, int]] = {}
     index_end: int = -1
     boot: str = ""
+    log_begin: int = 0
 
 
 def read_snapshot(disk: Disk) -> Snapshot | None:
@@ -37,13 +42,27 @@ def read_snapshot(disk: Disk) -> Snapshot | None:
         return None
 
 
-def write_snapshot(disk: Disk, queues: Queues, *, index_end: int, boot: str) -> None:
+def write_snapshot(store: Store) -> None:
     """Write the file."""
     ends: dict[str, dict[int, int]] = {}
-    for queue in queues:
+    for queue in store.queues:
         if queue.end:
             ends.setdefault(queue.topic, {})[queue.queue_id] = queue.end
-    disk.replace(PATH, msgspec.json.encode(Snapshot(ends, index_end, boot)))
+    snapshot = Snapshot(
+        queue_ends=ends,
+        index_end=store.index.end_log_offset if store.index is not None else -1,
+        boot=store.boot,
+        log_begin=store.log.min_offset,
+    )
+    store.disk.replace(PATH, msgspec.json.encode(snapshot))
+
+
+def note_log_begin(disk: Disk, log_offset: int) -> None:
+    """Say that what stands before an offset is about to be deleted: power that is lost meanwhile
+    may bring one file back and another not."""
+    snapshot = read_snapshot(disk) or Snapshot()
+    snapshot.log_begin = log_offset
+    disk.replace(PATH, msgspec.json.encode(snapshot))
 
 
 def lost_queues(snapshot: Snapshot, queues: Queues) -> list[str]:

@@ -149,7 +149,7 @@ class Store:
             self._refuse("the store is closed", is_lasting=True)
         self.log.drop_ahead()
         if is_whole:
-            self._snapshot()
+            write_snapshot(self)
         self.log.segments.close()
         self.queues.close()
         if self.index is not None:
@@ -386,7 +386,7 @@ class Store:
                 waiting[at] = item._replace(queue=None)
         self.flusher.forget_queues()
         count = self.queues.delete([topic])
-        self._snapshot()  # lest a start take the queues for lost
+        write_snapshot(self)  # lest a start take the queues for lost
         return count
 
     def clean_queues(self, live_topics: Iterable[str]) -> list[str]:
@@ -482,10 +482,6 @@ class Store:
             self._refuse(full, is_lasting=False)
         elif self._refusal is not None and not self._is_refusal_lasting and self.log.extend():
             self._refusal = None
-
-    def _snapshot(self) -> None:
-        end = self.index.end_log_offset if self.index is not None else -1
-        write_snapshot(self.disk, self.queues, index_end=end, boot=self.boot)
 
     def _refuse(self, reason: str, *, is_lasting: bool) -> None:
         if not self._is_refusal_lasting:

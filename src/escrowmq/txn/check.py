@@ -20,6 +20,7 @@ from escrowmq.base.message import StoredMessage
 from escrowmq.base.settings import BrokerSettings
 from escrowmq.txn.claim import Answer
 from escrowmq.txn.engine import Engine
+from escrowmq.txn.half import immunity_ms
 from escrowmq.txn.pending import Row
 from escrowmq.txn.state import Verdict
 
@@ -232,6 +233,9 @@ class Checker:
         if queue_offset in self._engine.decided:
             self._finish_decided(queue_offset, half, now_ms)
             return
+        if queue_offset in self._engine.epochs:
+            self._end_of_epoch(queue_offset, half, now_ms)
+            return
         row = pending.row(queue_offset)
         fate = judge(
             checks=row.checks,
@@ -270,6 +274,32 @@ class Checker:
         ended = self._engine.decide(half, verdict, queue_offset=queue_offset, now_ms=now_ms)
         if ended.answer is not Answer.DONE and queue_offset in self._engine.pending:
             self._engine.pending.schedule(queue_offset, now_ms + RETRY_MS)
+
+    def _end_of_epoch(self, queue_offset: int, half: StoredMessage, now_ms: int) -> None:
+        """Nobody is asked about a half of an epoch: the decision says what becomes of it, and
+        when none came in time it is dropped."""
+        engine = self._engine
+        attempt = engine.epochs.of(queue_offset)
+        assert attempt is not None, queue_offset
+        verdict = engine.epochs.verdict(attempt)
+        if verdict is None:
+            wish_ms = immunity_ms(half.properties)
+            due_ms = half.stored_ms + (self._settings.epoch_ms if wish_ms is None else wish_ms)
+            if now_ms < due_ms:  # somebody wanted it to be asked about at once
+                engine.pending.schedule(queue_offset, due_ms)
+                return
+            verdict = Verdict.ROLLBACK
+            if engine.epochs.lapse(attempt):
+                _log.warning(
+                    "nothing was decided in time about batch %d of %s: what token %s wrote for it "
+                    "is dropped", attempt.batch, attempt.query.name, attempt.token,
+                )  # fmt: skip
+                for other in engine.epochs.halves(attempt):
+                    engine.pending.schedule(other, due_ms)
+        engine.trail.note(now_ms, queue_offset, "decided", detail=verdict.name.lower())
+        engine.decide(half, verdict, queue_offset=queue_offset, now_ms=now_ms)
+        if queue_offset in engine.pending:
+            engine.pending.schedule(queue_offset, now_ms + RETRY_MS)
 
     def _choose(self, members: list[Member], row: Row, queue_offset: int) -> Member:
         """The sender first; when it did not know, those that publish to the topic, then others."""

@@ -24,6 +24,7 @@ class Answer(enum.Enum):
     TOO_LATE = enum.auto()
     NOT_STORED = enum.auto()
     UNREADABLE = enum.auto()
+    OF_EPOCH = enum.auto()
 
 
 class Claim(msgspec.Struct, kw_only=True):

@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from escrowmq.base.extensions import MESSAGES, TRANSACTION
+from escrowmq.base.extensions import EPOCH, MESSAGES, TRANSACTION
 from escrowmq.base.message import Message, Property, StoredMessage, SysFlag, Topic
 from escrowmq.base.settings import BrokerSettings
 from escrowmq.codec.properties import encode_properties
@@ -22,6 +22,7 @@ from escrowmq.store.walk import with_unique_key
 from escrowmq.txn.again import stored_again
 from escrowmq.txn.bundle import BundleId, Bundles
 from escrowmq.txn.claim import Answer, Claim, Ended
+from escrowmq.txn.epoch import Attempt, Epochs, attempt_of, stored_attempt
 from escrowmq.txn.half import (
     checks_counted,
     copy_to,
@@ -57,6 +58,7 @@ class _Done(msgspec.Struct):
     state: State
     row: Row
     bundle: BundleId | None
+    attempt: Attempt | None
     who: str
     """The administrator that ended it; empty for a producer."""
 
@@ -85,6 +87,7 @@ class Engine:
         self._as_delivered = as_delivered
         self.pending = Pending()
         self.bundles = Bundles()
+        self.epochs = Epochs()
         self.ledger = Ledger()
         self.tally = Tally(store.disk)
         self.trail = Trail()
@@ -126,6 +129,9 @@ class Engine:
                 f"{len(self.pending)} transactions are pending, escrowPendingMax allows no more; "
                 "end some of them first"
             )
+        attempt = attempt_of(message.properties)
+        if attempt is not None:
+            return self.epochs.refusal(attempt)
         text = message.properties.get(TRANSACTION)
         if text is None:
             return ""
@@ -141,9 +147,11 @@ class Engine:
         origin: str,
     ) -> None:
         """Take a stored half into the index, by its properties."""
+        attempt = stored_attempt(properties) if EPOCH in properties else None
         wait_ms = immunity_ms(properties)
         if wait_ms is None:
-            wait_ms = self._settings.transaction_timeout_ms
+            settings = self._settings
+            wait_ms = settings.transaction_timeout_ms if attempt is None else settings.epoch_ms
         topic = properties.get(Property.REAL_TOPIC, "")
         group = properties.get(Property.PGROUP, "")
         row = Row(
@@ -159,6 +167,8 @@ class Engine:
         self.meter.note_pending(topic, group, 1)
         if TRANSACTION in properties:
             self.bundles.add(BundleId(group, properties[TRANSACTION]), queue_offset)
+        if attempt is not None:
+            self.epochs.add(attempt, queue_offset)
 
     def watch_run(self, run: Run) -> None:
         """Take halves of one shape into the index."""
@@ -194,6 +204,8 @@ class Engine:
             queue_offset = later
             if self.ledger.outcome(claim.queue_offset) == State.EXPIRED:
                 half = self.read_half(later) or half
+        if queue_offset in self.epochs:
+            return Ended(Answer.OF_EPOCH, queue_offset=queue_offset)
         if not claim.is_from_check and self._is_too_late(half, now_ms):
             return Ended(Answer.TOO_LATE, queue_offset=queue_offset)
         members_count = len(self.bundles.members(queue_offset))
@@ -328,10 +340,12 @@ class Engine:
 
     def _settled(self, queue_offset: int, state: State, now_ms: int, who: str = "") -> None:
         row = self.pending.row(queue_offset)
-        self._done.append(_Done(queue_offset, state, row, self.bundles.of(queue_offset), who))
+        bundle, attempt = self.bundles.of(queue_offset), self.epochs.of(queue_offset)
+        self._done.append(_Done(queue_offset, state, row, bundle, attempt, who))
         self.pending.remove(queue_offset)
         self.recent.drop(queue_offset)
         self.bundles.remove(queue_offset, state)
+        self.epochs.remove(queue_offset)
         self.decided.pop(queue_offset, None)
         self.ledger.record(queue_offset, state)
         self.meter.note_pending(row.topic, row.group, -1)
@@ -378,6 +392,7 @@ class Engine:
                 host=self._host,
                 now_ms=now_ms,
                 who=some[0].who,
+                is_last=len(some) == len(self._done),
             )
             put = self._store.put(op, now_ms, is_settling=True)
             if put.status is not PutStatus.OK:
@@ -414,6 +429,8 @@ class Engine:
             if done.bundle is not None:
                 self.bundles.reopen(done.bundle)
                 self.bundles.add(done.bundle, done.queue_offset)
+            if done.attempt is not None:
+                self.epochs.add(done.attempt, done.queue_offset)
             self.meter.note_pending(done.row.topic, done.row.group, 1)
             self.meter.rolled_back[done.row.topic] -= 1
             self.counters.rolled_back -= 1
@@ -435,6 +452,7 @@ class Engine:
             row = self.pending.row(queue_offset)
             self.meter.note_pending(row.topic, row.group, -1)
             self.pending.remove(queue_offset)
+            self.epochs.remove(queue_offset)
             leader = self.bundles.remove(queue_offset, None)
             if leader is not None:
                 self.pending.schedule(leader, row.stored_ms)

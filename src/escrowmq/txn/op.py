@@ -16,6 +16,10 @@ tag and body alone."""
 ENDED_BY: Final = "escrowEndedBy"
 """A property of ours: the administrator that settled them, and why."""
 
+MORE: Final = "escrowMore"
+"""A property of ours: another op record follows for finals that were appended together. Only
+behind the last one of them are all finals before it named."""
+
 STATES: Final = {
     "c": State.COMMITTED,
     "r": State.ROLLED_BACK,
@@ -27,7 +31,14 @@ STATES: Final = {
 _DIGITS_MAX: Final = 19
 
 
-def encode_op(done: list[tuple[int, str]], *, host: bytes, now_ms: int, who: str = "") -> Message:
+def encode_op(
+    done: list[tuple[int, str]],
+    *,
+    host: bytes,
+    now_ms: int,
+    who: str = "",
+    is_last: bool = True,
+) -> Message:
     """The record that says that these half queue offsets are done with, how, and, when it was not
     a producer, by whom."""
     properties = {
@@ -37,6 +48,8 @@ def encode_op(done: list[tuple[int, str]], *, host: bytes, now_ms: int, who: str
     }
     if who:
         properties[ENDED_BY] = who
+    if not is_last:
+        properties[MORE] = "true"
     return Message(
         topic=Topic.OP,
         body="".join([f"{offset}," for offset, _ in done]).encode(),

@@ -21,7 +21,7 @@ from escrowmq.store.scan import Scanned, parse, value_of
 from escrowmq.store.store import Store
 from escrowmq.store.walk import walk, walk_queue
 from escrowmq.txn.engine import Engine
-from escrowmq.txn.op import OUTCOMES, STATES, decode_op
+from escrowmq.txn.op import MORE, OUTCOMES, STATES, decode_op
 from escrowmq.txn.pending import Run
 from escrowmq.txn.shape import Shapes
 from escrowmq.txn.snapshot import Snapshot
@@ -183,8 +183,9 @@ class Recovery:
                     if half_offset >= half_start:
                         self._done[half_offset] = STATES[letter]
                 self.progress.note(op_offset, [half_offset for half_offset, _ in named])
-                self._last_op_log_offset = log_offset
-                self._is_last_op_ours = OUTCOMES in message.properties
+                if MORE not in message.properties:
+                    self._last_op_log_offset = log_offset
+                    self._is_last_op_ours = OUTCOMES in message.properties
                 op_offset += 1
                 count += 1
         return count

@@ -46,7 +46,7 @@ NEEDS_NOTHING = {Request.UNREGISTER_CLIENT, Request.END_TRANSACTION, Request.BAT
 """What a request that names nothing at all does: nothing."""
 
 
-WITH_BODY = {34, 41, 42, 46, 400}
+WITH_BODY = {34, 41, 42, 46, 400, 7709, 7710, 7711}
 
 
 @pytest.fixture(name="exchange")
@@ -482,3 +482,18 @@ def test_without_acl_everything_is_open_and_accounts_are_unknown() -> None:
     assert caller.send("theirs").code == 0
     assert caller.ask(50, NEW).code == 3
     assert "plain_acl.yml" not in exchange.disk.small
+
+
+@pytest.mark.parametrize("code", [7709, 7710, 7711])
+def test_a_decision_about_an_epoch_needs_the_sinks_group(code: int) -> None:
+    file = b"""
+accounts:
+- {accessKey: the-sink, secretKey: sink-secret, defaultGroupPerm: DENY, groupPerms: [rows=PUB]}
+"""
+    exchange = world(file=file)
+    tokens = "[]" if code == 7710 else "{}"
+    for group, is_let_in in (("rows", True), ("others", False)):
+        caller = exchange.connect()
+        caller.credentials = ("the-sink", "sink-secret")
+        body = f'{{"group": "{group}", "epoch": "q/1", "tokens": {tokens}}}'
+        assert (why(caller.ask(code, body=body.encode())) == "") is is_let_in

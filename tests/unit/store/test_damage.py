@@ -370,3 +370,17 @@ def test_offset_of_a_damaged_record_is_never_given_to_another() -> None:
     assert store.bounds("orders", 0) == (0, 3)
     assert store.put(message(3), 2_000).queue_offset == 3
     assert bodies(store).keys() == {0, 1, 3}
+
+
+def test_a_first_queue_file_that_was_lost_with_the_power_is_built_again() -> None:
+    disk = SimDisk()
+    settings = small(index_slots_count=128, index_entries_max=512)
+    store, _ = opened(disk, settings)
+    for number in range(30):
+        store.put(message(number), 1_000 + number)
+    del disk.files[QUEUE]
+    disk.crash(random.Random(0), Loss.NOTHING)
+    disk.small["abort"] = b"1"
+    again, _ = opened(disk, settings)
+    assert again.bounds("orders", 0) == (0, 30)
+    assert bodies(again) == expected(30)

@@ -1,9 +1,10 @@
 """What is old goes, at its hour or when the disk is full; what leads there follows."""
 
+import random
 from datetime import UTC
 
 from escrowmq.store.store import GotStatus, Store
-from escrowmq.testing.sim.disk import SimDisk
+from escrowmq.testing.sim.disk import Loss, SimDisk
 
 from .stores import SMALL, bodies, message, opened, small, sync
 
@@ -77,3 +78,29 @@ def test_unsynced_segments_are_never_deleted() -> None:
         store.put(message(n), 1_000)
     store.wake(400_000_000)
     assert store.min_log_offset == 0
+
+
+def test_a_deletion_that_lost_power_has_undone_in_part_is_finished() -> None:
+    disk = SimDisk()
+    settings = small(reserved_hours=1)
+    store = Store(disk, settings, hour=lambda _: 4, zone=UTC)
+    store.open(1_000)
+    for n in range(100):
+        disk.now_ms = 1_000 + n
+        store.put(message(n), 1_000 + n)
+    while sync(store, 12_000):
+        pass
+    oldest = "commitlog/00000000000000000000"
+    kept = disk.files[oldest]
+    disk.now_ms = 3_800_000
+    store.wake(3_800_000)
+    low, high = store.bounds("orders", 0)
+    assert oldest not in disk.files
+    assert store.min_log_offset == 12_288
+    disk.files[oldest] = kept
+    disk.crash(random.Random(0), Loss.NOTHING)
+    again, report = opened(disk, settings, now_ms=3_900_000)
+    assert report.notes[0] == f"{oldest} was deleted before"
+    assert not report.damaged
+    assert again.bounds("orders", 0) == (low, high)
+    assert sorted(bodies(again)) == list(range(low, high))

@@ -46,6 +46,23 @@ def put_back(ground: Ground, half: StoredMessage, checks: int) -> StoredMessage:
 # -- our own stores ------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("kept", [2, 3, 4])
+def test_finals_before_the_first_of_several_op_records_are_found(ground: Ground, kept: int) -> None:
+    """Ends of a producer and of an administrator in one input have op records of their own."""
+    first, second = ground.prepare(b"1"), ground.prepare(b"2")
+    ground.store.puts_left = kept
+    for half, who in ((first, ""), (second, "admin")):
+        number = half.queue_offset
+        ground.engine.decide(
+            half, Verdict.COMMIT, queue_offset=number, now_ms=ground.now_ms, who=who
+        )
+    ground.engine.seal(ground.now_ms)
+    ground.store.puts_left = None
+    ground.reopen()
+    assert len(ground.engine.pending) == 0
+    assert ground.finals() == [b"1", b"2"]
+
+
 def test_pending_ended_and_given_up_are_what_they_were(ground: Ground) -> None:
     halves = [ground.prepare(b"%d" % n) for n in range(4)]
     ground.end(halves[0], Verdict.COMMIT)

@@ -1,0 +1,49 @@
+"""JSON bodies of the requests about epochs (docs/extensions.md)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from escrowmq.base.limits import EPOCH_TOKENS_MAX
+
+Token = Annotated[str, Meta(min_length=1, max_length=64)]
+_Count = Annotated[int, Meta(ge=0)]
+
+
+class Epoch(msgspec.Struct, kw_only=True):
+    """Which batch is meant: whose, of which query, and its number."""
+
+    group: str
+    epoch: str
+
+
+class Decide(Epoch, kw_only=True):
+    """Make the halves of these tokens visible; each must have as many as it says."""
+
+    tokens: Annotated[dict[Token, _Count], Meta(max_length=EPOCH_TOKENS_MAX)]
+
+
+class Abandon(Epoch, kw_only=True):
+    """Drop the halves of these tokens."""
+
+    tokens: Annotated[list[Token], Meta(max_length=EPOCH_TOKENS_MAX)]
+
+
+class Decided(msgspec.Struct, kw_only=True):
+    """The decision about an epoch."""
+
+    decided: Literal["now", "before", "no"]
+    tokens: dict[str, int]
+    """Those that count. Of a batch before the last one they are not known any more."""
+
+    count: int
+    """Their messages."""
+
+
+class Abandoned(msgspec.Struct, kw_only=True):
+    """How many halves were dropped."""
+
+    count: int

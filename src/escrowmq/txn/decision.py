@@ -1,0 +1,198 @@
+"""Deciding about epochs: one durable record is the commit point of all messages of a batch.
+
+The record is appended before the first of the messages that it makes visible. Whatever a crash
+leaves undone behind it follows from it: what is pending of a decided epoch is ended at the start.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+import msgspec
+
+from escrowmq.base.message import Message, Property, StoredMessage, Topic
+from escrowmq.store.store import Put, PutStatus, Store
+from escrowmq.store.walk import walk_queue
+from escrowmq.txn.engine import Engine
+from escrowmq.txn.epoch import Attempt, Decision, Query
+from escrowmq.txn.state import Verdict
+
+_log = logging.getLogger(__name__)
+
+PATH: Final = "escrow/decisions"
+
+_AT_ONCE_COUNT: Final = 4096
+_AT_ONCE_SIZE: Final = 16 * 1024 * 1024
+"""So many messages of a batch become visible in one go; others are served before the rest."""
+
+
+class _Record(msgspec.Struct):
+    """The body of a decision record, and a line of the file."""
+
+    group: str
+    query: str
+    batch: int
+    tokens: dict[str, int]
+
+
+class _File(msgspec.Struct):
+    """The newest decision of every query, from the records before an offset."""
+
+    end: int
+    decisions: list[_Record]
+
+
+class Decided(msgspec.Struct):
+    """The answer to the question for a decision."""
+
+    tokens: dict[str, int]
+    is_new: bool = False
+    refusal: str = ""
+    put: Put | None = None
+    """The decision record, if it could not be stored."""
+
+
+class Decider:
+    """Decides about epochs, and carries out what was decided."""
+
+    def __init__(self, engine: Engine, store: Store, *, host: bytes) -> None:
+        self._engine = engine
+        self._epochs = engine.epochs
+        self._store = store
+        self._host = host
+        self._end = 0
+        self._saved_end = -1
+
+    # -- life --------------------------------------------------------------------------------
+
+    def load(self, saved: bytes | None, now_ms: int) -> None:
+        """Read what was decided; call it when the engine knows what is pending."""
+        low, high = self._store.bounds(Topic.DECISIONS, 0)
+        file = _read(saved)
+        if file is not None:
+            for record in file.decisions:
+                self._note(record)
+            low = max(low, min(file.end, high))
+        for message in walk_queue(self._store, Topic.DECISIONS, low, high):
+            self._take(message)
+        self._end = high
+        owed = 0
+        for attempt, _ in self._epochs.settled_by_decision():
+            owed += self._owe(attempt, now_ms)
+        if owed:
+            _log.info("%d messages of decided batches are ended now", owed)
+
+    def _take(self, message: StoredMessage) -> None:
+        try:
+            self._note(msgspec.json.decode(message.body, type=_Record))
+        except msgspec.DecodeError as error:
+            _log.error("decision record %d is passed over: %s", message.queue_offset, error)
+
+    def _note(self, record: _Record) -> None:
+        decision = Decision(record.batch, record.tokens)
+        self._epochs.note(Query(record.group, record.query), decision)
+
+    def save(self) -> bytes | None:
+        """The file of decisions; None when nothing was decided since the last one."""
+        if self._end == self._saved_end or not self._epochs.decisions:
+            return None
+        self._saved_end = self._end
+        lines = [
+            _Record(query.group, query.name, decision.batch, decision.tokens)
+            for query, decision in self._epochs.decisions.items()
+        ]
+        return msgspec.json.encode(_File(self._end, lines))
+
+    # -- deciding ----------------------------------------------------------------------------
+
+    def decide(self, query: Query, batch: int, tokens: dict[str, int], now_ms: int) -> Decided:
+        """Make the halves of these tokens visible and drop all others of the batch and of those
+        before it; or tell what was decided earlier, and drop the halves of these tokens then."""
+        known = self._epochs.decision(query, batch)
+        if known is not None:
+            for token in tokens.keys() - known.tokens.keys():
+                self.abandon(Attempt(query, batch, token), now_ms)
+            return Decided(known.tokens)
+        for token, count in tokens.items():
+            there = self._epochs.count(Attempt(query, batch, token))
+            if there != count:
+                reason = (
+                    f"token {token} has {there} pending halves in batch {batch} of {query.name}, "
+                    f"not {count}; nothing was changed"
+                )
+                return Decided({}, refusal=reason)
+        put = self._store.put(self._record(query, batch, tokens, now_ms), now_ms, is_settling=True)
+        if put.status is not PutStatus.OK:
+            return Decided({}, put=put)
+        self._end = put.queue_offset + 1
+        self._epochs.note(query, Decision(batch, tokens))
+        self._carry_out(query, now_ms)
+        return Decided(tokens, is_new=True)
+
+    def abandon(self, attempt: Attempt, now_ms: int) -> int:
+        """Drop the halves of an attempt that was not decided for; how many there were."""
+        if self._epochs.verdict(attempt) is Verdict.COMMIT:
+            return 0
+        halves = self._epochs.halves(attempt)
+        for queue_offset in halves:
+            self._end_one(queue_offset, Verdict.ROLLBACK, now_ms)
+        return len(halves)
+
+    def is_carried_out(self, query: Query, batch: int) -> bool:
+        """Whether all that was decided up to a batch is done."""
+        return all(attempt.batch > batch for attempt in self._epochs.attempts(query))
+
+    def _record(self, query: Query, batch: int, tokens: dict[str, int], now_ms: int) -> Message:
+        record = _Record(query.group, query.name, batch, tokens)
+        return Message(
+            topic=Topic.DECISIONS,
+            body=msgspec.json.encode(record),
+            properties={Property.KEYS: f"{query.name}/{batch}", Property.WAIT: "true"},
+            born_ms=now_ms,
+            born_host=self._host,
+            store_host=self._host,
+        )
+
+    def _carry_out(self, query: Query, now_ms: int) -> None:
+        """End what the decision is about: as much at once as others can wait for."""
+        attempts = self._epochs.attempts(query)
+        attempts.sort(key=lambda attempt: self._epochs.verdict(attempt) is not Verdict.COMMIT)
+        count = size = 0
+        for attempt in attempts:
+            verdict = self._epochs.verdict(attempt)
+            if verdict is None:
+                continue
+            for queue_offset in self._epochs.halves(attempt):
+                if count >= _AT_ONCE_COUNT or size >= _AT_ONCE_SIZE:
+                    self._owe(attempt, now_ms)
+                    break
+                size += self._end_one(queue_offset, verdict, now_ms)
+                count += 1
+
+    def _end_one(self, queue_offset: int, verdict: Verdict, now_ms: int) -> int:
+        """The size of the message that was ended; what cannot be stored now is tried again."""
+        half = self._engine.read_half(queue_offset)
+        if half is None:
+            return 0
+        self._engine.decide(half, verdict, queue_offset=queue_offset, now_ms=now_ms)
+        if queue_offset in self._engine.pending:
+            self._engine.pending.schedule(queue_offset, now_ms)
+        return half.record_size
+
+    def _owe(self, attempt: Attempt, now_ms: int) -> int:
+        """Have the halves of an attempt ended with the next appointments."""
+        halves = self._epochs.halves(attempt)
+        for queue_offset in halves:
+            self._engine.pending.schedule(queue_offset, now_ms)
+        return len(halves)
+
+
+def _read(saved: bytes | None) -> _File | None:
+    if saved is None:
+        return None
+    try:
+        return msgspec.json.decode(saved, type=_File)
+    except msgspec.DecodeError as error:
+        _log.error("%s is read no further than the log goes: %s", PATH, error)
+        return None

@@ -1,0 +1,188 @@
+"""Epochs: the numbered batches of a query, of which each is written by several attempts.
+
+An attempt has a token, and its messages are halves. One decision for each epoch says which tokens
+count: their halves become visible, all others of the epoch are dropped. Nobody is asked about such
+a half; without a decision it is dropped in the end.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+import msgspec
+
+from escrowmq.base.extensions import EPOCH, TOKEN, TRANSACTION
+from escrowmq.base.limits import EPOCH_QUERIES_MAX
+from escrowmq.base.message import Property
+from escrowmq.errors import UsageError
+from escrowmq.txn.state import Verdict
+
+EPOCH_SIZE_MAX: Final = 255
+TOKEN_SIZE_MAX: Final = 64
+_EPOCH: Final = re.compile(r"(?P<query>.+)/(?P<batch>[0-9]{1,18})", re.DOTALL)
+
+
+class Query(NamedTuple):
+    """Whose batches are numbered. Names of one group are another's business."""
+
+    group: str
+    name: str
+
+
+class Attempt(NamedTuple):
+    """One try to write a batch of a query."""
+
+    query: Query
+    batch: int
+    token: str
+
+
+class Decision(msgspec.Struct, frozen=True):
+    """What was decided last for a query."""
+
+    batch: int
+    tokens: dict[str, int]
+    """The tokens that count, each with the number of its messages."""
+
+
+def parse_epoch(group: str, text: str) -> tuple[Query, int]:
+    """The query and the number of its batch; UsageError when the text names none."""
+    found = _EPOCH.fullmatch(text) if len(text) <= EPOCH_SIZE_MAX else None
+    if found is None:
+        raise UsageError(
+            f"{EPOCH} is {text[:64]!r}; it is <query>/<number of the batch>, "
+            f"{EPOCH_SIZE_MAX} characters at most"
+        )
+    return Query(group, found["query"]), int(found["batch"])
+
+
+def attempt_of(properties: dict[str, str]) -> Attempt | None:
+    """The attempt that a half belongs to; None when it is of no epoch. UsageError when its
+    properties cannot be read."""
+    if EPOCH not in properties:
+        return None
+    query, batch = parse_epoch(properties.get(Property.PGROUP, ""), properties[EPOCH])
+    token = properties.get(TOKEN, "")
+    if not 0 < len(token) <= TOKEN_SIZE_MAX:
+        raise UsageError(
+            f"{TOKEN} has {len(token)} characters; a half of an epoch has 1 to {TOKEN_SIZE_MAX}"
+        )
+    if TRANSACTION in properties:
+        raise UsageError(f"{EPOCH} and {TRANSACTION} are on one message; it is ended by one")
+    return Attempt(query, batch, token)
+
+
+def stored_attempt(properties: dict[str, str]) -> Attempt | None:
+    """The same of what is stored: another broker refuses nothing that it cannot read."""
+    try:
+        return attempt_of(properties)
+    except UsageError:
+        return None
+
+
+class Epochs:
+    """The pending halves of each attempt, and what was decided."""
+
+    def __init__(self) -> None:
+        self._halves: dict[Attempt, dict[int, None]] = {}
+        self._of: dict[int, Attempt] = {}
+        self._attempts: dict[Query, dict[Attempt, None]] = {}
+        self._lapsed: set[Attempt] = set()
+        self.decisions: dict[Query, Decision] = {}
+        """The newest of each query, those decided longest ago first."""
+
+    def __contains__(self, queue_offset: int) -> bool:
+        return queue_offset in self._of
+
+    # -- halves ------------------------------------------------------------------------------
+
+    def refusal(self, attempt: Attempt) -> str:
+        """Why no half can join an attempt; empty when it can."""
+        decided = self.decisions.get(attempt.query)
+        if decided is not None and attempt.batch <= decided.batch:
+            return (
+                f"batch {attempt.batch} of {attempt.query.name} is decided already "
+                f"(the last one is {decided.batch}); what is written for it now would be dropped"
+            )
+        return ""
+
+    def add(self, attempt: Attempt, queue_offset: int) -> None:
+        """A half of an attempt is pending."""
+        self._halves.setdefault(attempt, {})[queue_offset] = None
+        self._of[queue_offset] = attempt
+        self._attempts.setdefault(attempt.query, {})[attempt] = None
+
+    def remove(self, queue_offset: int) -> None:
+        """A half is pending no longer."""
+        attempt = self._of.pop(queue_offset, None)
+        if attempt is None:
+            return
+        halves = self._halves[attempt]
+        del halves[queue_offset]
+        if halves:
+            return
+        del self._halves[attempt]
+        self._lapsed.discard(attempt)
+        attempts = self._attempts[attempt.query]
+        del attempts[attempt]
+        if not attempts:
+            del self._attempts[attempt.query]
+
+    def of(self, queue_offset: int) -> Attempt | None:
+        """The attempt of a pending half; None when it is of no epoch."""
+        return self._of.get(queue_offset)
+
+    def halves(self, attempt: Attempt) -> list[int]:
+        """The pending halves of an attempt, in the order in which they were stored."""
+        return list(self._halves.get(attempt, ()))
+
+    def count(self, attempt: Attempt) -> int:
+        """How many halves of an attempt are pending."""
+        return len(self._halves.get(attempt, ()))
+
+    def attempts(self, query: Query) -> list[Attempt]:
+        """The attempts of a query that have pending halves."""
+        return list(self._attempts.get(query, ()))
+
+    def queries(self) -> list[Query]:
+        """The queries that have pending halves."""
+        return list(self._attempts)
+
+    def lapse(self, attempt: Attempt) -> bool:
+        """The time for a decision is over; whether that is news."""
+        is_news = attempt not in self._lapsed
+        self._lapsed.add(attempt)
+        return is_news
+
+    # -- decisions ---------------------------------------------------------------------------
+
+    def note(self, query: Query, decision: Decision) -> None:
+        """Something was decided. Of too many queries the one decided longest ago is forgotten."""
+        self.decisions.pop(query, None)
+        self.decisions[query] = decision
+        if len(self.decisions) > EPOCH_QUERIES_MAX:
+            del self.decisions[next(iter(self.decisions))]
+
+    def decision(self, query: Query, batch: int) -> Decision | None:
+        """What was decided for a batch. Of one before the last it is known that there was a
+        decision, and not for which tokens."""
+        last = self.decisions.get(query)
+        if last is None or batch > last.batch:
+            return None
+        return last if batch == last.batch else Decision(batch, {})
+
+    def verdict(self, attempt: Attempt) -> Verdict | None:
+        """What becomes of an attempt's halves; None while nothing is decided."""
+        decision = self.decision(attempt.query, attempt.batch)
+        if decision is None:
+            return None
+        return Verdict.COMMIT if attempt.token in decision.tokens else Verdict.ROLLBACK
+
+    def settled_by_decision(self) -> Iterator[tuple[Attempt, Verdict]]:
+        """Attempts whose halves are pending though their outcome is decided."""
+        for attempt in list(self._halves):
+            verdict = self.verdict(attempt)
+            if verdict is not None:
+                yield attempt, verdict

@@ -1,0 +1,330 @@
+"""Batches of streaming queries: one decision makes all of one attempt visible, or none."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from escrowmq.base.codes import Request
+from escrowmq.base.command import Command
+from escrowmq.base.settings import BrokerSettings
+from escrowmq.codec.properties import encode_properties
+from escrowmq.testing.caller import Half
+from escrowmq.testing.exchange import COMMIT, ROLLBACK, SMALL, Exchange
+from escrowmq.testing.sim.disk import Loss
+
+TIMEOUT_MS = 900_000
+
+
+class Sink:
+    """A writer of batches; `token` tells its attempts apart."""
+
+    def __init__(self, exchange: Exchange, query: str = "q-1") -> None:
+        self.exchange = exchange
+        self.query = query
+        self.caller = exchange.connect("sink")
+
+    def write(self, batch: int, token: str, *bodies: bytes, topic: str = "rows") -> list[Half]:
+        return [
+            self.caller.prepare(
+                topic, body, escrowEpoch=f"{self.query}/{batch}", escrowToken=token,
+                UNIQ_KEY=f"{token}-{body.decode()}",
+            )
+            for body in bodies
+        ]  # fmt: skip
+
+    def ask(self, code: int, batch: int, **more: object) -> Command:
+        body = {"group": "PG", "epoch": f"{self.query}/{batch}", **more}
+        return self.caller.ask(code, body=json.dumps(body).encode())
+
+    def decide(self, batch: int, **tokens: int) -> dict[str, Any]:
+        reply = self.ask(Request.ESCROW_DECIDE, batch, tokens=tokens)
+        assert reply.code == 0, reply.remark
+        return dict(json.loads(reply.body))
+
+    def refused(self, batch: int, **tokens: int) -> str:
+        reply = self.ask(Request.ESCROW_DECIDE, batch, tokens=tokens)
+        assert reply.code == 1
+        return reply.remark or ""
+
+    def abandon(self, batch: int, *tokens: str) -> int:
+        reply = self.ask(Request.ESCROW_ABANDON, batch, tokens=list(tokens))
+        return int(json.loads(reply.body)["count"])
+
+    def decision(self, batch: int) -> dict[str, Any]:
+        return dict(json.loads(self.ask(Request.ESCROW_DECISION, batch).body))
+
+
+def make(**settings: Any) -> tuple[Exchange, Sink]:
+    exchange = Exchange(BrokerSettings(**settings))
+    exchange.create_topic("rows")
+    return exchange, Sink(exchange)
+
+
+def visible(exchange: Exchange) -> list[bytes]:
+    return exchange.connect("reader").bodies("rows")
+
+
+def pending_count(exchange: Exchange) -> int:
+    return len(exchange.core._ends.engine.pending)
+
+
+def test_all_tokens_of_a_decision_become_visible_and_no_other_one() -> None:
+    exchange, sink = make()
+    sink.write(7, "a", b"1", b"2")
+    sink.write(7, "b", b"3")
+    sink.write(7, "zombie", b"1", b"2")
+    assert visible(exchange) == []
+    assert sink.decide(7, a=2, b=1) == {"decided": "now", "tokens": {"a": 2, "b": 1}, "count": 3}
+    assert sorted(visible(exchange)) == [b"1", b"2", b"3"]
+    assert pending_count(exchange) == 0
+
+
+def test_a_decision_is_told_again_and_the_halves_of_another_try_are_dropped() -> None:
+    exchange, sink = make()
+    sink.write(7, "a", b"1")
+    sink.decide(7, a=1)
+    again = sink.decide(7, late=5)
+    assert again == {"decided": "before", "tokens": {"a": 1}, "count": 1}
+    assert sink.decide(7, a=1)["decided"] == "before"
+    assert visible(exchange) == [b"1"]
+
+
+def test_a_batch_before_the_last_decided_one_is_decided_though_not_known_for_whom() -> None:
+    exchange, sink = make()
+    sink.write(7, "old", b"0")
+    sink.write(8, "a", b"1")
+    sink.decide(8, a=1)
+    assert pending_count(exchange) == 0
+    assert sink.decide(7, old=1) == {"decided": "before", "tokens": {}, "count": 0}
+    assert visible(exchange) == [b"1"]
+
+
+def test_a_half_for_a_decided_batch_is_refused() -> None:
+    _, sink = make()
+    sink.decide(3)
+    reply = sink.caller.send(
+        "rows", TRAN_MSG="true", PGROUP="PG", escrowEpoch="q-1/3", escrowToken="late"
+    )
+    assert reply.code == 13
+    assert "batch 3 of q-1 is decided already" in (reply.remark or "")
+
+
+@pytest.mark.parametrize(
+    ("properties", "said"),
+    [
+        ({"escrowEpoch": "q"}, "<query>/<number of the batch>"),
+        ({"escrowEpoch": "q/x", "escrowToken": "t"}, "<query>/<number of the batch>"),
+        ({"escrowEpoch": "/1", "escrowToken": "t"}, "<query>/<number of the batch>"),
+        ({"escrowEpoch": "q/" + "1" * 19, "escrowToken": "t"}, "<query>/<number"),
+        ({"escrowEpoch": "q" * 300 + "/1", "escrowToken": "t"}, "255 characters at most"),
+        ({"escrowEpoch": "q/1"}, "escrowToken has 0 characters"),
+        ({"escrowEpoch": "q/1", "escrowToken": "t" * 65}, "escrowToken has 65 characters"),
+        (
+            {"escrowEpoch": "q/1", "escrowToken": "t", "escrowTransaction": "x"},
+            "escrowEpoch and escrowTransaction are on one message",
+        ),
+    ],
+)
+def test_an_epoch_that_cannot_be_read_is_refused(properties: dict[str, str], said: str) -> None:
+    exchange, sink = make()
+    text = encode_properties({"TRAN_MSG": "true", "PGROUP": "PG", **properties}).decode()
+    reply = sink.caller.send("rows", fields={"i": text})
+    assert reply.code != 0
+    assert said in (reply.remark or "")
+    assert pending_count(exchange) == 0
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"{", b'{"group":"PG","epoch":"q/1"}',
+                                  b'{"group":"PG","epoch":"q/1","tokens":{"a":-1}}',
+                                  b'{"group":"PG","epoch":"q/1","tokens":{"":1}}',
+                                  b'{"group":"PG","epoch":"no number","tokens":{}}'])  # fmt: skip
+def test_a_request_that_cannot_be_read_is_refused(body: bytes) -> None:
+    _, sink = make()
+    assert sink.caller.ask(Request.ESCROW_DECIDE, body=body).code == 1
+
+
+def test_a_token_with_another_number_of_halves_changes_nothing() -> None:
+    _, sink = make()
+    sink.write(1, "a", b"1")
+    assert "token a has 1 pending halves in batch 1 of q-1, not 2" in sink.refused(1, a=2)
+    assert "token b has 0 pending" in sink.refused(1, a=1, b=1)
+    assert sink.decision(1) == {"decided": "no", "tokens": {}, "count": 0}
+    assert sink.decide(1, a=1)["decided"] == "now"
+
+
+def test_abandoned_halves_are_gone_and_those_decided_for_are_not() -> None:
+    exchange, sink = make()
+    sink.write(1, "a", b"1", b"2")
+    assert sink.abandon(1, "a", "b") == 2
+    assert pending_count(exchange) == 0
+    sink.write(1, "b", b"3")
+    sink.decide(1, b=1)
+    assert sink.abandon(1, "b") == 0
+    assert visible(exchange) == [b"3"]
+
+
+def test_an_end_of_a_half_of_an_epoch_is_refused() -> None:
+    _, sink = make()
+    (half,) = sink.write(1, "a", b"1")
+    for verdict in (COMMIT, ROLLBACK):
+        reply = sink.caller.end(half, verdict)
+        assert (reply.code, "request 7709" in (reply.remark or "")) == (1, True)
+    assert sink.decide(1, a=1)["count"] == 1
+
+
+def test_groups_and_queries_do_not_meddle_with_each_other() -> None:
+    exchange, sink = make()
+    other = Sink(exchange, "q-2")
+    sink.write(5, "a", b"1")
+    other.write(1, "a", b"2")
+    sink.decide(5, a=1)
+    assert pending_count(exchange) == 1
+    assert other.decide(1, a=1)["decided"] == "now"
+
+
+def test_nobody_is_asked_about_a_half_of_an_epoch_and_it_is_dropped_in_the_end(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    exchange, sink = make()
+    sink.caller.heartbeat(producer="PG")
+    sink.write(1, "a", b"1", b"2")
+    exchange.advance(TIMEOUT_MS - 1_000)
+    assert pending_count(exchange) == 2
+    exchange.advance(2_000)
+    assert pending_count(exchange) == 0
+    assert sink.caller.take(Request.CHECK_TRANSACTION_STATE) == []
+    assert "token a has 0 pending" in sink.refused(1, a=2)
+    assert [r.message for r in caplog.records if "nothing was decided in time" in r.message] == [
+        "nothing was decided in time about batch 1 of q-1: what token a wrote for it is dropped"
+    ]
+
+
+def test_a_check_that_an_operator_wants_does_not_end_an_epoch() -> None:
+    exchange, sink = make(admin_from="everybody")
+    sink.write(1, "a", b"1")
+    assert sink.caller.ask(Request.ESCROW_CHECK, body=b"{}").code == 0
+    exchange.advance(1_000)
+    assert sink.decide(1, a=1)["count"] == 1
+
+
+def test_a_large_batch_is_visible_when_its_decision_is_answered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("escrowmq.txn.decision._AT_ONCE_COUNT", 3)
+    exchange, sink = make()
+    sink.write(1, "a", *[b"%d" % n for n in range(10)])
+    body = {"group": "PG", "epoch": "q-1/1", "tokens": {"a": 10}}
+    asked = sink.caller.begin(Request.ESCROW_DECIDE, body=json.dumps(body).encode())
+    assert not asked
+    assert len(visible(exchange)) == 3
+    exchange.advance(100)
+    assert asked.now.code == 0
+    assert len(visible(exchange)) == 10
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_what_a_crash_leaves_of_a_large_batch_is_done_at_the_start(
+    monkeypatch: pytest.MonkeyPatch, *, is_clean: bool
+) -> None:
+    monkeypatch.setattr("escrowmq.txn.decision._AT_ONCE_COUNT", 3)
+    exchange, sink = make()
+    sink.write(1, "a", *[b"%d" % n for n in range(10)])
+    sink.write(1, "zombie", b"x")
+    body = {"group": "PG", "epoch": "q-1/1", "tokens": {"a": 10}}
+    sink.caller.begin(Request.ESCROW_DECIDE, body=json.dumps(body).encode())
+    exchange.reopen() if is_clean else exchange.crash()
+    exchange.advance(1_000)
+    assert sorted(visible(exchange)) == [b"%d" % n for n in range(10)]
+    assert pending_count(exchange) == 0
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_a_new_start_knows_what_was_decided_and_what_was_written(*, is_clean: bool) -> None:
+    exchange, sink = make()
+    sink.write(1, "a", b"1")
+    sink.decide(1, a=1)
+    sink.write(2, "b", b"2")
+    exchange.reopen() if is_clean else exchange.crash()
+    sink = Sink(exchange)
+    assert sink.decision(1) == {"decided": "before", "tokens": {"a": 1}, "count": 1}
+    assert sink.decide(2, b=1)["decided"] == "now"
+    assert visible(exchange) == [b"1", b"2"]
+
+
+def test_a_decision_outlives_its_record(caplog: pytest.LogCaptureFixture) -> None:
+    """Records are deleted for their age; the file of decisions stays."""
+    exchange, sink = make()
+    sink.write(1, "a", b"1")
+    sink.decide(1, a=1)
+    exchange.advance(10_000)
+    assert exchange.disk.read("escrow/decisions") is not None
+    exchange.reopen()
+    sink = Sink(exchange)
+    assert sink.decision(1)["tokens"] == {"a": 1}
+    exchange.disk.replace("escrow/decisions", b"torn")
+    exchange.crash()
+    assert Sink(exchange).decision(1)["tokens"] == {"a": 1}
+    assert "escrow/decisions" in caplog.text
+
+
+def test_a_decision_with_sync_flush_is_answered_when_it_is_durable() -> None:
+    settings = msgspec.structs.replace(SMALL, is_sync_flush=True)
+    exchange = Exchange(store_settings=settings)
+    exchange.create_topic("rows")
+    sink = Sink(exchange)
+    sink.write(1, "a", b"1")
+    exchange.holds_syncs = True
+    body = {"group": "PG", "epoch": "q-1/1", "tokens": {"a": 1}}
+    asked = sink.caller.begin(Request.ESCROW_DECIDE, body=json.dumps(body).encode())
+    told = sink.caller.begin(Request.ESCROW_DECISION, body=b'{"group": "PG", "epoch": "q-1/1"}')
+    assert not asked
+    assert not told
+    while exchange.syncs:
+        exchange.sync()
+    assert json.loads(asked.now.body)["decided"] == "now"
+    assert json.loads(told.now.body)["decided"] == "before"
+
+
+def test_without_power_an_unsynced_decision_is_none() -> None:
+    settings = msgspec.structs.replace(SMALL, is_sync_flush=True)
+    exchange = Exchange(store_settings=settings)
+    exchange.create_topic("rows")
+    sink = Sink(exchange)
+    sink.write(1, "a", b"1")
+    exchange.holds_syncs = True
+    body = {"group": "PG", "epoch": "q-1/1", "tokens": {"a": 1}}
+    sink.caller.begin(Request.ESCROW_DECIDE, body=json.dumps(body).encode())
+    exchange.crash(Loss.ALL)
+    exchange.holds_syncs = False
+    sink = Sink(exchange)
+    assert sink.decision(1)["decided"] == "no"
+    assert sink.decide(1, a=1)["decided"] == "now"
+    assert visible(exchange) == [b"1"]
+
+
+def test_clients_cannot_write_decisions() -> None:
+    _, sink = make()
+    sink.decide(1)
+    reply = sink.caller.send("rmq_sys_ESCROW_DECISIONS", b"{}")
+    assert reply.code != 0
+
+
+def test_a_decision_that_cannot_be_stored_changes_nothing() -> None:
+    exchange, sink = make()
+    sink.write(1, "a", b"1")
+    exchange.disk.room = exchange.disk.used
+    while sink.caller.send("rows", bytes(60_000)).code == 0:
+        pass
+    batch = 1
+    while sink.ask(Request.ESCROW_DECIDE, batch + 1, tokens={}).code == 0:
+        batch += 1  # the reserve of ends is used up as well
+    other = Sink(exchange, "q-2")
+    reply = other.ask(Request.ESCROW_DECIDE, 1, tokens={})
+    assert (reply.code, "disk" in (reply.remark or "")) == (14, True)
+    exchange.disk.room = None
+    assert other.decision(1)["decided"] == "no"
+    assert other.decide(1)["decided"] == "now"
