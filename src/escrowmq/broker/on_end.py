@@ -288,7 +288,8 @@ class EndHandlers:
         match ended.answer:
             case Answer.DONE | Answer.REPEATED | Answer.CONTRADICTED:
                 # An outcome that is told a second time, or to a second one, is told no earlier.
-                self._unsealed.append(_Unsealed(peer, request, ended))
+                if not request.flag & Flag.ONE_WAY:
+                    self._unsealed.append(_Unsealed(peer, request, ended))
                 return None
             case Answer.UNKNOWN:
                 return None  # as at the peer: nothing is done, and nothing is said
@@ -354,8 +355,6 @@ class EndHandlers:
             self._recovery.progress.note(op_offset, half_offsets)
         unsealed, self._unsealed = self._unsealed, []
         for item in unsealed:
-            if item.request.flag & Flag.ONE_WAY:
-                continue
             if item.ended.queue_offset in undone:
                 remark = "the end could not be stored; the transaction is pending still"
                 reply: bytes | None = encode_reply(

@@ -32,6 +32,9 @@ class Bundles:
         self._ended: OrderedDict[BundleId, State] = OrderedDict()
         self._broken: set[BundleId] = set()
 
+    def __contains__(self, queue_offset: int) -> bool:
+        return queue_offset in self._of
+
     def refusal(self, bundle: BundleId) -> str:
         """Why no half can join; empty when it can."""
         if len(bundle.text) > ID_SIZE_MAX:

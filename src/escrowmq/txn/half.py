@@ -12,11 +12,13 @@ _SECONDS: Final = re.compile(r"-?[0-9]{1,18}")
 IMMUNITY_MAX_MS: Final = 7 * 24 * 3_600_000
 """A longer wish for no checks is cut to this."""
 
-_DELAYING: Final = (
-    Property.DELAY,
-    Property.TIMER_DELAY_SEC,
-    Property.TIMER_DELAY_MS,
-    Property.TIMER_DELIVER_MS,
+_DELAYING: Final = frozenset(
+    {
+        Property.DELAY,
+        Property.TIMER_DELAY_SEC,
+        Property.TIMER_DELAY_MS,
+        Property.TIMER_DELIVER_MS,
+    }
 )
 
 
@@ -39,11 +41,10 @@ def half_of(message: Message) -> Message:
     A wish for a later delivery is dropped, unless the sender says that it is meant from the commit
     on: the peer's clients drop the level themselves, and at the peer a half with a delivery time
     is lost."""
-    properties = message.properties
-    if not is_delayed(properties):
-        properties = {k: v for k, v in properties.items() if k not in _DELAYING}
-    else:
-        properties = dict(properties)
+    properties = dict(message.properties)
+    if not _DELAYING.isdisjoint(properties) and not is_delayed(properties):
+        for name in _DELAYING:
+            properties.pop(name, None)
     unique_key = properties.get(Property.UNIQ_KEY)
     if unique_key:
         properties[Property.TRANSACTION_ID] = unique_key

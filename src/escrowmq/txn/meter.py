@@ -6,8 +6,22 @@ from bisect import bisect_left
 from collections import Counter
 from typing import Final
 
+import msgspec
+
 LATENCY_BOUNDS_S: Final = (5, 60, 600, 3_600, 43_200, 86_400)
 """Upper bounds of the histogram of the time from the half to its commit, as at the peer."""
+
+
+class Counters(msgspec.Struct):
+    """What happened since the start."""
+
+    prepared: int = 0
+    committed: int = 0
+    rolled_back: int = 0
+    expired: int = 0
+    repeated: int = 0
+    contradicted: int = 0
+    undone: int = 0
 
 
 class Meter:

@@ -179,9 +179,12 @@ class Pending:
             checks=self._checks[slot],
         )
 
-    def remove(self, queue_offset: int) -> None:
-        """A half message is settled."""
-        self._free.append(self._slots.pop(queue_offset))
+    def remove(self, queue_offset: int) -> tuple[str, str, int]:
+        """A half message is settled: its topic, its group, and when it was stored."""
+        slot = self._slots.pop(queue_offset)
+        self._free.append(slot)
+        text = self.names.text
+        return text(self._topic[slot]), text(self._group[slot]), self._stored_ms[slot]
 
     def after(self, queue_offset: int) -> list[int]:
         """Pending queue offsets behind one, in order."""
