@@ -3,9 +3,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready-$(shell cat requirements-dev.txt pyproject.toml | cksum | cut -d' ' -f1)
+SPARK := $(VENV)/.spark-$(shell cksum < requirements-spark.txt | cut -d' ' -f1)
 ARGS ?=
 
-.PHONY: serve demo test interop crash fuzz faults check format bench clean
+.PHONY: serve demo test interop crash fuzz faults check format docs bench clean
 .DEFAULT_GOAL := test
 
 $(READY): requirements-dev.txt pyproject.toml
@@ -16,20 +17,25 @@ $(READY): requirements-dev.txt pyproject.toml
 	rm -f $(VENV)/.ready-*
 	touch $@
 
+$(SPARK): $(READY) requirements-spark.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-spark.txt
+	rm -f $(VENV)/.spark-*
+	touch $@
+
 serve: $(READY)   ## the embedded server: name server and broker in one process
 	exec $(BIN)/escrowmq serve --data data $(ARGS)
 
 demo: $(READY)    ## ten transactions settle, shown as a table
 	$(BIN)/python examples/ten_transactions.py $(ARGS)
 
-test: $(READY)    ## every test but the long ones; what needs Java or Go is skipped where they are absent
+test: $(SPARK)    ## every test but the long ones; what needs Java, Go, Redis or PostgreSQL is skipped without
 	$(BIN)/python -m pytest -n 2 --dist loadfile -q $(ARGS)
 
 crash: $(READY)   ## fifty rounds of kill -9 and recount; some minutes
 	ESCROWMQ_CRASH_ROUNDS=50 $(BIN)/python -m pytest -q tests/crash $(ARGS)
 
-fuzz: $(READY)    ## ten minutes of odd bytes for every core and decoder
-	ESCROWMQ_FUZZ_SECONDS=300 $(BIN)/python -m pytest -q tests/fuzz $(ARGS)
+fuzz: $(READY)    ## eight minutes of odd bytes for whatever reads what others write
+	ESCROWMQ_FUZZ_SECONDS=60 $(BIN)/python -m pytest -q tests/fuzz $(ARGS)
 
 faults: crash fuzz  ## all that is long: crashes, odd bytes, two thousand simulated worlds
 	$(BIN)/python -m escrowmq.testing.sim --seeds 0:2000
@@ -44,6 +50,9 @@ check: $(READY)   ## format, lint, types, import rules, house rules
 format: $(READY)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+docs: $(READY)    ## the reference pages anew, from the docstrings
+	$(BIN)/python tools/reference.py
 
 bench: $(READY)   ## side by side with the Java broker; needs Java and Maven, takes minutes
 	$(BIN)/python benchmarks/side_by_side.py $(ARGS)

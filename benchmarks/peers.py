@@ -200,7 +200,7 @@ class Load:
     """One run of the Java load generator, with the broker's CPU time between its two marks."""
 
     def __init__(self, peer: Peer, **arguments: object) -> None:
-        classes = _load_classes()
+        classes = load_classes()
         library = jars.jars(jars.BROKER_RELEASE)
         command = ["java", "-Xms512m", "-Xmx512m", "-XX:+UseG1GC", "-cp", f"{classes}:{library}/*"]
         command += ["Load", f"nameserver={peer.nameserver}"]
@@ -226,7 +226,8 @@ class Load:
         self.cpu_s = end - begin
 
 
-def _load_classes() -> Path:
+def load_classes() -> Path:
+    """The folder with the compiled load generator."""
     source = ROOT / "benchmarks" / "java" / "Load.java"
     folder = BUILD / f"classes-{jars.digest(source)}"
     if not folder.exists():

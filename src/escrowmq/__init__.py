@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from escrowmq.client.core.routes import MessageQueue
     from escrowmq.client.core.sending import Outcome, SendResult, SendStatus
     from escrowmq.client.options import Credentials
+    from escrowmq.client.tls import Tls
 
 __all__ = [
     "Admin",
@@ -43,6 +44,7 @@ __all__ = [
     "ReceivedMessage",
     "SendResult",
     "SendStatus",
+    "Tls",
     "Transaction",
 ]
 
@@ -59,6 +61,7 @@ _HOMES = {
     "ReceivedMessage": "escrowmq.client.core.message",
     "SendResult": "escrowmq.client.core.sending",
     "SendStatus": "escrowmq.client.core.sending",
+    "Tls": "escrowmq.client.tls",
     "Transaction": "escrowmq.client.blocking.transaction",
 }
 """Where each name lives. They are loaded when first used: servers and tools import this package

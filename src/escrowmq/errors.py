@@ -13,6 +13,7 @@ EscrowMQError
 │   ├── CorruptRecord               stored bytes fail their check
 │   ├── SegmentMissing              a file that should be there is not
 │   ├── StoreLocked                 another process uses the data folder
+│   ├── DataLost                    messages that were to be read are not kept any more
 │   └── DiskFull                    the disk has no room
 ├── TransportError
 │   ├── ConnectFailed
@@ -89,6 +90,10 @@ class StoreLocked(StorageError):
     """Another process uses this data folder."""
 
 
+class DataLost(StorageError):
+    """Messages that were to be read are not there any more; the text names queue and offsets."""
+
+
 class DiskFull(StorageError):
     """The disk has no room for the write."""
 
@@ -160,10 +165,14 @@ class ResponseError(EscrowMQError):
 
     code: int = -1
     by_code: ClassVar[dict[int, type[ResponseError]]] = {}
+    advice: ClassVar[str] = ""
+    """What to do, where the peer's remark does not say it."""
 
     def __init__(self, remark: str = "", *, code: int | None = None, address: str = "") -> None:
         where = f" (code {self.code if code is None else code} of {address})" if address else ""
-        super().__init__(f"{remark or type(self).__name__}{where}")
+        super().__init__(
+            f"{remark or type(self).__name__}{where}{self.advice and '; '}{self.advice}"
+        )
         self.remark = remark
         self.address = address
         if code is not None:
@@ -232,6 +241,10 @@ class PermissionDenied(ResponseError):
     """Credentials are missing or wrong, or do not allow this; ask whoever runs the broker."""
 
     code = 16
+    advice = (
+        "give this client credentials=Credentials(access_key, secret_key) of an account that may "
+        "do this, or ask whoever runs the broker for the right"
+    )
 
 
 class TopicNotFound(ResponseError):

@@ -30,6 +30,15 @@ CORPUS: dict[str, bytes] = {
         b'"readQueueNums":"2000000000","writeQueueNums":"2000000000"}}'
     )
     + framed(b'{"code":202,"opaque":2,"extFields":{"topic":"Wide"}}'),
+    "batch with the flag of a half": framed(
+        b'{"code":320,"opaque":1,"extFields":{"a":"PG","b":"T","c":"TBW102","d":"4","e":"0",'
+        b'"f":"4","g":"1","h":"0","i":"","j":"0","k":"false","m":"true"}}',
+        struct.pack(">IIIIIxH", 23, 0, 0, 0, 1, 0),
+    ),
+    "body of a decision nested deeply": framed(
+        b'{"code":7709,"opaque":1}', b'{"group":"g","epoch":"q/1","tokens":' + b"[" * 5_000
+    ),
+    "body of an operator nested deeply": framed(b'{"code":7701,"opaque":1}', b'{"x":' * 5_000),
     "reset of a queue beyond all": framed(
         b'{"code":222,"opaque":1,"extFields":{"topic":"T","group":"CG","timestamp":"-1",'
         b'"queueId":"99999999999"}}'

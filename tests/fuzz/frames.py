@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +17,10 @@ from escrowmq.codec import headers
 from escrowmq.codec.command import encode_command
 
 GOLDEN = Path(__file__).parent.parent / "golden"
-SECONDS = float(os.environ.get("ESCROWMQ_FUZZ_SECONDS", "2"))
+TALLY: Counter[str] = Counter()
+"""Inputs tried, by what they were for; told at the end of the run."""
+
+SECONDS = float(os.environ.get("ESCROWMQ_FUZZ_SECONDS", "1.5"))
 """How long each test of this folder tries; `ESCROWMQ_FUZZ_SECONDS=600` makes it a night's work."""
 
 SEED = int(os.environ.get("ESCROWMQ_FUZZ_SEED", "1"))

@@ -20,7 +20,7 @@ from escrowmq.testing.exchange import START_MS, Exchange
 from escrowmq.testing.sim.disk import SimDisk
 
 from .corpus import CORPUS
-from .frames import SECONDS, SEED, codes, inputs
+from .frames import SECONDS, SEED, TALLY, codes, inputs
 
 CHUNK = 64 * 1024
 
@@ -109,6 +109,7 @@ def drive(core: Core, known: list[int], seed: int, seconds: float) -> int:
         if chance.random() < 0.01:
             core.wake(now_ms)
             core.take_effects()
+    TALLY["cores"] += count
     return count
 
 

@@ -13,12 +13,22 @@ import pytest
 
 from escrowmq.acl.accounts import read_accounts
 from escrowmq.acl.addresses import read_pattern
+from escrowmq.acl.book import read_book
+from escrowmq.acl.explain import access_of
+from escrowmq.acl.policies import read_policies, read_resource
 from escrowmq.base.limits import EXT_FIELDS_MAX
+from escrowmq.base.message import Message
+from escrowmq.base.settings import BrokerSettings, StoreSettings
+from escrowmq.broker.on_auth import read_terms
 from escrowmq.codec import (
     acks,
+    auth,
     batch,
     bodies,
+    changes,
     command,
+    compression,
+    conf,
     entries,
     fastjson,
     frame,
@@ -26,14 +36,19 @@ from escrowmq.codec import (
     ids,
     properties,
     recall,
+    receipt,
     record,
+    routes,
+    signed_id,
 )
+from escrowmq.codec.pending import Filter, Which
 from escrowmq.errors import CorruptRecord, RemoteProtocolError, UsageError
 from escrowmq.filter.grammar import compile_sql
 from escrowmq.filter.operands import FilterError
 from escrowmq.filter.tags import parse_tags
+from escrowmq.txn import epoch, op, snapshot
 
-from .frames import GOLDEN, NUMBERS, SECONDS, SEED, TEXTS, golden_frames, spoil
+from .frames import GOLDEN, NUMBERS, SECONDS, SEED, TALLY, TEXTS, golden_frames, spoil
 
 
 def as_text(data: bytes) -> str:
@@ -58,7 +73,55 @@ def some_header(data: bytes) -> object:
     return headers.read_header(kind, ext)
 
 
+def some_policies(data: bytes) -> object:
+    return read_policies(bodies.decode_body(auth.AclInfo, data))
+
+
+def some_body(data: bytes) -> object:
+    kinds = (auth.UserInfo, auth.Question, Filter, Which, bodies.CheckClientBody)
+    return [bodies.decode_body(kind, data) for kind in kinds]
+
+
+def saved_changes(data: bytes) -> None:
+    changes.Changes(BrokerSettings(), StoreSettings()).load(data, source="a file")
+
+
+def registration(data: bytes) -> object:
+    chance = random.Random(data)
+    is_compressed, version = chance.random() < 0.5, chance.choice((0, 300, 479))
+    return routes.decode_registration(data, is_compressed=is_compressed, sender_version=version)
+
+
 DECODERS: dict[str, tuple[Any, ...]] = {
+    "users and policies": (read_book, UsageError),
+    "policies": (some_policies, RemoteProtocolError, UsageError),
+    "resource": (lambda data: read_resource(as_text(data)),),
+    "question": (
+        lambda data: access_of(auth.Question("u", as_text(data[:8]), as_text(data[8:]))),
+        UsageError,
+    ),
+    "codes": (
+        lambda data: read_terms(BrokerSettings(unauthenticated=as_text(data))),
+        UsageError,
+    ),
+    "bodies of operators": (some_body, RemoteProtocolError),
+    "settings file": (lambda data: conf.parse_conf(data.decode("latin-1")), conf.ConfError),
+    "changed settings": (saved_changes,),
+    "signed id": (lambda data: signed_id.decode(as_text(data)), UsageError),
+    "receipt": (lambda data: receipt.decode_receipt(as_text(data)), UsageError),
+    "starts": (lambda data: receipt.decode_list(as_text(data)), UsageError),
+    "epoch": (lambda data: epoch.parse_epoch("g", as_text(data)), UsageError),
+    "op record": (
+        lambda data: op.decode_op(Message(topic="T", body=data, properties={"TAGS": "d"})),
+    ),
+    "pending snapshot": (snapshot.decode,),
+    "registration": (registration, RemoteProtocolError),
+    "route": (routes.decode_route, RemoteProtocolError),
+    "cluster": (routes.decode_cluster_info, RemoteProtocolError),
+    "compressed": (
+        lambda data: [compression.decompress(data, flag) for flag in (1, 0x101, 0x201, 0x301)],
+        RemoteProtocolError,
+    ),
     "json header": (lambda data: command.decode_header(data, command.JSON), RemoteProtocolError),
     "binary header": (
         lambda data: command.decode_header(data, command.BINARY),
@@ -99,6 +162,16 @@ dataVersion:
 """
 
 
+USERS = b"""
+{"acls": [{"subject": "User:orders", "policies": [{"policyType": "Custom", "entries": [
+ {"resource": "Topic:T*", "actions": ["Pub", "Sub"], "sourceIps": ["10.0.0.0/8", "::1"],
+  "decision": "Allow"}]}]}],
+ "users": [{"username": "orders", "password": "p", "userType": "Super", "userStatus": "enable"}]}
+"""
+
+CONF = b"brokerName=a\n# a comment\nlistenPort : 10911\nkey\\ with = \\u0041 \\\n  more\n"
+
+
 def seeds() -> list[bytes]:
     found = [data[8:] for data in golden_frames()]
     found += golden_frames()
@@ -106,6 +179,12 @@ def seeds() -> list[bytes]:
         found.append(bytes.fromhex(item["hex"]))
     for text in json.loads((GOLDEN / "tables-5.3.3.json").read_text())["files"].values():
         found.append(text.encode())
+    found += [USERS, CONF, b'{"transactionTimeOut":{"insteadOf":"6000","value":"5"}}']
+    found += [b"q/1", b"Topic:orders*", b"pub     Topic:T", b"310, 34", b"1 2 3 0 0 b 1 2"]
+    found += [b'{"user":"u","action":"pub","resource":"T"}', b'{"limit":9,"minAgeMs":1}']
+    for sys_flag, form in ((0x301, "zlib"), (0x101, "lz4"), (0x201, "zstd")):
+        assert sys_flag
+        found.append(compression.compress(b"body" * 99, form=form, level=1)[0])
     found += [ACCOUNTS, b"10.0.1-5.*", b"fe80::1:0-ff:*", b"10.0.0.{1,2}"]
     found += [b"a > 1 AND b IN ('x') OR c BETWEEN 1 AND 2", b"a || b", b"0" * 32, b"F" * 56]
     return found
@@ -123,6 +202,7 @@ def test_decoder_raises_nothing_but_what_it_documents(name: str) -> None:
             data = spoil(data, chance)
         if chance.random() < 0.05:
             data = chance.randbytes(chance.randrange(300))
+        TALLY["decoders"] += 1
         with contextlib.suppress(*errors):
             decode(data)
 

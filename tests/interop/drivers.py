@@ -175,9 +175,17 @@ class Driver:
 
 
 class JavaDriver(Driver):
-    """The official Java client of one release; `is_binary` has it send ROCKETMQ headers."""
+    """The official Java client of one release; `is_binary` has it send ROCKETMQ headers,
+    `properties` are further system properties of its JVM."""
 
-    def __init__(self, release: str, folder: Path, *, is_binary: bool = False) -> None:
+    def __init__(
+        self,
+        release: str,
+        folder: Path,
+        *,
+        is_binary: bool = False,
+        properties: Mapping[str, object] | None = None,
+    ) -> None:
         home = folder / f"java-{release}{'-binary' if is_binary else ''}"
         (home / "conf").mkdir(parents=True, exist_ok=True)
         # mqadmin 4.9 refuses to start without this file
@@ -189,6 +197,7 @@ class JavaDriver(Driver):
         flags += ["-Drocketmq.client.logUseSlf4j=false", "-Drocketmq.log.level=WARN"]
         if is_binary:
             flags.append("-Drocketmq.serialize.type=ROCKETMQ")
+        flags += [f"-D{key}={value}" for key, value in (properties or {}).items()]
         class_path = f"{jars.java_driver(release)}:{jars.jars(release)}/*"
         self.home = home
         super().__init__(home.name, ["java", *JVM, *flags, "-cp", class_path, "Driver"], home)

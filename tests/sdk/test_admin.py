@@ -271,3 +271,35 @@ def test_nobody_is_there() -> None:
         await admin.close()
 
     asyncio.run(main())
+
+
+def test_a_prepared_message_is_found_under_its_own_topic(server: Server) -> None:
+    """Whatever became of its transaction; consumers see the committed one alone."""
+    topic = unique("T")
+    with (
+        escrowmq.Admin(server.nameserver) as admin,
+        escrowmq.Producer(server.nameserver, group=unique("PG")) as producer,
+    ):
+        admin.topics.create(topic)
+        ids = {}
+        for body in (b"committed", b"dropped", b"open"):
+            with producer.transaction(topic, body, keys=["k"]) as tx:
+                if body == b"dropped":
+                    tx.rollback()
+                if body == b"open":
+                    tx.unknown()
+            ids[tx.results[0].message_id] = body
+        for message_id, body in ids.items():
+
+            def look(wanted: str = message_id) -> escrowmq.ReceivedMessage | None:
+                try:
+                    return admin.messages.prepared(wanted, topic=topic)
+                except NotFound:
+                    return None  # a Java broker's index is built a moment later
+
+            found = until("it is found", look)
+            assert (found.topic, found.body, found.message_id) == (topic, body, message_id)
+        seen = until("the committed one", lambda: admin.messages.find(topic, "k"))
+        assert [one.body for one in seen] == [b"committed"]
+        with pytest.raises(NotFound, match="committed or not"):
+            admin.messages.prepared("7F000001", topic=topic)

@@ -15,6 +15,7 @@ dataVersion: [{counter: 0, timestamp: 0}]
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable
 from typing import Final
 
@@ -203,8 +204,11 @@ def _mapping(value: Value, known: frozenset[str], place: str) -> dict[str, Value
         raise UsageError(f"{place}: members like `name: value` are expected")
     unknown = sorted(set(value) - known)
     if unknown:
+        # Not repeated: without a blank behind its colon, a secret key is part of a name.
+        close = difflib.get_close_matches(unknown[0][:64].partition(":")[0], known, n=1)
+        hint = f" (is {close[0]} meant, with a blank behind the colon?)" if close else ""
         raise UsageError(
-            f"{place}: there is no member {unknown[0][:64]!r}; allowed are "
+            f"{place}: there is a member of another name{hint}; allowed are "
             f"{', '.join(sorted(known))}"
         )
     return value

@@ -177,3 +177,9 @@ def _groups(front: str, expanded: int, text: str) -> Parts:
     else:
         parts = front.split(":")
     return tuple(_number(part or "0", text, base=16, most=_PART_MAX_V6) for part in parts)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a peer's address is of this machine itself."""
+    parts = parts_of(host)
+    return parts[:1] == (127,) or parts == (0, 0, 0, 0, 0, 0, 0, 1)

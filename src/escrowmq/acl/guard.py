@@ -42,6 +42,17 @@ def refusal(rules: Rules, request: Command, parts: Parts, places: Places, *, as_
     return _missing(account, request, places, as_peer=as_peer)
 
 
+def may(rules: Rules, access_key: str, need: Need, parts: Parts) -> bool:
+    """Whether whoever was let in before, as an account or from a trusted address, has a right."""
+    if rules.trusts(parts):
+        return True
+    account = rules.accounts.get(access_key)
+    if account is None:
+        return False
+    # The account's own address opens everything: of it no more is asked than the key.
+    return account.is_admin or account.addresses.matches(parts) or not _refused(account, need)
+
+
 def is_signed(request: Command, secret: str) -> bool:
     """Whether the holder of a secret has signed the request. Takes as long for a nearly right
     signature as for a wrong one."""

@@ -9,6 +9,7 @@ from escrowmq.client.core.sending import Outcome, SendResult, SendStatus
 from escrowmq.client.delivery import Delivery
 from escrowmq.client.options import Credentials
 from escrowmq.client.producer import Producer
+from escrowmq.client.tls import Tls
 from escrowmq.client.transaction import Transaction
 
 __all__ = [
@@ -24,5 +25,6 @@ __all__ = [
     "ReceivedMessage",
     "SendResult",
     "SendStatus",
+    "Tls",
     "Transaction",
 ]

@@ -121,6 +121,16 @@ class Request:
     REMOVE_COLD_DATA_FLOW_CTR_CONFIG: Final = 2002
     GET_COLD_DATA_FLOW_CTR_INFO: Final = 2003
     SET_COMMITLOG_READ_MODE: Final = 2004
+    AUTH_CREATE_USER: Final = 3001
+    AUTH_UPDATE_USER: Final = 3002
+    AUTH_DELETE_USER: Final = 3003
+    AUTH_GET_USER: Final = 3004
+    AUTH_LIST_USER: Final = 3005
+    AUTH_CREATE_ACL: Final = 3006
+    AUTH_UPDATE_ACL: Final = 3007
+    AUTH_DELETE_ACL: Final = 3008
+    AUTH_GET_ACL: Final = 3009
+    AUTH_LIST_ACL: Final = 3010
     # Ours (docs/extensions.md); the peer has none between 3019 and 200050.
     ESCROW_PENDING_LIST: Final = 7701
     ESCROW_PENDING_COUNT: Final = 7702
@@ -133,6 +143,7 @@ class Request:
     ESCROW_DECIDE: Final = 7709
     ESCROW_ABANDON: Final = 7710
     ESCROW_DECISION: Final = 7711
+    ESCROW_ACL_EXPLAIN: Final = 7720
     POP_MESSAGE: Final = 200050
     ACK_MESSAGE: Final = 200051
     PEEK_MESSAGE: Final = 200052

@@ -22,5 +22,16 @@ CHECKER: Final = "escrowChecker"
 EPOCH: Final = "escrowEpoch"
 """The query and the number of its batch that a half is written for: one decision ends them all."""
 
-TOKEN: Final = "escrowToken"
+TOKEN: Final = "escrowToken"  # noqa: S105 - a name
 """Which attempt to write the batch a half belongs to."""
+
+OUTCOMES: Final = "escrowOutcomes"
+"""On an op record: how each transaction of the record ended, a letter each. The peer reads
+tag and body alone."""
+
+ENDED_BY: Final = "escrowEndedBy"
+"""On an op record: the administrator that settled them, and why."""
+
+MORE: Final = "escrowMore"
+"""On an op record: another one follows for finals that were appended together. Only
+behind the last one of them are all finals before it named."""

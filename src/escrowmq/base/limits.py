@@ -100,3 +100,27 @@ EPOCH_QUERIES_MAX: Final = 10_000
 
 EPOCH_TOKENS_MAX: Final = 4096
 """Attempts that one decision names."""
+
+AUTH_USERS_MAX: Final = 10_000
+"""Users of ACL 2.0."""
+
+AUTH_ENTRIES_MAX: Final = 1_000
+"""Entries of one user's policies of one type."""
+
+AUTH_SOURCES_MAX: Final = 64
+"""Addresses of one entry."""
+
+AUTH_NAME_SIZE_MAX: Final = 255
+"""Characters of a user's name and of a resource's."""
+
+AUTH_PASSWORD_SIZE_MAX: Final = 1_024
+"""Characters of a user's password."""
+
+AUTH_FILE_SIZE_MAX: Final = 67_108_864
+"""Bytes of the file of users and policies."""
+
+RATED_CLIENTS_MAX: Final = 100_000
+"""Addresses whose rates are remembered; beyond, the one that was silent for longest begins anew."""
+
+HELD_PER_PEER_MAX: Final = 10_000
+"""Long polls of one connection; beyond, its oldest is answered at once."""

@@ -238,8 +238,39 @@ class BrokerSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         bool, Meta(description="let in only who has an account in plain_acl.yml, ACL 1.0")
     ] = field(default=False, name="aclEnable")
     acl_as_peer: Annotated[
-        bool, Meta(description="with ACL 1.0, leave open what RocketMQ leaves open")
+        bool, Meta(description="with ACL 1.0 and 2.0, leave open what RocketMQ leaves open")
     ] = field(default=False, name="escrowAclAsRocketMQ")
+    authenticates: Annotated[
+        bool, Meta(description="let in only who is a user of ACL 2.0 and signs his requests")
+    ] = field(default=False, name="authenticationEnabled")
+    authorizes: Annotated[
+        bool, Meta(description="let users do what their policies of ACL 2.0 allow, nothing else")
+    ] = field(default=False, name="authorizationEnabled")
+    first_user: Annotated[
+        str, Meta(description='super user made when absent, {"username":"...","password":"..."}')
+    ] = field(default="", name="initAuthenticationUser")
+    inner_user: Annotated[
+        str, Meta(description='the same for brokers, {"accessKey":"...","secretKey":"..."}')
+    ] = field(default="", name="innerClientAuthenticationCredentials")
+    takes_over_accounts: Annotated[
+        bool, Meta(description="make users of the accounts in plain_acl.yml that are none yet")
+    ] = field(default=False, name="migrateAuthFromV1Enabled")
+    unauthenticated: Annotated[
+        str, Meta(description="codes of requests of which no user is asked, `,` between")
+    ] = field(default="", name="authenticationWhitelist")
+    unauthorized: Annotated[
+        str, Meta(description="codes of requests of which no rights are asked, `,` between")
+    ] = field(default="", name="authorizationWhitelist")
+    requests_per_s: Annotated[
+        int, Meta(ge=0, description="requests a second of one address; 0: any number")
+    ] = field(default=0, name="escrowRequestsPerSecond")
+    bytes_per_s: Annotated[
+        int, Meta(ge=0, description="bytes of bodies a second from one address; 0: any number")
+    ] = field(default=0, name="escrowBytesPerSecond")
+    places_as_peer: Annotated[
+        bool,
+        Meta(description="keep offsets and bans of queues, topics and groups that are not there"),
+    ] = field(default=False, name="escrowPlacesAsRocketMQ")
     preset: Annotated[
         Literal["EscrowMQ", "RocketMQ"],
         Meta(description="RocketMQ: checks are counted, sent and given up as there"),
@@ -272,6 +303,9 @@ class BrokerSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     request_mode: str = field(default="PULL", name="defaultMessageRequestMode")
     balances_load: bool = field(default=True, name="serverLoadBalancerEnable")
     clears_retry_topics: bool = field(default=True, name="clearRetryTopicWhenDeleteTopic")
+
+    def __repr__(self) -> str:
+        return f"BrokerSettings({self.name!r})"  # no password in any log
 
 
 class NameServerSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import logging
+import struct
+from collections.abc import Callable
 from typing import Final, Protocol
+
+import msgspec
 
 from escrowmq.base.codes import Flag, Response
 from escrowmq.base.command import Command
@@ -13,9 +17,10 @@ from escrowmq.base.message import Topic
 from escrowmq.base.ports import Chance, Disk
 from escrowmq.base.settings import BrokerSettings, StoreSettings
 from escrowmq.broker import half_counts
+from escrowmq.broker.auditing import OPERATIONS, Denials, audited
+from escrowmq.broker.door import Door, Table
 from escrowmq.broker.half_counts import HalfCounts
 from escrowmq.broker.measuring import Measuring
-from escrowmq.broker.on_acl import AclHandlers
 from escrowmq.broker.on_back import BackHandlers
 from escrowmq.broker.on_clients import ClientHandlers
 from escrowmq.broker.on_config import ConfigHandlers, restore
@@ -41,7 +46,7 @@ from escrowmq.codec.headers import HeaderError
 from escrowmq.delivery import delay, timer
 from escrowmq.delivery.delay import DelayQueues
 from escrowmq.delivery.timer import TimerQueue
-from escrowmq.errors import EscrowMQError
+from escrowmq.errors import EscrowMQError, RemoteProtocolError, StorageError
 from escrowmq.store.store import Store
 
 _log = logging.getLogger(__name__)
@@ -53,6 +58,9 @@ _BEHIND_MAX_MS: Final = 24 * 3_600_000
 record is more likely to have been the mistake."""
 
 OFFSETS_FILE: Final = "config/consumerOffset.json"
+
+_MISREAD: Final = (AttributeError, KeyError, TypeError, ValueError, OverflowError, struct.error)
+"""What a table raises that finds other values in its file than it has ever written."""
 
 
 class Routed(Protocol):
@@ -92,39 +100,31 @@ class BrokerCore:
         self._ends = EndHandlers(broker, putter)
         self._epochs = EpochHandlers(broker, putter, self._ends.engine)
         self._half_counts = HalfCounts(broker, self._ends.engine.meter)
-        self._measuring = Measuring(broker, self._ends)
         self._pulls = PullHandlers(broker)
         self._pops = Pops(broker, putter, self.registration, offsets_path=OFFSETS_FILE)
-        self._routes: dict[int, Handler] = {}
-        handlers: Routed
-        for handlers in (
+        denials = Denials()
+        # Without a folder of their own the accounts lie beside the other tables.
+        self._entrance = Door(
+            broker, disk, self._ends, accounts=accounts or disk, denials=denials, polls=self._polls
+        )
+        self._measuring = Measuring(broker, self._ends, self._entrance)
+        self._routes = _routes_of(
             SendHandlers(broker, putter, self._ends),
             self._ends,
             self._epochs,
             self._pulls,
             self._pops,
             self._clients,
-            OffsetHandlers(broker),
-            QueryHandlers(broker),
-            BackHandlers(broker, putter),
-            RelayHandlers(broker, putter),
-            RecallHandlers(broker, putter),
-            TopicHandlers(broker),
-            ResetHandlers(broker),
-            ViewHandlers(broker),
             ConfigHandlers(broker, disk, changes),
-            MemberHandlers(broker),
-            PendingHandlers(broker, self._ends),
-        ):
-            for code, handler in handlers.routes().items():
-                assert code not in self._routes, code
-                self._routes[code] = handler
-        self._acl: AclHandlers | None = None
-        if settings.acl_enabled:
-            # Without a folder of their own the accounts lie beside the other tables.
-            self._acl = AclHandlers(broker, accounts or disk, self._ends)
-            self._routes |= self._acl.routes()
+            PendingHandlers(broker, self._ends, denials),
+            self._entrance,
+            *_others(broker, putter),
+        )
+        self._door: Door | None = None
         self._save_at_ms = 0
+
+    def _polls(self) -> tuple[Table, ...]:
+        return (self._pulls.holds, *self._pops.polls)
 
     # -- life --------------------------------------------------------------------------------
 
@@ -133,11 +133,11 @@ class BrokerCore:
         whose last record is of a later one than this was kept by a clock that was set back since,
         and what is due would be due at the wrong time."""
         broker = self.broker
-        if self._acl is not None:
-            self._acl.load(now_ms)
-        broker.topics.load(self._disk.read(TOPICS_FILE))
-        broker.groups.load(self._disk.read(GROUPS_FILE))
-        broker.offsets.load(self._disk.read(OFFSETS_FILE))
+        self._entrance.load(now_ms)
+        self._door = self._entrance if self._entrance.is_needed else None
+        self._load(TOPICS_FILE, broker.topics.load)
+        self._load(GROUPS_FILE, broker.groups.load)
+        self._load(OFFSETS_FILE, broker.offsets.load)
         report = broker.store.open(now_ms)
         now_ms = _going_on(now_ms, broker.store.last_stored_ms)
         broker.started_ms = now_ms
@@ -145,8 +145,8 @@ class BrokerCore:
             broker.offsets.cut(
                 lambda topic, queue_id: broker.store.bounds(topic, queue_id)[1], now_ms
             )
-        self._delays.load(self._disk.read(delay.PATH), now_ms)
-        self._timer.load(self._disk.read(timer.PATH))
+        self._load(delay.PATH, lambda data: self._delays.load(data, now_ms))
+        self._load(timer.PATH, self._timer.load)
         self._ends.load(self._disk, now_ms, is_sound=not report.damaged)
         self._epochs.load(self._disk, now_ms)
         self._half_counts.load(self._disk.read(half_counts.PATH))
@@ -157,6 +157,16 @@ class BrokerCore:
         broker.topics.unregistered.clear()  # a name server is told of all when it is connected
         self._save_at_ms = now_ms + broker.settings.offsets_flush_ms
         return now_ms
+
+    def _load(self, path: str, take: Callable[[bytes | None], None]) -> None:
+        """Take over a small file; StorageError when it is not what it should be."""
+        try:
+            take(self._disk.read(path))
+        except (RemoteProtocolError, msgspec.ValidationError, *_MISREAD) as error:
+            raise StorageError(
+                f"{path} cannot be read: {error}; put a copy of it back, or take it away and lose "
+                "what it says"
+            ) from error
 
     def close(self, now_ms: int) -> None:
         """Save everything; the store is whole afterwards."""
@@ -231,9 +241,9 @@ class BrokerCore:
 
     def _serve(self, peer: Peer, request: Command, now_ms: int) -> None:
         handler = self._routes.get(request.code) or _not_served
-        acl = self._acl
+        door = self._door
         try:
-            reply = None if acl is None else acl.refusal(peer, request, now_ms)
+            reply = None if door is None else door.refusal(peer, request, now_ms)
             if reply is None:
                 reply = handler(peer, request, now_ms)
         except HeaderError as error:
@@ -325,8 +335,9 @@ class BrokerCore:
         self._pops.wake(now_ms)
         self._clients.wake(now_ms)
         self.registration.wake(now_ms)
-        if self._acl is not None:
-            self._acl.wake(now_ms)
+        self._entrance.wake(now_ms)
+        # A limit may have been set meanwhile.
+        self._door = self._entrance if self._entrance.is_needed else None
         while broker.waiting and broker.waiting[0].deadline_ms <= now_ms:
             waiting = broker.waiting.popleft()
             broker.send(waiting.peer, waiting.timeout_reply)
@@ -354,12 +365,11 @@ class BrokerCore:
             self._timer.wake_at_ms(),
             self._clients.wake_at_ms(),
             self.registration.wake_at_ms(),
+            self._entrance.wake_at_ms(),
             self._save_at_ms,
         )
         if broker.waiting:
             at_ms = min(at_ms, broker.waiting[0].deadline_ms)
-        if self._acl is not None:
-            at_ms = min(at_ms, self._acl.wake_at_ms())
         return at_ms
 
     def measure(self, now_ms: int) -> list[Family]:
@@ -376,6 +386,31 @@ class BrokerCore:
         if effects:
             broker.effects = []
         return effects
+
+
+def _others(broker: Broker, putter: Putter) -> list[Routed]:
+    """Those who keep nothing of their own."""
+    return [
+        OffsetHandlers(broker),
+        QueryHandlers(broker),
+        BackHandlers(broker, putter),
+        RelayHandlers(broker, putter),
+        RecallHandlers(broker, putter),
+        TopicHandlers(broker),
+        ResetHandlers(broker),
+        ViewHandlers(broker),
+        MemberHandlers(broker),
+    ]
+
+
+def _routes_of(*families: Routed) -> dict[int, Handler]:
+    """Who serves each request code; what operators change is written down."""
+    found: dict[int, Handler] = {}
+    for family in families:
+        for code, handler in family.routes().items():
+            assert code not in found, code
+            found[code] = audited(handler) if code in OPERATIONS else handler
+    return found
 
 
 def _going_on(now_ms: int, stored_ms: int) -> int:

@@ -8,6 +8,7 @@ from itertools import accumulate
 from typing import Literal
 
 from escrowmq.base.measure import Distribution, Family, Sample
+from escrowmq.broker.door import Door
 from escrowmq.broker.on_end import EndHandlers
 from escrowmq.broker.state import Broker
 from escrowmq.delivery.stats import GET_COUNT, GET_SIZE, PUT_COUNT, PUT_SIZE
@@ -20,9 +21,10 @@ _BUCKETS = (*map(float, LATENCY_BOUNDS_S), math.inf)
 class Measuring:
     """All figures of one broker; asked for now and then."""
 
-    def __init__(self, broker: Broker, ends: EndHandlers) -> None:
+    def __init__(self, broker: Broker, ends: EndHandlers, door: Door) -> None:
         self._broker = broker
         self._ends = ends
+        self._door = door
 
     def families(self, now_ms: int) -> list[Family]:
         """Every figure as it stands."""
@@ -31,6 +33,30 @@ class Measuring:
             *self._checks(now_ms),
             *self._messages(),
             *self._state(),
+            *self._refusals(),
+        ]
+
+    def _refusals(self) -> list[Family]:
+        door = self._door
+        return [
+            _one(
+                "escrowmq_denied_requests",
+                "counter",
+                "Requests refused for want of a right.",
+                door.denials.count,
+            ),
+            _one(
+                "escrowmq_limited_requests",
+                "counter",
+                "Requests refused because their address asked for too much.",
+                door.rates.refused_count,
+            ),
+            _one(
+                "escrowmq_accounts_stale",
+                "gauge",
+                "1 while a file of accounts cannot be read and the last good one counts.",
+                door.is_stale,
+            ),
         ]
 
     def _transactions(self) -> list[Family]:

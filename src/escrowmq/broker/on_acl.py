@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from escrowmq.acl import editing
+from escrowmq.acl.accounts import Rules
 from escrowmq.acl.addresses import parts_of
 from escrowmq.acl.files import DEFAULT_FILE, AccountFiles
-from escrowmq.acl.guard import refusal
+from escrowmq.acl.guard import may, refusal
+from escrowmq.acl.needs import Need, Places
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.command import Command
 from escrowmq.base.message import Property, Topic
@@ -23,22 +24,20 @@ from escrowmq.delivery.version import DataVersion
 from escrowmq.errors import EscrowMQError, UsageError
 from escrowmq.txn.again import stored_again
 
-_log = logging.getLogger(__name__)
-_audit = logging.getLogger("escrowmq.audit")
-
 LOOK_MS: Final = 300
 """Between looks at the files; what changed is in force after two of them."""
-
-_REMARK: Final = "org.apache.rocketmq.acl.common.AclException: "
 
 
 class AclHandlers:
     """Codes 50 to 53; asks of every request whether it may pass."""
 
-    def __init__(self, broker: Broker, disk: Disk, ends: EndHandlers) -> None:
+    REMARK: Final = "org.apache.rocketmq.acl.common.AclException: "
+    """Stands before each reason."""
+
+    def __init__(self, broker: Broker, disk: Disk, on_change: Callable[[], None]) -> None:
         self._broker = broker
         self._files = AccountFiles(disk)
-        self._places = StoredPlaces(broker, ends)
+        self._on_change = on_change
         self._look_at_ms = 0
 
     def routes(self) -> dict[int, Handler]:
@@ -52,6 +51,16 @@ class AclHandlers:
 
     # -- the door ----------------------------------------------------------------------------
 
+    @property
+    def rules(self) -> Rules:
+        """What counts now."""
+        return self._files.rules
+
+    @property
+    def trouble(self) -> str:
+        """Why the files are not what counts; empty when they are."""
+        return self._files.trouble
+
     def load(self, now_ms: int) -> None:
         """Read the accounts; UsageError when they cannot be read: nobody is let in then."""
         self._files.load()
@@ -61,27 +70,30 @@ class AclHandlers:
         """Look whether the files have changed."""
         if now_ms >= self._look_at_ms:
             self._look_at_ms = now_ms + LOOK_MS
-            self._files.look()
+            if self._files.look():
+                self._on_change()
 
     def wake_at_ms(self) -> int:
         """When to look next."""
         return self._look_at_ms
 
-    def refusal(self, peer: Peer, request: Command, now_ms: int) -> bytes | None:
-        """The answer to a request that may not pass; None when it may. An EscrowMQError says that
-        it cannot be read, and so not be judged."""
-        self._places.now_ms = now_ms
-        reason = refusal(
+    def refusal(self, peer: Peer, request: Command, places: Places) -> str:
+        """Why a request may not pass; empty when it may."""
+        return refusal(
             self._files.rules,
             request,
-            parts_of(peer.address.rpartition(":")[0]),
-            self._places,
+            parts_of(peer.host),
+            places,
             as_peer=self._broker.settings.acl_as_peer,
         )
-        if not reason:
-            return None
-        _log.info("request %d of %s refused: %s", request.code, peer.address, reason)
-        return encode_reply(request, Response.SYSTEM_ERROR, remark=_REMARK + reason)
+
+    def may(self, access_key: str, need: Need, host: str) -> bool:
+        """Whether an account that was let in before may do something now."""
+        return may(self._files.rules, access_key, need, parts_of(host))
+
+    def _replace(self, path: str, document: object) -> None:
+        self._files.replace(path, document)
+        self._on_change()
 
     # -- changes -----------------------------------------------------------------------------
 
@@ -102,11 +114,10 @@ class AclHandlers:
         path = files.rules.homes.get(wish.access_key, DEFAULT_FILE)
         try:
             document = editing.with_account(files.document(path), wish, now_ms=now_ms)
-            files.replace(path, document)
+            self._replace(path, document)
         except (EscrowMQError, OSError) as error:
             code = Response.UPDATE_AND_CREATE_ACL_CONFIG_FAILED
             return encode_reply(request, code, remark=str(error))
-        _audit.warning("%s: account %s was set", peer.address, wish.access_key)
         return encode_reply(request, Response.SUCCESS)
 
     def delete(self, peer: Peer, request: Command, now_ms: int) -> bytes:
@@ -121,10 +132,9 @@ class AclHandlers:
             if path is None:
                 raise UsageError(failed)
             document = editing.without_account(files.document(path), access_key, now_ms=now_ms)
-            files.replace(path, document)
+            self._replace(path, document)
         except (EscrowMQError, OSError) as error:
             return encode_reply(request, Response.DELETE_ACL_CONFIG_FAILED, remark=str(error))
-        _audit.warning("%s: account %s was deleted", peer.address, access_key)
         return encode_reply(request, Response.SUCCESS)
 
     def trust(self, peer: Peer, request: Command, now_ms: int) -> bytes:
@@ -139,12 +149,11 @@ class AclHandlers:
                 raise UsageError(f"{path[:256]!r} is none of {', '.join(files.names())}")
             patterns = _listed(text) or []
             document = editing.with_addresses(files.document(path), patterns, now_ms=now_ms)
-            files.replace(path, document)
+            self._replace(path, document)
         except (EscrowMQError, OSError) as error:
             remark = f"The globalWhiteAddresses[{text}] has been updated failed. {error}"
             code = Response.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG_FAILED
             return encode_reply(request, code, remark=remark)
-        _audit.warning("%s: trusted addresses of %s are %s now", peer.address, path, patterns)
         return encode_reply(request, Response.SUCCESS)
 
     def version(self, peer: Peer, request: Command, now_ms: int) -> bytes:

@@ -29,7 +29,9 @@ _FIXED: Final = frozenset(
         "mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue", "maxHashSlotNum", "maxIndexNum",
         "messageDelayLevel", "messageIndexEnable", "reviveQueueNum", "timerPrecisionMs",
         "timerWheelEnable", "enabledAppendPropCRC", "escrowAdmin", "escrowPreset",
-        "aclEnable", "escrowAclAsRocketMQ",
+        "aclEnable", "escrowAclAsRocketMQ", "authenticationEnabled", "authorizationEnabled",
+        "initAuthenticationUser", "innerClientAuthenticationCredentials",
+        "migrateAuthFromV1Enabled", "authenticationWhitelist", "authorizationWhitelist",
         "is_sync_flush", "memory_size",
     }
 )  # fmt: skip
@@ -51,6 +53,9 @@ _FORBIDDEN: Final = frozenset({"brokerConfigPath", "rocketmqHome", "configBlackL
 
 _OURS: Final = ("is_sync_flush", "memory_size")
 """What no file sets under these names."""
+
+_SECRET: Final = ("initAuthenticationUser", "innerClientAuthenticationCredentials")
+"""Settings with a password in them, which nobody is shown."""
 
 CHANGES_FILE: Final = "config/brokerChanges.json"
 
@@ -94,7 +99,7 @@ class ConfigHandlers:
     def _properties(self) -> dict[str, str]:
         broker = self._broker
         found = self._changes.texts()
-        for name in _OURS:
+        for name in _OURS + _SECRET:
             del found[name]
         found["flushDiskType"] = (
             "SYNC_FLUSH" if broker.store_settings.is_sync_flush else "ASYNC_FLUSH"

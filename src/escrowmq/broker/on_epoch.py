@@ -149,5 +149,5 @@ class EpochHandlers:
 def _read(request: Command, kind: type[E]) -> E:
     try:
         return msgspec.json.decode(request.body or b"{}", type=kind)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise UsageError(f"the body of request {request.code}: {error}") from error

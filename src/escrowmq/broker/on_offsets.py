@@ -90,12 +90,29 @@ class OffsetHandlers:
             return encode_reply(
                 request, Response.INVALID_PARAMETER, remark=f"Offset is null, topic is {topic}"
             )
+        if not self._has_queue(topic, header.queue_id):
+            return encode_reply(
+                request,
+                Response.INVALID_PARAMETER,
+                remark=f"queue {header.queue_id} of {topic} does not exist; its offset is not kept "
+                "(escrowPlacesAsRocketMQ=true keeps it)",
+            )
         if broker.offsets.has_reset(group, topic, header.queue_id):
             return encode_reply(
                 request, Response.SUCCESS, remark="Offset has been previously reset"
             )
         broker.offsets.commit(group, topic, header.queue_id, header.commit_offset, now_ms)
         return encode_reply(request, Response.SUCCESS)
+
+    def _has_queue(self, topic: str, queue_id: int) -> bool:
+        """Whether an offset of a queue is worth keeping. One that its topic lost when it was made
+        narrower still has messages. The peer keeps any, and its file grows with them."""
+        broker = self._broker
+        config = broker.topics.get(topic)
+        if broker.settings.places_as_peer or config is None:
+            return broker.settings.places_as_peer
+        count = max(config.read_queue_nums, config.write_queue_nums)
+        return 0 <= queue_id < count or broker.store.bounds(topic, queue_id)[1] > 0
 
     def search(self, peer: Peer, request: Command, now_ms: int) -> bytes:
         """The offset at a time."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ipaddress
-import logging
 from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
@@ -15,6 +14,8 @@ from escrowmq.base.codes import Request, Response
 from escrowmq.base.command import Command
 from escrowmq.base.extensions import TRANSACTION
 from escrowmq.base.message import Property, StoredMessage, Topic
+from escrowmq.broker import auditing
+from escrowmq.broker.auditing import Denials
 from escrowmq.broker.on_end import EndHandlers
 from escrowmq.broker.showing import Showing
 from escrowmq.broker.state import Broker, Handler, Peer
@@ -27,11 +28,13 @@ from escrowmq.store.walk import walk_queue
 from escrowmq.txn.claim import Claim
 from escrowmq.txn.state import State, Verdict
 
-_audit = logging.getLogger("escrowmq.audit")
 B = TypeVar("B", bound=msgspec.Struct)
 
 _SCANNED_MAX: Final = 100_000
 """Halves that one request looks at; `next` says where to go on."""
+
+_READ_MAX: Final = 5_000
+"""The same where each of them is read from the log."""
 
 _CHECKED_MAX: Final = 10_000
 """Checks that one request makes due."""
@@ -42,8 +45,9 @@ _VERDICTS: Final = {"commit": Verdict.COMMIT, "rollback": Verdict.ROLLBACK}
 class PendingHandlers:
     """Codes 7701 to 7708."""
 
-    def __init__(self, broker: Broker, ends: EndHandlers) -> None:
+    def __init__(self, broker: Broker, ends: EndHandlers, denials: Denials) -> None:
         self._broker = broker
+        self._denials = denials
         self._ends = ends
         self._engine = ends.engine
         self._showing = Showing(broker, ends)
@@ -68,8 +72,8 @@ class PendingHandlers:
             allowed = self._broker.settings.admin_from
             if allowed == "everybody" or (allowed == "loopback" and _is_local(peer)):
                 return handler(peer, request, now_ms)
-            _audit.warning("%s was refused request %d", peer.address, request.code)
             remark = f"escrowAdmin={allowed} does not let {peer.address} administer transactions"
+            self._denials.note(peer, request, remark, now_ms)
             return encode_reply(request, Response.NO_PERMISSION, remark=remark)
 
         return judged
@@ -84,18 +88,25 @@ class PendingHandlers:
         for queue_offset in self._matching(wanted, now_ms):
             last = queue_offset
             half = self._engine.read_half(queue_offset)
-            if half is not None and _is_of(half, wanted):
+            if half is not None:
                 items.append(self._showing.item(half, queue_offset, now_ms))
             if len(items) == wanted.limit:
                 break
         else:
-            last = self._end_of_scan(wanted)
+            last = self._stretch(wanted)[1]
         return _reply(request, Page(items=items, next=last))
 
+    def _stretch(self, wanted: Filter) -> tuple[list[int], int]:
+        """Halves that one request looks at, and behind which one to go on; -1 at the end."""
+        count_max = _SCANNED_MAX if wanted.transaction is None else _READ_MAX
+        behind = self._engine.pending.after(wanted.after)
+        stretch = behind[:count_max]
+        return stretch, stretch[-1] if len(behind) > count_max else -1
+
     def _matching(self, wanted: Filter, now_ms: int) -> Iterator[int]:
-        """Pending halves by what the index knows of them, a bounded stretch of it."""
+        """Those that are meant, of a bounded stretch of the pending ones."""
         pending = self._engine.pending
-        for queue_offset in pending.after(wanted.after)[:_SCANNED_MAX]:
+        for queue_offset in self._stretch(wanted)[0]:
             row = pending.row(queue_offset)
             age_ms = now_ms - row.stored_ms
             if (
@@ -104,35 +115,50 @@ class PendingHandlers:
                 and age_ms >= (wanted.min_age_ms or 0)
                 and (wanted.max_age_ms is None or age_ms <= wanted.max_age_ms)
                 and wanted.state in (None, self._showing.pending_state(queue_offset, row.group))
+                and (wanted.transaction is None or self._is_part(queue_offset, wanted))
             ):
                 yield queue_offset
 
-    def _end_of_scan(self, wanted: Filter) -> int:
-        behind = self._engine.pending.after(wanted.after)
-        return behind[_SCANNED_MAX - 1] if len(behind) > _SCANNED_MAX else -1
+    def _is_part(self, queue_offset: int, wanted: Filter) -> bool:
+        half = self._engine.read_half(queue_offset)
+        return half is not None and _is_of(half, wanted)
 
     def count_pending(self, peer: Peer, request: Command, now_ms: int) -> bytes:
-        """How many are pending."""
+        """How many are pending: all, or those of a bounded stretch that a filter lets through."""
         wanted = _read(request, Filter)
+        counts = self._count_all() if wanted == Filter() else self._count_some(wanted, now_ms)
+        return _reply(request, counts)
+
+    def _count_all(self) -> Counts:
         engine, checker = self._engine, self._ends.checker
-        parked = sum(len(checker.parked(group)) for group in checker.parked_groups())
-        by_topic, by_group = engine.meter.pending, engine.meter.groups
-        if wanted != Filter():
-            by_topic, by_group, parked = Counter(), Counter(), 0
-            for queue_offset in self._matching(wanted, now_ms):
-                row = engine.pending.row(queue_offset)
-                by_topic[row.topic] += 1
-                by_group[row.group] += 1
-                parked += self._showing.pending_state(queue_offset, row.group) == "parked"
+        by_topic = {topic: count for topic, count in engine.meter.pending.items() if count}
         oldest = engine.pending.oldest()
-        counts = Counts(
+        return Counts(
+            count=sum(by_topic.values()),
+            parked=sum(len(checker.parked(group)) for group in checker.parked_groups()),
+            oldest_ms=engine.pending.row(oldest).stored_ms if oldest is not None else -1,
+            by_topic=by_topic,
+            by_group=dict(engine.meter.groups),
+        )
+
+    def _count_some(self, wanted: Filter, now_ms: int) -> Counts:
+        by_topic: Counter[str] = Counter()
+        by_group: Counter[str] = Counter()
+        parked, oldest_ms = 0, -1
+        for queue_offset in self._matching(wanted, now_ms):
+            row = self._engine.pending.row(queue_offset)
+            by_topic[row.topic] += 1
+            by_group[row.group] += 1
+            parked += self._showing.pending_state(queue_offset, row.group) == "parked"
+            oldest_ms = row.stored_ms if oldest_ms < 0 else min(oldest_ms, row.stored_ms)
+        return Counts(
             count=sum(by_topic.values()),
             parked=parked,
-            oldest_ms=engine.pending.row(oldest).stored_ms if oldest is not None else -1,
-            by_topic={topic: count for topic, count in by_topic.items() if count},
+            oldest_ms=oldest_ms,
+            by_topic=dict(by_topic),
             by_group=dict(by_group),
+            next=self._stretch(wanted)[1],
         )
-        return _reply(request, counts)
 
     def show(self, peer: Peer, request: Command, now_ms: int) -> bytes:
         """One transaction with all that is known of it."""
@@ -178,7 +204,7 @@ class PendingHandlers:
         )
         ended = self._engine.end(claim, now_ms)
         what = f"{which.verdict} of half {half.queue_offset}: {ended.answer.name}"
-        self._note(peer, what, which.reason)
+        self._note(peer, request, what, which.reason)
         return self._ends.answer(peer, request, ended, now_ms)
 
     def check(self, peer: Peer, request: Command, now_ms: int) -> bytes:
@@ -187,11 +213,14 @@ class PendingHandlers:
         if which.id or which.message_id:
             offsets = [half.queue_offset for half in self._find(which, now_ms)]
             offsets = [offset for offset in offsets if offset in self._engine.pending]
+            behind = -1
         else:
             offsets = list(islice(self._matching(which, now_ms), _CHECKED_MAX))
+            is_full = len(offsets) == _CHECKED_MAX
+            behind = offsets[-1] if is_full else self._stretch(which)[1]
         self._ends.checker.ask_now(offsets, now_ms)
-        self._note(peer, f"check of {len(offsets)} halves", which.reason)
-        return _reply(request, Done(count=len(offsets)))
+        self._note(peer, request, f"check of {len(offsets)} halves", which.reason)
+        return _reply(request, Done(count=len(offsets), next=behind))
 
     # -- those that were given up ------------------------------------------------------------
 
@@ -236,18 +265,18 @@ class PendingHandlers:
             if done.count >= which.limit:
                 done.next = source.queue_offset
                 break
-        self._note(peer, f"resumption of {done.count} messages", which.reason)
+        self._note(peer, request, f"resumption of {done.count} messages", which.reason)
         return _reply(request, done)
 
     def rotate_key(self, peer: Peer, request: Command, now_ms: int) -> bytes:
         """Sign transaction ids with a new key."""
         reason = _read(request, Which).reason
         done = Done(key=self._ends.renew_key(now_ms))
-        self._note(peer, f"rotation to key {done.key}", reason)
+        self._note(peer, request, f"rotation to key {done.key}", reason)
         return _reply(request, done)
 
-    def _note(self, peer: Peer, what: str, reason: str) -> None:
-        _audit.info("%s: %s (%s)", peer.address, what, reason or "no reason given")
+    def _note(self, peer: Peer, request: Command, what: str, reason: str) -> None:
+        auditing.write("operation", peer, request, what=what, reason=reason)
 
 
 def _is_local(peer: Peer) -> bool:
@@ -266,7 +295,7 @@ def _is_of(half: StoredMessage, wanted: Filter) -> bool:
 def _read(request: Command, kind: type[B]) -> B:
     try:
         return msgspec.json.decode(request.body or b"{}", type=kind)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise UsageError(f"the body of request {request.code}: {error}") from error
 
 

@@ -296,7 +296,7 @@ class SendHandlers:
         pieces = []
         for flag, body, encoded in decode_batch(request.body):
             properties = decode_properties(encoded)
-            if is_half(properties, 0):
+            if is_half(properties, 0) or first.sys_flag & SysFlag.PREPARED:
                 remark = "a batch cannot hold transactional messages; send them one by one"
                 return self._refuse(request, Refusal(Response.MESSAGE_ILLEGAL, remark))
             completed = self._complete_encoded(encoded, properties, peer, now_ms)

@@ -263,6 +263,14 @@ class TopicHandlers:
         """Let a group read a topic, or not; without a wish, tell which."""
         header = read_header(GroupTopicHeader, request.ext)
         groups = self._broker.groups
+        if header.readable is False and not self._broker.settings.places_as_peer:
+            # The peer keeps what it is told of any name.
+            if groups.peek(header.group) is None:
+                remark = f"Group {header.group} not exist!"
+                return encode_reply(request, Response.SUBSCRIPTION_GROUP_NOT_EXIST, remark=remark)
+            if self._broker.topics.get(header.topic) is None:
+                remark = f"Topic {header.topic} not exist!"
+                return encode_reply(request, Response.TOPIC_NOT_EXIST, remark=remark)
         if header.readable is not None:
             groups.forbid(header.group, header.topic, is_readable=header.readable, now_ms=now_ms)
         answer = {

@@ -7,13 +7,14 @@ from escrowmq.broker.on_ack import AckHandlers
 from escrowmq.broker.on_assignment import AssignmentHandlers
 from escrowmq.broker.on_peek import PeekHandlers
 from escrowmq.broker.on_pop import PopHandlers
-from escrowmq.broker.popping import Popper
+from escrowmq.broker.popping import Ask, Popper
 from escrowmq.broker.putting import Putter
 from escrowmq.broker.registration import Registration
 from escrowmq.broker.saving import OffsetSaver
 from escrowmq.broker.state import Broker, Handler
 from escrowmq.delivery import assignment, order
 from escrowmq.delivery.order import OrderTable
+from escrowmq.delivery.poll import Polls
 from escrowmq.delivery.pop import PopLedger
 from escrowmq.store.store import Arrival
 
@@ -77,6 +78,11 @@ class Pops:
         else:
             self._pops.arrived(arrival, now_ms)
             self._peeks.arrived(arrival, now_ms)
+
+    @property
+    def polls(self) -> tuple[Polls[Ask], Polls[Ask]]:
+        """Those who wait for messages, and those who wait to be told of some."""
+        return self._pops.polls, self._peeks.polls
 
     def _freed(self, group: str, topic: str, now_ms: int) -> None:
         self._pops.freed(group, topic, now_ms)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from escrowmq.base.extensions import TRANSACTION
+from escrowmq.base.extensions import ENDED_BY, TRANSACTION
 from escrowmq.base.message import Property, StoredMessage, Topic
 from escrowmq.broker.on_end import EndHandlers
 from escrowmq.broker.state import Broker
@@ -12,7 +12,7 @@ from escrowmq.codec.ids import format_host, offset_id
 from escrowmq.codec.pending import Event, Item
 from escrowmq.store.walk import walk_queue
 from escrowmq.txn.half import real_place
-from escrowmq.txn.op import ENDED_BY, STATES, decode_op
+from escrowmq.txn.op import STATES, decode_op
 
 _OPS_READ_MAX: Final = 5_000
 

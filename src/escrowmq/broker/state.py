@@ -30,11 +30,14 @@ from escrowmq.store.store import Store
 class Peer:
     """One connection as the broker sees it."""
 
-    __slots__ = ("address", "host", "id", "packed", "reader")
+    __slots__ = ("account", "address", "host", "id", "packed", "reader")
 
     def __init__(self, peer: int, host: str, port: int) -> None:
         self.id = peer
+        self.host = host
         self.address = f"{host}:{port}"
+        self.account = ""
+        """Of whom the last heartbeat was that the door let in."""
         self.packed = pack_host(host, port)
         self.reader = FrameReader()
 

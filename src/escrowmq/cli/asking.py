@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,6 +15,7 @@ from escrowmq.errors import EscrowMQError, ResponseError, UsageError
 
 if TYPE_CHECKING:
     from escrowmq.client.blocking.admin import Admin
+    from escrowmq.client.tls import Tls
 
 OK: Final = 0
 NO: Final = 1
@@ -42,10 +43,57 @@ def add_action(
     parser.add_argument("--access-key", help="for brokers with access control")
     parser.add_argument("--secret-key", help="for brokers with access control")
     parser.add_argument("--namespace", default="", help="of topics and groups")
+    add_tls(parser)
     parser.add_argument(
         "--timeout", type=float, default=5.0, metavar="SECONDS", help="per request (default 5)"
     )
     return parser
+
+
+def add_named(
+    verbs: Any,  # noqa: ANN401 - argparse has no public name for it
+    noun: str,
+    *,
+    about: str,
+    actions: Mapping[str, str],
+) -> dict[str, argparse.ArgumentParser]:
+    """A verb about things that have names: its actions, each with what it does. All but `list`
+    take a name."""
+    parser = verbs.add_parser(noun, help=about)
+    group = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    found = {name: add_action(group, name, what) for name, what in actions.items()}
+    for name, action in found.items():
+        if name != "list":
+            action.add_argument(noun, metavar=noun.upper())
+    return found
+
+
+def add_tls(parser: argparse.ArgumentParser) -> None:
+    """The options of an encrypted connection; any of them asks for one."""
+    parser.add_argument("--tls", action="store_true", help="speak TLS")
+    parser.add_argument(
+        "--tls-trusted", metavar="FILE", default="", help="roots, PEM; else the system's"
+    )
+    parser.add_argument("--tls-cert", metavar="FILE", default="", help="your own, PEM")
+    parser.add_argument("--tls-key", metavar="FILE", default="", help="its key, PEM")
+    parser.add_argument(
+        "--tls-any-name", action="store_true", help="the certificate may be of another address"
+    )
+    parser.add_argument("--tls-no-verify", action="store_true", help="believe any certificate")
+
+
+def tls_of(arguments: argparse.Namespace) -> Tls | None:
+    """How to speak TLS, as the options say; None for plain bytes."""
+    from escrowmq.client.tls import Tls
+
+    wanted = Tls(
+        trusted=arguments.tls_trusted,
+        certificate=arguments.tls_cert,
+        key=arguments.tls_key,
+        checks_name=not arguments.tls_any_name,
+        verify=not arguments.tls_no_verify,
+    )
+    return wanted if arguments.tls or wanted != Tls() else None
 
 
 def run_action(arguments: argparse.Namespace, work: Callable[[Admin], int]) -> int:
@@ -62,6 +110,7 @@ def run_action(arguments: argparse.Namespace, work: Callable[[Admin], int]) -> i
             arguments.name_servers,
             credentials=credentials,
             namespace=arguments.namespace,
+            tls=tls_of(arguments),
             request_timeout_ms=max(1, int(arguments.timeout * _MS)),
         ) as admin:
             return work(admin)
@@ -79,6 +128,16 @@ def run_action(arguments: argparse.Namespace, work: Callable[[Admin], int]) -> i
 def show_json(found: object) -> None:
     """Any answer as JSON on one line."""
     print(msgspec.json.encode(found).decode(), flush=True)
+
+
+def show_names(arguments: argparse.Namespace, names: Iterable[str]) -> int:
+    """Names as one line of JSON, or one a line; the exit code."""
+    if arguments.json:
+        show_json(names)
+    else:
+        for name in names:
+            print(name)
+    return OK
 
 
 def show_all(

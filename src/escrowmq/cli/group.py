@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from escrowmq.cli.asking import OK, add_action, run_action, show_json, told
+from escrowmq.cli.asking import OK, add_named, run_action, show_json, show_names, told
 
 if TYPE_CHECKING:
     from escrowmq.client.blocking.admin import Admin
@@ -13,17 +13,20 @@ if TYPE_CHECKING:
 
 def add_parser(verbs: Any) -> None:  # noqa: ANN401 - argparse has no public name for it
     """Add `group` with its actions to the command line."""
-    parser = verbs.add_parser("group", help="consumer groups: list, show, create, update, delete")
-    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    listed = add_action(actions, "list", "list consumer groups")
-    listed.add_argument("--all", action="store_true", help="also the brokers' own")
-    show = add_action(actions, "show", "show a group's settings, members and lag")
-    create = add_action(actions, "create", "create a group, or change one that exists")
-    update = add_action(actions, "update", "change a group")
-    delete = add_action(actions, "delete", "delete a group with its offsets and dead letters")
-    for one in (show, create, update, delete):
-        one.add_argument("group", metavar="GROUP")
-    for one in (create, update):
+    actions = add_named(
+        verbs,
+        "group",
+        about="consumer groups: list, show, create, update, delete",
+        actions={
+            "list": "list consumer groups",
+            "show": "show a group's settings, members and lag",
+            "create": "create a group, or change one that exists",
+            "update": "change a group",
+            "delete": "delete a group with its offsets and dead letters",
+        },
+    )
+    actions["list"].add_argument("--all", action="store_true", help="also the brokers' own")
+    for one in (actions["create"], actions["update"]):
         one.add_argument("--attempts", type=int, help="until a message is a dead letter")
         one.add_argument("--retry-queues", type=int)
         for name, about in (
@@ -42,13 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _run(admin: Admin, arguments: argparse.Namespace) -> int:
     match arguments.action:
         case "list":
-            names = admin.groups.names(with_system=arguments.all)
-            if arguments.json:
-                show_json(names)
-            else:
-                for name in names:
-                    print(name)
-            return OK
+            return show_names(arguments, admin.groups.names(with_system=arguments.all))
         case "show":
             return _show(admin, arguments)
         case "create":

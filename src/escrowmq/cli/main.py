@@ -63,10 +63,10 @@ def build_parser() -> argparse.ArgumentParser:
     )
     _add_server(broker, data="data folder (default ~/store)", port="10911")
 
-    from escrowmq.cli import brokers, group, message, offset, store, topic, tx
+    from escrowmq.cli import acl, brokers, group, message, offset, store, topic, tx
 
     brokers.add_actions(broker)
-    for verb in (topic, group, message, tx, offset, store):
+    for verb in (topic, group, message, tx, offset, acl, store):
         verb.add_parser(verbs)
     return parser
 

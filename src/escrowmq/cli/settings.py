@@ -8,6 +8,7 @@ import msgspec
 
 from escrowmq.base.settings import BrokerSettings, NameServerSettings, StoreSettings
 from escrowmq.node.config import NodeSettings
+from escrowmq.node.doors import DoorSettings
 
 _READ_ELSEWHERE = ("is_sync_flush", "memory_size")
 
@@ -16,6 +17,7 @@ def show_settings() -> int:
     """Print one line a setting, grouped by who reads it."""
     for title, kind in (
         ("process", NodeSettings),
+        ("ports", DoorSettings),
         ("broker", BrokerSettings),
         ("store", StoreSettings),
         ("name server", NameServerSettings),

@@ -5,7 +5,16 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from escrowmq.cli.asking import OK, add_action, moment, pairs, run_action, show_json, told
+from escrowmq.cli.asking import (
+    OK,
+    add_named,
+    moment,
+    pairs,
+    run_action,
+    show_json,
+    show_names,
+    told,
+)
 
 if TYPE_CHECKING:
     from escrowmq.client.blocking.admin import Admin
@@ -13,20 +22,26 @@ if TYPE_CHECKING:
 
 def add_parser(verbs: Any) -> None:  # noqa: ANN401 - argparse has no public name for it
     """Add `topic` with its actions to the command line."""
-    parser = verbs.add_parser("topic", help="topics: list, show, create, update, delete")
-    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    listed = add_action(actions, "list", "list topics")
-    listed.add_argument("--all", action="store_true", help="also retries, dead letters, system")
-    show = add_action(actions, "show", "show a topic's brokers, queues and readers")
-    create = add_action(actions, "create", "create a topic, or change one that exists")
+    actions = add_named(
+        verbs,
+        "topic",
+        about="topics: list, show, create, update, delete",
+        actions={
+            "list": "list topics",
+            "show": "show a topic's brokers, queues and readers",
+            "create": "create a topic, or change one that exists",
+            "update": "change a topic",
+            "delete": "delete a topic with its messages",
+        },
+    )
+    actions["list"].add_argument(
+        "--all", action="store_true", help="also retries, dead letters, system"
+    )
+    create, update = actions["create"], actions["update"]
     create.add_argument("--queues", type=int, default=8, help="per broker (default 8)")
     create.add_argument("--ordered", action="store_true", help="its queues keep their order")
-    update = add_action(actions, "update", "change a topic")
     update.add_argument("--read-queues", type=int)
     update.add_argument("--write-queues", type=int)
-    delete = add_action(actions, "delete", "delete a topic with its messages")
-    for one in (show, create, update, delete):
-        one.add_argument("topic", metavar="TOPIC")
     for one in (create, update):
         one.add_argument("--permission", choices=["rw", "r", "w", "none"])
         one.add_argument(
@@ -44,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _run(admin: Admin, arguments: argparse.Namespace) -> int:
     match arguments.action:
         case "list":
-            return _list(admin, arguments)
+            return show_names(arguments, admin.topics.names(with_system=arguments.all))
         case "show":
             return _show(admin, arguments)
         case "create":
@@ -72,16 +87,6 @@ def _run(admin: Admin, arguments: argparse.Namespace) -> int:
 
 def _permission(arguments: argparse.Namespace) -> str | None:
     return "" if arguments.permission == "none" else arguments.permission
-
-
-def _list(admin: Admin, arguments: argparse.Namespace) -> int:
-    names = admin.topics.names(with_system=arguments.all)
-    if arguments.json:
-        show_json(names)
-    else:
-        for name in names:
-            print(name)
-    return OK
 
 
 def _show(admin: Admin, arguments: argparse.Namespace) -> int:

@@ -13,7 +13,13 @@ from escrowmq.base.message import Topic
 from escrowmq.client.core.allocation import STRATEGIES, allocate
 from escrowmq.client.core.routes import MASTER, MessageQueue
 from escrowmq.client.instance import Instance
-from escrowmq.errors import EscrowMQError, RouteMissing, response_error
+from escrowmq.errors import (
+    BrokerFault,
+    EscrowMQError,
+    PermissionDenied,
+    RouteMissing,
+    response_error,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -38,6 +44,9 @@ class Shares(Protocol):
     async def take_over(self, topic: str, queues: list[MessageQueue]) -> bool:
         """Read these queues of a topic from now on, and no others; False when that is to be tried
         again soon."""
+
+    def refuse(self, topic: str, error: PermissionDenied | None) -> None:
+        """Brokers do not allow this client to read a topic at all, or do so by now."""
 
 
 class Balance:
@@ -76,6 +85,7 @@ class Balance:
                 if queues is None or not await self._shares.take_over(topic, queues):
                     is_settled = False
                 self._told.pop(topic, None)
+                self._shares.refuse(topic, None)
             except RouteMissing as error:
                 # Its route is watched, and news of it bring a round. Retry topics come late.
                 if not topic.startswith(Topic.RETRY_PREFIX):
@@ -83,6 +93,8 @@ class Balance:
             except EscrowMQError as error:
                 self._tell(topic, error)
                 is_settled = False
+                if isinstance(error, PermissionDenied):
+                    self._shares.refuse(topic, error)
         return is_settled
 
     def _tell(self, topic: str, error: EscrowMQError) -> None:
@@ -113,8 +125,9 @@ class Balance:
             address = instance.address_of(broker_name)
         fields = {"consumerGroup": self._shares.wire_group}
         reply = await instance.request(address, Request.GET_CONSUMER_LIST_BY_GROUP, fields)
-        if reply.code == Response.SYSTEM_ERROR:
-            return []  # nobody of the group is known there
         if reply.code != Response.SUCCESS:
-            raise response_error(reply.code, reply.remark, address=address)
+            error = response_error(reply.code, reply.remark, address=address)
+            if type(error) is BrokerFault:
+                return []  # nobody of the group is known there
+            raise error
         return msgspec.json.decode(reply.body, type=_Members).consumer_id_list

@@ -22,7 +22,7 @@ from escrowmq.client.core.message import ReceivedMessage, received
 from escrowmq.client.core.sending import Outcome
 from escrowmq.client.instance import Instance
 from escrowmq.client.settings import Check, ProducerOptions
-from escrowmq.client.settling import Tell
+from escrowmq.client.watching import Watch
 from escrowmq.client.workers import Workers
 from escrowmq.codec.record import decode_record
 from escrowmq.errors import EscrowMQError
@@ -48,12 +48,12 @@ class Checks:
     """Answers the check-backs of one producer group."""
 
     def __init__(
-        self, instance: Instance, options: ProducerOptions, *, group: str, tell: Tell
+        self, instance: Instance, options: ProducerOptions, *, group: str, watch: Watch
     ) -> None:
         self._instance = instance
         self._options = options
         self._group = group
-        self._tell = tell
+        self._watch = watch
         self._waiting: collections.deque[_Asked] = collections.deque()
         self._running_count = 0
         self._is_closed = False
@@ -140,9 +140,10 @@ class Checks:
         try:
             async with asyncio.timeout(timeout_s):
                 if _is_coroutine_function(asked.check):
-                    found = await _awaited(asked.check(asked.message))
+                    with self._watch.around_check(asked.message):
+                        found = await _awaited(asked.check(asked.message))
                 else:
-                    work = self._workers.run(asked.check, asked.message)
+                    work = self._workers.run(self._check_watched, asked)
                     found = await _awaited(await work)
             return Outcome(found), None
         except TimeoutError:
@@ -154,9 +155,14 @@ class Checks:
             _log.exception("%s failed; the broker will ask again", where)
             return Outcome.UNKNOWN, f"{_REMARK}: {error!r}"
 
+    def _check_watched(self, asked: _Asked) -> Any:  # noqa: ANN401 - what the user's check returns
+        with self._watch.around_check(asked.message):
+            return asked.check(asked.message)
+
     async def _answer(self, asked: _Asked, outcome: Outcome, remark: str | None) -> None:
         fields = check_answer_fields(asked.fields, outcome, group=self._group)
-        connection = asked.connection
+        connection, watch, message = asked.connection, self._watch, asked.message
+        watch.before_settle(message.message_id, outcome, [message])
         error: Exception | None = None
         try:
             if outcome is Outcome.UNKNOWN:  # which no broker answers
@@ -171,7 +177,10 @@ class Checks:
             error = raised
         if error is not None:
             _log.warning("the answer to a check was not taken: %s", error)
-        self._tell(asked.message.message_id, outcome, error)
+        watch.after_settle(message.message_id, outcome, error)
+        if error is None and watch.tracer is not None:
+            ends = [(message, message.message_id)]
+            watch.tracer.ended(ends, outcome, address=connection.address, is_from_check=True)
 
 
 def _is_coroutine_function(function: Callable[..., Any]) -> bool:

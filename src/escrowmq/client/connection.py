@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
+import math
 from collections.abc import Callable
-from typing import Final, cast
+from typing import Final, NamedTuple, cast
 
 import msgspec
 
@@ -13,7 +15,13 @@ from escrowmq.base.codes import Flag, Request, Response
 from escrowmq.base.command import Command
 from escrowmq.codec.command import encode_reply, encode_request
 from escrowmq.codec.frame import FrameReader
-from escrowmq.errors import ConnectionLost, RequestTimeout, UsageError, response_error
+from escrowmq.errors import (
+    ConnectionLost,
+    RequestTimeout,
+    TransportError,
+    UsageError,
+    response_error,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -22,8 +30,21 @@ REQUESTS_WAITING_MAX: Final = 65_535
 
 _OPAQUE_MASK: Final = 0x7FFF_FFFF
 _HIGH_WATER: Final = 4 * 1024 * 1024
+_SWEEP_LATE_S: Final = 0.001
+"""A timer may be a little early; what is overdue then is overdue a moment later for certain."""
 
 Fields = dict[str, str]
+Done = Callable[["Command | None", "TransportError | None"], None]
+"""Is given the reply, or why there is none. It must not raise."""
+
+
+class _Asked(NamedTuple):
+    """A request without an answer yet."""
+
+    done: Done
+    deadline: float
+    code: int
+    timeout_s: float
 
 
 class Owner(msgspec.Struct, kw_only=True):
@@ -51,7 +72,9 @@ class Connection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._reader = FrameReader()
         self._transport: asyncio.Transport | None = None
-        self._asked: dict[int, tuple[asyncio.Future[Command], asyncio.TimerHandle]] = {}
+        self._asked: dict[int, _Asked] = {}
+        self._sweep_at = math.inf
+        self._sweeper: asyncio.TimerHandle | None = None
         self._opaque = 0
         self._out: list[bytes] = []
         self._reason = "the peer closed it"
@@ -73,6 +96,16 @@ class Connection(asyncio.Protocol):
     ) -> asyncio.Future[Command]:
         """The future of the reply, whatever its code. It fails with RequestTimeout, or with
         ConnectionLost; a lost connection raises at once."""
+        future: asyncio.Future[Command] = self._loop.create_future()
+        done = functools.partial(_settle, future)
+        self.exchange(code, fields or {}, body, timeout_s=timeout_s, done=done)
+        return future
+
+    def exchange(
+        self, code: int, fields: Fields, body: bytes, *, timeout_s: float, done: Done
+    ) -> None:
+        """The same, with a function instead of a future: it is called as soon as the reply is
+        read, without another turn of the event loop."""
         if self.is_lost:
             raise self._loss()
         if len(self._asked) >= REQUESTS_WAITING_MAX:
@@ -81,13 +114,11 @@ class Connection(asyncio.Protocol):
                 "wait for some of them before making more"
             )
         self._opaque = opaque = (self._opaque + 1) & _OPAQUE_MASK
-        self._write(
-            encode_request(code, opaque, ext=self._owner.decorate(fields or {}, body), body=body)
-        )
-        future: asyncio.Future[Command] = self._loop.create_future()
-        timer = self._loop.call_later(timeout_s, self._expire, opaque, code, timeout_s)
-        self._asked[opaque] = (future, timer)
-        return future
+        self._write(encode_request(code, opaque, ext=self._owner.decorate(fields, body), body=body))
+        deadline = self._loop.time() + timeout_s
+        self._asked[opaque] = _Asked(done, deadline, code, timeout_s)
+        if deadline < self._sweep_at:
+            self._sweep_by(deadline)
 
     async def ask(
         self, code: int, fields: Fields | None = None, body: bytes = b"", *, timeout_s: float
@@ -161,9 +192,7 @@ class Connection(asyncio.Protocol):
             if command.code == Response.GO_AWAY:
                 self.is_leaving = True
             if waiting is not None:
-                waiting[1].cancel()
-                if not waiting[0].done():
-                    waiting[0].set_result(command)
+                waiting.done(command, None)
             self.language = command.language
         if self._reader.broken is not None:
             self.abort(f"it sent what is no frame: {self._reader.broken}")
@@ -199,25 +228,50 @@ class Connection(asyncio.Protocol):
         if out and self._transport is not None and not self._transport.is_closing():
             self._transport.write(out[0] if len(out) == 1 else b"".join(out))
 
-    def _expire(self, opaque: int, code: int, timeout_s: float) -> None:
-        waiting = self._asked.pop(opaque, None)
-        if waiting is not None and not waiting[0].done():
-            waiting[0].set_exception(
+    def _sweep_by(self, deadline: float) -> None:
+        # One timer serves all requests: it costs nothing to those that are answered in time.
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        self._sweep_at = deadline
+        self._sweeper = self._loop.call_at(deadline + _SWEEP_LATE_S, self._sweep)
+
+    def _sweep(self) -> None:
+        now = self._loop.time()
+        self._sweeper, self._sweep_at = None, math.inf
+        late = [opaque for opaque, waiting in self._asked.items() if waiting.deadline <= now]
+        for opaque in late:
+            waiting = self._asked.pop(opaque)
+            waiting.done(
+                None,
                 RequestTimeout(
-                    f"no answer of {self.address} to {_name(code)} within {timeout_s * 1000:.0f} ms"
-                )
+                    f"no answer of {self.address} to {_name(waiting.code)} within "
+                    f"{waiting.timeout_s * 1000:.0f} ms"
+                ),
             )
+        if self._asked:
+            self._sweep_by(min(waiting.deadline for waiting in self._asked.values()))
 
     def _fail_all(self) -> None:
         self.is_lost = True
+        if self._sweeper is not None:
+            self._sweeper.cancel()
         asked, self._asked = self._asked, {}
-        for future, timer in asked.values():
-            timer.cancel()
-            if not future.done():
-                future.set_exception(self._loss())
+        for waiting in asked.values():
+            waiting.done(None, self._loss())
 
     def _loss(self) -> ConnectionLost:
         return ConnectionLost(f"the connection to {self.address} is gone: {self._reason}")
+
+
+def _settle(
+    future: asyncio.Future[Command], reply: Command | None, error: TransportError | None
+) -> None:
+    if future.done():
+        return
+    if reply is not None:
+        future.set_result(reply)
+    elif error is not None:
+        future.set_exception(error)
 
 
 def _name(code: int) -> str:

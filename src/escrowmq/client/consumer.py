@@ -27,7 +27,6 @@ from escrowmq.client.delivery import Delivery, Held
 from escrowmq.client.handling import Handling
 from escrowmq.client.instance import Instance
 from escrowmq.client.iteration import Iteration
-from escrowmq.client.offset_file import FileOffsets
 from escrowmq.client.offsets import Bounds, BrokerOffsets
 from escrowmq.client.options import client_options
 from escrowmq.client.popping import PopReading
@@ -35,6 +34,7 @@ from escrowmq.client.producer import Producer
 from escrowmq.client.reading import Offsets, Reading
 from escrowmq.client.returning import Returns
 from escrowmq.client.steering import Steering
+from escrowmq.client.tracing import Tracer, trace_topic
 from escrowmq.codec.bodies import CheckClientBody, ConsumerBody
 from escrowmq.codec.fastjson import encode
 from escrowmq.errors import (
@@ -103,9 +103,14 @@ class Consumer:
         )
         self._bounds = Bounds(self.instance)
         handler = self.options.handler
+        watch = self._reading.watch
         self._handling = (
-            Handling(handler, self.options, self._reading.take) if handler is not None else None
+            Handling(handler, self.options, take=self._reading.take, watch=watch)
+            if handler is not None
+            else None
         )
+        if topic := trace_topic(self.options.trace):
+            watch.tracer = Tracer(self.instance, topic, group=self.wire_group, role="CONSUME")
         self._held: dict[int, Held] = {}
         self._left: list[Held] = []
         self._end = asyncio.Event()
@@ -131,6 +136,8 @@ class Consumer:
         instance.on_route.append(lambda _topic: reading.balance.soon())
         await instance.open()
         await self._producer.open()
+        if reading.watch.tracer is not None:
+            reading.watch.tracer.open()
         try:
             for wanted in list(reading.subscriptions.values()):
                 await self._check(wanted)
@@ -309,6 +316,8 @@ class Consumer:
 
     def _offsets(self) -> Offsets:
         if self.options.is_broadcasting:
+            from escrowmq.client.offset_file import FileOffsets
+
             return FileOffsets(
                 self.instance,
                 self.options.offsets_folder,
@@ -440,4 +449,6 @@ class Consumer:
         with contextlib.suppress(EscrowMQError, TimeoutError):
             async with asyncio.timeout(_END_S):
                 await self._reading.leave()
+        if self._reading.watch.tracer is not None:
+            await self._reading.watch.tracer.close()
         await self._producer.close()

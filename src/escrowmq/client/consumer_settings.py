@@ -58,6 +58,7 @@ class ConsumerSettings(ConnectionSettings, total=False):
     invisible_ms: int
     offsets_folder: str
     interceptors: Sequence[Interceptor]
+    trace: bool | str
 
 
 class ConsumerOptions(msgspec.Struct, kw_only=True, frozen=True):
@@ -117,6 +118,8 @@ class ConsumerOptions(msgspec.Struct, kw_only=True, frozen=True):
     """Where offsets are kept (broadcasting)."""
     interceptors: Sequence[Interceptor] = ()
     """Where tracing and metrics take part."""
+    trace: bool | str = False
+    """Write RocketMQ's message trace: to RMQ_SYS_TRACE_TOPIC, or to a topic of this name."""
 
     def __post_init__(self) -> None:
         bounds = {

@@ -9,12 +9,16 @@ from escrowmq.base.message import Topic
 from escrowmq.client.core.backoff import NEVER, delay_level
 from escrowmq.client.core.message import ReceivedMessage
 from escrowmq.client.core.routes import MessageQueue
+from escrowmq.client.core.trace import End
 from escrowmq.codec.receipt import Receipt
 from escrowmq.errors import UsageError
 
 
 class Desk(Protocol):
     """Who a delivery is given back to."""
+
+    user_group: str
+    is_broadcasting: bool
 
     async def settle(self, message: Held, level: int | None) -> None:
         """It is done with (None), or comes again after a delay level."""
@@ -26,7 +30,7 @@ class Desk(Protocol):
 class Ticket:
     """Where a delivery came from, and whether it is done with."""
 
-    __slots__ = ("desk", "generation", "is_settled", "receipt", "source")
+    __slots__ = ("desk", "end", "generation", "is_settled", "receipt", "source", "taken")
 
     def __init__(
         self,
@@ -42,6 +46,10 @@ class Ticket:
         self.receipt = receipt
         """What a popped message is acknowledged with."""
         self.is_settled = False
+        self.end = End.FAILED
+        """Why it comes again, if it does."""
+        self.taken: tuple[str, int] | None = None
+        """For the trace: by which hand-over it was taken, and when."""
 
 
 class Held(ReceivedMessage, kw_only=True, eq=False):
@@ -57,6 +65,16 @@ class Held(ReceivedMessage, kw_only=True, eq=False):
         if isinstance(found, MessageQueue) and found.topic.startswith(Topic.RETRY_PREFIX):
             return found
         return MessageQueue(self.topic, self.broker_name, self.queue_id)
+
+    @property
+    def group(self) -> str:
+        """The group that it was handed to."""
+        return self.desk().user_group
+
+    @property
+    def is_broadcast(self) -> bool:
+        """Whether every member of the group gets it."""
+        return self.desk().is_broadcasting
 
     def desk(self) -> Desk:
         """Who it is given back to; UsageError when it came from no consumer."""

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 import os
-from collections.abc import Callable, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
 
+from escrowmq.base.command import Command
 from escrowmq.client.core.choice import queue_of_key
 from escrowmq.client.core.message import Message
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.core.sending import (
     Compression,
-    Outcome,
     Outgoing,
     SendResult,
     delay_properties,
@@ -25,11 +24,13 @@ from escrowmq.client.core.sending import (
 from escrowmq.client.core.unique import UniqueIds
 from escrowmq.client.core.validation import check_message
 from escrowmq.client.instance import Instance
-from escrowmq.client.sender import Sender, SendRules, Sent
+from escrowmq.client.sender import Answer, Begun, Sender, Sending, SendRules, Sent
 from escrowmq.client.settings import ProducerOptions
-from escrowmq.errors import InvalidMessage, UsageError
+from escrowmq.client.watching import Watch
+from escrowmq.errors import InvalidMessage, TransportError, UsageError
 
-_log = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from escrowmq.client.portal import Finish
 
 INSTANCE_ID: Final = "INSTANCE_ID"
 _ENTRY_SIZE: Final = 256
@@ -40,6 +41,7 @@ class Dispatch:
     """Sends for one producer group."""
 
     def __init__(self, instance: Instance, options: ProducerOptions, *, group: str) -> None:
+        self.watch = Watch(options.interceptors)
         self._instance = instance
         self._options = options
         self._compression = Compression(
@@ -72,10 +74,25 @@ class Dispatch:
     ) -> Outgoing:
         """The message as it goes over the wire, with properties beside the user's. `is_wrapped`
         says that its topic is the broker's name for it already."""
+        self.check(message)
+        if not self.watch.interceptors:
+            return self._outgoing(message, extra, is_wrapped)
+        try:
+            self._tell_before([message])
+            return self._outgoing(message, extra, is_wrapped)
+        except BaseException as error:
+            self.watch.after_send(message, None, error)
+            raise
+
+    def check(self, message: Message) -> None:
+        """InvalidMessage when no broker would take it."""
         check_message(message, body_size_max=self._options.body_size_max)
-        if self._options.interceptors:
-            self._tell_before(message)
-        properties = properties_of(message, unique_key=self.new_id())
+
+    def _outgoing(
+        self, message: Message, extra: dict[str, str] | None, is_wrapped: bool
+    ) -> Outgoing:
+        now_ms = self._instance.clock.now_ms()
+        properties = properties_of(message, unique_key=self._ids.make(now_ms))
         options = self._instance.options
         if options.namespace and not options.is_namespace_v2:
             properties[INSTANCE_ID] = options.namespace
@@ -86,7 +103,65 @@ class Dispatch:
             properties,
             topic=message.topic if is_wrapped else options.wrap(message.topic),
             compression=self._compression,
-            born_ms=self._instance.clock.now_ms(),
+            born_ms=now_ms,
+        )
+
+    def begin(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None,
+        timeout_ms: int | None,
+        finish: Finish[SendResult],
+    ) -> bool:
+        """Send a message without waiting for anything; False when that cannot be, and nothing was
+        done. `finish` gets the result, the error, or the coroutine that makes further attempts."""
+        if self.watch:
+            return False
+        self.check(message)
+        out = self._outgoing(message, None, False)
+        sending = self._sending(message, out, queue=queue, timeout_ms=timeout_ms)
+
+        def done(reply: Command | None, error: TransportError | None) -> None:
+            assert begun is not None
+            try:
+                answer = reply or error
+                assert answer is not None
+                sent = self._sender.end(sending, begun, answer)
+                if sent is None:
+                    go_on = self._go_on(message, sending, begun, answer)
+                    finish(None, None, go_on)
+                else:
+                    finish(result_of(sent.reply, sent.queue, out, topic=message.topic))
+            except Exception as raised:  # noqa: BLE001 - raised again at the caller
+                finish(None, raised)
+
+        begun = self._sender.begin(sending, done)
+        return begun is not None
+
+    async def _go_on(
+        self, message: Message, sending: Sending, begun: Begun, answer: Answer
+    ) -> SendResult:
+        sent = await self._sender.go_on(sending, begun, answer)
+        return result_of(sent.reply, sent.queue, sending.message, topic=message.topic)
+
+    def _sending(
+        self,
+        message: Message,
+        out: Outgoing,
+        *,
+        queue: MessageQueue | None,
+        timeout_ms: int | None,
+        may_repeat: bool = True,
+    ) -> Sending:
+        if queue is not None and queue.topic != out.topic:
+            queue = MessageQueue(out.topic, queue.broker_name, queue.queue_id)
+        return Sending(
+            message=out,
+            timeout_ms=timeout_ms or self._options.timeout_ms,
+            queue=queue,
+            order_key=message.order_key,
+            may_repeat=may_repeat,
         )
 
     async def deliver(
@@ -100,29 +175,28 @@ class Dispatch:
     ) -> tuple[Sent, SendResult]:
         """Store it; the answer, and what it says."""
         try:
-            if queue is not None and queue.topic != out.topic:
-                queue = MessageQueue(out.topic, queue.broker_name, queue.queue_id)
             sent = await self._sender.send(
-                out,
-                timeout_ms=timeout_ms or self._options.timeout_ms,
-                queue=queue,
-                order_key=message.order_key,
-                may_repeat=may_repeat,
+                self._sending(
+                    message, out, queue=queue, timeout_ms=timeout_ms, may_repeat=may_repeat
+                )
             )
-            result = result_of(
-                sent.reply, sent.queue, unique_key=out.unique_key, topic=message.topic
-            )
+            result = result_of(sent.reply, sent.queue, out, topic=message.topic)
         except BaseException as error:
-            self._tell_after(message, None, error)
+            self.watch.after_send(message, None, error)
             raise
-        if self._options.interceptors:
-            self._tell_after(message, result, None)
+        if self.watch:
+            self._tell_after(message, result, sent, out)
         return sent, result
 
     async def send_one_way(self, message: Message) -> str:
         """Hand it to the network; its id."""
         out = self.prepare(message)
-        await self._sender.send_one_way(out, await self.choose_queue(message))
+        try:
+            await self._sender.send_one_way(out, await self.choose_queue(message))
+        except BaseException as error:
+            self.watch.after_send(message, None, error)
+            raise
+        self.watch.after_send(message, None, None)
         return out.unique_key
 
     async def send_many(
@@ -131,7 +205,7 @@ class Dispatch:
         """Store many with few requests; results in the messages' order."""
         groups: dict[tuple[str, str], list[int]] = {}
         for index, message in enumerate(messages):
-            check_message(message, body_size_max=self._options.body_size_max)
+            self.check(message)
             if delay_properties(message):
                 raise InvalidMessage(
                     f"message {index} has a delay, which no batch can have; send it with send()"
@@ -158,13 +232,6 @@ class Dispatch:
             return queue_of_key(queues, message.order_key)
         return self._sender.choose(queues)
 
-    def tell_settled(
-        self, transaction_id: str, outcome: Outcome, error: BaseException | None
-    ) -> None:
-        """Let interceptors know of the end of a transaction."""
-        for each in self._options.interceptors:
-            _safely(each.after_settle, transaction_id, outcome, error)
-
     # -- inside ------------------------------------------------------------------------------
 
     def _chunks(self, messages: Sequence[Message], indexes: Sequence[int]) -> list[list[int]]:
@@ -185,49 +252,39 @@ class Dispatch:
     async def _send_batch(
         self, messages: Sequence[Message], timeout_ms: int | None
     ) -> list[SendResult]:
-        for message in messages:
-            self._tell_before(message)
-        keys = [self.new_id() for _ in messages]
         topic = messages[0].topic
-        out = outgoing_batch(
-            list(zip(messages, keys, strict=True)),
-            topic=self._instance.options.wrap(topic),
-            unique_key=self.new_id(),
-            born_ms=self._instance.clock.now_ms(),
-        )
         try:
-            sent = await self._sender.send(
-                out,
-                timeout_ms=timeout_ms or self._options.timeout_ms,
-                order_key=messages[0].order_key,
+            self._tell_before(messages, is_batch=True)
+            keys = [self.new_id() for _ in messages]
+            out = outgoing_batch(
+                list(zip(messages, keys, strict=True)),
+                topic=self._instance.options.wrap(topic),
+                unique_key=self.new_id(),
+                born_ms=self._instance.clock.now_ms(),
             )
-            whole = result_of(sent.reply, sent.queue, unique_key=out.unique_key, topic=topic)
+            sent = await self._sender.send(
+                self._sending(messages[0], out, queue=None, timeout_ms=timeout_ms)
+            )
+            whole = result_of(sent.reply, sent.queue, out, topic=topic)
         except BaseException as error:
-            for message in messages:
-                self._tell_after(message, None, error)
+            self.watch.after_send_many(messages, (), error)
             raise
         results = results_of_batch(whole, keys)
+        self.watch.after_send_many(messages, results, None)
         for message, result in zip(messages, results, strict=True):
-            self._tell_after(message, result, None)
+            self._trace(message, result, sent, out)
         return results
 
-    def _tell_before(self, message: Message) -> None:
-        interceptors = self._options.interceptors
-        if interceptors:
-            message.properties = dict(message.properties)
-            for each in interceptors:
-                _safely(each.before_send, message)
-            check_message(message, body_size_max=self._options.body_size_max)
+    def _tell_before(self, messages: Sequence[Message], *, is_batch: bool = False) -> None:
+        self.watch.before_send(messages, is_batch=is_batch)
+        for message in messages:
+            self.check(message)
 
-    def _tell_after(
-        self, message: Message, result: SendResult | None, error: BaseException | None
-    ) -> None:
-        for each in self._options.interceptors:
-            _safely(each.after_send, message, result, error)
+    def _tell_after(self, message: Message, result: SendResult, sent: Sent, out: Outgoing) -> None:
+        self.watch.after_send(message, result, None)
+        self._trace(message, result, sent, out)
 
-
-def _safely(hook: Callable[..., object], *given: Any) -> None:  # noqa: ANN401
-    try:
-        hook(*given)
-    except Exception:  # noqa: BLE001 - the user's code; logged
-        _log.exception("an interceptor failed; the message goes on")
+    def _trace(self, message: Message, result: SendResult, sent: Sent, out: Outgoing) -> None:
+        tracer = self.watch.tracer
+        if tracer is not None:
+            tracer.sent(message, result, sent=sent, born_ms=out.born_ms)

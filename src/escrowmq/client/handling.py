@@ -10,8 +10,10 @@ from typing import Any, Final
 
 from escrowmq.client.consumer_settings import ConsumerOptions, Handler
 from escrowmq.client.core.backoff import BROKER_DECIDES
+from escrowmq.client.core.trace import End
 from escrowmq.client.delivery import Held
 from escrowmq.client.instance import Instance
+from escrowmq.client.watching import Watch
 from escrowmq.client.workers import Workers
 from escrowmq.errors import ClientClosed, EscrowMQError
 
@@ -26,10 +28,13 @@ Take = Callable[[int], Awaitable[list[Held]]]
 class Handling:
     """`open` begins; `close` lets running handlers end and begins no more."""
 
-    def __init__(self, handler: Handler, options: ConsumerOptions, take: Take) -> None:
+    def __init__(
+        self, handler: Handler, options: ConsumerOptions, *, take: Take, watch: Watch
+    ) -> None:
         self._handler = handler
         self._options = options
         self._take = take
+        self._watch = watch
         self._is_coroutine = _is_coroutine(handler)
         self._workers = Workers(threads_max=options.concurrency, name="escrowmq-handler")
         self._tasks: list[asyncio.Task[None]] = []
@@ -60,12 +65,14 @@ class Handling:
         """Run the handler once; it raises what the handler raises, and TimeoutError when the
         handler is given up."""
         given: Any = list(batch) if self._options.batch_max > 1 else batch[0]
+        handler = self._handler if not self._watch.interceptors else self._watched(batch)
         async with asyncio.timeout(self._options.consume_timeout_ms / 1000) as limit:
             try:
                 if self._is_coroutine:
-                    await self._handler(given)
+                    with self._watch.around_consume(batch):
+                        await self._handler(given)
                     return
-                future = self._workers.run(self._handler, given)
+                future = self._workers.run(handler, given)
                 try:
                     result = await asyncio.shield(future)
                 except asyncio.CancelledError:
@@ -77,6 +84,13 @@ class Handling:
                 if not limit.expired():
                     raise RuntimeError("the handler raised TimeoutError") from error
                 raise
+
+    def _watched(self, batch: Sequence[Held]) -> Handler:
+        def handle(given: Any) -> Any:  # noqa: ANN401 - whatever the user's handler takes
+            with self._watch.around_consume(batch):
+                return self._handler(given)
+
+        return handle
 
     async def _serve(self) -> None:
         while True:
@@ -100,9 +114,11 @@ class Handling:
                 "again", self._options.consume_timeout_ms, batch[0].message_id,
             )  # fmt: skip
             level = BROKER_DECIDES
+            _mark(batch, End.TIME_OUT)
         except Exception:  # noqa: BLE001 - the user's code; logged, and the message comes again
             _log.exception("the handler failed; %s comes again", batch[0].message_id)
             level = BROKER_DECIDES
+            _mark(batch, End.EXCEPTION)
         await self._settle(batch, level)
 
     async def _settle(self, batch: list[Held], level: int | None) -> None:
@@ -110,6 +126,12 @@ class Handling:
             await batch[0].desk().settle_batch(batch, level)
         except EscrowMQError as error:
             _log.warning("%s is not settled: %s", batch[0].message_id, error)
+
+
+def _mark(batch: Sequence[Held], end: End) -> None:
+    for message in batch:
+        if message.ticket is not None:
+            message.ticket.end = end
 
 
 def _is_coroutine(handler: Handler) -> bool:

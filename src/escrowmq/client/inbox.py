@@ -37,7 +37,7 @@ class Inbox:
         self._listed: set[Source] = set()
         self._busy: set[Source] = set()
         self._waiters: collections.deque[asyncio.Future[None]] = collections.deque()
-        self._complaints: dict[Source, Exception] = {}
+        self._complaints: dict[object, Exception] = {}
         self._is_closed = False
 
     def offer(self, source: Source) -> None:
@@ -57,12 +57,12 @@ class Inbox:
         """Whether a batch of this orderly queue is being handled."""
         return source in self._busy
 
-    def complain(self, source: Source, error: Exception) -> None:
+    def complain(self, source: object, error: Exception) -> None:
         """Let the next one who would wait know that a broker refuses."""
         self._complaints[source] = error
         self._wake()
 
-    def calm(self, source: Source) -> None:
+    def calm(self, source: object) -> None:
         """It does not refuse any more."""
         if self._complaints:
             self._complaints.pop(source, None)

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import secrets
+import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final, TypeVar
 
@@ -15,11 +16,13 @@ from escrowmq.base.message import Topic
 from escrowmq.base.ports import Chance, Clock
 from escrowmq.client.connection import Connection, Fields
 from escrowmq.client.core.routes import MASTER, MessageQueue, RouteBook, template_route
+from escrowmq.client.forks import Forks
 from escrowmq.client.host import local_address
 from escrowmq.client.naming import NameServers
 from escrowmq.client.options import ClientOptions
 from escrowmq.client.pool import Pool
 from escrowmq.client.presence import Presence
+from escrowmq.client.tls import context_of
 from escrowmq.codec.routes import TopicRoute
 from escrowmq.codec.signature import ACCESS_KEY, SECURITY_TOKEN, SIGNATURE, sign
 from escrowmq.errors import (
@@ -71,7 +74,9 @@ class Instance:
         self.on_route: list[Callable[[str], None]] = []
         """Called with a topic whose route has changed."""
         self._process = os.getpid()
+        self._forks_count = Forks.count
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = 0
         self._handlers: dict[int, Handler] = {}
         self._sharers: dict[int, list[Sharer]] = {}
         self._watched: dict[str, int] = {}
@@ -81,7 +86,7 @@ class Instance:
         self.wants_all_brokers = False
         """Know the whole cluster, without naming topics."""
         self.pool = Pool(
-            tls=options.tls,
+            tls=context_of(options.tls),
             connect_timeout_s=options.connect_timeout_ms / 1000,
             decorate=self._decorate,
             serve=self._serve,
@@ -106,6 +111,7 @@ class Instance:
         if self._loop is not None:
             return
         self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
         is_known = await self._look_around()
         await self.presence.announce()
         self.spawn(self._keep_looking(is_known))
@@ -134,16 +140,13 @@ class Instance:
             raise ClientClosed("the client is closed; make a new one")
         if self._loop is None:
             raise ClientClosed("the client is not open; use `async with`, or await its open()")
-        if os.getpid() != self._process:
+        if Forks.count != self._forks_count:
             raise ClientForked(
                 f"the client was opened in process {self._process} and this is its fork "
                 f"{os.getpid()}; make a new client after the fork"
             )
-        try:
-            is_here = asyncio.get_running_loop() is self._loop
-        except RuntimeError:
-            is_here = False
-        if not is_here:
+        # Of the loop's own thread, without a system call, which get_running_loop() makes (3.11).
+        if threading.get_ident() != self._thread or not self._loop.is_running():
             raise WrongThread(
                 "the client belongs to another event loop; make one for each loop, or use the "
                 "plain clients of `escrowmq` from any thread"
@@ -153,6 +156,12 @@ class Instance:
     def is_closed(self) -> bool:
         """Whether it was closed."""
         return self._is_closed
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The event loop that it was opened on."""
+        assert self._loop is not None
+        return self._loop
 
     def now(self) -> float:
         """The event loop's clock, in seconds; for spans."""

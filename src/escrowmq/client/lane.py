@@ -13,7 +13,13 @@ from escrowmq.base.command import Command
 from escrowmq.base.message import Property, Topic
 from escrowmq.client.consumer_settings import ConsumerOptions
 from escrowmq.client.core.message import received
-from escrowmq.client.core.pulling import Step, after_pull, pull_fields, with_subscription
+from escrowmq.client.core.pulling import (
+    Step,
+    after_pull,
+    is_refusal,
+    pull_fields,
+    with_subscription,
+)
 from escrowmq.client.core.routes import MASTER, MessageQueue
 from escrowmq.client.core.shelf import Shelf
 from escrowmq.client.core.subscription import Subscription
@@ -108,7 +114,6 @@ class Lane:
 
     def finish(self, message: Held, generation: int) -> None:
         """A message is done with."""
-        self.consumed_ms = self._work.instance.clock.now_ms()
         if self.shelf.finish(message.queue_offset, generation=generation):
             self._room.set()
 
@@ -224,7 +229,7 @@ class Lane:
                 return _REST_S
             case Step.REFUSED | Step.FAILED:
                 error = response_error(reply.code, reply.remark, address=self._address())
-                if step is Step.REFUSED:
+                if step is Step.REFUSED or is_refusal(error):
                     self._work.inbox.complain(self, error)
                     return max(_REFUSED_PAUSE_S, self._failed(error))
                 return self._failed(error)

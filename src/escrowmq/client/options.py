@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import ssl
 from collections.abc import Sequence
 from typing import Final
 
@@ -11,6 +10,7 @@ import msgspec
 
 from escrowmq.client.core.addresses import parse_addresses
 from escrowmq.client.core.namespace import unwrap, wrap
+from escrowmq.client.tls import TlsSetting
 from escrowmq.errors import UsageError
 
 NAME_SERVERS_VARIABLE: Final = "NAMESRV_ADDR"
@@ -18,7 +18,12 @@ _KEY_SIZE_MIN: Final = 1
 
 
 class Credentials(msgspec.Struct, frozen=True):
-    """Who the client is, for brokers with access control."""
+    """Who the client is, for brokers with access control.
+
+    >>> who = escrowmq.Credentials("orders", "the secret of orders")
+    >>> with escrowmq.Producer(nameserver, group="signed", credentials=who) as signed:
+    ...     sent = signed.send("paid", b"order 1")
+    """
 
     access_key: str
     secret_key: str
@@ -37,7 +42,8 @@ class ClientOptions(msgspec.Struct, kw_only=True, frozen=True):
 
     name_servers: tuple[str, ...]
     credentials: Credentials | None = None
-    tls: ssl.SSLContext | None = None
+    tls: TlsSetting = None
+    """True believes whom the system believes; a `Tls` says more."""
     namespace: str = ""
     is_namespace_v2: bool = False
     """Version 2 sends the namespace with each request; version 1 puts it in front of names."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import ssl
 from collections.abc import Callable
+from typing import Final
 
 from escrowmq.base.command import Command
 from escrowmq.client.connection import Connection, Fields, Owner
@@ -13,6 +15,8 @@ from escrowmq.client.core.addresses import split_address
 from escrowmq.errors import ClientClosed, ConnectFailed
 
 _log = logging.getLogger(__name__)
+
+_GOODBYE_S: Final = 2.0
 
 
 class Pool:
@@ -36,6 +40,7 @@ class Pool:
         self._ready: dict[str, Connection] = {}
         self._all: set[Connection] = set()
         self._dials: dict[str, asyncio.Task[Connection]] = {}
+        self._emptied = asyncio.Event()
         self._is_closed = False
 
     def ready(self, address: str) -> Connection | None:
@@ -69,7 +74,18 @@ class Pool:
             dial.cancel()
         for connection in list(self._all):
             connection.close()
+        if self._tls is not None and self._all:
+            await self._part()
         await asyncio.sleep(0)
+
+    async def _part(self) -> None:
+        """Wait for the good-byes of TLS, which cross once what was written has left."""
+        self._emptied.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_GOODBYE_S):
+                await self._emptied.wait()
+        for connection in list(self._all):
+            connection.abort("this client closed it")
 
     async def _dial(self, address: str) -> Connection:
         host, port = split_address(address)
@@ -88,6 +104,11 @@ class Pool:
                 f"no connection to {address} within {self._connect_timeout_s:.1f} s; "
                 "is the address right, and does a firewall let it through?"
             ) from error
+        except ssl.SSLError as error:
+            raise ConnectFailed(
+                f"no TLS connection to {address}: {_tls_reason(error)}; does TLS run there, with a "
+                "certificate of that address whose root `tls` trusts?"
+            ) from error
         except OSError as error:
             raise ConnectFailed(
                 f"no connection to {address}: {error.strerror or error}; does it run there?"
@@ -104,7 +125,15 @@ class Pool:
 
     def _lost(self, connection: Connection) -> None:
         self._all.discard(connection)
+        if not self._all:
+            self._emptied.set()
         if self._ready.get(connection.address) is connection:
             del self._ready[connection.address]
         if not self._is_closed:
             self._told_lost(connection)
+
+
+def _tls_reason(error: ssl.SSLError) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not believed: {error.verify_message}"
+    return error.reason or str(error)

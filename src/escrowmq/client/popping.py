@@ -18,7 +18,7 @@ from escrowmq.client.consumer_settings import ConsumerOptions
 from escrowmq.client.core.backoff import NEVER
 from escrowmq.client.core.message import received
 from escrowmq.client.core.popping import ALL_QUEUES, ack_fields, hidden_ms, pop_fields, receipt_of
-from escrowmq.client.core.pulling import REFUSALS
+from escrowmq.client.core.pulling import is_refusal
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.core.subscription import SQL92
 from escrowmq.client.delivery import Held, Ticket
@@ -112,7 +112,7 @@ class PopLane:
             except (TransportError, RouteMissing, ProtocolError) as error:
                 await self._failed(error)
             except EscrowMQError as error:
-                if getattr(error, "code", None) in REFUSALS:
+                if is_refusal(error):
                     self._reading.inbox.complain(self, error)
                 await self._failed(error)
 
@@ -254,6 +254,7 @@ class PopReading(Reading):
 
     async def settle(self, message: Held, level: int | None) -> None:
         """A popped message is done with (None), or comes again after a delay level."""
+        self.instance.check_usable()
         ticket = self.take_ticket(message, level)
         if ticket is None:
             return
@@ -266,6 +267,11 @@ class PopReading(Reading):
             _log.warning("%s is not settled, and comes again: %s", message.message_id, error)
         finally:
             lane.finish()
+
+    async def settle_batch(self, batch: list[Held], level: int | None) -> None:
+        """The same for what a handler was given and did not settle itself."""
+        for message in batch:
+            await self.settle(message, level)
 
     # -- inside ------------------------------------------------------------------------------
 

@@ -15,14 +15,16 @@ import asyncio
 import atexit
 import collections
 import contextlib
+import contextvars
 import functools
 import inspect
 import logging
 import os
 import threading
 from collections.abc import Callable, Coroutine
-from typing import Any, Final, Generic, TypeVar, cast
+from typing import Any, Final, Generic, Protocol, TypeVar, cast
 
+from escrowmq.client.forks import Forks
 from escrowmq.errors import ClientClosed, ClientForked, WrongThread
 
 _log = logging.getLogger(__name__)
@@ -34,15 +36,34 @@ CANCEL_S: Final = 1.0
 """How long calls under way have to end when the loop does."""
 
 T = TypeVar("T")
+T_contra = TypeVar("T_contra", contravariant=True)
+
+
+class Finish(Protocol[T_contra]):
+    """Takes what came of work that was begun: a result, an error, or a coroutine that goes on."""
+
+    def __call__(
+        self,
+        result: T_contra | None,
+        error: BaseException | None = None,
+        go_on: Coroutine[Any, Any, T_contra] | None = None,
+    ) -> None:
+        """Call it once, on the loop's thread."""
+
+
+Begin = Callable[[Finish[T]], bool]
+"""Begins work without waiting for anything; False when it would have to."""
 
 
 class _Call(Generic[T]):
-    """One coroutine on its way through the loop."""
+    """One call on its way through the loop."""
 
-    __slots__ = ("coroutine", "done", "error", "is_over", "result", "task")
+    __slots__ = ("context", "coroutine", "done", "error", "is_over", "result", "task")
 
-    def __init__(self, coroutine: Coroutine[Any, Any, T]) -> None:
+    def __init__(self, coroutine: Coroutine[Any, Any, T] | None) -> None:
         self.coroutine = coroutine
+        # Interceptors see the caller's context variables: whose span a message belongs to.
+        self.context = contextvars.copy_context()
         self.done = threading.Lock()
         self.done.acquire()
         self.is_over = False
@@ -50,8 +71,13 @@ class _Call(Generic[T]):
         self.error: BaseException | None = None
         self.task: asyncio.Task[None] | None = None
 
+    def begin(self, portal: Portal) -> None:
+        """Start a task for it."""
+        portal.start(self)
+
     async def run(self) -> None:
         """Let the coroutine run and wake the caller."""
+        assert self.coroutine is not None
         try:
             self.result = await self.coroutine
         except asyncio.CancelledError:
@@ -66,9 +92,57 @@ class _Call(Generic[T]):
         """It does not run, or does not end: wake the caller all the same."""
         if not self.is_over:
             self.is_over = True
-            if inspect.getcoroutinestate(self.coroutine) == inspect.CORO_CREATED:
-                self.coroutine.close()  # one that was begun is its task's
+            coroutine = self.coroutine
+            if (
+                coroutine is not None
+                and inspect.getcoroutinestate(coroutine) == inspect.CORO_CREATED
+            ):
+                coroutine.close()  # one that was begun is its task's
             self.error = _closed_meanwhile()
+            self.done.release()
+
+
+class _QuickCall(_Call[T]):
+    """One that usually needs no task: most work only asks a broker and waits for the answer."""
+
+    __slots__ = ("_begin", "_portal", "_wait")
+
+    def __init__(self, begin: Begin[T], wait: Callable[[], Coroutine[Any, Any, T]]) -> None:
+        super().__init__(None)
+        self._begin = begin
+        self._wait = wait
+        self._portal: Portal | None = None
+
+    def begin(self, portal: Portal) -> None:
+        """Begin it, or start a task when it would have to wait."""
+        self._portal = portal
+        portal.running.add(self)
+        try:
+            is_begun = self._begin(self.finish)
+        except BaseException as error:  # noqa: BLE001 - raised again at the caller
+            self.finish(None, error)
+            return
+        if not is_begun:
+            self.finish(None, None, self._wait())
+
+    def finish(
+        self,
+        result: T | None,
+        error: BaseException | None = None,
+        go_on: Coroutine[Any, Any, T] | None = None,
+    ) -> None:
+        """Wake the caller, or start a task for the rest."""
+        assert self._portal is not None
+        if self.is_over:  # the loop ended meanwhile
+            if go_on is not None:
+                go_on.close()
+        elif go_on is not None:
+            self.coroutine = go_on
+            self._portal.start(self)
+        else:
+            self._portal.running.discard(self)
+            self.result, self.error = result, error
+            self.is_over = True
             self.done.release()
 
 
@@ -81,10 +155,12 @@ class Portal:
 
     def __init__(self) -> None:
         self._process = os.getpid()
+        self._forks_count = Forks.count
         self._calls: collections.deque[_Call[Any]] = collections.deque()
         self._is_woken = False
         self._is_closed = False
-        self._running: set[_Call[Any]] = set()
+        self.running: set[_Call[Any]] = set()
+        """Calls under way; for this module."""
         self._loop = _new_loop()
         self._thread = threading.Thread(target=self._serve, name="escrowmq", daemon=True)
         self._thread.start()
@@ -92,12 +168,20 @@ class Portal:
     def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """What the coroutine returns or raises; it runs on the loop's thread. An interrupt of
         the caller cancels it."""
-        call = _Call(coroutine)
         try:
             self._check()
         except BaseException:
             coroutine.close()
             raise
+        return self._wait_for(_Call(coroutine))
+
+    def call_quickly(self, begin: Begin[T], wait: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """The same for work that can usually begin at once, on the loop's thread and without a
+        task; `wait` makes the coroutine for when it cannot."""
+        self._check()
+        return self._wait_for(_QuickCall(begin, wait))
+
+    def _wait_for(self, call: _Call[T]) -> T:
         self._calls.append(call)
         if not self._is_woken:
             self._is_woken = True
@@ -121,7 +205,7 @@ class Portal:
 
     def close(self) -> None:
         """End the thread; calls under way fail with ClientClosed."""
-        if self._process != os.getpid() or self._is_closed:
+        if self._forks_count != Forks.count or self._is_closed:
             return
         self._is_closed = True
         self.post(self._loop.stop)
@@ -133,7 +217,7 @@ class Portal:
     # -- inside ------------------------------------------------------------------------------
 
     def _check(self) -> None:
-        if os.getpid() != self._process:
+        if Forks.count != self._forks_count:
             raise ClientForked(
                 f"the client was opened in process {self._process} and this is its fork "
                 f"{os.getpid()}; make a new client after the fork"
@@ -159,13 +243,16 @@ class Portal:
         self._is_woken = False
         calls = self._calls
         while calls:
-            call = calls.popleft()
-            call.task = self._loop.create_task(call.run())
-            self._running.add(call)
-            call.task.add_done_callback(functools.partial(self._ended, call))
+            calls.popleft().begin(self)
+
+    def start(self, call: _Call[Any]) -> None:
+        """Start a call's task; for this module."""
+        call.task = self._loop.create_task(call.run(), context=call.context)
+        self.running.add(call)
+        call.task.add_done_callback(functools.partial(self._ended, call))
 
     def _ended(self, call: _Call[Any], _task: asyncio.Task[None]) -> None:
-        self._running.discard(call)
+        self.running.discard(call)
         call.fail()  # when it was cancelled before its first step
 
     def _cancel(self, call: _Call[Any]) -> None:
@@ -195,7 +282,7 @@ class Portal:
         self._is_woken = False
         while self._calls:
             self._calls.popleft().fail()
-        for call in list(self._running):
+        for call in list(self.running):
             call.fail()
 
 

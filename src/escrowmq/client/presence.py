@@ -38,6 +38,8 @@ class Presence:
         self._greetings: dict[str, asyncio.Task[Exception | None]] = {}
         self._redials: dict[str, asyncio.TimerHandle] = {}
         self._redials_count: dict[str, int] = {}
+        self._refused: set[str] = set()
+        """Brokers whose last answer was a refusal: it stands in the log once."""
 
     @property
     def is_registered(self) -> bool:
@@ -157,8 +159,14 @@ class Presence:
             return error
         if reply.code != Response.SUCCESS:
             refusal = response_error(reply.code, reply.remark, address=connection.address)
-            _log.warning("a heartbeat was refused: %s", refusal)
+            is_known = connection.address in self._refused
+            self._refused.add(connection.address)
+            _log.log(
+                logging.DEBUG if is_known else logging.WARNING,
+                "a heartbeat was refused: %s", refusal,
+            )  # fmt: skip
             return refusal
+        self._refused.discard(connection.address)
         return None
 
     def _redial(self, address: str) -> None:

@@ -27,12 +27,15 @@ from escrowmq.client.settings import (
     split_settings,
 )
 from escrowmq.client.settling import Settler
+from escrowmq.client.tracing import Tracer, trace_topic
 from escrowmq.client.transaction import Transaction
 from escrowmq.codec.recall import decode_handle
 from escrowmq.errors import ClientClosed, UsageError
 
 if TYPE_CHECKING:
     from types import TracebackType
+
+    from escrowmq.client.portal import Finish
 
 _log = logging.getLogger(__name__)
 
@@ -71,10 +74,12 @@ class Producer:
         self.instance = instance or Instance(client_options(name_servers, connection))
         self.wire_group = self.instance.options.wrap(group)
         self.dispatch = Dispatch(self.instance, self.options, group=self.wire_group)
-        tell = self.dispatch.tell_settled
-        self.settler = Settler(self.instance, timeout_ms=self.options.timeout_ms, tell=tell)
+        watch = self.dispatch.watch
+        self.settler = Settler(self.instance, timeout_ms=self.options.timeout_ms, watch=watch)
         self._replies = Replies(self.instance)
-        self._checks = Checks(self.instance, self.options, group=self.wire_group, tell=tell)
+        self._checks = Checks(self.instance, self.options, group=self.wire_group, watch=watch)
+        if topic := trace_topic(self.options.trace):
+            watch.tracer = Tracer(self.instance, topic, group=self.wire_group, role="PRODUCE")
         self._is_open = False
         self._is_closed = False
 
@@ -101,6 +106,8 @@ class Producer:
             await instance.open()
         else:
             await instance.presence.announce()
+        if self.dispatch.watch.tracer is not None:
+            self.dispatch.watch.tracer.open()
         return self
 
     async def close(self) -> None:
@@ -110,6 +117,8 @@ class Producer:
         self._is_closed = True
         self._checks.close()
         self._replies.close()
+        if self.dispatch.watch.tracer is not None:
+            await self.dispatch.watch.tracer.close()
         if self._is_owner:
             await self.instance.close()
         elif self._is_open:
@@ -151,6 +160,19 @@ class Producer:
         out = self.dispatch.prepare(message)
         _, result = await self.dispatch.deliver(message, out, queue=queue, timeout_ms=timeout_ms)
         return result
+
+    def begin_send(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None,
+        timeout_ms: int | None,
+        finish: Finish[SendResult],
+    ) -> bool:
+        """What `send` does, for the plain face: without a coroutine as long as nothing has to be
+        waited for but the answer. False leaves all of it to `send`."""
+        self.check_open()
+        return self.dispatch.begin(message, queue=queue, timeout_ms=timeout_ms, finish=finish)
 
     async def send_many(
         self, messages: Sequence[Message], *, timeout_ms: int | None = None

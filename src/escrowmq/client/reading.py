@@ -14,13 +14,15 @@ from escrowmq.client.core.backoff import LEVELS_S, NEVER
 from escrowmq.client.core.hooks import Consumed
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.core.subscription import Subscription
+from escrowmq.client.core.trace import End
 from escrowmq.client.delivery import Held, Ticket
 from escrowmq.client.inbox import Inbox
 from escrowmq.client.instance import Instance
 from escrowmq.client.lane import Lane
 from escrowmq.client.locks import LOCK_LIFE_MS, RENEW_MS, Locks
 from escrowmq.client.returning import Returns
-from escrowmq.errors import EscrowMQError, UsageError
+from escrowmq.client.watching import Watch
+from escrowmq.errors import EscrowMQError, PermissionDenied, UsageError
 
 _log = logging.getLogger(__name__)
 
@@ -63,7 +65,10 @@ class Reading:
         self.instance = instance
         self.options = options
         self.wire_group = parts["group"]
+        self.user_group = instance.options.unwrap(self.wire_group)
+        self.is_broadcasting = options.is_broadcasting
         self.inbox = Inbox(is_orderly=options.is_orderly)
+        self.watch = Watch(options.interceptors)
         self.lanes: dict[MessageQueue, Lane] = {}
         self.subscriptions: dict[str, Subscription] = {}
         self.size_share = options.prefetch_size_max
@@ -132,6 +137,13 @@ class Reading:
         results = await asyncio.gather(*(self._enter(queue) for queue in new))
         self._share()
         return is_whole and not waits and all(results)
+
+    def refuse(self, topic: str, error: PermissionDenied | None) -> None:
+        """Let who waits for messages know that brokers do not allow this."""
+        if error is not None:
+            self.inbox.complain(topic, error)
+        else:
+            self.inbox.calm(topic)
 
     def watch_locks(self) -> None:
         """Renew the locks of our queues for as long as the consumer is open."""
@@ -210,7 +222,10 @@ class Reading:
             begin = await self.offsets.begin(queue)
         except EscrowMQError as error:
             _log.warning("%s is not read yet: %s", queue, error)
+            if isinstance(error, PermissionDenied):
+                self.inbox.complain(queue, error)
             return False
+        self.inbox.calm(queue)
         if queue.topic not in self.subscriptions or queue in self.lanes:
             return True
         lane = Lane(self, queue, next_offset=begin)
@@ -226,18 +241,25 @@ class Reading:
     async def take(self, count: int, *, timeout_s: float | None = None) -> list[Held]:
         """Hand out at most so many messages of one queue, as soon as there is one."""
         found = await self.inbox.take(count, timeout_s=timeout_s)
-        for interceptor in self.options.interceptors:
-            for message in found:
-                _tell(interceptor.before_consume, message)
+        if found and self.watch:
+            self._tell_taken(found)
         return found
+
+    def _tell_taken(self, found: list[Held]) -> None:
+        self.watch.before_consume(found)
+        if self.watch.tracer is not None:
+            taken = self.watch.tracer.taken(found)
+            for message in found:
+                assert message.ticket is not None
+                message.ticket.taken = taken
 
     # -- the desk ------------------------------------------------------------------------------
 
     async def settle(self, message: Held, level: int | None) -> None:
         """A delivery is done with (None), or comes again after a delay level."""
-        ticket = self.take_ticket(message, level)
-        if ticket is None:
-            return
+        await self.settle_batch([message], level)
+
+    async def _settle(self, message: Held, ticket: Ticket, level: int | None) -> None:
         lane = ticket.source
         assert isinstance(lane, Lane)
         if self.options.is_orderly:
@@ -259,8 +281,19 @@ class Reading:
 
     async def settle_batch(self, batch: list[Held], level: int | None) -> None:
         """The same for what a handler was given and did not settle itself."""
+        self.instance.check_usable()
+        is_simple = level is None and not self.options.is_orderly
+        now_ms = self.instance.clock.now_ms()
         for message in batch:
-            await self.settle(message, level)
+            ticket = self.take_ticket(message, level)
+            if ticket is None:
+                continue
+            assert isinstance(ticket.source, Lane)
+            ticket.source.consumed_ms = now_ms
+            if is_simple:
+                ticket.source.finish(message, ticket.generation)
+            else:
+                await self._settle(message, ticket, level)
 
     def put_away(self, message: Held, lane: Lane) -> None:
         """Let a message that cannot be unpacked go to the dead letters, where its record stays as
@@ -275,7 +308,6 @@ class Reading:
 
     def take_ticket(self, message: Held, level: int | None) -> Ticket | None:
         """The ticket of a message that is settled now; None when it was settled before."""
-        self.instance.check_usable()
         ticket = message.ticket
         assert ticket is not None
         if ticket.is_settled:
@@ -285,12 +317,17 @@ class Reading:
         return ticket
 
     def tell_settled(self, message: Held, level: int | None) -> None:
-        """Let interceptors know what becomes of a message."""
+        """Let interceptors and the trace know what becomes of a message."""
+        if not self.watch:
+            return
         outcome: Consumed = (
             "acknowledged" if level is None else "rejected" if level == NEVER else "retried"
         )
-        for interceptor in self.options.interceptors:
-            _tell(interceptor.after_consume, message, outcome)
+        self.watch.after_consume(message, outcome)
+        ticket = message.ticket
+        if self.watch.tracer is not None and ticket is not None and ticket.taken is not None:
+            end = End.SUCCESS if level is None else ticket.end
+            self.watch.tracer.consumed(message, ticket.taken, end)
 
     def _is_ours(self, lane: Lane, ticket: Ticket) -> bool:
         """Whether a message still counts here. Of a queue that another member has by now, or that
@@ -387,10 +424,3 @@ class Reading:
 def _wire(queue: MessageQueue, instance: Instance) -> MessageQueue:
     """A queue by the brokers' name of its topic."""
     return MessageQueue(instance.options.wrap(queue.topic), queue.broker_name, queue.queue_id)
-
-
-def _tell(method: Callable[..., None], *given: object) -> None:
-    try:
-        method(*given)
-    except Exception:  # noqa: BLE001 - the user's code; logged
-        _log.exception("an interceptor failed")

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 from collections.abc import Sequence
 
 import msgspec
 
+from escrowmq.base.codes import Response
 from escrowmq.base.command import Command
-from escrowmq.client.connection import Connection
+from escrowmq.client.connection import Connection, Done
 from escrowmq.client.core.choice import ISOLATION_MS, Chooser, Faults, queue_of_key
 from escrowmq.client.core.retry import STORED, Step, after_failure, after_reply
 from escrowmq.client.core.routes import MessageQueue
@@ -48,6 +50,26 @@ class SendRules(msgspec.Struct, frozen=True, kw_only=True):
     avoids_slow: bool = False
     inflight_max: int = 10_000
     inflight_size_max: int = 100 * 1024 * 1024
+
+
+class Sending(msgspec.Struct, frozen=True, kw_only=True):
+    """One message to send, and how."""
+
+    message: Outgoing
+    timeout_ms: int
+    queue: MessageQueue | None = None
+    """To a given queue, or that of an order key, there is one attempt: another would break the
+    order."""
+    order_key: str = ""
+    may_repeat: bool = True
+    """Whether it may be sent again although it may be stored already."""
+
+
+Begun = tuple[MessageQueue, Connection, float]
+"""A first attempt that was made: to which queue, where, and when (the event loop's clock)."""
+
+Answer = Command | TransportError
+"""What came of an attempt."""
 
 
 class _Attempts:
@@ -106,19 +128,61 @@ class Sender:
         self._chooser = Chooser(instance.chance, self._faults)
         self._pressure = Pressure(count_max=rules.inflight_max, size_max=rules.inflight_size_max)
 
-    async def send(
-        self,
-        message: Outgoing,
-        *,
-        timeout_ms: int,
-        queue: MessageQueue | None = None,
-        order_key: str = "",
-        may_repeat: bool = True,
+    def begin(self, sending: Sending, done: Done) -> Begun | None:
+        """Make the first attempt at once; None when it has to wait for room, a route, or a
+        connection. `done` is given the answer; then call `end`."""
+        message, queue, instance = sending.message, sending.queue, self._instance
+        if self._faults is not None:
+            return None
+        if queue is None:
+            queues = instance.book.write_queues(message.topic)
+            if not queues:
+                return None
+            key = sending.order_key
+            queue = queue_of_key(queues, key) if key else self._chooser.choose(queues)
+        address = instance.book.address(queue.broker_name)
+        connection = instance.pool.ready(address) if address is not None else None
+        if connection is None or not self._pressure.enter(len(message.body)):
+            return None
+        started = instance.now()
+        fields = send_fields(message, queue, group=self._rules.group)
+        timeout_s = sending.timeout_ms / 1000
+        try:
+            connection.exchange(message.code, fields, message.body, timeout_s=timeout_s, done=done)
+        except BaseException:
+            self._pressure.leave(len(message.body))
+            raise
+        return queue, connection, started
+
+    def end(self, sending: Sending, begun: Begun, answer: Answer) -> Sent | None:
+        """The end of a first attempt; None when it was not enough, and `go_on` is to be awaited."""
+        self._pressure.leave(len(sending.message.body))
+        if isinstance(answer, Command) and answer.code == Response.SUCCESS:
+            return Sent(answer, begun[0], begun[1])
+        return None
+
+    async def send(self, sending: Sending) -> Sent:
+        """The answer of the broker that stored it."""
+        future: asyncio.Future[Answer] = self._instance.loop.create_future()
+        begun = self.begin(sending, functools.partial(_answered, future))
+        if begun is None:
+            return await self.go_on(sending)
+        answer: Answer | None = None
+        try:
+            answer = await future
+        finally:
+            if answer is None:  # this task was cancelled
+                self._pressure.leave(len(sending.message.body))
+        return self.end(sending, begun, answer) or await self.go_on(sending, begun, answer)
+
+    async def go_on(
+        self, sending: Sending, begun: Begun | None = None, answer: Answer | None = None
     ) -> Sent:
-        """The answer of the broker that stored it. To a given queue, or that of an order key,
-        there is one attempt, as another queue would break the order; without `may_repeat` nothing
-        is sent again that may be stored already."""
-        attempts = _Attempts(message.topic, timeout_ms, self._instance.now())
+        """All attempts, or those after a first one that was not enough."""
+        message, queue = sending.message, sending.queue
+        started = begun[2] if begun is not None else self._instance.now()
+        attempts = _Attempts(message.topic, sending.timeout_ms, started)
+        attempts.is_sent = begun is not None
         size = len(message.body)
         if not self._pressure.enter(size):
             try:
@@ -127,12 +191,12 @@ class Sender:
             except TimeoutError as error:
                 raise attempts.timeout() from error
         try:
-            if queue is None and order_key:
-                queue = queue_of_key(await self._queues(attempts), order_key)
+            if queue is None and sending.order_key:
+                queue = queue_of_key(await self._queues(attempts), sending.order_key)
             elif queue is not None and self._instance.book.address(queue.broker_name) is None:
                 await self._queues(attempts)  # the topic's route says where the broker is
-            count = 1 if queue is not None else 1 + self._rules.retries
-            return await self._attempt(message, queue, attempts, count, may_repeat)
+            first = (*begun[:2], answer) if begun is not None and answer is not None else None
+            return await self._attempt(sending, queue, attempts, first)
         finally:
             self._pressure.leave(size)
 
@@ -151,21 +215,24 @@ class Sender:
 
     async def _attempt(
         self,
-        message: Outgoing,
+        sending: Sending,
         given: MessageQueue | None,
         attempts: _Attempts,
-        count: int,
-        may_repeat: bool,
+        first: tuple[MessageQueue, Connection, Answer] | None,
     ) -> Sent:
+        message, may_repeat = sending.message, sending.may_repeat
+        count = 1 if given is not None else 1 + self._rules.retries
         avoid = ""
         kept: Sent | None = None
         for number in range(count):
-            queue = given
             try:
-                if queue is None:
-                    queue = self.choose(await self._queues(attempts), avoid=avoid)
-                avoid = queue.broker_name
-                sent = await self._once(message, queue, attempts)
+                if first is not None:
+                    avoid = first[0].broker_name
+                    sent, first = _sent(*first), None
+                else:
+                    queue = given or self.choose(await self._queues(attempts), avoid=avoid)
+                    avoid = queue.broker_name
+                    sent = await self._once(message, queue, attempts)
                 step = after_reply(sent.reply.code, retries_unsafe=self._rules.retries_unsafe)
                 if step is Step.DONE:
                     return sent
@@ -176,7 +243,7 @@ class Sender:
                     sent.reply.code, sent.reply.remark, address=sent.connection.address
                 )
                 step = after_failure(refusal, may_repeat=may_repeat)
-                attempts.failures.append((queue.broker_name, refusal))
+                attempts.failures.append((avoid, refusal))
             except (RouteMissing, NoNameServer):
                 if not attempts.failures:
                     raise
@@ -251,3 +318,18 @@ class Sender:
 
         if not self._instance.is_closed:
             self._instance.spawn(look())
+
+
+def _answered(
+    future: asyncio.Future[Answer], reply: Command | None, error: TransportError | None
+) -> None:
+    if not future.done():
+        answer = reply or error
+        assert answer is not None
+        future.set_result(answer)
+
+
+def _sent(queue: MessageQueue, connection: Connection, answer: Answer) -> Sent:
+    if isinstance(answer, TransportError):
+        raise answer
+    return Sent(answer, queue, connection)

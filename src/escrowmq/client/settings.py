@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol, TypedDict
 
@@ -13,6 +12,7 @@ from escrowmq.client.core.message import Delay, Message, Moment, ReceivedMessage
 from escrowmq.client.core.sending import Outcome
 from escrowmq.client.core.validation import check_topic
 from escrowmq.client.options import ClientOptions, Credentials
+from escrowmq.client.tls import TlsSetting
 from escrowmq.codec.compression import FORMS
 from escrowmq.errors import UsageError
 
@@ -47,7 +47,7 @@ class ConnectionSettings(TypedDict, total=False):
     """Settings that every client has; see `ClientOptions`."""
 
     credentials: Credentials | None
-    tls: ssl.SSLContext | None
+    tls: TlsSetting
     namespace: str
     is_namespace_v2: bool
     instance_name: str
@@ -80,6 +80,7 @@ class ProducerSettings(ConnectionSettings, total=False):
     accepts_unsafe_halves: bool
     confirms_commits: bool
     interceptors: Sequence[Interceptor]
+    trace: bool | str
 
 
 class ProducerOptions(msgspec.Struct, kw_only=True, frozen=True):
@@ -121,6 +122,9 @@ class ProducerOptions(msgspec.Struct, kw_only=True, frozen=True):
     confirms_commits: bool = True
     """Raise OutcomeUnknown when the broker does not confirm a commit; else it is only logged."""
     interceptors: Sequence[Interceptor] = ()
+    """Where tracing and metrics take part."""
+    trace: bool | str = False
+    """Write RocketMQ's message trace: to RMQ_SYS_TRACE_TOPIC, or to a topic of this name."""
 
     def __post_init__(self) -> None:
         for name in ("timeout_ms", "inflight_max", "inflight_size_max", "body_size_max",

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 from typing import Final
 
 from escrowmq.base.codes import Request, Response
-from escrowmq.base.command import Command
+from escrowmq.client.connection import Connection
 from escrowmq.client.core.ending import Half, end_fields, half_of_token, judge_end, token_of
 from escrowmq.client.core.sending import Outcome
 from escrowmq.client.instance import Instance
+from escrowmq.client.watching import Ends, Watch
 from escrowmq.errors import (
     ConnectFailed,
     EscrowMQError,
@@ -28,39 +28,48 @@ _PAUSE_FIRST_S: Final = 0.02
 _PAUSE_MAX_S: Final = 0.5
 _BUSY: Final = frozenset({Response.SYSTEM_BUSY, Response.SERVICE_NOT_AVAILABLE, Response.GO_AWAY})
 
-Tell = Callable[[str, Outcome, BaseException | None], None]
-"""Learns of each end: transaction id, outcome, what went wrong."""
-
 
 class Settler:
     """Ends transactions of one producer."""
 
-    def __init__(self, instance: Instance, *, timeout_ms: int, tell: Tell) -> None:
+    def __init__(self, instance: Instance, *, timeout_ms: int, watch: Watch) -> None:
         self._instance = instance
         self._timeout_ms = timeout_ms
-        self._tell = tell
+        self._watch = watch
 
-    async def settle(self, half: Half, outcome: Outcome, *, count: int = 0) -> None:
+    async def settle(
+        self, half: Half, outcome: Outcome, *, count: int = 0, ends: Ends = ()
+    ) -> None:
         """Returns when the broker has confirmed it. OutcomeUnknown when it has not,
         OutcomeContradicted when the transaction had ended another way. UNKNOWN only leaves the
-        transaction to its check."""
-        error: EscrowMQError | None = None
+        transaction to its check. `ends` are its messages, as far as they are known."""
+        watch = self._watch
+        if not watch:
+            await self._settle(half, outcome, count)
+            return
+        transaction_id = token_of(half)
+        watch.before_settle(transaction_id, outcome, [message for message, _ in ends])
         try:
-            if outcome is Outcome.UNKNOWN:
-                await self._leave_open(half)
-            else:
-                await self._confirm(half, outcome, count)
-        except EscrowMQError as raised:
-            error = raised
+            await self._settle(half, outcome, count)
+        except BaseException as error:
+            watch.after_settle(transaction_id, outcome, error)
             raise
-        finally:
-            self._tell(token_of(half), outcome, error)
+        watch.after_settle(transaction_id, outcome, None)
+        if watch.tracer is not None:
+            address = self._instance.book.address(half.broker_name) or half.broker_name
+            watch.tracer.ended(ends, outcome, address=address)
 
     async def settle_token(self, token: str, outcome: Outcome) -> None:
         """The same for a detached transaction."""
         await self.settle(half_of_token(token), outcome)
 
     # -- inside ------------------------------------------------------------------------------
+
+    async def _settle(self, half: Half, outcome: Outcome, count: int) -> None:
+        if outcome is Outcome.UNKNOWN:
+            await self._leave_open(half)
+        else:
+            await self._confirm(half, outcome, count)
 
     async def _leave_open(self, half: Half) -> None:
         """The peer's clients tell this too, so that the broker's log shows it."""
@@ -98,16 +107,23 @@ class Settler:
         """What went wrong; None when it is confirmed."""
         left_s = max(0.001, deadline - self._instance.now())
         try:
-            async with asyncio.timeout(left_s):
-                address = await self._find(half)
-                reply: Command = await self._instance.request(
-                    address, Request.END_TRANSACTION, fields, timeout_ms=max(1, int(left_s * 1000))
-                )
+            connection = self._known(half)
+            if connection is None:
+                async with asyncio.timeout(left_s):
+                    address = await self._find(half)
+                    connection = await self._instance.pool.get(address)
+                left_s = max(0.001, deadline - self._instance.now())
+            reply = await connection.request(Request.END_TRANSACTION, fields, timeout_s=left_s)
         except TimeoutError:
             return ConnectFailed(f"broker {half.broker_name} cannot be reached")
         except (TransportError, RouteMissing) as error:
             return error
-        return judge_end(reply, outcome, address=address)
+        return judge_end(reply, outcome, address=connection.address)
+
+    def _known(self, half: Half) -> Connection | None:
+        """The connection to the transaction's broker, if there is one to use at once."""
+        address = self._instance.book.address(half.broker_name)
+        return self._instance.pool.ready(address) if address is not None else None
 
     def _may_repeat(self, half: Half, failure: EscrowMQError) -> bool:
         """An END that may have arrived is repeated only where that changes nothing: RocketMQ's
@@ -122,13 +138,13 @@ class Settler:
     async def _find(self, half: Half) -> str:
         """The address of the transaction's broker, looked up anew when it is not connected."""
         instance = self._instance
-        address = instance.book.address(half.broker_name)
-        if address is not None and instance.pool.ready(address) is not None:
-            return address
+        connection = self._known(half)
+        if connection is not None:
+            return connection.address
         try:
             await instance.refresh_brokers()
         except EscrowMQError as error:
-            if address is None:
+            if instance.book.address(half.broker_name) is None:
                 raise
             _log.debug("the brokers are as they were: %s", error)
         return instance.address_of(half.broker_name)

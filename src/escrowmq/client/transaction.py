@@ -53,11 +53,17 @@ class Transaction:
         self._is_detached = False
         self._failure: BaseException | None = None
         self._results: list[SendResult] = []
+        self._ends: list[tuple[Message, str]] = []
 
     @property
     def id(self) -> str:
         """The id with which any process can end it; empty before the first message is stored."""
         return token_of(self._halves[0]) if self._halves else ""
+
+    @property
+    def plan(self) -> Outcome:
+        """What the end of the block will do, if nothing is raised in it."""
+        return self._plan
 
     @property
     def results(self) -> list[SendResult]:
@@ -160,7 +166,8 @@ class Transaction:
             return
         count = len(self._halves) if self._bundle and self._halves[0].signed_id else 0
         try:
-            await self._producer.settler.settle(self._halves[0], outcome, count=count)
+            settler = self._producer.settler
+            await settler.settle(self._halves[0], outcome, count=count, ends=self._ends)
         except OutcomeUnknown as error:
             if outcome is Outcome.COMMIT and self._producer.options.confirms_commits:
                 raise
@@ -184,15 +191,17 @@ class Transaction:
             raise
         self._halves.append(half)
         self._results.append(result)
+        self._ends.append((message, result.message_id))
         if result.status.value != Response.SUCCESS:
             await self._judge_unsafe(result)
         return result
 
     async def _store(self, message: Message) -> tuple[Half, SendResult]:
         producer = self._producer
+        producer.dispatch.check(message)
+        queue = await self._queue(message)
         out = producer.dispatch.prepare(message, self._properties(message))
         out.wants_id = True
-        queue = await self._queue(message)
         sent, result = await producer.dispatch.deliver(
             message, out, queue=queue, may_repeat=not self._bundle
         )

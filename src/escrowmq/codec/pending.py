@@ -85,6 +85,8 @@ class Counts(msgspec.Struct, rename="camel", kw_only=True):
 
     by_topic: dict[str, int]
     by_group: dict[str, int]
+    next: int = -1
+    """Where to go on when this counts a part only."""
 
 
 class Done(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True):

@@ -6,7 +6,7 @@ import heapq
 from collections.abc import Iterator
 from typing import Generic, TypeVar
 
-from escrowmq.base.limits import PULLS_HELD_MAX
+from escrowmq.base.limits import HELD_PER_PEER_MAX, PULLS_HELD_MAX
 
 T = TypeVar("T")
 _NEVER_MS = (1 << 62) - 1
@@ -40,12 +40,18 @@ class Holds(Generic[T]):
         self.count = 0
 
     def hold(self, held: Held[T]) -> Held[T] | None:
-        """Let a pull wait. When too many wait, the one that would end first is given back."""
+        """Let a pull wait. When too many wait, the one that would end first is given back, or the
+        first of this client when it alone has too many."""
         self._serial += 1
         self._by_queue.setdefault(held.key, []).append(held)
-        self._by_peer.setdefault(held.peer, []).append(held)
+        own = self._by_peer.setdefault(held.peer, [])
+        own.append(held)
         heapq.heappush(self._deadlines, (held.deadline_ms, self._serial, held))
         self.count += 1
+        if len(own) > HELD_PER_PEER_MAX:
+            first = own[0]
+            self.release(first)
+            return first
         if self.count > self._held_max:
             return next(self.expired(_NEVER_MS), None)
         return None
@@ -57,6 +63,14 @@ class Holds(Generic[T]):
     def waiting(self, key: tuple[str, int]) -> list[Held[T]]:
         """Who waits for this queue."""
         return list(self._by_queue.get(key, ()))
+
+    def all(self) -> list[Held[T]]:
+        """Who waits at all."""
+        return [held for own in self._by_peer.values() for held in own]
+
+    def count_of(self, peer: int) -> int:
+        """How many of one client wait."""
+        return len(self._by_peer.get(peer, ()))
 
     def release(self, held: Held[T]) -> None:
         """This pull is answered, or its client is gone."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Generic, TypeVar
 
+from escrowmq.base.limits import HELD_PER_PEER_MAX
 from escrowmq.delivery.hold import Held, Holds
 
 T = TypeVar("T")
@@ -37,7 +38,7 @@ class Polls(Generic[T]):
         until_ms: int,
     ) -> bool:
         """Let a poll wait for messages of some topics; False when too many wait."""
-        if self.is_full(place, queue_id):
+        if self.is_full(place, queue_id) or self._holds.count_of(peer) >= HELD_PER_PEER_MAX:
             return False
         key = (_name(place), queue_id)
         self._holds.hold(Held(key, poll, peer=peer, queue_offset=0, deadline_ms=until_ms))
@@ -86,6 +87,10 @@ class Polls(Generic[T]):
             places.discard(place)
             if not places:
                 del self._places[topic]
+
+    def all(self) -> list[Held[T]]:
+        """Who waits at all."""
+        return self._holds.all()
 
     def waiting(self, place: Place, queue_id: int) -> list[Held[T]]:
         """Who waits for a queue, in the order in which they came."""

@@ -193,7 +193,7 @@ class TopicTable:
         if s.creates_topics:
             wanted[Topic.DEFAULT] = (s.topic_queues_count, inherit)
         if s.has_trace_topic:
-            wanted[Topic.TRACE] = (1, 6)
+            wanted[s.trace_topic] = (1, 6)
         self.system = {*wanted, Topic.DEFAULT, Topic.TRACE, Topic.TIMER, Topic.CHECK_MAX_TIME}
         for name, (queues_count, perm) in wanted.items():
             if name not in self._topics:

@@ -48,11 +48,14 @@ class Link(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A peer is there; the core learns from where."""
+        self._attach(transport)
+        self._shell.connected(self)
+
+    def _attach(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)
         self.transport.set_write_buffer_limits(high=_HIGH_WATER)
         door = self.transport.get_extra_info("socket")
         self._descriptor = door.fileno() if door is not None else -1
-        self._shell.connected(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where the next bytes go: one place for all links, since each takes them out at once."""
@@ -62,17 +65,22 @@ class Link(asyncio.BufferedProtocol):
         """Feed the core and perform what it decided."""
         data = bytes(self._shell.buffer[:nbytes])
         behind = self._shell.behind
-        if nbytes < READ_SIZE or self.transport is None:
+        if nbytes < READ_SIZE:
             if behind:
                 behind.discard(self.peer)
             self._shell.receive(self, data)
-            return
-        # There may be more: the others' turn, and then the rest of it.
+        else:
+            self._feed_turn(data)
+
+    def _feed_turn(self, data: bytes) -> None:
+        """There may be more: the others' turn, and then the rest of it."""
+        assert self.transport is not None
+        behind = self._shell.behind
         behind.add(self.peer)
         waited_ms = self._backlog_size() * len(behind) * self._byte_ms
         begin_s = worked_s()
         self._shell.receive(self, data, waited_ms=int(waited_ms))
-        byte_ms = (worked_s() - begin_s) * 1000 / nbytes
+        byte_ms = (worked_s() - begin_s) * 1000 / len(data)
         self._byte_ms += (byte_ms - self._byte_ms) * _COST_SHARE
         if not self.transport.is_closing():
             self.transport.pause_reading()

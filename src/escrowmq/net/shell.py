@@ -10,9 +10,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 from escrowmq.base.effects import Close, Dial, Effect, Replace, Send, Sync
 from escrowmq.base.ports import Clock, Core, Disk, File
+from escrowmq.base.seldom import Seldom
 from escrowmq.errors import ConnectFailed
+from escrowmq.net.admission import Admission
 from escrowmq.net.clock import worked_s
 from escrowmq.net.link import READ_SIZE, Link
+from escrowmq.net.tls import Doors, Greeter, Session, TlsLink
 
 _log = logging.getLogger(__name__)
 
@@ -32,6 +35,12 @@ _ARM_S = 0.002
 To ask costs a few microseconds, which each message of a loaded core would pay."""
 
 _DIAL_TIMEOUT_S = 3.0
+
+_COMPLAINTS_MAX = 10
+_COMPLAINT_SPAN_MS = 60_000
+_COMPLAINERS_MAX = 1_000
+"""Lines a minute about connections of one address that are refused, and addresses that are told
+apart."""
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -63,6 +72,7 @@ class Shell:
         name: str,
         idle_ms: int = 120_000,
         flush_s: float = _FLUSH_S,
+        doors: Doors | None = None,
     ) -> None:
         self.core = core
         self._clock = clock
@@ -70,6 +80,13 @@ class Shell:
         self._name = name
         self._idle_ms = idle_ms
         self._flush_s = flush_s
+        self._doors = doors or Doors()
+        self._admission = Admission(self._doors.limits)
+        self._admitted: dict[int, tuple[str, asyncio.Transport]] = {}
+        """Peers that came by themselves, also those who have not said yet how they speak."""
+        self._complaints = Seldom(
+            lines_max=_COMPLAINTS_MAX, span_ms=_COMPLAINT_SPAN_MS, kinds_max=_COMPLAINERS_MAX
+        )
         self._loop = asyncio.get_running_loop()
         self._links: dict[int, Link] = {}
         self.buffer = memoryview(bytearray(READ_SIZE))
@@ -90,6 +107,9 @@ class Shell:
         self._no_sync.set()
         self._idle_scan_s = min(_IDLE_SCAN_S, idle_ms / 4_000)
         self._idle_timer = self._loop.call_later(self._idle_scan_s, self._close_idle)
+        self._look_timer: asyncio.TimerHandle | None = None
+        if self._doors.tls is not None:
+            self._look_timer = self._loop.call_later(self._doors.tls.look_s, self._look)
 
     async def listen(self, door: socket.socket) -> None:
         """Let peers in through a bound socket."""
@@ -112,29 +132,64 @@ class Shell:
             async with asyncio.timeout(_DRAIN_S):
                 await self._no_sync.wait()
         self._is_closed = True
-        for timer in (self._timer, self._idle_timer, self._arming):
+        for timer in (self._timer, self._idle_timer, self._arming, self._look_timer):
             if timer is not None:
                 timer.cancel()
         for task in self._dials:
             task.cancel()
         for link in list(self._links.values()):
-            if link.transport is not None:
-                link.transport.close()
+            link.close(flush_s=self._flush_s)
+        for _, transport in list(self._admitted.values()):
+            transport.close()  # those who had not said yet how they speak
         await self._loop.run_in_executor(self._files, int)
         self._files.shutdown(wait=True)
 
     # -- from the world to the core ----------------------------------------------------------
 
-    def _accept(self) -> Link:
+    def _accept(self) -> asyncio.BaseProtocol:
         peer = self._next_peer
         self._next_peer += 1
-        return Link(self, peer)
+        tls = self._doors.tls
+        if tls is None:
+            return Link(self, peer)
+        patience_s = tls.handshake_s if tls.mode == "enforcing" else self._idle_ms / 1_000
+        return Greeter(self, peer, tls, patience_s=patience_s)
+
+    def admit(self, peer: int, transport: asyncio.Transport) -> bool:
+        """Count a connection; False, and it is cut, when there are too many."""
+        host = _host_of(transport)
+        refusal = self._admission.admit(host)
+        if refusal:
+            self.complain(transport, refusal)
+            transport.abort()
+            return False
+        self._admitted[peer] = (host, transport)
+        return True
+
+    def dismiss(self, peer: int) -> None:
+        """A connection is gone, counted or not."""
+        known = self._admitted.pop(peer, None)
+        if known is not None:
+            self._admission.dismiss(known[0])
+
+    def complain(self, transport: asyncio.Transport, reason: str) -> None:
+        """Write down why a connection is refused; of one address not more than some a minute."""
+        now_ms = self._clock.now_ms()
+        for host, count in self._complaints.take_left_out(now_ms):
+            _log.warning("%s: %d more connections of %s were refused", self._name, count, host)
+        host = _host_of(transport)
+        if self._complaints.says(host, now_ms):
+            _log.warning("%s: a connection of %s is refused: %s", self._name, host, reason)
 
     def connected(self, link: Link) -> None:
         """A link has its transport."""
         assert link.transport is not None
         if self._is_closed:
             link.transport.abort()
+            return
+        # A core's own numbers are negative: those it has called.
+        is_new = link.peer > 0 and link.peer not in self._admitted
+        if is_new and not self.admit(link.peer, link.transport):
             return
         now_ms = self._clock.now_ms()
         link.last_active_ms = now_ms
@@ -161,11 +216,18 @@ class Shell:
 
     def lost(self, link: Link) -> None:
         """A peer is gone."""
+        self.dismiss(link.peer)
         self.behind.discard(link.peer)
         if self._links.pop(link.peer, None) is not None:
             self.core.lost(link.peer, self._clock.now_ms())
             if not self._is_closed:
                 self.perform()
+
+    def unreached(self, peer: int) -> None:
+        """A peer that was dialled did not let us in."""
+        if not self._is_closed:
+            self.core.lost(peer, self._clock.now_ms())
+            self.perform()
 
     # -- from the core to the world ----------------------------------------------------------
 
@@ -236,11 +298,23 @@ class Shell:
     async def _dial(self, peer: int, host: str, port: int) -> None:
         try:
             async with asyncio.timeout(_DIAL_TIMEOUT_S):
-                await self._loop.create_connection(lambda: Link(self, peer), host, port)
+                dials_tls = self._doors.dials_tls
+                if dials_tls is None:
+                    await self._loop.create_connection(lambda: Link(self, peer), host, port)
+                    return
+                session = Session(dials_tls, is_server=False, host=host)
+                link = TlsLink(self, peer, session)
+                await self._loop.create_connection(lambda: link, host, port)
+                link.begin()
         except (OSError, TimeoutError) as error:
             _log.debug("%s: no connection to %s:%d: %s", self._name, host, port, error)
-            self.core.lost(peer, self._clock.now_ms())
-            self.perform()
+            self.unreached(peer)
+
+    def _look(self) -> None:
+        tls = self._doors.tls
+        assert tls is not None
+        tls.certificates.look()
+        self._look_timer = self._loop.call_later(tls.look_s, self._look)
 
     # -- files, off the loop -----------------------------------------------------------------
 
@@ -279,6 +353,11 @@ class Shell:
             _log.exception(
                 "%s: %s could not be saved; tried again at its next change", self._name, path
             )
+
+
+def _host_of(transport: asyncio.BaseTransport) -> str:
+    name = transport.get_extra_info("peername") or ("127.0.0.1", 0)
+    return str(name[0])
 
 
 def _sync_all(files: tuple[File, ...]) -> str:

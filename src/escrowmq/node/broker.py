@@ -16,6 +16,7 @@ from escrowmq.errors import ConnectFailed, UsageError
 from escrowmq.net.clock import SystemClock
 from escrowmq.net.disk import FileDisk
 from escrowmq.net.shell import Shell, bind
+from escrowmq.net.tls import Doors
 from escrowmq.node.config import NodeSettings, check_texts, convert, store_settings, unknown_keys
 
 if TYPE_CHECKING:
@@ -75,10 +76,12 @@ class BrokerNode:
             "node_id": settings.name,
         }
 
-    async def open(self, *, idle_ms: int) -> None:
+    async def open(self, *, idle_ms: int, doors: Doors) -> None:
         """Load the store, then let clients in."""
         self._clock.go_on_from(self.core.open(self._clock.now_ms()))
-        self._shell = Shell(self.core, self._clock, self._disk, name="broker", idle_ms=idle_ms)
+        self._shell = Shell(
+            self.core, self._clock, self._disk, name="broker", idle_ms=idle_ms, doors=doors
+        )
         await self._shell.listen(self._door)
         if self._fast_door is not None:
             await self._shell.listen(self._fast_door)

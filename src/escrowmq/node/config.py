@@ -13,6 +13,7 @@ import msgspec
 from escrowmq.base.settings import BrokerSettings, NameServerSettings, StoreSettings
 from escrowmq.codec.conf import ConfError, parse_conf
 from escrowmq.errors import UsageError
+from escrowmq.node.doors import DoorSettings, with_tls_file
 
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -59,7 +60,7 @@ def gather(file: str | None, pairs: list[str]) -> dict[str, str]:
         if not separator or not name.strip():
             raise UsageError(f"--set {pair}: KEY=VALUE is expected")
         found[name.strip()] = value.strip()
-    return found
+    return with_tls_file(found)
 
 
 def convert(kind: type[S], found: dict[str, str], *, source: str) -> S:
@@ -108,7 +109,7 @@ def unknown_keys(found: dict[str, str]) -> list[str]:
     """Keys that nothing here reads; the peer has many that mean nothing to us."""
     known = {
         field.encode_name
-        for kind in (BrokerSettings, StoreSettings, NameServerSettings, NodeSettings)
+        for kind in (BrokerSettings, StoreSettings, NameServerSettings, NodeSettings, DoorSettings)
         for field in msgspec.structs.fields(kind)
     }
     return sorted(set(found) - known)

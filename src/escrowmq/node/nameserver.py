@@ -6,6 +6,7 @@ from escrowmq.base.settings import NameServerSettings
 from escrowmq.net.clock import SystemClock
 from escrowmq.net.disk import FileDisk
 from escrowmq.net.shell import Shell, bind
+from escrowmq.net.tls import Doors
 from escrowmq.registry.core import RegistryCore
 
 
@@ -21,9 +22,11 @@ class NameServerNode:
         self.core = RegistryCore(settings, self._disk, started_ms=self._clock.now_ms())
         self._shell: Shell | None = None
 
-    async def open(self, *, idle_ms: int) -> None:
+    async def open(self, *, idle_ms: int, doors: Doors) -> None:
         """Let brokers and clients in."""
-        self._shell = Shell(self.core, self._clock, self._disk, name="nameserver", idle_ms=idle_ms)
+        self._shell = Shell(
+            self.core, self._clock, self._disk, name="nameserver", idle_ms=idle_ms, doors=doors
+        )
         await self._shell.listen(self._door)
         self._shell.start()
 

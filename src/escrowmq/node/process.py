@@ -31,6 +31,8 @@ def log_to_stderr(level: str) -> None:
         level=level.upper(),
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
     )
+    # What operators did is on record however little else is wanted.
+    logging.getLogger("escrowmq.audit").setLevel(logging.INFO)
 
 
 def announce(**doors: str) -> None:

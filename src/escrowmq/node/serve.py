@@ -10,8 +10,10 @@ from pathlib import Path
 import msgspec
 
 from escrowmq.base.settings import NameServerSettings
+from escrowmq.net.tls import Doors
 from escrowmq.node import config
 from escrowmq.node.broker import BrokerNode, broker_settings
+from escrowmq.node.doors import DoorSettings, doors_of
 from escrowmq.node.nameserver import NameServerNode
 from escrowmq.node.process import announce, run, settle_memory
 
@@ -55,6 +57,7 @@ def serve(options: Options) -> int:
         found, source=options.source, name=EMBEDDED_NAME, name_servers=None, host=host
     )
     idle_ms = node.idle_s * 1000
+    doors = _doors(options, found, calls_itself=True)
     data = _folder(options, node)
     registry = NameServerNode(
         names,
@@ -74,13 +77,13 @@ def serve(options: Options) -> int:
     )
 
     async def main(stop: asyncio.Event) -> None:
-        await registry.open(idle_ms=idle_ms)
+        await registry.open(idle_ms=idle_ms, doors=doors)
         try:
-            await broker.open(idle_ms=idle_ms)
+            await broker.open(idle_ms=idle_ms, doors=doors)
             await broker.registered()
             settle_memory()
-            doors = broker.export(node, host=host)
-            announce(nameserver=f"{host}:{registry.port}", broker=f"{host}:{broker.port}", **doors)
+            more = broker.export(node, host=host)
+            announce(nameserver=f"{host}:{registry.port}", broker=f"{host}:{broker.port}", **more)
             await stop.wait()
         finally:
             await broker.close()
@@ -94,6 +97,7 @@ def serve_nameserver(options: Options) -> int:
     found = options.gather()
     settings = config.convert(NameServerSettings, found, source=options.source)
     node = config.convert(config.NodeSettings, found, source=options.source)
+    doors = _doors(options, found)
     host = options.host or node.host or "127.0.0.1"
     port = options.port if options.port is not None else node.port or NAMESERVER_PORT
     data = found.get("kvConfigPath")
@@ -101,7 +105,7 @@ def serve_nameserver(options: Options) -> int:
     registry = NameServerNode(settings, data=folder, host=host, port=port)
 
     async def main(stop: asyncio.Event) -> None:
-        await registry.open(idle_ms=node.idle_s * 1000)
+        await registry.open(idle_ms=node.idle_s * 1000, doors=doors)
         settle_memory()
         announce(nameserver=registry.address)
         await stop.wait()
@@ -123,6 +127,7 @@ def serve_broker(options: Options) -> int:
         name_servers=names,
         host=host,
     )
+    doors = _doors(options, found)
     data = _folder(options, node)
     broker = BrokerNode(
         settings,
@@ -135,7 +140,7 @@ def serve_broker(options: Options) -> int:
 
     async def main(stop: asyncio.Event) -> None:
         try:
-            await broker.open(idle_ms=node.idle_s * 1000)
+            await broker.open(idle_ms=node.idle_s * 1000, doors=doors)
             settle_memory()
             announce(broker=f"{host}:{broker.port}", **broker.export(node, host=host))
             await stop.wait()
@@ -143,6 +148,11 @@ def serve_broker(options: Options) -> int:
             await broker.close()
 
     return run(main)
+
+
+def _doors(options: Options, found: dict[str, str], *, calls_itself: bool = False) -> Doors:
+    settings = config.convert(DoorSettings, found, source=options.source)
+    return doors_of(settings, source=options.source, calls_itself=calls_itself)
 
 
 def _port(options: Options, node: config.NodeSettings) -> int:

@@ -98,6 +98,8 @@ class Checker:
         self._settings = settings
         self._age_max_ms = age_max_hours * _HOUR_MS
         self._members = members
+        self.may_see: Callable[[int, str], bool] | None = None
+        """Whether a connection may be shown a half of a topic; None when all may."""
         self._ready: dict[str, collections.deque[int]] = {}
         self._parked: dict[str, dict[int, None]] = {}
         self._under_way: dict[int, _UnderWay] = {}
@@ -116,6 +118,12 @@ class Checker:
         for queue_offset in self._parked.pop(group, ()):
             if queue_offset in self._engine.pending:
                 self._engine.pending.schedule(queue_offset, now_ms)
+
+    def unpark(self, group: str) -> None:
+        """Somebody of a group may be asked now who might not before."""
+        for queue_offset in self._parked.pop(group, ()):
+            if queue_offset in self._engine.pending:
+                self._engine.pending.schedule(queue_offset, 0)
 
     def peer_lost(self, peer: int) -> None:
         """A connection is gone."""
@@ -214,9 +222,17 @@ class Checker:
             del self._group_load[group]
 
     def _awake(self, group: str, now_ms: int) -> list[Member]:
-        members = self._members(group)
+        return self._not_mute(self._members(group), now_ms)
+
+    def _not_mute(self, members: list[Member], now_ms: int) -> list[Member]:
         awake = [m for m in members if self._mute_until_ms.get(m.peer, 0) <= now_ms]
         return awake or members  # all of them mute: better a mute one than none
+
+    def _seeing(self, group: str, topic: str, now_ms: int) -> list[Member]:
+        """Members who may be shown a half of a topic."""
+        assert self.may_see is not None
+        seeing = [m for m in self._members(group) if self.may_see(m.peer, topic)]
+        return self._not_mute(seeing, now_ms)
 
     def _decide(
         self,
@@ -237,6 +253,8 @@ class Checker:
             self._end_of_epoch(queue_offset, half, now_ms)
             return
         row = pending.row(queue_offset)
+        if self.may_see is not None:
+            members = self._seeing(group, row.topic, now_ms)
         fate = judge(
             checks=row.checks,
             checks_max=self._settings.transaction_checks_max,

@@ -5,21 +5,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from escrowmq.base.extensions import ENDED_BY, MORE, OUTCOMES
 from escrowmq.base.message import Message, Property, Topic
 from escrowmq.txn.state import State
 
 TAG_DONE: Final = "d"
-OUTCOMES: Final = "escrowOutcomes"
-"""A property of ours: how each transaction of the record ended, a letter each. The peer reads
-tag and body alone."""
-
-ENDED_BY: Final = "escrowEndedBy"
-"""A property of ours: the administrator that settled them, and why."""
-
-MORE: Final = "escrowMore"
-"""A property of ours: another op record follows for finals that were appended together. Only
-behind the last one of them are all finals before it named."""
-
 STATES: Final = {
     "c": State.COMMITTED,
     "r": State.ROLLED_BACK,

@@ -14,6 +14,7 @@ from typing import Final
 
 import msgspec
 
+from escrowmq.base.extensions import MORE, OUTCOMES
 from escrowmq.base.message import Property, StoredMessage, SysFlag, Topic
 from escrowmq.codec.record import decode_record
 from escrowmq.errors import CorruptRecord
@@ -21,7 +22,7 @@ from escrowmq.store.scan import Scanned, parse, value_of
 from escrowmq.store.store import Store
 from escrowmq.store.walk import walk, walk_queue
 from escrowmq.txn.engine import Engine
-from escrowmq.txn.op import MORE, OUTCOMES, STATES, decode_op
+from escrowmq.txn.op import STATES, decode_op
 from escrowmq.txn.pending import Run
 from escrowmq.txn.shape import Shapes
 from escrowmq.txn.snapshot import Snapshot

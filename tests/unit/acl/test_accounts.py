@@ -92,12 +92,15 @@ KEYS = "accessKey: account-1, secretKey: secret-1"
     ("text", "reason"),
     [
         ("a text", "members like `name: value`"),
-        ("unknown: 1", "no member 'unknown'"),
+        ("unknown: 1", "the file: there is a member of another name; allowed"),
         ("accounts: 7", "a list is expected"),
         ("accounts: [7]", "account 1: members"),
         ("accounts: [{accessKey: account-1, secretKey: short}]", "9 and 5 characters; 7 at least"),
         ("accounts: [{accessKey: account-1}]", "9 and 0 characters"),
-        (f"accounts: [{{{KEYS}, other: 1}}]", "account 1: there is no member 'other'"),
+        (
+            f"accounts: [{{{KEYS}, other: 1}}]",
+            "account 1: there is a member of another name; allowed",
+        ),
         (f"accounts: [{{{KEYS}, admin: perhaps}}]", "admin is true or false"),
         (f"accounts: [{{{KEYS}, topicPerms: [topicA]}}]", "'topicA' is no right"),
         (f"accounts: [{{{KEYS}, topicPerms: topicA=PUB}}]", "topicPerms: a list is expected"),
@@ -150,3 +153,11 @@ def test_the_first_of_several_files_counts() -> None:
     assert rules.trusts(parts_of("10.0.0.2"))
     assert not rules.trusts(parts_of("10.0.0.3"))
     assert (rules.counter, rules.timestamp) == (5, 9)
+
+
+def test_a_secret_that_became_part_of_a_name_is_not_repeated() -> None:
+    for line in ("{accessKey: orders-1, secretKey:my-secret-key}", "{my-secret-key: 1}"):
+        with pytest.raises(UsageError) as caught:
+            read_accounts(f"accounts: [{line}]".encode())
+        assert "my-secret" not in str(caught.value)
+        assert "is secretKey meant" in str(caught.value)

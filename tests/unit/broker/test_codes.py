@@ -22,11 +22,9 @@ SERVED_BY_THE_PEER = (
 )
 """AdminBrokerProcessor.processRequest and BrokerController.registerProcessor of 5.3.3."""
 
-WITHOUT_ACL = "users and rights of ACL 2.0 are not kept yet; the peer without them answers code 1"
 REFUSED = {
     513: "topics whose queues are mapped to several brokers are not kept",
     906: "slaves are not served yet, so that none is told where to connect",
-    **dict.fromkeys(range(3001, 3011), WITHOUT_ACL),
 }
 """Answered with code 3."""
 

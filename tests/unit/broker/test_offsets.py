@@ -95,6 +95,24 @@ def test_commit_without_a_number_is_refused_with_29(
     assert (reply.code, reply.remark) == (29, remark)
 
 
+@pytest.mark.parametrize("queue_id", [2, 65_536, 2**31 - 1, -1])
+def test_offsets_of_queues_that_are_not_there_are_not_kept(queue_id: int) -> None:
+    for is_as_peer in (False, True):
+        exchange = Exchange(BrokerSettings(places_as_peer=is_as_peer))
+        exchange.create_topic("T", 2)
+        before = exchange.core.broker.offsets.save()
+        reply = commit(exchange.connect(), 1, queue_id=queue_id)
+        assert reply.code == (0 if is_as_peer else 29)
+        assert (exchange.core.broker.offsets.save() != before) is is_as_peer
+
+
+def test_a_queue_that_its_topic_lost_is_read_to_its_end(exchange: Exchange, client: Caller) -> None:
+    client.send("T", queue_id=1)
+    exchange.create_topic("T", 1)
+    assert commit(client, 1, queue_id=1).code == 0
+    assert query(client, queue_id=1) == (0, "1")
+
+
 # -- ends and times ------------------------------------------------------------------------------
 
 

@@ -9,6 +9,7 @@ import pytest
 from escrowmq.base.codes import Request
 from escrowmq.base.message import Topic
 from escrowmq.base.settings import BrokerSettings
+from escrowmq.broker import on_pending
 from escrowmq.testing.exchange import COMMIT, ROLLBACK, UNKNOWN, Caller, Exchange, half_of_check
 from escrowmq.testing.sim.disk import Loss
 
@@ -89,6 +90,51 @@ def test_pending_halves_are_counted(exchange: Exchange) -> None:
     assert ask(operator_of(Exchange()), COUNT)["oldestMs"] == -1
 
 
+def walk(caller: Caller, code: int, **body: object) -> list[Any]:
+    """The answers of requests that follow `next` to the end."""
+    answers = [ask(caller, code, **body)]
+    while (after := answers[-1].get("next", -1)) >= 0:
+        answers.append(ask(caller, code, after=after, **body))
+    return answers
+
+
+def test_a_long_index_is_counted_by_stretches(
+    exchange: Exchange, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(on_pending, "_SCANNED_MAX", 2)
+    operator = operator_of(exchange)
+    answers = walk(operator, COUNT, group="PG")
+    assert [(one["count"], one["next"]) for one in answers] == [(2, 1), (1, 3), (1, -1)]
+    assert [exchange.now_ms - one["oldestMs"] for one in answers] == [5_000, 2_000, 1_000]
+    assert ask(operator, COUNT, group="OTHER")["oldestMs"] == -1
+    whole = ask(operator, COUNT)
+    assert (whole["count"], whole["next"]) == (5, -1)
+
+
+def test_halves_of_one_transaction_are_counted_and_checked_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(on_pending, "_READ_MAX", 2)
+    exchange = Exchange()
+    operator, producer = operator_of(exchange), exchange.connect()
+    producer.heartbeat(producer="PG")
+    for n in range(6):
+        producer.prepare("T", b"%d" % n, escrowTransaction="odd" if n % 2 else "even")
+    counts = walk(operator, COUNT, transaction="odd")
+    assert [one["count"] for one in counts] == [1, 1, 1]
+    found = walk(operator, LIST, transaction="odd")
+    assert [offset for page in found for offset in offsets(page)] == [1, 3, 5]
+    assert sum(one["count"] for one in walk(operator, CHECK, transaction="odd")) == 3
+
+
+def test_many_checks_are_made_due_by_stretches(
+    exchange: Exchange, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(on_pending, "_CHECKED_MAX", 2)
+    operator = operator_of(exchange)
+    assert [one["count"] for one in walk(operator, CHECK, topic="T")] == [2, 1]
+
+
 def events_of(caller: Caller, message_id: str) -> list[str]:
     (item,) = ask(caller, SHOW, messageId=message_id)["items"]
     return [event["what"] for event in item["events"]]
@@ -147,7 +193,7 @@ def test_operator_settles_and_it_is_on_record(caplog: pytest.LogCaptureFixture) 
     assert (reply.code, (reply.ext or {})["escrowOutcome"]) == (0, "committed")
     assert producer.bodies("T") == [b"paid"]
     assert producer.end(half, ROLLBACK).code == 200
-    assert "commit of half 0: DONE (ticket 7)" in caplog.text
+    assert 'what="commit of half 0: DONE" reason="ticket 7"' in caplog.text
     (item,) = ask(operator, SHOW, messageId=half.unique_key)["items"]
     assert item["events"][-1]["who"].endswith("ticket 7")
     reply = operator.ask(SETTLE, body=json.dumps(body | {"verdict": "rollback"}).encode())

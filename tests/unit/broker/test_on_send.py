@@ -336,6 +336,19 @@ def test_batch_with_a_transactional_message_is_refused_with_13() -> None:
     assert producer.bodies("T") == []
 
 
+def test_batch_that_calls_itself_a_half_is_refused_with_13() -> None:
+    producer = Exchange().connect()
+    body = encode_batch([(0, b"a", b"")])
+    for sys_flag in ("4", "-1", "2147483647"):
+        ext = {"b": "T", "c": "TBW102", "d": "4", "e": "0", "f": sys_flag, "g": "1", "m": "true"}
+        refused(
+            producer.ask(Request.SEND_BATCH_MESSAGE, ext, body),
+            13,
+            "a batch cannot hold transactional messages; send them one by one",
+        )
+    assert producer.bodies("T") == []
+
+
 def test_batch_that_is_cut_is_answered_with_1_and_nothing_is_stored() -> None:
     producer = Exchange().connect()
     body = encode_batch([(0, b"a", b""), (0, b"b", b"")])[:-3]

@@ -8,7 +8,7 @@ import pytest
 from escrowmq.base.codes import NOT_SET, Request
 from escrowmq.base.command import Command
 from escrowmq.base.settings import BrokerSettings
-from escrowmq.testing.exchange import Caller, Exchange
+from escrowmq.testing.exchange import START_MS, Caller, Exchange
 
 
 @pytest.fixture(name="exchange")
@@ -252,6 +252,20 @@ def test_group_is_kept_from_a_topic_and_let_in_again(operator: Caller) -> None:
         return found
 
     assert ask() == {"group": "G", "readable": True, "topic": "T"}
+    operator.exchange.core.broker.groups.get("G", START_MS)
+    operator.exchange.create_topic("T")
     assert not ask(readable="false")["readable"]
     assert not ask()["readable"]
     assert ask(readable="TRUE")["readable"]
+
+
+@pytest.mark.parametrize("is_as_peer", [False, True])
+def test_bans_of_what_is_not_there_are_not_kept(is_as_peer: bool) -> None:
+    exchange = Exchange(BrokerSettings(places_as_peer=is_as_peer))
+    exchange.create_topic("T")
+    exchange.core.broker.groups.get("G", START_MS)
+    for group, topic, code in (("nobody", "T", 26), ("G", "nowhere", 17)):
+        ext = {"group": group, "topic": topic, "readable": "false"}
+        reply = exchange.connect().ask(Request.UPDATE_AND_GET_GROUP_FORBIDDEN, ext)
+        assert reply.code == (0 if is_as_peer else code)
+    assert bool(exchange.core.broker.groups.forbidden) is is_as_peer

@@ -13,7 +13,7 @@ from escrowmq.client.options import ClientOptions
 from escrowmq.client.pressure import Pressure
 from escrowmq.client.settings import MessageFields, ProducerOptions, ProducerSettings
 from escrowmq.client.workers import Workers
-from escrowmq.errors import EscrowMQError, ResponseError, response_error
+from escrowmq.errors import EscrowMQError, PermissionDenied, ResponseError, response_error
 
 NAMES_MAX = 24
 DEADLINE_S = 20.0
@@ -62,7 +62,8 @@ def test_every_response_code_has_one_exception_and_unknown_ones_the_general() ->
         error = response_error(code, "remark", address="h:1")
         assert type(error) is kind
         assert (error.code, error.remark, error.address) == (code, "remark", "h:1")
-        assert str(error) == f"remark (code {code} of h:1)"
+        advice = "; give this client credentials=" if kind is PermissionDenied else ""
+        assert str(error).startswith(f"remark (code {code} of h:1){advice}")
     odd = response_error(4711, None, address="h:1")
     assert type(odd) is ResponseError
     assert (odd.code, str(odd)) == (4711, "ResponseError (code 4711 of h:1)")

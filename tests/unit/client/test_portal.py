@@ -3,12 +3,13 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any
 
 import pytest
 
 from escrowmq.client import portal as portals
-from escrowmq.client.portal import Portal
+from escrowmq.client.portal import Finish, Portal
 from escrowmq.errors import ClientClosed, ClientForked, WrongThread
 
 DEADLINE_S = 20.0
@@ -169,3 +170,72 @@ def test_a_forked_child_is_told_so_and_can_start_anew() -> None:
     os.waitpid(child, 0)
     assert portal.call(_answer(2)) == 2
     portals.release(portal)
+
+
+# -- calls that need no task ---------------------------------------------------------------------
+
+
+def never() -> Coroutine[Any, Any, int]:
+    raise AssertionError("the call began at once")
+
+
+def test_what_begins_at_once_needs_no_coroutine(portal: Portal) -> None:
+    threads: list[threading.Thread] = []
+
+    def begin(finish: Finish[int]) -> bool:
+        threads.append(threading.current_thread())
+        finish(5)
+        return True
+
+    assert portal.call_quickly(begin, never) == 5
+    assert threads[0].name == "escrowmq"
+    assert not portal.running
+
+
+def test_what_cannot_begin_at_once_is_awaited(portal: Portal) -> None:
+    assert portal.call_quickly(lambda finish: False, lambda: _answer(6)) == 6
+
+
+def test_what_was_begun_may_fail_or_go_on(portal: Portal) -> None:
+    def fail(finish: Finish[int]) -> bool:
+        finish(None, KeyError("planted"))
+        return True
+
+    def raises(finish: Finish[int]) -> bool:
+        raise KeyError("planted")
+
+    def goes_on(finish: Finish[int]) -> bool:
+        asyncio.get_running_loop().call_soon(finish, None, None, _answer(7))
+        return True
+
+    for begin in (fail, raises):
+        with pytest.raises(KeyError, match="planted"):
+            portal.call_quickly(begin, never)
+    assert portal.call_quickly(goes_on, never) == 7
+    assert not portal.running
+
+
+def test_what_was_begun_and_never_ends_is_told_of_the_end(portal: Portal) -> None:
+    finishes: list[Finish[int]] = []
+    failures: list[BaseException] = []
+    is_begun = threading.Event()
+
+    def begin(finish: Finish[int]) -> bool:
+        finishes.append(finish)
+        is_begun.set()
+        return True
+
+    def call() -> None:
+        try:
+            portal.call_quickly(begin, never)
+        except ClientClosed as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    assert is_begun.wait(DEADLINE_S)
+    portal.close()
+    thread.join(DEADLINE_S)
+    assert len(failures) == 1
+    finishes[0](8)  # too late, and harmless
+    finishes[0](None, None, _answer(9))

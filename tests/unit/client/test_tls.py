@@ -10,7 +10,9 @@ import pytest
 
 from escrowmq.client.instance import Instance
 from escrowmq.client.options import client_options
-from escrowmq.errors import NoNameServer
+from escrowmq.client.tls import Tls, context_of
+from escrowmq.errors import NoNameServer, UsageError
+from escrowmq.testing.certificates import Authority, Pair
 
 from .peer import Link, Peer
 
@@ -58,3 +60,49 @@ def test_a_trusted_certificate_lets_requests_through_and_others_do_not(certifica
         server.close()
 
     asyncio.run(go())
+
+
+def _authority_files(tmp_path: Path) -> tuple[Authority, Pair]:
+    authority = Authority(tmp_path / "authority")
+    return authority, authority.sign("one", password="open sesame")
+
+
+def test_a_setting_means_a_context(tmp_path: Path) -> None:
+    authority, pair = _authority_files(tmp_path)
+    assert context_of(None) is None
+    assert context_of(False) is None
+    given = ssl.create_default_context()
+    assert context_of(given) is given
+    plain = context_of(True)
+    assert plain is not None
+    assert (plain.verify_mode, plain.check_hostname) == (ssl.CERT_REQUIRED, True)
+    lax = context_of(Tls(verify=False))
+    assert lax is not None
+    assert (lax.verify_mode, lax.check_hostname) == (ssl.CERT_NONE, False)
+    nameless = context_of(
+        Tls(
+            trusted=authority.root,
+            certificate=pair.certificate,
+            key=pair.key,
+            password="open sesame",
+            checks_name=False,
+        )
+    )
+    assert nameless is not None
+    assert (nameless.verify_mode, nameless.check_hostname) == (ssl.CERT_REQUIRED, False)
+
+
+def test_files_that_are_no_good_are_named(tmp_path: Path) -> None:
+    _, pair = _authority_files(tmp_path)
+    locked = Tls(certificate=pair.certificate, key=pair.key, password="wrong")
+    assert "wrong" not in repr(locked)
+    for setting, reason in (
+        (locked, "one"),
+        (Tls(certificate=tmp_path / "none.pem"), r"none\.pem"),
+        (Tls(trusted=tmp_path / "none.pem"), r"none\.pem"),
+        (Tls(trusted=pair.key), r"one\.key"),
+        (Tls(key=pair.key), "without a certificate"),
+        ("yes", "an ssl.SSLContext is expected"),
+    ):
+        with pytest.raises(UsageError, match=reason):
+            context_of(setting)  # type: ignore[arg-type]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -65,3 +66,14 @@ def test_nobody_waits_and_nothing_is_due() -> None:
     assert list(holds.expired(1 << 60)) == []
     assert holds.wake_at_ms() > 1 << 60
     assert not holds.has(KEY)
+
+
+def test_one_client_has_no_more_than_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("escrowmq.delivery.hold.HELD_PER_PEER_MAX", 2)
+    holds: Holds[int] = Holds()
+    items = [held(number, deadline_ms=100 - number) for number in range(3)]
+    other = held(9, peer=2)
+    assert holds.hold(other) is None
+    assert [holds.hold(item) for item in items] == [None, None, items[0]]
+    assert (holds.count_of(1), holds.count_of(2), holds.count_of(3)) == (2, 1, 0)
+    assert holds.all() == [other, items[1], items[2]]

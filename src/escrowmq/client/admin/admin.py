@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Self, Unpack
 
+from escrowmq.client.admin.access import Access
 from escrowmq.client.admin.brokers import Brokers
 from escrowmq.client.admin.cluster import Cluster
 from escrowmq.client.admin.groups import Groups
@@ -42,6 +43,7 @@ class Admin:
     ) -> None:
         self.instance = Instance(client_options(name_servers, dict(settings)))
         cluster = Cluster(self.instance)
+        self.access = Access(cluster)
         self.brokers = Brokers(cluster)
         self.groups = Groups(cluster)
         self.messages = Messages(cluster)

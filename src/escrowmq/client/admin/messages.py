@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from escrowmq.base.codes import Request, Response
-from escrowmq.base.message import StoredMessage
+from escrowmq.base.message import Property, StoredMessage, Topic
 from escrowmq.client.admin.cluster import Cluster
 from escrowmq.client.core.message import Message, ReceivedMessage, received
 from escrowmq.client.core.pulling import Step, after_pull, pull_fields, with_subscription
@@ -51,6 +51,24 @@ class Messages:
                 return self._received(stored)
         hint = "" if topic else "; an id that a producer got needs its topic"
         raise NotFound(f"there is no message {message_id}{hint}")
+
+    async def prepared(self, message_id: str, *, topic: str) -> ReceivedMessage:
+        """The message of a transaction under its own topic, whatever became of the transaction:
+        consumers may have seen it, or never will. NotFound when no broker keeps it."""
+        found = await self._query(topic, message_id, is_unique=True, count_max=FOUND_MAX)
+        if found:
+            return found[0]
+        wire_topic = self._cluster.wrap(topic)
+        for name, address in (await self._cluster.of_topic(topic)).items():
+            fields = _query_fields(Topic.HALF, message_id, is_unique=True, count_max=FOUND_MAX)
+            for half in await self._records(address, fields):
+                place = half.properties
+                if (
+                    place.get(Property.UNIQ_KEY) == message_id
+                    and place.get(Property.REAL_TOPIC) == wire_topic
+                ):
+                    return received(half, topic=topic, broker_name=name)
+        raise NotFound(f"no broker of topic {topic} keeps a message {message_id}, committed or not")
 
     async def find(
         self,
@@ -148,32 +166,27 @@ class Messages:
         begin_ms: int = 0,
         end_ms: int = _FOREVER_MS,
     ) -> list[ReceivedMessage]:
-        fields = {
-            "topic": self._cluster.wrap(topic),
-            "key": key,
-            "maxNum": str(count_max),
-            "beginTimestamp": str(begin_ms),
-            "endTimestamp": str(end_ms),
-            "_UNIQUE_KEY_QUERY": str(is_unique).lower(),
-        }
+        fields = _query_fields(
+            self._cluster.wrap(topic), key, is_unique=is_unique, count_max=count_max,
+            begin_ms=begin_ms, end_ms=end_ms,
+        )  # fmt: skip
         found: list[ReceivedMessage] = []
         for name, address in (await self._cluster.of_topic(topic)).items():
-            found += await self._query_one(name, address, fields)
+            stored = await self._records(address, fields)
+            found += [self._received(one, name) for one in stored]
         if is_unique:
             found = [one for one in found if one.message_id == key]
         else:
             found = [one for one in found if key in one.key_list]
         return sorted(found, key=lambda one: one.stored_ms, reverse=True)[:count_max]
 
-    async def _query_one(
-        self, name: str, address: str, fields: Mapping[str, str]
-    ) -> list[ReceivedMessage]:
+    async def _records(self, address: str, fields: Mapping[str, str]) -> list[StoredMessage]:
         reply = await self._cluster.instance.request(address, Request.QUERY_MESSAGE, dict(fields))
         if reply.code == Response.QUERY_NOT_FOUND:
             return []
         if reply.code != Response.SUCCESS:
             raise response_error(reply.code, reply.remark, address=address)
-        return [self._received(stored, name) for stored in decode_records(reply.body)]
+        return decode_records(reply.body)
 
     async def _by_offset_id(self, message_id: str) -> StoredMessage | None:
         host, log_offset = parse_offset_id(message_id)
@@ -202,3 +215,22 @@ class Messages:
                     broker_name = name
         topic = self._cluster.unwrap(stored.topic)
         return received(stored, topic=topic, broker_name=broker_name)
+
+
+def _query_fields(
+    wire_topic: str,
+    key: str,
+    *,
+    is_unique: bool,
+    count_max: int,
+    begin_ms: int = 0,
+    end_ms: int = _FOREVER_MS,
+) -> dict[str, str]:
+    return {
+        "topic": wire_topic,
+        "key": key,
+        "maxNum": str(count_max),
+        "beginTimestamp": str(begin_ms),
+        "endTimestamp": str(end_ms),
+        "_UNIQUE_KEY_QUERY": str(is_unique).lower(),
+    }

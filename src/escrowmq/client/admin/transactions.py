@@ -75,22 +75,17 @@ class Transactions:
 
     async def count(self, **wanted: Unpack[TransactionFilter]) -> TransactionCounts:
         """How many are pending, by topic and by group."""
-        body = msgspec.json.encode(self._filter(wanted))
         total = TransactionCounts()
         for address in (await self._cluster.masters()).values():
-            reply = await self._cluster.ask(address, Request.ESCROW_PENDING_COUNT, {}, body)
-            found = decode_body(Counts, reply.body)
-            total.count += found.count
-            total.parked += found.parked
-            if found.oldest_ms >= 0:
-                known = total.oldest_ms if total.oldest_ms >= 0 else found.oldest_ms
-                total.oldest_ms = min(known, found.oldest_ms)
-            for mine, theirs in (
-                (total.by_topic, found.by_topic),
-                (total.by_group, found.by_group),
-            ):
-                for name, count in theirs.items():
-                    mine[name] = mine.get(name, 0) + count
+            after, is_whole = -1, False
+            while not is_whole:
+                which = self._filter(wanted)
+                if after >= 0:
+                    which["after"] = after
+                found = await self._counted(address, which)
+                _add(total, found)
+                is_whole = found.next <= after
+                after = found.next
         return total
 
     async def show(self, transaction: str, *, topic: str = "") -> list[PendingTransaction]:
@@ -149,6 +144,11 @@ class Transactions:
                 continue
             is_known = True
             count += done.count
+            while done.next >= 0:
+                done = await self._done(
+                    address, Request.ESCROW_CHECK, {**which, "after": done.next}
+                )
+                count += done.count
         if transaction and not is_known:
             raise _unknown(transaction, refusal)
         return count
@@ -203,6 +203,11 @@ class Transactions:
         return keys
 
     # -- inside ------------------------------------------------------------------------------
+
+    async def _counted(self, address: str, which: dict[str, object]) -> Counts:
+        body = msgspec.json.encode(which)
+        reply = await self._cluster.ask(address, Request.ESCROW_PENDING_COUNT, {}, body)
+        return decode_body(Counts, reply.body)
 
     async def _pages(
         self, broker: str, address: str, code: int, body: dict[str, object]
@@ -269,6 +274,17 @@ class Transactions:
         item.topic = self._cluster.unwrap(item.topic)
         item.group = self._cluster.unwrap(item.group)
         return item
+
+
+def _add(total: TransactionCounts, found: Counts) -> None:
+    total.count += found.count
+    total.parked += found.parked
+    if found.oldest_ms >= 0:
+        known = total.oldest_ms if total.oldest_ms >= 0 else found.oldest_ms
+        total.oldest_ms = min(known, found.oldest_ms)
+    for mine, theirs in ((total.by_topic, found.by_topic), (total.by_group, found.by_group)):
+        for name, count in theirs.items():
+            mine[name] = mine.get(name, 0) + count
 
 
 def _broker_of(transaction: str) -> str:

@@ -5,11 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Unpack
 
+from escrowmq.client.admin import access, brokers, groups, messages, offsets, topics, transactions
 from escrowmq.client.admin import admin as engine
-from escrowmq.client.admin import brokers, groups, messages, offsets, topics, transactions
 from escrowmq.client.blocking.face import Face, Served, plain, plain_iterator
 from escrowmq.client.portal import acquire
 from escrowmq.client.settings import ConnectionSettings
+
+
+class Access(Face[access.Access]):
+    """`Admin.access`."""
+
+    users = plain(access.Access.users)
+    create_user = plain(access.Access.create_user)
+    update_user = plain(access.Access.update_user)
+    delete_user = plain(access.Access.delete_user)
+    policies = plain(access.Access.policies)
+    put_policy = plain(access.Access.put_policy)
+    delete_policy = plain(access.Access.delete_policy)
+    explain = plain(access.Access.explain)
 
 
 class Brokers(Face[brokers.Brokers]):
@@ -37,6 +50,7 @@ class Messages(Face[messages.Messages]):
     """`Admin.messages`."""
 
     get = plain(messages.Messages.get)
+    prepared = plain(messages.Messages.prepared)
     find = plain(messages.Messages.find)
     at = plain(messages.Messages.at)
     send = plain(messages.Messages.send)
@@ -98,6 +112,7 @@ class Admin(Served[engine.Admin]):
         self._inner = inner
         self._is_closed = False
         self._portal = portal = acquire()
+        self.access = Access(portal, inner.access)
         self.brokers = Brokers(portal, inner.brokers)
         self.groups = Groups(portal, inner.groups)
         self.messages = Messages(portal, inner.messages)

@@ -12,7 +12,15 @@ from escrowmq.errors import UsageError
 
 class Delivery(Held, kw_only=True, eq=False):
     """A message that was handed over. It is acknowledged by itself, when the next one is asked for
-    or when the handler returns, unless one of these methods was called."""
+    or when the handler returns, unless one of these methods was called.
+
+    >>> with escrowmq.Consumer(nameserver, group="careful", topic="paid") as consumer:
+    ...     (message,) = consumer.receive(1)
+    ...     if message.deliveries_before < 3:
+    ...         message.retry(after=60)
+    ...     else:
+    ...         message.reject()
+    """
 
     portal: Portal | None = None
     """For this library alone."""

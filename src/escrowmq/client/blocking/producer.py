@@ -14,8 +14,8 @@ from escrowmq.client.blocking.transaction import Transaction
 from escrowmq.client.core.message import Message, ReceivedMessage
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.core.sending import Outcome, SendResult
-from escrowmq.client.portal import acquire
-from escrowmq.client.settings import MessageFields, ProducerSettings
+from escrowmq.client.portal import Finish, acquire
+from escrowmq.client.settings import MessageFields, ProducerSettings, message_of
 
 _log = logging.getLogger(__name__)
 
@@ -74,8 +74,14 @@ class Producer(Served[engine.Producer]):
         >>> producer.send("paid", b"order 2", order_key="customer 7").queue.topic
         'paid'
         """
-        return self._portal.call(
-            self._inner.send(topic, body, queue=queue, timeout_ms=timeout_ms, **fields)
+        message = message_of(topic, body, fields)
+        inner = self._inner
+
+        def begin(finish: Finish[SendResult]) -> bool:
+            return inner.begin_send(message, queue=queue, timeout_ms=timeout_ms, finish=finish)
+
+        return self._portal.call_quickly(
+            begin, lambda: inner.send(message, queue=queue, timeout_ms=timeout_ms)
         )
 
     def send_many(

@@ -19,6 +19,10 @@ class Transaction:
 
     A commit is confirmed by the broker before the block is left; OutcomeUnknown says that it was
     not, and that the check-back will settle it.
+
+    >>> with producer.transaction("paid", b"order 1") as tx:
+    ...     if tx.results[0].offset < 0:  # your database says no
+    ...         tx.rollback()
     """
 
     def __init__(self, portal: Portal, inner: engine.Transaction) -> None:
@@ -34,6 +38,11 @@ class Transaction:
     def message(self) -> Message:
         """The message that it began with."""
         return self._inner.message
+
+    @property
+    def plan(self) -> Outcome:
+        """What the end of the block will do, if nothing is raised in it."""
+        return self._inner.plan
 
     @property
     def results(self) -> list[SendResult]:

@@ -8,6 +8,7 @@ from typing import Final
 from escrowmq.base.codes import Response
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.core.subscription import Subscription
+from escrowmq.errors import EscrowMQError, PermissionDenied
 
 _COMMIT_OFFSET: Final = 1
 _SUSPEND: Final = 2
@@ -25,6 +26,12 @@ REFUSALS: Final = frozenset(
     }
 )
 """Answers that only the user, or whoever runs the broker, can change."""
+
+
+def is_refusal(error: EscrowMQError) -> bool:
+    """Whether only the user, or whoever runs the broker, can change it. ACL 1.0 refuses with the
+    code of a fault."""
+    return isinstance(error, PermissionDenied) or getattr(error, "code", None) in REFUSALS
 
 
 class Step(enum.Enum):

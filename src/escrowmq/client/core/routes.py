@@ -15,7 +15,12 @@ _READ: Final = 4
 
 
 class MessageQueue(msgspec.Struct, frozen=True, order=True, rename="camel"):
-    """One queue of a topic. Sorted by topic, broker and number, as every client sorts them."""
+    """One queue of a topic. Sorted by topic, broker and number, as every client sorts them.
+
+    >>> queue = producer.send("paid", b"order 1").queue
+    >>> producer.send("paid", b"order 2", queue=queue).queue == queue
+    True
+    """
 
     topic: str
     broker_name: str

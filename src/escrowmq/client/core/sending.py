@@ -26,7 +26,11 @@ _NO_QUEUES: Final = "4"
 
 
 class SendStatus(enum.Enum):
-    """How safely a message is stored."""
+    """How safely a message is stored.
+
+    >>> producer.send("paid", b"order 1").status is escrowmq.SendStatus.OK
+    True
+    """
 
     OK = 0
     """As safely as the broker is set up for."""
@@ -35,8 +39,15 @@ class SendStatus(enum.Enum):
     FLUSH_SLAVE_TIMEOUT = 12
 
 
+_STATUS: Final = {status.value: status for status in SendStatus}
+
+
 class Outcome(enum.Enum):
-    """How a transaction ends."""
+    """How a transaction ends.
+
+    >>> tx = producer.transaction("paid", b"order 1").begin()
+    >>> tx.settle(escrowmq.Outcome.ROLLBACK)
+    """
 
     COMMIT = 8
     ROLLBACK = 12
@@ -45,7 +56,11 @@ class Outcome(enum.Enum):
 
 
 class SendResult(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a message is."""
+    """Where a message is.
+
+    >>> sent = producer.send("paid", b"order 1")
+    >>> place = (sent.queue.broker_name, sent.queue.queue_id, sent.offset)
+    """
 
     status: SendStatus
     message_id: str
@@ -58,6 +73,8 @@ class SendResult(msgspec.Struct, frozen=True, kw_only=True):
     transaction_id: str = ""
     recall_handle: str = ""
     """What `recall` needs to take a delayed message back; empty when it cannot be."""
+    is_half: bool = False
+    """Whether it is invisible until its transaction is committed."""
     outcome: Outcome | None = None
     """What `send_in_transaction` told the broker."""
 
@@ -217,19 +234,20 @@ def send_fields(message: Outgoing, queue: MessageQueue, *, group: str) -> dict[s
     return fields
 
 
-def result_of(reply: Command, queue: MessageQueue, *, unique_key: str, topic: str) -> SendResult:
+def result_of(reply: Command, queue: MessageQueue, message: Outgoing, *, topic: str) -> SendResult:
     """The result that a stored message's reply tells; `topic` as the user knows it."""
     ext = reply.ext or {}
     try:
         queue_id = int(ext["queueId"])
         return SendResult(
-            status=SendStatus(reply.code),
-            message_id=unique_key,
+            status=_STATUS[reply.code],
+            message_id=message.unique_key,
             queue=MessageQueue(topic, queue.broker_name, queue_id),
             offset=int(ext["queueOffset"]),
             offset_id=ext["msgId"],
-            transaction_id=ext.get("transactionId", unique_key),
+            transaction_id=ext.get("transactionId", message.unique_key),
             recall_handle=ext.get("recallHandle", ""),
+            is_half=message.wants_id,
         )
     except (KeyError, ValueError) as error:
         raise RemoteProtocolError(

@@ -120,6 +120,8 @@ class SimDisk:
     def __init__(self) -> None:
         self.files: dict[str, SimFile] = {}
         self.small: dict[str, bytes] = {}
+        self.private: set[str] = set()
+        """Small files that were written for their owner's eyes."""
         self.epoch = 0
         self.now_ms = 0
         self.room: int | None = None
@@ -182,6 +184,7 @@ class SimDisk:
         self.check()
         self.step("replace")
         self.small[path] = bytes(data)
+        (self.private.add if is_private else self.private.discard)(path)
         self.pending_removals.pop(path, None)
 
     def remove(self, path: str) -> None:

@@ -25,6 +25,7 @@ from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.core.sending import (
     Compression,
     Outcome,
+    Outgoing,
     encode,
     outgoing,
     properties_of,
@@ -180,9 +181,10 @@ def test_a_key_is_one_word_however_it_is_given() -> None:
 
 def test_an_answer_that_lacks_what_it_must_have_is_the_peers_fault() -> None:
     queue = MessageQueue("T", "b", 0)
+    out = Outgoing(topic="T", body=b"x", properties="", unique_key="K", born_ms=0)
     for ext in (None, {}, {"queueId": "x", "queueOffset": "1", "msgId": "m"}):
         with pytest.raises(RemoteProtocolError, match="lacks"):
-            result_of(Command(ext=ext), queue, unique_key="K", topic="T")
+            result_of(Command(ext=ext), queue, out, topic="T")
         with pytest.raises(RemoteProtocolError, match="lacks"):
             half_of(Command(ext=ext), broker_name="b", topic="T", group="g", unique_key="K")
 

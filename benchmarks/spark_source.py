@@ -1,0 +1,158 @@
+"""How fast Spark reads a topic, beside the same rows in Parquet.
+
+    python benchmarks/spark_source.py [--rows 1000000] [--sizes 128,1024] [--java] [--rounds 3]
+
+Each cell reads all rows into Spark's `noop` sink on local[2], so that nothing but reading is
+measured. CPU is that of Spark (JVM and Python workers) and that of the broker, a row, in the best
+of the rounds. `few columns` are topic, queueId, queueOffset, msgId, tags, storeTimestamp and body;
+`all columns` are the twenty of the source, with the properties as a map. `large pulls` is a broker
+that gives 1024 messages and 4 MiB a pull, instead of RocketMQ's default of 32 and 256 KiB.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import platform
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from tests.interop import servers
+from tests.interop.servers import Server
+from tests.spark.sessions import build_session
+from tests.spark.victims import descendants
+
+import escrowmq
+import escrowmq.aio
+
+TICKS = os.sysconf("SC_CLK_TCK")
+FEW = (
+    "topic string, queueId int, queueOffset bigint, msgId string, tags string, "
+    "storeTimestamp timestamp, body binary"
+)
+LARGE = {
+    "maxTransferCountOnMessageInMemory": 1_024,
+    "maxTransferBytesOnMessageInMemory": 4 << 20,
+    "maxTransferCountOnMessageInDisk": 1_024,
+    "maxTransferBytesOnMessageInDisk": 4 << 20,
+}
+QUEUES = 4
+AT_ONCE = 256
+
+
+def cpu_s(pid: int) -> float:
+    """What a process and all below it have computed, with what has ended."""
+    total = 0.0
+    for each in [pid, *descendants(pid)]:
+        try:
+            words = Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        total += sum(map(int, words[11:15])) / TICKS
+    return total
+
+
+async def fill(server: Server, topic: str, *, rows: int, size: int) -> None:
+    """Send rows with random bodies, in batches."""
+    async with escrowmq.aio.Producer(server.nameserver, group="bench", timeout_ms=60_000) as sender:
+        for first in range(0, rows, 40_000):
+            async with asyncio.TaskGroup() as group:
+                for at in range(first, min(first + 40_000, rows), AT_ONCE):
+                    count = min(AT_ONCE, rows - at)
+                    messages = [
+                        escrowmq.Message(
+                            topic, os.urandom(size), tag="tag", keys=[f"k{at + n}"],
+                            properties={"number": str(at + n)},
+                        )
+                        for n in range(count)
+                    ]  # fmt: skip
+                    group.create_task(sender.send_many(messages))
+
+
+class Bench:
+    """Cells of one session."""
+
+    def __init__(self, folder: Path, *, rows: int, rounds: int) -> None:
+        self.folder = folder
+        self.rows = rows
+        self.rounds = rounds
+        self.spark = build_session("local[2]", folder, {"spark.driver.memory": "2g"})
+        print("| what | body | rows/s | Spark cpu us/row | broker cpu us/row |")
+        print("|---|---|---|---|---|", flush=True)
+
+    def source(self, server: Server, topic: str, schema: str = "") -> Any:
+        """The topic as a frame."""
+        reader = self.spark.read.format("escrowmq")
+        if schema:
+            reader = reader.schema(schema)
+        reader = reader.option("nameServer", server.nameserver).option("pullTimeoutMs", "120s")
+        return reader.option("subscribe", topic).load()
+
+    def cell(self, name: str, size: int, frame: Callable[[], Any], broker_pid: int = 0) -> None:
+        """Read it some times; the best is told."""
+        best = (0.0, 0.0, 0.0)
+        for _ in range(self.rounds):
+            spark_before, broker_before = cpu_s(os.getpid()), cpu_s(broker_pid) if broker_pid else 0
+            started = time.monotonic()
+            frame().write.format("noop").mode("overwrite").save()
+            rate = self.rows / (time.monotonic() - started)
+            broker = (cpu_s(broker_pid) if broker_pid else 0) - broker_before
+            spark = cpu_s(os.getpid()) - spark_before - broker
+            if rate > best[0]:
+                best = (rate, spark / self.rows * 1e6, broker / self.rows * 1e6)
+        print(f"| {name} | {size} B | {best[0]:,.0f} | {best[1]:.2f} | {best[2]:.2f} |", flush=True)
+
+    def server_cells(self, server: Server, name: str, size: int) -> str:
+        """The cells of one broker and body size; the topic."""
+        topic = servers.new_topic(server, f"bench-{size}", queues=QUEUES)
+        asyncio.run(fill(server, topic, rows=self.rows, size=size))
+        pid = server._parts[0].process.pid  # noqa: SLF001 - it tells no other way
+        self.cell(f"{name}, few columns", size, lambda: self.source(server, topic, FEW), pid)
+        self.cell(f"{name}, all columns", size, lambda: self.source(server, topic), pid)
+        return topic
+
+    def parquet_cells(self, server: Server, topic: str, size: int) -> None:
+        """The same rows in files."""
+        for name, schema in (("few", FEW), ("all", "")):
+            path = str(self.folder / f"{name}-{size}")
+            self.source(server, topic, schema).write.parquet(path)
+            read = self.spark.read.parquet
+            self.cell(f"Parquet, {name} columns", size, lambda path=path, read=read: read(path))
+
+
+def main() -> None:
+    """Run the cells that the command line wants."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--sizes", default="128,1024")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--java", action="store_true", help="RocketMQ's own broker too")
+    chosen = parser.parse_args()
+    sizes = [int(size) for size in chosen.sizes.split(",")]
+    print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}")
+    print(f"{chosen.rows:,} rows in {QUEUES} queues, local[2]\n")
+    kinds = [("escrow", "EscrowMQ, large pulls", LARGE), ("escrow", "EscrowMQ", {})]
+    kinds += [("java", "RocketMQ 5.3.3", {})] if chosen.java else []
+    with tempfile.TemporaryDirectory() as folder:
+        bench = Bench(Path(folder), rows=chosen.rows, rounds=chosen.rounds)
+        for size in sizes:
+            for kind, name, settings in kinds:
+                server = Server(kind, Path(folder) / f"{name}-{size}", dict(settings)).start()
+                try:
+                    topic = bench.server_cells(server, name, size)
+                    if settings:
+                        bench.parquet_cells(server, topic, size)
+                finally:
+                    server.kill()
+        bench.spark.stop()
+
+
+if __name__ == "__main__":
+    main()

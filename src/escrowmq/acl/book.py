@@ -1,0 +1,329 @@
+"""The users of ACL 2.0 and what they may do: a table and its file.
+
+    {"acls": [{"subject": "User:orders-service", "policies": [...]}],
+     "users": [{"username": "orders-service", "password": "...", "userStatus": "enable",
+                "userType": "Normal"}]}
+
+The peer keeps both in RocksDB. One file has both here, so that a user goes with his policies.
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+
+from escrowmq.acl.accounts import DENY, PUB, SUB, Account, Rules
+from escrowmq.acl.policies import (
+    Action,
+    Decision,
+    Entry,
+    Kind,
+    Policies,
+    PolicyType,
+    Resource,
+    Shape,
+    named,
+    read_policies,
+)
+from escrowmq.base.limits import (
+    AUTH_FILE_SIZE_MAX,
+    AUTH_NAME_SIZE_MAX,
+    AUTH_PASSWORD_SIZE_MAX,
+    AUTH_USERS_MAX,
+)
+from escrowmq.base.message import Topic
+from escrowmq.base.ports import Disk
+from escrowmq.codec import fastjson
+from escrowmq.codec.auth import AclInfo, UserInfo
+from escrowmq.errors import RemoteProtocolError, UsageError
+
+_log = logging.getLogger(__name__)
+
+PATH: Final = "config/auth.json"
+USER: Final = "User:"
+
+
+class UserType(enum.Enum):
+    """A super user may do everything."""
+
+    SUPER = "Super"
+    NORMAL = "Normal"
+
+
+class UserStatus(enum.Enum):
+    """Whether a user is let in."""
+
+    ENABLE = "enable"
+    DISABLE = "disable"
+
+
+class User(msgspec.Struct, frozen=True, kw_only=True):
+    """One user."""
+
+    name: str
+    password: str
+    type: UserType = UserType.NORMAL
+    status: UserStatus = UserStatus.ENABLE
+
+    def __repr__(self) -> str:
+        return f"User({self.name!r}, {self.type.value}, {self.status.value})"  # no password
+
+    @property
+    def is_super(self) -> bool:
+        """Whether he may do everything."""
+        return self.type is UserType.SUPER
+
+    def told(self, *, with_password: bool) -> dict[str, str]:
+        """As requests and files have it."""
+        found = {
+            "userStatus": self.status.value,
+            "userType": self.type.value,
+            "username": self.name,
+        }
+        return {"password": self.password, **found} if with_password else found
+
+
+class _File(msgspec.Struct):
+    acls: list[AclInfo] = []
+    users: list[UserInfo] = []
+
+
+class Known(msgspec.Struct, frozen=True):
+    """Users, and what is said of them."""
+
+    users: dict[str, User] = {}
+    policies: dict[str, Policies] = {}
+
+
+class Book:
+    """All users and policies; every change is on disk before it counts."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        self.users: dict[str, User] = {}
+        self.policies: dict[str, Policies] = {}
+
+    # -- the file ----------------------------------------------------------------------------
+
+    def load(self) -> None:
+        """Take over the file; UsageError when it cannot be read: nobody is let in then."""
+        size = self._disk.size(PATH)
+        if size is None:
+            return
+        if size > AUTH_FILE_SIZE_MAX:
+            raise UsageError(f"{PATH}: {size} bytes; {AUTH_FILE_SIZE_MAX} are allowed")
+        data = self._disk.read(PATH) or b""
+        try:
+            known = read_book(data)
+        except UsageError as error:
+            raise UsageError(f"{PATH}: {error}; mend it or put a copy back") from error
+        self.users, self.policies = known.users, known.policies
+
+    def _save(self, users: dict[str, User], policies: dict[str, Policies]) -> None:
+        self._disk.replace(PATH, write_book(users, policies), is_private=True)
+        self.users, self.policies = users, policies
+
+    # -- users -------------------------------------------------------------------------------
+
+    def create_user(self, info: UserInfo) -> None:
+        """Add a user; UsageError, in the peer's words, when there can be no such one."""
+        user = _user(info)
+        if user.name in self.users:
+            raise UsageError("The user is existed")
+        if len(self.users) >= AUTH_USERS_MAX:
+            raise UsageError(f"there are {AUTH_USERS_MAX} users; no more are allowed")
+        self._save({**self.users, user.name: user}, self.policies)
+
+    def update_user(self, info: UserInfo) -> None:
+        """Change what is given of a user."""
+        old = self.users.get(info.username or "")
+        if old is None:
+            raise UsageError("The user is not exist")
+        user = User(
+            name=old.name,
+            password=_password(info.password) if (info.password or "").strip() else old.password,
+            type=named(UserType, info.user_type) or old.type,
+            status=named(UserStatus, info.user_status) or old.status,
+        )
+        self._save({**self.users, user.name: user}, self.policies)
+
+    def delete_user(self, name: str) -> None:
+        """Remove a user and his policies; nothing happens when there is none."""
+        if name in self.users or name in self.policies:
+            users = {each: user for each, user in self.users.items() if each != name}
+            self._save(users, {n: found for n, found in self.policies.items() if n != name})
+
+    def found_users(self, part: str) -> Iterator[User]:
+        """Users whose name has a part, in the order of names."""
+        return (self.users[name] for name in sorted(self.users) if part in name)
+
+    # -- policies ----------------------------------------------------------------------------
+
+    def put_policies(self, subject: str, info: AclInfo) -> None:
+        """Add entries to a user's policies; one about the same resource takes its place."""
+        # The peer takes the body's subject rather than the header's.
+        name = _user_of(info.subject) or _user_of(subject)
+        given = read_policies(info)
+        if name is None:
+            raise UsageError("The subject is null.")
+        if name not in self.users:
+            raise UsageError(f"The subject of {USER}{name} is not exist.")
+        found = self.policies.get(name, Policies())
+        for kind, entries in given:
+            found = found.merged(kind, entries)
+        self._save(self.users, {**self.policies, name: found})
+
+    def delete_policies(self, subject: str, kind: str | None, resource: Resource | None) -> None:
+        """Remove the entry about a resource, or everything when none is named."""
+        name = _user_of(subject)
+        if name is None:
+            raise UsageError("The subject is null.")
+        if name not in self.users:
+            raise UsageError("The subject is not exist.")
+        found = self.policies.get(name)
+        if found is None:
+            raise UsageError("The acl is not exist.")
+        if resource is not None:
+            found = found.without(named(PolicyType, kind) or PolicyType.CUSTOM, resource)
+        rest = {each: kept for each, kept in self.policies.items() if each != name}
+        is_gone = resource is None or found == Policies()
+        self._save(self.users, rest if is_gone else {**rest, name: found})
+
+    def told_policies(self, subject: str) -> dict[str, Any] | None:
+        """What is said of a user; None when nothing is. UsageError when there is no such user."""
+        name = _user_of(subject)
+        if name is None or name not in self.users:
+            raise UsageError("The subject is not exist.")
+        found = self.policies.get(name)
+        return None if found is None else _told(name, found)
+
+    def found_policies(self, subject: str, resource: str) -> Iterator[dict[str, Any]]:
+        """What is said of users whose subject has a part, of resources that have a part."""
+        for name in sorted(self.policies):
+            if subject not in USER + name:
+                continue
+            found = self.policies[name]
+            # The peer's filter of resources does nothing to a subject that has the same part.
+            if resource and resource not in USER + name:
+                found = Policies(
+                    tuple(e for e in found.custom if resource in str(e.resource)),
+                    tuple(e for e in found.default if resource in str(e.resource)),
+                )
+            if found != Policies():
+                yield _told(name, found)
+
+    # -- from ACL 1.0 ------------------------------------------------------------------------
+
+    def take_over(self, rules: Rules) -> int:
+        """Add the accounts of ACL 1.0 that have no user yet, as users; how many. Trusted
+        addresses are not taken over (AuthMigrator)."""
+        new = [a for a in rules.accounts.values() if a.access_key not in self.users]
+        if not new:
+            return 0
+        users = {a.access_key: _migrated(a) for a in new}
+        policies = {a.access_key: _policies_of(a) for a in new}
+        found = {name: each for name, each in policies.items() if each != Policies()}
+        self._save({**self.users, **users}, {**self.policies, **found})
+        return len(new)
+
+
+def read_book(data: bytes) -> Known:
+    """Users and policies of a file; UsageError says what is wrong with it, never a password."""
+    try:
+        file = msgspec.convert(fastjson.decode(data), _File, strict=False)
+    except (RemoteProtocolError, msgspec.ValidationError) as error:
+        # The text of the first kind may quote what stands there.
+        reason = error if isinstance(error, msgspec.ValidationError) else "this is no JSON"
+        raise UsageError(str(reason)) from None
+    users = {user.name: user for user in map(_user, file.users)}
+    if len(users) > AUTH_USERS_MAX:
+        raise UsageError(f"{len(users)} users; {AUTH_USERS_MAX} are allowed")
+    policies: dict[str, Policies] = {}
+    for number, info in enumerate(file.acls, 1):
+        name = _user_of(info.subject)
+        if name is None:
+            raise UsageError(f"acl {number}: the subject is no `User:name`")
+        for kind, entries in read_policies(info):
+            policies[name] = policies.get(name, Policies()).merged(kind, entries)
+    return Known(users, policies)
+
+
+def write_book(users: dict[str, User], policies: dict[str, Policies]) -> bytes:
+    """The file of users and policies."""
+    content = {
+        "acls": [_told(name, policies[name]) for name in sorted(policies)],
+        "users": [users[name].told(with_password=True) for name in sorted(users)],
+    }
+    return msgspec.json.format(msgspec.json.encode(content), indent=2)
+
+
+def _told(name: str, found: Policies) -> dict[str, Any]:
+    return {"policies": found.told(), "subject": USER + name}
+
+
+def _user_of(subject: str | None) -> str | None:
+    """The name in `User:name`."""
+    if subject is None:
+        return None
+    kind, separator, name = subject.partition(":")
+    return name if separator and kind.lower() == "user" and name else None
+
+
+def _user(info: UserInfo) -> User:
+    name = info.username or ""
+    if not name.strip():
+        raise UsageError("username can not be blank")
+    if len(name) > AUTH_NAME_SIZE_MAX:
+        raise UsageError(f"a username has {len(name)} characters; {AUTH_NAME_SIZE_MAX} are allowed")
+    return User(
+        name=name,
+        password=_password(info.password),
+        type=named(UserType, info.user_type) or UserType.NORMAL,
+        status=named(UserStatus, info.user_status) or UserStatus.ENABLE,
+    )
+
+
+def _password(text: str | None) -> str:
+    if text is None or not text.strip():
+        raise UsageError("password can not be blank")
+    if len(text) > AUTH_PASSWORD_SIZE_MAX:
+        raise UsageError(
+            f"a password has {len(text)} characters; {AUTH_PASSWORD_SIZE_MAX} are allowed"
+        )
+    return text
+
+
+# -- accounts of ACL 1.0 as users ----------------------------------------------------------------
+
+
+def _migrated(account: Account) -> User:
+    kind = UserType.SUPER if account.is_admin else UserType.NORMAL
+    return User(name=account.access_key, password=account.secret, type=kind)
+
+
+def _policies_of(account: Account) -> Policies:
+    entries = []
+    for resource, right in account.resources.items():
+        is_group = resource.startswith(Topic.RETRY_PREFIX)
+        name = resource.removeprefix(Topic.RETRY_PREFIX)
+        entries.append(_entry_of(Resource(Kind.GROUP if is_group else Kind.TOPIC, name), right))
+    entries.sort(key=lambda entry: entry.resource.kind is Kind.GROUP)  # topics first, as there
+    default = tuple(
+        _entry_of(Resource(kind, "", Shape.ANY), right)
+        for kind, right in (
+            (Kind.TOPIC, account.topic_default),
+            (Kind.GROUP, account.group_default),
+        )
+    )
+    return Policies().merged(PolicyType.CUSTOM, entries).merged(PolicyType.DEFAULT, default)
+
+
+def _entry_of(resource: Resource, right: int) -> Entry:
+    if right & DENY:
+        return Entry(resource=resource, actions=(Action.ALL,), decision=Decision.DENY)
+    actions = [action for bit, action in ((PUB, Action.PUB), (SUB, Action.SUB)) if right & bit]
+    return Entry(resource=resource, actions=tuple(actions), decision=Decision.ALLOW)

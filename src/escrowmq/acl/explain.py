@@ -1,0 +1,135 @@
+"""Why somebody may do something, or may not: the checks of both guards, told one by one."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from escrowmq.acl.accounts import ANY, DENY, PERMISSIONS, PUB, SUB, Account, Rules
+from escrowmq.acl.addresses import parts_of
+from escrowmq.acl.book import Book, Known, UserStatus
+from escrowmq.acl.guard import has_right
+from escrowmq.acl.needs import group_resource, is_inner
+from escrowmq.acl.policies import (
+    Access,
+    Action,
+    Decision,
+    Entry,
+    Kind,
+    Policies,
+    Resource,
+    Shape,
+    named,
+    read_resource,
+)
+from escrowmq.base.message import Topic
+from escrowmq.codec.auth import Question, Verdict
+from escrowmq.errors import UsageError
+
+_RIGHTS: Final = {Action.PUB: PUB, Action.SUB: SUB, Action.ANY: ANY}
+_NAMES: Final = {right: name for name, right in reversed(PERMISSIONS.items())}
+
+
+def access_of(question: Question) -> Access:
+    """What is asked about; UsageError when it is nothing that can be asked about."""
+    action = named(Action, question.action)
+    if action is None:
+        allowed = ", ".join(one.value.lower() for one in Action)
+        raise UsageError(f"{question.action!r} is no action; allowed are {allowed}")
+    resource = read_resource(question.resource)
+    if resource is None or resource.kind is Kind.ANY:
+        resource = Resource(Kind.TOPIC, question.resource)
+    if resource.shape is not Shape.LITERAL or not resource.name:
+        raise UsageError(f"{question.resource!r}: one topic, group or cluster is expected")
+    if resource.kind is Kind.TOPIC and resource.name.startswith(Topic.RETRY_PREFIX):
+        resource = Resource(Kind.GROUP, resource.name.removeprefix(Topic.RETRY_PREFIX))
+    return Access(resource, frozenset({action}))
+
+
+# -- ACL 1.0 -------------------------------------------------------------------------------------
+
+
+def explain_account(rules: Rules, question: Question) -> Verdict:
+    """What the accounts of plain_acl.yml say. The signature is taken to be right."""
+    access = access_of(question)
+    parts = parts_of(question.address)
+    steps: list[str] = []
+
+    def decide(is_allowed: bool, reason: str) -> Verdict:
+        steps.append(reason)
+        return Verdict(acl="1.0", is_allowed=is_allowed, decided_by=reason, steps=steps)
+
+    if rules.trusts(parts):
+        return decide(True, f"{question.address} is in globalWhiteRemoteAddresses")
+    steps.append(f"{question.address} is not in globalWhiteRemoteAddresses")
+    account = rules.accounts.get(question.user)
+    if account is None:
+        return decide(False, f"there is no account {question.user}")
+    steps.append(f"account {question.user} stands in {rules.homes[question.user]}")
+    if account.addresses.matches(parts):
+        return decide(True, f"{question.address} is the account's whiteRemoteAddress")
+    if account.is_admin:
+        return decide(True, "admin: true")
+    steps.append("admin: false")
+    return decide(*_right(account, access))
+
+
+def _right(account: Account, access: Access) -> tuple[bool, str]:
+    resource = access.resource
+    (action,) = access.actions
+    right = _RIGHTS.get(action)
+    if right is None or resource.kind not in (Kind.TOPIC, Kind.GROUP):
+        return False, f"{action.value} on {resource} is for administrators"
+    if resource.kind is Kind.TOPIC:
+        if resource.name == Topic.TRACE and right == PUB:
+            return True, "whoever has an account may write traces"
+        if is_inner(resource.name):
+            return False, f"{resource.name} is the broker's own: for administrators"
+    is_group = resource.kind is Kind.GROUP
+    owned, is_listed = account.right(group_resource(resource.name) if is_group else resource.name)
+    kind = "group" if is_group else "topic"
+    where = f"{kind}Perms: {resource.name}" if is_listed else f"default{kind.capitalize()}Perm"
+    text = _NAMES.get(owned, "DENY" if owned & DENY else str(owned))
+    return has_right(owned, right), f"{where}={text}"
+
+
+# -- ACL 2.0 -------------------------------------------------------------------------------------
+
+
+def explain_user(book: Book | Known, question: Question, *, is_authorized: bool = True) -> Verdict:
+    """What users and policies say. The signature is taken to be right."""
+    access = access_of(question)
+    steps: list[str] = []
+
+    def decide(is_allowed: bool, reason: str) -> Verdict:
+        steps.append(reason)
+        return Verdict(acl="2.0", is_allowed=is_allowed, decided_by=reason, steps=steps)
+
+    user = book.users.get(question.user)
+    if user is None:
+        return decide(False, f"there is no user {question.user}")
+    if user.status is UserStatus.DISABLE:
+        return decide(False, f"user {user.name} is disabled")
+    steps.append(f"user {user.name} is enabled")
+    if not is_authorized:
+        return decide(True, "authorizationEnabled=false: a name is enough")
+    if user.is_super:
+        return decide(True, f"{user.name} is a super user")
+    if access.resource.kind is Kind.TOPIC and is_inner(access.resource.name):
+        steps.append(
+            f"{access.resource.name} is the broker's own: requests about it need Update on the "
+            "cluster as well"
+        )
+    found = book.policies.get(user.name, Policies()).matching(access, question.address)
+    if not found:
+        return decide(False, "no entry matches")
+    kind = "custom" if found[0] in book.policies[user.name].custom else "default"
+    if kind == "default":
+        steps.append("no custom entry matches")
+    steps += [f"{_shown(entry, kind)} matches, and counts less" for entry in found[1:]]
+    return decide(found[0].decision is Decision.ALLOW, _shown(found[0], kind))
+
+
+def _shown(entry: Entry, kind: str) -> str:
+    actions = "|".join(action.value for action in entry.actions)
+    sources = f" from {', '.join(entry.sources)}" if entry.sources else ""
+    return f"{kind} entry {entry.resource} {actions}{sources}: {entry.decision.value}"

@@ -1,0 +1,79 @@
+"""One question: may this request pass? Asked of ACL 2.0: who is it, and what may he do."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from escrowmq.acl.accesses import accesses_of, peer_accesses_of
+from escrowmq.acl.book import USER, Book, User, UserStatus
+from escrowmq.acl.guard import is_signed
+from escrowmq.acl.needs import Places
+from escrowmq.acl.policies import Access, Decision, Policies
+from escrowmq.base.command import Command
+from escrowmq.codec.signature import ACCESS_KEY
+
+_FAILED: Final = "Authorization failed. Please verify your access rights and try again."
+
+
+class Terms(msgspec.Struct, frozen=True, kw_only=True):
+    """What is asked of whom."""
+
+    cluster: str
+    is_authorized: bool
+    """Whether rights are asked for beside names."""
+    unauthenticated: frozenset[int] = frozenset()
+    """Requests of which no name is asked."""
+    unauthorized: frozenset[int] = frozenset()
+    """Requests of which no rights are asked."""
+    as_peer: bool = False
+    """Leave open what RocketMQ 5.3.3 leaves open (docs/security.md)."""
+
+
+def refusal(book: Book, request: Command, host: str, places: Places, terms: Terms) -> str:
+    """Why a request from an address may not pass, in the peer's words; empty when it may."""
+    user, reason = _authenticated(book, request)
+    if reason and request.code not in terms.unauthenticated:
+        return reason
+    if not terms.is_authorized or request.code in terms.unauthorized:
+        return ""
+    if user is not None and user.is_super:
+        return ""
+    if terms.as_peer:
+        accesses = peer_accesses_of(request, cluster=terms.cluster)
+    else:
+        accesses = accesses_of(request, places, cluster=terms.cluster)
+    for access in accesses:
+        if user is None:
+            return _FAILED
+        reason = missing(book, user, access, host)
+        if reason:
+            return reason
+    return ""
+
+
+def _authenticated(book: Book, request: Command) -> tuple[User | None, str]:
+    """Whose request it is, or why that is nobody's."""
+    name = (request.ext or {}).get(ACCESS_KEY)
+    if not name:
+        return None, "username cannot be null."
+    user = book.users.get(name)
+    if user is None:
+        return None, f"User:{name} is not found."
+    if user.status is UserStatus.DISABLE:
+        return None, f"User:{name} is disabled."
+    if not is_signed(request, user.password):
+        return None, "check signature failed."
+    return user, ""
+
+
+def missing(book: Book, user: User, access: Access, host: str) -> str:
+    """Why a user may not do something from an address; empty when he may."""
+    if user.is_super:
+        return ""
+    matching = book.policies.get(user.name, Policies()).matching(access, host)
+    if matching and matching[0].decision is Decision.ALLOW:
+        return ""
+    detail = "the decision is deny." if matching else "no matched policies."
+    return f"{USER}{user.name} has no permission to access {access.resource} from {host}, {detail}"

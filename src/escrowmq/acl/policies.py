@@ -1,0 +1,324 @@
+"""Policies of ACL 2.0: what a user may do, entry by entry.
+
+    {"subject": "User:orders-service",
+     "policies": [{"policyType": "Custom",
+                   "entries": [{"resource": "Topic:orders*", "actions": ["Pub", "Sub"],
+                                "sourceIps": ["10.0.0.0/8"], "decision": "Allow"}]}]}
+
+A resource is `*`, or a type (Cluster, Namespace, Topic, Group) and a name: `Topic:*`, `Topic:T`,
+`Topic:prefix*`. Without `sourceIps` an entry counts from everywhere.
+"""
+
+from __future__ import annotations
+
+import enum
+import ipaddress
+from collections.abc import Iterable
+from typing import Any, TypeVar
+
+import msgspec
+
+from escrowmq.base.limits import AUTH_ENTRIES_MAX, AUTH_NAME_SIZE_MAX, AUTH_SOURCES_MAX
+from escrowmq.codec.auth import AclInfo, EntryInfo
+from escrowmq.errors import UsageError
+
+E = TypeVar("E", bound=enum.Enum)
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+class Kind(enum.Enum):
+    """What a resource is."""
+
+    ANY = "Any"
+    CLUSTER = "Cluster"
+    NAMESPACE = "Namespace"
+    TOPIC = "Topic"
+    GROUP = "Group"
+
+
+class Shape(enum.Enum):
+    """Which names a resource means."""
+
+    ANY = "Any"
+    LITERAL = "Literal"
+    PREFIXED = "Prefixed"
+
+
+class Action(enum.Enum):
+    """What is done to a resource."""
+
+    ALL = "All"
+    ANY = "Any"
+    PUB = "Pub"
+    SUB = "Sub"
+    CREATE = "Create"
+    UPDATE = "Update"
+    DELETE = "Delete"
+    GET = "Get"
+    LIST = "List"
+
+
+class Decision(enum.Enum):
+    """What an entry says to what it matches."""
+
+    ALLOW = "Allow"
+    DENY = "Deny"
+
+
+class PolicyType(enum.Enum):
+    """Default entries are looked at when no custom one matches."""
+
+    CUSTOM = "Custom"
+    DEFAULT = "Default"
+
+
+def named(kind: type[E], text: object) -> E | None:
+    """The member of an enumeration that a text names, in whatever case."""
+    if not isinstance(text, str):
+        return None
+    return next((one for one in kind if str(one.value).lower() == text.lower()), None)
+
+
+class Resource(msgspec.Struct, frozen=True):
+    """One thing, or those whose name begins alike, or all of a kind, or everything."""
+
+    kind: Kind
+    name: str = ""
+    shape: Shape = Shape.LITERAL
+
+    def __str__(self) -> str:
+        if self.kind is Kind.ANY:
+            return "*"
+        end = "" if self.shape is Shape.LITERAL else "*"
+        return f"{self.kind.value}:{self.name}{end}"
+
+    def has(self, other: Resource) -> bool:
+        """Whether another resource, a literal one, is among these."""
+        if self.kind is Kind.ANY:
+            return True
+        if self.kind is not other.kind:
+            return False
+        if self.shape is Shape.LITERAL:
+            return self.name == other.name
+        return self.shape is Shape.ANY or other.name.startswith(self.name)
+
+
+def read_resource(text: object) -> Resource | None:
+    """The resource that a text means; None when it means none."""
+    if not isinstance(text, str) or not text.strip():
+        return None
+    if text == "*":
+        return Resource(Kind.ANY, "", Shape.ANY)
+    before, _, name = text.partition(":")
+    kind = named(Kind, before)
+    if kind is None:
+        return None
+    if name == "*":
+        return Resource(kind, "", Shape.ANY)
+    if name.endswith("*"):
+        return Resource(kind, name.partition("*")[0], Shape.PREFIXED)
+    return Resource(kind, name)
+
+
+class Access(msgspec.Struct, frozen=True):
+    """What a request needs: any one of some actions on one resource."""
+
+    resource: Resource
+    actions: frozenset[Action]
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of a policy."""
+
+    resource: Resource
+    actions: tuple[Action, ...]
+    sources: tuple[str, ...] = ()
+    networks: tuple[Network, ...] = ()
+    decision: Decision
+
+    def matches(self, access: Access, host: str) -> bool:
+        """Whether it has a say about a request from an address."""
+        return (
+            self.resource.has(access.resource) and self._has_action(access) and self._is_from(host)
+        )
+
+    def _has_action(self, access: Access) -> bool:
+        return Action.ANY in access.actions or any(
+            action is Action.ALL or action in access.actions for action in self.actions
+        )
+
+    def _is_from(self, host: str) -> bool:
+        if not self.networks:
+            return True
+        try:
+            address = ipaddress.ip_address(host.partition("%")[0])
+        except ValueError:
+            return False
+        if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
+            address = address.ipv4_mapped
+        return any(
+            address.version == network.version and address in network for network in self.networks
+        )
+
+    def told(self) -> dict[str, Any]:
+        """As requests and files have it."""
+        found: dict[str, Any] = {
+            "actions": [action.value for action in self.actions],
+            "decision": self.decision.value,
+            "resource": str(self.resource),
+        }
+        if self.sources:
+            found["sourceIps"] = list(self.sources)
+        return found
+
+
+class Policies(msgspec.Struct, frozen=True):
+    """All that is said of one user: entries in the order in which they were made."""
+
+    custom: tuple[Entry, ...] = ()
+    default: tuple[Entry, ...] = ()
+
+    def of(self, kind: PolicyType) -> tuple[Entry, ...]:
+        """The entries of one type."""
+        return self.custom if kind is PolicyType.CUSTOM else self.default
+
+    def merged(self, kind: PolicyType, entries: Iterable[Entry]) -> Policies:
+        """With further entries. One about the same resource takes its place."""
+        found = {entry.resource: entry for entry in self.of(kind)}
+        found.update((entry.resource, entry) for entry in entries)
+        if len(found) > AUTH_ENTRIES_MAX:
+            raise UsageError(
+                f"{len(found)} entries of one user; {AUTH_ENTRIES_MAX} are allowed, join some by "
+                "prefixes"
+            )
+        return self._with(kind, tuple(found.values()))
+
+    def without(self, kind: PolicyType, resource: Resource) -> Policies:
+        """Without the entry about a resource."""
+        return self._with(kind, tuple(e for e in self.of(kind) if e.resource != resource))
+
+    def _with(self, kind: PolicyType, entries: tuple[Entry, ...]) -> Policies:
+        if kind is PolicyType.CUSTOM:
+            return Policies(entries, self.default)
+        return Policies(self.custom, entries)
+
+    def matching(self, access: Access, host: str) -> list[Entry]:
+        """The entries that have a say about a request; the first decides."""
+        for entries in (self.custom, self.default):
+            found = [entry for entry in entries if entry.matches(access, host)]
+            if found:
+                return sort_as_peer(found)
+        return []
+
+    def told(self) -> list[dict[str, Any]]:
+        """As requests and files have it."""
+        return [
+            {"entries": [entry.told() for entry in self.of(kind)], "policyType": kind.value}
+            for kind in PolicyType
+            if self.of(kind)
+        ]
+
+
+# -- which entry counts --------------------------------------------------------------------------
+
+
+def _compare(one: Entry, two: Entry) -> int:
+    """AclAuthorizationHandler.comparePolicyEntries of 5.3.3. It puts each of a literal and a
+    prefixed entry before the other, so that the answer depends on how they are sorted."""
+    left, right = one.resource, two.resource
+    if left.kind is not right.kind:
+        if right.kind is Kind.ANY:
+            return -1
+        if left.kind is Kind.ANY:
+            return 1
+    elif left.shape is right.shape:
+        if left.shape is Shape.PREFIXED and len(left.name) != len(right.name):
+            return -1 if len(left.name) < len(right.name) else 1
+    elif left.shape is not Shape.ANY:
+        return -1
+    if one.decision is Decision.DENY:
+        return 1
+    return -1 if two.decision is Decision.DENY else 0
+
+
+def sort_as_peer(entries: list[Entry]) -> list[Entry]:
+    """Sorted as Java's `List.sort` does it with up to 31 elements (TimSort's binary insertion
+    after a first run): with that comparison, only the same steps give the same order."""
+    found = list(entries)
+    if len(found) < 2:
+        return found
+    end = 2
+    if _compare(found[1], found[0]) < 0:
+        while end < len(found) and _compare(found[end], found[end - 1]) < 0:
+            end += 1
+        found[:end] = found[:end][::-1]
+    else:
+        while end < len(found) and _compare(found[end], found[end - 1]) >= 0:
+            end += 1
+    for at in range(end, len(found)):
+        pivot = found.pop(at)
+        low, high = 0, at
+        while low < high:
+            middle = (low + high) // 2
+            if _compare(pivot, found[middle]) < 0:
+                high = middle
+            else:
+                low = middle + 1
+        found.insert(low, pivot)
+    return found
+
+
+# -- what requests and files say -----------------------------------------------------------------
+
+
+def read_policies(info: AclInfo) -> list[tuple[PolicyType, tuple[Entry, ...]]]:
+    """Policies as a request or a file has them; UsageError, in the peer's words, when there is
+    something wrong with one."""
+    if not info.policies:
+        raise UsageError("The policies is empty.")
+    found = []
+    for policy in info.policies:
+        kind = named(PolicyType, policy.policy_type) or PolicyType.CUSTOM
+        if policy.entries:
+            found.append((kind, tuple(_entry(entry) for entry in policy.entries)))
+    if not found:
+        raise UsageError("The policies is empty.")
+    return found
+
+
+def _entry(info: EntryInfo) -> Entry:
+    resource = read_resource(info.resource)
+    if resource is None:
+        raise UsageError("The resource is null.")
+    if len(resource.name) > AUTH_NAME_SIZE_MAX:
+        raise UsageError(
+            f"a resource's name has {len(resource.name)} characters; {AUTH_NAME_SIZE_MAX} are "
+            "allowed"
+        )
+    actions = tuple(a for text in info.actions or () if (a := named(Action, text)) is not None)
+    if not actions:
+        raise UsageError("The actions is empty.")
+    if Action.ANY in actions:
+        raise UsageError("The actions can not be Any.")
+    sources = tuple(info.source_ips or ())
+    networks = _networks(sources)
+    decision = named(Decision, info.decision)
+    if decision is None:
+        raise UsageError("The decision is null or illegal.")
+    return Entry(
+        resource=resource, actions=actions, sources=sources, networks=networks, decision=decision
+    )
+
+
+def _networks(sources: tuple[str, ...]) -> tuple[Network, ...]:
+    if len(sources) > AUTH_SOURCES_MAX:
+        raise UsageError(f"{len(sources)} source ips; {AUTH_SOURCES_MAX} are allowed, use a CIDR")
+    found = []
+    for source in sources:
+        if not source.strip():
+            raise UsageError("The source ip is empty.")
+        try:
+            found.append(ipaddress.ip_network(source, strict=False))
+        except ValueError as error:
+            raise UsageError("The source ip is invalid.") from error
+    return tuple(found)

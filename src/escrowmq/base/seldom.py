@@ -1,0 +1,58 @@
+"""What may be said often, said seldom: so many lines of a kind in a span, and how many were not."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+OTHERS: Final = "others"
+"""The kind of all lines when there are too many kinds to remember."""
+
+
+class _Kind(msgspec.Struct):
+    until_ms: int
+    lines_count: int = 0
+    left_out_count: int = 0
+
+
+class Seldom:
+    """Tells which lines to write. Memory is bounded: beyond `kinds_max` kinds in a span all
+    further ones count as one."""
+
+    def __init__(self, *, lines_max: int, span_ms: int, kinds_max: int) -> None:
+        assert min(lines_max, span_ms, kinds_max) > 0, (lines_max, span_ms, kinds_max)
+        self._lines_max = lines_max
+        self._span_ms = span_ms
+        self._kinds_max = kinds_max
+        self._kinds: dict[str, _Kind] = {}
+        """In the order in which their spans end."""
+
+    def says(self, kind: str, now_ms: int) -> bool:
+        """Whether a line of this kind may be written now; one that may not is counted."""
+        if kind not in self._kinds and len(self._kinds) >= self._kinds_max:
+            kind = OTHERS
+        known = self._kinds.get(kind)
+        if known is None:
+            known = self._kinds[kind] = _Kind(now_ms + self._span_ms)
+        if known.lines_count < self._lines_max:
+            known.lines_count += 1
+            return True
+        known.left_out_count += 1
+        return False
+
+    def take_left_out(self, now_ms: int) -> list[tuple[str, int]]:
+        """The kinds whose span is over and of which lines were left out, with their number."""
+        found = []
+        while self._kinds:
+            kind, known = next(iter(self._kinds.items()))
+            if known.until_ms > now_ms:
+                break
+            del self._kinds[kind]
+            if known.left_out_count:
+                found.append((kind, known.left_out_count))
+        return found
+
+    def wake_at_ms(self) -> int | None:
+        """When the first span is over; None when nothing was said lately."""
+        return next((known.until_ms for known in self._kinds.values()), None)

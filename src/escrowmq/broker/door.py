@@ -1,0 +1,210 @@
+"""The broker's door: every request is asked, in this order, whether its sender asks for too much,
+and whether it may pass by ACL 1.0 and by ACL 2.0. What waits inside is asked again when the rules
+change."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+import msgspec
+
+from escrowmq.acl.accesses import topic_access
+from escrowmq.acl.accounts import PUB
+from escrowmq.acl.explain import explain_account, explain_user
+from escrowmq.acl.files import AccountFiles
+from escrowmq.acl.needs import Need
+from escrowmq.acl.policies import Action
+from escrowmq.base.codes import Request, Response
+from escrowmq.base.command import Command
+from escrowmq.base.ports import Disk
+from escrowmq.broker.auditing import Denials
+from escrowmq.broker.on_acl import AclHandlers, StoredPlaces
+from escrowmq.broker.on_auth import AuthHandlers
+from escrowmq.broker.on_end import EndHandlers
+from escrowmq.broker.rates import Rates
+from escrowmq.broker.state import Broker, Handler, Peer
+from escrowmq.codec.auth import Question, Verdicts
+from escrowmq.codec.bodies import decode_body
+from escrowmq.codec.command import encode_reply
+from escrowmq.codec.signature import ACCESS_KEY
+from escrowmq.delivery.hold import Held, Holds
+from escrowmq.delivery.poll import Polls
+
+_log = logging.getLogger(__name__)
+
+_ASKED_AGAIN_MAX: Final = 500
+"""Long polls that are judged again in one go: some 10 ms."""
+
+_NEVER_MS: Final = (1 << 62) - 1
+_PUBLISH: Final = frozenset({Action.PUB})
+
+
+Table = Holds[Any] | Polls[Any]
+"""Long polls; each has the peer and the request that it is of."""
+
+
+class Door:
+    """Judges requests; knows the handlers of those that change the rules."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        disk: Disk,
+        ends: EndHandlers,
+        *,
+        accounts: Disk,
+        denials: Denials,
+        polls: Callable[[], Iterable[Table]],
+    ) -> None:
+        settings = broker.settings
+        self._broker = broker
+        self._ends = ends
+        self._polls = polls
+        self._places = StoredPlaces(broker, ends)
+        self._again: deque[tuple[Table, Held[Any]]] = deque()
+        self.rates = Rates(settings)
+        self.denials = denials
+        self.accounts = (
+            AclHandlers(broker, accounts, self._changed) if settings.acl_enabled else None
+        )
+        self.users = AuthHandlers(broker, disk, self._changed)
+        self._old_accounts = AccountFiles(accounts)
+        ends.checker.may_see = self._may_see if self._judges else None
+
+    @property
+    def _judges(self) -> bool:
+        return self.accounts is not None or self._broker.settings.authenticates
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether files of accounts are not what counts."""
+        return self.accounts is not None and bool(self.accounts.trouble)
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether anything is asked of anybody."""
+        return self._judges or self.rates.is_on
+
+    def routes(self) -> dict[int, Handler]:
+        """Request codes and who serves them."""
+        routes = self.users.routes() | {Request.ESCROW_ACL_EXPLAIN: self.explain}
+        return routes if self.accounts is None else routes | self.accounts.routes()
+
+    def load(self, now_ms: int) -> None:
+        """Read accounts and users; UsageError when they cannot be read: nobody is let in then."""
+        if self.accounts is not None:
+            self.accounts.load(now_ms)
+        self.users.load()
+        if self._broker.settings.takes_over_accounts:
+            self._old_accounts.load()
+            count = self.users.book.take_over(self._old_accounts.rules)
+            if count:
+                _log.warning("%d accounts of plain_acl.yml are users from now on", count)
+
+    # -- at the door -------------------------------------------------------------------------
+
+    def refusal(self, peer: Peer, request: Command, now_ms: int) -> bytes | None:
+        """The answer to a request that may not pass; None when it may. An EscrowMQError says that
+        it cannot be read, and so not be judged."""
+        if self.rates.is_on:
+            refused = self.rates.judge(peer.host, request, now_ms)
+            if refused is not None:
+                return encode_reply(request, refused.code, remark=refused.remark)
+        if not self._judges:
+            return None
+        found = self._judge(peer, request, now_ms)
+        if found is None:
+            if request.code == Request.HEART_BEAT:
+                # As whom it is a member of its groups from now on, if anybody asked for a proof.
+                is_proved = Request.HEART_BEAT not in self.users.terms.unauthenticated
+                peer.account = (request.ext or {}).get(ACCESS_KEY, "") if is_proved else ""
+            return None
+        code, reason, remark = found
+        self.denials.note(peer, request, reason, now_ms)
+        return encode_reply(request, code, remark=remark)
+
+    def _judge(self, peer: Peer, request: Command, now_ms: int) -> tuple[int, str, str] | None:
+        """Code, reason and remark of a refusal."""
+        places = self._places
+        places.now_ms = now_ms
+        if self.accounts is not None:
+            reason = self.accounts.refusal(peer, request, places)
+            if reason:
+                return Response.SYSTEM_ERROR, reason, self.accounts.REMARK + reason
+        if self._broker.settings.authenticates:
+            reason = self.users.refusal(peer, request, places)
+            if reason:
+                return Response.NO_PERMISSION, reason, reason
+        return None
+
+    def explain(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+        """Tell which rule lets somebody do something, or does not."""
+        question = decode_body(Question, request.body)
+        settings = self._broker.settings
+        answers = []
+        if self.accounts is not None:
+            answers.append(explain_account(self.accounts.rules, question))
+        if settings.authenticates:
+            answers.append(
+                explain_user(self.users.book, question, is_authorized=settings.authorizes)
+            )
+        body = msgspec.json.encode(Verdicts(answers=answers))
+        return encode_reply(request, Response.SUCCESS, body=body)
+
+    # -- what is inside already --------------------------------------------------------------
+
+    def _changed(self) -> None:
+        """The rules are others now."""
+        self._again = deque((table, held) for table in self._polls() for held in table.all())
+        checker = self._ends.checker
+        for group in checker.parked_groups():
+            checker.unpark(group)
+
+    def _ask_again(self, now_ms: int) -> None:
+        for _ in range(min(len(self._again), _ASKED_AGAIN_MAX)):
+            table, held = self._again.popleft()
+            if held.is_done:
+                continue
+            waits = held.pull
+            found = self._judge(waits.peer, waits.request, now_ms)
+            if found is None:
+                continue
+            code, reason, remark = found
+            table.release(held)
+            self.denials.note(waits.peer, waits.request, reason, now_ms)
+            self._broker.send(held.peer, encode_reply(waits.request, code, remark=remark))
+
+    def _may_see(self, peer_id: int, topic: str) -> bool:
+        """Whether a member of a producer group may be shown a half of a topic. A heartbeat makes
+        anybody a member of any group."""
+        peer = self._broker.peers.get(peer_id)
+        if peer is None:
+            return False
+        if self._broker.settings.acl_as_peer:
+            return True
+        if self.accounts is not None and not self.accounts.may(
+            peer.account, Need(topic, PUB), peer.host
+        ):
+            return False
+        return not self._broker.settings.authenticates or self.users.may(
+            peer.account, topic_access(topic, _PUBLISH), peer.host
+        )
+
+    # -- time --------------------------------------------------------------------------------
+
+    def wake(self, now_ms: int) -> None:
+        """Look whether files have changed, and do what is left over."""
+        if self.accounts is not None:
+            self.accounts.wake(now_ms)
+        self._ask_again(now_ms)
+        self.denials.wake(now_ms)
+
+    def wake_at_ms(self) -> int:
+        """When there is something to do next."""
+        if self._again:
+            return 0
+        at_ms = self.denials.wake_at_ms() or _NEVER_MS
+        return at_ms if self.accounts is None else min(at_ms, self.accounts.wake_at_ms())

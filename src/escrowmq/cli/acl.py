@@ -1,0 +1,260 @@
+"""`escrowmq acl`: users and policies, and who may do what, and why."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from escrowmq.cli.asking import (
+    NO,
+    OK,
+    UNUSABLE,
+    add_action,
+    run_action,
+    show_all,
+    show_json,
+    told,
+)
+
+if TYPE_CHECKING:
+    from escrowmq.client.admin.access import PolicyEntry, UserFields
+    from escrowmq.client.blocking.admin import Admin
+    from escrowmq.codec.auth import Verdict
+
+_USER_COLUMNS = ("USER", "TYPE", "STATUS", "BROKER")
+_POLICY_COLUMNS = ("USER", "RESOURCE", "ACTIONS", "DECISION", "SOURCES", "TYPE", "BROKER")
+
+
+def add_parser(verbs: Any) -> None:  # noqa: ANN401 - argparse has no public name for it
+    """Add `acl` with its actions to the command line."""
+    parser = verbs.add_parser("acl", help="who may do what: user, policy, explain")
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    _add_user(actions)
+    _add_policy(actions)
+    explain = add_action(actions, "explain", "tell which rule lets a user do something, or not")
+    explain.add_argument("user", metavar="USER", help="user, or access key of ACL 1.0")
+    explain.add_argument("wish", metavar="ACTION", help="pub, sub, create, update, get, ...")
+    explain.add_argument("resource", metavar="TOPIC", help="or Topic:T, Group:g, Cluster:c")
+    explain.add_argument("--address", default="127.0.0.1", help="where the user comes from")
+    explain.add_argument("--broker", default="", help="only this broker (default: all)")
+    explain.add_argument(
+        "--accounts",
+        metavar="PATH",
+        help="ask nobody: judge by this plain_acl.yml, or the folder that it is in",
+    )
+    explain.add_argument(
+        "--data", metavar="DIR", help="ask nobody: judge by the users in this data folder"
+    )
+
+
+def _add_user(actions: Any) -> None:  # noqa: ANN401
+    user = actions.add_parser("user", help="users of ACL 2.0")
+    steps = user.add_subparsers(dest="step", required=True, metavar="STEP")
+    listed = add_action(steps, "list", "list users")
+    listed.add_argument("part", metavar="PART", nargs="?", default="", help="of the name")
+    create = add_action(steps, "create", "add a user; the password is read from standard input")
+    update = add_action(steps, "update", "change a user")
+    delete = add_action(steps, "delete", "remove a user with his policies")
+    update.add_argument("--password", action="store_true", help="read a new one from input")
+    for one in (create, update):
+        one.add_argument("--super", action=argparse.BooleanOptionalAction, help="may do everything")
+    update.add_argument("--enabled", action=argparse.BooleanOptionalAction, help="is let in")
+    for one in (create, update, delete):
+        one.add_argument("user", metavar="USER")
+    for one in (listed, create, update, delete):
+        one.add_argument("--broker", default="", help="only this broker (default: all)")
+
+
+def _add_policy(actions: Any) -> None:  # noqa: ANN401
+    policy = actions.add_parser("policy", help="what users may do")
+    steps = policy.add_subparsers(dest="step", required=True, metavar="STEP")
+    listed = add_action(steps, "list", "list entries")
+    listed.add_argument("user", metavar="USER", nargs="?", default="", help="or part of the name")
+    listed.add_argument("--resource", default="", help="part of the resource")
+    put = add_action(steps, "set", "say what a user may do with a resource")
+    put.add_argument("--deny", action="store_true", help="say what he may not do")
+    put.add_argument("--source", action="append", default=[], help="address or network; repeat")
+    delete = add_action(steps, "delete", "take back what was said of a resource, or of all")
+    for one in (put, delete):
+        one.add_argument("user", metavar="USER")
+        one.add_argument("--default", action="store_true", help="of the policy of last resort")
+    put.add_argument("resource", metavar="RESOURCE", help="Topic:T, Topic:prefix*, Group:g, *")
+    put.add_argument("actions", metavar="ACTION", nargs="+", help="pub, sub, get, all, ...")
+    delete.add_argument("resource", metavar="RESOURCE", nargs="?", default="")
+    for one in (listed, put, delete):
+        one.add_argument("--broker", default="", help="only this broker (default: all)")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Do what was asked; the exit code. `explain` ends with 1 when it is not allowed."""
+    if arguments.action == "explain" and (arguments.accounts or arguments.data):
+        return _judge_files(arguments)
+    work = {"user": _user, "policy": _policy, "explain": _explain}[arguments.action]
+    return run_action(arguments, lambda admin: work(admin, arguments))
+
+
+# -- users and policies --------------------------------------------------------------------------
+
+
+def _user(admin: Admin, arguments: argparse.Namespace) -> int:
+    access, name = admin.access, getattr(arguments, "user", "")
+    match arguments.step:
+        case "list":
+            show_all(
+                access.users(arguments.part, broker=arguments.broker),
+                is_json=arguments.json,
+                columns=_USER_COLUMNS,
+                row=lambda one: (
+                    one.name,
+                    "super" if one.is_super else "normal",
+                    "enabled" if one.is_enabled else "disabled",
+                    one.broker,
+                ),
+            )
+            return OK
+        case "create":
+            is_super = bool(arguments.super)
+            access.create_user(name, _password(), is_super=is_super, broker=arguments.broker)
+        case "update":
+            access.update_user(name, broker=arguments.broker, **_changes(arguments))
+        case _:
+            access.delete_user(name, broker=arguments.broker)
+    return told(arguments, {"user": name}, f"{name} {arguments.step}d")
+
+
+def _changes(arguments: argparse.Namespace) -> UserFields:
+    found: UserFields = {}
+    if arguments.password:
+        found["password"] = _password()
+    if arguments.super is not None:
+        found["is_super"] = arguments.super
+    if arguments.enabled is not None:
+        found["is_enabled"] = arguments.enabled
+    return found
+
+
+def _password() -> str:
+    """From standard input: what stands in a command line, everybody on the machine may read."""
+    import getpass
+    import sys
+
+    if sys.stdin.isatty():
+        return getpass.getpass("password: ")
+    return sys.stdin.readline().rstrip("\r\n")
+
+
+def _policy(admin: Admin, arguments: argparse.Namespace) -> int:
+    access = admin.access
+    match arguments.step:
+        case "list":
+            show_all(
+                access.policies(
+                    arguments.user, resource=arguments.resource, broker=arguments.broker
+                ),
+                is_json=arguments.json,
+                columns=_POLICY_COLUMNS,
+                row=_policy_row,
+            )
+            return OK
+        case "set":
+            access.put_policy(
+                arguments.user,
+                arguments.resource,
+                arguments.actions,
+                decision="Deny" if arguments.deny else "Allow",
+                sources=arguments.source,
+                is_default=arguments.default,
+                broker=arguments.broker,
+            )
+        case _:
+            access.delete_policy(
+                arguments.user,
+                arguments.resource,
+                is_default=arguments.default,
+                broker=arguments.broker,
+            )
+    done = {"user": arguments.user, "resource": arguments.resource}
+    return told(arguments, done, f"policies of {arguments.user} are changed")
+
+
+def _policy_row(entry: PolicyEntry) -> tuple[object, ...]:
+    return (
+        entry.user, entry.resource, ",".join(entry.actions), entry.decision,
+        ",".join(entry.sources), entry.policy_type, entry.broker,
+    )  # fmt: skip
+
+
+# -- explanations --------------------------------------------------------------------------------
+
+
+def _explain(admin: Admin, arguments: argparse.Namespace) -> int:
+    found = admin.access.explain(
+        arguments.user,
+        arguments.wish,
+        arguments.resource,
+        address=arguments.address,
+        broker=arguments.broker,
+    )
+    for answer in found:
+        _show(answer, arguments, where=f" at {answer.broker}")
+    if not found and not arguments.json:
+        print("nothing is asked of anybody: aclEnable and authenticationEnabled are false")
+    return OK if all(answer.is_allowed for answer in found) else NO
+
+
+def _judge_files(arguments: argparse.Namespace) -> int:
+    """What files say, without a broker."""
+    import sys
+
+    from escrowmq.codec.auth import Question
+    from escrowmq.errors import EscrowMQError
+
+    question = Question(
+        user=arguments.user,
+        action=arguments.wish,
+        resource=arguments.resource,
+        address=arguments.address,
+    )
+    try:
+        found = list(_verdicts(arguments, question))
+    except (EscrowMQError, OSError) as error:
+        print(f"escrowmq acl explain: {error}", file=sys.stderr)
+        return UNUSABLE
+    for verdict in found:
+        _show(verdict, arguments)
+    return OK if all(verdict.is_allowed for verdict in found) else NO
+
+
+def _verdicts(arguments: argparse.Namespace, question: Any) -> Any:  # noqa: ANN401 - see above
+    from escrowmq.acl.accounts import merge, read_accounts
+    from escrowmq.acl.book import PATH, read_book
+    from escrowmq.acl.explain import explain_account, explain_user
+    from escrowmq.acl.files import AccountFiles
+    from escrowmq.net.disk import FileDisk
+
+    if arguments.accounts:
+        path = Path(arguments.accounts)
+        if path.is_dir():
+            files = AccountFiles(FileDisk(str(path)))
+            files.load()
+            rules = files.rules
+        else:
+            rules = merge([(path.name, read_accounts(path.read_bytes()))], default=path.name)
+        yield explain_account(rules, question)
+    if arguments.data:
+        book = read_book((Path(arguments.data) / PATH).read_bytes())
+        yield explain_user(book, question)
+
+
+def _show(verdict: Verdict, arguments: argparse.Namespace, *, where: str = "") -> None:
+    if arguments.json:
+        show_json(verdict)
+        return
+    may = "may" if verdict.is_allowed else "may not"
+    print(
+        f"{arguments.user} {may} {arguments.wish} {arguments.resource} from {arguments.address} "
+        f"(ACL {verdict.acl}{where}): {verdict.decided_by}"
+    )
+    for number, step in enumerate(verdict.steps, 1):
+        print(f"  {number} {step}")

@@ -1,0 +1,212 @@
+"""Users and policies of ACL 2.0, and the question who may do what. Each broker keeps its own:
+changes go to all of them, or to the one that is named."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, TypedDict, Unpack
+
+import msgspec
+
+from escrowmq.base.codes import Request
+from escrowmq.client.admin.cluster import Cluster
+from escrowmq.codec.auth import (
+    AclInfo,
+    EntryInfo,
+    PolicyInfo,
+    Question,
+    UserInfo,
+    Verdict,
+    Verdicts,
+)
+from escrowmq.codec.bodies import decode_body
+from escrowmq.errors import UsageError
+
+_SUBJECT = "User:"
+
+
+class UserFields(TypedDict, total=False):
+    """What can be said of a user; what is not given stays as it is."""
+
+    password: str
+    is_super: bool
+    is_enabled: bool
+
+
+class UserSummary(msgspec.Struct, kw_only=True, rename="camel"):
+    """A user at one broker."""
+
+    broker: str
+    name: str
+    is_super: bool
+    is_enabled: bool
+
+
+class PolicyEntry(msgspec.Struct, kw_only=True, rename="camel"):
+    """One line of a user's policies at one broker."""
+
+    broker: str
+    user: str
+    policy_type: str
+    resource: str
+    actions: list[str]
+    sources: list[str]
+    decision: str
+
+
+class Answer(Verdict, kw_only=True, rename="camel"):
+    """What one broker says, and why."""
+
+    broker: str = ""
+
+
+class Access:
+    """`Admin.access`."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    # -- users -------------------------------------------------------------------------------
+
+    async def users(self, part: str = "", *, broker: str = "") -> list[UserSummary]:
+        """The users whose names have a part."""
+
+        async def listed(name: str, address: str) -> list[UserSummary]:
+            reply = await self._cluster.ask(address, Request.AUTH_LIST_USER, {"filter": part})
+            found = decode_body(list[UserInfo], reply.body) if reply.body else []
+            return [
+                UserSummary(
+                    broker=name,
+                    name=one.username or "",
+                    is_super=one.user_type == "Super",
+                    is_enabled=one.user_status == "enable",
+                )
+                for one in found
+            ]
+
+        masters = await self._cluster.masters(broker)
+        return [one for found in await self._cluster.each(masters, listed) for one in found]
+
+    async def create_user(
+        self, name: str, password: str, *, is_super: bool = False, broker: str = ""
+    ) -> None:
+        """Add a user. PermissionDenied when there is one of that name."""
+        info = UserInfo(password=password, user_type=_type(is_super), user_status="enable")
+        await self._tell(Request.AUTH_CREATE_USER, {"username": name}, info, broker)
+
+    async def update_user(
+        self, name: str, *, broker: str = "", **fields: Unpack[UserFields]
+    ) -> None:
+        """Change a user. PermissionDenied when there is none of that name."""
+        info = UserInfo(password=fields.get("password"))
+        if "is_super" in fields:
+            info.user_type = _type(fields["is_super"])
+        if "is_enabled" in fields:
+            info.user_status = "enable" if fields["is_enabled"] else "disable"
+        if info == UserInfo():
+            raise UsageError("nothing to change was given; name a password, a type or a status")
+        await self._tell(Request.AUTH_UPDATE_USER, {"username": name}, info, broker)
+
+    async def delete_user(self, name: str, *, broker: str = "") -> None:
+        """Remove a user with his policies; nothing happens when there is none."""
+        await self._tell(Request.AUTH_DELETE_USER, {"username": name}, None, broker)
+
+    # -- policies ----------------------------------------------------------------------------
+
+    async def policies(
+        self, user: str = "", *, resource: str = "", broker: str = ""
+    ) -> list[PolicyEntry]:
+        """The entries of users whose names, and about resources whose names have a part."""
+        fields = {"subjectFilter": user, "resourceFilter": resource}
+
+        async def listed(name: str, address: str) -> list[PolicyEntry]:
+            reply = await self._cluster.ask(address, Request.AUTH_LIST_ACL, fields)
+            found = decode_body(list[AclInfo], reply.body) if reply.body else []
+            return [entry for acl in found for entry in _entries(name, acl)]
+
+        masters = await self._cluster.masters(broker)
+        return [one for found in await self._cluster.each(masters, listed) for one in found]
+
+    async def put_policy(
+        self,
+        user: str,
+        resource: str,
+        actions: Sequence[str],
+        *,
+        decision: Literal["Allow", "Deny"] = "Allow",
+        sources: Sequence[str] = (),
+        is_default: bool = False,
+        broker: str = "",
+    ) -> None:
+        """Let a user do something, or forbid it. What was said of that resource before goes."""
+        entry = EntryInfo(
+            resource=resource, actions=list(actions), source_ips=list(sources), decision=decision
+        )
+        kind = "Default" if is_default else "Custom"
+        info = AclInfo(
+            subject=_SUBJECT + user, policies=[PolicyInfo(policy_type=kind, entries=[entry])]
+        )
+        await self._tell(Request.AUTH_UPDATE_ACL, {"subject": _SUBJECT + user}, info, broker)
+
+    async def delete_policy(
+        self, user: str, resource: str = "", *, is_default: bool = False, broker: str = ""
+    ) -> None:
+        """Take back what was said of a resource, or everything when none is named."""
+        fields = {"subject": _SUBJECT + user, "policyType": "Default" if is_default else "Custom"}
+        if resource:
+            fields["resource"] = resource
+        await self._tell(Request.AUTH_DELETE_ACL, fields, None, broker)
+
+    # -- questions ---------------------------------------------------------------------------
+
+    async def explain(
+        self,
+        user: str,
+        action: str,
+        resource: str,
+        *,
+        address: str = "127.0.0.1",
+        broker: str = "",
+    ) -> list[Answer]:
+        """Whether a user may do something when he comes from an address, and which rule says so;
+        an answer of each broker and each kind of access control that is on. EscrowMQ's brokers
+        only; others raise NotSupported."""
+        question = Question(user=user, action=action, resource=resource, address=address)
+
+        async def asked(name: str, to: str) -> list[Answer]:
+            body = msgspec.json.encode(question)
+            reply = await self._cluster.ask_for(to, Request.ESCROW_ACL_EXPLAIN, Verdicts, body=body)
+            return [Answer(**msgspec.structs.asdict(one), broker=name) for one in reply.answers]
+
+        masters = await self._cluster.masters(broker)
+        return [one for found in await self._cluster.each(masters, asked) for one in found]
+
+    async def _tell(
+        self, code: int, fields: dict[str, str], body: msgspec.Struct | None, broker: str
+    ) -> None:
+        data = b"" if body is None else msgspec.json.encode(body)
+
+        async def told(_: str, address: str) -> None:
+            await self._cluster.ask(address, code, fields, data)
+
+        await self._cluster.each(await self._cluster.masters(broker), told)
+
+
+def _type(is_super: bool) -> str:
+    return "Super" if is_super else "Normal"
+
+
+def _entries(broker: str, acl: AclInfo) -> list[PolicyEntry]:
+    return [
+        PolicyEntry(
+            broker=broker,
+            user=(acl.subject or "").removeprefix(_SUBJECT),
+            policy_type=policy.policy_type or "",
+            resource=entry.resource or "",
+            actions=entry.actions or [],
+            sources=entry.source_ips or [],
+            decision=entry.decision or "",
+        )
+        for policy in acl.policies or ()
+        for entry in policy.entries or ()
+    ]

@@ -1,0 +1,166 @@
+"""RocketMQ's message trace: what is told about a message, as its readers expect it.
+
+Records of text. Fields are separated by 0x01, each record ends with 0x02, what is not known is
+written `null` (the peer's TraceDataEncoder, 5.3.3):
+
+  Pub             time, region, group, topic, message id, tag, keys, broker, body size, cost ms,
+                  kind, offset id, success
+  SubBefore       time, region, group, request id, message id, deliveries before, keys
+  SubAfter        request id, message id, cost ms, success, keys, end, time, group
+  EndTransaction  time, region, group, topic, message id, tag, keys, broker, kind,
+                  transaction id, state, from a check
+
+Trace messages are found by the ids and keys of the messages that they tell about.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+import msgspec
+
+from escrowmq.client.core.message import KEYS_SEPARATOR, Message
+from escrowmq.client.core.sending import Outcome, SendResult, SendStatus, delay_properties
+
+REGION_DEFAULT: Final = "DefaultRegion"
+BODY_SIZE_MAX: Final = 118_000
+"""Of one trace message; so large are those of the peer's clients at most."""
+
+KEYS_SIZE_MAX: Final = 16_000
+"""Of one trace message: half of what the properties of a message may be."""
+
+_FIELD_END: Final = "\x01"
+_RECORD_END: Final = "\x02"
+_STATES: Final = {
+    Outcome.COMMIT: "COMMIT_MESSAGE",
+    Outcome.ROLLBACK: "ROLLBACK_MESSAGE",
+    Outcome.UNKNOWN: "UNKNOW",
+}
+
+
+class Kind(enum.IntEnum):
+    """What a message was sent as (the peer's MessageType)."""
+
+    NORMAL = 0
+    HALF = 1
+    COMMIT = 2
+    DELAYED = 3
+    ORDERED = 4
+
+
+class End(enum.IntEnum):
+    """How consuming ended (the peer's ConsumeReturnType)."""
+
+    SUCCESS = 0
+    TIME_OUT = 1
+    EXCEPTION = 2
+    FAILED = 4
+
+
+class Record(msgspec.Struct, frozen=True):
+    """One record and what it is to be found by."""
+
+    text: str
+    keys: tuple[str, ...]
+
+
+class Packed(msgspec.Struct, frozen=True):
+    """A trace message."""
+
+    body: bytes
+    keys: list[str]
+
+
+def kind_of(message: Message, *, is_half: bool) -> Kind:
+    """What a message is sent as."""
+    if is_half:
+        return Kind.HALF
+    if delay_properties(message):
+        return Kind.DELAYED
+    return Kind.ORDERED if message.order_key else Kind.NORMAL
+
+
+def sent_record(
+    message: Message, result: SendResult, *, group: str, place: tuple[str, str], span: range
+) -> Record:  # fmt: skip
+    """A message was stored. `place` is the region and the address of its broker, `span` from when
+    to when it took."""
+    region, address = place
+    keys = KEYS_SEPARATOR.join(message.key_list)
+    return _record(
+        "Pub", span.start, region, group, message.topic, result.message_id,
+        message.tag or None, keys or None, address, len(message.body), len(span),
+        int(kind_of(message, is_half=result.is_half)), result.offset_id,
+        result.status is SendStatus.OK,
+        found_by=(result.message_id, keys),
+    )  # fmt: skip
+
+
+def taken_record(
+    message: Message, message_id: str, *, group: str, region: str, request_id: str, now_ms: int,
+    deliveries_before: int,
+) -> Record:  # fmt: skip
+    """A message is about to be consumed."""
+    keys = KEYS_SEPARATOR.join(message.key_list)
+    return _record(
+        "SubBefore", now_ms, region, group, request_id, message_id, deliveries_before,
+        keys or None, found_by=(message_id, keys),
+    )  # fmt: skip
+
+
+def consumed_record(
+    message: Message, message_id: str, *, group: str, request_id: str, span: range, end: End
+) -> Record:
+    """A message was consumed, or is to come again."""
+    keys = KEYS_SEPARATOR.join(message.key_list)
+    return _record(
+        "SubAfter", request_id, message_id, len(span), end is End.SUCCESS, keys or None,
+        int(end), span.stop, group, found_by=(message_id, keys),
+    )  # fmt: skip
+
+
+def ended_record(
+    message: Message, message_id: str, *, group: str, place: tuple[str, str], now_ms: int,
+    outcome: Outcome, is_from_check: bool,
+) -> Record:  # fmt: skip
+    """A broker was told how a message's transaction ends."""
+    region, address = place
+    keys = KEYS_SEPARATOR.join(message.key_list)
+    return _record(
+        "EndTransaction", now_ms, region, group, message.topic, message_id, message.tag or None,
+        keys or None, address, int(Kind.COMMIT), message_id, _STATES[outcome], is_from_check,
+        found_by=(message_id, keys),
+    )  # fmt: skip
+
+
+def pack(records: Iterable[Record]) -> Iterator[Packed]:
+    """Records as few trace messages, none too large and none with too many keys."""
+    texts: list[str] = []
+    keys: dict[str, None] = {}
+    size = keys_size = 0
+    for record in records:
+        more, more_keys = len(record.text) * 4, sum(4 * len(key) + 1 for key in record.keys)
+        if texts and (size + more > BODY_SIZE_MAX or keys_size + more_keys > KEYS_SIZE_MAX):
+            yield Packed("".join(texts).encode("utf-8", "replace"), list(keys))
+            texts, keys, size, keys_size = [], {}, 0, 0
+        texts.append(record.text)
+        keys.update(dict.fromkeys(record.keys))
+        size, keys_size = size + more, keys_size + more_keys
+    if texts:
+        yield Packed("".join(texts).encode("utf-8", "replace"), list(keys))
+
+
+def _record(*fields: object, found_by: tuple[str, str]) -> Record:
+    text = _FIELD_END.join([_text(field) for field in fields]) + _RECORD_END
+    message_id, keys = found_by
+    return Record(text, tuple(dict.fromkeys([message_id, *keys.split()])))
+
+
+def _text(field: object) -> str:
+    if field is None:
+        return "null"
+    if isinstance(field, bool):
+        return "true" if field else "false"
+    return str(field)

@@ -1,0 +1,217 @@
+"""RocketMQ's message trace, collected and sent on the side: it costs no caller time, fails no
+caller, and is given up rather than let it pile up."""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import contextlib
+import logging
+from collections.abc import Sequence
+from typing import Final
+
+from escrowmq.base.message import Property, Topic
+from escrowmq.client.core.message import Message, ReceivedMessage
+from escrowmq.client.core.sending import Outcome, SendResult
+from escrowmq.client.core.trace import (
+    REGION_DEFAULT,
+    End,
+    Record,
+    consumed_record,
+    ended_record,
+    pack,
+    sent_record,
+    taken_record,
+)
+from escrowmq.client.core.validation import check_topic
+from escrowmq.client.dispatch import Dispatch
+from escrowmq.client.instance import Instance
+from escrowmq.client.sender import Sent
+from escrowmq.client.settings import ProducerOptions
+from escrowmq.errors import EscrowMQError, UsageError
+
+_log = logging.getLogger(__name__)
+
+WAITING_MAX: Final = 10_000
+"""Records that wait to be sent; further ones are dropped."""
+
+_FULL_COUNT: Final = 500
+_COLLECT_S: Final = 1.0
+"""Records wait so long for further ones, or until there are many."""
+
+_TIMEOUT_MS: Final = 5_000
+_LAST_S: Final = 2.0
+"""How long the end of a client waits for its last records to be sent."""
+
+
+def trace_topic(trace: object) -> str:
+    """The topic that a client's setting `trace` names; empty for none."""
+    if trace is True:
+        return Topic.TRACE
+    if not trace:
+        return ""
+    if not isinstance(trace, str):
+        raise UsageError(f"trace={trace!r}; True, False or the name of a topic is expected")
+    check_topic(trace)
+    return trace
+
+
+class Tracer:
+    """Collects what one group does and sends it to a topic, with a dispatch of its own."""
+
+    def __init__(self, instance: Instance, topic: str, *, group: str, role: str) -> None:
+        self.dropped_count = 0
+        """Records that were never sent: too many at a time, or no broker took them."""
+        self.topic = topic
+        self._instance = instance
+        self._group = instance.options.unwrap(group)
+        options = ProducerOptions(timeout_ms=_TIMEOUT_MS, retries=2, compression="")
+        inner_group = f"_INNER_TRACE_PRODUCER-{group}-{role}"
+        self._dispatch = Dispatch(instance, options, group=inner_group)
+        self._waiting: collections.deque[Record] = collections.deque()
+        self._has_some = asyncio.Event()
+        self._is_full = asyncio.Event()
+        self._sending_count = 0
+        self._is_closing = False
+        self._task: asyncio.Task[None] | None = None
+
+    def open(self) -> None:
+        """Begin to send."""
+        self._task = self._instance.spawn(self._run())
+
+    async def close(self) -> None:
+        """Send what is left, for a short time."""
+        if self._task is None:
+            return
+        self._is_closing = True
+        self._has_some.set()
+        self._is_full.set()
+        _, late = await asyncio.wait([self._task], timeout=_LAST_S)
+        if late:
+            self._task.cancel()
+            self._drop(len(self._waiting) + self._sending_count, "the client ends")
+        self._waiting.clear()
+
+    # -- what happens ------------------------------------------------------------------------
+
+    def sent(self, message: Message, result: SendResult, *, sent: Sent, born_ms: int) -> None:
+        """A message was stored, perhaps as a half."""
+        told = sent.reply.ext or {}
+        if message.topic == self.topic or told.get(Property.TRACE_ON) == "false":
+            return
+        region = told.get(Property.MSG_REGION, REGION_DEFAULT)
+        self._add(
+            sent_record(
+                message,
+                result,
+                group=self._group,
+                place=(region, sent.connection.address),
+                span=range(born_ms, self._now_ms()),
+            )
+        )
+
+    def ended(
+        self, ends: Sequence[tuple[Message, str]], outcome: Outcome, *, address: str,
+        is_from_check: bool = False,
+    ) -> None:  # fmt: skip
+        """A broker was told how a transaction ends: its messages, each with its id."""
+        for message, message_id in ends:
+            region = _region(message)
+            self._add(
+                ended_record(
+                    message,
+                    message_id,
+                    group=self._group,
+                    place=(region, address),
+                    now_ms=self._now_ms(),
+                    outcome=outcome,
+                    is_from_check=is_from_check,
+                )
+            )
+
+    def taken(self, messages: Sequence[ReceivedMessage]) -> tuple[str, int]:
+        """Messages are about to be consumed together; what `consumed` is to be given."""
+        now_ms, request_id = self._now_ms(), self._dispatch.new_id()
+        for message in messages:
+            if _is_traced(message):
+                self._add(
+                    taken_record(
+                        message,
+                        message.message_id,
+                        group=self._group,
+                        region=_region(message),
+                        request_id=request_id,
+                        now_ms=now_ms,
+                        deliveries_before=message.deliveries_before,
+                    )
+                )
+        return request_id, now_ms
+
+    def consumed(self, message: ReceivedMessage, taken: tuple[str, int], end: End) -> None:
+        """A message was consumed, or is to come again."""
+        request_id, begin_ms = taken
+        if _is_traced(message):
+            self._add(
+                consumed_record(
+                    message,
+                    message.message_id,
+                    group=self._group,
+                    request_id=request_id,
+                    span=range(begin_ms, self._now_ms()),
+                    end=end,
+                )
+            )
+
+    # -- inside ------------------------------------------------------------------------------
+
+    def _now_ms(self) -> int:
+        return self._instance.clock.now_ms()
+
+    def _add(self, record: Record) -> None:
+        if len(self._waiting) >= WAITING_MAX:
+            self._drop(1, f"{WAITING_MAX} wait already")
+            return
+        self._waiting.append(record)
+        self._has_some.set()
+        if len(self._waiting) >= _FULL_COUNT:
+            self._is_full.set()
+
+    def _drop(self, count: int, why: str) -> None:
+        """Told once for each power of two, so that the log tells and does not drown."""
+        before, self.dropped_count = self.dropped_count, self.dropped_count + count
+        if before.bit_length() < self.dropped_count.bit_length():
+            _log.warning("%d records of the trace are dropped: %s", self.dropped_count, why)
+
+    async def _run(self) -> None:
+        while not self._is_closing:
+            await self._has_some.wait()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_COLLECT_S):
+                    await self._is_full.wait()
+            await self._send()
+
+    async def _send(self) -> None:
+        self._has_some.clear()
+        self._is_full.clear()
+        records = list(self._waiting)
+        self._waiting.clear()
+        self._sending_count = len(records)
+        for packed in pack(records):
+            message = Message(self.topic, packed.body, keys=packed.keys)
+            count = packed.body.count(b"\x02")
+            try:
+                out = self._dispatch.prepare(message, is_wrapped=True)
+                await self._dispatch.deliver(message, out)
+            except EscrowMQError as error:
+                self._drop(count, str(error))
+            self._sending_count -= count
+
+
+def _is_traced(message: ReceivedMessage) -> bool:
+    return message.system.get(Property.TRACE_ON) != "false"
+
+
+def _region(message: Message) -> str:
+    if isinstance(message, ReceivedMessage):
+        return message.system.get(Property.MSG_REGION, REGION_DEFAULT)
+    return REGION_DEFAULT

@@ -1,0 +1,146 @@
+"""Tells interceptors, and RocketMQ's trace, what happens. Nothing that they raise reaches who
+sends or consumes."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final
+
+from escrowmq.client.core.hooks import Consumed, Interceptor
+from escrowmq.client.core.message import Message, ReceivedMessage
+from escrowmq.client.core.sending import Outcome, SendResult
+
+if TYPE_CHECKING:
+    from escrowmq.client.tracing import Tracer
+
+_log = logging.getLogger(__name__)
+
+_NOTHING: Final = contextlib.nullcontext()
+
+Ends = Sequence[tuple[Message, str]]
+"""Messages of a transaction, each with its id."""
+
+
+class Watch:
+    """The interceptors of one client and its trace. False when nobody watches."""
+
+    def __init__(self, interceptors: Sequence[Interceptor]) -> None:
+        self.interceptors = tuple(interceptors)
+        self.tracer: Tracer | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self.interceptors) or self.tracer is not None
+
+    # -- sending -----------------------------------------------------------------------------
+
+    def before_send(self, messages: Sequence[Message], *, is_batch: bool = False) -> None:
+        """Messages are about to be sent; their properties may grow."""
+        if not self.interceptors:
+            return
+        for message in messages:
+            message.properties = dict(message.properties)
+        for each in self.interceptors:
+            if is_batch:
+                _safely(each.before_send_many, messages)
+            else:
+                _safely(each.before_send, messages[0])
+
+    def after_send(
+        self, message: Message, result: SendResult | None, error: BaseException | None
+    ) -> None:
+        """One was sent, or could not be."""
+        for each in self.interceptors:
+            _safely(each.after_send, message, result, error)
+
+    def after_send_many(
+        self,
+        messages: Sequence[Message],
+        results: Sequence[SendResult],
+        error: BaseException | None,
+    ) -> None:
+        """A batch was sent, or could not be."""
+        for each in self.interceptors:
+            _safely(each.after_send_many, messages, results, error)
+
+    # -- transactions ------------------------------------------------------------------------
+
+    def before_settle(
+        self, transaction_id: str, outcome: Outcome, messages: Sequence[Message]
+    ) -> None:
+        """A broker is about to be told how a transaction ends."""
+        for each in self.interceptors:
+            _safely(each.before_settle, transaction_id, outcome, messages)
+
+    def after_settle(
+        self, transaction_id: str, outcome: Outcome, error: BaseException | None
+    ) -> None:
+        """It was told, or could not be."""
+        for each in self.interceptors:
+            _safely(each.after_settle, transaction_id, outcome, error)
+
+    def around_check(self, message: ReceivedMessage) -> AbstractContextManager[None]:
+        """What the user's check runs in."""
+        if not self.interceptors:
+            return _NOTHING
+        return _around(self.interceptors, lambda each: each.around_check(message))
+
+    # -- consuming ---------------------------------------------------------------------------
+
+    def before_consume(self, messages: Sequence[ReceivedMessage]) -> None:
+        """Messages are about to be handed over."""
+        for each in self.interceptors:
+            _safely(each.before_consume_many, messages)
+
+    def around_consume(self, messages: Sequence[ReceivedMessage]) -> AbstractContextManager[None]:
+        """What the user's handler runs in."""
+        if not self.interceptors:
+            return _NOTHING
+        return _around(self.interceptors, lambda each: each.around_consume(messages))
+
+    def after_consume(self, message: ReceivedMessage, outcome: Consumed) -> None:
+        """What becomes of a message is decided."""
+        for each in self.interceptors:
+            _safely(each.after_consume, message, outcome)
+
+
+def _safely(hook: Callable[..., object], *given: Any) -> None:  # noqa: ANN401
+    try:
+        hook(*given)
+    except Exception:  # noqa: BLE001 - the user's code; logged
+        _log.exception("an interceptor failed; the message goes on")
+
+
+@contextlib.contextmanager
+def _around(
+    interceptors: Sequence[Interceptor],
+    make: Callable[[Interceptor], AbstractContextManager[object]],
+) -> Iterator[None]:
+    with contextlib.ExitStack() as stack:
+        for each in interceptors:
+            try:
+                manager = make(each)
+                manager.__enter__()
+            except Exception:  # noqa: BLE001 - the user's code; logged
+                _log.exception("an interceptor failed; the message goes on")
+                continue
+            stack.push(functools.partial(_leave, manager))
+        yield
+
+
+def _leave(
+    manager: AbstractContextManager[object],
+    kind: type[BaseException] | None,
+    error: BaseException | None,
+    trace: TracebackType | None,
+) -> None:
+    """Leave it whatever it does: it can neither swallow what the user raised nor add to it."""
+    try:
+        manager.__exit__(kind, error, trace)
+    except Exception as raised:  # noqa: BLE001 - the user's code; logged
+        if raised is not error:
+            _log.exception("an interceptor failed; the message goes on")

@@ -1,0 +1,69 @@
+"""JSON bodies of the requests about users and policies of ACL 2.0 (3001 to 3010), and of the
+question who may do what (7720)."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class UserInfo(msgspec.Struct, rename="camel", omit_defaults=True):
+    """A user as requests and files have it; None is not said."""
+
+    username: str | None = None
+    password: str | None = None
+    user_type: str | None = None
+    user_status: str | None = None
+
+    def __repr__(self) -> str:
+        return f"UserInfo({self.username!r})"  # no password in any log
+
+
+class EntryInfo(msgspec.Struct, rename="camel", omit_defaults=True):
+    """An entry of a policy."""
+
+    resource: str | None = None
+    actions: list[str] | None = None
+    source_ips: list[str] | None = None
+    decision: str | None = None
+
+
+class PolicyInfo(msgspec.Struct, rename="camel", omit_defaults=True):
+    """Entries of one type, Custom or Default."""
+
+    policy_type: str | None = None
+    entries: list[EntryInfo] | None = None
+
+
+class AclInfo(msgspec.Struct, rename="camel", omit_defaults=True):
+    """What is said of one subject, `User:name`."""
+
+    subject: str | None = None
+    policies: list[PolicyInfo] | None = None
+
+
+class Question(msgspec.Struct, rename="camel"):
+    """May a user do something to a resource, coming from an address?"""
+
+    user: str
+    action: str
+    resource: str
+    """A topic, or `Topic:T`, `Group:g`, `Cluster:c`."""
+    address: str = "127.0.0.1"
+
+
+class Verdict(msgspec.Struct, rename="camel"):
+    """What one kind of access control says, and why."""
+
+    acl: str
+    """`1.0` or `2.0`."""
+    is_allowed: bool
+    decided_by: str
+    """The rule that decides."""
+    steps: list[str]
+    """All that was looked at, in its order."""
+
+
+class Verdicts(msgspec.Struct, rename="camel"):
+    """The answers of every access control that is on; nothing is asked of anybody without one."""
+
+    answers: list[Verdict] = []

@@ -1,0 +1,54 @@
+"""The producer's side: each commit is told in a topic of its own as well."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final, Unpack
+
+import escrowmq
+from escrowmq.client.settings import MessageFields
+from escrowmq.compensation.member import Member
+from escrowmq.errors import OutcomeUnknown
+
+_log = logging.getLogger(__name__)
+
+TOPIC: Final = "escrow-announced"
+"""Where commits are announced, if nothing else is said."""
+
+
+class Announcer:
+    """Announces what a producer commits.
+
+    >>> announcer = Announcer(producer)
+    >>> with announcer.transaction("paid", b"order 1") as tx:
+    ...     pass  # change the database here
+    """
+
+    def __init__(self, producer: escrowmq.Producer, *, topic: str = TOPIC) -> None:
+        self._producer = producer
+        self._topic = topic
+
+    @contextmanager
+    def transaction(
+        self, topic: str | escrowmq.Message, body: bytes = b"", **fields: Unpack[MessageFields]
+    ) -> Iterator[escrowmq.Transaction]:
+        """The producer's own transaction, announced when its block has ended well. That the broker
+        did not confirm the commit is no error here: this is what announcements are for."""
+        is_done = False
+        tx = self._producer.transaction(topic, body, **fields)
+        try:
+            with tx:
+                yield tx
+                is_done = tx.plan is escrowmq.Outcome.COMMIT
+        except OutcomeUnknown as error:
+            if not is_done:
+                raise
+            _log.warning("%s; the commit is announced all the same", error)
+        if is_done:
+            self.announce(tx.results[0].message_id, topic=tx.message.topic)
+
+    def announce(self, message_id: str, *, topic: str) -> None:
+        """Say that the transaction of a message is committed."""
+        self._producer.send(self._topic, str(Member(message_id, topic)).encode(), keys=[message_id])

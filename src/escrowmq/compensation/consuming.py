@@ -1,0 +1,197 @@
+"""The consumer's side: what was consumed and what was announced, into the sets.
+
+The business's own database knows what it has done; the set of consumed messages is a copy of that.
+So a message is consumed although the Redis server is away, and the copy is brought up to date when
+it is back. Announcements are nowhere else: they wait in their topic meanwhile.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterable
+from typing import Final, Protocol, Unpack
+
+import redis
+
+import escrowmq
+from escrowmq.base.message import SysFlag
+from escrowmq.client.consumer_settings import ConsumerSettings
+from escrowmq.compensation.announcing import TOPIC
+from escrowmq.compensation.member import Member, parse_member
+from escrowmq.compensation.sets import RedisSets
+from escrowmq.errors import ClientClosed, UsageError
+from escrowmq.net.clock import SystemClock
+
+_log = logging.getLogger(__name__)
+
+_LOOK_S: Final = 0.5
+"""Between looks whether the server is back."""
+
+_MARK_MS: Final = 10_000
+"""Between two notes of how far the business is: so much at most is read again after an absence."""
+
+_TAKEN_MAX: Final = 32
+_RECEIVE_S: Final = 1.0
+
+
+class Business(Protocol):
+    """What the consumer's application does, once for each message."""
+
+    def apply(self, message: escrowmq.ReceivedMessage) -> bool:
+        """Do the work of a message and note its id, in one transaction of the database. False,
+        with nothing done, when the id is noted already."""
+
+    def done_since(self, mark: str | None) -> tuple[Iterable[Member], str]:
+        """The transactional messages that were done since a mark, or ever; and the mark to ask
+        with next time. A little too many do no harm, one too few is redone for nothing."""
+
+
+def member_of(message: escrowmq.ReceivedMessage) -> Member | None:
+    """A transactional message as a member of the sets; None for any other."""
+    if message.sys_flag & SysFlag.TRANSACTION_MASK != SysFlag.COMMIT:
+        return None
+    return Member(message.message_id, message.topic)
+
+
+class Worker:
+    """A consumer's handler: the business's work, then the note in the set.
+
+    >>> worker = Worker(business, sets)
+    >>> consumer = escrowmq.Consumer(nameserver, group="shop", topic="paid", handler=worker)
+    >>> consumer.close()
+    """
+
+    def __init__(self, business: Business, sets: RedisSets) -> None:
+        self._business = business
+        self._sets = sets
+        self._is_away = False
+
+    def __call__(self, message: escrowmq.ReceivedMessage) -> None:
+        """Consume one message. It counts as consumed when the business has done it."""
+        self._business.apply(message)
+        member = member_of(message)
+        if member is None:
+            return
+        try:
+            self._sets.consume([str(member)])
+        except redis.RedisError as error:
+            if not self._is_away:
+                _log.warning("the set of consumed messages lags behind from now on: %s", error)
+            self._is_away = True
+        else:
+            self._is_away = False
+
+
+class AnnouncementReader:
+    """Reads the announcements into their set, on a thread of its own, until it is closed.
+
+    While the Redis server is away it pauses, with what it holds unacknowledged. When the server is
+    back, what the business has done meanwhile is read into the set of consumed messages first. A
+    server that came back without its data gets everything again: all that the business knows, and
+    the announcements from the beginning of their topic.
+    """
+
+    def __init__(
+        self,
+        name_servers: str | None = None,
+        *,
+        sets: RedisSets,
+        business: Business,
+        group: str = "escrow-announced",
+        **settings: Unpack[ConsumerSettings],
+    ) -> None:
+        self._sets = sets
+        self._business = business
+        self._clock = SystemClock()
+        self._mark_at_ms = self._clock.now_ms() + _MARK_MS
+        self._over = threading.Event()
+        self._working = threading.Event()
+        settings.setdefault("topic", TOPIC)
+        self._consumer = escrowmq.Consumer(name_servers, group=group, **settings)
+        self._thread = threading.Thread(target=self._run, name=group, daemon=True)
+        self._thread.start()
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether it waits for the Redis server."""
+        return not self._working.is_set()
+
+    def close(self) -> None:
+        """End; what is held comes again."""
+        self._over.set()
+        self._consumer.close()
+        self._thread.join()
+
+    # -- the thread --------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        self._come_back()
+        while not self._over.is_set():
+            try:
+                self._note_mark()
+                taken = self._consumer.receive(_TAKEN_MAX, timeout_s=_RECEIVE_S)
+                if taken:
+                    self._take(taken)
+            except ClientClosed:
+                return
+
+    def _note_mark(self) -> None:
+        if self._clock.now_ms() < self._mark_at_ms:
+            return
+        self._mark_at_ms = self._clock.now_ms() + _MARK_MS
+        try:
+            _, mark = self._business.done_since(self._sets.read_mark())
+            self._sets.keep_mark(mark)
+        except Exception as error:  # noqa: BLE001 - the server or the user's database is away
+            _log.info("how far the business is could not be noted: %s", error)
+
+    def _take(self, taken: list[escrowmq.Delivery]) -> None:
+        members = [member for one in taken if (member := _announced(one))]
+        while not self._over.is_set():
+            try:
+                self._sets.announce(members)
+            except redis.RedisError as error:
+                self._consumer.pause()
+                self._working.clear()
+                _log.warning("announcements wait for the Redis server: %s", error)
+                self._come_back()
+            else:
+                for one in taken:
+                    one.ack()
+                return
+
+    def _come_back(self) -> None:
+        """Wait for the server, and bring the set of consumed messages up to date."""
+        while not self._over.is_set():
+            try:
+                if self._sets.is_there():
+                    self._catch_up()
+                    break
+            except Exception as error:  # noqa: BLE001 - the server or the user's database is away
+                _log.warning("the set of consumed messages cannot be brought up to date: %s", error)
+            self._over.wait(_LOOK_S)
+        if not self._over.is_set():
+            self._working.set()
+            self._consumer.resume()
+
+    def _catch_up(self) -> None:
+        is_whole = self._sets.is_whole()
+        mark = self._sets.read_mark() if is_whole else None
+        members, mark = self._business.done_since(mark)
+        self._sets.consume(str(member) for member in members)
+        self._sets.keep_mark(mark)
+        if not is_whole:
+            for queue in self._consumer.queues():
+                self._consumer.seek(queue, "first")
+            self._sets.mark_whole()
+
+
+def _announced(message: escrowmq.ReceivedMessage) -> str | None:
+    text = message.body.decode("utf-8", "replace")
+    try:
+        parse_member(text)
+    except UsageError as error:
+        _log.error("announcement %s is passed over: %s", message.message_id, error)
+        return None
+    return text

@@ -1,0 +1,140 @@
+"""The difference of both sets, message by message: looked up, and done again where it is due."""
+
+from __future__ import annotations
+
+import enum
+import json
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import msgspec
+
+import escrowmq
+from escrowmq.compensation.consuming import Business
+from escrowmq.compensation.member import Member, parse_member
+from escrowmq.compensation.sets import Sets
+from escrowmq.errors import EscrowMQError, NotFound
+from escrowmq.net.clock import SystemClock
+
+_log = logging.getLogger(__name__)
+_audit = logging.getLogger("escrowmq.audit")
+
+GRACE_S: Final = 60.0
+"""Younger messages may be on their way to their consumer."""
+
+
+class Fate(enum.Enum):
+    """What became of a commit that was announced and not consumed."""
+
+    WAITING = "waiting"
+    """It is young: its message may be on its way."""
+
+    LOST = "lost"
+    """It would be redone, if this were no dry run."""
+
+    REDONE = "redone"
+    DONE_BEFORE = "done before"
+    """The business knew its id: its note in the set had been missing."""
+
+    MISSING = "missing"
+    """No broker has its message any more."""
+
+    FAILED = "failed"
+    """The business could not do it; it is tried again next time."""
+
+
+class Finding(msgspec.Struct):
+    """One commit that was announced and not consumed."""
+
+    member: Member
+    fate: Fate
+    detail: str = ""
+
+
+class Report(msgspec.Struct):
+    """What one run has found."""
+
+    findings: list[Finding]
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many of each fate."""
+        counts = Counter(finding.fate.value for finding in self.findings)
+        return {fate.value: counts[fate.value] for fate in Fate}
+
+
+class Compensator:
+    """Finds lost commits and redoes them. Dry unless told otherwise.
+
+    >>> compensator = Compensator(admin, sets, business)
+    >>> compensator.run().counts["lost"]
+    0
+    >>> report = compensator.run(is_dry=False)
+
+    Two at once do no harm to a business that notes ids, but waste work: hold a `RedisLease`, and
+    hand over its `is_held` as `may_go_on`.
+    """
+
+    def __init__(
+        self,
+        admin: escrowmq.Admin,
+        sets: Sets,
+        business: Business,
+        *,
+        grace_s: float = GRACE_S,
+        now_ms: Callable[[], int] | None = None,
+    ) -> None:
+        self._admin = admin
+        self._sets = sets
+        self._business = business
+        self._grace_s = grace_s
+        self._now_ms = now_ms or SystemClock().now_ms
+
+    def run(self, *, is_dry: bool = True, may_go_on: Callable[[], bool] = lambda: True) -> Report:
+        """Compare the sets and deal with each difference. Redone ones are on record in the log
+        `escrowmq.audit`, a JSON object each."""
+        report = Report([])
+        for text in self._lost():
+            if not may_go_on():
+                _log.warning("the lease is lost; the rest is left to whoever has it")
+                break
+            finding = self._deal_with(parse_member(text), is_dry=is_dry)
+            report.findings.append(finding)
+            if finding.fate is not Fate.WAITING:
+                self._record(finding)
+        return report
+
+    def _lost(self) -> Iterator[str]:
+        for some in self._sets.compare():
+            yield from some
+
+    def _deal_with(self, member: Member, *, is_dry: bool) -> Finding:
+        try:
+            message = self._admin.messages.prepared(member.message_id, topic=member.topic)
+        except NotFound as error:
+            return Finding(member, Fate.MISSING, str(error))
+        except EscrowMQError as error:
+            return Finding(member, Fate.FAILED, str(error))
+        age_s = (self._now_ms() - message.stored_ms) / 1000
+        if age_s < self._grace_s or is_dry:
+            fate = Fate.WAITING if age_s < self._grace_s else Fate.LOST
+            return Finding(member, fate, f"stored {age_s:.1f} s ago")
+        try:
+            is_new = self._business.apply(message)
+        except Exception as error:  # noqa: BLE001 - the user's code; told, and tried again
+            _log.exception("%s could not be redone", member)
+            return Finding(member, Fate.FAILED, f"{type(error).__name__}: {error}")
+        self._sets.consume([str(member)])
+        return Finding(member, Fate.REDONE if is_new else Fate.DONE_BEFORE)
+
+    def _record(self, finding: Finding) -> None:
+        line = {
+            "what": "compensation",
+            "messageId": finding.member.message_id,
+            "topic": finding.member.topic,
+            "fate": finding.fate.value,
+            "detail": finding.detail,
+        }
+        _audit.info("%s", json.dumps(line))

@@ -1,0 +1,406 @@
+"""OpenTelemetry: spans of messages, from the producer over transactions to the consumer.
+
+>>> from escrowmq.integrations.otel import Tracing
+>>> tracing = Tracing()
+>>> with escrowmq.Producer(nameserver, group="orders", interceptors=[tracing]) as traced:
+...     sent = traced.send("paid", b"order 1")
+
+The context travels in the messages' properties as W3C Trace Context (`traceparent`,
+`tracestate`), or as the global propagator writes it. Names and attributes are those of
+OpenTelemetry's conventions for messaging and RocketMQ:
+
+  send      a message is sent, alone or half; `create` for each and one `send` for a batch
+  commit, rollback, unknown   a broker is told how a transaction ends
+  check     the producer's check runs; its answer is a commit or rollback in the same trace
+  process   a message is handed over, until it is settled
+
+Needs opentelemetry-api (`pip install escrowmq[otel]`); without an SDK beside it nothing is written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Final, Generic, TypeVar
+
+from opentelemetry import propagate, trace
+from opentelemetry.context import Context
+from opentelemetry.trace import Link, Span, SpanKind, StatusCode, TracerProvider
+from opentelemetry.util.types import AttributeValue
+
+from escrowmq.base.message import Property
+from escrowmq.base.ports import Clock
+from escrowmq.client.core.hooks import Consumed, Interceptor
+from escrowmq.client.core.message import Message, ReceivedMessage
+from escrowmq.client.core.sending import Outcome, SendResult, delay_properties
+from escrowmq.client.delivery import Held
+from escrowmq.codec.ids import format_host, parse_offset_id
+from escrowmq.net.clock import SystemClock
+
+OPEN_MAX: Final = 10_000
+"""Spans of one kind that are open; of more, the oldest is ended. So much is held for messages that
+nobody ever settles."""
+
+_SYSTEM: Final = "rocketmq"
+_OUTCOME: Final = "escrowmq.outcome"
+Attributes = dict[str, AttributeValue]
+T = TypeVar("T")
+
+
+class _Open(Generic[T]):
+    """What has begun and not ended, by the object that it belongs to."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._found: dict[object, list[tuple[object, T]]] = {}
+
+    def put(self, key: object, value: T) -> list[T]:
+        """Keep it; what had to go for that. One object may begin several times at once."""
+        with self._lock:
+            # The object is held too, so that no other one gets its address.
+            self._found.setdefault(_name(key), []).append((key, value))
+            if len(self._found) <= OPEN_MAX:
+                return []
+            return [old for _, old in self._found.pop(next(iter(self._found)))]
+
+    def get(self, key: object) -> T | None:
+        """What has begun for an object."""
+        found = self._found.get(_name(key))
+        return found[-1][1] if found else None
+
+    def pop(self, key: object) -> T | None:
+        """The same, which ends."""
+        with self._lock:
+            found = self._found.get(_name(key))
+            if not found:
+                return None
+            _, value = found.pop()
+            if not found:
+                del self._found[_name(key)]
+            return value
+
+
+class _Handed:
+    """The span of messages that were handed over together."""
+
+    def __init__(self, span: Span, count: int) -> None:
+        self.span = span
+        self.is_one = count == 1
+        self._open_count = count
+
+    def settled(self) -> None:
+        """One more is settled; the last one ends the span."""
+        self._open_count -= 1
+        if self._open_count == 0:
+            self.span.end()
+
+
+class Tracing(Interceptor):
+    """Pass it as `interceptors=[Tracing()]` to producers and consumers; one may serve many.
+
+    `tracer_provider` is OpenTelemetry's global one if none is given. `namespace` is told with each
+    span.
+    """
+
+    def __init__(
+        self,
+        *,
+        tracer_provider: TracerProvider | None = None,
+        namespace: str = "",
+        clock: Clock | None = None,
+    ) -> None:
+        self._tracer = trace.get_tracer("escrowmq", tracer_provider=tracer_provider)
+        self._namespace = namespace
+        self._clock = clock or SystemClock()
+        self._begun: _Open[Span] = _Open()
+        self._handed: _Open[_Handed] = _Open()
+
+    # -- sending -----------------------------------------------------------------------------
+
+    def before_send(self, message: Message) -> None:
+        """Begin a span and put its context into the message."""
+        attributes = {**self._common("send", "send", message.topic), **self._message(message)}
+        span = self._tracer.start_span(
+            f"send {message.topic}", kind=SpanKind.PRODUCER, attributes=attributes
+        )
+        propagate.inject(message.properties, trace.set_span_in_context(span))
+        self._begin(message, span)
+
+    def after_send(
+        self, message: Message, result: SendResult | None, error: BaseException | None
+    ) -> None:
+        """End the span."""
+        span = self._begun.pop(message)
+        if span is not None:
+            if result is not None:
+                span.set_attributes(_result(result))
+            _end(span, error)
+
+    def before_send_many(self, messages: Sequence[Message]) -> None:
+        """One span of the batch, and one for each message's creation, to which it is linked."""
+        topic = messages[0].topic
+        links = []
+        for message in messages:
+            attributes = {**self._common("create", "create", topic), **self._message(message)}
+            created = self._tracer.start_span(
+                f"create {topic}", kind=SpanKind.PRODUCER, attributes=attributes
+            )
+            propagate.inject(message.properties, trace.set_span_in_context(created))
+            created.end()
+            links.append(Link(created.get_span_context()))
+        attributes = self._common("send", "send", topic)
+        attributes["messaging.batch.message_count"] = len(messages)
+        span = self._tracer.start_span(
+            f"send {topic}", kind=SpanKind.CLIENT, attributes=attributes, links=links
+        )
+        self._begin(messages, span)
+
+    def after_send_many(
+        self,
+        messages: Sequence[Message],
+        results: Sequence[SendResult],
+        error: BaseException | None,
+    ) -> None:
+        """End the batch's span."""
+        span = self._begun.pop(messages)
+        if span is not None:
+            _end(span, error)
+
+    # -- transactions ------------------------------------------------------------------------
+
+    def before_settle(
+        self, transaction_id: str, outcome: Outcome, messages: Sequence[Message]
+    ) -> None:
+        """Begin a span: below the one that is current, else below that of the half message. The
+        answer to a check always belongs to the message's own trace."""
+        name = outcome.name.lower()
+        topic = messages[0].topic if messages else ""
+        attributes = self._common(name, "settle", topic)
+        attributes["messaging.rocketmq.message.type"] = "transaction"
+        if len(messages) > 1:
+            attributes["messaging.batch.message_count"] = len(messages)
+        links = _links(messages)
+        parent: Context | None = None
+        if messages and (isinstance(messages[0], ReceivedMessage) or not _is_in_span()):
+            parent = _context(messages[0])
+            links = links[1:]
+        span = self._tracer.start_span(
+            f"{name} {topic}".rstrip(),
+            context=parent,
+            kind=SpanKind.CLIENT,
+            attributes=attributes,
+            links=links,
+        )
+        self._begin(transaction_id, span)
+
+    def after_settle(
+        self, transaction_id: str, outcome: Outcome, error: BaseException | None
+    ) -> None:
+        """End the span."""
+        span = self._begun.pop(transaction_id)
+        if span is not None:
+            _end(span, error)
+
+    @contextlib.contextmanager
+    def around_check(self, message: ReceivedMessage) -> Iterator[None]:
+        """A span in which the producer's check runs."""
+        attributes = {**self._common("check", "process", message.topic), **_received(message)}
+        attributes["messaging.rocketmq.message.type"] = "transaction"
+        span = self._tracer.start_span(
+            f"check {message.topic}",
+            context=_context(message),
+            kind=SpanKind.CONSUMER,
+            attributes=attributes,
+        )
+        try:
+            with _current(span):
+                yield
+        finally:
+            span.end()
+
+    # -- consuming ---------------------------------------------------------------------------
+
+    def before_consume_many(self, messages: Sequence[ReceivedMessage]) -> None:
+        """Begin a span: of one message in that message's trace, of several with links to
+        theirs."""
+        first = messages[0]
+        attributes = {**self._common("process", "process", first.topic), **_consumer(first)}
+        links: list[Link] = []
+        parent = Context()
+        if len(messages) == 1:
+            attributes |= _received(first)
+            parent = _context(first)
+        else:
+            attributes["messaging.batch.message_count"] = len(messages)
+            links = _links(messages)
+        span = self._tracer.start_span(
+            f"process {first.topic}",
+            context=parent,
+            kind=SpanKind.CONSUMER,
+            attributes=attributes,
+            links=links,
+        )
+        handed = _Handed(span, len(messages))
+        for message in messages:
+            for late in self._handed.put(message, handed):
+                late.settled()
+
+    @contextlib.contextmanager
+    def around_consume(self, messages: Sequence[ReceivedMessage]) -> Iterator[None]:
+        """The handler runs in the span, which tells what it raises."""
+        with self.inside(messages[0]):
+            yield
+
+    @contextlib.contextmanager
+    def inside(self, message: ReceivedMessage) -> Iterator[None]:
+        """Make a message's span current, for what an iteration or `receive` has handed over;
+        handlers run in it by themselves.
+
+        >>> with escrowmq.Consumer(
+        ...     nameserver, group="books", topic="paid", interceptors=[tracing]
+        ... ) as consumer:
+        ...     for message in consumer:
+        ...         with tracing.inside(message):
+        ...             pass  # spans that are begun here belong to the message
+        ...         break
+        """
+        handed = self._handed.get(message)
+        if handed is None:
+            yield
+            return
+        with _current(handed.span):
+            yield
+
+    def after_consume(self, message: ReceivedMessage, outcome: Consumed) -> None:
+        """End the span, when no other message shares it any more."""
+        handed = self._handed.pop(message)
+        if handed is None:
+            return
+        if handed.is_one:
+            handed.span.set_attribute(_OUTCOME, outcome)
+        else:
+            told = {_OUTCOME: outcome, "messaging.message.id": message.message_id}
+            handed.span.add_event("settled", told)
+        handed.settled()
+
+    # -- inside ------------------------------------------------------------------------------
+
+    def _begin(self, key: object, span: Span) -> None:
+        for late in self._begun.put(key, span):
+            late.end()
+
+    def _message(self, message: Message) -> Attributes:
+        """What a producer knows of a message before it is sent."""
+        found = _told(message)
+        delay = delay_properties(message)
+        if level := delay.get(Property.DELAY):
+            found["messaging.rocketmq.message.delay_time_level"] = int(level)
+        elif delay:
+            at_ms = int(delay.get(Property.TIMER_DELIVER_MS, 0))
+            at_ms = at_ms or self._clock.now_ms() + int(delay[Property.TIMER_DELAY_MS])
+            found["messaging.rocketmq.message.delivery_timestamp"] = at_ms
+        return found
+
+    def _common(self, name: str, kind: str, topic: str) -> Attributes:
+        found: Attributes = {
+            "messaging.system": _SYSTEM,
+            "messaging.operation.name": name,
+            "messaging.operation.type": kind,
+            "messaging.rocketmq.namespace": self._namespace,
+        }
+        if topic:
+            found["messaging.destination.name"] = topic
+        return found
+
+
+def _name(key: object) -> object:
+    return key if isinstance(key, str) else id(key)
+
+
+def _told(message: Message) -> Attributes:
+    """What both sides know of a message."""
+    kind = "fifo" if message.order_key else "delay" if delay_properties(message) else "normal"
+    found: Attributes = {
+        "messaging.message.body.size": len(message.body),
+        "messaging.rocketmq.message.type": kind,
+    }
+    if message.tag:
+        found["messaging.rocketmq.message.tag"] = message.tag
+    if message.keys:
+        found["messaging.rocketmq.message.keys"] = list(message.key_list)
+    if message.order_key:
+        found["messaging.rocketmq.message.group"] = message.order_key
+    return found
+
+
+def _result(result: SendResult) -> Attributes:
+    """What the broker's answer tells."""
+    found: Attributes = {
+        "messaging.message.id": result.message_id,
+        "messaging.destination.partition.id": str(result.queue.queue_id),
+    }
+    if result.is_half:
+        found["messaging.rocketmq.message.type"] = "transaction"
+    with contextlib.suppress(ValueError):
+        host, _, port = format_host(parse_offset_id(result.offset_id)[0]).rpartition(":")
+        found["server.address"], found["server.port"] = host, int(port)
+    return found
+
+
+def _received(message: ReceivedMessage) -> Attributes:
+    """What a consumer knows of a message."""
+    found = _told(message)
+    if message.transaction_id:
+        found["messaging.rocketmq.message.type"] = "transaction"
+    found["messaging.message.id"] = message.message_id
+    found["messaging.destination.partition.id"] = str(message.queue_id)
+    return found
+
+
+def _consumer(message: ReceivedMessage) -> Attributes:
+    """Who consumes it."""
+    if not isinstance(message, Held):
+        return {}
+    model = "broadcasting" if message.is_broadcast else "clustering"
+    return {
+        "messaging.consumer.group.name": message.group,
+        "messaging.rocketmq.consumption_model": model,
+    }
+
+
+def _context(message: Message) -> Context:
+    """Where a message's producer was when it sent it."""
+    return propagate.extract(message.properties, Context())
+
+
+def _links(messages: Sequence[Message]) -> list[Link]:
+    found = [trace.get_current_span(_context(message)).get_span_context() for message in messages]
+    return [Link(context) for context in found if context.is_valid]
+
+
+def _is_in_span() -> bool:
+    return trace.get_current_span().get_span_context().is_valid
+
+
+@contextlib.contextmanager
+def _current(span: Span) -> Iterator[None]:
+    """The span is current; what is raised inside is told with it."""
+    with trace.use_span(span, record_exception=False, set_status_on_exception=False):
+        try:
+            yield
+        except Exception as error:
+            _tell(span, error)
+            raise
+
+
+def _tell(span: Span, error: BaseException) -> None:
+    span.record_exception(error)
+    span.set_attribute("error.type", type(error).__qualname__)
+    span.set_status(StatusCode.ERROR, str(error))
+
+
+def _end(span: Span, error: BaseException | None) -> None:
+    if error is not None:
+        _tell(span, error)
+    span.end()

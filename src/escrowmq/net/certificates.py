@@ -1,0 +1,136 @@
+"""Certificates from files, taken over anew when the files change."""
+
+from __future__ import annotations
+
+import logging
+import os
+import ssl
+from typing import Final, Literal
+
+import msgspec
+
+from escrowmq.errors import UsageError
+
+_log = logging.getLogger(__name__)
+
+Mode = Literal["disabled", "permissive", "enforcing"]
+"""TLS is refused; TLS and plain bytes share a port; plain bytes are refused."""
+
+ClientAuth = Literal["none", "optional", "require"]
+"""Whether clients are asked for a certificate, and whether one without may stay."""
+
+_CLIENTS: Final = {
+    "none": ssl.CERT_NONE,
+    "optional": ssl.CERT_OPTIONAL,
+    "require": ssl.CERT_REQUIRED,
+}
+
+Stamp = tuple[tuple[int, int, int], ...]
+"""When each file was written, how long it is, and which file it is."""
+
+
+class TlsFiles(msgspec.Struct, frozen=True, kw_only=True):
+    """What a server shows, and whom it believes."""
+
+    certificate: str
+    """A file with the certificate and those between it and a root, PEM."""
+    key: str
+    """A file with the private key, PEM; it may stand in the certificate's file."""
+    password: str = ""
+    trusted: str = ""
+    """A file with the roots of clients' certificates, PEM."""
+    clients: ClientAuth = "none"
+
+    def __repr__(self) -> str:
+        return f"TlsFiles({self.certificate!r})"  # no password in any log
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """All files that are named."""
+        return tuple(dict.fromkeys(filter(None, (self.certificate, self.key, self.trusted))))
+
+
+def load_pair(context: ssl.SSLContext, *, certificate: str, key: str, password: str) -> None:
+    """Have a context show a certificate; UsageError names the file that is no good."""
+    for path in (certificate, key):
+        if not os.access(path or certificate, os.R_OK):
+            raise UsageError(f"{path or certificate!r} cannot be read; name a PEM file that can")
+    try:
+        # Without a password OpenSSL would ask the terminal for one.
+        context.load_cert_chain(certificate, key or None, lambda: password)
+    except (OSError, ValueError) as error:
+        raise UsageError(
+            f"certificate {certificate!r} with key {key or certificate!r}: {_reason(error)}; PEM "
+            "files that belong together are expected, and the key's password if it has one"
+        ) from error
+
+
+def load_trusted(context: ssl.SSLContext, path: str) -> None:
+    """Have a context believe the roots in a file; UsageError when there are none."""
+    try:
+        context.load_verify_locations(path)
+    except OSError as error:
+        raise UsageError(
+            f"trusted certificates {path!r}: {_reason(error)}; a PEM file is expected"
+        ) from error
+
+
+def _reason(error: Exception) -> str:
+    return str(getattr(error, "reason", None) or getattr(error, "strerror", None) or error)
+
+
+def server_context(files: TlsFiles) -> ssl.SSLContext:
+    """A context as the files say; UsageError when they cannot be used."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    # A peer that has its keys made anew again and again costs this side more than itself.
+    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
+    load_pair(context, certificate=files.certificate, key=files.key, password=files.password)
+    if files.clients != "none":
+        load_trusted(context, files.trusted)
+        context.verify_mode = _CLIENTS[files.clients]
+    return context
+
+
+class Certificates:
+    """The context for new connections: as new as the files, or the last good one."""
+
+    def __init__(self, files: TlsFiles) -> None:
+        self._files = files
+        self._stamp = self._look()
+        self._seen = self._stamp
+        self._refused: Stamp | None = None
+        self.trouble = ""
+        """Why the files are not what is shown; empty when they are."""
+        self.context = server_context(files)
+
+    def look(self) -> bool:
+        """Take over changed files; whether it was done. Files are taken when two looks find the
+        same: one of a pair that is being written does not fit the other. Bad ones change nothing,
+        and are told once."""
+        stamp = self._look()
+        if stamp == self._stamp:
+            self._seen, self.trouble = stamp, ""
+            return False
+        is_settled, self._seen = stamp == self._seen, stamp
+        if not is_settled or stamp == self._refused:
+            return False
+        try:
+            self.context = server_context(self._files)
+        except UsageError as error:
+            self._refused, self.trouble = stamp, str(error)
+            _log.error("TLS goes on with the last good certificate: %s", error)
+            return False
+        self._stamp, self._refused, self.trouble = stamp, None, ""
+        _log.warning("TLS: %s is shown to new connections from now on", self._files.certificate)
+        return True
+
+    def _look(self) -> Stamp:
+        found = []
+        for path in self._files.paths:
+            try:
+                seen = os.stat(path)
+                found.append((seen.st_mtime_ns, seen.st_size, seen.st_ino))
+            except OSError:
+                found.append((-1, -1, -1))
+        return tuple(found)

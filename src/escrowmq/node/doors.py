@@ -1,0 +1,158 @@
+"""On what terms ports are open: limits on connections, and TLS under RocketMQ's names."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import Meta, field
+
+from escrowmq.codec.conf import ConfError, parse_conf
+from escrowmq.errors import UsageError
+from escrowmq.net.admission import ConnectionLimits
+from escrowmq.net.certificates import (
+    Certificates,
+    ClientAuth,
+    Mode,
+    TlsFiles,
+    load_pair,
+    load_trusted,
+)
+from escrowmq.net.tls import Doors, TlsDoor
+
+TLS_FILE: Final = "tls.config.file"
+
+
+class DoorSettings(msgspec.Struct, kw_only=True):
+    """Connections and TLS; what TLS has under RocketMQ's names are its system properties."""
+
+    connections_max: Annotated[
+        int, Meta(ge=0, description="connections of each port; 0: as many as files may be open")
+    ] = field(default=0, name="escrowConnectionsMax")
+    per_address_max: Annotated[
+        int, Meta(ge=0, description="connections of one address; 0: no bound of its own")
+    ] = field(default=0, name="escrowConnectionsPerAddress")
+    mode: Annotated[
+        Mode, Meta(description="permissive: TLS and plain bytes on one port, with a certificate")
+    ] = field(default="permissive", name="tls.server.mode")
+    file: Annotated[
+        str, Meta(description="properties file whose tls.* keys count more than those here")
+    ] = field(default="", name=TLS_FILE)
+    certificate: Annotated[str, Meta(description="PEM; read anew when it changes")] = field(
+        default="", name="tls.server.certPath"
+    )
+    key: Annotated[str, Meta(description="PEM; may stand in the certificate's file")] = field(
+        default="", name="tls.server.keyPath"
+    )
+    password: Annotated[str, Meta(description="of the key")] = field(
+        default="", name="tls.server.keyPassword"
+    )
+    clients: Annotated[ClientAuth, Meta(description="whether clients show certificates")] = field(
+        default="none", name="tls.server.need.client.auth"
+    )
+    checks_clients: Annotated[
+        bool, Meta(description="whether clients' certificates are checked")
+    ] = field(default=False, name="tls.server.authClient")
+    trusted: Annotated[str, Meta(description="PEM of the roots of clients' certificates")] = field(
+        default="", name="tls.server.trustCertPath"
+    )
+    dials_tls: Annotated[bool, Meta(description="a broker calls name servers by TLS")] = field(
+        default=False, name="tls.enable"
+    )
+    client_certificate: str = field(default="", name="tls.client.certPath")
+    client_key: str = field(default="", name="tls.client.keyPath")
+    client_password: str = field(default="", name="tls.client.keyPassword")
+    checks_servers: Annotated[
+        bool, Meta(description="with tls.enable: whether name servers' certificates are checked")
+    ] = field(default=False, name="tls.client.authServer")
+    client_trusted: Annotated[
+        str, Meta(description="PEM of the roots of name servers; the system's when empty")
+    ] = field(default="", name="tls.client.trustCertPath")
+
+    def __repr__(self) -> str:
+        return f"DoorSettings({self.mode!r})"  # no password in any log
+
+
+def with_tls_file(found: dict[str, str]) -> dict[str, str]:
+    """All settings, those of the file that `tls.config.file` names among them: as at RocketMQ
+    they count more."""
+    path = found.get(TLS_FILE)
+    if not path:
+        return found
+    try:
+        named = parse_conf(Path(path).read_text(encoding="latin-1"))
+    except OSError as error:
+        raise UsageError(f"{TLS_FILE}={path}: {error.strerror}; name a readable file") from error
+    except ConfError as error:
+        raise UsageError(f"{TLS_FILE}={path}: {error}") from error
+    return found | {name: value.strip() for name, value in named.items() if name.startswith("tls.")}
+
+
+def doors_of(settings: DoorSettings, *, source: str, calls_itself: bool = False) -> Doors:
+    """Ports as the settings want them; UsageError when they cannot be had so. `calls_itself`: the
+    broker's name server is in this process, behind these terms."""
+    limits = ConnectionLimits(
+        connections_max=settings.connections_max, per_address_max=settings.per_address_max
+    )
+    try:
+        if calls_itself and settings.mode == "enforcing":
+            settings = _calling_itself(settings)
+        return Doors(limits=limits, tls=_tls_of(settings), dials_tls=_dialling(settings))
+    except UsageError as error:
+        raise UsageError(f"{source}: {error}") from error
+
+
+def _calling_itself(settings: DoorSettings) -> DoorSettings:
+    """A port that refuses plain bytes refuses those of this process too."""
+    if settings.clients == "require" and not settings.client_certificate:
+        raise UsageError(
+            "the broker calls a name server that wants a certificate: name one in "
+            "tls.client.certPath and keyPath, whose root tls.server.trustCertPath has"
+        )
+    return msgspec.structs.replace(settings, dials_tls=True)
+
+
+def _tls_of(settings: DoorSettings) -> TlsDoor | None:
+    if settings.mode == "disabled":
+        return None
+    if not settings.certificate:
+        if settings.mode == "enforcing":
+            raise UsageError("tls.server.mode=enforcing needs tls.server.certPath and keyPath")
+        return None
+    if settings.clients != "none" and not (settings.checks_clients and settings.trusted):
+        # The peer then asks for a certificate and believes any.
+        raise UsageError(
+            f"tls.server.need.client.auth={settings.clients} needs tls.server.authClient=true and "
+            "tls.server.trustCertPath: a certificate that nobody checks proves nothing"
+        )
+    files = TlsFiles(
+        certificate=settings.certificate,
+        key=settings.key,
+        password=settings.password,
+        trusted=settings.trusted,
+        clients=settings.clients,
+    )
+    return TlsDoor(mode=settings.mode, certificates=Certificates(files))
+
+
+def _dialling(settings: DoorSettings) -> ssl.SSLContext | None:
+    """How a broker calls name servers. Their names are not checked, as nowhere at the peer: they
+    are mostly addresses, and change."""
+    if not settings.dials_tls:
+        return None
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    if not settings.checks_servers:
+        context.verify_mode = ssl.CERT_NONE
+    elif settings.client_trusted:
+        load_trusted(context, settings.client_trusted)
+    if settings.client_certificate:
+        load_pair(
+            context,
+            certificate=settings.client_certificate,
+            key=settings.client_key,
+            password=settings.client_password,
+        )
+    return context

@@ -1,0 +1,122 @@
+"""Arithmetic of offset ranges: how much is there, how much of it now, and who reads which part."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from escrowmq.client.core.routes import MessageQueue
+from escrowmq.errors import UsageError
+
+Positions = dict[MessageQueue, int]
+"""An offset in each queue."""
+
+
+class QueueRange(msgspec.Struct, frozen=True, order=True):
+    """The messages of a queue from one offset to before another."""
+
+    queue: MessageQueue
+    low: int
+    high: int
+
+    @property
+    def count(self) -> int:
+        """How many offsets it has."""
+        return self.high - self.low
+
+
+def ranges_between(
+    start: Mapping[MessageQueue, int], end: Mapping[MessageQueue, int]
+) -> list[QueueRange]:
+    """What lies between two positions, without what is empty; both name the same queues."""
+    return [
+        QueueRange(queue, start[queue], end[queue])
+        for queue in sorted(end)
+        if end[queue] > start[queue]
+    ]
+
+
+def backlog_count(ranges: Iterable[QueueRange]) -> int:
+    """The offsets in all ranges."""
+    return sum(each.count for each in ranges)
+
+
+def limited(ranges: Sequence[QueueRange], count_max: int) -> list[QueueRange]:
+    """The beginnings of the ranges that have so many offsets together. Each has its share by
+    its length, and at least one, so that no queue waits for another: with more queues than
+    offsets there is one for each all the same."""
+    total = backlog_count(ranges)
+    if total <= count_max:
+        return list(ranges)
+    shares = [max(1, each.count * count_max // total) for each in ranges]
+    left = max(count_max, len(ranges)) - sum(shares)
+    # What is left over, or lacking because each has one at least, is small beside the longest.
+    for index in sorted(range(len(ranges)), key=lambda index: -ranges[index].count):
+        change = max(1 - shares[index], min(left, ranges[index].count - shares[index]))
+        shares[index] += change
+        left -= change
+    return [
+        QueueRange(each.queue, each.low, each.low + share)
+        for each, share in zip(ranges, shares, strict=True)
+    ]
+
+
+def ends_of(start: Mapping[MessageQueue, int], ranges: Iterable[QueueRange]) -> Positions:
+    """Where a reader of these ranges is then; queues without one stay where they were."""
+    return {**start, **{each.queue: each.high for each in ranges}}
+
+
+def partitioned(
+    ranges: Sequence[QueueRange],
+    *,
+    records_max: int = 0,
+    partitions_min: int = 0,
+    partitions_max: int = 0,
+) -> list[tuple[QueueRange, ...]]:
+    """The ranges as partitions: cut until none has more than `records_max` offsets and there are
+    `partitions_min`, then put together until there are no more than `partitions_max`. 0 is no
+    bound."""
+    if partitions_max and partitions_min > partitions_max:
+        raise UsageError(
+            f"minPartitions={partitions_min} is more than maxPartitions={partitions_max}"
+        )
+    pieces = _cut(ranges, records_max=records_max, partitions_min=partitions_min)
+    if not partitions_max or len(pieces) <= partitions_max:
+        return [(piece,) for piece in pieces]
+    return _packed(pieces, partitions_max)
+
+
+def _cut(
+    ranges: Sequence[QueueRange], *, records_max: int, partitions_min: int
+) -> list[QueueRange]:
+    total = backlog_count(ranges)
+    found: list[QueueRange] = []
+    for each in ranges:
+        parts_count = 1
+        if partitions_min > len(ranges):
+            parts_count = max(1, round(partitions_min * each.count / total))
+        if records_max:
+            parts_count = max(parts_count, -(-each.count // records_max))
+        found += _split(each, min(parts_count, each.count))
+    return found
+
+
+def _split(whole: QueueRange, parts_count: int) -> list[QueueRange]:
+    cuts = [whole.low + whole.count * index // parts_count for index in range(parts_count + 1)]
+    return [
+        QueueRange(whole.queue, low, high) for low, high in itertools.pairwise(cuts) if high > low
+    ]
+
+
+def _packed(pieces: Sequence[QueueRange], partitions_max: int) -> list[tuple[QueueRange, ...]]:
+    """The largest first, each to the partition that has least; a queue's order is kept inside."""
+    heap = [(0, index) for index in range(partitions_max)]
+    bins: list[list[QueueRange]] = [[] for _ in range(partitions_max)]
+    for piece in sorted(pieces, key=lambda each: -each.count):
+        count, index = heapq.heappop(heap)
+        bins[index].append(piece)
+        heapq.heappush(heap, (count + piece.count, index))
+    return [tuple(sorted(each)) for each in bins]

@@ -1,0 +1,197 @@
+"""Where halves, ends, final messages, consumers and the business tell different stories.
+
+Each difference has a class, evidence, and a proposed repair. What is younger than the grace is on
+its way and no difference: the tables are read one after another, and offsets are kept now and then.
+"""
+
+from __future__ import annotations
+
+import enum
+from datetime import datetime
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from escrowmq.pipeline.reconcile.fates import Fate
+
+
+class Class(enum.StrEnum):
+    """Kinds of difference."""
+
+    PENDING = "pending"
+    """Open, and young enough. No difference, but part of the sums."""
+
+    OVERDUE = "overdue"
+    PARKED = "parked"
+    NO_FINAL = "committed without final"
+    NO_HALF = "final without half"
+    TWO_FINALS = "two finals"
+    FINAL_AFTER_ROLLBACK = "final after rollback"
+    NOT_CONSUMED = "not consumed"
+    ROW_WITHOUT_MESSAGE = "row without message"
+    MESSAGE_WITHOUT_ROW = "message without row"
+
+
+class Repair(enum.StrEnum):
+    """What mends a difference."""
+
+    WAIT = "wait"
+    ASK = "ask the producers"
+    START_PRODUCER = "start a producer of the group"
+    STORE_FINAL = "store the final message again"
+    DEDUPLICATE = "consumers drop the second one by its id"
+    BY_HAND = "decide by hand"
+    CONSUME = "start a consumer of the group"
+    DELIVER = "deliver the message to the business"
+
+
+def transactions(fates: DataFrame, *, now: datetime, overdue_s: int) -> DataFrame:
+    """Differences between halves, op records and final messages."""
+    age_s = F.unix_timestamp(F.lit(now)) - F.unix_timestamp("storedAt")
+    is_open = F.col("fate").isin(Fate.PENDING, Fate.PARKED)
+    kind = (
+        F.when(F.col("fate") == Fate.PARKED, Class.PARKED)
+        .when(is_open & (age_s > overdue_s), Class.OVERDUE)
+        .when(is_open, Class.PENDING)
+        .when((F.col("fate") == Fate.COMMITTED) & (F.col("finalsCount") == 0), Class.NO_FINAL)
+        .when(
+            F.col("fate").isin(Fate.ROLLED_BACK, Fate.EXPIRED) & (F.col("finalsCount") > 0),
+            Class.FINAL_AFTER_ROLLBACK,
+        )
+        .when(F.col("finalsCount") > 1, Class.TWO_FINALS)
+    )
+    repair = _by_class(
+        kind,
+        {
+            Class.PENDING: Repair.WAIT,
+            Class.OVERDUE: Repair.ASK,
+            Class.PARKED: Repair.START_PRODUCER,
+            Class.NO_FINAL: Repair.STORE_FINAL,
+            Class.TWO_FINALS: Repair.DEDUPLICATE,
+            Class.FINAL_AFTER_ROLLBACK: Repair.BY_HAND,
+        },
+    )
+    evidence = _evidence(
+        halfOffset=F.col("halfOffset"),
+        logOffset=F.col("logOffset"),
+        producerGroup=F.col("producerGroup"),
+        checks=F.col("checks"),
+        ageSeconds=age_s,
+        outcome=F.col("outcome"),
+        endedAt=F.col("endedAt"),
+        finalLogOffsets=F.concat_ws(",", F.col("finalLogOffsets")),
+    )
+    return (
+        fates.where(F.col("fate") != Fate.STORED_AGAIN)
+        .select("*", kind.alias("class"))
+        .where(F.col("class").isNotNull())
+        .select(*_columns(evidence=evidence, repair=repair, at=F.col("storedAt")))
+    )
+
+
+def orphans(halves: DataFrame, finals: DataFrame, *, since: DataFrame) -> DataFrame:
+    """Final messages whose half is not there. `since` has, for each `broker`, the log offset from
+    which on halves were read (`logBegin`): of a final whose half is older nothing is known."""
+    known = finals.join(F.broadcast(since), "broker")
+    lost = known.where(F.col("preparedOffset") >= F.col("logBegin")).join(
+        halves.select("broker", F.col("logOffset").alias("preparedOffset")),
+        ["broker", "preparedOffset"],
+        "left_anti",
+    )
+    evidence = _evidence(
+        finalLogOffset=F.col("logOffset"),
+        preparedOffset=F.col("preparedOffset"),
+        queueId=F.col("queueId"),
+        queueOffset=F.col("queueOffset"),
+    )
+    return lost.withColumn("class", F.lit(Class.NO_HALF)).select(
+        *_columns(evidence=evidence, repair=F.lit(Repair.BY_HAND), at=F.col("storedAt"))
+    )
+
+
+def not_consumed(finals: DataFrame, offsets: DataFrame, *, now: datetime, grace_s: int) -> DataFrame:
+    """Final messages that a group has not consumed. `offsets` has, for each queue (`broker`,
+    `topic`, `queueId`) that a group reads, its `consumerGroup` and the offset up to which it is
+    done (`committed`)."""
+    waiting = _settled(finals, now=now, grace_s=grace_s).join(
+        F.broadcast(offsets), ["broker", "topic", "queueId"]
+    )
+    behind = waiting.where(F.col("queueOffset") >= F.col("committed"))
+    evidence = _evidence(
+        consumerGroup=F.col("consumerGroup"),
+        queueId=F.col("queueId"),
+        queueOffset=F.col("queueOffset"),
+        committed=F.col("committed"),
+    )
+    return behind.withColumn("class", F.lit(Class.NOT_CONSUMED)).select(
+        *_columns(evidence=evidence, repair=F.lit(Repair.CONSUME), at=F.col("storedAt"))
+    )
+
+
+def messages_without_row(
+    finals: DataFrame, rows: DataFrame, *, now: datetime, grace_s: int
+) -> DataFrame:
+    """Final messages that the business has no row of. `rows` has a `messageId`."""
+    found = _settled(finals, now=now, grace_s=grace_s).join(
+        rows.select("messageId").hint("shuffle_hash"), "messageId", "left_anti"
+    )
+    evidence = _evidence(
+        queueId=F.col("queueId"),
+        queueOffset=F.col("queueOffset"),
+        finalLogOffset=F.col("logOffset"),
+    )
+    return found.withColumn("class", F.lit(Class.MESSAGE_WITHOUT_ROW)).select(
+        *_columns(evidence=evidence, repair=F.lit(Repair.DELIVER), at=F.col("storedAt"))
+    )
+
+
+def rows_without_message(
+    rows: DataFrame, finals: DataFrame, *, now: datetime, grace_s: int
+) -> DataFrame:
+    """Rows of the business that no final message stands for. `rows` has a `messageId`, and `at`
+    when it was written; `topic` and `broker` if it knows them."""
+    for name in ("topic", "broker"):
+        if name not in rows.columns:
+            rows = rows.withColumn(name, F.lit(None).cast("string"))
+    old = rows.where(F.unix_timestamp("at") < F.unix_timestamp(F.lit(now)) - grace_s)
+    found = old.join(
+        finals.select("messageId").hint("shuffle_hash"), "messageId", "left_anti"
+    ).withColumn("class", F.lit(Class.ROW_WITHOUT_MESSAGE))
+    evidence = _evidence(writtenAt=F.col("at"))
+    return found.select(*_columns(evidence=evidence, repair=F.lit(Repair.BY_HAND), at=F.col("at")))
+
+
+def together(*found: DataFrame) -> DataFrame:
+    """All of them in one table."""
+    return reduce(DataFrame.unionByName, found)
+
+
+def _settled(finals: DataFrame, *, now: datetime, grace_s: int) -> DataFrame:
+    is_old = F.unix_timestamp("storedAt") < F.unix_timestamp(F.lit(now)) - grace_s
+    return finals.where(is_old & ~F.col("isWaiting"))
+
+
+def _by_class(kind: Column, repairs: dict[Class, Repair]) -> Column:
+    found = F.lit(None).cast("string")
+    for of, repair in repairs.items():
+        found = F.when(kind == of, repair).otherwise(found)
+    return found
+
+
+def _evidence(**parts: Column) -> Column:
+    """What is known, as texts by name; what is not known is left out."""
+    pairs = [cell for name, part in parts.items() for cell in (F.lit(name), part.cast("string"))]
+    return F.map_filter(F.create_map(*pairs), lambda _, text: text.isNotNull() & (text != ""))
+
+
+def _columns(*, evidence: Column, repair: Column, at: Column) -> list[Column]:
+    return [
+        F.col("class"),
+        F.col("broker"),
+        F.col("topic"),
+        F.col("messageId"),
+        at.alias("at"),
+        evidence.alias("evidence"),
+        repair.alias("repair"),
+    ]

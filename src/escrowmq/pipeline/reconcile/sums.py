@@ -1,0 +1,51 @@
+"""Sums that must balance: every half has one fate."""
+
+from __future__ import annotations
+
+import msgspec
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from escrowmq.errors import EscrowMQError
+from escrowmq.pipeline.reconcile.fates import Fate
+
+
+class Unbalanced(EscrowMQError):
+    """Sums that must be equal are not: rows were lost or doubled on the way."""
+
+
+class Balance(msgspec.Struct, kw_only=True):
+    """How many halves there are, by fate."""
+
+    halves: int
+    """Records; those that were stored again count once."""
+
+    committed: int
+    rolled_back: int
+    pending: int
+    parked: int
+    expired: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.halves} halves = {self.committed} committed + {self.rolled_back} rolled back "
+            f"+ {self.pending} pending + {self.parked} parked + {self.expired} expired"
+        )
+
+
+def balance(halves: DataFrame, fates: DataFrame) -> Balance:
+    """Count both; Unbalanced when the fates are not those of all halves."""
+    counts = {row["fate"]: row["count"] for row in fates.groupBy("fate").count().collect()}
+    again = counts.get(Fate.STORED_AGAIN, 0)
+    found = Balance(
+        halves=halves.agg(F.count(F.lit(1))).head()[0] - again,
+        committed=counts.get(Fate.COMMITTED, 0),
+        rolled_back=counts.get(Fate.ROLLED_BACK, 0),
+        pending=counts.get(Fate.PENDING, 0),
+        parked=counts.get(Fate.PARKED, 0),
+        expired=counts.get(Fate.EXPIRED, 0),
+    )
+    total = found.committed + found.rolled_back + found.pending + found.parked + found.expired
+    if total != found.halves:
+        raise Unbalanced(f"{found}: the sum is {total}; read the same range again")
+    return found

@@ -1,0 +1,100 @@
+"""Rows of a sink as messages."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+
+from escrowmq.client.core.message import RESERVED, Message
+from escrowmq.errors import InvalidMessage, UsageError
+
+COLUMNS: Final[dict[str, tuple[str, ...]]] = {
+    "topic": ("string",),
+    "body": ("binary", "string"),
+    "tags": ("string",),
+    "keys": ("array<string>", "string"),
+    "queueId": ("int", "bigint", "smallint", "tinyint"),
+    "brokerName": ("string",),
+    "properties": ("map<string,string>",),
+    "delayLevel": ("int", "bigint", "smallint", "tinyint"),
+    "deliverTime": ("timestamp",),
+}
+"""Columns with a meaning, and the types that they may have."""
+
+
+class Addressed(msgspec.Struct):
+    """A message, and the queue that its row wants, if any."""
+
+    message: Message
+    queue_id: int | None = None
+    broker_name: str = ""
+    unique_key: str = ""
+    """The key to send it under; one is made up where it is empty."""
+
+
+def check_columns(types: dict[str, str], *, order_by: str) -> None:
+    """UsageError when a frame cannot be sent; `types` are Spark's names of them, by column."""
+    if "body" not in types:
+        raise UsageError(
+            f"a column `body` is needed (binary or string); there are {', '.join(types)}. Rename "
+            "yours, or make one with to_json(struct(...)).alias('body')"
+        )
+    for name, kind in types.items():
+        allowed = COLUMNS.get(name)
+        if allowed is None and name != order_by:
+            raise UsageError(
+                f"a column {name!r} has no meaning to the sink; drop it, or put it into "
+                f"`properties`. Known are {', '.join(COLUMNS)}"
+            )
+        if allowed is not None and kind not in allowed:
+            raise UsageError(
+                f"the column {name} has the type {kind}; {' or '.join(allowed)} is expected"
+            )
+
+
+def addressed(batch: Any, *, topic: str, order_by: str) -> Iterator[Addressed]:  # noqa: ANN401 - Arrow's
+    """The messages of an Arrow batch; the topic that an option names goes before the column."""
+    values = {name: batch.column(name).to_pylist() for name in batch.schema.names}
+    nothing = [None] * batch.num_rows
+    column = {name: values.get(name, nothing) for name in COLUMNS}
+    orders = values[order_by] if order_by else nothing
+    for index, body in enumerate(column["body"]):
+        name = topic or column["topic"][index]
+        if body is None or not name:
+            what = "body" if body is None else "topic"
+            raise InvalidMessage(f"row {index} of a batch has no {what} (null); filter such rows")
+        yield Addressed(
+            Message(
+                topic=name,
+                body=body.encode() if isinstance(body, str) else bytes(body),
+                tag=column["tags"][index] or "",
+                keys=_keys(column["keys"][index]),
+                properties=_properties(column["properties"][index]),
+                order_key="" if orders[index] is None else str(orders[index]),
+                delay_level=column["delayLevel"][index] or 0,
+                deliver_at=_moment(column["deliverTime"][index]),
+            ),
+            column["queueId"][index],
+            column["brokerName"][index] or "",
+        )
+
+
+def _keys(found: Any) -> list[str]:  # noqa: ANN401 - Arrow's
+    if found is None:
+        return []
+    return found.split() if isinstance(found, str) else [key for key in found if key]
+
+
+def _properties(found: Any) -> dict[str, str]:  # noqa: ANN401 - Arrow's
+    # What a topic's own rows bring along of RocketMQ's and EscrowMQ's names is theirs to set anew.
+    pairs = found.items() if isinstance(found, dict) else found or ()
+    return {name: value for name, value in pairs if value and name not in RESERVED}
+
+
+def _moment(found: dt.datetime | None) -> dt.datetime | None:
+    if found is None or found.tzinfo is not None:
+        return found
+    return found.replace(tzinfo=dt.UTC)

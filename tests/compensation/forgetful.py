@@ -1,0 +1,42 @@
+"""A broker that forgets some ENDs and never asks: what compensation is for.
+
+    python -m tests.compensation.forgetful --share 0.3 serve --data DIR ...
+
+It forgets all ENDs of a share of the transactions, chosen by their message's id, so that sending
+one again is of no use. Everything else is EscrowMQ's own broker.
+"""
+
+from __future__ import annotations
+
+import sys
+import zlib
+
+from escrowmq.base.command import Command
+from escrowmq.broker.on_end import EndHandlers
+from escrowmq.broker.state import Peer
+from escrowmq.cli.main import main
+
+_keeps = EndHandlers.end
+
+
+def is_forgotten(message_id: str, share: float) -> bool:
+    """Whether the broker forgets the ENDs of a transaction."""
+    return zlib.crc32(message_id.encode()) % 1000 < share * 1000
+
+
+def forget(share: float) -> None:
+    """From now on, brokers of this process forget."""
+
+    def end(self: EndHandlers, peer: Peer, request: Command, now_ms: int) -> bytes | None:
+        header = self.read_end(request, now_ms)
+        half = self._broker.store.read(getattr(header, "commit_log_offset", -1))
+        if half is not None and is_forgotten(half.properties.get("UNIQ_KEY", ""), share):
+            return None
+        return _keeps(self, peer, request, now_ms)
+
+    EndHandlers.end = end  # type: ignore[method-assign]
+
+
+if __name__ == "__main__":
+    forget(float(sys.argv[2]))
+    sys.exit(main(sys.argv[3:]))

@@ -1,0 +1,125 @@
+"""Redis and PostgreSQL as processes of a test's own, from the distribution's packages."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+from pathlib import Path
+from typing import Final
+
+import psycopg
+import redis
+
+from tests.interop.process import Process, until
+
+_POSTGRES_FOLDERS: Final = sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
+_NOBODY: Final = 65_534
+
+
+def free_port() -> int:
+    """A port of the loopback address that nobody listens on."""
+    with socket.socket() as door:
+        door.bind(("127.0.0.1", 0))
+        return int(door.getsockname()[1])
+
+
+def missing() -> str:
+    """The first of both servers that this machine has not; empty when both are there."""
+    if shutil.which("redis-server") is None:
+        return "redis-server"
+    return "" if _POSTGRES_FOLDERS else "postgresql"
+
+
+class RedisServer:
+    """A Redis server; it can be killed, and started again with or without its data."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._port = free_port()
+        self._process: Process | None = None
+        self.url = f"redis://127.0.0.1:{self._port}/0"
+        self.start()
+
+    def start(self) -> None:
+        """Start it on what its folder holds."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        command = [
+            "redis-server", "--port", str(self._port), "--bind", "127.0.0.1",
+            "--dir", str(self._folder), "--appendonly", "yes", "--appendfsync", "always",
+            "--daemonize", "no",
+        ]  # fmt: skip
+        self._process = Process(command, folder=self._folder, name="redis")
+        with redis.Redis(port=self._port) as client:
+            until("Redis answers", lambda: _answers(client))
+
+    def kill(self) -> None:
+        """kill -9."""
+        if self._process is not None:
+            self._process.kill()
+            self._process = None
+
+    def lose_data(self) -> None:
+        """Nothing is left of what it kept; it must not run."""
+        assert self._process is None
+        shutil.rmtree(self._folder)
+
+
+def _answers(client: redis.Redis) -> bool:
+    try:
+        return bool(client.ping())
+    except redis.RedisError:
+        return False
+
+
+class PostgresServer:
+    """A PostgreSQL server with an empty database."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._user = _NOBODY if os.getuid() == 0 else None  # it refuses to run as root
+        if self._user is not None:
+            os.chown(folder, self._user, self._user)
+            for parent in folder.parents:
+                if parent.stat().st_uid == 0 and parent.stat().st_mode & 0o001 == 0:
+                    parent.chmod(parent.stat().st_mode | 0o011)
+        data = folder / "data"
+        tools = _POSTGRES_FOLDERS[0]
+        subprocess.run(
+            [tools / "initdb", "-D", data, "-U", "shop", "-A", "trust", "-E", "UTF8", "-N",
+             "--locale=C"],
+            check=True, stdout=subprocess.DEVNULL, user=self._user, group=self._user, cwd=folder,
+            extra_groups=[] if self._user is not None else None,
+        )  # fmt: skip
+        port = free_port()
+        self._databases_count = 0
+        self.url = f"postgresql://shop@127.0.0.1:{port}/postgres"
+        self._child = subprocess.Popen(
+            [tools / "postgres", "-D", data, "-p", str(port), "-h", "127.0.0.1", "-k", "",
+             "-c", "fsync=off"],
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, user=self._user,
+            group=self._user, cwd=folder, extra_groups=[] if self._user is not None else None,
+        )  # fmt: skip
+        until("PostgreSQL answers", self._answers)
+
+    def _answers(self) -> bool:
+        assert self._child.poll() is None, "PostgreSQL has ended"
+        try:
+            psycopg.connect(self.url).close()
+        except psycopg.OperationalError:
+            return False
+        return True
+
+    def new_database(self) -> str:
+        """The address of one that is empty."""
+        self._databases_count += 1
+        name = f"shop{self._databases_count}"
+        with psycopg.connect(self.url, autocommit=True) as db:
+            db.execute(f"create database {name}".encode())
+        return f"{self.url.rpartition('/')[0]}/{name}"
+
+    def stop(self) -> None:
+        """End it."""
+        self._child.terminate()
+        self._child.wait(30)

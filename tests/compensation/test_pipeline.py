@@ -1,0 +1,151 @@
+"""The whole of it: a broker that forgets ENDs, a Redis server that is killed in the middle. Every
+committed order is booked once, and no other one."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+
+import pytest
+from examples.shop import Shop
+
+import escrowmq
+from escrowmq.compensation import (
+    AnnouncementReader,
+    Announcer,
+    Compensator,
+    Fate,
+    RedisSets,
+    Report,
+    Worker,
+)
+from tests.interop.process import until
+
+from .conftest import SHARE
+from .forgetful import is_forgotten
+from .services import RedisServer
+
+ORDERS = 60
+FAR_MS = 3_600_000
+
+
+class Pipeline:
+    """All parts of one shop."""
+
+    def __init__(self, nameserver: str, redis_url: str, database: str) -> None:
+        self.nameserver = nameserver
+        self.shop = Shop(database)
+        self.sets = RedisSets(redis_url)
+        self.admin = escrowmq.Admin(nameserver)
+        for topic in ("paid", "escrow-announced"):
+            self.admin.topics.create(topic, queues=2)
+        self.producer = escrowmq.Producer(nameserver, group="orders", timeout_ms=200)
+        self.announcer = Announcer(self.producer)
+        self.consumer = escrowmq.Consumer(
+            nameserver, group="shop", topic="paid", handler=Worker(self.shop, self.sets)
+        )
+        self.reader = AnnouncementReader(nameserver, sets=self.sets, business=self.shop)
+        self.committed: dict[str, str] = {}
+        self.forgotten: set[str] = set()
+
+    def close(self) -> None:
+        self.reader.close()
+        self.consumer.close()
+        self.producer.close()
+        self.admin.close()
+
+    def order(self, number: int, chance: random.Random) -> None:
+        """One local transaction: committed, rolled back, or broken off."""
+        order_id = f"o{number:04d}"
+        kind = chance.choice(("commit", "commit", "commit", "rollback", "error"))
+        try:
+            with self.announcer.transaction("paid", f"{order_id}:{number}".encode()) as tx:
+                if kind == "rollback":
+                    tx.rollback()
+                if kind == "error":
+                    raise LookupError("out of stock")
+        except LookupError:
+            return
+        if kind == "commit":
+            message_id = tx.results[0].message_id
+            self.committed[order_id] = message_id
+            if is_forgotten(message_id, SHARE):
+                self.forgotten.add(order_id)
+
+    def compensator(self, later_ms: int = FAR_MS) -> Compensator:
+        now_ms = self.admin.messages.prepared(
+            next(iter(self.committed.values())), topic="paid"
+        ).stored_ms
+        return Compensator(self.admin, self.sets, self.shop, now_ms=lambda: now_ms + later_ms)
+
+
+@pytest.fixture
+def pipeline(
+    forgetful: Callable[[], str],
+    redis_server: RedisServer,
+    database: str,
+) -> Iterator[Pipeline]:
+    made = Pipeline(forgetful(), redis_server.url, database)
+    yield made
+    made.close()
+
+
+def test_lost_commits_are_found_and_redone_once_though_redis_dies_in_the_middle(
+    pipeline: Pipeline, redis_server: RedisServer
+) -> None:
+    chance = random.Random(6)
+    for number in range(ORDERS):
+        if number == ORDERS // 3:
+            redis_server.kill()
+        if number == 2 * ORDERS // 3:
+            until("the announcements wait", lambda: pipeline.reader.is_paused)
+            redis_server.start()
+        pipeline.order(number, chance)
+    there = pipeline.committed.keys() - pipeline.forgotten
+    assert len(pipeline.forgotten) > 5
+    until("what the broker knows is booked", lambda: set(pipeline.shop.booked()) >= there)
+    until("all is announced", lambda: not pipeline.reader.is_paused and announced(pipeline))
+
+    early = pipeline.compensator(later_ms=0).run(is_dry=False)
+    assert {finding.fate for finding in early.findings} <= {Fate.WAITING, Fate.MISSING}
+    dry = pipeline.compensator().run()
+    assert found(dry, Fate.LOST) == sorted(pipeline.committed[o] for o in pipeline.forgotten)
+    assert sorted(pipeline.shop.booked()) == sorted(there)
+
+    report = pipeline.compensator().run(is_dry=False)
+    assert found(report, Fate.REDONE) == sorted(pipeline.committed[o] for o in pipeline.forgotten)
+    again = pipeline.compensator().run(is_dry=False)
+    assert again.findings == []
+    assert pipeline.shop.booked() == sorted(pipeline.committed)
+
+
+def announced(pipeline: Pipeline) -> bool:
+    lag = pipeline.admin.groups.lag("escrow-announced")
+    return all(one.count == 0 for one in lag)
+
+
+def found(report: Report, fate: Fate) -> list[str]:
+    return sorted(one.member.message_id for one in report.findings if one.fate is fate)
+
+
+def test_a_redis_server_without_its_data_is_filled_again(
+    pipeline: Pipeline, redis_server: RedisServer
+) -> None:
+    chance = random.Random(8)
+    for number in range(ORDERS // 2):
+        pipeline.order(number, chance)
+    there = pipeline.committed.keys() - pipeline.forgotten
+    until("what the broker knows is booked", lambda: set(pipeline.shop.booked()) >= there)
+    until("all is announced", lambda: announced(pipeline))
+    redis_server.kill()
+    redis_server.lose_data()
+    pipeline.order(ORDERS, chance)
+    until("the announcements wait", lambda: pipeline.reader.is_paused)
+    redis_server.start()
+    wanted = sorted(pipeline.committed[o] for o in pipeline.forgotten)
+    until(
+        "the lost ones are found",
+        lambda: found(pipeline.compensator().run(), Fate.LOST) == wanted,
+    )
+    pipeline.compensator().run(is_dry=False)
+    assert pipeline.shop.booked() == sorted(pipeline.committed)

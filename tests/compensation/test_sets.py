@@ -1,0 +1,109 @@
+"""The two sets on a real Redis server."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import redis
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from escrowmq.compensation import LeaseTaken, RedisLease, RedisSets
+from escrowmq.compensation.member import Member, parse_member
+from escrowmq.errors import UsageError
+from tests.interop.process import until
+
+from .services import RedisServer
+
+
+def lost(sets: RedisSets) -> list[str]:
+    return sorted(one for some in sets.compare() for one in some)
+
+
+@given(
+    st.sets(st.text(min_size=1, max_size=8)),
+    st.sets(st.text(min_size=1, max_size=8)),
+    st.integers(1, 5),
+)
+@settings(
+    max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_what_is_announced_only_is_told_and_what_is_in_both_goes(
+    redis_server: RedisServer, announced: set[str], consumed: set[str], buckets: int
+) -> None:
+    with redis.Redis.from_url(redis_server.url) as client:
+        client.flushall()
+        sets = RedisSets(client, buckets_count=buckets)
+        sets.announce(announced)
+        sets.consume(consumed)
+        assert lost(sets) == sorted(announced - consumed)
+        assert sets.counts() == (len(announced - consumed), len(consumed - announced))
+        assert lost(sets) == sorted(announced - consumed)
+        sets.consume(announced - consumed)
+        assert lost(sets) == []
+        assert sets.counts() == (0, len(consumed - announced))
+
+
+def test_a_hundred_thousand_ids(redis_server: RedisServer) -> None:
+    sets = RedisSets(redis_server.url)
+    ids = [f"{number:032d}@paid" for number in range(100_000)]
+    missing = set(random.Random(1).sample(ids, 100))
+    sets.announce(ids)
+    sets.consume(one for one in ids if one not in missing)
+    assert lost(sets) == sorted(missing)
+    assert sets.counts() == (100, 0)
+    sets.close()
+
+
+def test_a_server_that_comes_back_without_its_data_is_noticed(redis_server: RedisServer) -> None:
+    sets = RedisSets(redis_server.url)
+    assert not sets.is_whole()
+    sets.mark_whole()
+    sets.keep_mark("7")
+    assert (sets.is_whole(), sets.read_mark()) == (True, "7")
+    redis_server.kill()
+    assert not sets.is_there()
+    with pytest.raises(redis.RedisError):
+        sets.announce(["x"])
+    redis_server.start()
+    assert (sets.is_there(), sets.is_whole()) == (True, True)
+    redis_server.kill()
+    redis_server.lose_data()
+    redis_server.start()
+    assert (sets.is_there(), sets.is_whole(), sets.read_mark()) == (True, False, None)
+
+
+def test_only_one_holds_a_lease_and_it_ends_with_its_holder(redis_server: RedisServer) -> None:
+    with RedisLease(redis_server.url, "redo", span_s=0.3) as lease:
+        assert lease.is_held
+        with (
+            pytest.raises(LeaseTaken, match="another process holds the lease redo:lease"),
+            RedisLease(redis_server.url, "redo"),
+        ):
+            pass
+        with redis.Redis.from_url(redis_server.url) as client:
+            until(
+                "it was renewed twice", lambda: int(client.info()["total_commands_processed"]) > 8
+            )
+            assert lease.is_held
+            client.set("redo:lease", "somebody else")
+            until("its loss is noticed", lambda: not lease.is_held)
+    with redis.Redis.from_url(redis_server.url) as client:
+        assert client.get("redo:lease") == b"somebody else"
+        client.delete("redo:lease")
+    with RedisLease(redis_server.url, "redo") as lease:
+        assert lease.is_held
+
+
+def test_a_lease_is_let_go_when_its_server_dies(redis_server: RedisServer) -> None:
+    with RedisLease(redis_server.url, "redo", span_s=0.3) as lease:
+        redis_server.kill()
+        until("its loss is noticed", lambda: not lease.is_held)
+
+
+def test_a_member_is_an_id_and_a_topic() -> None:
+    assert parse_member(str(Member("7F01", "paid"))) == Member("7F01", "paid")
+    for text in ("", "7F01", "@paid", "7F01@"):
+        with pytest.raises(UsageError, match="names no message"):
+            parse_member(text)

@@ -1,0 +1,12 @@
+"""Tells at the end how much was tried, for SECURITY.md."""
+
+import pytest
+
+from .frames import TALLY
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """One line: inputs in all, and by what they were for."""
+    if TALLY:
+        parts = ", ".join(f"{name} {count}" for name, count in sorted(TALLY.items()))
+        terminalreporter.write_line(f"odd inputs: {TALLY.total()} ({parts})")

@@ -1,0 +1,254 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from escrowmq.acl.accounts import merge, read_accounts
+from escrowmq.acl.book import PATH, Book, UserStatus, UserType, read_book
+from escrowmq.acl.policies import Resource, read_resource
+from escrowmq.codec.auth import AclInfo, UserInfo
+from escrowmq.errors import UsageError
+from escrowmq.testing.sim.disk import SimDisk
+
+SECRET = "a-long-secret"
+
+
+def acl(resource: str, *actions: str, kind: str = "Custom", decision: str = "Allow") -> AclInfo:
+    entry = {"resource": resource, "actions": list(actions or ("Pub",)), "decision": decision}
+    return msgspec.convert({"policies": [{"policyType": kind, "entries": [entry]}]}, AclInfo)
+
+
+def opened(disk: SimDisk) -> Book:
+    book = Book(disk)
+    book.load()
+    return book
+
+
+@pytest.fixture(name="disk")
+def make_disk() -> SimDisk:
+    return SimDisk()
+
+
+@pytest.fixture(name="book")
+def make_book(disk: SimDisk) -> Book:
+    book = opened(disk)
+    book.create_user(UserInfo("orders", SECRET))
+    return book
+
+
+def resource(text: str) -> Resource:
+    found = read_resource(text)
+    assert found is not None
+    return found
+
+
+def test_users_and_policies_are_on_disk_before_they_count(disk: SimDisk, book: Book) -> None:
+    book.put_policies("User:orders", acl("Topic:T"))
+    book.put_policies("User:orders", acl("Topic:*", "Sub", kind="Default"))
+    again = opened(disk)
+    assert again.users == book.users
+    assert again.policies == book.policies
+    assert PATH in disk.private
+
+
+def test_a_disk_that_is_full_changes_nothing(disk: SimDisk, book: Book) -> None:
+    before = dict(book.users)
+
+    def full(path: str, data: bytes, *, is_private: bool = False) -> None:
+        raise OSError(28, "No space left on device")
+
+    disk.replace = full  # type: ignore[method-assign]
+    with pytest.raises(OSError, match="No space"):
+        book.create_user(UserInfo("other", SECRET))
+    assert book.users == before
+
+
+def test_users_are_changed_in_what_is_given(book: Book) -> None:
+    book.update_user(UserInfo("orders", user_status="disable"))
+    user = book.users["orders"]
+    assert (user.password, user.status, user.type) == (
+        SECRET, UserStatus.DISABLE, UserType.NORMAL,
+    )  # fmt: skip
+    book.update_user(UserInfo("orders", "another", user_type="super", user_status="ENABLE"))
+    user = book.users["orders"]
+    assert (user.password, user.status, user.is_super) == ("another", UserStatus.ENABLE, True)
+    book.update_user(UserInfo("orders", " "))
+    assert book.users["orders"] == user
+
+
+@pytest.mark.parametrize(
+    ("info", "reason"),
+    [
+        (UserInfo("orders", SECRET), "The user is existed"),
+        (UserInfo(" ", SECRET), "username can not be blank"),
+        (UserInfo("other", ""), "password can not be blank"),
+        (UserInfo("x" * 256, SECRET), "256 characters"),
+        (UserInfo("other", "x" * 1_025), "1025 characters"),
+    ],
+)
+def test_users_that_there_cannot_be_are_refused(book: Book, info: UserInfo, reason: str) -> None:
+    with pytest.raises(UsageError, match=reason):
+        book.create_user(info)
+    with pytest.raises(UsageError, match="The user is not exist"):
+        book.update_user(UserInfo("nobody", SECRET))
+
+
+def test_the_number_of_users_is_bounded(book: Book, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("escrowmq.acl.book.AUTH_USERS_MAX", 1)
+    with pytest.raises(UsageError, match="there are 1 users"):
+        book.create_user(UserInfo("other", SECRET))
+    two = json.dumps({"users": [{"username": name, "password": SECRET} for name in "ab"]})
+    with pytest.raises(UsageError, match="2 users; 1 are allowed"):
+        read_book(two.encode())
+
+
+def test_a_user_goes_with_his_policies(disk: SimDisk, book: Book) -> None:
+    book.put_policies("User:orders", acl("Topic:T"))
+    book.delete_user("orders")
+    book.delete_user("orders")
+    assert (book.users, book.policies) == ({}, {})
+    assert opened(disk).policies == {}
+
+
+def test_policies_are_removed_one_by_one_or_all(book: Book) -> None:
+    book.put_policies("User:orders", acl("Topic:T"))
+    book.put_policies("User:orders", acl("Topic:T2"))
+    book.put_policies("User:orders", acl("Topic:*", kind="Default"))
+    book.delete_policies("User:orders", None, resource("Topic:T"))
+    assert [str(e.resource) for e in book.policies["orders"].custom] == ["Topic:T2"]
+    book.delete_policies("User:orders", "Default", resource("Topic:*"))
+    book.delete_policies("User:orders", "Custom", resource("Topic:T2"))
+    assert book.policies == {}
+    book.put_policies("User:orders", acl("Topic:T"))
+    book.delete_policies("User:orders", None, None)
+    assert book.policies == {}
+
+
+@pytest.mark.parametrize(
+    ("subject", "reason"),
+    [
+        ("User:nobody", r"The subject( of User:nobody)? is not exist"),
+        ("nobody", "The subject is null|The subject is not exist"),
+        ("User:", "The subject is null|The subject is not exist"),
+    ],
+)
+def test_policies_are_of_users(book: Book, subject: str, reason: str) -> None:
+    with pytest.raises(UsageError, match=reason):
+        book.put_policies(subject, acl("Topic:T"))
+    with pytest.raises(UsageError, match=reason):
+        book.delete_policies(subject, None, None)
+    with pytest.raises(UsageError, match=reason):
+        book.told_policies(subject)
+    with pytest.raises(UsageError, match="The acl is not exist"):
+        book.delete_policies("User:orders", None, None)
+    assert book.told_policies("User:orders") is None
+
+
+def test_the_subject_of_the_body_counts_more(book: Book) -> None:
+    info = acl("Topic:T")
+    info.subject = "User:orders"
+    book.put_policies("User:nobody", info)
+    assert "orders" in book.policies
+
+
+def test_users_and_policies_are_found_by_parts(book: Book) -> None:
+    book.create_user(UserInfo("bills", SECRET))
+    for name, topic in (("orders", "Topic:paid"), ("orders", "Group:g"), ("bills", "Topic:paid")):
+        book.put_policies(f"User:{name}", acl(topic))
+    assert [user.name for user in book.found_users("")] == ["bills", "orders"]
+    assert [user.name for user in book.found_users("rder")] == ["orders"]
+
+    def found(subject: str, part: str) -> list[Any]:
+        return [
+            (one["subject"], entry["resource"])
+            for one in book.found_policies(subject, part)
+            for policy in one["policies"]
+            for entry in policy["entries"]
+        ]
+
+    assert found("", "Group") == [("User:orders", "Group:g")]
+    assert found("bills", "") == [("User:bills", "Topic:paid")]
+    assert len(found("", "")) == 3
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"{", "no JSON"),
+        (b"[]", "Expected"),
+        (b'{"users": [{"username": "u"}]}', "password"),
+        (b'{"acls": [{"subject": "u"}]}', "acl 1"),
+        (b'{"acls": [{"subject": "User:u", "policies": []}]}', "policies is empty"),
+        (b'{"users": [{"username": "u", "password": 7e400}]}', ""),
+        (b"\xff", "no JSON"),
+    ],
+)
+def test_a_broker_does_not_take_a_file_that_it_cannot_read(data: bytes, reason: str) -> None:
+    disk = SimDisk()
+    disk.small[PATH] = data
+    with pytest.raises(UsageError, match=rf"auth\.json: .*{reason}"):
+        opened(disk)
+
+
+def test_no_password_stands_in_an_error_or_a_text(book: Book) -> None:
+    with pytest.raises(UsageError) as caught:
+        read_book(b'{"users": [{"username": "u", "password": "' + SECRET.encode())
+    assert SECRET not in str(caught.value)
+    assert SECRET not in repr(book.users["orders"])
+    assert SECRET not in repr(UserInfo("orders", SECRET))
+    assert "password" not in book.users["orders"].told(with_password=False)
+
+
+def test_a_file_of_too_many_bytes_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("escrowmq.acl.book.AUTH_FILE_SIZE_MAX", 10)
+    disk = SimDisk()
+    disk.small[PATH] = b'{"users": [], "acls": []}'
+    with pytest.raises(UsageError, match="10 are allowed"):
+        opened(disk)
+
+
+FILE = f"""
+globalWhiteRemoteAddresses: [10.0.0.1]
+accounts:
+- {{accessKey: operator, secretKey: {SECRET}, admin: true}}
+- accessKey: service-1
+  secretKey: {SECRET}
+  defaultTopicPerm: SUB
+  topicPerms: [paid=PUB|SUB, secret=DENY]
+  groupPerms: [mailer=SUB]
+- {{accessKey: already, secretKey: {SECRET}, admin: true}}
+""".encode()
+
+
+def test_accounts_of_acl_1_become_users(disk: SimDisk) -> None:
+    book = opened(disk)
+    book.create_user(UserInfo("already", "his own"))
+    rules = merge([("plain_acl.yml", read_accounts(FILE))], default="plain_acl.yml")
+    assert book.take_over(rules) == 2
+    assert book.take_over(rules) == 0
+    assert book.users["operator"].is_super
+    assert book.users["already"].password == "his own"
+    assert json.loads(disk.small[PATH])["acls"][1] == {
+        "policies": [
+            {
+                "entries": [
+                    {"actions": ["Pub", "Sub"], "decision": "Allow", "resource": "Topic:paid"},
+                    {"actions": ["All"], "decision": "Deny", "resource": "Topic:secret"},
+                    {"actions": ["Sub"], "decision": "Allow", "resource": "Group:mailer"},
+                ],
+                "policyType": "Custom",
+            },
+            {
+                "entries": [
+                    {"actions": ["Sub"], "decision": "Allow", "resource": "Topic:*"},
+                    {"actions": ["All"], "decision": "Deny", "resource": "Group:*"},
+                ],
+                "policyType": "Default",
+            },
+        ],
+        "subject": "User:service-1",
+    }
+    assert opened(disk).policies == book.policies

@@ -1,0 +1,162 @@
+"""What is told agrees with what is done, and names the rule that does it."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import pytest
+
+from escrowmq.acl.accounts import Rules, merge, read_accounts
+from escrowmq.acl.addresses import parts_of
+from escrowmq.acl.book import Book
+from escrowmq.acl.explain import access_of, explain_account, explain_user
+from escrowmq.acl.guard import refusal as account_refusal
+from escrowmq.acl.judge import Terms
+from escrowmq.acl.judge import refusal as user_refusal
+from escrowmq.base.command import Command
+from escrowmq.codec.auth import AclInfo, EntryInfo, PolicyInfo, Question, UserInfo
+from escrowmq.codec.signature import sign
+from escrowmq.errors import UsageError
+from escrowmq.testing.sim.disk import SimDisk
+
+SECRET = "a-long-secret"
+TOPICS = ("orders", "orders-paid", "bills", "RMQ_SYS_TRACE_TOPIC", "RMQ_SYS_TRANS_HALF_TOPIC")
+HOSTS = ("10.0.0.1", "10.9.9.9", "192.168.0.1", "::1")
+
+
+class Nowhere:
+    reply_topic = "R"
+
+    def ended_topics(self, request: Command) -> list[str]:
+        return []
+
+    def topic_at(self, log_offset: int) -> str | None:
+        return None
+
+    def has_topic(self, topic: str) -> bool:
+        return False
+
+
+def request(user: str, action: str, topic: str) -> Command:
+    """A request that needs just this right to just this topic."""
+    code, field = (310, "b") if action == "pub" else (12, "topic")
+    ext = {field: topic, "AccessKey": user}
+    ext["Signature"] = sign(ext, b"", secret=SECRET)
+    return Command(code=code, opaque=1, ext=ext, version=479)
+
+
+def question(user: str, action: str, topic: str, host: str = HOSTS[0]) -> Question:
+    return Question(user=user, action=action, resource=topic, address=host)
+
+
+FILE = f"""
+globalWhiteRemoteAddresses: [192.168.0.1]
+accounts:
+- {{accessKey: operator, secretKey: {SECRET}, admin: true}}
+- {{accessKey: nothing, secretKey: {SECRET}}}
+- {{accessKey: readers, secretKey: {SECRET}, defaultTopicPerm: SUB, topicPerms: [bills=DENY]}}
+- accessKey: writers
+  secretKey: {SECRET}
+  whiteRemoteAddress: 10.9.9.*
+  defaultTopicPerm: PUB
+  topicPerms: [orders=PUB|SUB]
+  groupPerms: [g=SUB]
+"""
+
+
+@pytest.fixture(name="rules")
+def make_rules() -> Rules:
+    return merge([("plain_acl.yml", read_accounts(FILE.encode()))], default="plain_acl.yml")
+
+
+def test_what_is_told_of_accounts_is_what_is_done(rules: Rules) -> None:
+    users = ("operator", "nothing", "readers", "writers", "stranger")
+    seen = set()
+    for user, action, topic, host in itertools.product(users, ("pub", "sub"), TOPICS, HOSTS):
+        told = explain_account(rules, question(user, action, topic, host))
+        done = account_refusal(
+            rules, request(user, action, topic), parts_of(host), Nowhere(), as_peer=False
+        )
+        assert told.is_allowed == (not done), (user, action, topic, host, told, done)
+        assert told.decided_by == told.steps[-1]
+        seen.add(told.is_allowed)
+    assert seen == {True, False}
+
+
+@pytest.mark.parametrize(
+    ("user", "action", "resource", "rule"),
+    [
+        ("operator", "delete", "Cluster:c", "admin: true"),
+        ("writers", "sub", "orders", "topicPerms: orders=PUB|SUB"),
+        ("writers", "sub", "bills", "defaultTopicPerm=PUB"),
+        ("writers", "sub", "Group:g", "groupPerms: g=SUB"),
+        ("writers", "sub", "%RETRY%g", "groupPerms: g=SUB"),
+        ("writers", "sub", "Group:h", "defaultGroupPerm=DENY"),
+        ("writers", "create", "orders", "Create on Topic:orders is for administrators"),
+        ("writers", "any", "orders", "topicPerms: orders=PUB|SUB"),
+        ("nothing", "pub", "RMQ_SYS_TRACE_TOPIC", "whoever has an account may write traces"),
+        ("stranger", "pub", "orders", "there is no account stranger"),
+    ],
+)
+def test_the_rule_that_decides_is_named(rules: Rules, user: str, action: str, resource: str,
+                                        rule: str) -> None:  # fmt: skip
+    assert explain_account(rules, question(user, action, resource)).decided_by == rule
+
+
+def some_book(chance: random.Random) -> Book:
+    book = Book(SimDisk())
+    book.create_user(UserInfo("root", SECRET, user_type="Super"))
+    book.create_user(UserInfo("gone", SECRET, user_status="disable"))
+    for number in range(6):
+        name = f"user-{number}"
+        book.create_user(UserInfo(name, SECRET))
+        for kind in ("Custom", "Default"):
+            resources = ["Topic:orders", "Topic:orders*", "Topic:o*", "*", "Topic:*", "Group:*"]
+            entries = [
+                EntryInfo(
+                    resource=resource,
+                    actions=chance.sample(["Pub", "Sub", "Get", "All"], 2),
+                    source_ips=chance.choice([[], ["10.0.0.0/8"], ["::1"]]),
+                    decision=chance.choice(["Allow", "Deny"]),
+                )
+                for resource in chance.sample(resources, chance.randrange(1, 5))
+            ]
+            policy = PolicyInfo(policy_type=kind, entries=entries)
+            book.put_policies(f"User:{name}", AclInfo(policies=[policy]))
+    return book
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_what_is_told_of_users_is_what_is_done(seed: int) -> None:
+    book = some_book(random.Random(seed))
+    terms = Terms(cluster="c", is_authorized=True)
+    seen = set()
+    users = [*book.users, "stranger"]
+    for user, topic, host in itertools.product(users, TOPICS[:3], HOSTS):
+        told = explain_user(book, question(user, "pub", topic, host))
+        done = user_refusal(book, request(user, "pub", topic), host, Nowhere(), terms)
+        assert told.is_allowed == (not done), (user, topic, host, told, done)
+        seen.add(told.is_allowed)
+    assert seen == {True, False}
+
+
+def test_who_is_no_normal_user_is_told_so() -> None:
+    book = some_book(random.Random(1))
+    assert explain_user(book, question("root", "pub", "T")).decided_by == "root is a super user"
+    assert explain_user(book, question("gone", "pub", "T")).decided_by == "user gone is disabled"
+    named = explain_user(book, question("user-1", "pub", "T"), is_authorized=False)
+    assert (named.is_allowed, named.decided_by) == (
+        True, "authorizationEnabled=false: a name is enough",
+    )  # fmt: skip
+    inner = explain_user(book, question("user-1", "pub", TOPICS[-1]))
+    assert any("the broker's own" in step for step in inner.steps)
+
+
+@pytest.mark.parametrize(
+    ("action", "resource", "reason"),
+    [("jump", "T", "no action"), ("pub", "Topic:o*", "one topic"), ("pub", "", "one topic")],
+)  # fmt: skip
+def test_what_cannot_be_asked_is_told(action: str, resource: str, reason: str) -> None:
+    with pytest.raises(UsageError, match=reason):
+        access_of(question("u", action, resource))

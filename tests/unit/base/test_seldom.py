@@ -1,0 +1,30 @@
+from escrowmq.base.seldom import OTHERS, Seldom
+
+
+def make(kinds_max: int = 10) -> Seldom:
+    return Seldom(lines_max=2, span_ms=100, kinds_max=kinds_max)
+
+
+def test_a_kind_has_so_many_lines_in_a_span_and_the_rest_is_counted() -> None:
+    seldom = make()
+    assert [seldom.says("a", now_ms) for now_ms in (0, 10, 20, 99)] == [True, True, False, False]
+    assert seldom.says("b", 50)
+    assert seldom.wake_at_ms() == 100
+    assert seldom.take_left_out(99) == []
+    assert seldom.take_left_out(100) == [("a", 2)]
+    assert seldom.says("a", 100)
+
+
+def test_nothing_is_told_of_kinds_of_which_nothing_was_left_out() -> None:
+    seldom = make()
+    assert seldom.wake_at_ms() is None
+    assert seldom.says("a", 0)
+    assert seldom.take_left_out(1_000) == []
+    assert seldom.wake_at_ms() is None
+
+
+def test_more_kinds_than_are_remembered_count_as_one() -> None:
+    seldom = make(kinds_max=2)
+    said = [seldom.says(f"kind {number}", 0) for number in range(9)]
+    assert said == [True, True, True, True] + [False] * 5
+    assert seldom.take_left_out(100) == [(OTHERS, 5)]

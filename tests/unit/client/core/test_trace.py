@@ -1,0 +1,99 @@
+"""Trace records field by field, and how they are packed; tests/sdk/test_trace.py compares them with
+those of the Java client."""
+
+from escrowmq.client.core.message import Message
+from escrowmq.client.core.routes import MessageQueue
+from escrowmq.client.core.sending import Outcome, SendResult, SendStatus
+from escrowmq.client.core.trace import (
+    BODY_SIZE_MAX,
+    KEYS_SIZE_MAX,
+    End,
+    Record,
+    consumed_record,
+    ended_record,
+    pack,
+    sent_record,
+    taken_record,
+)
+
+PLACE = ("DefaultRegion", "127.0.0.1:10911")
+
+
+def sent(message: Message, *, is_half: bool = False, status: SendStatus = SendStatus.OK) -> Record:
+    result = SendResult(
+        status=status, message_id="ID", queue=MessageQueue("T", "b", 0), offset=0,
+        offset_id="OFF", is_half=is_half,
+    )  # fmt: skip
+    return sent_record(message, result, group="g", place=PLACE, span=range(1000, 1007))
+
+
+def fields(record: Record) -> list[str]:
+    assert record.text.endswith("\x02")
+    return record.text[:-1].split("\x01")
+
+
+def test_a_sent_message() -> None:
+    record = sent(Message("T", b"abc", tag="a", keys=["k1", "k2"]))
+    assert "|".join(fields(record)) == (
+        "Pub|1000|DefaultRegion|g|T|ID|a|k1 k2|127.0.0.1:10911|3|7|0|OFF|true"
+    )
+    assert record.keys == ("ID", "k1", "k2")
+
+
+def test_what_is_not_known_is_null_and_what_is_stored_unsafely_is_no_success() -> None:
+    plain = fields(sent(Message("T", b"abc"), status=SendStatus.FLUSH_DISK_TIMEOUT))
+    assert (plain[6], plain[7], plain[13]) == ("null", "null", "false")
+
+
+def test_kinds_of_messages() -> None:
+    kinds = [
+        fields(sent(message, is_half=is_half))[11]
+        for message, is_half in [
+            (Message("T", b"x"), False),
+            (Message("T", b"x", delay=1), True),
+            (Message("T", b"x", delay_level=3), False),
+            (Message("T", b"x", order_key="o"), False),
+        ]
+    ]
+    assert kinds == ["0", "1", "3", "4"]
+
+
+def test_a_consumed_message() -> None:
+    message = Message("T", b"abc", keys=["k"])
+    taken = taken_record(
+        message, "ID", group="g", region="r", request_id="R", now_ms=5, deliveries_before=2
+    )
+    assert "|".join(fields(taken)) == "SubBefore|5|r|g|R|ID|2|k"
+    done = consumed_record(
+        message, "ID", group="g", request_id="R", span=range(5, 9), end=End.EXCEPTION
+    )
+    assert "|".join(fields(done)) == "SubAfter|R|ID|4|false|k|2|9|g"
+
+
+def test_the_end_of_a_transaction() -> None:
+    record = ended_record(
+        Message("T", b"abc", tag="a"), "ID", group="g", place=PLACE, now_ms=5,
+        outcome=Outcome.ROLLBACK, is_from_check=True,
+    )  # fmt: skip
+    assert "|".join(fields(record)) == (
+        "EndTransaction|5|DefaultRegion|g|T|ID|a|null|127.0.0.1:10911|2|ID|ROLLBACK_MESSAGE|true"
+    )
+
+
+def test_trace_messages_stay_within_their_bounds_and_lose_no_record() -> None:
+    records = [Record("é" * 1000 + "\x02", (f"key-{n}" * 20,)) for n in range(200)]
+    packed = list(pack(records))
+    assert len(packed) > 1
+    assert sum(each.body.count(b"\x02") for each in packed) == 200
+    assert [key for each in packed for key in each.keys] == [
+        key for record in records for key in record.keys
+    ]
+    for each in packed:
+        assert len(each.body) <= BODY_SIZE_MAX
+        assert sum(len(key) + 1 for key in each.keys) <= KEYS_SIZE_MAX
+    assert list(pack([])) == []
+
+
+def test_a_key_of_several_records_is_given_once() -> None:
+    (packed,) = pack([Record("a\x02", ("ID", "k")), Record("b\x02", ("ID", "k"))])
+    assert (packed.body, packed.keys) == (b"a\x02b\x02", ["ID", "k"])

@@ -1,0 +1,60 @@
+"""What the SDK costs a program to import, without a clock: which modules are loaded, and when."""
+
+import subprocess
+import sys
+from typing import Final
+
+import pytest
+
+ROOMS: Final = {"base", "client", "codec", "errors", "filter", "net"}
+"""Of ours, what clients need. Of `net` it is the clock alone."""
+
+LIBRARIES: Final = {"msgspec", "typing_extensions"}
+"""Others' code; msgspec loads the second where it is installed."""
+
+SELDOM: Final = {"multiprocessing", "pathlib", "tempfile", "urllib", "zipfile"}
+"""Of the standard library, what costs milliseconds and few programs need."""
+
+
+def loaded(statement: str) -> set[str]:
+    """The modules that a statement loads into a bare interpreter."""
+    code = (
+        f"import sys; before = {{*sys.modules}}; {statement}; print(*({{*sys.modules}} - before))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", f"import sys; sys.path[:0] = {sys.path!r}; {code}"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return set(done.stdout.split())
+
+
+def outsiders(modules: set[str]) -> set[str]:
+    tops = {name.partition(".")[0] for name in modules}
+    return tops - {*sys.stdlib_module_names, "escrowmq"}
+
+
+def test_the_package_alone_is_next_to_nothing() -> None:
+    found = loaded("import escrowmq")
+    assert {name for name in found if name.startswith("escrowmq")} == {"escrowmq"}
+    assert outsiders(found) == set()
+    assert not found & {"asyncio", "logging", "ssl"}
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "import escrowmq; escrowmq.Producer; escrowmq.Consumer; escrowmq.Admin",
+        "import escrowmq.aio",
+    ],
+)
+def test_clients_load_no_server_and_nothing_that_few_need(statement: str) -> None:
+    found = loaded(statement)
+    rooms = {name.split(".")[1] for name in found if name.startswith("escrowmq.")}
+    assert rooms <= ROOMS | {"aio"}
+    assert {name for name in found if name.startswith("escrowmq.net.")} == {"escrowmq.net.clock"}
+    assert outsiders(found) <= LIBRARIES
+    assert not found & SELDOM
+    # Seven further modules cost a millisecond, compiled; ask whether they are needed at once.
+    assert len([name for name in found if name.startswith("escrowmq")]) <= 120
