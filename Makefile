@@ -31,6 +31,9 @@ demo: $(READY)    ## ten transactions settle, shown as a table
 test: $(SPARK)    ## every test but the long ones; what needs Java, Go, Redis or PostgreSQL is skipped without
 	$(BIN)/python -m pytest -n 2 --dist loadfile -q $(ARGS)
 
+interop: $(SPARK) ## foreign clients and brokers, every release with every test
+	$(BIN)/python -m pytest -n 2 --dist loadfile -q tests/interop -m "long or not long" $(ARGS)
+
 crash: $(READY)   ## fifty rounds of kill -9 and recount; some minutes
 	ESCROWMQ_CRASH_ROUNDS=50 $(BIN)/python -m pytest -q tests/crash $(ARGS)
 

@@ -11,7 +11,9 @@ from .process import until
 from .servers import Server
 from .values import Sent
 
-pytestmark = pytest.mark.parametrize("java", ["java-5.3.3", "java-5.5.0"], indirect=True)
+pytestmark = pytest.mark.parametrize(
+    "java", ["java-5.3.3", pytest.param("java-5.5.0", marks=pytest.mark.long)], indirect=True
+)
 
 
 @dataclass

@@ -19,7 +19,9 @@ from .drivers import Consumer, JavaDriver, unique
 from .process import until
 from .servers import Server, new_topic
 
-pytestmark = pytest.mark.parametrize("java", ["java-5.3.3", "java-5.5.0"], indirect=True)
+pytestmark = pytest.mark.parametrize(
+    "java", [pytest.param("java-5.3.3", marks=pytest.mark.long), "java-5.5.0"], indirect=True
+)
 
 
 def test_pop_consumers_share_one_queue(server: Server, java: JavaDriver, topic: str) -> None:

@@ -1,21 +1,16 @@
-"""What operators did and who was refused, for the log `escrowmq.audit` (docs/security.md).
-
-One line each: `event=operation` or `event=denial`, then further `key=value`. A value with anything
-but letters, digits and `._:/%*|-` stands in quotes as a JSON string, so that no peer can write a
-line of its own.
-"""
+"""What operators did and who was refused, for the log `escrowmq.audit` (docs/security.md): one line
+each, `event=operation` or `event=denial`, in the form of `codec/audit_line`."""
 
 from __future__ import annotations
 
-import json
 import logging
-import re
 from typing import Final
 
 from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
 from escrowmq.base.seldom import Seldom
 from escrowmq.broker.state import Handler, Peer
+from escrowmq.codec.audit_line import VALUE_SIZE_MAX, audit_line
 from escrowmq.codec.command import decode_header
 from escrowmq.codec.conf import ConfError, parse_conf
 from escrowmq.codec.signature import ACCESS_KEY
@@ -23,8 +18,6 @@ from escrowmq.errors import EscrowMQError
 
 _log = logging.getLogger("escrowmq.audit")
 
-_PLAIN: Final = re.compile(r"[A-Za-z0-9._:/%*|-]+")
-_VALUE_SIZE_MAX: Final = 512
 _FRONT_SIZE: Final = 8
 
 _DENIALS_MAX: Final = 10
@@ -65,14 +58,6 @@ _TARGETS: Final = (
 _NAMES: Final = {code: name for name, code in vars(Request).items() if name.isupper()}
 
 
-def quoted(value: object) -> str:
-    """A value as it stands in a line."""
-    text = str(value)
-    if len(text) > _VALUE_SIZE_MAX:
-        text = text[:_VALUE_SIZE_MAX] + "..."
-    return text if _PLAIN.fullmatch(text) else json.dumps(text)
-
-
 def write(event: str, peer: Peer, request: Command, **more: object) -> None:
     """One line about a request."""
     fields = {
@@ -86,8 +71,7 @@ def write(event: str, peer: Peer, request: Command, **more: object) -> None:
 
 
 def _write(event: str, fields: dict[str, object]) -> None:
-    text = " ".join(f"{name}={quoted(value)}" for name, value in fields.items())
-    _log.info("event=%s %s", event, text)
+    _log.info("%s", audit_line(event, fields))
 
 
 def audited(handler: Handler) -> Handler:
@@ -147,7 +131,7 @@ class Denials:
     def note(self, peer: Peer, request: Command, reason: str, now_ms: int) -> None:
         """A request was refused."""
         self.count += 1
-        account = (request.ext or {}).get(ACCESS_KEY, "")[:_VALUE_SIZE_MAX]
+        account = (request.ext or {}).get(ACCESS_KEY, "")[:VALUE_SIZE_MAX]
         host = peer.address.rpartition(":")[0]
         if self._seldom.says(f"{account}@{host}", now_ms) and self._everybody.says("", now_ms):
             write("denial", peer, request, reason=reason)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import json
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -12,6 +11,7 @@ from typing import Final
 import msgspec
 
 import escrowmq
+from escrowmq.codec.audit_line import audit_line
 from escrowmq.compensation.consuming import Business
 from escrowmq.compensation.member import Member, parse_member
 from escrowmq.compensation.sets import Sets
@@ -93,8 +93,8 @@ class Compensator:
         self._now_ms = now_ms or SystemClock().now_ms
 
     def run(self, *, is_dry: bool = True, may_go_on: Callable[[], bool] = lambda: True) -> Report:
-        """Compare the sets and deal with each difference. Redone ones are on record in the log
-        `escrowmq.audit`, a JSON object each."""
+        """Compare the sets and deal with each difference. All but those that wait are on record in
+        the log `escrowmq.audit`, a line each."""
         report = Report([])
         for text in self._lost():
             if not may_go_on():
@@ -130,11 +130,10 @@ class Compensator:
         return Finding(member, Fate.REDONE if is_new else Fate.DONE_BEFORE)
 
     def _record(self, finding: Finding) -> None:
-        line = {
-            "what": "compensation",
+        fields = {
             "messageId": finding.member.message_id,
             "topic": finding.member.topic,
             "fate": finding.fate.value,
             "detail": finding.detail,
         }
-        _audit.info("%s", json.dumps(line))
+        _audit.info("%s", audit_line("compensation", fields))

@@ -8,8 +8,9 @@ import pytest
 
 from escrowmq.base.command import Command
 from escrowmq.base.settings import BrokerSettings
-from escrowmq.broker.auditing import OPERATIONS, Denials, quoted, write
+from escrowmq.broker.auditing import OPERATIONS, Denials, write
 from escrowmq.broker.state import Peer
+from escrowmq.codec.audit_line import quoted
 from escrowmq.testing.exchange import Exchange
 from escrowmq.testing.sim.disk import SimDisk
 

@@ -1,0 +1,29 @@
+"""One line of the log `escrowmq.audit` (docs/security.md).
+
+`event=...`, then further `key=value`. A value with anything but letters, digits and `._:/%*|-`
+stands in quotes as a JSON string, so that nobody can write a line of his own.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Final
+
+VALUE_SIZE_MAX: Final = 512
+_PLAIN: Final = re.compile(r"[A-Za-z0-9._:/%*|-]+")
+
+
+def audit_line(event: str, fields: Mapping[str, object]) -> str:
+    """The line for something that happened."""
+    text = " ".join(f"{name}={quoted(value)}" for name, value in fields.items())
+    return f"event={event} {text}"
+
+
+def quoted(value: object) -> str:
+    """A value as it stands in a line."""
+    text = str(value)
+    if len(text) > VALUE_SIZE_MAX:
+        text = text[:VALUE_SIZE_MAX] + "..."
+    return text if _PLAIN.fullmatch(text) else json.dumps(text)
