@@ -81,11 +81,12 @@ class Process:
 
     def _read(self) -> None:
         assert self._child.stdout is not None
-        for line in self._child.stdout:
-            with self._news:
-                self._lines.append(line.rstrip("\n"))
-                del self._lines[:-LINES_MAX]
-                self._news.notify_all()
+        with self._child.stdout as lines:
+            for line in lines:
+                with self._news:
+                    self._lines.append(line.rstrip("\n"))
+                    del self._lines[:-LINES_MAX]
+                    self._news.notify_all()
         with self._news:
             self._has_ended = True
             self._news.notify_all()

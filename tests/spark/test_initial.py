@@ -7,8 +7,6 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pytest
-
 from tests.interop.process import Process, until
 from tests.interop.servers import Server
 
@@ -20,14 +18,13 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("place", [{"startingOffsets": "latest"}, {}])
 def test_latest_stays_what_it_was_when_the_driver_dies_before_the_first_commit(
-    spark: SparkSession, server: Server, topic: str, tmp_path: Path, place: dict[str, str]
+    spark: SparkSession, server: Server, topic: str, tmp_path: Path
 ) -> None:
     send_numbers(server, topic, range(10))
     task = {
         "folder": str(tmp_path),
-        "source": {"nameServer": server.nameserver, "subscribe": topic, **place},
+        "source": {"nameServer": server.nameserver, "subscribe": topic},
         "is_available_now": False,
     }
     command = [sys.executable, "-m", "tests.spark.queries", json.dumps(task)]
@@ -41,5 +38,5 @@ def test_latest_stays_what_it_was_when_the_driver_dies_before_the_first_commit(
         committed.unlink()
         committed.with_name(".0.crc").unlink(missing_ok=True)
     send_numbers(server, topic, range(10, 25))
-    copied(streamed(spark, server, topic, **place), tmp_path)
+    copied(streamed(spark, server, topic), tmp_path)
     assert copied_numbers(tmp_path) == [*range(10, 25)]

@@ -56,7 +56,9 @@ class Decider:
         """End the connections."""
         self._cluster.close()
 
-    def decide(self, epoch: str, tokens: dict[str, int]) -> Decided:
+    def decide(
+        self, epoch: str, tokens: dict[str, int], *, patience_ms: int = PATIENCE_MS
+    ) -> Decided:
         """Make the messages of these tokens visible, unless the epoch was decided before."""
         if len(tokens) > EPOCH_TOKENS_MAX:
             raise UsageError(
@@ -64,7 +66,7 @@ class Decider:
                 "decided about at once; use coalesce() or a smaller maxOffsetsPerTrigger"
             )
         wish = Decide(group=self._group, epoch=epoch, tokens=tokens)
-        return self._ask(Request.ESCROW_DECIDE, wish, Decided, PATIENCE_MS)
+        return self._ask(Request.ESCROW_DECIDE, wish, Decided, patience_ms)
 
     def decision(self, epoch: str, *, patience_ms: int = PATIENCE_MS) -> Decided:
         """What was decided."""

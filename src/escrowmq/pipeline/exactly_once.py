@@ -48,6 +48,9 @@ def write_halves(
     except EpochDecided as error:
         _log.info("%s", error)
         return Tokens(epoch, {})
+    except BaseException:
+        _give_up(decider, epoch, sender.tokens)
+        raise
     finally:
         sender.close()
         decider.close()
@@ -81,8 +84,25 @@ def abandon(written: Sequence[Tokens], options: SinkOptions, *, broker_name: str
         return
     decider = Decider(options.access, broker_name=broker_name, group=options.group)
     try:
-        decider.abandon(written[0].epoch, tokens)
+        _give_up(decider, written[0].epoch, tokens)
+    finally:
+        decider.close()
+
+
+def close_epoch(options: SinkOptions, *, broker_name: str, epoch: str) -> None:
+    """Decide for nothing, unless there is a decision: all halves of an epoch that nobody will
+    write again are dropped, also those of tasks that were ended before they could tell of them."""
+    decider = Decider(options.access, broker_name=broker_name, group=options.group)
+    try:
+        decider.decide(epoch, {}, patience_ms=0)
     except EscrowMQError as error:
         _log.warning("a batch that was given up is left to the broker: %s", error)
     finally:
         decider.close()
+
+
+def _give_up(decider: Decider, epoch: str, tokens: Sequence[str]) -> None:
+    try:
+        decider.abandon(epoch, list(tokens))
+    except EscrowMQError as error:
+        _log.warning("a batch that was given up is left to the broker: %s", error)

@@ -54,6 +54,8 @@ class HalfSender:
         self._ids = UniqueIds(host=local_address(), process=os.getpid(), mark=mark)
         self._clock = SystemClock()
         self._link: Link | None = None
+        self.tokens: list[str] = []
+        """All that were used, also for what was sent again."""
 
     def close(self) -> None:
         """End the connections."""
@@ -64,6 +66,7 @@ class HalfSender:
         """Store rows as halves; their token and their number."""
         for left in range(self._options.sending.retries, -1, -1):
             token = secrets.token_hex(16)
+            self.tokens.append(token)
             try:
                 self._send(rows, token)
             except (TransportError, _Unsafe):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Final
 
 import pyarrow as pa
@@ -70,7 +71,9 @@ def check_schema(schema: StructType, options: SourceOptions) -> None:
 
 def arrow_schema(schema: StructType) -> bytes:
     """The same for Arrow, serialized; batches must have exactly these types."""
-    found: pa.Schema = to_arrow_schema(schema, timezone="UTC")
+    takes_zone = "timezone" in inspect.signature(to_arrow_schema).parameters
+    # PySpark 4.1 has no such parameter, and means UTC.
+    found: pa.Schema = to_arrow_schema(schema, **({"timezone": "UTC"} if takes_zone else {}))
     return found.serialize().to_pybytes()
 
 

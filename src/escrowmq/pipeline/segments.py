@@ -33,6 +33,9 @@ _NAME_SIZE: Final = 20
 _FRONT: Final = struct.Struct(">II").unpack_from
 _LOG_OFFSET: Final = struct.Struct(">q").unpack_from
 _MAGICS: Final = (MAGIC_V1, MAGIC_V2)
+_MAGIC_END: Final = 7
+"""Behind a place, so many bytes are looked at for the magic of a record that begins before it."""
+
 CHUNK_SIZE: Final = 4 << 20
 
 
@@ -111,7 +114,10 @@ class Walk:
             yield from self._chunks(data)
 
     def _chunks(self, data: mmap.mmap) -> Iterator[tuple[bytes, list[int], int]]:
-        first = at = self._begin(data)
+        begin = self._begin(data)
+        if begin is None:
+            return  # the record before goes on, or the log has ended; the part before looks at that
+        first = at = begin
         starts: list[int] = []
         while at < self._part.high:
             size = self._size(data, at)
@@ -132,23 +138,23 @@ class Walk:
             yield data[first:at], starts, first
         self._size(data, at)
 
-    def _begin(self, data: mmap.mmap) -> int:
+    def _begin(self, data: mmap.mmap) -> int | None:
         if self._part.low == 0:
             return 0
-        found = self._next(data, self._part.low)
-        return self._part.high if found is None else found
+        return self._next(data, self._part.low, self._part.high)
 
-    def _next(self, data: mmap.mmap, at: int) -> int | None:
-        """The first place from here on where a record begins."""
+    def _next(self, data: mmap.mmap, at: int, until: int | None = None) -> int | None:
+        """The first place from here on, and before another, where a record begins."""
+        end = len(data) if until is None else min(until + _MAGIC_END, len(data))
         found = None
         for magic in _MAGICS:
             mark = magic.to_bytes(4, "big")
-            place = data.find(mark, at + 4)
+            place = data.find(mark, at + 4, end)
             while place >= 0 and (found is None or place - 4 < found):
                 if self._is_record(data, place - 4):
                     found = place - 4
                     break
-                place = data.find(mark, place + 1)
+                place = data.find(mark, place + 1, end)
         return found
 
     def _is_record(self, data: mmap.mmap, at: int) -> bool:

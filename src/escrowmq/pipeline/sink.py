@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 
 from escrowmq.errors import UsageError
 from escrowmq.pipeline.deciding import StockBroker, choose_broker
-from escrowmq.pipeline.exactly_once import Tokens, abandon, decide, write_halves
+from escrowmq.pipeline.exactly_once import Tokens, abandon, close_epoch, decide, write_halves
 from escrowmq.pipeline.plain import send_keyed, send_plain
 from escrowmq.pipeline.reading import freeze_once
 from escrowmq.pipeline.rows import check_columns
@@ -75,6 +75,10 @@ class Writing:
         """The batch is given up; tasks that failed have told nothing."""
         abandon(_tokens(messages), self.options, broker_name=self.broker_name)
 
+    def close_epoch(self, epoch: str) -> None:
+        """Nobody writes this batch again."""
+        close_epoch(self.options, broker_name=self.broker_name, epoch=epoch)
+
 
 class BatchWriter(DataSourceArrowWriter):
     """Writes a table. The same writer, pickled, is in the tasks and in the commit."""
@@ -92,8 +96,11 @@ class BatchWriter(DataSourceArrowWriter):
         self._writing.commit(messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """The job failed."""
-        self._writing.abort(messages)
+        """The job failed. One without a name of its own is never run again as the same."""
+        if self._writing.options.app_id or not self._writing.broker_name:
+            self._writing.abort(messages)
+        else:
+            self._writing.close_epoch(self._epoch)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):

@@ -3,8 +3,9 @@
 {"v": 1, "q": {"topic": {"broker": {"0": 17}}}, "from": {"topic": {...}}}
 
 `q` says where each queue is. `from` says where the query began, and stands in the end of its first
-batch only: Spark stores the ends of batches and no beginnings, and asks for the beginning again
-after a crash before the first commit, when "latest" is somewhere else already.
+batch: Spark stores the ends of batches and no beginnings, and asks for the beginning again after a
+crash before the first commit, when "latest" is somewhere else already. What it is told then has
+`initial`, so that the first batch is known from the others.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ class StreamPlace(msgspec.Struct, frozen=True):
 
     at: Positions
     began: Positions | None = None
+    is_initial: bool = False
+    """It is no end of a batch."""
 
 
 def encode_place(place: StreamPlace) -> Offset:
@@ -34,6 +37,8 @@ def encode_place(place: StreamPlace) -> Offset:
     found: Offset = {"v": VERSION, "q": _table(place.at)}
     if place.began is not None:
         found["from"] = _table(place.began)
+    if place.is_initial:
+        found["initial"] = True
     return found
 
 
@@ -46,7 +51,11 @@ def decode_place(offset: Offset) -> StreamPlace:
             f"{VERSION}; use the release that wrote it, or another checkpoint"
         )
     began = offset.get("from")
-    return StreamPlace(_positions(offset["q"]), None if began is None else _positions(began))
+    return StreamPlace(
+        _positions(offset["q"]),
+        None if began is None else _positions(began),
+        bool(offset.get("initial")),
+    )
 
 
 def _table(positions: Positions) -> dict[str, dict[str, dict[str, int]]]:

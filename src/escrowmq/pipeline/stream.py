@@ -98,6 +98,9 @@ class StreamReader(DataSourceStreamReader):
 
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
         """Where a new query begins. Asked for again after a crash; see state.py."""
+        return encode_place(StreamPlace(self._beginning(), is_initial=True))
+
+    def _beginning(self) -> Positions:
         if self._initial is None:
             queues = self._queues()
             known = find_queues(queues.cluster, self._options)
@@ -105,7 +108,7 @@ class StreamReader(DataSourceStreamReader):
             self._initial = without_loss(
                 queues.cluster, start, fails_on_loss=self._options.pulling.fails_on_loss
             )
-        return encode_place(StreamPlace(self._initial))
+        return self._initial
 
     def reportLatestOffset(self) -> Offset | None:  # noqa: N802 - Spark's name
         """The ends of all queues, for the progress report: what is missing there is the lag."""
@@ -128,7 +131,7 @@ class StreamReader(DataSourceStreamReader):
         until = decode_place(end)
         since = decode_place(start)
         lows = since.at
-        if until.began is not None and since.began is None:
+        if since.is_initial and until.began is not None:
             lows = until.began
         ranges = self._ranges(lows, until.at)
         options = self._options
@@ -170,9 +173,8 @@ class StreamReader(DataSourceStreamReader):
     def _following(self, start: Offset, rows_max: int, size_max: int, rows_min: int) -> Offset:
         """The end of the next batch; the start itself when there is to be none."""
         since = decode_place(start)
-        is_first = self._initial is not None and start == encode_place(StreamPlace(self._initial))
         ranges, lows = self._backlog(since.at)
-        if not is_first and not self._is_due(ranges, rows_min):
+        if not since.is_initial and not self._is_due(ranges, rows_min):
             return start
         if rows_max:
             ranges = limited(ranges, rows_max)
@@ -180,7 +182,7 @@ class StreamReader(DataSourceStreamReader):
             size = sampled_size(ranges, self._options)
             ranges = limited(ranges, max(1, int(size_max / size)))
         self._triggered_ms = self._queues().now_ms()
-        place = StreamPlace(ends_of(lows, ranges), since.at if is_first else None)
+        place = StreamPlace(ends_of(lows, ranges), since.at if since.is_initial else None)
         return encode_place(place)
 
     def _backlog(self, since: Positions) -> tuple[list[QueueRange], Positions]:
@@ -223,15 +225,16 @@ class StreamReader(DataSourceStreamReader):
 
 
 class PlainStreamReader(StreamReader):
-    """For PySpark 4.1: it takes no limits, so that every batch has all there is."""
+    """For PySpark 4.1: it takes no limits, so that every batch has all there is. Nobody tells it
+    whether a batch is the first one, and so every process begins as if it were."""
 
     _last: Offset | None = None
 
     def latestOffset(self) -> Offset:  # noqa: N802 - Spark's name
         """The end of the next batch."""
         if self._last is None:
-            ends = self._queues().look()
-            self._last = encode_place(StreamPlace(dict(ends), self._initial))
+            began = self._beginning()
+            self._last = encode_place(StreamPlace(began | self._queues().look(), began))
             return self._last
         self._last = self._following(self._last, 0, 0, 0)
         return self._last

@@ -42,6 +42,7 @@ class Repair(enum.StrEnum):
     STORE_FINAL = "store the final message again"
     DEDUPLICATE = "consumers drop the second one by its id"
     BY_HAND = "decide by hand"
+    RUN_QUERY = "start the streaming query again, or wait: the broker drops it in the end"
     CONSUME = "start a consumer of the group"
     DELIVER = "deliver the message to the business"
 
@@ -72,6 +73,7 @@ def transactions(fates: DataFrame, *, now: datetime, overdue_s: int) -> DataFram
             Class.FINAL_AFTER_ROLLBACK: Repair.BY_HAND,
         },
     )
+    repair = F.when(is_open & F.col("epoch").isNotNull(), Repair.RUN_QUERY).otherwise(repair)
     evidence = _evidence(
         halfOffset=F.col("halfOffset"),
         logOffset=F.col("logOffset"),
@@ -90,11 +92,13 @@ def transactions(fates: DataFrame, *, now: datetime, overdue_s: int) -> DataFram
     )
 
 
-def orphans(halves: DataFrame, finals: DataFrame, *, since: DataFrame) -> DataFrame:
-    """Final messages whose half is not there. `since` has, for each `broker`, the log offset from
-    which on halves were read (`logBegin`): of a final whose half is older nothing is known."""
-    known = finals.join(F.broadcast(since), "broker")
-    lost = known.where(F.col("preparedOffset") >= F.col("logBegin")).join(
+def orphans(halves: DataFrame, finals: DataFrame, *, read: DataFrame) -> DataFrame:
+    """Final messages whose half is not there. `read` has, for each `broker`, the log offset from
+    which on halves were read (`logBegin`), and of the last one (`logEnd`): of a final message
+    whose half is older or younger nothing is known."""
+    known = finals.join(F.broadcast(read), "broker")
+    is_known = F.col("preparedOffset").between(F.col("logBegin"), F.col("logEnd"))
+    lost = known.where(is_known).join(
         halves.select("broker", F.col("logOffset").alias("preparedOffset")),
         ["broker", "preparedOffset"],
         "left_anti",
@@ -110,7 +114,9 @@ def orphans(halves: DataFrame, finals: DataFrame, *, since: DataFrame) -> DataFr
     )
 
 
-def not_consumed(finals: DataFrame, offsets: DataFrame, *, now: datetime, grace_s: int) -> DataFrame:
+def not_consumed(
+    finals: DataFrame, offsets: DataFrame, *, now: datetime, grace_s: int
+) -> DataFrame:
     """Final messages that a group has not consumed. `offsets` has, for each queue (`broker`,
     `topic`, `queueId`) that a group reads, its `consumerGroup` and the offset up to which it is
     done (`committed`)."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import enum
+from typing import Final
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 
@@ -21,7 +22,12 @@ class Fate(enum.StrEnum):
     """Given up after its last check, or for its age."""
 
     STORED_AGAIN = "stored again"
-    """RocketMQ stores a half again when it asks about it; the newest copy counts."""
+    """RocketMQ stores a half again when it asks about it, and both brokers when it is resumed; the
+    newest copy counts."""
+
+
+_MESSAGE: Final = ("broker", "messageId")
+_COLLECTED: Final = "finals"
 
 
 def fates(
@@ -39,66 +45,84 @@ def fates(
         F.min("endedAt").alias("endedAt"),
         F.lit(True).alias("isNamed"),
     )
-    keys = ("broker", "messageId")
-    newest = halves.groupBy(*keys).agg(F.max("halfOffset").alias("newestOffset"))
-    joined = (
-        halves.join(ended, ["broker", "halfOffset"], "left")
-        .join(newest, list(keys), "left")
-        .join(discards, list(keys), "left")
-        .join(_finals_of(halves, finals), ["broker", "halfOffset"], "left")
-    )
-    marks = parked.select("broker", "halfOffset", F.lit(True).alias("isParked")) if parked else None
-    if marks is not None:
-        joined = joined.join(marks, ["broker", "halfOffset"], "left")
-    else:
+    joined = halves.join(ended, ["broker", "halfOffset"], "left")
+    if parked is None:
         joined = joined.withColumn("isParked", F.lit(None).cast("boolean"))
-    is_named = F.coalesce("isNamed", F.lit(False))
-    has_final = F.coalesce("finalsCount", F.lit(0)) > 0
-    is_untold = is_named & F.col("outcome").isNull()
-    fate = (
-        F.when(F.col("outcome") == "c", Fate.COMMITTED)
-        .when(F.col("outcome") == "r", Fate.ROLLED_BACK)
-        .when(F.col("outcome") == "x", Fate.EXPIRED)
-        .when(is_untold & (F.col("newestOffset") > F.col("halfOffset")), Fate.STORED_AGAIN)
-        .when(has_final, Fate.COMMITTED)
-        .when(is_untold & F.col("givenUpAt").isNotNull(), Fate.EXPIRED)
-        .when(is_untold, Fate.ROLLED_BACK)
-        .when(F.col("isParked"), Fate.PARKED)
-        .otherwise(Fate.PENDING)
+    else:
+        marks = parked.select("broker", "halfOffset", F.lit(True).alias("isParked"))
+        joined = joined.join(F.broadcast(marks), ["broker", "halfOffset"], "left")
+    known = (
+        _with_copies(joined)
+        .join(_by_message(finals), list(_MESSAGE), "left")
+        .join(discards, list(_MESSAGE), "left")
+        .withColumn("own", _own_finals())
     )
-    return joined.select(
+    delivered = F.size(F.filter("own", lambda final: ~final["isWaiting"]))
+    count = F.when(delivered > 0, delivered).otherwise(F.least(F.size("own"), F.lit(1)))
+    counted = known.withColumn("finalsCount", count)
+    return counted.select(
         *halves.columns,
-        fate.alias("fate"),
+        _fate().alias("fate"),
         "outcome",
         "endedAt",
-        F.coalesce("finalsCount", F.lit(0)).alias("finalsCount"),
-        "finalAt",
-        "finalLogOffsets",
+        "finalsCount",
+        F.array_min(F.transform("own", lambda final: final["storedAt"])).alias("finalAt"),
+        F.sort_array(F.transform("own", lambda final: final["at"])).alias("finalLogOffsets"),
     )
 
 
-def _finals_of(halves: DataFrame, finals: DataFrame) -> DataFrame:
-    """The final messages of each half: by the place of the half, or, where a delay has taken that
-    away, by the message's id. One that waits for its time counts unless it has been delivered."""
-    places = halves.select("broker", "halfOffset", "logOffset", "messageId", "isDelayed")
-    by_place = places.where(~F.col("isDelayed")).join(
-        finals.select(
-            "broker", F.col("preparedOffset").alias("logOffset"), F.col("logOffset").alias("at"),
-            "storedAt", "isWaiting",
-        ),
-        ["broker", "logOffset"],
-    )  # fmt: skip
-    by_id = places.where(F.col("isDelayed")).join(
-        finals.select(
-            "broker", "messageId", F.col("logOffset").alias("at"), "storedAt", "isWaiting"
-        ),
-        ["broker", "messageId"],
+def _with_copies(joined: DataFrame) -> DataFrame:
+    """`isStoredAgain`, and `places`: the log offsets of the copies of a message that count. There
+    are several when a producer sent a half again because no answer came."""
+    copies = Window.partitionBy(*_MESSAGE)
+    renewed = F.max(F.when(F.col("isRenewal"), F.col("halfOffset"))).over(copies)
+    is_open = F.col("outcome").isNull() | (F.col("outcome") == "x")
+    is_again = F.coalesce(is_open & (renewed > F.col("halfOffset")), F.lit(False))
+    current = F.when(~F.col("isStoredAgain"), F.col("logOffset"))
+    return joined.withColumn("isStoredAgain", is_again).withColumn(
+        "places", F.collect_set(current).over(copies)
     )
-    columns = ("broker", "halfOffset", "at", "storedAt", "isWaiting")
-    found = by_place.select(*columns).unionByName(by_id.select(*columns))
-    delivered = F.count(F.when(~F.col("isWaiting"), True))
-    return found.groupBy("broker", "halfOffset").agg(
-        F.when(delivered > 0, delivered).otherwise(F.lit(1)).alias("finalsCount"),
-        F.min("storedAt").alias("finalAt"),
-        F.sort_array(F.collect_list("at")).alias("finalLogOffsets"),
+
+
+def _by_message(finals: DataFrame) -> DataFrame:
+    return finals.groupBy(*_MESSAGE).agg(
+        F.collect_list(
+            F.struct("preparedOffset", F.col("logOffset").alias("at"), "storedAt", "isWaiting")
+        ).alias(_COLLECTED)
+    )
+
+
+def _own_finals() -> Column:
+    """The final messages of a copy that counts. The end may have named an older copy, and a delay
+    takes the place of the half away, so all of the message's are its own, but those of another
+    copy that counts."""
+
+    def is_own(final: Column) -> Column:
+        prepared = final["preparedOffset"]
+        is_anothers = F.array_contains("places", prepared) & (prepared != F.col("logOffset"))
+        return ~F.coalesce(is_anothers, F.lit(False))
+
+    nothing = F.filter(_COLLECTED, lambda _: F.lit(False))
+    own = F.when(F.col("isStoredAgain"), nothing).otherwise(F.filter(_COLLECTED, is_own))
+    return F.coalesce(own, F.array().cast(_FINALS))
+
+
+_FINALS: Final = (
+    "array<struct<preparedOffset:bigint,at:bigint,storedAt:timestamp,isWaiting:boolean>>"
+)
+
+
+def _fate() -> Column:
+    is_given_up = F.coalesce(F.col("givenUpAt") >= F.col("storedAt"), F.lit(False))
+    return (
+        F.when(F.col("isStoredAgain"), Fate.STORED_AGAIN)
+        .when(F.col("outcome") == "c", Fate.COMMITTED)
+        .when(F.col("outcome") == "r", Fate.ROLLED_BACK)
+        .when(F.col("outcome") == "x", Fate.EXPIRED)
+        .when(F.col("finalsCount") > 0, Fate.COMMITTED)
+        # RocketMQ names none of those that it gives up.
+        .when(is_given_up, Fate.EXPIRED)
+        .when(F.col("isNamed"), Fate.ROLLED_BACK)
+        .when(F.col("isParked"), Fate.PARKED)
+        .otherwise(Fate.PENDING)
     )

@@ -17,7 +17,11 @@ from escrowmq.base.message import Property, SysFlag, Topic
 SYSTEM_TOPICS: Final = (Topic.HALF, Topic.OP, Topic.CHECK_MAX_TIME, Topic.SCHEDULE, Topic.TIMER)
 """Where transactions leave records, beside the topics of the messages themselves."""
 
+REDONE: Final = "escrowRedone"
+"""On a message that a redo stored again, because the final message of a committed half was gone."""
+
 _DONE: Final = "d"
+_OFFSET: Final = "^[0-9]{1,18}$"
 
 
 def _property(name: str) -> Column:
@@ -35,7 +39,7 @@ def halves(messages: DataFrame) -> DataFrame:
         _broker(),
         F.col("queueOffset").alias("halfOffset"),
         F.col("physicalOffset").alias("logOffset"),
-        _property(Property.UNIQ_KEY).alias("messageId"),
+        F.col("msgId").alias("messageId"),
         _property(Property.REAL_TOPIC).alias("topic"),
         _property(Property.PGROUP).alias("producerGroup"),
         F.col("bornTimestamp").alias("bornAt"),
@@ -46,51 +50,124 @@ def halves(messages: DataFrame) -> DataFrame:
         _property(TRANSACTION).alias("bundle"),
         _property(EPOCH).alias("epoch"),
         (F.coalesce(_property(DELAYED), F.lit("")) == "true").alias("isDelayed"),
+        (
+            _property(Property.TRANSACTION_CHECK_TIMES).isNotNull()
+            | _property(Property.TRAN_PREPARED_QUEUE_OFFSET).isNotNull()
+        ).alias("isRenewal"),
     )
 
 
 def ops(messages: DataFrame) -> DataFrame:
     """One row for each half that an op record names: `outcome` is c, r or x, or null where the
-    record does not tell (RocketMQ's never do)."""
+    record does not tell (RocketMQ's never do). What names no half is passed over, as brokers do."""
+    return (
+        _named(messages)
+        .where(F.col("text").rlike(_OFFSET))
+        .select("broker", F.col("text").cast("long").alias("halfOffset"), "outcome", "endedAt")
+    )
+
+
+def op_places(messages: DataFrame) -> DataFrame:
+    """Which op record (`broker`, `queueOffset`) names which half (`halfOffset`)."""
+    parts = F.split(F.col("body").cast("string"), ",")
     named = messages.where((F.col("topic") == Topic.OP) & (F.col("tags") == _DONE)).select(
+        _broker(), "queueOffset", F.explode(parts).alias("text")
+    )
+    return named.where(F.col("text").rlike(_OFFSET)).select(
+        "broker", "queueOffset", F.col("text").cast("long").alias("halfOffset")
+    )
+
+
+def _named(messages: DataFrame) -> DataFrame:
+    parts = F.array_remove(F.split(F.col("body").cast("string"), ","), "")
+    letters = _property(OUTCOMES)
+    records = messages.where((F.col("topic") == Topic.OP) & (F.col("tags") == _DONE)).select(
         _broker(),
-        F.posexplode(F.split(F.col("body").cast("string"), ",")).alias("nth", "text"),
-        _property(OUTCOMES).alias("outcomes"),
+        parts.alias("parts"),
+        # Letters that do not fit the offsets tell nothing.
+        F.when(F.length(letters) == F.size(parts), letters).alias("letters"),
         F.col("storeTimestamp").alias("endedAt"),
     )
-    letter = F.substring(F.col("outcomes"), F.col("nth") + 1, F.lit(1))
-    return named.where(F.col("text").rlike("^[0-9]{1,18}$")).select(
-        "broker",
-        F.col("text").cast("long").alias("halfOffset"),
-        F.when(letter.isin("c", "r", "x"), letter).alias("outcome"),
-        "endedAt",
+    letter = F.substring(F.col("letters"), F.col("nth") + 1, F.lit(1))
+    return records.select("*", F.posexplode("parts").alias("nth", "text")).select(
+        "broker", "text", F.when(letter.isin("c", "r", "x"), letter).alias("outcome"), "endedAt"
     )
+
+
+def odd(messages: DataFrame) -> DataFrame:
+    """One row, with the numbers of records that could not be understood: `namelessCount` entries
+    of op records that name no half, `strangeCount` records of the op topic of another form,
+    `homelessCount` halves that do not say which topic and group they are of."""
+    is_op, is_half = F.col("topic") == Topic.OP, F.col("topic") == Topic.HALF
+    is_done = F.coalesce(F.col("tags"), F.lit("")) == _DONE
+    parts = F.array_remove(F.split(F.col("body").cast("string"), ","), "")
+    nameless = F.size(F.filter(parts, lambda text: ~text.rlike(_OFFSET)))
+    is_homeless = _property(Property.REAL_TOPIC).isNull() | _property(Property.PGROUP).isNull()
+    return messages.agg(
+        _total(F.when(is_op & is_done, nameless)).alias("namelessCount"),
+        F.count(F.when(is_op & ~is_done, True)).alias("strangeCount"),
+        F.count(F.when(is_half & is_homeless, True)).alias("homelessCount"),
+    )
+
+
+def _total(number: Column) -> Column:
+    return F.coalesce(F.sum(number), F.lit(0))
 
 
 def finals(messages: DataFrame) -> DataFrame:
     """One row for each message that a commit made visible, or will make visible when it is due.
-    `preparedOffset` is where its half stands in the log; null for one that comes by a delay."""
-    is_commit = F.col("sysFlag").bitwiseAND(SysFlag.TRANSACTION_MASK) == SysFlag.COMMIT
-    is_delayed = F.coalesce(_property(DELAYED), F.lit("")) == "true"
-    is_waiting = F.col("topic").isin(Topic.SCHEDULE, Topic.TIMER)
-    is_inner = F.col("topic").isin(Topic.HALF, Topic.OP, Topic.CHECK_MAX_TIME)
-    return messages.where((is_commit | is_delayed) & ~is_inner).select(
+    `preparedOffset` is where its half stands in the log; null for one that comes by a delay, or
+    was stored again."""
+    is_commit, is_waiting = _is_commit(), _is_waiting()
+    return messages.where(is_final()).select(
         _broker(),
-        F.when(is_waiting, _property(Property.REAL_TOPIC)).otherwise(F.col("topic")).alias("topic"),
+        _own_topic().alias("topic"),
         "queueId",
         "queueOffset",
         F.col("physicalOffset").alias("logOffset"),
-        F.when(is_commit & ~is_delayed, F.col("preparedTransactionOffset")).alias("preparedOffset"),
+        F.when(is_commit & ~_is_late(), F.col("preparedTransactionOffset")).alias("preparedOffset"),
         F.col("msgId").alias("messageId"),
         F.col("storeTimestamp").alias("storedAt"),
         is_waiting.alias("isWaiting"),
     )
 
 
+def is_final() -> Column:
+    """Whether a message comes out of a transaction, and goes to its consumers for the first time:
+    copies that a consumer gave back are none."""
+    is_inner = F.col("topic").isin(Topic.HALF, Topic.OP, Topic.CHECK_MAX_TIME)
+    own = F.coalesce(_own_topic(), F.lit(""))
+    is_copy = own.startswith(Topic.RETRY_PREFIX) | own.startswith(Topic.DLQ_PREFIX)
+    return (_is_commit() | _is_late()) & ~is_inner & ~is_copy
+
+
+def is_of_transactions() -> Column:
+    """Whether a record tells of a transaction at all."""
+    own = (Topic.HALF, Topic.OP, Topic.CHECK_MAX_TIME)
+    return F.col("topic").isin(*own) | is_final()
+
+
+def _is_waiting() -> Column:
+    return F.col("topic").isin(Topic.SCHEDULE, Topic.TIMER)
+
+
+def _own_topic() -> Column:
+    return F.when(_is_waiting(), _property(Property.REAL_TOPIC)).otherwise(F.col("topic"))
+
+
+def _is_commit() -> Column:
+    return F.col("sysFlag").bitwiseAND(SysFlag.TRANSACTION_MASK) == SysFlag.COMMIT
+
+
+def _is_late() -> Column:
+    is_delayed = F.coalesce(_property(DELAYED), F.lit("")) == "true"
+    return is_delayed | _property(REDONE).isNotNull()
+
+
 def discards(messages: DataFrame) -> DataFrame:
     """One row for each message that was given up after its last check."""
     return (
         messages.where(F.col("topic") == Topic.CHECK_MAX_TIME)
-        .groupBy(_broker(), _property(Property.UNIQ_KEY).alias("messageId"))
+        .groupBy(_broker(), F.col("msgId").alias("messageId"))
         .agg(F.max("storeTimestamp").alias("givenUpAt"))
     )
