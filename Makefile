@@ -4,9 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready-$(shell cat requirements-dev.txt pyproject.toml | cksum | cut -d' ' -f1)
 SPARK := $(VENV)/.spark-$(shell cksum < requirements-spark.txt | cut -d' ' -f1)
+RELEASES := spark-4.1 spark-4.3
 ARGS ?=
 
-.PHONY: serve demo test interop crash fuzz faults check format docs bench clean
+.PHONY: serve demo test interop spark-versions $(RELEASES) crash fuzz faults check format docs bench clean
 .DEFAULT_GOAL := test
 
 $(READY): requirements-dev.txt pyproject.toml
@@ -33,6 +34,18 @@ test: $(SPARK)    ## every test but the long ones; what needs Java, Go, Redis or
 
 interop: $(SPARK) ## foreign clients and brokers, every release with every test
 	$(BIN)/python -m pytest -n 2 --dist loadfile -q tests/interop -m "long or not long" $(ARGS)
+
+spark-versions: $(RELEASES)  ## the PySpark releases beside the one of `make test`, each in its own environment
+
+$(RELEASES): spark-%: build/spark-%/.ready
+	build/spark-$*/bin/python -m pytest -q tests/spark -m versions $(ARGS)
+
+build/spark-%/.ready: requirements-spark-%.txt
+	rm -rf build/spark-$*
+	$(PYTHON) -m venv build/spark-$*
+	build/spark-$*/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-spark-$*.txt
+	build/spark-$*/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	touch $@
 
 crash: $(READY)   ## fifty rounds of kill -9 and recount; some minutes
 	ESCROWMQ_CRASH_ROUNDS=50 $(BIN)/python -m pytest -q tests/crash $(ARGS)

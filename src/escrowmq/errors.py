@@ -242,8 +242,9 @@ class PermissionDenied(ResponseError):
 
     code = 16
     advice = (
-        "give this client credentials=Credentials(access_key, secret_key) of an account that may "
-        "do this, or ask whoever runs the broker for the right"
+        "when it is a right that is missing, give this client credentials=Credentials(access_key, "
+        "secret_key) of an account that has it (--access-key, --secret-key), or ask whoever runs "
+        "the broker"
     )
 
 

@@ -135,6 +135,13 @@ def test_offsets_are_reset_and_cloned_without_members(server: Server, topic: str
         admin.offsets.clone(group, other, topic=topic)
         cloned = {lag.queue: lag.committed for lag in admin.offsets.show(other, topic=topic)}
         assert cloned[queue] == 1
+        with pytest.raises(UsageError, match=r"has no queue 77 on .*; 4 may be read there"):
+            admin.offsets.set(group, escrowmq.MessageQueue(topic, queue.broker_name, 77), 0)
+        nobody = unique("CG")
+        with pytest.raises(GroupNotFound, match=nobody):
+            admin.offsets.show(nobody)
+        with pytest.raises(GroupNotFound, match=nobody):
+            admin.offsets.clone(nobody, other, topic=topic)
         with pytest.raises(UsageError, match="time zone"):
             admin.offsets.reset(group, topic, dt.datetime(2026, 1, 1))  # noqa: DTZ001
         with pytest.raises(RouteMissing):
@@ -184,6 +191,19 @@ def test_messages_are_found_and_sent_again(server: Server, topic: str) -> None:
         assert again.message_id != sent.message_id
         both = until("both", lambda: len(found := admin.messages.find(topic, "k1")) == 2 and found)
         assert {one.properties["a"] for one in both} == {"b"}
+
+
+def test_a_dead_letter_is_sent_again_to_where_it_failed(server: Server, topic: str) -> None:
+    group = unique("CG")
+    send(server, topic, [b"bad"])
+    with escrowmq.Consumer(server.nameserver, group=group, topic=topic) as consumer:
+        (message,) = until("the message", lambda: consumer.receive(timeout_s=1))
+        message.reject()
+    dead = escrowmq.Consumer(server.nameserver, group=unique("CG"), topic=f"%DLQ%{group}")
+    with dead, escrowmq.Admin(server.nameserver) as admin:
+        (letter,) = until("a dead letter", lambda: dead.receive(timeout_s=1))
+        assert admin.messages.resend(letter).queue.topic == topic
+        assert admin.messages.resend(letter, topic=letter.topic).queue.topic == letter.topic
 
 
 def message_queue(message: escrowmq.ReceivedMessage) -> escrowmq.MessageQueue:

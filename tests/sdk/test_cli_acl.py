@@ -46,6 +46,12 @@ def test_users_and_policies_are_made_asked_about_and_removed(guarded: Server) ->
     assert ask("user", "create", "orders", typed=f"{SECRET}\n") == "orders created\n"
     ask("policy", "set", "orders", "Topic:ord*", "pub", "sub", "--source", "10.0.0.0/8")
     ask("policy", "set", "orders", "Topic:ordinary", "all", "--deny")
+    for words, reason in (
+        (("orders", "Topc:ord*", "pub"), "'Topc:ord*' is no resource"),
+        (("orders", "Topic:ord*", "push"), "'push' is no action; allowed are all"),
+    ):
+        wrong = run("policy", "set", *words, *where)
+        assert (wrong.returncode, reason in wrong.stderr) == (2, True), wrong
     shown = ask("policy", "list", "orders", "--json")
     assert json.loads(shown.splitlines()[0])["resource"] == "Topic:ord*"
     allowed = ask("explain", "orders", "pub", "orders", "--address", "10.1.1.1")
@@ -77,9 +83,11 @@ def test_files_are_explained_without_a_broker(tmp_path: Path) -> None:
         ("pub", "orders", "--accounts", str(tmp_path / "none.yml")),
         ("jump", "orders", "--accounts", str(file)),
         ("pub", "orders", "--data", str(tmp_path)),
+        ("pub", "orders", "--accounts", str(file), "--address", "here"),
     ):
         failed = run("explain", "orders-service", *words)
         assert (failed.returncode, len(failed.stderr.splitlines())) == (2, 1), failed
+        assert "Errno" not in failed.stderr
     assert SECRET not in refused.stdout
 
 

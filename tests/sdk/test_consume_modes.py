@@ -67,7 +67,7 @@ def test_a_message_that_fails_for_ever_leaves_its_queue(server: Server, topic: s
     group = unique("CG")
     consumer = escrowmq.Consumer(
         server.nameserver, group=group, topic=topic, handler=handle, is_orderly=True,
-        suspend_ms=50, attempts_max=3,
+        suspend_ms=50, attempts_max=2,
     )  # fmt: skip
     with consumer:
         seen.wait(4)

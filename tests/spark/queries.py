@@ -8,13 +8,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from .sessions import build_session
+from .sessions import QUICK, build_session
 
 
 def run(task: dict[str, Any]) -> None:
     """Copy from a topic to files or to another topic, until all that is there is read."""
     folder = Path(task["folder"])
-    spark = build_session(task.get("master", "local[2,4]"), folder, task.get("settings"))
+    settings = QUICK | task.get("settings", {})
+    spark = build_session(task.get("master", "local[2,4]"), folder, settings)
     reader = spark.readStream.format("escrowmq")
     for name, value in task["source"].items():
         reader = reader.option(name, value)

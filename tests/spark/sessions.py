@@ -6,8 +6,16 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
 from pyspark.sql import SparkSession
+
+QUICK: Final = {
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.sql.adaptive.enabled": "false",
+}
+"""For tests, which have little data and many plans: what takes long there is to compile and to
+plan, not to run. Benchmarks leave it out."""
 
 
 def build_session(

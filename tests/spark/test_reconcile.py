@@ -190,6 +190,7 @@ def test_what_is_not_understood_is_counted(spark: SparkSession) -> None:
     assert [(row["halfOffset"], row["outcome"]) for row in named] == [(half["queueOffset"], None)]
 
 
+@pytest.mark.versions
 @pytest.mark.parametrize("make", [ours, theirs])
 def test_exactly_the_differences_are_found(spark: SparkSession, make: Callable[[], World]) -> None:
     world = make()

@@ -56,6 +56,7 @@ def test_rows_become_messages(spark: SparkSession, server: Server, topic: str) -
     assert message.stored_ms >= int(soon.timestamp() * 1000) - 100
 
 
+@pytest.mark.versions
 def test_many_rows_in_batches_and_one_by_one(
     spark: SparkSession, server: Server, topic: str
 ) -> None:
@@ -85,6 +86,7 @@ def test_rows_of_one_key_stay_in_order(spark: SparkSession, server: Server, topi
         assert numbers == sorted(numbers)
 
 
+@pytest.mark.versions
 def test_a_transactional_write_is_seen_whole_and_once(
     spark: SparkSession, server: Server, topic: str
 ) -> None:
@@ -113,6 +115,7 @@ def test_a_write_that_fails_shows_nothing(spark: SparkSession, server: Server, t
         until("nothing is pending", lambda: admin.transactions.count(topic=topic).count == 0)
 
 
+@pytest.mark.versions
 def test_a_stream_is_written_exactly_once_over_a_restart(
     spark: SparkSession, server: Server, topic: str, tmp_path: Path
 ) -> None:

@@ -30,6 +30,7 @@ def failure(work: Callable[[], object]) -> str:
     return str(seen.value)
 
 
+@pytest.mark.versions
 def test_rows_are_what_the_sdk_consumes(spark: SparkSession, server: Server, topic: str) -> None:
     with escrowmq.Producer(server.nameserver, group="g") as producer:
         sent = [
@@ -107,6 +108,7 @@ def test_topics_by_list_pattern_and_assignment(spark: SparkSession, server: Serv
     assert "there are 0, 1 on broker-a" in text
 
 
+@pytest.mark.versions
 def test_filters_of_the_broker(spark: SparkSession, server: Server, topic: str) -> None:
     # "AaBB" and "BBAa" have the same hash, by which brokers compare.
     with escrowmq.Producer(server.nameserver, group="g") as producer:
@@ -162,6 +164,7 @@ def test_a_topic_that_is_not_there(spark: SparkSession, server: Server) -> None:
     assert "no name server knows the topic 'no-such-topic'" in text
 
 
+@pytest.mark.versions
 def test_conditions_cut_what_is_read(spark: SparkSession, server: Server, topic: str) -> None:
     """The same rows with the setting on and off; that less is read, the metrics of the scan say."""
     send_numbers(server, topic, range(40))
@@ -188,6 +191,7 @@ def test_conditions_cut_what_is_read(spark: SparkSession, server: Server, topic:
         spark.conf.set(setting, "false")
 
 
+@pytest.mark.versions
 def test_sql_finds_the_source_by_its_name(spark: SparkSession, server: Server, topic: str) -> None:
     send_numbers(server, topic, range(5))
     spark.sql(

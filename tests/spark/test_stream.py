@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import ast
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ from tests.interop.drivers import unique
 from tests.interop.process import until
 from tests.interop.servers import Server
 
+from .releases import needs_limits, needs_no_limits
 from .topics import copied, copied_numbers, send_numbers, streamed
 
 if TYPE_CHECKING:
@@ -24,6 +25,13 @@ def sizes_of(query: Any) -> list[int]:
     return [each.numInputRows for each in query.recentProgress if each.numInputRows]
 
 
+def places_in(told: str) -> Any:
+    """The offsets in a report of progress; PySpark 4.1 tells them as Python writes them."""
+    return ast.literal_eval(told)["q"]
+
+
+@pytest.mark.versions
+@needs_limits
 def test_batches_are_bounded_and_the_lag_is_told(
     spark: SparkSession, server: Server, topic: str, tmp_path: Path
 ) -> None:
@@ -33,7 +41,7 @@ def test_batches_are_bounded_and_the_lag_is_told(
     assert copied_numbers(tmp_path) == [*range(50)]
     assert sizes_of(query) == [20, 20, 10]
     source = query.recentProgress[0].sources[0]
-    reached, latest = json.loads(source.endOffset)["q"], json.loads(source.latestOffset)["q"]
+    reached, latest = places_in(source.endOffset), places_in(source.latestOffset)
     lag = [latest[topic]["broker-a"][q] - n for q, n in reached[topic]["broker-a"].items()]
     assert sum(lag) == 30
 
@@ -42,6 +50,7 @@ def test_batches_are_bounded_and_the_lag_is_told(
     assert copied_numbers(tmp_path) == [*range(60)], "a restart goes on where it was"
 
 
+@pytest.mark.versions
 def test_a_filtered_stream_advances(
     spark: SparkSession, server: Server, topic: str, tmp_path: Path
 ) -> None:
@@ -51,11 +60,38 @@ def test_a_filtered_stream_advances(
     assert copied_numbers(tmp_path) == [*range(1, 30, 2)]
     send_numbers(server, topic, range(30, 40), tag="a")
     query = copied(streamed(spark, server, topic, **options), tmp_path)
-    ends = json.loads(query.lastProgress.sources[0].endOffset)["q"][topic]["broker-a"]
+    ends = places_in(query.lastProgress.sources[0].endOffset)[topic]["broker-a"]
     assert sum(ends.values()) == 40
     assert copied_numbers(tmp_path) == [*range(1, 30, 2)]
 
 
+@pytest.mark.versions
+@needs_no_limits
+def test_without_limits_a_batch_has_all_there_is_and_a_warning_says_so(
+    spark: SparkSession,
+    server: Server,
+    topic: str,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    from escrowmq.pipeline.source import EscrowMQSource
+
+    send_numbers(server, topic, range(50))
+    options = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": 20}
+    frame = streamed(spark, server, topic, **options)
+    query = copied(frame, tmp_path)
+    assert copied_numbers(tmp_path) == [*range(50)]
+    assert sizes_of(query) == [50]
+    own = {"nameServer": server.nameserver, "subscribe": topic, "maxOffsetsPerTrigger": "20"}
+    EscrowMQSource(own).streamReader(frame.schema)  # what Spark does, in a process of its own
+    assert "maxOffsetsPerTrigger" in caplog.text
+
+    send_numbers(server, topic, range(50, 60))
+    copied(streamed(spark, server, topic, **options), tmp_path)
+    assert copied_numbers(tmp_path) == [*range(60)], "a restart goes on where it was"
+
+
+@needs_limits
 def test_bytes_bound_a_batch(
     spark: SparkSession, server: Server, topic: str, tmp_path: Path
 ) -> None:
@@ -85,6 +121,7 @@ def _route(server: Server, topic: str) -> bytes:
     return wire.ask(server.nameserver, 105, {"topic": topic}).body
 
 
+@needs_limits
 def test_few_messages_wait_for_more_but_not_for_ever(
     spark: SparkSession, server: Server, topic: str, tmp_path: Path
 ) -> None:
@@ -109,6 +146,7 @@ def test_few_messages_wait_for_more_but_not_for_ever(
         query.stop()
 
 
+@needs_limits
 def test_progress_is_shown_at_the_broker_when_wanted(
     spark: SparkSession, server: Server, topic: str, tmp_path: Path
 ) -> None:

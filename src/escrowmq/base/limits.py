@@ -44,6 +44,9 @@ CHECK_POINTS_MAX: Final = 2_000_000
 PUBLISHED_TOPICS_MAX: Final = 64
 """Topics of transactional messages that are remembered of one producer."""
 
+INDEX_KEYS_HELD_MAX: Final = 20_000
+"""Index entries that wait in memory for room on the disk when a broker starts."""
+
 BUNDLE_MESSAGES_MAX: Final = 256
 """Messages of one transaction; one op record names them all."""
 

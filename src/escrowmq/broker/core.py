@@ -53,6 +53,7 @@ _log = logging.getLogger(__name__)
 
 TOPICS_FILE: Final = "config/topics.json"
 GROUPS_FILE: Final = "config/subscriptionGroup.json"
+_SAVE_AGAIN_MS: Final = 1_000
 _BEHIND_MAX_MS: Final = 24 * 3_600_000
 """A clock that was set back by no more goes on where it was. Further in the future the store's last
 record is more likely to have been the mistake."""
@@ -122,6 +123,7 @@ class BrokerCore:
         )
         self._door: Door | None = None
         self._save_at_ms = 0
+        self._save_again_ms = 0
 
     def _polls(self) -> tuple[Table, ...]:
         return (self._pulls.holds, *self._pops.polls)
@@ -195,11 +197,27 @@ class BrokerCore:
         """Topics and groups are saved before anybody is told of their change."""
         broker = self.broker
         if broker.topics.is_changed:
-            broker.topics.is_changed = False
             self._disk.replace(TOPICS_FILE, broker.topics.save())
+            broker.topics.is_changed = False
         if broker.groups.is_changed:
-            broker.groups.is_changed = False
             self._disk.replace(GROUPS_FILE, broker.groups.save())
+            broker.groups.is_changed = False
+
+    def _save_changed(self, now_ms: int) -> None:
+        """Save the tables; whoever changed them is not answered when that fails. All others are,
+        and it is tried again in a while: a full disk must not keep transactions from ending."""
+        is_again = self._save_again_ms > 0
+        if is_again and now_ms < self._save_again_ms:
+            return
+        try:
+            self._save_tables(now_ms)
+        except StorageError:
+            self._save_again_ms = now_ms + _SAVE_AGAIN_MS
+            if not is_again:
+                raise
+            return
+        self._save_again_ms = 0
+        self.registration.tell_changes(now_ms)
 
     # -- inputs ------------------------------------------------------------------------------
 
@@ -267,8 +285,7 @@ class BrokerCore:
         self._pops.settle(now_ms)
         self._note_arrivals(now_ms)
         if broker.topics.is_changed or broker.groups.is_changed:
-            self._save_tables(now_ms)
-            self.registration.tell_changes(now_ms)
+            self._save_changed(now_ms)
         sync = broker.store.sync_wanted(now_ms)
         if sync is not None:
             broker.effects.append(sync)

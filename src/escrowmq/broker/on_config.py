@@ -17,9 +17,12 @@ from escrowmq.codec.conf import ConfError, parse_conf
 from escrowmq.delivery.stats import BROKER_GET, BROKER_PUT, GET_SIZE, Meter
 from escrowmq.delivery.version import DataVersion
 from escrowmq.errors import UsageError
+from escrowmq.store.commit_log import FOLDER
 
 _log = logging.getLogger(__name__)
 
+_UNIT_SIZE: Final = 1024
+_UNITS: Final = "KMGTPE"
 _VERSION_NAME: Final = "V5_3_3"
 _VERSION: Final = 479
 
@@ -166,6 +169,7 @@ class ConfigHandlers:
         gets = stats.meter(BROKER_GET, "") or Meter()
         ratio = f"{store.disk_percent / 100:.2f}"
         up_s = (now_ms - broker.started_ms) // 1000
+        usage = store.disk.usage(FOLDER)
         oldest = store.read(store.min_log_offset)
         oldest_ms = oldest.stored_ms if oldest is not None else -1
         figures = _NOT_HERE | {
@@ -194,7 +198,8 @@ class ConfigHandlers:
             "earliestMessageTimeStamp": str(oldest_ms),
             "commitLogMinOffset": str(store.min_log_offset),
             "commitLogMaxOffset": str(store.end_offset),
-            "commitLogDirCapacity": "Total : 0 B, Free : 0 B.",
+            "commitLogDirCapacity": f"Total : {_readable(usage.total_size)}, "
+            f"Free : {_readable(usage.free_size)}.",
             "commitLogDiskRatio": ratio,
             "consumeQueueDiskRatio": ratio,
             "dispatchBehindBytes": str(store.behind_size),
@@ -286,6 +291,16 @@ _POOLS: Final = {
     "ack": 100_000,
     "query": 20_000,
 }
+
+
+def _readable(size: int) -> str:
+    """As the peer (MixAll.humanReadableByteCount) writes it."""
+    if size < _UNIT_SIZE:
+        return f"{size:.0f} B"
+    power = 1
+    while power < len(_UNITS) and size >= _UNIT_SIZE ** (power + 1):
+        power += 1
+    return f"{size / _UNIT_SIZE**power:.1f} {_UNITS[power - 1]}iB"
 
 
 def _three(meter: Meter) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import ipaddress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from escrowmq.cli.asking import (
     show_json,
     told,
 )
+from escrowmq.errors import UsageError
 
 if TYPE_CHECKING:
     from escrowmq.client.admin.access import PolicyEntry, UserFields
@@ -88,8 +90,10 @@ def _add_policy(actions: Any) -> None:  # noqa: ANN401
 
 def run(arguments: argparse.Namespace) -> int:
     """Do what was asked; the exit code. `explain` ends with 1 when it is not allowed."""
-    if arguments.action == "explain" and (arguments.accounts or arguments.data):
-        return _judge_files(arguments)
+    if arguments.action == "explain":
+        _check_address(arguments.address)
+        if arguments.accounts or arguments.data:
+            return _judge_files(arguments)
     work = {"user": _user, "policy": _policy, "explain": _explain}[arguments.action]
     return run_action(arguments, lambda admin: work(admin, arguments))
 
@@ -144,8 +148,25 @@ def _password() -> str:
     return sys.stdin.readline().rstrip("\r\n")
 
 
+def _check_words(arguments: argparse.Namespace) -> None:
+    """What brokers would refuse without saying what is allowed."""
+    from escrowmq.acl.policies import Action, named, read_resource
+
+    if arguments.resource and read_resource(arguments.resource) is None:
+        raise UsageError(
+            f"{arguments.resource!r} is no resource; '*', or Cluster:, Namespace:, Topic: or "
+            "Group: with a name, a prefix such as Topic:orders*, or * is expected"
+        )
+    for action in getattr(arguments, "actions", ()):
+        if named(Action, action) is None:
+            allowed = ", ".join(one.value.lower() for one in Action)
+            raise UsageError(f"{action!r} is no action; allowed are {allowed}")
+
+
 def _policy(admin: Admin, arguments: argparse.Namespace) -> int:
     access = admin.access
+    if arguments.step != "list":
+        _check_words(arguments)
     match arguments.step:
         case "list":
             show_all(
@@ -240,11 +261,28 @@ def _verdicts(arguments: argparse.Namespace, question: Any) -> Any:  # noqa: ANN
             files.load()
             rules = files.rules
         else:
-            rules = merge([(path.name, read_accounts(path.read_bytes()))], default=path.name)
+            rules = merge([(path.name, read_accounts(_bytes(path)))], default=path.name)
         yield explain_account(rules, question)
     if arguments.data:
-        book = read_book((Path(arguments.data) / PATH).read_bytes())
+        book = read_book(_bytes(Path(arguments.data) / PATH))
         yield explain_user(book, question)
+
+
+def _check_address(text: str) -> None:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError as error:
+        raise UsageError(f"--address {text}: an IP address is expected") from error
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise UsageError(
+            f"{path}: {error.strerror}; --accounts takes plain_acl.yml or its folder, --data the "
+            "data folder of a broker that has users"
+        ) from error
 
 
 def _show(verdict: Verdict, arguments: argparse.Namespace, *, where: str = "") -> None:

@@ -115,10 +115,10 @@ def run_action(arguments: argparse.Namespace, work: Callable[[Admin], int]) -> i
         ) as admin:
             return work(admin)
     except ResponseError as error:
-        print(f"{where}: {_one_line(error)}", file=sys.stderr)
+        print(f"{where}: {one_line(error)}", file=sys.stderr)
         return NO
     except EscrowMQError as error:
-        print(f"{where}: {_one_line(error)}", file=sys.stderr)
+        print(f"{where}: {one_line(error)}", file=sys.stderr)
         return UNUSABLE
     except BrokenPipeError:  # whoever reads has seen enough
         sys.stderr.close()
@@ -196,5 +196,6 @@ def span(ms: int) -> str:
     return f"{minutes}m{int(seconds) % 60:02d}s" if minutes else f"{seconds:.1f}s"
 
 
-def _one_line(error: BaseException) -> str:
+def one_line(error: BaseException) -> str:
+    """What an error says, on one line."""
     return " ".join(str(error).split())

@@ -6,10 +6,21 @@ import argparse
 import importlib
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from escrowmq.errors import EscrowMQError
 
 EXIT_BAD = 2
+
+
+class _Version(argparse.Action):
+    """Looks the version up only when it is asked for."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:  # noqa: ANN401
+        from importlib.metadata import version
+
+        print(f"escrowmq {version('escrowmq')}")
+        parser.exit()
 
 
 def _add_server(
@@ -36,6 +47,7 @@ def build_parser() -> argparse.ArgumentParser:
         prog="escrowmq",
         description="Transactional messaging that speaks Apache RocketMQ.",
     )
+    parser.add_argument("--version", action=_Version, nargs=0, help="show the version, and exit")
     parser.add_argument(
         "--log-level",
         default="warning",
@@ -63,10 +75,10 @@ def build_parser() -> argparse.ArgumentParser:
     )
     _add_server(broker, data="data folder (default ~/store)", port="10911")
 
-    from escrowmq.cli import acl, brokers, group, message, offset, store, topic, tx
+    from escrowmq.cli import acl, brokers, group, message, offset, pipeline, store, topic, tx
 
     brokers.add_actions(broker)
-    for verb in (topic, group, message, tx, offset, acl, store):
+    for verb in (topic, group, message, tx, offset, acl, store, pipeline):
         verb.add_parser(verbs)
     return parser
 

@@ -25,7 +25,7 @@ from escrowmq.client.settings import Check, ProducerOptions
 from escrowmq.client.watching import Watch
 from escrowmq.client.workers import Workers
 from escrowmq.codec.record import decode_record
-from escrowmq.errors import EscrowMQError
+from escrowmq.errors import EscrowMQError, UsageError
 
 _log = logging.getLogger(__name__)
 
@@ -145,7 +145,7 @@ class Checks:
                 else:
                     work = self._workers.run(self._check_watched, asked)
                     found = await _awaited(await work)
-            return Outcome(found), None
+            return _outcome(found), None
         except TimeoutError:
             _log.error("%s runs for more than %.1f s; it is left alone", where, timeout_s)
             if work is not None and not self._workers.give_up(work):
@@ -193,3 +193,9 @@ def _is_coroutine_function(function: Callable[..., Any]) -> bool:
 async def _awaited(found: Any) -> Any:  # noqa: ANN401
     """A plain function may return a coroutine."""
     return await found if inspect.isawaitable(found) else found
+
+
+def _outcome(found: object) -> Outcome:
+    if not isinstance(found, Outcome):
+        raise UsageError(f"it returned {found!r}; Outcome.COMMIT, ROLLBACK or UNKNOWN is expected")
+    return found

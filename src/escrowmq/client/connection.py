@@ -30,6 +30,7 @@ REQUESTS_WAITING_MAX: Final = 65_535
 
 _OPAQUE_MASK: Final = 0x7FFF_FFFF
 _HIGH_WATER: Final = 4 * 1024 * 1024
+_CLOSED: Final = "the peer closed it"
 _SWEEP_LATE_S: Final = 0.001
 """A timer may be a little early; what is overdue then is overdue a moment later for certain."""
 
@@ -77,7 +78,8 @@ class Connection(asyncio.Protocol):
         self._sweeper: asyncio.TimerHandle | None = None
         self._opaque = 0
         self._out: list[bytes] = []
-        self._reason = "the peer closed it"
+        self._reason = _CLOSED
+        self._is_tls = False
 
     @property
     def is_usable(self) -> bool:
@@ -180,6 +182,7 @@ class Connection(asyncio.Protocol):
         """The connection stands."""
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=_HIGH_WATER)
+        self._is_tls = transport.get_extra_info("ssl_object") is not None
 
     def data_received(self, data: bytes) -> None:
         """Hand replies to whoever waits for them, requests to the owner."""
@@ -201,6 +204,8 @@ class Connection(asyncio.Protocol):
         """The connection is gone."""
         if exc is not None:
             self._reason = str(exc) or type(exc).__name__
+        elif self._reason == _CLOSED and self.language is None and not self._is_tls:
+            self._reason = f"{_CLOSED} before it said anything; does it speak TLS only?"
         self._fail_all()
         self._owner.lost(self)
 

@@ -91,7 +91,8 @@ class ConsumerOptions(msgspec.Struct, kw_only=True, frozen=True):
     """How the members share the queues: `average`, `circle` or `consistent-hash`; all members
     must have the same."""
     attempts_max: int = ATTEMPTS_DEFAULT
-    """A message that failed so often goes to the dead letters (orderly: 0 tries for ever)."""
+    """How often a message that fails comes again, as RocketMQ counts; when it fails after that
+    too, it goes to the dead letters. 0: at its first failure (orderly: never)."""
     suspend_ms: int = 1_000
     """How long a failed message holds up its queue before it is tried again (orderly)."""
     consume_timeout_ms: int = 900_000
@@ -138,6 +139,7 @@ class ConsumerOptions(msgspec.Struct, kw_only=True, frozen=True):
         if self.mode not in ("pull", "pop"):
             raise UsageError(f"mode={self.mode!r}; 'pull' or 'pop' is expected")
         self._check_start()
+        self._check_choice()
         self._check_combinations()
 
     def _check_number(self, name: str, highest: int | None) -> None:
@@ -153,6 +155,17 @@ class ConsumerOptions(msgspec.Struct, kw_only=True, frozen=True):
                 raise UsageError(f"consume_from={start!r} has no time zone; give it one")
         elif start not in ("first", "last"):
             raise UsageError(f"consume_from={start!r}; 'first', 'last' or a datetime is expected")
+
+    def _check_choice(self) -> None:
+        given: list[tuple[str, object]] = [("tags", self.tags), ("sql", self.sql)]
+        for name, value in given:
+            if not isinstance(value, str):
+                raise UsageError(f"{name}={value!r}; a text is expected, such as tags='a || b'")
+        queues: object = self.queues
+        if not isinstance(queues, Sequence) or not all(
+            isinstance(queue, MessageQueue) for queue in queues
+        ):
+            raise UsageError(f"queues={queues!r}; a list of escrowmq.MessageQueue is expected")
 
     def _check_combinations(self) -> None:
         if self.handler is not None and not callable(self.handler):

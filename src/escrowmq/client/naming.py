@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from typing import Final
 
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.command import Command
@@ -11,9 +12,17 @@ from escrowmq.base.ports import Chance
 from escrowmq.client.connection import Connection, Fields
 from escrowmq.client.pool import Pool
 from escrowmq.codec.routes import ClusterInfo, TopicRoute, decode_cluster_info, decode_route
-from escrowmq.errors import NoNameServer, RouteMissing, TransportError, response_error
+from escrowmq.errors import (
+    ConnectFailed,
+    NoNameServer,
+    RouteMissing,
+    TransportError,
+    response_error,
+)
 
 _log = logging.getLogger(__name__)
+_ASKED_OF_ALL: Final = (Request.GET_ROUTEINFO_BY_TOPIC, Request.GET_BROKER_CLUSTER_INFO)
+"""What every name server answers; a broker, whose address was given instead, does not."""
 
 
 class NameServers:
@@ -35,7 +44,13 @@ class NameServers:
             address = self.addresses[self._index]
             try:
                 connection = await self._pool.get(address)
-                return await connection.request(code, fields, body, timeout_s=self._timeout_s)
+                reply = await connection.request(code, fields, body, timeout_s=self._timeout_s)
+                if reply.code != Response.REQUEST_CODE_NOT_SUPPORTED or code not in _ASKED_OF_ALL:
+                    return reply
+                raise ConnectFailed(
+                    f"{address} is no name server; is that a broker's address? Name servers "
+                    "listen on port 9876 unless they are told otherwise"
+                )
             except TransportError as error:
                 failures.append(str(error))
                 self._give_up(address, error)

@@ -111,7 +111,8 @@ class Pool:
             ) from error
         except OSError as error:
             raise ConnectFailed(
-                f"no connection to {address}: {error.strerror or error}; does it run there?"
+                f"no connection to {address}: {_reason(error)}; does it run there"
+                f"{' and speak TLS' if self._tls is not None else ''}?"
             ) from error
         self._ready[address] = connection
         self._all.add(connection)
@@ -131,6 +132,10 @@ class Pool:
             del self._ready[connection.address]
         if not self._is_closed:
             self._told_lost(connection)
+
+
+def _reason(error: OSError) -> str:
+    return error.strerror or str(error) or "the peer closed it at once"
 
 
 def _tls_reason(error: ssl.SSLError) -> str:

@@ -365,8 +365,7 @@ class Reading:
         assert message.ticket is not None
         generation = message.ticket.generation
         attempts_max = self.options.attempts_max
-        failed_count = message.deliveries_before + 1
-        is_over = level == NEVER or (attempts_max and failed_count >= attempts_max)
+        is_over = level == NEVER or (attempts_max and message.deliveries_before >= attempts_max)
         if level is not None and is_over and self._is_ours(lane, message.ticket):
             level = None if await self.hand_back(message, NEVER) else level
         if level is None:

@@ -161,6 +161,13 @@ class Transaction:
         """End it now. A block does this by itself."""
         if self._is_over:
             raise UsageError("the transaction has ended, or was detached")
+        if not self._is_begun:
+            raise UsageError(
+                "the transaction has not begun, so that nothing is stored; use it in a `with` "
+                "block, or call begin() first"
+            )
+        if not isinstance(outcome, Outcome):
+            raise UsageError(f"outcome={outcome!r}; an Outcome is expected: COMMIT or ROLLBACK")
         self._is_over = True
         if not self._halves:
             return

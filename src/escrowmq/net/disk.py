@@ -13,7 +13,7 @@ import os
 import resource
 import stat
 import threading
-from collections.abc import Iterable
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -26,12 +26,25 @@ _BLOCK_SIZE: Final = 1 << _BLOCK_BITS
 _AHEAD_SIZE_MAX: Final = 16 * 1024 * 1024
 _OPEN_FILES_MIN: Final = 64
 _OPEN_FILES_MAX: Final = 2048
+_IN_MEMORY: Final = ("tmpfs", "ramfs")
 _FILES_PER_MAP: Final = 4  # mmap keeps a descriptor of its own; half is left to connections
 
 
 def _open_files_max() -> int:
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return min(max(soft // _FILES_PER_MAP, _OPEN_FILES_MIN), _OPEN_FILES_MAX)
+
+
+def _is_in_memory(folder: str) -> bool:
+    device = os.stat(folder).st_dev
+    number = f"{os.major(device)}:{os.minor(device)}"
+    try:
+        with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as mounts:
+            found = [line.partition(" - ") for line in mounts]
+    except OSError:
+        return False  # not Linux
+    kinds = [kind.split()[0] for mount, _, kind in found if mount.split()[2] == number]
+    return bool(kinds) and kinds[0] in _IN_MEMORY
 
 
 class MappedFile:
@@ -80,13 +93,14 @@ class MappedFile:
         mapped = self._map or self._open()
         return b"".join([mapped[at : at + size] for at in positions])
 
-    def write_many(self, pieces: Iterable[tuple[int, bytes]]) -> None:
-        """Put many small pieces at their positions; none crosses a block's border."""
+    def write_many(self, pieces: Sequence[tuple[int, bytes]]) -> None:
+        """Put many small pieces at their positions; none crosses a block's border. DiskFull, with
+        nothing written, when there is no room for one."""
         self.was_used = True
-        mapped, blocks = self._map or self._open(), self._blocks
+        mapped = self._map or self._open()
+        for block in {at >> _BLOCK_BITS for at, _ in pieces} - self._blocks:
+            self._allocate_block(block)
         for at, piece in pieces:
-            if at >> _BLOCK_BITS not in blocks:
-                self._allocate_block(at >> _BLOCK_BITS)
             mapped[at : at + len(piece)] = piece
 
     def reserve(self, position: int, size: int) -> None:
@@ -213,6 +227,24 @@ class MappedFile:
             raise
 
 
+class CalledFile(MappedFile):
+    """A File on a file system in memory (tmpfs), read by calls: there the mere reading of a hole
+    through a map takes a page, and kills the process when there is no room."""
+
+    __slots__ = ()
+
+    def read(self, position: int, size: int) -> bytes:
+        """Bytes from a position; see File.read."""
+        self.was_used = True
+        if self._map is None:
+            self._open()
+        return os.pread(self._descriptor, size, position)
+
+    def read_many(self, positions: list[int], size: int) -> bytes:
+        """Pieces of one size from many positions, joined."""
+        return b"".join([self.read(at, size) for at in positions])
+
+
 class FileDisk:
     """The files below one data folder."""
 
@@ -225,6 +257,7 @@ class FileDisk:
         self._locks: dict[str, int] = {}
         self._new_folders: set[str] = set()
         os.makedirs(self.root, exist_ok=True)
+        self._kind = CalledFile if _is_in_memory(self.root) else MappedFile
 
     def open(self, path: str, *, size: int, is_sequential: bool = False) -> File:
         """See Disk.open."""
@@ -236,7 +269,7 @@ class FileDisk:
             found = os.stat(full).st_size
             if found != size:
                 raise StorageError(f"{path} has {found} bytes, {size} expected") from None
-            return MappedFile(self, full, size=size, is_new=False, is_sequential=is_sequential)
+            return self._kind(self, full, size=size, is_new=False, is_sequential=is_sequential)
         except OSError as error:
             raise _translated(error, path) from error
         try:
@@ -246,7 +279,7 @@ class FileDisk:
             raise _translated(error, path) from error
         finally:
             os.close(descriptor)
-        return MappedFile(self, full, size=size, is_new=True, is_sequential=is_sequential)
+        return self._kind(self, full, size=size, is_new=True, is_sequential=is_sequential)
 
     def names(self, folder: str) -> list[str]:
         """See Disk.names."""

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from escrowmq.base.effects import Close, Dial, Effect, Replace, Send, Sync
 from escrowmq.base.ports import Clock, Core, Disk, File
 from escrowmq.base.seldom import Seldom
-from escrowmq.errors import ConnectFailed
+from escrowmq.errors import ConnectFailed, DiskFull
 from escrowmq.net.admission import Admission
 from escrowmq.net.clock import worked_s
 from escrowmq.net.link import READ_SIZE, Link
@@ -349,6 +349,8 @@ class Shell:
         data = self._replacing.pop(path)
         try:
             self._disk.replace(path, data)
+        except DiskFull as error:
+            _log.error("%s: %s; it is saved with its next change", self._name, error)
         except Exception:  # noqa: BLE001 - one file; logged, saved with its next change
             _log.exception(
                 "%s: %s could not be saved; tried again at its next change", self._name, path

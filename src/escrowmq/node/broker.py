@@ -163,6 +163,7 @@ def broker_settings(
     if "brokerIP1" not in found:
         settings.advertised_host = "127.0.0.1" if host in _ANY_HOST else host
     check_texts(settings, store, source=source)
-    for key in unknown_keys(found):
-        _log.info("%s: %s is not used by this broker", source, key)
+    unknown = unknown_keys(found)
+    if unknown:
+        _log.warning("%s: not known here, and without effect: %s", source, ", ".join(unknown))
     return settings, store, node

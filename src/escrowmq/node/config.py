@@ -6,7 +6,7 @@ import ipaddress
 import os
 import re
 from pathlib import Path
-from typing import Annotated, Final, TypeVar
+from typing import Annotated, Final, Literal, TypeVar, get_args, get_origin
 
 import msgspec
 
@@ -74,8 +74,18 @@ def convert(kind: type[S], found: dict[str, str], *, source: str) -> S:
         try:
             chosen[name] = msgspec.convert(_plain(value), field.type, strict=False)
         except msgspec.ValidationError as error:
-            raise UsageError(f"{source}: {name}={value}: {error}") from error
+            raise UsageError(
+                f"{source}: {name}={value}: {_allowed(field.type) or error}"
+            ) from error
     return msgspec.convert(chosen, kind)
+
+
+def _allowed(kind: object) -> str:
+    """The words that a setting may be; empty when it is not one of a few."""
+    origin = get_origin(kind)
+    if origin is Annotated:
+        return _allowed(get_args(kind)[0])
+    return f"one of {', '.join(get_args(kind))} is expected" if origin is Literal else ""
 
 
 def check_texts(settings: BrokerSettings, store: StoreSettings, *, source: str) -> None:

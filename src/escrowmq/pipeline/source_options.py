@@ -79,7 +79,9 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     def subscription(self, topic: str) -> Subscription:
         """What is wanted of a topic, as a pull says it."""
-        return subscription(topic, tags=self.tags, sql=self.sql, version=0, wire_topic=topic)
+        # Whether a broker's own topic may be read is judged by `allows`.
+        name = "own" if is_system_topic(topic) else topic
+        return subscription(name, tags=self.tags, sql=self.sql, version=0, wire_topic=topic)
 
     @property
     def is_filtered(self) -> bool:

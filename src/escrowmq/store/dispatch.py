@@ -6,9 +6,10 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from escrowmq.base.limits import INDEX_KEYS_HELD_MAX
 from escrowmq.base.message import Message, Property, SysFlag
 from escrowmq.codec.hashes import java_hash, tags_code
-from escrowmq.errors import StorageError
+from escrowmq.errors import DiskFull, StorageError
 from escrowmq.store.answers import Arrival, Put
 from escrowmq.store.consume_queue import ConsumeQueue
 from escrowmq.store.encoding import Piece
@@ -192,6 +193,30 @@ class Dispatcher:
             done = self.index.end_log_offset
             self._keys = [key for key in keys if key[2] > done]
             self.stalled = str(error)
+
+    def index_found(self, keys: list[IndexKey]) -> None:
+        """Add keys that recovery found missing. Without room they wait in memory, as they did
+        before the process ended; DiskFull when they are too many for that."""
+        assert self.index is not None
+        if not self._keys:
+            try:
+                self.index.put(keys)
+            except DiskFull as error:
+                self.stalled = str(error)
+                done = self.index.end_log_offset
+                keys = [key for key in keys if key[2] > done]
+            else:
+                return
+        self._keys += keys
+        if len(self._keys) > INDEX_KEYS_HELD_MAX:
+            raise DiskFull(
+                f"{self.stalled}; {len(self._keys)} index entries wait for it, "
+                f"at most {INDEX_KEYS_HELD_MAX} may"
+            )
+
+    def forget_found(self) -> None:
+        """Forget keys that wait, since recovery is about to find them again."""
+        self._keys, self.stalled = [], None
 
 
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}

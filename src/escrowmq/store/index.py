@@ -10,7 +10,7 @@ from __future__ import annotations
 import array
 import struct
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime, tzinfo
 from typing import Final, Protocol, runtime_checkable
 
@@ -80,8 +80,9 @@ class ScatterFile(Protocol):
     def read_many(self, positions: list[int], size: int) -> bytes:
         """The pieces of one size from these positions, joined."""
 
-    def write_many(self, pieces: Iterable[tuple[int, bytes]]) -> None:
-        """Put each piece at its position; DiskFull when there is no room for one."""
+    def write_many(self, pieces: Sequence[tuple[int, bytes]]) -> None:
+        """Put each piece at its position; DiskFull, with nothing written, when there is no room
+        for one."""
 
 
 class IndexFile:
@@ -154,10 +155,13 @@ class IndexFile:
         return b"".join([self.file.read(at, _SLOT_SIZE) for at in places])
 
     def _put_slots(self, newest: dict[int, int]) -> None:
-        pieces = zip(newest, map(INDEX_SLOT.pack, newest.values()), strict=True)
+        # All or none: a slot that leads to what is not counted would cost the file at a restart.
+        pieces = list(zip(newest, map(INDEX_SLOT.pack, newest.values()), strict=True))
         if self._scatter is not None:
             self._scatter.write_many(pieces)
             return
+        for at, _ in pieces:
+            self.file.reserve(at, _SLOT_SIZE)
         for at, piece in pieces:
             self.file.write(at, piece)
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from escrowmq.base.message import SysFlag
 from escrowmq.codec.hashes import java_hash
+from escrowmq.errors import DiskFull
 from escrowmq.store.answers import Damage, RecoveryReport
 from escrowmq.store.consume_queue import ConsumeQueue
 from escrowmq.store.index import IndexKey
@@ -221,6 +222,7 @@ class Recovery:
             store, is_whole=start <= self._log.min_offset, was_clean=report.was_clean
         )
         report.scanned_from = start
+        store.dispatcher.forget_found()
         for records in scan.batches(start):
             self._rebuild.damaged += scan.damaged[len(self._rebuild.damaged) :]
             self._rebuild.take(records)
@@ -254,7 +256,7 @@ class Recovery:
                 if key:
                     text = key.decode("utf-8", "replace")
                     keys.append((prefix, text, record.log_offset, record.stored_ms))
-        index.put(keys)
+        self._store.dispatcher.index_found(keys)
 
     # -- the end ------------------------------------------------------------------------------
 
@@ -279,6 +281,7 @@ class Recovery:
         index = store.index
         if index is not None and index.end_log_offset >= end:
             index.remove_all()
+            store.dispatcher.forget_found()
             report.index_rebuilt.append("the index led behind the end of the log")
             rest = LogScan(self._log.segments, durable_offset=_END_OF_TIME, checks_body=False)
             for records in rest.batches(self._log.min_offset):
@@ -314,4 +317,7 @@ class Recovery:
         if store.index is not None:
             for file in store.index.dirty_files():
                 file.sync()
-        write_snapshot(store)
+        try:
+            write_snapshot(store)
+        except DiskFull:
+            self._report.notes.append("the disk is full; the next start reads more of the log")

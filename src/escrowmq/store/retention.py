@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
+from datetime import datetime, tzinfo
 from typing import TYPE_CHECKING, Final
 
 from escrowmq.base.ports import Usage
+from escrowmq.errors import StorageError
 from escrowmq.store.commit_log import FOLDER
 from escrowmq.store.snapshot import note_log_begin
 
 if TYPE_CHECKING:
     from escrowmq.store.store import Store
 
+_log = logging.getLogger(__name__)
+
 _HOUR_MS: Final = 3_600_000
 _WATCH_FULL_MS: Final = 1_000
 _MANUAL_ROUNDS: Final = 20
+
+
+def hour_in(zone: tzinfo | None) -> Callable[[int], int]:
+    """What tells the hour of a day in a time zone; None is the machine's."""
+    return lambda now_ms: datetime.fromtimestamp(now_ms / 1000, zone).hour
 
 
 class Retention:
@@ -88,11 +98,18 @@ class Retention:
                 break
             doomed.append(start)
         if doomed:
-            note_log_begin(self._store.disk, doomed[-1] + log.segment_size)
+            self._note_begin(doomed[-1] + log.segment_size)
         for start in doomed:
             log.segments.remove(start)
         self.deleted_count += len(doomed)
         return len(doomed)
+
+    def _note_begin(self, log_offset: int) -> None:
+        try:
+            note_log_begin(self._store.disk, log_offset)
+        except (StorageError, OSError) as error:
+            # A full disk needs the room more than a start after a loss of power needs the note.
+            _log.warning("segments are deleted without a note of it: %s", error)
 
     def trim(self) -> None:
         """Bring queues and index up to where the log begins now."""

@@ -5,8 +5,9 @@ A pure state machine over the Disk port: one thread calls it, and only `File.syn
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime, tzinfo
+from datetime import tzinfo
 from functools import partial
 from typing import Final
 
@@ -45,7 +46,7 @@ from escrowmq.store.index import Index
 from escrowmq.store.queues import Queues
 from escrowmq.store.reading import Reader
 from escrowmq.store.recovery import Recovery
-from escrowmq.store.retention import Retention
+from escrowmq.store.retention import Retention, hour_in
 from escrowmq.store.scan import CRC_PROPERTY_SIZE
 from escrowmq.store.search import Searcher
 from escrowmq.store.snapshot import write_snapshot
@@ -54,6 +55,7 @@ __all__ = ["Arrival", "Found", "Got", "GotStatus", "Put", "PutStatus", "Recovery
 
 ABORT: Final = "abort"
 LOCK: Final = "lock"
+_log = logging.getLogger(__name__)
 _OK: Final = PutStatus.OK
 
 
@@ -93,7 +95,7 @@ class Store:
         self.dispatcher = Dispatcher(self.index, delay_levels(settings.delay_levels))
         self.reader = Reader(self.log, settings)
         self.flusher = Flusher(self)
-        self.retention = Retention(self, hour or (lambda now_ms: _hour(now_ms, zone)))
+        self.retention = Retention(self, hour or hour_in(zone))
         self._searcher = Searcher(self)
         self.boot = boot
         self._abort_text = abort_text
@@ -124,7 +126,10 @@ class Store:
         assert not self._is_open, "open once"
         self.disk.lock(LOCK)
         recovery = Recovery(self)
-        report = recovery.run(now_ms)
+        try:
+            report = recovery.run(now_ms)
+        except DiskFull as error:
+            raise DiskFull(f"{error}; make room on the disk and start again") from error
         self._stored_ms = max(recovery.stored_ms, self._stored_ms)
         self.flusher.started(now_ms, stored_ms=self._stored_ms)
         try:
@@ -482,15 +487,14 @@ class Store:
             self._refuse(full, is_lasting=False)
         elif self._refusal is not None and not self._is_refusal_lasting and self.log.extend():
             self._refusal = None
+            _log.warning("the disk has room: messages are taken again")
 
     def _refuse(self, reason: str, *, is_lasting: bool) -> None:
         if not self._is_refusal_lasting:
+            if self._refusal is None and not is_lasting:
+                _log.error("no new messages are taken: %s", reason)
             self._refusal, self._is_refusal_lasting = reason, is_lasting
 
 
 def _too_large(size: int, log: CommitLog) -> str:
     return f"record of {size} bytes, segments take {log.record_size_max}"
-
-
-def _hour(now_ms: int, zone: tzinfo | None) -> int:
-    return datetime.fromtimestamp(now_ms / 1000, zone).hour

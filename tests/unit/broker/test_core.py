@@ -9,8 +9,9 @@ import pytest
 from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
 from escrowmq.codec.command import encode_command, encode_request
+from escrowmq.errors import DiskFull
 from escrowmq.testing.exchange import SMALL, Exchange, Pending
-from escrowmq.testing.sim.disk import Loss
+from escrowmq.testing.sim.disk import Loss, SimDisk
 
 SYNCED = msgspec.structs.replace(SMALL, is_sync_flush=True)
 
@@ -257,3 +258,31 @@ def test_idle_broker_asks_to_be_woken_seldom() -> None:
         exchange.advance(max(1, exchange.core.wake_at_ms() - exchange.now_ms))
         wakes += 1
     assert wakes < 100
+
+
+class SmallDisk(SimDisk):
+    """Has no room for tables while it is told so."""
+
+    has_room = True
+
+    def replace(self, path: str, data: bytes, *, is_private: bool = False) -> None:
+        if not self.has_room and path == "config/topics.json":
+            raise DiskFull(f"{path}: no room; make some")
+        super().replace(path, data, is_private=is_private)
+
+
+def test_tables_that_found_no_room_are_saved_when_there_is_some_and_nobody_else_is_cut() -> None:
+    disk = SmallDisk()
+    exchange = Exchange(disk=disk)
+    exchange.create_topic("before")
+    sender, caller = exchange.connect(), exchange.connect()
+    disk.has_room = False
+    with pytest.raises(DiskFull):
+        sender.send("made-by-a-send")
+    assert caller.send("before").code == 0
+    exchange.advance(1_500)
+    assert caller.send("before").code == 0
+    disk.has_room = True
+    exchange.advance(1_500)
+    assert caller.send("before").code == 0
+    assert b"made-by-a-send" in disk.small["config/topics.json"]

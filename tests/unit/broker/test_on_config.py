@@ -218,6 +218,17 @@ def test_figures_are_those_that_operators_read(exchange: Exchange, operator: Cal
     assert len(found["putTps"].split(" ")) == 3
     assert all(isinstance(value, str) for value in found.values())
     assert list(found) == sorted(found)
+    assert found["commitLogDirCapacity"] == "Total : 100 B, Free : 90 B."
+
+
+@pytest.mark.parametrize(
+    ("room", "readable"), [(1536, "1.5 KiB"), (8 << 20, "8.0 MiB"), (2048 << 60, "2048.0 EiB")]
+)
+def test_room_on_the_disk_is_readable(
+    exchange: Exchange, operator: Caller, room: int, readable: str
+) -> None:
+    exchange.disk.room = room
+    assert figures(operator)["commitLogDirCapacity"].startswith(f"Total : {readable}, Free : ")
 
 
 def test_put_that_failed_is_counted(exchange: Exchange, operator: Caller) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import socket
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -58,3 +59,10 @@ def test_options_of_a_server_are_read() -> None:
         ["serve", "--nameserver-port", "0", "--broker-port", "5", "--set", "a=1", "--set", "b=2"]
     )
     assert (found.nameserver_port, found.port, found.pairs) == (0, 5, ["a=1", "b=2"])
+
+
+def test_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == f"escrowmq {version('escrowmq')}\n"

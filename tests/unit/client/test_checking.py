@@ -124,6 +124,15 @@ def test_a_check_that_fails_or_answers_nonsense_leaves_the_outcome_open(found: A
     assert (answer.remark or "").startswith("checkLocalTransactionState Exception")
 
 
+@pytest.mark.parametrize("found", [True, False, 8, "COMMIT"])
+def test_what_is_no_outcome_is_told_with_what_is_expected(
+    found: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    (answer,) = asyncio.run(asked({"check": lambda _: found}))
+    assert (answer.ext or {})["commitOrRollback"] == "0"
+    assert "Outcome.COMMIT, ROLLBACK or UNKNOWN is expected" in caplog.text
+
+
 def test_a_check_that_hangs_is_left_alone_and_others_are_answered() -> None:
     release = threading.Event()
 

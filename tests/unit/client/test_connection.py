@@ -210,3 +210,13 @@ def test_closing_fails_what_waits() -> None:
                 await waiting
 
     run(go)
+
+
+def test_a_peer_that_cuts_off_plain_bytes_is_asked_about_tls() -> None:
+    async def go() -> None:
+        async with joined() as (peer, _, connection):
+            peer.answers[7] = lambda link, _: link.transport.close()
+            with pytest.raises(ConnectionLost, match="before it said anything; does it speak TLS"):
+                await connection.request(7, timeout_s=LONG_S)
+
+    asyncio.run(go())

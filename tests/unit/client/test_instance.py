@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from escrowmq.base.codes import Request
+from escrowmq.base.codes import Request, Response
 from escrowmq.base.command import Command
 from escrowmq.client.connection import Connection
 from escrowmq.client.instance import Instance
@@ -369,3 +369,18 @@ def test_what_nobody_answers_is_a_connect_failure_and_never_a_hang() -> None:
             assert instance.now() > 0
 
     run(go)
+
+
+def test_a_broker_that_is_taken_for_a_name_server_is_told_apart() -> None:
+    async def go() -> None:
+        async with a_peer() as broker:
+            broker.answers[Request.GET_ROUTEINFO_BY_TOPIC] = lambda link, request: link.reply(
+                request, Response.REQUEST_CODE_NOT_SUPPORTED, remark="not supported"
+            )
+            instance = Instance(client_options(broker.address, {}))
+            await instance.open()
+            with pytest.raises(NoNameServer, match="is no name server; is that a broker's"):
+                await instance.route("T")
+            await instance.close()
+
+    asyncio.run(go())

@@ -62,7 +62,7 @@ def test_every_response_code_has_one_exception_and_unknown_ones_the_general() ->
         error = response_error(code, "remark", address="h:1")
         assert type(error) is kind
         assert (error.code, error.remark, error.address) == (code, "remark", "h:1")
-        advice = "; give this client credentials=" if kind is PermissionDenied else ""
+        advice = "; when it is a right that is missing, " if kind is PermissionDenied else ""
         assert str(error).startswith(f"remark (code {code} of h:1){advice}")
     odd = response_error(4711, None, address="h:1")
     assert type(odd) is ResponseError

@@ -390,3 +390,18 @@ def test_a_half_whose_time_is_over_never_runs_the_block() -> None:
             assert not ends(broker)
 
     run(go)
+
+
+def test_what_has_not_begun_cannot_end() -> None:
+    async def go() -> None:
+        async with a_place("T") as (names, broker):
+            async with Producer(names.address, group="PG") as producer:
+                with pytest.raises(UsageError, match=r"not begun.*call begin\(\) first"):
+                    await producer.transaction("T", b"x").settle(Outcome.COMMIT)
+                tx = await producer.transaction("T", b"x").begin()
+                with pytest.raises(UsageError, match="an Outcome is expected"):
+                    await tx.settle("COMMIT")  # type: ignore[arg-type]
+                await tx.settle(Outcome.COMMIT)
+            assert len(ends(broker)) == 1
+
+    run(go)

@@ -5,6 +5,7 @@ import os
 import struct
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -162,6 +163,39 @@ def test_many_small_pieces_in_one_call(disk: FileDisk) -> None:
     assert isinstance(file, MappedFile)
     file.write_many([(at, struct.pack(">i", at)) for at in (0, 65_536, 200_000)])
     assert file.read_many([200_000, 0, 4], 4) == struct.pack(">iii", 200_000, 0, 0)
+
+
+def test_many_pieces_are_written_all_or_none(
+    disk: FileDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = disk.open("f", size=16 * MIB)
+    assert isinstance(file, MappedFile)
+    file.write_many([(0, b"old.")])
+
+    def full(descriptor: int, position: int, size: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(DiskFull):
+        file.write_many([(0, b"new."), (8 * MIB, b"far.")])
+    assert file.read(0, 4) == b"old."
+
+
+IN_MEMORY = Path("/dev/shm")
+
+
+@pytest.mark.skipif(not IN_MEMORY.is_mount(), reason="no file system in memory is mounted")
+def test_reading_a_hole_takes_no_room_in_memory() -> None:
+    with tempfile.TemporaryDirectory(dir=IN_MEMORY) as folder:
+        disk = FileDisk(folder)
+        file = disk.open("f", size=MIB)
+        assert isinstance(file, MappedFile)
+        file.write(MIB // 2, b"something")
+        taken = (Path(folder) / "f").stat().st_blocks
+        assert file.read(0, MIB)[MIB // 2 :].startswith(b"something")
+        assert file.read_many([0, MIB // 2], 4) == b"\0\0\0\0some"
+        assert (Path(folder) / "f").stat().st_blocks == taken
+        file.close()
 
 
 def test_holes_are_seen(disk: FileDisk) -> None:

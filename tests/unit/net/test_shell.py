@@ -11,7 +11,7 @@ from collections.abc import Callable
 import pytest
 
 from escrowmq.base.effects import Close, Dial, Effect, Replace, Send, Sync
-from escrowmq.errors import ConnectFailed
+from escrowmq.errors import ConnectFailed, DiskFull
 from escrowmq.net.clock import SystemClock
 from escrowmq.net.disk import FileDisk
 from escrowmq.net.link import READ_SIZE, Link
@@ -200,6 +200,27 @@ def test_small_file_ends_with_its_newest_content(tmp_path: object) -> None:
         assert disk.read("a.json") == b"19"
 
     run(main)
+
+
+class NoRoom(FileDisk):
+    """Has no room for small files."""
+
+    def replace(self, path: str, data: bytes, *, is_private: bool = False) -> None:
+        raise DiskFull(f"{path}: no room on the disk")
+
+
+def test_small_file_without_room_is_one_line_in_the_log(
+    tmp_path: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        async with Running(NoRoom(str(tmp_path))) as running:
+            running.core.effects.append(Replace("a.json", b"1"))
+            running.shell.perform()
+
+    run(main)
+    (record,) = [one for one in caplog.records if "a.json" in one.getMessage()]
+    assert record.exc_info is None
+    assert "a.json: no room on the disk; it is saved with its next change" in record.getMessage()
 
 
 def test_address_is_dialled_and_what_does_not_answer_is_lost() -> None:

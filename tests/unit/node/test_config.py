@@ -16,6 +16,7 @@ from escrowmq.node.config import (
     store_settings,
     unknown_keys,
 )
+from escrowmq.node.doors import DoorSettings
 
 
 def test_file_is_read_as_java_reads_it_but_for_blanks_behind_values(tmp_path: Path) -> None:
@@ -128,3 +129,17 @@ def test_accounts_lie_where_the_settings_say_or_the_peer_has_them(
     assert accounts_folder(NodeSettings(home="/srv/mq"), data="store") == "/srv/mq/conf"
     chosen = NodeSettings(home="/srv/mq", accounts="/etc/mq")
     assert accounts_folder(chosen, data="store") == "/etc/mq"
+
+
+def test_settings_without_effect_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    of(transactionTimeout="5", brokerName="b", zzz="")
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
+    assert record.getMessage() == "f: not known here, and without effect: transactionTimeout, zzz"
+
+
+def test_a_word_that_cannot_be_is_told_with_those_that_can() -> None:
+    with pytest.raises(UsageError, match="escrowPreset=Kafka: one of EscrowMQ, RocketMQ is"):
+        of(escrowPreset="Kafka")
+    with pytest.raises(UsageError, match="mode=on: one of disabled, permissive, enforcing is"):
+        convert(DoorSettings, {"tls.server.mode": "on"}, source="f")

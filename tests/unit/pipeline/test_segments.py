@@ -101,7 +101,7 @@ def test_a_log_that_is_not_whole_is_refused(tmp_path: Path) -> None:
 def test_a_segment_that_ends_before_its_filler_is_told(tmp_path: Path) -> None:
     record = log_of([Message(topic="t", body=b"x")])
     write(tmp_path, 0, record)
-    write(tmp_path, SEGMENT_SIZE, b"")
+    write(tmp_path, SEGMENT_SIZE, log_of([Message(topic="t", body=b"x")], log_offset=SEGMENT_SIZE))
     with pytest.raises(CorruptRecord, match="and none follows"):
         offsets_of(plan_parts(str(tmp_path), 1 << 20))
 
@@ -112,3 +112,10 @@ def test_a_file_that_is_gone_is_told(tmp_path: Path) -> None:
     Path(parts[0].path).unlink()
     with pytest.raises(SegmentMissing, match="every executor must see"):
         offsets_of(parts)
+
+
+def test_a_segment_that_was_made_ahead_of_need_holds_nothing(tmp_path: Path) -> None:
+    folder = tmp_path / "commitlog"
+    count = store(folder, [Message(topic="t", body=b"x")] * 3)
+    write(folder, SEGMENT_SIZE, b"")
+    assert offsets_of(plan_parts(str(tmp_path), SEGMENT_SIZE)) == [*range(count)]

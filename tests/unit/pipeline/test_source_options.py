@@ -92,3 +92,11 @@ def test_what_files_cannot_have(options: dict[str, str]) -> None:
     with pytest.raises(UsageError, match="storePath"):
         parse_source({"storePath": "/x", **options}, is_stream=False)
     parse_source({"storePath": "/x", "startingTimestamp": "5"}, is_stream=False)
+
+
+def test_a_brokers_own_topic_can_be_read_when_it_is_allowed() -> None:
+    given = {"nameServer": "h:1", "subscribe": "RMQ_SYS_TRANS_HALF_TOPIC"}
+    with pytest.raises(UsageError, match="includeSystemTopics=true"):
+        parse_source(given, is_stream=False)
+    found = parse_source({**given, "includeSystemTopics": "true"}, is_stream=False)
+    assert found.subscription(found.topics[0]).topic == "RMQ_SYS_TRANS_HALF_TOPIC"

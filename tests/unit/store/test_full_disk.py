@@ -1,12 +1,19 @@
 """A full disk: ordinary puts are refused, settling ones served, and all is well again after."""
 
+import pytest
+
+from escrowmq.base.settings import StoreSettings
+from escrowmq.errors import DiskFull
+from escrowmq.store import dispatch
 from escrowmq.store.store import PutStatus, Store
 from escrowmq.testing.sim.disk import SimDisk
 
-from .stores import bodies, message, opened, small
+from .stores import bodies, message, opened, small, sync
 
 
-def test_full_disk_refuses_ordinary_puts_and_serves_settling_ones() -> None:
+def test_full_disk_refuses_ordinary_puts_and_serves_settling_ones(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     disk = SimDisk()
     store, _ = opened(disk, small(log_segment_size=65_536, reserve_size=8_192))
     store.put(message(0), 1_000)
@@ -29,6 +36,8 @@ def test_full_disk_refuses_ordinary_puts_and_serves_settling_ones() -> None:
     assert store.put(message(3), 6_000).status is PutStatus.OK
     assert store.behind_size == 0
     assert len(bodies(store)) == number + settled + 1
+    told = [(record.levelname, record.getMessage()[:24]) for record in caplog.records]
+    assert told == [("ERROR", "no new messages are take"), ("WARNING", "the disk has room: messa")]
 
 
 def put_size(store: Store) -> int:
@@ -66,3 +75,72 @@ def test_dispatch_that_a_full_disk_stalls_goes_on_when_there_is_room() -> None:
     assert len(bodies(store)) == 230
     hits = store.query("orders", "k229", count_max=9, begin_ms=0, end_ms=9_999)
     assert len(hits.records) == 1
+
+
+def killed_when_full(disk: SimDisk) -> StoreSettings:
+    """A store of 190 messages whose index had no room for the last ones when the process died."""
+    settings = small(log_segment_size=65_536, queue_segment_size=4_000, index_entries_max=900)
+    store, _ = opened(disk, settings)
+    assert [store.put(message(n), 1_000).status for n in range(120)] == 120 * [PutStatus.OK]
+    assert hits_of(store, "k119") == 1
+    disk.room = disk.used
+    settled = [store.put(message(n), 1_000, is_settling=True).status for n in range(120, 190)]
+    assert settled == 70 * [PutStatus.OK]
+    assert hits_of(store, "k189") == 0
+    assert store.dispatcher.stalled
+    disk.restart()
+    return settings
+
+
+def test_store_that_was_killed_on_a_full_disk_opens_and_goes_on() -> None:
+    disk = SimDisk()
+    settings = killed_when_full(disk)
+    store, report = opened(disk, settings, now_ms=5_000)
+    assert report.index_rebuilt == []
+    assert len(bodies(store)) == 190
+    assert store.put(message(190), 5_000, is_settling=True).status is PutStatus.OK
+    assert disk.room is not None
+    disk.room += 10_000_000
+    store.wake(9_000)
+    for key in ("k0", "k189", "k190"):
+        assert hits_of(store, key) == 1, key
+
+
+def test_more_index_entries_than_memory_takes_want_room_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    disk = SimDisk()
+    settings = killed_when_full(disk)
+    monkeypatch.setattr(dispatch, "INDEX_KEYS_HELD_MAX", 20)
+    with pytest.raises(DiskFull, match="at most 20 may; make room on the disk and start again"):
+        opened(disk, settings, now_ms=5_000)
+
+
+def hits_of(store: Store, key: str) -> int:
+    return len(store.query("orders", key, count_max=9, begin_ms=0, end_ms=9_999).records)
+
+
+class NoNotes(SimDisk):
+    """A disk without room for one small file more."""
+
+    has_room_for_notes = True
+
+    def replace(self, path: str, data: bytes, *, is_private: bool = False) -> None:
+        if not self.has_room_for_notes:
+            raise DiskFull("no room")
+        super().replace(path, data, is_private=is_private)
+
+
+def test_old_segments_are_deleted_though_the_disk_has_no_room_for_a_note_of_it() -> None:
+    disk = NoNotes()
+    store = Store(disk, small(reserved_hours=1), hour=lambda _: 4)
+    store.open(1_000)
+    for number in range(60):
+        disk.now_ms = 1_000 + number
+        store.put(message(number), 1_000 + number)
+    while sync(store, 12_000):
+        pass
+    disk.now_ms = 3_800_000
+    disk.has_room_for_notes = False
+    store.wake(3_800_000)
+    assert store.min_log_offset > 0

@@ -119,10 +119,10 @@ class Messages:
             return await producer.send(message)
 
     async def resend(self, message: ReceivedMessage, *, topic: str = "") -> SendResult:
-        """Send a copy of a message to its own topic or to another, as a new message for all
-        groups."""
+        """Send a copy of a message to its own topic (a dead letter's is the one where it failed)
+        or to another, as a new message for all groups."""
         again = Message(
-            topic or message.topic,
+            topic or self._own_topic(message),
             message.body,
             tag=message.tag,
             keys=message.keys,
@@ -155,6 +155,11 @@ class Messages:
             )
 
     # -- inside ------------------------------------------------------------------------------
+
+    def _own_topic(self, message: ReceivedMessage) -> str:
+        failed_in = message.system.get(Property.RETRY_TOPIC, "")
+        is_dead = message.topic.startswith(Topic.DLQ_PREFIX)
+        return self._cluster.unwrap(failed_in) if is_dead and failed_in else message.topic
 
     async def _query(
         self,

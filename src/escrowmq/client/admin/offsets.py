@@ -12,7 +12,7 @@ from escrowmq.client.core.routes import MessageQueue, read_queues
 from escrowmq.client.offsets import Bounds, BrokerOffsets
 from escrowmq.codec import fastjson
 from escrowmq.codec.fastjson import decode_queue_map
-from escrowmq.errors import ConsumerOffline, TopicNotFound, UsageError
+from escrowmq.errors import ConsumerOffline, GroupNotFound, TopicNotFound, UsageError
 
 Place = dt.datetime | Literal["first", "last"]
 """The first message stored since a time, the oldest one, or the end."""
@@ -28,8 +28,12 @@ class Offsets:
         self._groups = Groups(cluster)
 
     async def show(self, group: str, *, topic: str = "") -> list[Lag]:
-        """How far a group is, queue by queue."""
-        return await self._groups.lag(group, topic=topic)
+        """How far a group is, queue by queue. GroupNotFound when there is none."""
+        found = await self._groups.lag(group, topic=topic)
+        # Brokers show a group that they do not know as a new one.
+        if not any(lag.committed > 0 for lag in found) and group not in await self._known():
+            raise GroupNotFound(f"there is no consumer group {group!r}")
+        return found
 
     async def reset(self, group: str, topic: str, to: Place) -> dict[MessageQueue, int]:
         """Set a group back or forward in all queues of a topic; the offsets from which it goes on.
@@ -61,16 +65,25 @@ class Offsets:
             raise UsageError(
                 f"{queue.topic!r} is not on {queue.broker_name!r}; it is on {', '.join(masters)}"
             )
+        wire = MessageQueue(self._cluster.wrap(queue.topic), queue.broker_name, queue.queue_id)
+        known = read_queues(wire.topic, await self._cluster.instance.route(wire.topic))
+        if wire not in known:
+            raise UsageError(
+                f"{queue.topic!r} has no queue {queue.queue_id} on {queue.broker_name!r}; "
+                f"{sum(one.broker_name == wire.broker_name for one in known)} may be read there, "
+                "from 0 on"
+            )
         fields = self._fields(group, queue.topic, _LATEST)
         fields |= {"queueId": str(queue.queue_id), "offset": str(queue_offset)}
         try:
             await self._cluster.ask(address, Request.INVOKE_BROKER_TO_RESET_OFFSET, fields)
         except ConsumerOffline:
-            wire = MessageQueue(self._cluster.wrap(queue.topic), queue.broker_name, queue.queue_id)
             await self._keeper(group).commit(wire, queue_offset)
 
     async def clone(self, source: str, target: str, *, topic: str = "") -> None:
-        """Give one group the offsets of another, in all topics or in one."""
+        """Give one group the offsets of another, in all topics or in one. GroupNotFound when the
+        other one does not exist."""
+        await self.show(source, topic=topic)
         fields = {
             "srcGroup": self._cluster.wrap(source),
             "destGroup": self._cluster.wrap(target),
@@ -82,6 +95,9 @@ class Offsets:
             await self._cluster.ask(address, Request.CLONE_GROUP_OFFSET, fields)
 
     # -- inside ------------------------------------------------------------------------------
+
+    async def _known(self) -> list[str]:
+        return await self._groups.names(with_system=True)
 
     async def _of_topic(self, topic: str) -> dict[str, str]:
         masters = await self._cluster.of_topic(topic)

@@ -14,7 +14,9 @@ _SEPARATORS: Final = re.compile(r"[;,\s]+")
 
 def parse_addresses(text: str | Sequence[str]) -> tuple[str, ...]:
     """`host:port` of each name server, in the order given, without repetitions."""
-    parts = _SEPARATORS.split(text.strip()) if isinstance(text, str) else text
+    parts: object = _SEPARATORS.split(text.strip()) if isinstance(text, str) else text
+    if not isinstance(parts, Sequence) or not all(isinstance(part, str) for part in parts):
+        raise UsageError(f"name_servers={text!r}; 'host:port', or a list of these, is expected")
     found = [part.removeprefix("http://") for part in parts if part]
     if not found:
         raise UsageError(

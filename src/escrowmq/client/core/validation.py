@@ -20,10 +20,16 @@ _NAMED_BY_THE_PEER: Final = frozenset({"DEFAULT_PRODUCER", "DEFAULT_CONSUMER"})
 _SEPARATORS: Final = ("\x01", "\x02")
 
 
-@functools.lru_cache(maxsize=4096)
 def check_topic(topic: object) -> None:
     """A topic that can be sent to."""
-    if not isinstance(topic, str) or not topic.strip():
+    if not isinstance(topic, str):
+        raise InvalidMessage(f"the topic is {topic!r}; name one")
+    _check_topic_name(topic)
+
+
+@functools.lru_cache(maxsize=4096)
+def _check_topic_name(topic: str) -> None:
+    if not topic.strip():
         raise InvalidMessage(f"the topic is {topic!r}; name one")
     if len(topic) > TOPIC_SIZE_MAX:
         raise InvalidMessage(
@@ -56,6 +62,8 @@ def check_group(group: object) -> None:
 
 def check_message(message: Message, *, body_size_max: int) -> None:
     """A message as a user gives it."""
+    if not isinstance(message, Message):
+        raise InvalidMessage(f"{message!r:.64} is no message; make one with escrowmq.Message")
     check_topic(message.topic)
     body = message.body
     if not isinstance(body, bytes | bytearray | memoryview):
@@ -71,6 +79,8 @@ def check_message(message: Message, *, body_size_max: int) -> None:
         )
     if message.keys:
         _check_keys(message)
+    if message.tag or message.order_key:
+        _check_texts(message)
     if message.properties:
         _check_properties(message.properties)
     if message.delay_level or message.delay is not None or message.deliver_at is not None:
@@ -84,6 +94,13 @@ def _check_keys(message: Message) -> None:
             raise InvalidMessage(
                 f"the key {key!r} cannot be: keys are words without blanks; give several as a list"
             )
+
+
+def _check_texts(message: Message) -> None:
+    found: list[tuple[str, object]] = [("tag", message.tag), ("order_key", message.order_key)]
+    for name, value in found:
+        if not isinstance(value, str):
+            raise InvalidMessage(f"{name}={value!r}; a text is expected")
 
 
 def _check_properties(properties: Mapping[str, str]) -> None:

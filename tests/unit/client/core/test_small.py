@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 from escrowmq.base.command import Command
 from escrowmq.base.message import StoredMessage
+from escrowmq.client.consumer_settings import ConsumerOptions
 from escrowmq.client.core.addresses import parse_addresses, split_address
 from escrowmq.client.core.ending import (
     Half,
@@ -247,3 +249,29 @@ def test_addresses_in_every_spelling() -> None:
     assert parse_addresses("a:1;b:2") == parse_addresses("a:1, b:2") == ("a:1", "b:2")
     assert parse_addresses(["http://a:1", "a:1"]) == ("a:1",)
     assert split_address("[::1]:9876") == ("::1", 9876)
+
+
+@pytest.mark.parametrize("given", [9876, ["a:1", 5], b"a:1"])
+def test_addresses_are_texts(given: Any) -> None:
+    with pytest.raises(UsageError, match="'host:port', or a list of these, is expected"):
+        parse_addresses(given)
+
+
+@pytest.mark.parametrize("fields", [{"tag": 5}, {"order_key": 7}, {"topic": ["T"]}])
+def test_what_is_no_text_is_refused_before_it_is_sent(fields: dict[str, Any]) -> None:
+    message = Message(**{"topic": "T", "body": b"x", **fields})
+    with pytest.raises(InvalidMessage):
+        check_message(message, body_size_max=10)
+
+
+def test_what_is_no_message_is_refused() -> None:
+    with pytest.raises(InvalidMessage, match=r"make one with escrowmq\.Message"):
+        check_message(b"x", body_size_max=10)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "settings", [{"topic": "T", "tags": ["a"]}, {"topic": "T", "sql": 5}, {"queues": ["q"]}]
+)
+def test_what_a_consumer_cannot_read_is_refused_at_once(settings: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="is expected"):
+        ConsumerOptions(**settings)

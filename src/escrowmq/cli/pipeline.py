@@ -1,0 +1,199 @@
+"""`escrowmq pipeline reconcile | funnel | export | replay`: jobs on Spark.
+
+Exit codes: 0 when all is well, 1 when a threshold is exceeded or something was refused, 2 when it
+could not be done.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from escrowmq.cli.asking import NO, UNUSABLE, add_action, one_line
+from escrowmq.errors import EscrowMQError, ResponseError
+
+_ABOUT: Final = {
+    "reconcile": "find transactions that halves, ends, messages, consumers and rows disagree about",
+    "funnel": "how many transactions are committed, how long it takes, what is stuck",
+    "export": "copy topics into a table, divided by topic and day",
+    "replay": "send a range of a topic to a topic once more",
+}
+
+
+def add_parser(verbs: Any) -> None:  # noqa: ANN401 - argparse has no public name for it
+    """Add `pipeline` with its actions to the command line."""
+    parser = verbs.add_parser("pipeline", help="jobs on Spark: reconcile, funnel, export, replay")
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    found = {name: add_action(actions, name, about) for name, about in _ABOUT.items()}
+    for one in found.values():
+        _add_session(one)
+    for name in ("reconcile", "funnel"):
+        _add_source(found[name])
+    for name in ("reconcile", "funnel", "export"):
+        found[name].add_argument("--out", required=True, metavar="DIR", help="result folder")
+        found[name].add_argument(
+            "--format", default="parquet", choices=["parquet", "delta", "iceberg"],
+            help="of the tables (default parquet)",
+        )  # fmt: skip
+    _add_reconcile(found["reconcile"])
+    found["funnel"].add_argument("--report", metavar="FILE", help="write an HTML report as well")
+    found["funnel"].add_argument(
+        "--deliveries", action="store_true", help="count what is delivered more than once"
+    )
+    _add_range(found["export"])
+    found["export"].add_argument("topics", metavar="TOPIC", nargs="+")
+    _add_range(found["replay"])
+    _add_replay(found["replay"])
+
+
+def _add_session(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--master", default="", help="Spark's master (default local[*])")
+    parser.add_argument(
+        "--conf", metavar="KEY=VALUE", action="append", default=[], help="a setting of Spark's"
+    )
+    parser.add_argument(
+        "--secret-key-file", default="", metavar="FILE", help="where every machine has the secret"
+    )
+    parser.add_argument(
+        "--option", metavar="KEY=VALUE", action="append", default=[],
+        help="an option of the source (docs/spark.md)",
+    )  # fmt: skip
+
+
+def _add_source(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--store", metavar="[NAME=]DIR", action="append", default=[],
+        help="read the files of a store instead of asking brokers; one for each broker",
+    )  # fmt: skip
+    parser.add_argument(
+        "--skip-topic", metavar="TOPIC", action="append", default=[], help="leave a topic out"
+    )
+    parser.add_argument("--since", type=time_ms, default=0, help="where the first run begins")
+    parser.add_argument(
+        "--lease", default="", metavar="REDIS_URL", help="keep the lease there, not in --out"
+    )
+
+
+def _add_range(parser: argparse.ArgumentParser) -> None:
+    what = "a time, or offsets as startingOffsets has them"
+    parser.add_argument("--from", dest="begin", default="", metavar="PLACE", help=what)
+    parser.add_argument("--to", dest="end", default="", metavar="PLACE", help=what)
+    parser.add_argument("--tags", default="", help="only these, as `a || b`")
+
+
+def _add_reconcile(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--until", type=time_ms, default=0, help="an earlier end of the range")
+    for name, default, about in (
+        ("grace", 120.0, "younger messages are on their way"),
+        ("overdue", 600.0, "halves that are open for longer are overdue"),
+        ("lookback", 3_600.0, "so much of the last run is read again"),
+    ):
+        parser.add_argument(
+            f"--{name}", type=float, default=default, metavar="SECONDS",
+            help=f"{about} (default {default:g})",
+        )  # fmt: skip
+    parser.add_argument(
+        "--group", action="append", default=[], help="a consumer group that must keep up"
+    )
+    parser.add_argument(
+        "--rows", default="", metavar="KIND:PATH", help="the business's rows, in files"
+    )
+    parser.add_argument("--rows-id", default="messageId", metavar="COLUMN")
+    parser.add_argument("--rows-at", default="at", metavar="COLUMN")
+    parser.add_argument(
+        "--database", default="", metavar="URL", help="the business's rows, in PostgreSQL"
+    )
+    parser.add_argument(
+        "--query", default="", metavar="SQL",
+        help="message id, topic or null, time; one parameter, the time since when",
+    )  # fmt: skip
+    parser.add_argument(
+        "--fail-on", type=_thresholds, default={}, metavar="CLASS=N,...",
+        help="exit with 1 when there are more, as overdue=0,two-finals=0",
+    )  # fmt: skip
+    acting = parser.add_mutually_exclusive_group()
+    acting.add_argument("--dry-run", action="store_true", help="only say what would be redone")
+    acting.add_argument("--redo", action="store_true", help="mend what can be mended")
+    parser.add_argument(
+        "--business", default="", metavar="MODULE:NAME",
+        help="an object with apply(message), for messages that it has no row of",
+    )  # fmt: skip
+    parser.add_argument("--rate", type=float, default=50.0, help="redone a second (default 50)")
+
+
+def _add_replay(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("topic", metavar="TOPIC")
+    parser.add_argument("--to-topic", required=True, metavar="TOPIC")
+    parser.add_argument("--rate", type=float, default=0.0, help="messages a second (default: all)")
+    parser.add_argument(
+        "--twice", action="store_true", help="do not look what the target has already"
+    )
+    parser.add_argument("--send", action="store_true", help="send; else only count")
+
+
+def time_ms(text: str) -> int:
+    """Milliseconds since 1970, from themselves or an ISO time."""
+    if text.isdecimal():
+        return int(text)
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no time; write 2026-11-21T12:00Z, or milliseconds since 1970"
+        ) from error
+    moment = found if found.tzinfo else found.replace(tzinfo=UTC)
+    return int(moment.timestamp() * 1000)
+
+
+def _thresholds(text: str) -> dict[str, int]:
+    """Classes of differences, by their names with hyphens, and how many are allowed."""
+    found: dict[str, int] = {}
+    for word in text.split(","):
+        name, _, number = word.partition("=")
+        if name.strip() not in _CLASSES or not number.strip().isdecimal():
+            raise argparse.ArgumentTypeError(
+                f"{word!r}: CLASS=N is expected, with one of {', '.join(_CLASSES)}"
+            )
+        found[name.strip()] = int(number)
+    return found
+
+
+_CLASSES: Final = (
+    "pending", "overdue", "parked", "committed-without-final", "final-without-half", "two-finals",
+    "final-after-rollback", "not-consumed", "row-without-message", "message-without-row",
+)  # fmt: skip
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Do what was asked; the exit code. One line on standard error when it fails."""
+    where = f"escrowmq pipeline {arguments.action}"
+    try:
+        import pyspark  # noqa: F401
+    except ImportError:
+        print(f"{where}: PySpark is missing; pip install 'escrowmq[spark]'", file=sys.stderr)
+        return UNUSABLE
+    from pyspark.errors import PySparkException
+
+    from escrowmq.cli import jobs
+
+    try:
+        return jobs.DEEDS[arguments.action](arguments)
+    except ResponseError as error:
+        print(f"{where}: {one_line(error)}", file=sys.stderr)
+        return NO
+    except EscrowMQError as error:
+        print(f"{where}: {one_line(error)}", file=sys.stderr)
+    except PySparkException as error:
+        print(f"{where}: {_own_words(str(error))}", file=sys.stderr)
+    return UNUSABLE
+
+
+def _own_words(text: str) -> str:
+    """What our own code said on an executor, out of what Spark makes of it."""
+    for line in text.splitlines():
+        name, mark, said = line.partition(": ")
+        if mark and name.strip().startswith("escrowmq.errors."):
+            return " ".join(said.split())
+    return " ".join(text.split())[:1_000]

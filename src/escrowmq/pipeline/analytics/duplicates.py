@@ -1,0 +1,58 @@
+"""What is delivered more than once: messages that stand twice in a topic, and messages that
+consumers gave back."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from escrowmq.base.message import Property, Topic
+
+TWICE: Final = (
+    "topic string, messageId string, count bigint, firstAt timestamp, lastAt timestamp, "
+    "places array<string>, day date"
+)
+GIVEN_BACK: Final = (
+    "consumerGroup string, topic string, deliveriesBefore int, count bigint, day date"
+)
+
+
+def twice(messages: DataFrame) -> DataFrame:
+    """Messages whose unique key stands in a topic more than once, with where they stand
+    (`broker/queue@offset`). The day is that of the first."""
+    is_own = ~F.col("topic").startswith(Topic.RETRY_PREFIX) & ~F.col("topic").startswith(
+        Topic.DLQ_PREFIX
+    )
+    place = F.concat(
+        F.coalesce("brokerName", F.lit("")), F.lit("/"), F.col("queueId").cast("string"),
+        F.lit("@"), F.col("queueOffset").cast("string"),
+    )  # fmt: skip
+    found = (
+        messages.where(is_own)
+        .groupBy("topic", F.col("msgId").alias("messageId"))
+        .agg(
+            F.count(F.lit(1)).alias("count"),
+            F.min("storeTimestamp").alias("firstAt"),
+            F.max("storeTimestamp").alias("lastAt"),
+            F.sort_array(F.collect_list(place)).alias("places"),
+        )
+    )
+    return found.where(F.col("count") > 1).withColumn("day", F.to_date("firstAt"))
+
+
+def given_back(messages: DataFrame) -> DataFrame:
+    """How many messages came back from the consumers of a group for the n-th time, by day and
+    topic: those in the topics of retries."""
+    return (
+        messages.where(F.col("topic").startswith(Topic.RETRY_PREFIX))
+        .select(
+            F.substring("topic", len(Topic.RETRY_PREFIX) + 1, 255).alias("consumerGroup"),
+            F.col("properties").getItem(Property.RETRY_TOPIC).alias("topic"),
+            F.col("reconsumeTimes").alias("deliveriesBefore"),
+            F.to_date("storeTimestamp").alias("day"),
+        )
+        .groupBy("day", "consumerGroup", "topic", "deliveriesBefore")
+        .agg(F.count(F.lit(1)).alias("count"))
+    )

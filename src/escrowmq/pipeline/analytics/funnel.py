@@ -1,0 +1,117 @@
+"""From the half message to the commit: how many get there, and how long it takes.
+
+Two times are told. `commit` is between the stores of the half and of the final message: one clock,
+the broker's. `whole` begins when the message was born, by the clock of its producer, and can even
+be negative when that one is ahead.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from escrowmq.pipeline.reconcile.fates import Fate
+
+TRANSACTIONS: Final = (
+    "broker string, messageId string, topic string, producerGroup string, bornAt timestamp, "
+    "startedAt timestamp, fate string, endedAt timestamp, finalAt timestamp, finalsCount int, "
+    "checks int, day date"
+)
+FUNNEL: Final = (
+    "topic string, producerGroup string, started bigint, committed bigint, rolledBack bigint, "
+    "expired bigint, pending bigint, parked bigint, checked bigint, doubled bigint, "
+    "commitMs array<bigint>, wholeMs array<bigint>, day date"
+)
+SHARES: Final = (0.5, 0.95, 0.99)
+"""Which percentiles `commitMs` and `wholeMs` hold."""
+
+BANDS: Final = (
+    ("under 1 min", 60),
+    ("1 to 10 min", 600),
+    ("10 to 60 min", 3_600),
+    ("1 to 24 h", 86_400),
+    ("over a day", 0),
+)
+"""Ages of what is open: each band with its end in seconds, 0 for none."""
+
+_RANK: Final = (
+    Fate.COMMITTED,
+    Fate.ROLLED_BACK,
+    Fate.EXPIRED,
+    Fate.PARKED,
+    Fate.PENDING,
+    Fate.STORED_AGAIN,
+)
+
+
+def transactions(fates: DataFrame) -> DataFrame:
+    """One row for each transactional message. A half that was stored or sent again is the same
+    message: it began with its first copy, and the copy that came furthest tells its fate."""
+    rank = F.array_position(F.array(*[F.lit(str(fate)) for fate in _RANK]), F.col("fate"))
+    best = F.min_by(
+        F.struct("topic", "producerGroup", "fate", "endedAt", "finalAt"),
+        F.struct(rank, -F.col("halfOffset")),
+    )
+    merged = fates.groupBy("broker", "messageId").agg(
+        best.alias("best"),
+        F.min("bornAt").alias("bornAt"),
+        F.min("storedAt").alias("startedAt"),
+        F.sum("finalsCount").cast("int").alias("finalsCount"),
+        F.max("checks").alias("checks"),
+    )
+    found = merged.select("broker", "messageId", "best.*", "bornAt", "startedAt", "finalsCount",
+                          "checks")  # fmt: skip
+    return found.withColumn("day", F.to_date("startedAt"))
+
+
+def funnel(found: DataFrame) -> DataFrame:
+    """Sums for each day, topic and producer group."""
+    began = {"commitMs": "startedAt", "wholeMs": "bornAt"}
+    times = [
+        F.percentile_approx(_ms_until_final(since), list(SHARES), 10_000).alias(name)
+        for name, since in began.items()
+    ]
+    return found.groupBy("day", "topic", "producerGroup").agg(
+        F.count(F.lit(1)).alias("started"),
+        *[_of(fate).alias(name) for name, fate in _COUNTS.items()],
+        F.count_if(F.col("checks") > 0).alias("checked"),
+        F.count_if(F.col("finalsCount") > 1).alias("doubled"),
+        *times,
+    )
+
+
+_COUNTS: Final = {
+    "committed": Fate.COMMITTED,
+    "rolledBack": Fate.ROLLED_BACK,
+    "expired": Fate.EXPIRED,
+    "pending": Fate.PENDING,
+    "parked": Fate.PARKED,
+}
+
+
+def stuck(found: DataFrame, *, now: dt.datetime) -> DataFrame:
+    """What is open, by topic, producer group and age: `band` (the order of `BANDS`), `count`, and
+    how old the oldest is (`oldestS`)."""
+    age_s = F.unix_timestamp(F.lit(now)) - F.unix_timestamp("startedAt")
+    band = F.lit(len(BANDS) - 1)
+    for number in range(len(BANDS) - 2, -1, -1):
+        band = F.when(age_s < BANDS[number][1], F.lit(number)).otherwise(band)
+    is_open = F.col("fate").isin(Fate.PENDING, Fate.PARKED)
+    return (
+        found.where(is_open)
+        .groupBy("topic", "producerGroup", band.alias("band"))
+        .agg(F.count(F.lit(1)).alias("count"), F.max(age_s).alias("oldestS"))
+    )
+
+
+def _of(fate: Fate) -> Column:
+    return F.count_if(F.col("fate") == str(fate))
+
+
+def _ms_until_final(since: str) -> Column:
+    is_committed = F.col("fate") == str(Fate.COMMITTED)
+    span = F.unix_millis("finalAt") - F.unix_millis(F.col(since))
+    return F.when(is_committed, span)

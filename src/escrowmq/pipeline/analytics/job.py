@@ -1,0 +1,141 @@
+"""The tables of the analytics, kept up to date: each run reads what came since the last one, and
+what was open then."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from escrowmq.net.clock import SystemClock
+from escrowmq.pipeline.analytics.duplicates import GIVEN_BACK, TWICE, given_back, twice
+from escrowmq.pipeline.analytics.funnel import FUNNEL, TRANSACTIONS, funnel, stuck, transactions
+from escrowmq.pipeline.reconcile import records
+from escrowmq.pipeline.reconcile.fates import Fate, fates
+from escrowmq.pipeline.reconcile.gather import Gatherer
+from escrowmq.pipeline.reconcile.lease import Lease, require_lease
+from escrowmq.pipeline.reconcile.progress import Progress, make_window
+from escrowmq.pipeline.reconcile.staging import Staging, last_progress
+from escrowmq.pipeline.reconcile.table import Table
+from escrowmq.pipeline.reconcile.tables import Messages
+
+RUNS: Final = "startedAt timestamp, untilMs bigint, progress string, day date, run bigint"
+GRACE_S: Final = 10.0
+LOOKBACK_S: Final = 3_600.0
+DELIVERY: Final = (
+    "topic string, brokerName string, queueId int, queueOffset bigint, msgId string, "
+    "storeTimestamp timestamp, reconsumeTimes int, properties map<string,string>"
+)
+"""What `count_deliveries` needs of each message."""
+
+_DAY_MS: Final = 86_400_000
+
+
+class FunnelJob:
+    """Keeps `transactions` and `funnel` in a result folder, both divided by the day on which a
+    transaction began."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        source: Messages,
+        root: str,
+        *,
+        kind: str = "parquet",
+        since_ms: int = 0,
+        now_ms: Callable[[], int] | None = None,
+    ) -> None:
+        def table(name: str, schema: str, *by: str) -> Table:
+            return Table(spark, root, name, schema=schema, by=by, kind=kind)
+
+        self.transactions = table("transactions", TRANSACTIONS, "day")
+        self.funnel = table("funnel", FUNNEL, "day")
+        self.twice = table("twice", TWICE, "day")
+        self.given_back = table("given_back", GIVEN_BACK, "day")
+        self._runs = table("runs", RUNS, "day", "run")
+        self._spark = spark
+        self._source = source
+        self._gatherer = Gatherer(spark, root)
+        self._staging = Staging(spark, root, "transactions", self.transactions)
+        self._since_ms = since_ms
+        self._now_ms = now_ms or SystemClock().now_ms
+        self.since_day_ms = 0
+        """Where the first day begins that the last run has looked at; 0 for all of them."""
+
+    def run(self, *, lease: Lease, on_step: Callable[[str], None] = lambda _: None) -> Progress:
+        """Bring the tables up to date. A run that dies is done again, and changes the same."""
+        with lease:
+            return self._run(lease, on_step)
+
+    def now(self) -> dt.datetime:
+        """The time that ages are told by."""
+        return _moment(self._now_ms())
+
+    def stuck(self) -> DataFrame:
+        """What is open now, by age."""
+        return stuck(self.transactions.read(), now=self.now())
+
+    def topics(self) -> list[str]:
+        """The topics that transactions were for."""
+        rows = self.transactions.read().select("topic").distinct().collect()
+        return sorted(row["topic"] for row in rows if row["topic"])
+
+    def count_deliveries(self, messages: DataFrame) -> None:
+        """Enter what is delivered more than once: `messages` are those of whole days
+        (`since_day_ms`) of these topics and of the topics of retries, with `DELIVERY`."""
+        self.twice.replace(twice(messages))
+        self.given_back.replace(given_back(messages))
+
+    def _run(self, lease: Lease, on_step: Callable[[str], None]) -> Progress:
+        on_step("reading")
+        before = last_progress(self._runs)
+        run = before.run + 1
+        self._staging.recover(run)
+        now_ms = self._now_ms()
+        window = make_window(
+            before, now_ms=now_ms, grace_ms=int(GRACE_S * 1000),
+            lookback_ms=int(LOOKBACK_S * 1000), since_ms=self._since_ms,
+        )  # fmt: skip
+        self.since_day_ms = max(0, window.again_ms - window.again_ms % _DAY_MS)
+        gathered = self._gatherer.gather(self._source, window)
+        on_step("counting")
+        found = self._judged(gathered.messages).persist()
+        on_step("writing")
+        require_lease(lease)
+        known = self.transactions.read()
+        days = F.broadcast(found.select("day").distinct())
+        kept = known.join(days, "day", "left_semi").join(
+            found.select("broker", "messageId"), ["broker", "messageId"], "left_anti"
+        )
+        merged = self._staging.replace(found.unionByName(kept.select(*found.columns)), run=run)
+        self.funnel.replace(funnel(merged))
+        is_open = F.col("fate").isin(Fate.PENDING, Fate.PARKED)
+        self._gatherer.carry(gathered, found.where(is_open), run=run)
+        found.unpersist()
+        require_lease(lease)
+        progress = Progress(run=run, until_ms=window.until_ms, ends=gathered.ends)
+        self._commit(progress, _moment(now_ms))
+        return progress
+
+    def _judged(self, messages: DataFrame) -> DataFrame:
+        judged = fates(
+            records.halves(messages),
+            records.ops(messages),
+            records.finals(messages),
+            records.discards(messages),
+            parked=self._source.parked(),
+        )
+        return transactions(judged)
+
+    def _commit(self, progress: Progress, now: dt.datetime) -> None:
+        text = msgspec.json.encode(progress).decode()
+        cells = (now, progress.until_ms, text, now.date(), progress.run)
+        self._runs.replace(self._spark.createDataFrame([cells], RUNS).coalesce(1))
+
+
+def _moment(time_ms: int) -> dt.datetime:
+    return dt.datetime.fromtimestamp(time_ms / 1000, dt.UTC)

@@ -1,0 +1,107 @@
+"""Plots as SVG that stands in a page: its lines and letters take the colour of the text around
+them, so that they can be read on a light and on a dark ground."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from escrowmq.errors import UsageError
+
+INK: Final = "#010203"
+"""Drawn instead of the page's own colour, which no plot can know."""
+
+COLOURS: Final = ("#2f9e6e", "#d97b29", "#8f7cd6", "#c9506b", "#4a90c2", "#9a8a3c")
+"""Of series: far enough from white and from black, and from each other for the colour-blind."""
+
+_SIZE: Final = (8.2, 2.7)
+_LABELS_MAX: Final = 14
+
+
+def stacked(days: Sequence[str], series: Mapping[str, Sequence[float]], *, unit: str) -> str:
+    """A column for each day, divided by series."""
+    figure, axes = _figure()
+    bottom = [0.0] * len(days)
+    for colour, (name, values) in zip(COLOURS, series.items(), strict=False):
+        axes.bar(_short(days), values, bottom=bottom, width=0.7, color=colour, label=name)
+        bottom = [low + value for low, value in zip(bottom, values, strict=True)]
+    return _svg(figure, axes, unit=unit)
+
+
+def lines(
+    days: Sequence[str],
+    series: Mapping[str, Sequence[float | None]],
+    *,
+    unit: str,
+    is_log: bool = False,
+) -> str:
+    """A line for each series; days without a value are left out."""
+    figure, axes = _figure()
+    for colour, (name, values) in zip(COLOURS, series.items(), strict=False):
+        numbers = [float("nan") if value is None else value for value in values]
+        axes.plot(_short(days), numbers, marker="o", markersize=4, color=colour, label=name)
+    if is_log and any(value and value > 0 for values in series.values() for value in values):
+        axes.set_yscale("log")
+    return _svg(figure, axes, unit=unit)
+
+
+def bars(names: Sequence[str], values: Sequence[float], *, unit: str) -> str:
+    """A bar for each name."""
+    figure, axes = _figure()
+    axes.bar(names, values, width=0.6, color=COLOURS[1])
+    return _svg(figure, axes, unit=unit, has_legend=False)
+
+
+def _short(days: Sequence[str]) -> list[str]:
+    """Days without their year, and not all of them when they would not fit."""
+    step = -(-len(days) // _LABELS_MAX)
+    # Labels must differ, or they would be one column: blanks are no letters.
+    return [day[5:] if at % step == 0 else " " * at for at, day in enumerate(days)]
+
+
+def _figure() -> tuple[Any, Any]:
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise UsageError(
+            "reports need matplotlib; pip install matplotlib, or leave out --report"
+        ) from error
+    figure = Figure(figsize=_SIZE, layout="constrained")
+    return figure, figure.add_subplot()
+
+
+def _svg(
+    figure: Any,  # noqa: ANN401 - matplotlib's
+    axes: Any,  # noqa: ANN401
+    *,
+    unit: str,
+    has_legend: bool = True,
+) -> str:
+    axes.set_ylabel(unit, color=INK)
+    axes.tick_params(which="both", colors=INK, labelsize=9)
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    axes.minorticks_off()
+    axes.grid(axis="y", color=INK, alpha=0.12, linewidth=0.8)
+    axes.set_axisbelow(True)
+    for name, spine in axes.spines.items():
+        spine.set_visible(name == "bottom")
+        spine.set_color(INK)
+    if has_legend:
+        axes.legend(
+            frameon=False, labelcolor=INK, fontsize=9, loc="upper left", bbox_to_anchor=(1.0, 1.0)
+        )
+    out = io.StringIO()
+    # Letters stay letters: smaller, and found by a search in the page.
+    from matplotlib import rc_context
+
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "escrowmq"}):
+        figure.savefig(out, format="svg", transparent=True, metadata={"Date": None})
+    return _inline(out.getvalue())
+
+
+def _inline(text: str) -> str:
+    found = text[text.index("<svg") :].replace(INK, "currentColor")
+    found = re.sub(r"font: ([^;\"]*?)px [^;\"]*", r"font-size: \1px", found)
+    return re.sub(r'(<svg[^>]*?) width="[^"]*"| height="[^"]*pt"', r"\1", found, count=2)

@@ -1,0 +1,103 @@
+"""The messages that a run looks at: those that came since the last run, and of what was read before
+those whose transactions were still open. They are copied first, so that everything is computed from
+the same rows, however long it takes and whatever the brokers do meanwhile."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Final
+
+import msgspec
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from escrowmq.base.message import Topic
+from escrowmq.pipeline.reconcile import records
+from escrowmq.pipeline.reconcile.progress import Offsets, Window
+from escrowmq.pipeline.reconcile.tables import COLUMNS, Messages
+
+SCHEMA: Final = COLUMNS + ", body binary"
+_SLOTS: Final = 2
+"""The copies of a run and of the one before it are kept; the next run writes over the older one."""
+
+
+class Gathered(msgspec.Struct, frozen=True):
+    """What a run looks at."""
+
+    messages: DataFrame
+    """All of it."""
+
+    new: DataFrame
+    """What this run has read, without what was kept."""
+
+    ends: Offsets
+    """Where the next run begins."""
+
+
+class Gatherer:
+    """Reads and keeps messages for runs, in a result folder."""
+
+    def __init__(self, spark: SparkSession, root: str) -> None:
+        self._spark = spark
+        self._root = root
+
+    def gather(self, source: Messages, window: Window) -> Gathered:
+        """Read what a run needs. The numbers of the window's run decide where it is kept."""
+        run = window.before.run + 1
+        carried = self._read(run - 1, "carried") if run > 1 else None
+        inner = source.inner(window)
+        self._write(inner.frame, run, "inner")
+        batches, new = [inner], self._read(run, "inner")
+        known = new if carried is None else new.unionByName(carried)
+        late = source.topics(*_topics_of(known), window)
+        if late is not None:
+            self._write(late.frame, run, "topics")
+            batches.append(late)
+            new = new.unionByName(self._read(run, "topics"))
+        ends = source.ends(batches, new, window)
+        new = _in_window(new, window)
+        if carried is None:
+            return Gathered(new, new, ends)
+        return Gathered(new.unionByName(source.unread(carried, batches, window)), new, ends)
+
+    def carry(self, gathered: Gathered, open_ids: DataFrame, *, run: int) -> None:
+        """Keep for the next run what tells of some messages (`broker`, `messageId`)."""
+        ids = F.broadcast(open_ids.select("broker", "messageId").distinct())
+        rows = gathered.messages.withColumn("broker", F.coalesce("brokerName", F.lit("")))
+        is_op = F.col("topic") == Topic.OP
+        own = rows.where(~is_op).join(
+            ids.withColumnRenamed("messageId", "msgId"), ["broker", "msgId"], "left_semi"
+        )
+        halves = records.halves(gathered.messages).join(ids, ["broker", "messageId"], "left_semi")
+        naming = records.op_places(gathered.messages).join(
+            F.broadcast(halves.select("broker", "halfOffset")), ["broker", "halfOffset"]
+        )
+        places = naming.select("broker", "queueOffset").distinct()
+        ops = rows.where(is_op).join(F.broadcast(places), ["broker", "queueOffset"], "left_semi")
+        kept = own.unionByName(ops.select(*own.columns)).select(*gathered.messages.columns)
+        self._write(kept, run, "carried")
+
+    def _place(self, run: int, part: str) -> str:
+        return f"{self._root}/state/{run % _SLOTS}/{part}"
+
+    def _write(self, frame: DataFrame, run: int, part: str) -> None:
+        names = [field.split()[0] for field in SCHEMA.split(", ")]
+        frame.select(*names).write.mode("overwrite").parquet(self._place(run, part))
+
+    def _read(self, run: int, part: str) -> DataFrame:
+        return self._spark.read.schema(SCHEMA).parquet(self._place(run, part))
+
+
+def _topics_of(messages: DataFrame) -> tuple[list[str], bool]:
+    """The topics that halves are for, and whether some of them ask for a delay."""
+    found = records.halves(messages).agg(
+        F.collect_set("topic").alias("topics"), F.bool_or("isDelayed").alias("isDelayed")
+    )
+    row = found.collect()[0]
+    return sorted(row["topics"]), bool(row["isDelayed"])
+
+
+def _in_window(frame: DataFrame, window: Window) -> DataFrame:
+    until = dt.datetime.fromtimestamp(window.until_ms / 1000, dt.UTC)
+    is_young = (F.col("topic") == Topic.HALF) & (F.col("storeTimestamp") >= F.lit(until))
+    return frame.where(~is_young)

@@ -1,0 +1,156 @@
+"""One of many does it, without a server: a lease that is a file of the result folder."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import secrets
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Protocol, Self
+
+from escrowmq.errors import EscrowMQError, UsageError
+from escrowmq.net.clock import SystemClock
+
+SPAN_S: Final = 60.0
+_RENEWALS: Final = 3
+"""Times that it is renewed within its span."""
+
+
+class LeaseHeld(EscrowMQError):
+    """Somebody else holds the lease; try again when it is over."""
+
+
+class Lease(Protocol):
+    """Held by one at a time, for `with`; `compensation.RedisLease` is one too."""
+
+    is_held: bool
+
+    def __enter__(self) -> Self:
+        """Take it, or raise."""
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Give it back."""
+
+
+def require_lease(lease: Lease) -> None:
+    """LeaseHeld when the lease was lost meanwhile."""
+    if not lease.is_held:
+        raise LeaseHeld(
+            "the lease was lost, perhaps because this run stood still for too long; nothing is "
+            "lost, the next run does it again"
+        )
+
+
+class FileLease:
+    """A lease that is a file, for folders that all who compete see. Its age is that of its last
+    renewal: one that was not renewed for its span is taken over, so the clocks of the machines may
+    differ by less than that.
+
+    >>> with FileLease(folder) as lease:
+    ...     lease.is_held
+    True
+    """
+
+    def __init__(self, folder: str | Path, *, name: str = "lease", span_s: float = SPAN_S) -> None:
+        self._path = Path(folder) / name
+        self._guard = Path(folder) / f"{name}.guard"
+        self._span_s = span_s
+        self._token = secrets.token_hex(16)
+        self._clock = SystemClock()
+        self._over = threading.Event()
+        self._renewer: threading.Thread | None = None
+        self.is_held = False
+
+    def __enter__(self) -> Self:
+        """Take it; LeaseHeld while another process has it."""
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with self._guarded():
+                self._take()
+        except OSError as error:
+            raise UsageError(
+                f"no lease can be kept in {self._path.parent}: {error.strerror}; name a folder "
+                "that can be written, or use a lease of a Redis server"
+            ) from error
+        self.is_held = True
+        self._renewer = threading.Thread(target=self._renew, name="lease", daemon=True)
+        self._renewer.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Give it back, if it was not taken over."""
+        self._over.set()
+        if self._renewer is not None:
+            self._renewer.join()
+        self.is_held = False
+        with contextlib.suppress(OSError), self._guarded():
+            if self._is_mine():
+                self._path.unlink()
+
+    def _take(self) -> None:
+        left_s = self._left_s()
+        if left_s > 0:
+            raise LeaseHeld(
+                f"another process holds the lease {self._path}, for {left_s:.0f} s at least; let "
+                "it finish, or see that it has ended"
+            )
+        self._path.unlink(missing_ok=True)
+        file = os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
+        with os.fdopen(file, "w") as lease:
+            lease.write(self._token)
+        self._touch()
+
+    def _left_s(self) -> float:
+        try:
+            renewed_s = self._path.stat().st_mtime
+        except FileNotFoundError:
+            return 0.0
+        return renewed_s + self._span_s - self._clock.now_ms() / 1000
+
+    def _touch(self) -> None:
+        now_ns = self._clock.now_ms() * 1_000_000
+        os.utime(self._path, ns=(now_ns, now_ns))
+
+    def _is_mine(self) -> bool:
+        try:
+            return self._path.read_text() == self._token
+        except OSError:
+            return False
+
+    def _renew(self) -> None:
+        while not self._over.wait(self._span_s / _RENEWALS):
+            try:
+                with self._guarded():
+                    if self._is_mine() and self._left_s() > 0:
+                        self._touch()
+                        continue
+            except OSError:
+                pass
+            # It may be another's by now: better to do too little than twice.
+            self.is_held = False
+            return
+
+    @contextlib.contextmanager
+    def _guarded(self) -> Iterator[None]:
+        """Nobody else looks at the lease meanwhile: between a look that finds it stale and its
+        renewal by its owner nothing may come. The kernel lets go of this lock with its process."""
+        descriptor = os.open(self._guard, os.O_CREAT | os.O_RDWR, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,184 @@
+"""Differences mended: dry unless told otherwise, one at a time, each looked at again before."""
+
+from __future__ import annotations
+
+import enum
+import json
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, Protocol
+
+import msgspec
+
+import escrowmq
+from escrowmq.base.message import Property
+from escrowmq.client.core.routes import MessageQueue
+from escrowmq.errors import EscrowMQError, NotFound, NotSupported
+from escrowmq.pipeline.keyed import KeyedSender
+from escrowmq.pipeline.pacing import Pace
+from escrowmq.pipeline.reconcile.differences import Class
+from escrowmq.pipeline.reconcile.records import REDONE
+
+_log = logging.getLogger(__name__)
+_audit = logging.getLogger("escrowmq.audit")
+
+PER_S: Final = 50.0
+_OPEN: Final = ("waiting", "asked", "parked")
+
+
+class Business(Protocol):
+    """What the consumer's application does, once for each message (`compensation.Business`)."""
+
+    def apply(self, message: escrowmq.ReceivedMessage) -> bool:
+        """Do the work of a message and note its id, in one transaction of the database. False,
+        with nothing done, when the id is noted already."""
+
+
+class Deed(enum.Enum):
+    """What became of a difference."""
+
+    WOULD = "would be redone"
+    """This is a dry run."""
+
+    DONE = "redone"
+    SETTLED = "settled meanwhile"
+    """It was looked at again, and is none any more."""
+
+    PROPOSED = "proposed"
+    """It is for people to mend; what is proposed stands in the table."""
+
+    FAILED = "failed"
+    """It could not be mended; the next run tries again."""
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """What was done about one difference."""
+
+    kind: str
+    message_id: str
+    topic: str
+    deed: Deed
+    detail: str = ""
+
+
+class Redo:
+    """Mends what can be mended by a program: asks about what is overdue, stores final messages that
+    are gone, hands messages to the business.
+
+    >>> redo = Redo(admin, sender, business=shop)
+    >>> redo.run(open_differences.toLocalIterator())
+    Counter({'would be redone': 3})
+    """
+
+    def __init__(
+        self,
+        admin: escrowmq.Admin,
+        sender: KeyedSender,
+        *,
+        business: Business | None = None,
+        per_s: float = PER_S,
+        is_dry: bool = True,
+    ) -> None:
+        self.findings: list[Finding] = []
+        self._admin = admin
+        self._sender = sender
+        self._business = business
+        self._pace = Pace(per_s)
+        self._is_dry = is_dry
+        self._deeds: Mapping[str, Callable[[str, str], tuple[Deed, str]]] = {
+            Class.OVERDUE: self._ask,
+            Class.NO_FINAL: self._store,
+            Class.MESSAGE_WITHOUT_ROW: self._deliver,
+        }
+
+    def run(
+        self, differences: Iterable[Any], *, may_go_on: Callable[[], bool] = lambda: True
+    ) -> Counter[str]:
+        """Deal with rows of differences, each message once for each class; how many came to what.
+        What was done, or proposed, is a line of JSON in the log `escrowmq.audit`."""
+        seen: set[tuple[str, str]] = set()
+        for row in differences:
+            kind, message_id = row["class"], row["messageId"] or ""
+            if kind == Class.PENDING or (kind, message_id) in seen:
+                continue
+            if not may_go_on():
+                _log.warning("the lease is lost; the rest is left to whoever has it")
+                break
+            seen.add((kind, message_id))
+            deed, detail = self._deal_with(kind, message_id, row["topic"] or "", row["repair"])
+            finding = Finding(kind, message_id, row["topic"] or "", deed, detail)
+            self.findings.append(finding)
+            self._record(finding)
+        return Counter(finding.deed.value for finding in self.findings)
+
+    def _deal_with(self, kind: str, message_id: str, topic: str, repair: str) -> tuple[Deed, str]:
+        work = self._deeds.get(kind)
+        if work is None:
+            return Deed.PROPOSED, repair or ""
+        self._pace.wait()
+        try:
+            return work(message_id, topic)
+        except NotSupported:
+            return Deed.PROPOSED, f"{repair}; this broker takes no orders, it asks by itself"
+        except EscrowMQError as error:
+            return Deed.FAILED, str(error)
+
+    # -- one class each ----------------------------------------------------------------------
+
+    def _ask(self, message_id: str, topic: str) -> tuple[Deed, str]:
+        states = {one.state for one in self._admin.transactions.show(message_id, topic=topic)}
+        if not states & set(_OPEN):
+            return Deed.SETTLED, ", ".join(sorted(states))
+        if self._is_dry:
+            return Deed.WOULD, "its producers would be asked"
+        count = self._admin.transactions.check(message_id, reason="reconciliation")
+        return Deed.DONE, f"{count} asked about"
+
+    def _store(self, message_id: str, topic: str) -> tuple[Deed, str]:
+        if self._is_there(message_id, topic):
+            return Deed.SETTLED, "its message is there"
+        half = self._admin.messages.prepared(message_id, topic=topic)
+        if self._is_dry:
+            return Deed.WOULD, "its message would be stored again"
+        queue_id = half.system.get(Property.REAL_QID, "")
+        queue = None
+        if queue_id.isdecimal():
+            queue = MessageQueue(topic, half.broker_name, int(queue_id))
+        message = escrowmq.Message(
+            topic, half.body, tag=half.tag, keys=half.keys, properties=half.properties,
+            order_key=half.order_key, flag=half.flag,
+        )  # fmt: skip
+        self._sender.send(message, key=message_id, properties={REDONE: "true"}, queue=queue)
+        return Deed.DONE, "its message was stored again"
+
+    def _deliver(self, message_id: str, topic: str) -> tuple[Deed, str]:
+        if self._business is None:
+            return Deed.PROPOSED, "give the business, and its message is handed to it"
+        message = self._admin.messages.get(message_id, topic=topic)
+        if self._is_dry:
+            return Deed.WOULD, "its message would be handed to the business"
+        try:
+            is_new = self._business.apply(message)
+        except Exception as error:  # noqa: BLE001 - the user's code; told, and tried again
+            _log.exception("%s could not be redone", message_id)
+            return Deed.FAILED, f"{type(error).__name__}: {error}"
+        return (Deed.DONE, "") if is_new else (Deed.SETTLED, "the business has done it before")
+
+    def _is_there(self, message_id: str, topic: str) -> bool:
+        try:
+            self._admin.messages.get(message_id, topic=topic)
+        except NotFound:
+            return False
+        return True
+
+    def _record(self, finding: Finding) -> None:
+        line = {
+            "what": "reconciliation",
+            "class": finding.kind,
+            "messageId": finding.message_id,
+            "topic": finding.topic,
+            "deed": finding.deed.value,
+            "detail": finding.detail,
+        }
+        _audit.info("%s", json.dumps(line))

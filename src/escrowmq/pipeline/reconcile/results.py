@@ -1,0 +1,150 @@
+"""The tables that runs write: differences, and the runs themselves."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from escrowmq.pipeline.reconcile.differences import Class
+from escrowmq.pipeline.reconcile.progress import Progress
+from escrowmq.pipeline.reconcile.staging import Staging, last_progress
+from escrowmq.pipeline.reconcile.sums import Balance
+from escrowmq.pipeline.reconcile.table import Table
+
+DIFFERENCES: Final = (
+    "key string, class string, broker string, topic string, messageId string, at timestamp, "
+    "evidence map<string,string>, repair string, firstSeen timestamp, lastSeen timestamp, "
+    "goneAt timestamp, firstRun bigint, lastRun bigint, day date"
+)
+RUNS: Final = (
+    "startedAt timestamp, sinceMs bigint, untilMs bigint, halves bigint, committed bigint, "
+    "rolledBack bigint, pending bigint, parked bigint, expired bigint, "
+    "classes map<string,bigint>, progress string, day date, run bigint"
+)
+
+LASTING: Final = (
+    Class.PENDING,
+    Class.OVERDUE,
+    Class.PARKED,
+    Class.NO_FINAL,
+    Class.NOT_CONSUMED,
+    Class.MESSAGE_WITHOUT_ROW,
+)
+"""Differences that may go away: they are looked at in every run until they do."""
+
+
+class Examined(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run was able to judge, beside the halves: of other differences it says nothing."""
+
+    groups: tuple[str, ...] = ()
+    has_rows: bool = False
+
+
+class RunRow(msgspec.Struct, frozen=True, kw_only=True):
+    """What is on record about a run."""
+
+    started_ms: int
+    since_ms: int
+    balance: Balance
+    classes: Mapping[str, int]
+    progress: Progress
+
+
+class Results:
+    """The tables of a result folder. `differences` and `runs` may be read by anybody."""
+
+    def __init__(self, spark: SparkSession, root: str, *, kind: str = "parquet") -> None:
+        self._spark = spark
+        self.differences = Table(
+            spark, root, "differences", schema=DIFFERENCES, by=("day",), kind=kind
+        )
+        self.runs = Table(spark, root, "runs", schema=RUNS, by=("day", "run"), kind=kind)
+        self._staging = Staging(spark, root, "differences", self.differences)
+
+    def progress(self) -> Progress:
+        """Where the last run ended. What a run that died was about to write is written first."""
+        found = last_progress(self.runs)
+        self._staging.recover(found.run + 1)
+        return found
+
+    def merge(
+        self, found: DataFrame, examined: Examined, *, now: dt.datetime, run: int
+    ) -> DataFrame:
+        """Enter what a run has found: what is new, what is still there, what is gone. The rows of
+        all that is open now and may go away."""
+        merged = _merge(self.differences.read(), found, examined, now=now, run=run)
+        rows = self._staging.replace(merged, run=run)
+        return rows.where(F.col("goneAt").isNull() & _is_lasting())
+
+    def still_open(self, kind: Class) -> DataFrame:
+        """Which messages (`broker`, `messageId`) had a difference when the last run ended."""
+        rows = self.differences.read().where(F.col("goneAt").isNull() & (F.col("class") == kind))
+        return rows.select("broker", "messageId")
+
+    def commit(self, row: RunRow) -> None:
+        """Put a run on record; with this its range is done."""
+        found, balance = _moment(row.started_ms), row.balance
+        cells = (
+            found, row.since_ms, row.progress.until_ms, balance.halves, balance.committed,
+            balance.rolled_back, balance.pending, balance.parked, balance.expired,
+            dict(row.classes), msgspec.json.encode(row.progress).decode(), found.date(),
+            row.progress.run,
+        )  # fmt: skip
+        self.runs.replace(self._spark.createDataFrame([cells], RUNS).coalesce(1))
+
+
+def _merge(
+    known: DataFrame, found: DataFrame, examined: Examined, *, now: dt.datetime, run: int
+) -> DataFrame:
+    """All rows of the days that something changes on."""
+    new = with_keys(found).withColumn("day", F.to_date("at"))
+    is_open = F.col("goneAt").isNull() & _is_lasting()
+    days = F.broadcast(new.select("day").union(known.where(is_open).select("day")).distinct())
+    old = known.join(days, "day", "left_semi").withColumn("isOld", F.lit(True))
+    both = old.alias("old").join(new.withColumn("isFound", F.lit(True)).alias("new"), "key", "full")
+    is_found = F.col("new.isFound").isNotNull()
+    is_gone = F.col("old.goneAt").isNull() & _is_judged("old", examined)
+    at = F.lit(now)
+    either = ("class", "broker", "topic", "messageId", "at", "day", "evidence", "repair")
+    return both.select(
+        "key",
+        *[F.coalesce(f"new.{name}", f"old.{name}").alias(name) for name in either],
+        F.coalesce("old.firstSeen", at).alias("firstSeen"),
+        F.when(is_found, at).otherwise(F.col("old.lastSeen")).alias("lastSeen"),
+        F.when(is_found, None).when(is_gone, at).otherwise(F.col("old.goneAt")).alias("goneAt"),
+        F.coalesce("old.firstRun", F.lit(run)).alias("firstRun"),
+        F.when(is_found, run).otherwise(F.col("old.lastRun")).cast("bigint").alias("lastRun"),
+    )
+
+
+def with_keys(found: DataFrame) -> DataFrame:
+    """Differences under a key by which they are known again, each once."""
+    group = F.coalesce(F.col("evidence").getItem("consumerGroup"), F.lit(""))
+    parts = [F.coalesce(name, F.lit("")) for name in ("class", "broker", "topic", "messageId")]
+    key = F.sha1(F.concat_ws("\x01", *parts, group))
+    return found.withColumn("key", key).dropDuplicates(["key"])
+
+
+def _is_lasting(side: str = "") -> Column:
+    return F.col(f"{side}class").isin(*LASTING)
+
+
+def _is_judged(side: str, examined: Examined) -> Column:
+    """Whether the run would have found a difference, if it were still there."""
+    kind = F.col(f"{side}.class")
+    group = F.col(f"{side}.evidence").getItem("consumerGroup")
+    of_group = group.isin(list(examined.groups)) if examined.groups else F.lit(False)
+    return (
+        F.when(kind == Class.NOT_CONSUMED, of_group)
+        .when(kind == Class.MESSAGE_WITHOUT_ROW, F.lit(examined.has_rows))
+        .otherwise(_is_lasting(f"{side}."))
+    )
+
+
+def _moment(time_ms: int) -> dt.datetime:
+    return dt.datetime.fromtimestamp(time_ms / 1000, dt.UTC)

@@ -1,0 +1,229 @@
+"""One run of the reconciliation: what came since the last one, and what was open then."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable
+from types import TracebackType
+from typing import Final, Self
+
+import msgspec
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from escrowmq.net.clock import SystemClock
+from escrowmq.pipeline.reconcile import differences, records
+from escrowmq.pipeline.reconcile.business import Rows
+from escrowmq.pipeline.reconcile.differences import Class
+from escrowmq.pipeline.reconcile.fates import fates
+from escrowmq.pipeline.reconcile.gather import Gatherer
+from escrowmq.pipeline.reconcile.lease import Lease, require_lease
+from escrowmq.pipeline.reconcile.progress import Progress, Window, make_window
+from escrowmq.pipeline.reconcile.results import Examined, Results, RunRow
+from escrowmq.pipeline.reconcile.sums import Balance, balance
+from escrowmq.pipeline.reconcile.tables import Messages
+
+GRACE_S: Final = 120.0
+OVERDUE_S: Final = 600.0
+LOOKBACK_S: Final = 3_600.0
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """How to judge."""
+
+    grace_s: float = GRACE_S
+    """What is younger is on its way."""
+
+    overdue_s: float = OVERDUE_S
+    """A half that is open for longer is overdue."""
+
+    lookback_s: float = LOOKBACK_S
+    """So much of the last run's range is read again: a second final message may come late. It must
+    be more than consumers need to write their rows."""
+
+    since_ms: int = 0
+    """Where the first run begins; 0 is the oldest that is kept."""
+
+    until_ms: int = 0
+    """An earlier end than the grace allows; 0 is none."""
+
+    groups: tuple[str, ...] = ()
+    """Consumer groups that must have consumed what was committed."""
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What a run has found."""
+
+    run: int
+    since_ms: int
+    until_ms: int
+    balance: Balance
+    classes: dict[str, int]
+    """How many differences of each class there are now."""
+
+    odd: dict[str, int]
+    """How many records were not understood."""
+
+
+class Reconciler:
+    """Runs, one after the other, over the same result folder.
+
+    >>> reconciler = Reconciler(spark, source, "/data/reconciled")
+    >>> report = reconciler.run(lease=FileLease("/data/reconciled"))
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        source: Messages,
+        root: str,
+        *,
+        settings: Settings | None = None,
+        rows: Rows | None = None,
+        kind: str = "parquet",
+        now_ms: Callable[[], int] | None = None,
+    ) -> None:
+        self.results = Results(spark, root, kind=kind)
+        self._spark = spark
+        self._source = source
+        self._settings = settings or Settings()
+        self._rows = rows
+        self._gatherer = Gatherer(spark, root)
+        self._now_ms = now_ms or SystemClock().now_ms
+
+    def run(self, *, lease: Lease, on_step: Callable[[str], None] = lambda _: None) -> Report:
+        """Look at what is there. Only the last step, the row in `runs`, makes it count: a run that
+        dies before is done again, and finds the same."""
+        with lease:
+            return self._run(lease, on_step)
+
+    def _run(self, lease: Lease, on_step: Callable[[str], None]) -> Report:
+        on_step("reading")
+        window = self._window(self.results.progress())
+        run = window.before.run + 1
+        now = _moment(window.now_ms)
+        gathered = self._gatherer.gather(self._source, window)
+        on_step("comparing")
+        with _Kept() as kept:
+            messages = gathered.messages
+            halves = kept.keep(records.halves(messages))
+            finals = kept.keep(records.finals(messages))
+            judged = kept.keep(self._fates(messages, halves, finals))
+            summed = balance(halves, judged)
+            odd = records.odd(gathered.new).collect()[0].asDict()
+            read = _read(gathered.new)
+            found = kept.keep(self._differences(halves, finals, judged, read, window))
+            classes = {r["class"]: r["count"] for r in found.groupBy("class").count().collect()}
+            on_step("writing")
+            require_lease(lease)
+            examined = Examined(groups=self._settings.groups, has_rows=self._rows is not None)
+            still_open = self.results.merge(found, examined, now=now, run=run)
+            self._gatherer.carry(gathered, still_open, run=run)
+        require_lease(lease)
+        progress = Progress(run=run, until_ms=window.until_ms, ends=gathered.ends)
+        self.results.commit(
+            RunRow(
+                started_ms=window.now_ms,
+                since_ms=window.again_ms,
+                balance=summed,
+                classes=classes,
+                progress=progress,
+            )
+        )
+        return Report(
+            run=run, since_ms=window.again_ms, until_ms=window.until_ms, balance=summed,
+            classes=classes, odd=odd,
+        )  # fmt: skip
+
+    def _window(self, before: Progress) -> Window:
+        settings = self._settings
+        return make_window(
+            before,
+            now_ms=self._now_ms(),
+            grace_ms=int(settings.grace_s * 1000),
+            lookback_ms=int(settings.lookback_s * 1000),
+            since_ms=settings.since_ms,
+            until_ms=settings.until_ms,
+        )
+
+    def _fates(self, messages: DataFrame, halves: DataFrame, finals: DataFrame) -> DataFrame:
+        ops, discards = records.ops(messages), records.discards(messages)
+        return fates(halves, ops, finals, discards, parked=self._source.parked())
+
+    def _differences(
+        self,
+        halves: DataFrame,
+        finals: DataFrame,
+        judged: DataFrame,
+        read: DataFrame,
+        window: Window,
+    ) -> DataFrame:
+        now, settings = _moment(window.now_ms), self._settings
+        return differences.together(
+            differences.transactions(judged, now=now, overdue_s=int(settings.overdue_s)),
+            differences.orphans(halves, finals, read=read),
+            *self._of_groups(finals, now),
+            *self._of_business(finals, window),
+        )
+
+    def _of_groups(self, finals: DataFrame, now: dt.datetime) -> list[DataFrame]:
+        settings = self._settings
+        if not settings.groups:
+            return []
+        offsets = self._source.group_offsets(settings.groups)
+        grace_s = int(settings.grace_s)
+        return [differences.not_consumed(finals, offsets, now=now, grace_s=grace_s)]
+
+    def _of_business(self, finals: DataFrame, window: Window) -> list[DataFrame]:
+        if self._rows is None:
+            return []
+        now, grace_s = _moment(window.now_ms), int(self._settings.grace_s)
+        again = _moment(max(0, window.again_ms))
+        rows = self._rows(self._spark, again)
+        # Of messages that are kept for another reason the rows are older than those that are read.
+        old = finals.where(F.col("storedAt") < F.lit(again))
+        lacking = self.results.still_open(Class.MESSAGE_WITHOUT_ROW)
+        finals = finals.where(F.col("storedAt") >= F.lit(again)).unionByName(
+            old.join(F.broadcast(lacking), ["broker", "messageId"], "left_semi")
+        )
+        # A row's message may be older than what is read: by the lookback it is not.
+        since_ms = window.again_ms + int(self._settings.lookback_s * 1000)
+        young = rows.where(F.col("at") >= F.lit(_moment(since_ms if window.again_ms else 0)))
+        return [
+            differences.messages_without_row(finals, rows, now=now, grace_s=grace_s),
+            differences.rows_without_message(young, finals, now=now, grace_s=grace_s),
+        ]
+
+
+class _Kept:
+    """Tables that are computed once; let go of at the end, whatever it is."""
+
+    def __init__(self) -> None:
+        self._frames: list[DataFrame] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for frame in self._frames:
+            frame.unpersist()
+
+    def keep(self, frame: DataFrame) -> DataFrame:
+        """The same, computed once."""
+        self._frames.append(frame.persist())
+        return frame
+
+
+def _read(new: DataFrame) -> DataFrame:
+    """Between which places of each log halves were read."""
+    places = records.halves(new).groupBy("broker")
+    return places.agg(F.min("logOffset").alias("logBegin"), F.max("logOffset").alias("logEnd"))
+
+
+def _moment(time_ms: int) -> dt.datetime:
+    return dt.datetime.fromtimestamp(time_ms / 1000, dt.UTC)

@@ -1,0 +1,77 @@
+"""Runs that may die at any moment: what a run changes in a table is written beside it first, and
+what a run has done counts with its row in the table of runs."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from escrowmq.errors import StorageError
+from escrowmq.pipeline.reconcile.progress import Progress
+from escrowmq.pipeline.reconcile.table import Table
+
+_READY: Final = "run bigint"
+_SLOTS: Final = 2
+
+
+class Staging:
+    """Changes of a table, whole or not at all: a replacement that a run did not finish is finished
+    by the next one."""
+
+    def __init__(self, spark: SparkSession, root: str, name: str, table: Table) -> None:
+        self._spark = spark
+        self._place = f"{root.rstrip('/')}/state/{name}"
+        self._table = table
+
+    def recover(self, run: int) -> None:
+        """Finish what a run has begun that died."""
+        if self._ready() == run:
+            self._table.replace(self._staged(run))
+            self._set_ready(0)
+
+    def replace(self, rows: DataFrame, *, run: int) -> DataFrame:
+        """Put rows in place of all that their partitions have; the same rows, as they are kept."""
+        rows.write.mode("overwrite").parquet(self._slot(run))
+        # From here on it is carried out, by whatever run.
+        self._set_ready(run)
+        staged = self._staged(run)
+        self._table.replace(staged)
+        return staged
+
+    def _slot(self, run: int) -> str:
+        return f"{self._place}{run % _SLOTS}"
+
+    def _staged(self, run: int) -> DataFrame:
+        return self._spark.read.schema(self._table.schema).parquet(self._slot(run))
+
+    def _ready(self) -> int:
+        """The run whose rows are whole; 0 for none."""
+        try:
+            rows = self._spark.read.schema(_READY).parquet(f"{self._place}.ready").collect()
+        except AnalysisException as error:
+            if error.getCondition() != "PATH_NOT_FOUND":
+                raise
+            return 0
+        return max((row["run"] for row in rows), default=0)
+
+    def _set_ready(self, run: int) -> None:
+        row = self._spark.createDataFrame([(run,)], _READY).coalesce(1)
+        row.write.mode("overwrite").parquet(f"{self._place}.ready")
+
+
+def last_progress(runs: Table) -> Progress:
+    """Where the last run on record ended."""
+    last = runs.read().orderBy(F.desc("run")).select("progress").head()
+    if last is None:
+        return Progress()
+    try:
+        return msgspec.json.decode(last["progress"], type=Progress)
+    except msgspec.DecodeError as error:
+        raise StorageError(
+            f"{runs.path} says {last['progress'][:80]!r} about where to go on: {error}; choose "
+            "another result folder, or the release that wrote it"
+        ) from error

@@ -1,0 +1,229 @@
+"""Where messages come from: a live cluster.
+
+The order of reading matters: a broker stores the half, then the final message, then the op record.
+So the ends of the halves are taken first, those of the op records next, those of the topics last:
+what an op record tells of can always be found.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Final, Protocol
+
+import msgspec
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from escrowmq.base.message import Topic
+from escrowmq.client.core.routes import MessageQueue
+from escrowmq.errors import NotSupported, RouteMissing
+from escrowmq.pipeline.cluster import Cluster
+from escrowmq.pipeline.options import Given, parse_access
+from escrowmq.pipeline.ranges import Positions
+from escrowmq.pipeline.reconcile.progress import Offsets, Progress, Window, as_offsets, topics_of
+from escrowmq.pipeline.reconcile.records import is_final
+
+if TYPE_CHECKING:
+    from escrowmq.client.blocking.admin import Admin
+
+COLUMNS: Final = (
+    "topic string, brokerName string, queueId int, queueOffset bigint, msgId string, tags string, "
+    "properties map<string,string>, bornTimestamp timestamp, storeTimestamp timestamp, "
+    "sysFlag int, physicalOffset bigint, preparedTransactionOffset bigint"
+)
+"""What is read of each message. Bodies are read of op records alone."""
+
+OFFSETS: Final = "consumerGroup string, broker string, topic string, queueId int, committed bigint"
+PARKED: Final = "broker string, halfOffset bigint"
+_INNER: Final = (Topic.HALF, Topic.OP, Topic.CHECK_MAX_TIME)
+_LATE: Final = (Topic.SCHEDULE, Topic.TIMER)
+
+
+class Batch(msgspec.Struct, frozen=True):
+    """Messages to be read, and where reading goes on later."""
+
+    frame: DataFrame
+    ends: Offsets
+    begins: Offsets
+
+
+class Messages(Protocol):
+    """A place where the records of transactions are kept."""
+
+    def inner(self, window: Window) -> Batch:
+        """Halves, op records and what was given up."""
+
+    def topics(self, names: Iterable[str], has_late: bool, window: Window) -> Batch | None:
+        """What commits made visible in topics, and, with `has_late`, what waits for its time;
+        None when `inner` has had it all."""
+
+    def unread(self, carried: DataFrame, batches: Iterable[Batch], window: Window) -> DataFrame:
+        """What earlier runs have kept, without what these batches read again."""
+
+    def ends(self, batches: Iterable[Batch], new: DataFrame, window: Window) -> Offsets:
+        """Where the next run goes on."""
+
+    def group_offsets(self, groups: Iterable[str]) -> DataFrame:
+        """How far consumer groups are: `OFFSETS`."""
+
+    def parked(self) -> DataFrame | None:
+        """Halves that nobody answers for (`PARKED`); None where nobody knows."""
+
+
+class BrokerMessages:
+    """The topics of a live cluster, EscrowMQ's or RocketMQ's. `options` are the source's about
+    addresses, accounts and pulling; topics in `skipped` are left out with their halves."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        options: Mapping[str, str],
+        *,
+        admin: Admin,
+        skipped: Iterable[str] = (),
+    ) -> None:
+        self._spark = spark
+        self._options = dict(options)
+        self._admin = admin
+        self._skipped = frozenset(skipped)
+
+    def inner(self, window: Window) -> Batch:
+        """Halves, op records and what was given up."""
+        cluster = self._cluster()
+        try:
+            known = set(cluster.topics(".*", lambda _: True))
+            if Topic.HALF not in known:
+                raise RouteMissing(
+                    f"no broker has a topic {Topic.HALF}: nothing was ever sent in a transaction "
+                    "here. Is it the right cluster?"
+                )
+            halves = cluster.queues(Topic.HALF)
+            half_ends = cluster.at(dict.fromkeys(halves, window.until_ms))
+            others = [q for t in _INNER[1:] if t in known for q in cluster.queues(t)]
+            ends = half_ends | cluster.end(others)
+            starts = _starts(cluster, ends, window)
+        finally:
+            cluster.close()
+        ends = {queue: max(end, starts[queue]) for queue, end in ends.items()}
+        ops = _only(starts, topic=Topic.OP)
+        rest = {queue: start for queue, start in starts.items() if queue not in ops}
+        frame = self._without_skipped(self._read(rest, ends))
+        if ops:
+            frame = frame.unionByName(self._read(ops, ends, has_body=True))
+        return Batch(frame, as_offsets(ends), as_offsets(starts))
+
+    def topics(self, names: Iterable[str], has_late: bool, window: Window) -> Batch | None:
+        """What commits made visible in topics. RouteMissing for one that is gone."""
+        wanted = set(names) | topics_of(window.before.ends, without=(*_INNER, *_LATE))
+        cluster = self._cluster()
+        try:
+            known = set(cluster.topics(".*", lambda _: True))
+            wanted -= self._skipped
+            missing = sorted(wanted - known)
+            if missing:
+                raise RouteMissing(
+                    f"the topic {missing[0]!r}, for which there are half messages, is not known to "
+                    "the name servers; bring it back, or leave it out (--skip-topic)"
+                )
+            late = [topic for topic in _LATE if topic in known and has_late]
+            queues = [q for topic in sorted({*wanted, *late}) for q in cluster.queues(topic)]
+            starts = _starts(cluster, queues, window)
+            ends = cluster.end(queues)
+        finally:
+            cluster.close()
+        ends = {queue: max(end, starts[queue]) for queue, end in ends.items()}
+        frame = self._without_skipped(self._read(starts, ends).where(is_final()))
+        return Batch(frame, as_offsets(ends), as_offsets(starts))
+
+    def unread(self, carried: DataFrame, batches: Iterable[Batch], window: Window) -> DataFrame:
+        """What earlier runs have kept, without what these batches read again."""
+        rows = [
+            (topic, broker, int(queue_id), begin)
+            for batch in batches
+            for topic, brokers in batch.begins.items()
+            for broker, queues in brokers.items()
+            for queue_id, begin in queues.items()
+        ]
+        begins = self._spark.createDataFrame(
+            rows, "topic string, brokerName string, queueId int, readFrom bigint"
+        )
+        joined = carried.join(F.broadcast(begins), ["topic", "brokerName", "queueId"], "left")
+        is_unread = F.col("readFrom").isNull() | (F.col("queueOffset") < F.col("readFrom"))
+        return joined.where(is_unread).select(*carried.columns)
+
+    def ends(self, batches: Iterable[Batch], new: DataFrame, window: Window) -> Offsets:
+        """Where the next run goes on. Topics that were not read this time keep their place."""
+        found = dict(window.before.ends)
+        for batch in batches:
+            found |= batch.ends
+        return found
+
+    def group_offsets(self, groups: Iterable[str]) -> DataFrame:
+        """How far consumer groups are."""
+        rows = [
+            (group, lag.queue.broker_name, lag.queue.topic, lag.queue.queue_id, lag.committed)
+            for group in groups
+            for lag in self._admin.groups.lag(group)
+        ]
+        return self._spark.createDataFrame(rows, OFFSETS)
+
+    def parked(self) -> DataFrame | None:
+        """Halves that nobody answers for; None on RocketMQ's own brokers."""
+        try:
+            rows = [
+                (item.broker, item.half_offset)
+                for item in self._admin.transactions.pending(state="parked")
+            ]
+        except NotSupported:
+            return None
+        return self._spark.createDataFrame(rows, PARKED)
+
+    # -- inside ------------------------------------------------------------------------------
+
+    def _cluster(self) -> Cluster:
+        given = Given(self._options)
+        return Cluster(parse_access(given, needs_name_server=True), tries=4, try_again_ms=1_000)
+
+    def _read(self, starts: Positions, ends: Positions, *, has_body: bool = False) -> DataFrame:
+        columns = COLUMNS + (", body binary" if has_body else "")
+        reader = self._spark.read.format("escrowmq").schema(columns).options(**self._options)
+        offsets = as_offsets({queue: ends[queue] for queue in starts})
+        frame = (
+            reader.option("includeSystemTopics", "true")
+            .option("includeBody", str(has_body).lower())
+            .option("subscribe", ",".join(offsets))
+            .option("startingOffsets", json.dumps(as_offsets(starts)))
+            .option("endingOffsets", json.dumps(offsets))
+            .load()
+        )
+        return frame if has_body else frame.withColumn("body", F.lit(None).cast("binary"))
+
+    def _without_skipped(self, frame: DataFrame) -> DataFrame:
+        return without_topics(frame, self._skipped)
+
+
+def without_topics(frame: DataFrame, skipped: Iterable[str]) -> DataFrame:
+    """Messages without those of some topics, and without their halves."""
+    names = sorted(skipped)
+    if not names:
+        return frame
+    real = F.col("properties").getItem("REAL_TOPIC")
+    return frame.where(~F.col("topic").isin(names) & ~F.coalesce(real, F.lit("")).isin(names))
+
+
+def _starts(cluster: Cluster, queues: Iterable[MessageQueue], window: Window) -> Positions:
+    """Where to begin in each queue: some way before where the last run ended, or where the user
+    wants to begin."""
+    before: Progress = window.before
+    known = {queue: at for queue in queues if (at := before.position(queue)) is not None}
+    new = [queue for queue in queues if queue not in known]
+    again = cluster.at(dict.fromkeys(known, window.again_ms))
+    found = {queue: min(at, again[queue]) for queue, at in known.items()}
+    if window.since_ms:
+        return found | cluster.at(dict.fromkeys(new, window.since_ms))
+    return found | cluster.first(new)
+
+
+def _only(positions: Positions, *, topic: str) -> Positions:
+    return {queue: at for queue, at in positions.items() if queue.topic == topic}

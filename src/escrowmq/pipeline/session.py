@@ -1,0 +1,100 @@
+"""Spark sessions for commands, and how far they are."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Final, Self
+
+from pyspark.sql import SparkSession
+
+from escrowmq.errors import UsageError
+
+LOOK_S: Final = 0.3
+_DELTA: Final = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+}
+
+
+def start_session(
+    name: str, *, master: str, settings: Mapping[str, str], kind: str = "parquet"
+) -> SparkSession:
+    """The session of this process. Without a master it is local, or spark-submit's."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName(name)
+    if master or "PYSPARK_GATEWAY_PORT" not in os.environ:
+        builder = builder.master(master or "local[*]")
+    given = {
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.log.level": "ERROR",
+        **(_DELTA if kind == "delta" else {}),
+        **settings,
+    }
+    for key, value in given.items():
+        builder = builder.config(key, value)
+    try:
+        return builder.getOrCreate()
+    except Exception as error:
+        raise UsageError(
+            f"no Spark session with master {master or 'local[*]'!r}: {error}; Java 17 or newer and "
+            "a master that can be reached are needed"
+        ) from error
+
+
+class Bar:
+    """A bar on standard error that follows the tasks of a session; nothing where that is no
+    terminal."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self._bar: Any = None
+        self._over = threading.Event()
+        self._watcher: threading.Thread | None = None
+
+    def __enter__(self) -> Self:
+        if sys.stderr.isatty():
+            try:
+                from tqdm import tqdm
+            except ImportError:
+                return self
+            self._bar = tqdm(file=sys.stderr, unit="task", leave=False)
+            self._watcher = threading.Thread(target=self._watch, name="bar", daemon=True)
+            self._watcher.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._over.set()
+        if self._watcher is not None:
+            self._watcher.join()
+        if self._bar is not None:
+            self._bar.close()
+
+    def step(self, name: str) -> None:
+        """Say what is being done."""
+        if self._bar is not None:
+            self._bar.set_description(name)
+
+    def _watch(self) -> None:
+        tracker = self._spark.sparkContext.statusTracker()
+        done = 0
+        seen: dict[int, tuple[int, int]] = {}
+        while not self._over.wait(LOOK_S):
+            for stage_id in tracker.getActiveStageIds():
+                stage = tracker.getStageInfo(stage_id)
+                if stage is not None:
+                    seen[stage_id] = (stage.numTasks, stage.numCompletedTasks)
+            total = sum(tasks for tasks, _ in seen.values())
+            now_done = sum(completed for _, completed in seen.values())
+            self._bar.total = total
+            self._bar.update(now_done - done)
+            done = now_done

@@ -1,0 +1,22 @@
+"""The jars of table formats, fetched with Maven once into build/spark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.interop import jars
+
+HERE = Path(__file__).parent
+BUILD = HERE.parents[1] / "build" / "spark"
+
+
+def delta() -> str:
+    """Delta's, as `spark.jars` wants them."""
+    pom = HERE / "java" / "pom.xml"
+
+    def collect(folder: Path) -> None:
+        flags = [f"-DoutputDirectory={folder}", "-DincludeScope=runtime"]
+        jars.run(["mvn", "-B", "-q", "-f", str(pom), jars.COPY, *flags])
+
+    folder = jars._made(BUILD, "delta", jars.digest(pom), collect)
+    return ",".join(str(each) for each in sorted(folder.glob("*.jar")))

@@ -1,0 +1,195 @@
+"""`escrowmq pipeline` on a live broker whose store has known transactions, some of them wrong."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import pytest
+
+import escrowmq
+from escrowmq.cli.main import main
+from escrowmq.net.clock import SystemClock
+from tests.interop import servers
+from tests.interop.drivers import unique
+from tests.interop.servers import Server
+
+from .injected import GROUP, QUEUES, TOPICS, Injected, named
+from .topics import send_numbers
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytest.importorskip("pyspark")
+
+SEGMENT_SIZE = 8 << 20
+SETTINGS = {"mappedFileSizeCommitLog": SEGMENT_SIZE, "transactionTimeOut": 36_000_000}
+
+
+class World:
+    """A broker that was started on an injected store."""
+
+    def __init__(self, folder: Path) -> None:
+        self.server = Server("escrow", folder, dict(SETTINGS))
+        self.injected = Injected(
+            self.server.store, count=400, now_ms=SystemClock().now_ms(), segment_size=SEGMENT_SIZE
+        )
+        self.server.start()
+        for topic in TOPICS:
+            servers.new_topic(self.server, topic, queues=QUEUES)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    made = World(tmp_path_factory.mktemp("world"))
+    yield made
+    made.server.kill()
+
+
+@pytest.fixture
+def pipeline(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
+    """Runs a command in this process and session: exit code, output, errors."""
+
+    def run(*words: object) -> tuple[int, str, str]:
+        code = main(["pipeline", *map(str, words)])
+        told = capsys.readouterr()
+        return code, told.out, told.err
+
+    return run
+
+
+class Shop:
+    """A business with a table of its own."""
+
+    done: ClassVar[set[str]] = set()
+
+    def apply(self, message: escrowmq.ReceivedMessage) -> bool:
+        is_new = message.message_id not in self.done
+        self.done.add(message.message_id)
+        return is_new
+
+
+def test_what_is_wrong_is_named_and_what_can_be_is_redone(
+    spark: SparkSession, world: World, pipeline: Callable[..., Any], tmp_path: Path
+) -> None:
+    injected, out = world.injected, tmp_path / "out"
+    rows = tmp_path / "rows"
+    injected.rows_table(spark).write.parquet(str(rows))
+    common = [
+        "reconcile", "-n", world.server.nameserver, "--out", out, "--rows", f"parquet:{rows}",
+        "--group", GROUP, "--json", "--business", f"{__name__}:Shop",
+    ]  # fmt: skip
+    code, told, errors = pipeline(*common, "--fail-on", "overdue=0,two-finals=100", "--dry-run")
+    assert code == 1
+    assert "overdue: " in errors
+    assert "two-finals" not in errors.replace('"class"', "")
+    differences = spark.read.parquet(str(out / "differences"))
+    assert injected.wrong(named(differences)) == []
+    report = json.loads(told)
+    wanted = {kind for kind, _ in injected.expected}
+    assert report["classes"].keys() == wanted
+    without = {key for kind, key in injected.expected if kind == "message without row"}
+    lost = {key for kind, key in injected.expected if kind == "committed without final"}
+    assert report["deeds"]["would be redone"] >= len(without | lost)
+    assert Shop.done == set()
+
+    code, told, _ = pipeline(*common, "--redo", "--rate", "0")
+    assert code == 0
+    assert Shop.done == without
+    code, told, _ = pipeline(*common, "--fail-on", "committed-without-final=0")
+    assert code == 0, "their messages were stored again, under their own ids"
+    table = spark.read.parquet(str(out / "differences"))
+    gone = named(table.where("goneAt is not null"))
+    assert {key for kind, key in gone if kind == "committed without final"} == lost
+    doubled = {key for kind, key in injected.expected if kind == "two finals"}
+    seen = {key for kind, key in named(table) if kind == "two finals"}
+    assert seen == doubled, "the redo stored nothing twice"
+
+
+def test_the_funnel_counts_each_transaction_once(
+    spark: SparkSession, world: World, pipeline: Callable[..., Any], tmp_path: Path
+) -> None:
+    out, page = tmp_path / "out", tmp_path / "report.html"
+    common = ["funnel", "--store", f"broker-a={world.server.store}", "--out", out, "--json"]
+    code, told, errors = pipeline(*common, "--deliveries", "--report", page)
+    assert code == 0, errors
+    first = [json.loads(line) for line in told.splitlines()]
+    fates = world.injected.fates
+    assert sum(row["expired"] for row in first) == fates["expired"]
+    assert sum(row["pending"] for row in first) >= fates["pending"]
+    doubled = {key for kind, key in world.injected.expected if kind == "two finals"}
+    assert sum(row["doubled"] for row in first) == len(doubled)
+    twice = spark.read.parquet(str(out / "twice"))
+    assert {row["messageId"] for row in twice.collect()} == doubled
+    text = page.read_text()
+    assert text.count("<svg") == 3
+    assert "src=" not in text
+    assert "#010203" not in text
+    code, told, _ = pipeline(*common)
+    assert [json.loads(line) for line in told.splitlines()] == first
+
+
+def test_a_topic_is_exported_once(
+    spark: SparkSession, server: Server, topic: str, pipeline: Callable[..., Any], tmp_path: Path
+) -> None:
+    common = ["export", "-n", server.nameserver, "--out", tmp_path, topic]
+    send_numbers(server, topic, range(10))
+    assert pipeline(*common)[:2] == (0, "10 messages added\n")
+    send_numbers(server, topic, range(10, 15))
+    assert pipeline(*common)[:2] == (0, "5 messages added\n")
+    assert pipeline(*common)[:2] == (0, "0 messages added\n")
+    table = spark.read.parquet(str(tmp_path / "messages"))
+    assert sorted(int(row.body) for row in table.collect()) == [*range(15)]
+    assert {"topic", "day"} <= set(table.columns)
+
+
+def test_a_replay_sends_each_message_once(
+    spark: SparkSession, server: Server, topic: str, pipeline: Callable[..., Any]
+) -> None:
+    target = servers.new_topic(server, unique("again"))
+    send_numbers(server, topic, range(20))
+    common = ["replay", "-n", server.nameserver, topic, "--to-topic", target]
+    code, told, _ = pipeline(*common, "--tags", "b")
+    assert (code, told) == (0, "10 messages would be sent; --send sends them\n")
+    assert pipeline(*common, "--tags", "b", "--send")[1] == "10 messages sent\n"
+    assert pipeline(*common, "--send", "--rate", "10000")[1] == "10 messages sent\n"
+    assert pipeline(*common, "--send")[1] == "0 messages sent\n"
+    pipeline(*common, "--send", "--twice")
+    reader = spark.read.format("escrowmq").option("nameServer", server.nameserver)
+    found = reader.option("subscribe", target).load().collect()
+    assert len(found) == 40
+    assert len({row.msgId for row in found}) == 20, "consumers can tell what they have seen"
+    assert sorted({int(row.body) for row in found}) == [*range(20)]
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["reconcile", "--out", "x"], "no name server is given"),
+        (["reconcile", "--out", "x", "--store", "s", "--redo"], "only a live cluster"),
+        (["reconcile", "--out", "x", "--store", "s", "--query", "q"], "go together"),
+        (["reconcile", "--out", "s3://x", "--store", "s"], "can hold no lease"),
+        (["funnel", "--out", "{tmp}", "--store", "{tmp}/none"], "cannot be read"),
+        (["export", "-n", "127.0.0.1:1", "--out", "{tmp}", "t", "--from", "noon"], "is no time"),
+        (["replay", "t", "--to-topic", "u"], "no name server is given"),
+    ],
+)
+def test_what_cannot_be_done_is_one_line_and_code_2(
+    pipeline: Callable[..., Any], words: list[str], text: str, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.delenv("NAMESRV_ADDR", raising=False)
+    monkeypatch.chdir(tmp_path)
+    code, _, errors = pipeline(*[word.format(tmp=tmp_path) for word in words])
+    assert code == 2
+    assert text in errors
+    assert errors.count("\n") == 1
+
+
+@pytest.mark.parametrize("text", ["overdue", "nothing=1", "overdue=x", "overdue=0,=1"])
+def test_thresholds_that_make_no_sense_are_usage_errors(text: str) -> None:
+    with pytest.raises(SystemExit) as seen:
+        main(["pipeline", "reconcile", "--out", "x", "--fail-on", text])
+    assert seen.value.code == 2

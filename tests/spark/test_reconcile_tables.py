@@ -1,0 +1,292 @@
+"""What runs keep between them: differences that come and go, runs that die, the business's rows."""
+
+from __future__ import annotations
+
+import datetime as dt
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.compensation.services import PostgresServer, missing
+
+from .messages import START, Log
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytest.importorskip("pyspark")
+
+from escrowmq.errors import StorageError, UsageError
+from escrowmq.pipeline.reconcile import business
+from escrowmq.pipeline.reconcile.files import FileMessages
+from escrowmq.pipeline.reconcile.lease import FileLease, LeaseHeld
+from escrowmq.pipeline.reconcile.progress import Offsets, Window
+from escrowmq.pipeline.reconcile.run import Reconciler, Report, Settings
+from escrowmq.pipeline.reconcile.staging import Staging
+from escrowmq.pipeline.reconcile.table import Table, check_format
+from escrowmq.pipeline.reconcile.tables import OFFSETS, PARKED, Batch
+
+NOW_MS = int(START.timestamp() * 1000)
+HOUR_MS = 3_600_000
+
+
+class Memory:
+    """A source whose messages are a log in the making: everything of it is read in every run."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self.log = Log()
+        self.parked_offsets: list[int] | None = None
+        self.committed: dict[str, int] = {}
+        self.read_from = 0
+
+    def inner(self, window: Window) -> Batch:
+        """Each run reads what the last one has not read."""
+        rows, self.log.rows = self.log.rows, self.log.rows[self.read_from :]
+        frame = self.log.table(self._spark)
+        self.log.rows = rows
+        return Batch(frame, {}, {})
+
+    def topics(self, names: Any, has_late: bool, window: Window) -> Batch | None:
+        return None
+
+    def unread(self, carried: DataFrame, batches: Any, window: Window) -> DataFrame:
+        return carried
+
+    def ends(self, batches: Any, new: DataFrame, window: Window) -> Offsets:
+        self.read_from = len(self.log.rows)
+        return {}
+
+    def group_offsets(self, groups: Any) -> DataFrame:
+        rows = [(group, "broker-a", "paid", 0, self.committed[group]) for group in groups]
+        return self._spark.createDataFrame(rows, OFFSETS)
+
+    def parked(self) -> DataFrame | None:
+        if self.parked_offsets is None:
+            return None
+        rows = [("broker-a", offset) for offset in self.parked_offsets]
+        return self._spark.createDataFrame(rows, PARKED)
+
+
+class Job:
+    def __init__(self, spark: SparkSession, folder: Path, **more: Any) -> None:
+        self.source = Memory(spark)
+        self.folder = folder
+        self.now_ms = NOW_MS
+        self.settings = Settings(groups=("mailer",))
+        self.source.committed["mailer"] = 0
+        self.more = more
+        self.spark = spark
+
+    def run(self, settings: Settings | None = None) -> Report:
+        self.now_ms += HOUR_MS
+        job = Reconciler(
+            self.spark, self.source, str(self.folder), settings=settings or self.settings,
+            now_ms=lambda: self.now_ms, **self.more,
+        )  # fmt: skip
+        self.results = job.results
+        return job.run(lease=FileLease(self.folder))
+
+    def state(self) -> dict[tuple[str, str], tuple[int, int, bool]]:
+        """Class and message: first run, last run, whether it is gone."""
+        return {
+            (row["class"], row["messageId"]): (
+                row["firstRun"], row["lastRun"], row["goneAt"] is not None,
+            )
+            for row in self.results.differences.read().collect()
+        }  # fmt: skip
+
+
+def test_differences_come_and_go(spark: SparkSession, tmp_path: Path) -> None:
+    job = Job(spark, tmp_path)
+    log = job.source.log
+    open_half, lost = log.half("open"), log.half("lost")
+    log.op(lost, outcomes="c")
+    job.source.parked_offsets = [open_half["queueOffset"]]
+    first = job.run()
+    assert first.classes == {"parked": 1, "committed without final": 1}
+    job.source.parked_offsets = []
+    second = job.run()
+    assert second.classes == {"overdue": 1, "committed without final": 1}
+    log.put("paid", age_s=-3600, UNIQ_KEY="lost", escrowRedone="true")
+    log.final(open_half, age_s=-3600)
+    log.op(open_half, outcomes="c")
+    third = job.run(Settings())
+    assert third.classes == {}
+    assert third.balance.committed == 2
+    assert job.state() == {
+        ("parked", "open"): (1, 1, True),
+        ("overdue", "open"): (2, 2, True),
+        ("committed without final", "lost"): (1, 2, True),
+    }
+    assert job.run().balance.halves == 0, "what is settled is kept no longer"
+    runs = job.results.runs.read().orderBy("run").collect()
+    assert [row["run"] for row in runs] == [1, 2, 3, 4]
+
+
+def test_what_a_run_does_not_judge_stays_open(spark: SparkSession, tmp_path: Path) -> None:
+    job = Job(spark, tmp_path)
+    half = job.source.log.half("k")
+    job.source.log.final(half)
+    job.source.log.op(half, outcomes="c")
+    assert job.run().classes == {"not consumed": 1}
+    assert job.run(Settings()).classes == {}
+    assert job.state() == {("not consumed", "k"): (1, 1, False)}
+    assert job.run().classes == {"not consumed": 1}
+    job.source.committed["mailer"] = 1
+    assert job.run().classes == {}
+    assert job.state() == {("not consumed", "k"): (1, 3, True)}
+
+
+def test_a_run_that_lost_its_lease_counts_for_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    job = Job(spark, tmp_path)
+    job.source.log.half("k")
+    reconciler = Reconciler(spark, job.source, str(tmp_path), now_ms=lambda: NOW_MS + HOUR_MS)
+    lease = FileLease(tmp_path)
+
+    def lose(step: str) -> None:
+        lease.is_held = step != "writing"
+
+    with pytest.raises(LeaseHeld):
+        reconciler.run(lease=lease, on_step=lose)
+    assert reconciler.results.differences.read().count() == 0
+    assert reconciler.results.progress().run == 0
+
+
+def test_a_replacement_that_was_cut_short_is_finished(spark: SparkSession, tmp_path: Path) -> None:
+    schema = "n bigint, day date"
+    table = Table(spark, str(tmp_path), "table", schema=schema, by=("day",))
+    staging = Staging(spark, str(tmp_path), "table", table)
+    day, other = dt.date(2026, 11, 21), dt.date(2026, 11, 22)
+    table.replace(spark.createDataFrame([(1, day), (2, other)], schema))
+    dead = Dead(spark, str(tmp_path), "table", schema=schema, by=("day",))
+    with pytest.raises(InterruptedError):
+        Staging(spark, str(tmp_path), "table", dead).replace(
+            spark.createDataFrame([(1, day), (3, day)], schema), run=5
+        )
+    for run in (4, 5, 5):
+        staging.recover(run)
+    found = [tuple(row) for row in table.read().orderBy("n").collect()]
+    assert found == [(1, day), (2, other), (3, day)]
+
+
+class Dead(Table):
+    """Its process dies before the table is touched."""
+
+    def replace(self, rows: DataFrame) -> None:
+        raise InterruptedError
+
+
+def test_a_table_of_runs_that_cannot_be_understood_is_told(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    job = Job(spark, tmp_path)
+    job.run()
+    broken = job.results.runs.read().selectExpr("* except (progress, run)", "'x' as progress",
+                                                "9L as run")  # fmt: skip
+    job.results.runs.replace(broken)
+    with pytest.raises(StorageError, match="says 'x' about where to go on"):
+        job.run()
+
+
+def test_rows_of_any_database_that_speaks_db_api(spark: SparkSession, tmp_path: Path) -> None:
+    file = tmp_path / "shop.db"
+    with sqlite3.connect(file) as db:
+        db.execute("create table done (id text, topic text, at text)")
+        db.execute("insert into done values ('k', 'paid', '2026-11-21T12:00:00+00:00')")
+
+    def connect() -> Any:
+        return Texts(sqlite3.connect(file))
+
+    rows = business.from_database(connect, "select id, topic, at from done where at >= ?")
+    found = rows(spark, dt.datetime(2026, 1, 1, tzinfo=dt.UTC)).collect()
+    assert [(row["messageId"], row["topic"]) for row in found] == [("k", "paid")]
+    assert found[0]["at"].timestamp() == START.timestamp()
+    assert rows(spark, dt.datetime(2027, 1, 1, tzinfo=dt.UTC)).count() == 0
+    few = business.from_database(connect, "select id, topic from done where at >= ?")
+    with pytest.raises(UsageError, match="gives rows of 2 columns"):
+        few(spark, START)
+
+
+class Texts:
+    """SQLite has no times: they are texts there."""
+
+    def __init__(self, inner: sqlite3.Connection) -> None:
+        self._inner = inner
+
+    def cursor(self) -> Texts:
+        return Texts(self._inner)
+
+    def execute(self, query: str, given: tuple[dt.datetime]) -> None:
+        self._cursor = self._inner.execute(query, (given[0].isoformat(),))
+
+    def fetchmany(self, count: int) -> list[tuple[Any, ...]]:
+        rows = self._cursor.fetchmany(count)
+        return [(*row[:2], *(dt.datetime.fromisoformat(at) for at in row[2:])) for row in rows]
+
+    def close(self) -> None:
+        self._inner.close()  # the cursor first, then the connection: twice does no harm
+
+
+@pytest.fixture(scope="module")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
+    server = PostgresServer(tmp_path_factory.mktemp("postgres"))
+    yield server
+    server.stop()
+
+
+@pytest.mark.skipif(bool(missing()), reason=f"not on this machine: {missing()}")
+def test_rows_of_postgres_come_page_by_page(
+    spark: SparkSession, postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import psycopg
+
+    url = postgres.new_database()
+    with psycopg.connect(url) as db:
+        db.execute("create table done (id text, at timestamptz)")
+        db.execute(
+            "insert into done select 'k' || n, timestamptz '2026-11-21 12:00Z' + n * interval '1s' "
+            "from generate_series(1, 1000) n"
+        )
+    monkeypatch.setattr(business, "PAGE_COUNT", 64)
+    rows = business.from_database(
+        lambda: psycopg.connect(url), "select id, null, at from done where at >= %s"
+    )
+    found = rows(spark, START + dt.timedelta(seconds=501))
+    assert found.count() == 500
+    assert found.selectExpr("max(at)").head()[0].timestamp() == START.timestamp() + 1000
+    postgres.stop()
+    with pytest.raises(psycopg.OperationalError):
+        rows(spark, START)
+
+
+def test_rows_of_files(spark: SparkSession, tmp_path: Path) -> None:
+    place = str(tmp_path / "rows")
+    frame = spark.createDataFrame([("k", START), ("old", START - dt.timedelta(days=1))],
+                                  "id string, made timestamp")  # fmt: skip
+    frame.write.option("header", "true").csv(place)
+    rows = business.from_files(f"csv:{place}", message_id="id", at="made")
+    assert [row["messageId"] for row in rows(spark, START).collect()] == ["k"]
+    with pytest.raises(UsageError, match="has no column 'messageId'; it has id, made"):
+        business.from_files(f"csv:{place}")(spark, START)
+
+
+def test_formats_that_cannot_be_written_are_told() -> None:
+    with pytest.raises(UsageError, match="format 'orc'; one of parquet, delta, iceberg"):
+        check_format("orc")
+    import pyspark
+
+    if pyspark.__version__ >= "4.2":
+        with pytest.raises(UsageError, match="Iceberg's runtime does not run with PySpark 4"):
+            check_format("iceberg")
+
+
+def test_stores_without_saved_offsets_are_told(spark: SparkSession, tmp_path: Path) -> None:
+    files = FileMessages(spark, {"broker-a": str(tmp_path)})
+    with pytest.raises(UsageError, match="does not tell how far consumer groups are"):
+        files.group_offsets(["mailer"])
+    with pytest.raises(UsageError, match="no store folder is given"):
+        FileMessages(spark, {})
