@@ -1,12 +1,15 @@
 """How fast Spark reads a topic, beside the same rows in Parquet.
 
     python benchmarks/spark_source.py [--rows 1000000] [--sizes 128,1024] [--java] [--rounds 3]
+    build/spark-4.1/bin/python benchmarks/spark_source.py --kafka ...
 
 Each cell reads all rows into Spark's `noop` sink on local[2], so that nothing but reading is
 measured. CPU is that of Spark (JVM and Python workers) and that of the broker, a row, in the best
 of the rounds. `few columns` are topic, queueId, queueOffset, msgId, tags, storeTimestamp and body;
 `all columns` are the twenty of the source, with the properties as a map. `large pulls` is a broker
-that gives 1024 messages and 4 MiB a pull, instead of RocketMQ's default of 32 and 256 KiB.
+that gives 1024 messages and 4 MiB a pull, instead of RocketMQ's default of 32 and 256 KiB. With
+--kafka, the same rows are read from a Kafka broker too, through Spark's own connector: body as
+value, unique key as key, tags, keys and the property as headers, which one of its cells shows.
 """
 
 from __future__ import annotations
@@ -24,6 +27,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+import pyspark
+from kafka_peer import Kafka, connector_settings
 from tests.interop import servers
 from tests.interop.servers import Server
 from tests.spark.sessions import build_session
@@ -45,6 +50,8 @@ LARGE = {
 }
 QUEUES = 4
 AT_ONCE = 256
+IN_FLIGHT = 160 * AT_ONCE
+"""Messages in flight: whole batches, else some would be sent twice."""
 
 
 def cpu_s(pid: int) -> float:
@@ -62,9 +69,9 @@ def cpu_s(pid: int) -> float:
 async def fill(server: Server, topic: str, *, rows: int, size: int) -> None:
     """Send rows with random bodies, in batches."""
     async with escrowmq.aio.Producer(server.nameserver, group="bench", timeout_ms=60_000) as sender:
-        for first in range(0, rows, 40_000):
+        for first in range(0, rows, IN_FLIGHT):
             async with asyncio.TaskGroup() as group:
-                for at in range(first, min(first + 40_000, rows), AT_ONCE):
+                for at in range(first, min(first + IN_FLIGHT, rows), AT_ONCE):
                     count = min(AT_ONCE, rows - at)
                     messages = [
                         escrowmq.Message(
@@ -79,11 +86,11 @@ async def fill(server: Server, topic: str, *, rows: int, size: int) -> None:
 class Bench:
     """Cells of one session."""
 
-    def __init__(self, folder: Path, *, rows: int, rounds: int) -> None:
+    def __init__(self, folder: Path, *, rows: int, rounds: int, settings: dict[str, str]) -> None:
         self.folder = folder
         self.rows = rows
         self.rounds = rounds
-        self.spark = build_session("local[2]", folder, {"spark.driver.memory": "2g"})
+        self.spark = build_session("local[2]", folder, {"spark.driver.memory": "2g"} | settings)
         print("| what | body | rows/s | Spark cpu us/row | broker cpu us/row |")
         print("|---|---|---|---|---|", flush=True)
 
@@ -118,6 +125,23 @@ class Bench:
         self.cell(f"{name}, all columns", size, lambda: self.source(server, topic), pid)
         return topic
 
+    def kafka_cells(self, server: Server, topic: str, size: int) -> None:
+        """The same rows in Kafka."""
+        kafka = Kafka(self.folder / f"kafka-{size}", queues=QUEUES)
+        try:
+            kafka.fill(self.source(server, topic), topic)
+            pid = kafka.process.pid
+            for name, has_headers in (("without headers", False), ("with headers", True)):
+
+                def read(has_headers: bool = has_headers) -> Any:
+                    return kafka.source(self.spark, topic, has_headers=has_headers)
+
+                count = read().count()
+                assert count == self.rows, f"Kafka has {count} rows, {self.rows} were sent"
+                self.cell(f"Kafka, {name}", size, read, pid)
+        finally:
+            kafka.kill()
+
     def parquet_cells(self, server: Server, topic: str, size: int) -> None:
         """The same rows in files."""
         for name, schema in (("few", FEW), ("all", "")):
@@ -134,21 +158,26 @@ def main() -> None:
     parser.add_argument("--sizes", default="128,1024")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--java", action="store_true", help="RocketMQ's own broker too")
+    parser.add_argument("--kafka", action="store_true", help="Kafka too; needs PySpark 4.1")
     chosen = parser.parse_args()
+    settings = connector_settings() if chosen.kafka else {}
     sizes = [int(size) for size in chosen.sizes.split(",")]
-    print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}")
+    releases = f"Python {platform.python_version()}, PySpark {pyspark.__version__}"
+    print(f"{platform.machine()}, {os.cpu_count()} cores, {releases}")
     print(f"{chosen.rows:,} rows in {QUEUES} queues, local[2]\n")
     kinds = [("escrow", "EscrowMQ, large pulls", LARGE), ("escrow", "EscrowMQ", {})]
     kinds += [("java", "RocketMQ 5.3.3", {})] if chosen.java else []
     with tempfile.TemporaryDirectory() as folder:
-        bench = Bench(Path(folder), rows=chosen.rows, rounds=chosen.rounds)
+        bench = Bench(Path(folder), rows=chosen.rows, rounds=chosen.rounds, settings=settings)
         for size in sizes:
-            for kind, name, settings in kinds:
-                server = Server(kind, Path(folder) / f"{name}-{size}", dict(settings)).start()
+            for kind, name, limits in kinds:
+                server = Server(kind, Path(folder) / f"{name}-{size}", dict(limits)).start()
                 try:
                     topic = bench.server_cells(server, name, size)
-                    if settings:
+                    if limits:
                         bench.parquet_cells(server, topic, size)
+                    if limits and chosen.kafka:
+                        bench.kafka_cells(server, topic, size)
                 finally:
                     server.kill()
         bench.spark.stop()

@@ -43,7 +43,7 @@ def test_timer_messages_arrive_at_their_time(server: Server, client: Driver, top
     producer.send(topic, "at a time", deliverMs=before_ms + 1_500)
     producer.send(topic, "in the past", deliverMs=before_ms - 1_000)
     got = {one.text: one.consumed_ms - before_ms for one in consumer.received(3)}
-    assert got["in the past"] < 3_000
+    assert got["in the past"] < 10_000
     # The wheel turns once a second and may be one second early (TIMER_OUT_MS is rounded down).
     assert 500 <= got["at a time"] < 5_000
     assert 1_500 <= got["after 2.5 s"] < 6_000

@@ -99,6 +99,10 @@ def theirs() -> World:
     log.half(note("ended by its first copy", Fate.COMMITTED), TRANSACTION_CHECK_TIMES="1")
     log.final(halves[4])
     log.op(halves[4])
+    # The op record came too late for the check, whose copies go on until they are given up.
+    log.op(log.half("ended and asked"))
+    log.half(note("ended and asked", Fate.ROLLED_BACK), age_s=1010, TRANSACTION_CHECK_TIMES="1")
+    log.put("TRANS_CHECK_MAX_TIME_TOPIC", age_s=1000, UNIQ_KEY="ended and asked")
     # The producer ends the first copy, the answer to the check the second one: RocketMQ does both.
     doubled = log.half(
         note("doubled", Fate.COMMITTED, "two finals"), TRAN_PREPARED_QUEUE_OFFSET="5"

@@ -36,6 +36,8 @@ HOUR_MS = 3_600_000
 class Memory:
     """A source whose messages are a log in the making: everything of it is read in every run."""
 
+    skipped: frozenset[str] = frozenset()
+
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
         self.log = Log()
@@ -127,6 +129,7 @@ def test_differences_come_and_go(spark: SparkSession, tmp_path: Path) -> None:
     assert [row["run"] for row in runs] == [1, 2, 3, 4]
 
 
+@pytest.mark.long
 def test_what_a_run_does_not_judge_stays_open(spark: SparkSession, tmp_path: Path) -> None:
     job = Job(spark, tmp_path)
     half = job.source.log.half("k")

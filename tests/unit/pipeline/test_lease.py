@@ -34,7 +34,7 @@ def test_one_holds_it_and_gives_it_back(tmp_path: Path) -> None:
 
 def test_one_that_is_not_renewed_is_taken_over_and_its_holder_notices(tmp_path: Path) -> None:
     with FileLease(tmp_path, span_s=0.3) as first:
-        age(tmp_path / "lease", 60)
+        age(tmp_path / "lease", 120)
         with FileLease(tmp_path, span_s=60) as second:
             until("its loss is noticed", lambda: not first.is_held)
             with pytest.raises(LeaseHeld, match="the next run does it again"):

@@ -72,15 +72,20 @@ def fates(
 
 
 def _with_copies(joined: DataFrame) -> DataFrame:
-    """`isStoredAgain`, and `places`: the log offsets of the copies of a message that count. There
-    are several when a producer sent a half again because no answer came."""
+    """`isStoredAgain`; `isDecided`, which the op record of an older copy says as well, though
+    RocketMQ goes on asking then; and `places`, the log offsets of the copies of a message that
+    count. There are several when a producer sent a half again because no answer came."""
     copies = Window.partitionBy(*_MESSAGE)
     renewed = F.max(F.when(F.col("isRenewal"), F.col("halfOffset"))).over(copies)
     is_open = F.col("outcome").isNull() | (F.col("outcome") == "x")
     is_again = F.coalesce(is_open & (renewed > F.col("halfOffset")), F.lit(False))
     current = F.when(~F.col("isStoredAgain"), F.col("logOffset"))
-    return joined.withColumn("isStoredAgain", is_again).withColumn(
-        "places", F.collect_set(current).over(copies)
+    is_untold = F.coalesce(F.col("isNamed") & F.col("outcome").isNull(), F.lit(False))
+    is_decided = is_untold | F.max(is_untold & F.col("isStoredAgain")).over(copies)
+    return (
+        joined.withColumn("isStoredAgain", is_again)
+        .withColumn("isDecided", is_decided)
+        .withColumn("places", F.collect_set(current).over(copies))
     )
 
 
@@ -120,9 +125,9 @@ def _fate() -> Column:
         .when(F.col("outcome") == "r", Fate.ROLLED_BACK)
         .when(F.col("outcome") == "x", Fate.EXPIRED)
         .when(F.col("finalsCount") > 0, Fate.COMMITTED)
+        .when(F.col("isDecided"), Fate.ROLLED_BACK)
         # RocketMQ names none of those that it gives up.
         .when(is_given_up, Fate.EXPIRED)
-        .when(F.col("isNamed"), Fate.ROLLED_BACK)
         .when(F.col("isParked"), Fate.PARKED)
         .otherwise(Fate.PENDING)
     )

@@ -39,13 +39,13 @@ class FileMessages:
         self._spark = spark
         self._folders = dict(folders)
         self._options = dict(options or {})
-        self._skipped = frozenset(skipped)
+        self.skipped = frozenset(skipped)
 
     def inner(self, window: Window) -> Batch:
         """Everything about transactions."""
         frames = [self._read(name, folder, window) for name, folder in self._folders.items()]
         frame = reduce(DataFrame.unionByName, frames)
-        return Batch(without_topics(frame, self._skipped), {}, {})
+        return Batch(without_topics(frame, self.skipped), {}, {})
 
     def topics(self, names: Iterable[str], has_late: bool, window: Window) -> Batch | None:
         """Nothing: `inner` has had it all."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import json
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -14,6 +13,7 @@ import msgspec
 import escrowmq
 from escrowmq.base.message import Property
 from escrowmq.client.core.routes import MessageQueue
+from escrowmq.codec.audit_line import audit_line
 from escrowmq.errors import EscrowMQError, NotFound, NotSupported
 from escrowmq.pipeline.keyed import KeyedSender
 from escrowmq.pipeline.pacing import Pace
@@ -181,4 +181,4 @@ class Redo:
             "deed": finding.deed.value,
             "detail": finding.detail,
         }
-        _audit.info("%s", json.dumps(line))
+        _audit.info("%s", audit_line("reconciliation", line))

@@ -43,6 +43,7 @@ class Examined(msgspec.Struct, frozen=True, kw_only=True):
 
     groups: tuple[str, ...] = ()
     has_rows: bool = False
+    skipped: tuple[str, ...] = ()
 
 
 class RunRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -138,9 +139,11 @@ def _is_judged(side: str, examined: Examined) -> Column:
     """Whether the run would have found a difference, if it were still there."""
     kind = F.col(f"{side}.class")
     group = F.col(f"{side}.evidence").getItem("consumerGroup")
+    is_skipped = F.coalesce(F.col(f"{side}.topic").isin(list(examined.skipped)), F.lit(False))
     of_group = group.isin(list(examined.groups)) if examined.groups else F.lit(False)
     return (
-        F.when(kind == Class.NOT_CONSUMED, of_group)
+        F.when(is_skipped, F.lit(False))
+        .when(kind == Class.NOT_CONSUMED, of_group)
         .when(kind == Class.MESSAGE_WITHOUT_ROW, F.lit(examined.has_rows))
         .otherwise(_is_lasting(f"{side}."))
     )

@@ -116,7 +116,11 @@ class Reconciler:
             classes = {r["class"]: r["count"] for r in found.groupBy("class").count().collect()}
             on_step("writing")
             require_lease(lease)
-            examined = Examined(groups=self._settings.groups, has_rows=self._rows is not None)
+            examined = Examined(
+                groups=self._settings.groups,
+                has_rows=self._rows is not None,
+                skipped=tuple(sorted(self._source.skipped)),
+            )
             still_open = self.results.merge(found, examined, now=now, run=run)
             self._gatherer.carry(gathered, still_open, run=run)
         require_lease(lease)

@@ -51,6 +51,10 @@ class Batch(msgspec.Struct, frozen=True):
 class Messages(Protocol):
     """A place where the records of transactions are kept."""
 
+    @property
+    def skipped(self) -> frozenset[str]:
+        """Topics that are left out, with their halves."""
+
     def inner(self, window: Window) -> Batch:
         """Halves, op records and what was given up."""
 
@@ -86,7 +90,7 @@ class BrokerMessages:
         self._spark = spark
         self._options = dict(options)
         self._admin = admin
-        self._skipped = frozenset(skipped)
+        self.skipped = frozenset(skipped)
 
     def inner(self, window: Window) -> Batch:
         """Halves, op records and what was given up."""
@@ -119,7 +123,7 @@ class BrokerMessages:
         cluster = self._cluster()
         try:
             known = set(cluster.topics(".*", lambda _: True))
-            wanted -= self._skipped
+            wanted -= self.skipped
             missing = sorted(wanted - known)
             if missing:
                 raise RouteMissing(
@@ -200,7 +204,7 @@ class BrokerMessages:
         return frame if has_body else frame.withColumn("body", F.lit(None).cast("binary"))
 
     def _without_skipped(self, frame: DataFrame) -> DataFrame:
-        return without_topics(frame, self._skipped)
+        return without_topics(frame, self.skipped)
 
 
 def without_topics(frame: DataFrame, skipped: Iterable[str]) -> DataFrame:
