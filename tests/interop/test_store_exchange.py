@@ -78,8 +78,12 @@ OLD = f"java-{OLD_BROKER_RELEASE}"
 
 @pytest.mark.parametrize(
     ("writer", "reader"),
-    [("java", "peer"), ("peer", "java"), (OLD, "peer"), ("peer", OLD)],
-    ids=["from-java", "to-java", "from-java-4", "to-java-4"],
+    [
+        pytest.param("java", "peer", id="from-java"),
+        pytest.param("peer", "java", id="to-java"),
+        pytest.param(OLD, "peer", id="from-java-4", marks=pytest.mark.long),
+        pytest.param("peer", OLD, id="to-java-4", marks=pytest.mark.long),
+    ],
 )
 def test_other_broker_serves_the_store(
     peer: str, java: JavaDriver, tmp_path: Path, writer: str, reader: str

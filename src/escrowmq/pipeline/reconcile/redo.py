@@ -174,7 +174,6 @@ class Redo:
 
     def _record(self, finding: Finding) -> None:
         line = {
-            "what": "reconciliation",
             "class": finding.kind,
             "messageId": finding.message_id,
             "topic": finding.topic,
