@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
-
 import msgspec
 
 from escrowmq.base.codes import Flag, Request, Response
@@ -13,17 +11,15 @@ from escrowmq.base.message import Topic
 from escrowmq.base.ports import Disk
 from escrowmq.broker.putting import Putter
 from escrowmq.broker.state import Broker, Handler, Peer
+from escrowmq.codec.bodies import read_own_body
 from escrowmq.codec.command import encode_reply
 from escrowmq.codec.decision import Abandon, Abandoned, Decide, Decided, Epoch
 from escrowmq.delivery.progress import Mark, Marks
-from escrowmq.errors import UsageError
 from escrowmq.store.store import Put, PutStatus
 from escrowmq.txn import decision
 from escrowmq.txn.decision import Decider
 from escrowmq.txn.engine import Engine
 from escrowmq.txn.epoch import Attempt, Query, parse_epoch
-
-E = TypeVar("E", bound=Epoch)
 
 
 class _Waiting(msgspec.Struct):
@@ -76,7 +72,7 @@ class EpochHandlers:
 
     def decide(self, peer: Peer, request: Command, now_ms: int) -> bytes | None:
         """Decide which tokens of an epoch count; the answer leaves when that is done durably."""
-        wish = _read(request, Decide)
+        wish = read_own_body(request, Decide)
         query, batch = parse_epoch(wish.group, wish.epoch)
         self._broker.topics.ensure(Topic.DECISIONS, now_ms=now_ms)
         decided = self._decider.decide(query, batch, wish.tokens, now_ms)
@@ -95,7 +91,7 @@ class EpochHandlers:
 
     def abandon(self, peer: Peer, request: Command, now_ms: int) -> bytes:
         """Drop the halves of tokens that do not count."""
-        wish = _read(request, Abandon)
+        wish = read_own_body(request, Abandon)
         query, batch = parse_epoch(wish.group, wish.epoch)
         count = sum(
             self._decider.abandon(Attempt(query, batch, token), now_ms) for token in wish.tokens
@@ -106,7 +102,7 @@ class EpochHandlers:
 
     def tell(self, peer: Peer, request: Command, now_ms: int) -> bytes | None:
         """Whether an epoch is decided, and for which tokens."""
-        wish = _read(request, Epoch)
+        wish = read_own_body(request, Epoch)
         query, batch = parse_epoch(wish.group, wish.epoch)
         known = self._engine.epochs.decision(query, batch)
         if known is None:
@@ -144,10 +140,3 @@ class EpochHandlers:
             if reply is not None:
                 self._broker.send(item.peer.id, reply)
         self._waiting = still
-
-
-def _read(request: Command, kind: type[E]) -> E:
-    try:
-        return msgspec.json.decode(request.body or b"{}", type=kind)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise UsageError(f"the body of request {request.code}: {error}") from error

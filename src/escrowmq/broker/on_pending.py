@@ -6,7 +6,7 @@ import ipaddress
 from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
-from typing import Final, TypeVar
+from typing import Final
 
 import msgspec
 
@@ -19,6 +19,7 @@ from escrowmq.broker.auditing import Denials
 from escrowmq.broker.on_end import EndHandlers
 from escrowmq.broker.showing import Showing
 from escrowmq.broker.state import Broker, Handler, Peer
+from escrowmq.codec.bodies import read_own_body
 from escrowmq.codec.command import encode_reply
 from escrowmq.codec.ids import parse_offset_id
 from escrowmq.codec.pending import Counts, Done, Filter, Item, Page, Which
@@ -27,8 +28,6 @@ from escrowmq.errors import UsageError
 from escrowmq.store.walk import walk_queue
 from escrowmq.txn.claim import Claim
 from escrowmq.txn.state import State, Verdict
-
-B = TypeVar("B", bound=msgspec.Struct)
 
 _SCANNED_MAX: Final = 100_000
 """Halves that one request looks at; `next` says where to go on."""
@@ -82,7 +81,7 @@ class PendingHandlers:
 
     def list_pending(self, peer: Peer, request: Command, now_ms: int) -> bytes:
         """A page of what is pending."""
-        wanted = _read(request, Filter)
+        wanted = read_own_body(request, Filter)
         items: list[Item] = []
         last = -1
         for queue_offset in self._matching(wanted, now_ms):
@@ -125,7 +124,7 @@ class PendingHandlers:
 
     def count_pending(self, peer: Peer, request: Command, now_ms: int) -> bytes:
         """How many are pending: all, or those of a bounded stretch that a filter lets through."""
-        wanted = _read(request, Filter)
+        wanted = read_own_body(request, Filter)
         counts = self._count_all() if wanted == Filter() else self._count_some(wanted, now_ms)
         return _reply(request, counts)
 
@@ -162,7 +161,7 @@ class PendingHandlers:
 
     def show(self, peer: Peer, request: Command, now_ms: int) -> bytes:
         """One transaction with all that is known of it."""
-        found = self._find(_read(request, Which), now_ms)
+        found = self._find(read_own_body(request, Which), now_ms)
         items = [self._showing.whole(half, now_ms) for half in found]
         return _reply(request, Page(items=items))
 
@@ -188,7 +187,7 @@ class PendingHandlers:
 
     def settle(self, peer: Peer, request: Command, now_ms: int) -> bytes | None:
         """Commit or roll back in the producer's place."""
-        which = _read(request, Which)
+        which = read_own_body(request, Which)
         if which.verdict is None:
             raise UsageError("say the verdict: commit or rollback")
         halves = self._find(which, now_ms)
@@ -209,7 +208,7 @@ class PendingHandlers:
 
     def check(self, peer: Peer, request: Command, now_ms: int) -> bytes:
         """Ask the producers at once."""
-        which = _read(request, Which)
+        which = read_own_body(request, Which)
         if which.id or which.message_id:
             offsets = [half.queue_offset for half in self._find(which, now_ms)]
             offsets = [offset for offset in offsets if offset in self._engine.pending]
@@ -233,7 +232,7 @@ class PendingHandlers:
 
     def list_discarded(self, peer: Peer, request: Command, now_ms: int) -> bytes:
         """A page of those that were given up."""
-        wanted = _read(request, Filter)
+        wanted = read_own_body(request, Filter)
         page = Page(items=[])
         for message in self._discarded(wanted):
             page.items.append(self._showing.discarded(message, now_ms))
@@ -244,7 +243,7 @@ class PendingHandlers:
 
     def resume_discarded(self, peer: Peer, request: Command, now_ms: int) -> bytes:
         """Have those that were given up asked about again."""
-        which = _read(request, Which)
+        which = read_own_body(request, Which)
         done = Done()
         if which.offset_id is not None:
             source = self._broker.store.read(parse_offset_id(which.offset_id)[1])
@@ -270,7 +269,7 @@ class PendingHandlers:
 
     def rotate_key(self, peer: Peer, request: Command, now_ms: int) -> bytes:
         """Sign transaction ids with a new key."""
-        reason = _read(request, Which).reason
+        reason = read_own_body(request, Which).reason
         done = Done(key=self._ends.renew_key(now_ms))
         self._note(peer, request, f"rotation to key {done.key}", reason)
         return _reply(request, done)
@@ -290,13 +289,6 @@ def _is_of(half: StoredMessage, wanted: Filter) -> bool:
         and wanted.group in (None, properties.get(Property.PGROUP))
         and wanted.transaction in (None, properties.get(TRANSACTION))
     )
-
-
-def _read(request: Command, kind: type[B]) -> B:
-    try:
-        return msgspec.json.decode(request.body or b"{}", type=kind)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise UsageError(f"the body of request {request.code}: {error}") from error
 
 
 def _reply(request: Command, body: msgspec.Struct) -> bytes:

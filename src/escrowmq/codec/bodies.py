@@ -6,9 +6,10 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from escrowmq.base.command import Command
 from escrowmq.codec import fastjson
 from escrowmq.codec.fastjson import Queue
-from escrowmq.errors import RemoteProtocolError
+from escrowmq.errors import RemoteProtocolError, UsageError
 
 
 class SubscriptionBody(msgspec.Struct, rename="camel", kw_only=True):
@@ -69,6 +70,15 @@ class CheckClientBody(msgspec.Struct, rename="camel", kw_only=True):
 
 
 T = TypeVar("T")
+
+
+def read_own_body(request: Command, kind: type[T]) -> T:
+    """The body of one of our own requests, which nobody writes loosely; none is an empty one.
+    UsageError says what does not fit."""
+    try:
+        return msgspec.json.decode(request.body or b"{}", type=kind)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise UsageError(f"the body of request {request.code}: {error}") from error
 
 
 def decode_body(kind: type[T], data: bytes) -> T:
