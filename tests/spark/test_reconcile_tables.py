@@ -19,10 +19,11 @@ if TYPE_CHECKING:
 
 pytest.importorskip("pyspark")
 
+from escrowmq.client.lease import LeaseTaken
 from escrowmq.errors import StorageError, UsageError
 from escrowmq.pipeline.reconcile import business
 from escrowmq.pipeline.reconcile.files import FileMessages
-from escrowmq.pipeline.reconcile.lease import FileLease, LeaseHeld
+from escrowmq.pipeline.reconcile.lease import FileLease
 from escrowmq.pipeline.reconcile.progress import Offsets, Window
 from escrowmq.pipeline.reconcile.run import Reconciler, Report, Settings
 from escrowmq.pipeline.reconcile.staging import Staging
@@ -153,7 +154,7 @@ def test_a_run_that_lost_its_lease_counts_for_nothing(spark: SparkSession, tmp_p
     def lose(step: str) -> None:
         lease.is_held = step != "writing"
 
-    with pytest.raises(LeaseHeld):
+    with pytest.raises(LeaseTaken):
         reconciler.run(lease=lease, on_step=lose)
     assert reconciler.results.differences.read().count() == 0
     assert reconciler.results.progress().run == 0

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from escrowmq.client.blocking.admin import Admin
+    from escrowmq.client.lease import Lease
     from escrowmq.pipeline.analytics.job import FunnelJob
-    from escrowmq.pipeline.reconcile.lease import Lease
     from escrowmq.pipeline.reconcile.results import Results
     from escrowmq.pipeline.reconcile.run import Report
     from escrowmq.pipeline.reconcile.tables import Messages

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 from tests.interop.process import until
 
+from escrowmq.client.lease import LeaseTaken
 from escrowmq.errors import UsageError
 from escrowmq.net.clock import SystemClock
-from escrowmq.pipeline.reconcile.lease import FileLease, LeaseHeld, require_lease
+from escrowmq.pipeline.reconcile.lease import FileLease, require_lease
 
 
 def age(path: Path, seconds: float) -> None:
@@ -24,7 +25,7 @@ def test_one_holds_it_and_gives_it_back(tmp_path: Path) -> None:
     with FileLease(folder) as lease:
         assert lease.is_held
         require_lease(lease)
-        with pytest.raises(LeaseHeld, match="another process holds the lease"), FileLease(folder):
+        with pytest.raises(LeaseTaken, match="another process holds the lease"), FileLease(folder):
             pass
         assert lease.is_held
     assert not (folder / "lease").exists()
@@ -37,7 +38,7 @@ def test_one_that_is_not_renewed_is_taken_over_and_its_holder_notices(tmp_path: 
         age(tmp_path / "lease", 120)
         with FileLease(tmp_path, span_s=60) as second:
             until("its loss is noticed", lambda: not first.is_held)
-            with pytest.raises(LeaseHeld, match="the next run does it again"):
+            with pytest.raises(LeaseTaken, match="the next run does it again"):
                 require_lease(first)
             assert second.is_held
     assert not (tmp_path / "lease").exists()

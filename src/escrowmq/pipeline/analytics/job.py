@@ -11,13 +11,14 @@ import msgspec
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from escrowmq.client.lease import Lease
 from escrowmq.net.clock import SystemClock
 from escrowmq.pipeline.analytics.duplicates import GIVEN_BACK, TWICE, given_back, twice
 from escrowmq.pipeline.analytics.funnel import FUNNEL, TRANSACTIONS, funnel, stuck, transactions
 from escrowmq.pipeline.reconcile import records
 from escrowmq.pipeline.reconcile.fates import Fate, fates
 from escrowmq.pipeline.reconcile.gather import Gatherer
-from escrowmq.pipeline.reconcile.lease import Lease, require_lease
+from escrowmq.pipeline.reconcile.lease import require_lease
 from escrowmq.pipeline.reconcile.progress import Progress, make_window
 from escrowmq.pipeline.reconcile.staging import Staging, last_progress
 from escrowmq.pipeline.reconcile.table import Table

@@ -5,52 +5,27 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import secrets
-import threading
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Protocol, Self
+from typing import Final
 
-from escrowmq.errors import EscrowMQError, UsageError
+from escrowmq.client.lease import Lease, LeaseTaken
+from escrowmq.errors import UsageError
 from escrowmq.net.clock import SystemClock
 
 SPAN_S: Final = 60.0
-_RENEWALS: Final = 3
-"""Times that it is renewed within its span."""
-
-
-class LeaseHeld(EscrowMQError):
-    """Somebody else holds the lease; try again when it is over."""
-
-
-class Lease(Protocol):
-    """Held by one at a time, for `with`; `compensation.RedisLease` is one too."""
-
-    is_held: bool
-
-    def __enter__(self) -> Self:
-        """Take it, or raise."""
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Give it back."""
 
 
 def require_lease(lease: Lease) -> None:
-    """LeaseHeld when the lease was lost meanwhile."""
+    """LeaseTaken when the lease was lost meanwhile."""
     if not lease.is_held:
-        raise LeaseHeld(
+        raise LeaseTaken(
             "the lease was lost, perhaps because this run stood still for too long; nothing is "
             "lost, the next run does it again"
         )
 
 
-class FileLease:
+class FileLease(Lease):
     """A lease that is a file, for folders that all who compete see. Its age is that of its last
     renewal: one that was not renewed for its span is taken over, so the clocks of the machines may
     differ by less than that.
@@ -61,50 +36,38 @@ class FileLease:
     """
 
     def __init__(self, folder: str | Path, *, name: str = "lease", span_s: float = SPAN_S) -> None:
+        super().__init__(name, span_s=span_s)
         self._path = Path(folder) / name
         self._guard = Path(folder) / f"{name}.guard"
-        self._span_s = span_s
-        self._token = secrets.token_hex(16)
         self._clock = SystemClock()
-        self._over = threading.Event()
-        self._renewer: threading.Thread | None = None
-        self.is_held = False
 
-    def __enter__(self) -> Self:
-        """Take it; LeaseHeld while another process has it."""
+    def _take(self) -> None:
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             with self._guarded():
-                self._take()
+                self._take_if_free()
         except OSError as error:
             raise UsageError(
                 f"no lease can be kept in {self._path.parent}: {error.strerror}; name a folder "
                 "that can be written, or use a lease of a Redis server"
             ) from error
-        self.is_held = True
-        self._renewer = threading.Thread(target=self._renew, name="lease", daemon=True)
-        self._renewer.start()
-        return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Give it back, if it was not taken over."""
-        self._over.set()
-        if self._renewer is not None:
-            self._renewer.join()
-        self.is_held = False
+    def _extend(self) -> bool:
+        with contextlib.suppress(OSError), self._guarded():
+            if self._is_mine() and self._left_s() > 0:
+                self._touch()
+                return True
+        return False
+
+    def _give_back(self, *, was_held: bool) -> None:
         with contextlib.suppress(OSError), self._guarded():
             if self._is_mine():
                 self._path.unlink()
 
-    def _take(self) -> None:
+    def _take_if_free(self) -> None:
         left_s = self._left_s()
         if left_s > 0:
-            raise LeaseHeld(
+            raise LeaseTaken(
                 f"another process holds the lease {self._path}, for {left_s:.0f} s at least; let "
                 "it finish, or see that it has ended"
             )
@@ -130,19 +93,6 @@ class FileLease:
             return self._path.read_text() == self._token
         except OSError:
             return False
-
-    def _renew(self) -> None:
-        while not self._over.wait(self._span_s / _RENEWALS):
-            try:
-                with self._guarded():
-                    if self._is_mine() and self._left_s() > 0:
-                        self._touch()
-                        continue
-            except OSError:
-                pass
-            # It may be another's by now: better to do too little than twice.
-            self.is_held = False
-            return
 
     @contextlib.contextmanager
     def _guarded(self) -> Iterator[None]:

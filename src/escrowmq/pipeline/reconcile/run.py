@@ -11,13 +11,14 @@ import msgspec
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from escrowmq.client.lease import Lease
 from escrowmq.net.clock import SystemClock
 from escrowmq.pipeline.reconcile import differences, records
 from escrowmq.pipeline.reconcile.business import Rows
 from escrowmq.pipeline.reconcile.differences import Class
 from escrowmq.pipeline.reconcile.fates import fates
 from escrowmq.pipeline.reconcile.gather import Gatherer
-from escrowmq.pipeline.reconcile.lease import Lease, require_lease
+from escrowmq.pipeline.reconcile.lease import require_lease
 from escrowmq.pipeline.reconcile.progress import Progress, Window, make_window
 from escrowmq.pipeline.reconcile.results import Examined, Results, RunRow
 from escrowmq.pipeline.reconcile.sums import Balance, balance
