@@ -20,10 +20,10 @@ from typing import Any
 
 from escrowmq.client.core.subscription import subscription
 from escrowmq.codec.record import decode_records
-from escrowmq.pipeline.cluster import Cluster
-from escrowmq.pipeline.pulling import Puller
-from escrowmq.pipeline.ranges import ranges_between
-from escrowmq.pipeline.source_options import parse_source
+from escrowmq.pipeline.brokers.cluster import Cluster
+from escrowmq.pipeline.brokers.ranges import ranges_between
+from escrowmq.pipeline.source.options import parse_source
+from escrowmq.pipeline.source.pulling import Puller
 from tests.interop import servers
 from tests.interop.drivers import unique
 from tests.interop.process import Process, ProcessError

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import StructField, StructType
 
-from escrowmq.pipeline.schema import TYPES
+from escrowmq.pipeline.source.schema import TYPES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -64,9 +64,9 @@ def test_files_have_what_the_broker_tells(
 
 def read_here(folder: Path, **options: str) -> int:
     """The rows that executors would read, counted in this process."""
-    from escrowmq.pipeline.files import FilesReader
-    from escrowmq.pipeline.schema import full_schema
-    from escrowmq.pipeline.source_options import parse_source
+    from escrowmq.pipeline.source.files import FilesReader
+    from escrowmq.pipeline.source.options import parse_source
+    from escrowmq.pipeline.source.schema import full_schema
 
     parsed = parse_source({"storePath": str(folder), **options}, is_stream=False)
     reader = FilesReader(parsed, full_schema(parsed))

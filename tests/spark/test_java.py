@@ -20,7 +20,7 @@ from .topics import copied, copied_numbers, loaded, numbers_of, send_numbers, st
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-make_batch_writer = pytest.importorskip("escrowmq.pipeline.sink").make_batch_writer
+make_batch_writer = pytest.importorskip("escrowmq.pipeline.sink.writers").make_batch_writer
 pytestmark = [
     pytest.mark.interop,
     pytest.mark.skipif(

@@ -74,7 +74,7 @@ def test_without_limits_a_batch_has_all_there_is_and_a_warning_says_so(
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    from escrowmq.pipeline.source import EscrowMQSource
+    from escrowmq.pipeline.datasource import EscrowMQSource
 
     send_numbers(server, topic, range(50))
     options = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": 20}

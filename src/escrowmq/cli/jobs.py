@@ -211,8 +211,8 @@ def _rows(arguments: argparse.Namespace) -> Any:  # noqa: ANN401 - Rows, or None
 def _redo(
     arguments: argparse.Namespace, admin: Admin, results: Results, run_number: int
 ) -> Mapping[str, int]:
-    from escrowmq.pipeline.keyed import KeyedSender
-    from escrowmq.pipeline.options import Given, parse_access
+    from escrowmq.pipeline.brokers.keyed import KeyedSender
+    from escrowmq.pipeline.brokers.options import Given, parse_access
     from escrowmq.pipeline.reconcile.redo import Redo
 
     logging.getLogger("escrowmq.audit").setLevel(logging.INFO)
@@ -305,7 +305,7 @@ def _deliveries(spark: SparkSession, arguments: argparse.Namespace, job: FunnelJ
 
 
 def _export(arguments: argparse.Namespace) -> int:
-    from escrowmq.pipeline.export import export, export_range
+    from escrowmq.pipeline.copies.export import export, export_range
     from escrowmq.pipeline.session import Bar
 
     options = _place(arguments, topics=",".join(arguments.topics))
@@ -320,8 +320,8 @@ def _export(arguments: argparse.Namespace) -> int:
 
 
 def _replay(arguments: argparse.Namespace) -> int:
-    from escrowmq.pipeline import replay
-    from escrowmq.pipeline.options import Given, parse_access
+    from escrowmq.pipeline.brokers.options import Given, parse_access
+    from escrowmq.pipeline.copies import replay
     from escrowmq.pipeline.session import Bar
 
     options = _place(arguments, topics=arguments.topic)

@@ -14,8 +14,7 @@ from escrowmq.client.core.routes import MessageQueue
 from escrowmq.codec.command import encode_reply
 from escrowmq.codec.frame import FrameReader
 from escrowmq.codec.routes import BrokerData, QueueData, TopicRoute, encode_route
-
-from .records import log_of
+from tests.unit.pipeline.records import log_of
 
 QUEUE = MessageQueue("t", "broker-a", 0)
 Answer = Callable[[Command], bytes | None]

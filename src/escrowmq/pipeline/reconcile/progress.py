@@ -8,7 +8,7 @@ import msgspec
 
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.errors import UsageError
-from escrowmq.pipeline.ranges import Positions
+from escrowmq.pipeline.brokers.ranges import Positions
 
 Offsets = dict[str, dict[str, dict[str, int]]]
 """By topic, broker and queue, as options of the source say it."""

@@ -15,8 +15,8 @@ from escrowmq.base.message import Property
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.codec.audit_line import audit_line
 from escrowmq.errors import EscrowMQError, NotFound, NotSupported
-from escrowmq.pipeline.keyed import KeyedSender
-from escrowmq.pipeline.pacing import Pace
+from escrowmq.pipeline.brokers.keyed import KeyedSender
+from escrowmq.pipeline.brokers.pacing import Pace
 from escrowmq.pipeline.reconcile.differences import Class
 from escrowmq.pipeline.reconcile.records import REDONE
 

@@ -18,9 +18,9 @@ from pyspark.sql import functions as F
 from escrowmq.base.message import Topic
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.errors import NotSupported, RouteMissing
-from escrowmq.pipeline.cluster import Cluster
-from escrowmq.pipeline.options import Given, parse_access
-from escrowmq.pipeline.ranges import Positions
+from escrowmq.pipeline.brokers.cluster import Cluster
+from escrowmq.pipeline.brokers.options import Given, parse_access
+from escrowmq.pipeline.brokers.ranges import Positions
 from escrowmq.pipeline.reconcile.progress import Offsets, Progress, Window, as_offsets, topics_of
 from escrowmq.pipeline.reconcile.records import is_final
 

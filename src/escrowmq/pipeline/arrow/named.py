@@ -1,0 +1,137 @@
+r"""Properties of many records at once: `name 0x01 value 0x02`, repeated, found by their marks."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from escrowmq.codec.properties import decode_properties, encode_properties
+from escrowmq.pipeline.arrow.cells import Array, Bytes, Numbers
+
+_NAME_END: Final = 1
+_VALUE_END: Final = 2
+_HEAD_SIZE: Final = 8
+_LOW_BYTES: Final = np.array(
+    [(1 << (8 * count)) - 1 for count in range(8)] + [(1 << 64) - 1], dtype=np.uint64
+)
+_MIX: Final = np.uint64(0x9E3779B97F4A7C15)
+
+
+class Properties:
+    """The properties of records, one encoded binary value for each."""
+
+    def __init__(self, encoded: Array) -> None:
+        self._count = len(encoded)
+        bounds, data = _buffers(encoded)
+        if not _is_regular(bounds, data):
+            encoded = _mended(encoded)
+            bounds, data = _buffers(encoded)
+        self._bytes = Bytes(data)
+        self._bounds = bounds
+        marks = self._bytes.u1[: len(data)]
+        ends = np.flatnonzero(marks == _VALUE_END)
+        starts = np.concatenate(([0], ends[:-1] + 1)) if len(ends) else ends
+        middles = _first_marks(np.flatnonzero(marks == _NAME_END), starts)
+        fits = (middles > starts) & (middles + 1 < ends)
+        counts = np.diff(np.searchsorted(ends, bounds))
+        rows = np.repeat(np.arange(self._count), counts)
+        if not fits.all():
+            starts, middles, ends, rows = starts[fits], middles[fits], ends[fits], rows[fits]
+        self._starts, self._middles, self._ends, self._rows = starts, middles, ends, rows
+
+    def values(self, name: str) -> Array:
+        """The values of one name, null where there is none. Of two the last counts."""
+        which = self._find(name.encode())
+        place = np.full(self._count, -1, dtype=np.int64)
+        place[self._rows[which]] = which
+        there = place >= 0
+        chosen = place[there]
+        found = self._bytes.cells(self._middles[chosen] + 1, self._ends[chosen], pa.string())
+        if there.all():
+            return found
+        index = np.cumsum(there) - 1
+        return found.take(pa.array(index, mask=~there))
+
+    def maps(self, kind: Any) -> Array:  # noqa: ANN401 - an Arrow type
+        """All properties as maps."""
+        keep = self._without_doubles()
+        starts, middles, ends = self._starts[keep], self._middles[keep], self._ends[keep]
+        bounds = np.searchsorted(self._rows[keep], np.arange(self._count + 1)).astype(np.int32)
+        names = self._bytes.cells(starts, middles, pa.string())
+        values = self._bytes.cells(middles + 1, ends, pa.string())
+        return pa.MapArray.from_arrays(pa.array(bounds), names, values, type=kind)
+
+    def _find(self, name: bytes) -> Numbers:
+        """The entries of a name: by size, then by the first eight bytes, then by the others."""
+        found = np.flatnonzero(self._middles - self._starts == len(name))
+        width = min(len(name), _HEAD_SIZE)
+        head = np.uint64(int.from_bytes(name[:width], "little"))
+        heads = self._bytes.numbers(self._starts[found], "<u8") & _LOW_BYTES[width]
+        found = found[heads == head]
+        if len(name) > width:
+            at = self._starts[found][:, None] + np.arange(width, len(name))
+            rest = np.frombuffer(name, dtype=np.uint8)[width:]
+            found = found[(self._bytes.u1[at] == rest).all(axis=1)]
+        return found
+
+    def _without_doubles(self) -> Numbers:
+        """Which entries to keep so that no record has a name twice. The peer's brokers (5.3) put
+        the properties of a batch behind those of its messages, so that names come twice."""
+        keep = np.ones(len(self._rows), dtype=bool)
+        for row in self._doubtful_rows():
+            seen = set()
+            first, last = np.searchsorted(self._rows, [row, row + 1])
+            for index in range(last - 1, first - 1, -1):
+                name = self._bytes.data[self._starts[index] : self._middles[index]]
+                keep[index] = name not in seen
+                seen.add(name)
+        return keep
+
+    def _doubtful_rows(self) -> Numbers:
+        """Records of which two names have the same size and the same first and last bytes."""
+        if not len(self._rows):
+            return self._rows
+        sizes = self._middles - self._starts
+        heads = self._bytes.numbers(self._starts, "<u8") & _LOW_BYTES[np.minimum(sizes, _HEAD_SIZE)]
+        tails = self._bytes.numbers(np.maximum(self._middles - _HEAD_SIZE, 0), "<u8")
+        tails = np.where(sizes > _HEAD_SIZE, tails, 0).astype(np.uint64)
+        marks = (heads * _MIX) ^ (tails + sizes.astype(np.uint64))
+        firsts = np.searchsorted(self._rows, np.arange(self._count))
+        columns = np.arange(len(self._rows)) - firsts[self._rows]
+        width = int(columns.max()) + 1
+        table = np.tile(np.arange(width, dtype=np.uint64) << np.uint64(56), (self._count, 1))
+        table[self._rows, columns] = marks | np.uint64(1)
+        table.sort(axis=1)
+        return np.flatnonzero((table[:, 1:] == table[:, :-1]).any(axis=1))
+
+
+def _buffers(encoded: Array) -> tuple[Numbers, bytes]:
+    """Where the values begin and end, from 0 on, and their bytes."""
+    _, offsets, data = encoded.buffers()
+    bounds = np.frombuffer(offsets, dtype=np.int32)[encoded.offset :][: len(encoded) + 1]
+    low, high = int(bounds[0]), int(bounds[-1])
+    return bounds - low, data[low:high].to_pybytes() if data is not None else b""
+
+
+def _is_regular(bounds: Numbers, data: bytes) -> bool:
+    """Whether every value that is not empty ends with its mark."""
+    lasts = bounds[1:][np.diff(bounds) > 0] - 1
+    return bool((np.frombuffer(data, dtype=np.uint8)[lasts] == _VALUE_END).all())
+
+
+def _mended(encoded: Array) -> Array:
+    """The same in the form that brokers write: some clients leave out the last mark."""
+    return pa.array(
+        [encode_properties(decode_properties(each)) for each in encoded.to_pylist()],
+        type=pa.binary(),
+    )
+
+
+def _first_marks(marks: Numbers, starts: Numbers) -> Numbers:
+    """The first mark from each start on; 0 where none is left."""
+    if len(marks) == len(starts) and (marks >= starts).all() and (marks[:-1] < starts[1:]).all():
+        return marks
+    index = np.searchsorted(marks, starts)
+    return np.append(marks, 0)[np.minimum(index, len(marks))]

@@ -1,0 +1,51 @@
+"""Records that hold several messages (sysFlag INNER_BATCH and NEED_UNWRAP), as one record each."""
+
+from __future__ import annotations
+
+from escrowmq.base.message import Property, StoredMessage, SysFlag
+from escrowmq.codec.batch import decode_batch
+from escrowmq.codec.compression import decompress
+from escrowmq.codec.properties import encode_properties, parse_properties
+from escrowmq.codec.record import decode_record, encode_record
+from escrowmq.errors import CorruptRecord, RemoteProtocolError
+from escrowmq.pipeline.arrow.cells import Numbers
+
+BATCH: int = SysFlag.INNER_BATCH | SysFlag.NEED_UNWRAP
+
+
+def unwrapped(data: bytes, starts: Numbers, sys_flag: Numbers) -> bytes:
+    """The same records, with those of several messages replaced by a record a message. Readers
+    are to unwrap only what says so (the peer, PullAPIWrapper, does the same)."""
+    parts: list[bytes] = []
+    ends = [*starts.tolist()[1:], len(data)]
+    for start, end, flags in zip(starts.tolist(), ends, sys_flag.tolist(), strict=True):
+        if flags & BATCH == BATCH:
+            parts += _messages(decode_record(data, start))
+        else:
+            parts.append(data[start:end])
+    return b"".join(parts)
+
+
+def _messages(batch: StoredMessage) -> list[bytes]:
+    try:
+        entries = decode_batch(decompress(batch.body, batch.sys_flag))
+    except RemoteProtocolError as error:
+        raise CorruptRecord(
+            f"the batch at log offset {batch.log_offset} does not unwrap: {error}"
+        ) from error
+    first = int(batch.properties.get(Property.INNER_BASE, batch.queue_offset))
+    flags = batch.sys_flag & ~(BATCH | SysFlag.COMPRESSED | SysFlag.COMPRESSION_MASK)
+    found = []
+    for index, (flag, body, properties) in enumerate(entries):
+        batch.body, batch.flag, batch.sys_flag = body, flag, flags
+        own = parse_properties(properties.decode("utf-8", "replace"))
+        found.append(
+            encode_record(
+                batch,
+                properties=encode_properties(own),
+                queue_offset=first + index,
+                log_offset=batch.log_offset,
+                stored_ms=batch.stored_ms,
+            )
+        )
+    return found

@@ -1,0 +1,1 @@
+"""What driver and executors ask of name servers and brokers, over blocking connections."""

@@ -1,0 +1,242 @@
+"""The name servers' and brokers' answers to what a driver asks: topics, queues, ends of queues."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import re
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, TypeVar
+
+from escrowmq.base.codes import Request, Response
+from escrowmq.base.command import Command
+from escrowmq.client.core.routes import MASTER, MessageQueue, RouteBook
+from escrowmq.client.offsets import queue_fields
+from escrowmq.codec.bodies import decode_body
+from escrowmq.codec.routes import decode_cluster_info, decode_route
+from escrowmq.errors import (
+    ConnectFailed,
+    NoNameServer,
+    RemoteProtocolError,
+    RouteMissing,
+    TransportError,
+    response_error,
+)
+from escrowmq.pipeline.brokers.link import Fields, Link
+from escrowmq.pipeline.brokers.options import Access
+from escrowmq.pipeline.brokers.ranges import Positions
+
+_log = logging.getLogger(__name__)
+
+TIMEOUT_MS: Final = 10_000
+_AT_ONCE: Final = 512
+"""Questions that wait for their answers on one connection."""
+
+T = TypeVar("T")
+
+
+def rest(span_ms: int = 200) -> None:
+    """Wait a moment before something is tried again."""
+    threading.Event().wait(span_ms / 1000)
+
+
+class Cluster:
+    """Asks one thing at a time, again after a failure, so many times in all."""
+
+    def __init__(
+        self, access: Access, *, tries: int, try_again_ms: int, timeout_ms: int = TIMEOUT_MS
+    ) -> None:
+        self.book = RouteBook()
+        self._access = access
+        self._tries = tries
+        self._try_again_ms = try_again_ms
+        self._timeout_ms = timeout_ms
+        self._links: dict[str, Link] = {}
+
+    def close(self) -> None:
+        """End all connections."""
+        while self._links:
+            self._links.popitem()[1].close()
+
+    # -- name servers ------------------------------------------------------------------------
+
+    def topics(self, pattern: str, allows: Callable[[str], bool]) -> list[str]:
+        """The topics whose whole names fit a pattern."""
+        reply = self._ask_names(Request.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, {})
+        found = decode_body(dict[str, object], reply.body).get("topicList")
+        names = found if isinstance(found, list) else []
+        wanted = re.compile(pattern)
+        return sorted(name for name in names if wanted.fullmatch(name) and allows(name))
+
+    def queues(self, topic: str) -> tuple[MessageQueue, ...]:
+        """The queues of a topic that may be read, as they are now. RouteMissing without any."""
+        self.refresh(topic)
+        found = self.book.read_queues(topic)
+        if not found:
+            raise RouteMissing(f"the topic {topic!r} has no queue that may be read (perm)")
+        return found
+
+    def refresh(self, topic: str) -> None:
+        """Ask where a topic is."""
+        fields = {"topic": topic, "acceptStandardJsonOnly": "true"}
+        reply = self._ask_names(Request.GET_ROUTEINFO_BY_TOPIC, fields)
+        self.book.put(topic, decode_route(reply.body))
+
+    def _ask_names(self, code: int, fields: Fields) -> Command:
+        return self.persistently(lambda: self._ask_one_of(code, fields))
+
+    def _ask_one_of(self, code: int, fields: Fields) -> Command:
+        failures = []
+        for address in self._access.name_servers:
+            try:
+                reply = self._on(address, lambda link: link.take(link.post(code, fields)))
+            except TransportError as error:
+                failures.append(str(error))
+                continue
+            if reply.code == Response.TOPIC_NOT_EXIST:
+                raise RouteMissing(
+                    f"no name server knows the topic {fields.get('topic')!r}; create it, or see "
+                    "that its brokers run and are registered"
+                )
+            if reply.code != Response.SUCCESS:
+                raise response_error(reply.code, reply.remark, address=address)
+            return reply
+        raise NoNameServer(f"no name server answers: {'; '.join(failures)}")
+
+    # -- ends of queues ----------------------------------------------------------------------
+
+    def first(self, queues: Iterable[MessageQueue]) -> Positions:
+        """The oldest message that is kept, in each queue."""
+        return self._offsets(Request.GET_MIN_OFFSET, {queue: {} for queue in queues})
+
+    def end(self, queues: Iterable[MessageQueue]) -> Positions:
+        """Where the next message will stand, in each queue."""
+        return self._offsets(Request.GET_MAX_OFFSET, {queue: {} for queue in queues})
+
+    def at(self, times: Mapping[MessageQueue, int]) -> Positions:
+        """The first message stored at a time or later, in each queue; the end where none is."""
+        asked = {queue: {"timestamp": str(time_ms)} for queue, time_ms in times.items()}
+        return self._offsets(Request.SEARCH_OFFSET_BY_TIMESTAMP, asked)
+
+    def commit(self, group: str, positions: Positions) -> None:
+        """Tell the brokers how far a group is."""
+        asked = {
+            queue: {"consumerGroup": group, "commitOffset": str(queue_offset)}
+            for queue, queue_offset in positions.items()
+        }
+        self._ask_queues(Request.UPDATE_CONSUMER_OFFSET, asked)
+
+    def address(self, broker_name: str, *, from_slave: bool = False) -> str:
+        """Where a broker is; a slave, if there is one and one is wanted."""
+        known = self.book.addresses(broker_name)
+        slaves = sorted(broker_id for broker_id in known if broker_id != MASTER)
+        found = known.get(slaves[0] if from_slave and slaves else MASTER)
+        if found is None:
+            raise RouteMissing(
+                f"no route names the master of broker {broker_name!r}; is it running and "
+                "registered with the name server?"
+            )
+        return found
+
+    def brokers(self, topic: str) -> list[str]:
+        """The brokers of a topic that have a master; all of the cluster without a topic."""
+        if topic:
+            self.refresh(topic)
+        else:
+            self.refresh_brokers()
+        return sorted(
+            name for name in self.book.broker_names() if MASTER in self.book.addresses(name)
+        )
+
+    def refresh_brokers(self) -> None:
+        """Ask for all brokers of the cluster."""
+        reply = self._ask_names(Request.GET_BROKER_CLUSTER_INFO, {})
+        self.book.put_brokers(decode_cluster_info(reply.body).broker_addr_table)
+
+    def master(self, broker_name: str) -> str:
+        """Where a broker is, as the name servers know it now."""
+
+        def look() -> str:
+            self.refresh_brokers()
+            return self.address(broker_name)
+
+        return self.persistently(look)
+
+    def ask_broker(self, broker_name: str, code: int, body: bytes) -> Command:
+        """A broker's reply, whatever its code."""
+        try:
+            if self.book.address(broker_name) is None:
+                self.refresh_brokers()
+            return self._on(
+                self.address(broker_name), lambda link: link.take(link.post(code, {}, body))
+            )
+        except (TransportError, RouteMissing) as error:
+            self.book.put_brokers({})  # it may come back elsewhere
+            if isinstance(error, RouteMissing):
+                raise ConnectFailed(str(error)) from error
+            raise
+
+    def persistently(self, work: Callable[[], T]) -> T:
+        """What the work returns, tried again while the network or the route fails."""
+        for left in range(self._tries - 1, -1, -1):
+            try:
+                return work()
+            except (TransportError, RouteMissing) as error:
+                self.close()
+                if not left:
+                    raise
+                _log.warning("%s; asking again", error)
+                rest(self._try_again_ms)
+        raise AssertionError("the last try returns or raises")
+
+    def _offsets(self, code: int, asked: Mapping[MessageQueue, Fields]) -> Positions:
+        replies = self._ask_queues(code, asked)
+        try:
+            return {queue: int((reply.ext or {})["offset"]) for queue, reply in replies.items()}
+        except (KeyError, ValueError) as error:
+            raise RemoteProtocolError(f"an answer to request {code} has no offset") from error
+
+    def _ask_queues(
+        self, code: int, asked: Mapping[MessageQueue, Fields]
+    ) -> dict[MessageQueue, Command]:
+        """The replies, with all questions to one broker under way at once."""
+        by_broker: dict[str, list[MessageQueue]] = {}
+        for queue in asked:
+            by_broker.setdefault(queue.broker_name, []).append(queue)
+        found: dict[MessageQueue, Command] = {}
+        for broker_name, queues in by_broker.items():
+            for at in range(0, len(queues), _AT_ONCE):
+                chunk = queues[at : at + _AT_ONCE]
+                ask = functools.partial(self._ask_broker, broker_name, code, chunk, asked)
+                found |= self.persistently(ask)
+        return found
+
+    def _ask_broker(
+        self,
+        broker_name: str,
+        code: int,
+        queues: list[MessageQueue],
+        asked: Mapping[MessageQueue, Fields],
+    ) -> dict[MessageQueue, Command]:
+        if self.book.address(broker_name) is None:
+            for topic in dict.fromkeys(queue.topic for queue in queues):
+                self.refresh(topic)
+
+        def ask(link: Link) -> dict[MessageQueue, Command]:
+            numbers = [link.post(code, queue_fields(each) | asked[each]) for each in queues]
+            replies = [link.checked(link.take(number)) for number in numbers]
+            return dict(zip(queues, replies, strict=True))
+
+        return self._on(self.address(broker_name), ask)
+
+    def _on(self, address: str, work: Callable[[Link], T]) -> T:
+        link = self._links.get(address)
+        if link is None:
+            link = Link(address, self._access, timeout_ms=self._timeout_ms)
+            self._links[address] = link
+        try:
+            return work(link)
+        except BaseException:
+            self._links.pop(address, link).close()
+            raise

@@ -1,0 +1,69 @@
+"""Messages sent under a unique key that is chosen, and not made up: what is sent again keeps its
+identity, so that consumers can leave out what they have seen."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Final, Self
+
+from escrowmq.base.message import Property
+from escrowmq.client.core.message import Message
+from escrowmq.client.core.routes import MessageQueue
+from escrowmq.client.producer import Producer
+from escrowmq.pipeline.brokers.options import Access
+
+TIMEOUT_MS: Final = 10_000
+
+
+class KeyedSender:
+    """Sends one message after the other from plain code, in processes that were forked too."""
+
+    def __init__(self, access: Access, *, group: str) -> None:
+        self._access = access
+        self._group = group
+        self._runner = asyncio.Runner()
+        self._producer: Producer | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._producer is not None:
+            self._runner.run(self._producer.close())
+        self._runner.close()
+
+    def send(
+        self,
+        message: Message,
+        *,
+        key: str,
+        properties: Mapping[str, str] | None = None,
+        queue: MessageQueue | None = None,
+    ) -> None:
+        """Store it, with properties beside the user's; it is acknowledged when this returns."""
+        self._runner.run(self._send(message, {**(properties or {}), Property.UNIQ_KEY: key}, queue))
+
+    async def _send(
+        self, message: Message, extra: dict[str, str], queue: MessageQueue | None
+    ) -> None:
+        if self._producer is None:
+            access = self._access
+            producer = Producer(
+                access.name_servers,
+                group=self._group,
+                credentials=access.credentials(),
+                tls=access.tls(),
+                timeout_ms=TIMEOUT_MS,
+            )
+            await producer.open()
+            self._producer = producer
+        dispatch = self._producer.dispatch
+        out = dispatch.prepare(message, extra)
+        await dispatch.deliver(message, out, queue=queue)

@@ -1,0 +1,36 @@
+"""No more than so many a second."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from escrowmq.errors import UsageError
+from escrowmq.net.clock import SystemClock
+from escrowmq.pipeline.brokers.cluster import rest
+
+
+class Pace:
+    """Lets through so many a second, evenly; 0 is no bound."""
+
+    def __init__(
+        self,
+        per_s: float,
+        *,
+        now_ms: Callable[[], int] | None = None,
+        rest_ms: Callable[[int], None] = rest,
+    ) -> None:
+        if per_s < 0:
+            raise UsageError(f"a rate of {per_s} a second; 0 (no bound) or more is expected")
+        self._step_ms = 1000 / per_s if per_s else 0.0
+        self._now_ms = now_ms or SystemClock().now_ms
+        self._rest_ms = rest_ms
+        self._next_ms = 0.0
+
+    def wait(self) -> None:
+        """Return when the next one may go."""
+        if not self._step_ms:
+            return
+        now_ms = self._now_ms()
+        if self._next_ms > now_ms:
+            self._rest_ms(round(self._next_ms - now_ms))
+        self._next_ms = max(self._next_ms, now_ms) + self._step_ms

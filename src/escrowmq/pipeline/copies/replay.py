@@ -1,0 +1,99 @@
+"""A range of a topic sent to a topic once more. Each copy has a unique key that comes of the place
+of its source, so that a second replay sends the same messages, not others."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from escrowmq.pipeline.brokers.keyed import KeyedSender
+from escrowmq.pipeline.brokers.options import Access
+from escrowmq.pipeline.brokers.pacing import Pace
+from escrowmq.pipeline.sink.rows import addressed
+
+GROUP: Final = "escrowmq-replay"
+SOURCE: Final = (
+    "topic string, brokerName string, queueId int, queueOffset bigint, tags string, "
+    "keys array<string>, body binary, properties map<string,string>"
+)
+"""What is read of each message that is sent again."""
+
+_COUNT: Final = "partition int, sent bigint"
+
+
+class Target(msgspec.Struct, frozen=True, kw_only=True):
+    """Where copies go."""
+
+    access: Access
+    topic: str
+    per_s: float = 0.0
+    """So many a second in all; 0 is no bound."""
+
+
+def with_keys(messages: DataFrame, *, topic: str) -> DataFrame:
+    """Rows of `SOURCE` with the unique key that each copy in a topic has (`key`)."""
+    places = [F.coalesce(F.col(name).cast("string"), F.lit("")) for name in
+              ("topic", "brokerName", "queueId", "queueOffset")]  # fmt: skip
+    key = F.upper(F.substring(F.sha2(F.concat_ws("\x01", F.lit(topic), *places), 256), 1, 32))
+    return messages.withColumn("key", key)
+
+
+def key_of(topic: str, place: Iterable[object]) -> str:
+    """The same for one message, for who wants to find its copy."""
+    text = "\x01".join([topic, *map(str, place)])
+    return hashlib.sha256(text.encode()).hexdigest()[:32].upper()
+
+
+def unsent(keyed: DataFrame, present: DataFrame) -> DataFrame:
+    """Those whose copy is not in the target yet; `present` has the target's ids (`msgId`)."""
+    return keyed.join(present.select(F.col("msgId").alias("key")), "key", "left_anti")
+
+
+def send(keyed: DataFrame, target: Target) -> DataFrame:
+    """Send them when the result is computed: how many, by partition. Order within a queue of the
+    source is kept as far as its rows are in one partition."""
+    if target.per_s:
+        keyed = keyed.coalesce(1)  # a rate is kept by one
+
+    def write(batches: Iterator[Any]) -> Iterator[Any]:
+        yield from _send(batches, target)
+
+    return keyed.mapInArrow(write, _COUNT)
+
+
+def _send(batches: Iterable[Any], target: Target) -> Iterator[Any]:
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    pace = Pace(target.per_s)
+    sent = 0
+    with KeyedSender(target.access, group=GROUP) as sender:
+        for batch in batches:
+            keys = batch.column("key").to_pylist()
+            for key, row in zip(
+                keys, addressed(_content(batch), topic=target.topic, order_by=""), strict=True
+            ):
+                pace.wait()
+                sender.send(row.message, key=key)
+                sent += 1
+    number = context.partitionId() if context is not None else 0
+    yield pa.RecordBatch.from_arrays(
+        [pa.array([number], type=pa.int32()), pa.array([sent], type=pa.int64())],
+        names=["partition", "sent"],
+    )
+
+
+def _content(batch: Any) -> Any:  # noqa: ANN401 - Arrow's
+    return batch.select(["body", "tags", "keys", "properties"])
+
+
+def present_ids(spark: SparkSession, options: dict[str, str], topic: str) -> DataFrame:
+    """The ids that are in a topic."""
+    reader = spark.read.format("escrowmq").schema("msgId string").options(**options)
+    return reader.option("subscribe", topic).load()

@@ -1,0 +1,1 @@
+"""Rows as messages: plainly, or each batch exactly once."""

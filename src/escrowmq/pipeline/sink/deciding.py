@@ -1,0 +1,153 @@
+"""The broker that decides about a sink's batches: which one it is, and what is asked of it."""
+
+from __future__ import annotations
+
+import logging
+import zlib
+from typing import Final, TypeVar
+
+import msgspec
+
+from escrowmq.base.codes import Request, Response
+from escrowmq.base.limits import EPOCH_TOKENS_MAX
+from escrowmq.codec.bodies import decode_body
+from escrowmq.codec.decision import Abandon, Abandoned, Decide, Decided, Epoch
+from escrowmq.errors import (
+    BrokerBusy,
+    NotSupported,
+    ServiceNotAvailable,
+    TransportError,
+    UsageError,
+    response_error,
+)
+from escrowmq.net.clock import SystemClock
+from escrowmq.pipeline.brokers.cluster import Cluster, rest
+from escrowmq.pipeline.brokers.options import Access
+from escrowmq.pipeline.sink.checkpoint import recall, remember
+from escrowmq.pipeline.sink.options import SinkOptions
+
+_log = logging.getLogger(__name__)
+
+ANSWER_MS: Final = 120_000
+"""A decision about many messages is answered when all of them are visible."""
+
+PATIENCE_MS: Final = 120_000
+"""So long a broker that is away is asked again, until the batch fails."""
+
+_FILE: Final = "escrowmq-sink.json"
+_PROBE: Final = "probe/0"
+T = TypeVar("T")
+
+
+class StockBroker(UsageError):
+    """The broker is RocketMQ's own, which decides about no batches."""
+
+
+class Decider:
+    """One broker, asked again while it cannot be reached. All questions may be repeated: the first
+    decision is told to whoever asks later."""
+
+    def __init__(self, access: Access, *, broker_name: str, group: str) -> None:
+        self._cluster = Cluster(access, tries=1, try_again_ms=0, timeout_ms=ANSWER_MS)
+        self._broker_name = broker_name
+        self._group = group
+
+    def close(self) -> None:
+        """End the connections."""
+        self._cluster.close()
+
+    def decide(
+        self, epoch: str, tokens: dict[str, int], *, patience_ms: int = PATIENCE_MS
+    ) -> Decided:
+        """Make the messages of these tokens visible, unless the epoch was decided before."""
+        if len(tokens) > EPOCH_TOKENS_MAX:
+            raise UsageError(
+                f"batch {epoch} was written in {len(tokens)} pieces, and {EPOCH_TOKENS_MAX} can be "
+                "decided about at once; use coalesce() or a smaller maxOffsetsPerTrigger"
+            )
+        wish = Decide(group=self._group, epoch=epoch, tokens=tokens)
+        return self._ask(Request.ESCROW_DECIDE, wish, Decided, patience_ms)
+
+    def decision(self, epoch: str, *, patience_ms: int = PATIENCE_MS) -> Decided:
+        """What was decided."""
+        wish = Epoch(group=self._group, epoch=epoch)
+        return self._ask(Request.ESCROW_DECISION, wish, Decided, patience_ms)
+
+    def abandon(self, epoch: str, tokens: list[str]) -> int:
+        """Drop the messages of tokens that the epoch was not decided for; how many."""
+        wish = Abandon(group=self._group, epoch=epoch, tokens=tokens)
+        return self._ask(Request.ESCROW_ABANDON, wish, Abandoned, 0).count
+
+    def _ask(self, code: int, wish: Epoch, kind: type[T], patience_ms: int) -> T:
+        body = msgspec.json.encode(wish)
+        clock = SystemClock()
+        until_ms = clock.now_ms() + patience_ms
+        while True:
+            try:
+                reply = self._cluster.ask_broker(self._broker_name, code, body)
+                if reply.code != Response.SUCCESS:
+                    raise response_error(reply.code, reply.remark, address=self._broker_name)
+                return decode_body(kind, reply.body)
+            except NotSupported as error:
+                raise StockBroker(stock_text(self._broker_name)) from error
+            except (TransportError, BrokerBusy, ServiceNotAvailable) as error:
+                if clock.now_ms() >= until_ms:
+                    raise
+                _log.warning("%s; asking again", error)
+                rest()
+
+
+def choose_broker(options: SinkOptions) -> str:
+    """The broker that all halves of a query go to. It is kept in the checkpoint: another one would
+    know nothing of the batches that this one has decided about."""
+    if options.broker:
+        return options.broker
+    if options.checkpoint:
+        found = recall(options.checkpoint, _FILE)
+        if found is not None:
+            return str(found["broker"])
+    chosen = _choose(options)
+    if options.checkpoint:
+        remember(options.checkpoint, _FILE, {"v": 1, "broker": chosen})
+    return chosen
+
+
+def _choose(options: SinkOptions) -> str:
+    """By a hash, so that queries spread over the brokers that can decide."""
+    cluster = Cluster(options.access, tries=3, try_again_ms=1_000)
+    try:
+        names = cluster.brokers(options.topic)
+    finally:
+        cluster.close()
+    able = [name for name in names if _can_decide(options, name)]
+    if not able:
+        raise StockBroker(stock_text(", ".join(names)))
+    if len(names) > 1 and options.app_id:
+        raise UsageError(
+            f"{options.topic or 'the cluster'} is on {', '.join(names)}; name with option broker "
+            "which of them decides, so that a job that runs again asks the same one"
+        )
+    mark = zlib.crc32((options.checkpoint or options.app_id).encode())
+    return able[mark % len(able)]
+
+
+def _can_decide(options: SinkOptions, broker_name: str) -> bool:
+    decider = Decider(options.access, broker_name=broker_name, group=options.group)
+    try:
+        decider.decision(_PROBE, patience_ms=0)
+    except StockBroker as error:
+        _log.info("%s", error)
+        return False
+    finally:
+        decider.close()
+    return True
+
+
+def stock_text(names: str) -> str:
+    """Why a broker cannot do it, and what to do."""
+    return (
+        f"broker {names} decides about no batches: it is none of EscrowMQ's, so that "
+        "transactional=true cannot be kept there. Use a broker of EscrowMQ's, or set "
+        "onStockBroker=at-least-once to send plainly, with unique keys that stay the same when "
+        "rows are sent again"
+    )

@@ -1,0 +1,108 @@
+"""The transactional sink: rows are halves, the commit of a batch is one decision.
+
+A task attempt writes under tokens that nobody else has, and tells them to the driver. The driver
+lets the broker decide for the tokens of the attempts that Spark counts. This record is the commit
+point: the broker then makes their halves visible, and drops all others. A batch that Spark runs
+again, for whatever reason, finds it decided and writes nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from escrowmq.errors import EscrowMQError
+from escrowmq.pipeline.sink.deciding import Decider
+from escrowmq.pipeline.sink.halves import EpochDecided, HalfSender
+from escrowmq.pipeline.sink.options import SinkOptions
+from escrowmq.pipeline.sink.rows import addressed
+
+_log = logging.getLogger(__name__)
+
+
+class Tokens(msgspec.Struct, frozen=True):
+    """What a task attempt has written: its tokens, each with the number of its halves."""
+
+    epoch: str
+    counts: dict[str, int]
+
+
+def write_halves(
+    batches: Iterable[Any], options: SinkOptions, *, broker_name: str, epoch: str
+) -> Tokens:
+    """Store the rows of a task, unless its batch is decided about already."""
+    counts: dict[str, int] = {}
+    decider = Decider(options.access, broker_name=broker_name, group=options.group)
+    sender = HalfSender(options, broker_name=broker_name, epoch=epoch)
+    try:
+        if decider.decision(epoch).decided != "no":
+            return Tokens(epoch, {})
+        for batch in batches:
+            rows = list(addressed(batch, topic=options.topic, order_by=options.order_by))
+            if rows:
+                token, count = sender.send(rows)
+                counts[token] = count
+    except EpochDecided as error:
+        _log.info("%s", error)
+        return Tokens(epoch, {})
+    except BaseException:
+        _give_up(decider, epoch, sender.tokens)
+        raise
+    finally:
+        sender.close()
+        decider.close()
+    return Tokens(epoch, counts)
+
+
+def decide(written: Sequence[Tokens], options: SinkOptions, *, broker_name: str) -> None:
+    """Make a batch visible. Of a batch without rows nothing is recorded."""
+    counts: dict[str, int] = {}
+    for each in written:
+        counts |= each.counts
+    if not counts:
+        return
+    decider = Decider(options.access, broker_name=broker_name, group=options.group)
+    try:
+        found = decider.decide(written[0].epoch, counts)
+    finally:
+        decider.close()
+    if found.decided == "before":
+        _log.info(
+            "batch %s was decided before; what was written again is dropped", written[0].epoch
+        )
+
+
+def abandon(written: Sequence[Tokens], options: SinkOptions, *, broker_name: str) -> None:
+    """Drop what was written, unless it was decided for. Spark gives up a batch also when its
+    decision had been recorded and only the answer was lost. Failing is no harm: the broker drops
+    by itself what nobody decides for."""
+    tokens = [token for each in written for token in each.counts]
+    if not tokens:
+        return
+    decider = Decider(options.access, broker_name=broker_name, group=options.group)
+    try:
+        _give_up(decider, written[0].epoch, tokens)
+    finally:
+        decider.close()
+
+
+def close_epoch(options: SinkOptions, *, broker_name: str, epoch: str) -> None:
+    """Decide for nothing, unless there is a decision: all halves of an epoch that nobody will
+    write again are dropped, also those of tasks that were ended before they could tell of them."""
+    decider = Decider(options.access, broker_name=broker_name, group=options.group)
+    try:
+        decider.decide(epoch, {}, patience_ms=0)
+    except EscrowMQError as error:
+        _log.warning("a batch that was given up is left to the broker: %s", error)
+    finally:
+        decider.close()
+
+
+def _give_up(decider: Decider, epoch: str, tokens: Sequence[str]) -> None:
+    try:
+        decider.abandon(epoch, list(tokens))
+    except EscrowMQError as error:
+        _log.warning("a batch that was given up is left to the broker: %s", error)

@@ -1,0 +1,184 @@
+"""Rows as half messages of one broker, which one decision makes visible later."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections import deque
+from collections.abc import Sequence
+from typing import Final
+
+from escrowmq.base.codes import Response
+from escrowmq.base.command import Command
+from escrowmq.base.extensions import EPOCH, ORDER_KEY, TOKEN
+from escrowmq.base.message import Property
+from escrowmq.client.core.choice import Chooser
+from escrowmq.client.core.routes import MessageQueue
+from escrowmq.client.core.sending import Compression, Outgoing, outgoing, properties_of, send_fields
+from escrowmq.client.core.unique import UniqueIds
+from escrowmq.client.core.validation import check_message
+from escrowmq.client.host import local_address
+from escrowmq.errors import (
+    EscrowMQError,
+    MessageRefused,
+    TransportError,
+    UsageError,
+    response_error,
+)
+from escrowmq.net.clock import SystemClock
+from escrowmq.pipeline.brokers.cluster import Cluster, rest
+from escrowmq.pipeline.brokers.link import Link
+from escrowmq.pipeline.sink.options import SinkOptions
+from escrowmq.pipeline.sink.rows import Addressed
+
+_FLOW_CONTROL: Final = 215
+_BUSY: Final = frozenset({Response.SYSTEM_BUSY, _FLOW_CONTROL})
+_BODY_SIZE_MAX: Final = 4 << 20
+BUSY_MS: Final = 60_000
+"""So long a broker that has too much to do is offered a half again."""
+
+
+class HalfSender:
+    """Sends the rows of one task attempt. Each call has a token of its own, and when it is not
+    known of one message whether it is stored, all are sent again under another: what then has the
+    old token is dropped by the decision."""
+
+    def __init__(self, options: SinkOptions, *, broker_name: str, epoch: str) -> None:
+        self._options = options
+        self._broker_name = broker_name
+        self._epoch = epoch
+        self._cluster = Cluster(options.access, tries=3, try_again_ms=1_000)
+        self._chance = secrets.SystemRandom()
+        self._chooser = Chooser(self._chance)
+        mark = self._chance.getrandbits(32)
+        self._ids = UniqueIds(host=local_address(), process=os.getpid(), mark=mark)
+        self._clock = SystemClock()
+        self._link: Link | None = None
+        self.tokens: list[str] = []
+        """All that were used, also for what was sent again."""
+
+    def close(self) -> None:
+        """End the connections."""
+        self._cluster.close()
+        self._drop_link()
+
+    def send(self, rows: Sequence[Addressed]) -> tuple[str, int]:
+        """Store rows as halves; their token and their number."""
+        for left in range(self._options.sending.retries, -1, -1):
+            token = secrets.token_hex(16)
+            self.tokens.append(token)
+            try:
+                self._send(rows, token)
+            except (TransportError, _Unsafe):
+                self._drop_link()
+                if not left:
+                    raise
+                rest()
+            else:
+                return token, len(rows)
+        raise AssertionError("the last try returns or raises")
+
+    def _send(self, rows: Sequence[Addressed], token: str) -> None:
+        link = self._open_link()
+        under_way: deque[tuple[int, Outgoing, MessageQueue]] = deque()
+        since_ms = self._clock.now_ms()
+        for row in rows:
+            out, queue = self._half(row, token)
+            under_way.append((self._post(link, out, queue), out, queue))
+            while len(under_way) >= self._options.sending.at_once:
+                self._settle(link, under_way, since_ms)
+        while under_way:
+            self._settle(link, under_way, since_ms)
+
+    def _settle(
+        self, link: Link, under_way: deque[tuple[int, Outgoing, MessageQueue]], since_ms: int
+    ) -> None:
+        number, out, queue = under_way.popleft()
+        reply = link.take(number)
+        if reply.code == Response.SUCCESS:
+            return
+        if reply.code not in _BUSY:
+            raise _refusal(reply, self._broker_name)
+        if self._clock.now_ms() - since_ms > BUSY_MS:
+            raise response_error(reply.code, reply.remark, address=self._broker_name)
+        rest()
+        under_way.append((self._post(link, out, queue), out, queue))
+
+    def _post(self, link: Link, out: Outgoing, queue: MessageQueue) -> int:
+        return link.post(out.code, send_fields(out, queue, group=self._options.group), out.body)
+
+    def _half(self, row: Addressed, token: str) -> tuple[Outgoing, MessageQueue]:
+        message = row.message
+        check_message(message, body_size_max=_BODY_SIZE_MAX)
+        now_ms = self._clock.now_ms()
+        properties = properties_of(message, unique_key=self._ids.make(now_ms))
+        properties[Property.TRAN_MSG] = "true"
+        properties[Property.PGROUP] = self._options.group
+        properties[Property.CHECK_IMMUNITY_TIME] = str(self._options.timeout_ms // 1000)
+        properties[EPOCH] = self._epoch
+        properties[TOKEN] = token
+        if message.order_key:
+            properties[ORDER_KEY] = message.order_key
+        compression = Compression(over_size=self._options.sending.compress_over)
+        out = outgoing(
+            message, properties, topic=message.topic, compression=compression, born_ms=now_ms
+        )
+        return out, self._queue(row)
+
+    def _queue(self, row: Addressed) -> MessageQueue:
+        topic = row.message.topic
+        queues = self._queues(topic)
+        if row.queue_id is None:
+            return self._chooser.choose(queues)
+        for queue in queues:
+            if queue.queue_id == row.queue_id and row.broker_name in ("", self._broker_name):
+                return queue
+        raise UsageError(
+            f"queueId={row.queue_id} (brokerName={row.broker_name!r}) is no queue of {topic} on "
+            f"{self._broker_name}, where this query's batches are decided about; it has "
+            f"{len(queues)} there"
+        )
+
+    def _queues(self, topic: str) -> list[MessageQueue]:
+        if self._cluster.book.get(topic) is None:
+            self._cluster.refresh(topic)
+        found = [
+            queue
+            for queue in self._cluster.book.write_queues(topic)
+            if queue.broker_name == self._broker_name
+        ]
+        if not found:
+            raise UsageError(
+                f"the topic {topic} has no queue that may be written on {self._broker_name}, where "
+                "this query's batches are decided about; create it there"
+            )
+        return found
+
+    def _open_link(self) -> Link:
+        if self._link is None:
+            address = self._cluster.master(self._broker_name)
+            timeout_ms = self._options.sending.timeout_ms
+            self._link = Link(address, self._options.access, timeout_ms=timeout_ms)
+        return self._link
+
+    def _drop_link(self) -> None:
+        if self._link is not None:
+            self._link.close()
+            self._link = None
+
+
+class _Unsafe(EscrowMQError):
+    """A half is stored less safely than the broker is set up for."""
+
+
+class EpochDecided(EscrowMQError):
+    """The batch was decided about while it was written again; nothing more is to be written."""
+
+
+def _refusal(reply: Command, broker_name: str) -> EscrowMQError:
+    if reply.code in (10, 11, 12):
+        return _Unsafe(f"{broker_name} stored a half with code {reply.code} only: {reply.remark}")
+    error = response_error(reply.code, reply.remark, address=broker_name)
+    if isinstance(error, MessageRefused) and "is decided already" in str(error):
+        return EpochDecided(str(error))
+    return error

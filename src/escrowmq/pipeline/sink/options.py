@@ -1,0 +1,135 @@
+"""The options of the sink."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import msgspec
+
+from escrowmq.client.core.validation import check_group, check_topic
+from escrowmq.errors import UsageError
+from escrowmq.pipeline.brokers.options import Access, Given, parse_access
+
+GROUP: Final = "escrowmq-spark-sink"
+"""The producer group of plain sinks that name none."""
+
+_SPARKS_OWN: Final = ("checkpointLocation", "outputMode", "queryName", "path")
+_INT_MAX: Final = (1 << 31) - 1
+
+
+class Sending(msgspec.Struct, frozen=True, kw_only=True):
+    """How executors send."""
+
+    batch_count: int
+    batch_size: int
+    at_once: int
+    timeout_ms: int
+    retries: int
+    compress_over: int
+
+
+class SinkOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What a sink was told."""
+
+    access: Access
+    topic: str
+    group: str
+    is_transactional: bool
+    broker: str
+    takes_stock: bool
+    """On a broker without decisions: send at least once, instead of refusing."""
+    timeout_ms: int
+    app_id: str
+    version: int
+    order_by: str
+    sending: Sending
+    checkpoint: str
+
+    @property
+    def batch_query(self) -> str:
+        """The name under which a batch write is decided about."""
+        return self.app_id or uuid.uuid4().hex
+
+
+def parse_sink(
+    options: Mapping[str, str], *, is_stream: bool, columns: Iterable[str]
+) -> SinkOptions:
+    """The options of a write of a frame with these columns. UsageError says what is wrong with
+    the first that is."""
+    given = Given(options)
+    is_transactional = given.flag("transactional", default=False)
+    group = given.text("producerGroup")
+    if is_transactional and not group:
+        raise UsageError(
+            "transactional=true needs producerGroup: a group of this sink alone, under which its "
+            "batches are decided about"
+        )
+    found = SinkOptions(
+        access=parse_access(given, needs_name_server=True),
+        topic=given.text("topic"),
+        group=group or GROUP,
+        is_transactional=is_transactional,
+        broker=given.text("broker"),
+        takes_stock=given.choice(
+            "onStockBroker", allowed=("refuse", "at-least-once"), default="refuse"
+        )
+        == "at-least-once",
+        timeout_ms=given.span_ms("transactionTimeoutMs", default=900_000, low=1_000),
+        app_id=given.text("txnAppId"),
+        version=given.number("txnVersion", default=0),
+        order_by=given.text("orderBy"),
+        sending=_sending(given),
+        checkpoint=given.text("checkpointLocation"),
+    )
+    given.refuse_others(passed_over=_SPARKS_OWN)
+    _check(found, given, is_stream=is_stream, columns=set(columns))
+    return found
+
+
+def _sending(given: Given) -> Sending:
+    return Sending(
+        batch_count=given.number("batchSize", default=32, low=1, high=10_000),
+        batch_size=given.size("batchBytes", default=1 << 20, low=1),
+        at_once=given.number("sendsInFlight", default=64, low=1, high=10_000),
+        timeout_ms=given.span_ms("sendTimeoutMs", default=3_000, low=1),
+        retries=given.number("retries", default=2, high=1_000),
+        compress_over=given.size("compressOver", default=4_096, low=1),
+    )
+
+
+def _check(found: SinkOptions, given: Given, *, is_stream: bool, columns: set[str]) -> None:
+    check_group(found.group)
+    if found.topic:
+        check_topic(found.topic)
+    elif "topic" not in columns:
+        raise UsageError("there is neither an option topic nor a column of that name; give one")
+    if found.order_by and found.order_by not in columns:
+        raise UsageError(
+            f"orderBy={found.order_by!r} is no column; there are {', '.join(sorted(columns))}"
+        )
+    if is_stream and (given.has("txnAppId") or given.has("txnVersion")):
+        raise UsageError(
+            "txnAppId and txnVersion are for df.write; a stream's batches have numbers"
+        )
+    if bool(found.app_id) != given.has("txnVersion"):
+        raise UsageError("txnAppId and txnVersion belong together; give both")
+    if found.app_id and not found.is_transactional:
+        raise UsageError("txnAppId and txnVersion need transactional=true")
+    if found.is_transactional:
+        _check_transactional(found, is_stream, columns)
+
+
+def _check_transactional(found: SinkOptions, is_stream: bool, columns: set[str]) -> None:
+    late = sorted(columns & {"delayLevel", "deliverTime"})
+    if late:
+        raise UsageError(
+            f"the column {late[0]} and transactional=true do not go together; drop the column, or "
+            "send with transactional=false"
+        )
+    if is_stream and not (found.broker or found.checkpoint):
+        raise UsageError(
+            "transactional=true keeps in the checkpoint which broker decides; give "
+            "checkpointLocation as an option of this writeStream, or name the broker (broker)"
+        )

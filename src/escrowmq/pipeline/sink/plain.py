@@ -1,0 +1,147 @@
+"""The plain sink: every acknowledgement is awaited, what fails is sent again as the SDK does."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Iterable
+from typing import Any
+
+from escrowmq.base.message import Property
+from escrowmq.client.core.message import Message
+from escrowmq.client.core.routes import MessageQueue
+from escrowmq.client.producer import Producer
+from escrowmq.errors import UsageError
+from escrowmq.pipeline.sink.options import SinkOptions
+from escrowmq.pipeline.sink.rows import Addressed, addressed
+
+
+def send_plain(batches: Iterable[Any], options: SinkOptions) -> int:
+    """Send all rows of Arrow batches; how many there were. It returns when the last is stored."""
+    return asyncio.run(_send(batches, options, key_prefix=""))
+
+
+def send_keyed(batches: Iterable[Any], options: SinkOptions, *, key_prefix: str) -> int:
+    """The same with unique keys that are the same when the rows are sent again, for consumers
+    that leave out what they have seen."""
+    return asyncio.run(_send(batches, options, key_prefix=key_prefix))
+
+
+async def _send(batches: Iterable[Any], options: SinkOptions, *, key_prefix: str) -> int:
+    sending, access = options.sending, options.access
+    producer = Producer(
+        access.name_servers,
+        group=options.group,
+        credentials=access.credentials(),
+        tls=access.tls(),
+        timeout_ms=sending.timeout_ms,
+        retries=sending.retries,
+        compression_over_size=sending.compress_over,
+        body_size_max=max(sending.batch_size, 4 << 20),
+    )
+    count = 0
+    async with producer:
+        writer = _Writer(producer, options)
+        for batch in batches:
+            rows = list(addressed(batch, topic=options.topic, order_by=options.order_by))
+            if key_prefix:
+                await writer.send_keyed(rows, key_prefix=key_prefix, first=count)
+            else:
+                await writer.send(rows)
+            count += len(rows)
+    return count
+
+
+class _Writer:
+    """Sends rows of one task. Messages of one order key go one behind another, also from one
+    Arrow batch to the next: everything of a batch is acknowledged before the next is begun."""
+
+    def __init__(self, producer: Producer, options: SinkOptions) -> None:
+        self._producer = producer
+        self._options = options
+        self._turns = asyncio.Semaphore(options.sending.at_once)
+
+    async def send(self, rows: list[Addressed]) -> None:
+        """Together what may be sent together."""
+        chunks: dict[tuple[str, str], list[Message]] = {}
+        alone: list[Addressed] = []
+        for row in rows:
+            message = row.message
+            is_late = message.delay_level or message.deliver_at is not None
+            if is_late or row.queue_id is not None or self._options.sending.batch_count == 1:
+                alone.append(row)
+            else:
+                chunks.setdefault((message.topic, message.order_key), []).append(message)
+        async with asyncio.TaskGroup() as group:
+            for (_, order_key), messages in chunks.items():
+                if order_key:
+                    group.create_task(self._in_order(messages))
+                else:
+                    for chunk in self._divided(messages):
+                        group.create_task(self._in_order(chunk))
+            for same in _by_order(alone):
+                group.create_task(self._one_by_one(same))
+
+    async def send_keyed(self, rows: list[Addressed], *, key_prefix: str, first: int) -> None:
+        """One by one, each with its key: a batch's own key would stand in for theirs on the
+        peer's brokers."""
+        for index, row in enumerate(rows):
+            name = f"{key_prefix}/{first + index}".encode()
+            key = hashlib.blake2b(name, digest_size=16).hexdigest().upper()
+            row.unique_key = key
+        async with asyncio.TaskGroup() as group:
+            for same in _by_order(rows):
+                group.create_task(self._one_by_one(same))
+
+    async def _in_order(self, messages: list[Message]) -> None:
+        async with self._turns:
+            for chunk in self._divided(messages):
+                await self._producer.send_many(chunk)
+
+    async def _one_by_one(self, rows: list[Addressed]) -> None:
+        async with self._turns:
+            for row in rows:
+                queue = await self._queue(row) if row.queue_id is not None else None
+                await self._store(row, queue)
+
+    async def _store(self, row: Addressed, queue: MessageQueue | None) -> None:
+        if not row.unique_key:
+            await self._producer.send(row.message, queue=queue)
+            return
+        dispatch = self._producer.dispatch
+        out = dispatch.prepare(row.message, {Property.UNIQ_KEY: row.unique_key})
+        await dispatch.deliver(row.message, out, queue=queue)
+
+    async def _queue(self, row: Addressed) -> MessageQueue:
+        queues = await self._producer.instance.queues_to_write(row.message.topic)
+        for queue in queues:
+            if queue.queue_id == row.queue_id and row.broker_name in ("", queue.broker_name):
+                return queue
+        raise UsageError(
+            f"queueId={row.queue_id} (brokerName={row.broker_name!r}) is no queue of "
+            f"{row.message.topic} that may be written; it has {len(queues)}"
+        )
+
+    def _divided(self, messages: list[Message]) -> list[list[Message]]:
+        sending = self._options.sending
+        chunks: list[list[Message]] = []
+        size = 0
+        for message in messages:
+            size += len(message.body)
+            if not chunks or len(chunks[-1]) >= sending.batch_count or size > sending.batch_size:
+                chunks.append([])
+                size = len(message.body)
+            chunks[-1].append(message)
+        return chunks
+
+
+def _by_order(rows: list[Addressed]) -> list[list[Addressed]]:
+    """Rows of one order key together, every other one alone."""
+    keyed: dict[tuple[str, str], list[Addressed]] = {}
+    found: list[list[Addressed]] = []
+    for row in rows:
+        if row.message.order_key:
+            keyed.setdefault((row.message.topic, row.message.order_key), []).append(row)
+        else:
+            found.append([row])
+    return [*found, *keyed.values()]

@@ -1,0 +1,151 @@
+"""`df.write.format("escrowmq")` and `writeStream`: rows become messages."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from escrowmq.errors import UsageError
+from escrowmq.pipeline.sink.deciding import StockBroker, choose_broker
+from escrowmq.pipeline.sink.exactly_once import Tokens, abandon, close_epoch, decide, write_halves
+from escrowmq.pipeline.sink.options import SinkOptions, parse_sink
+from escrowmq.pipeline.sink.plain import send_keyed, send_plain
+from escrowmq.pipeline.sink.rows import check_columns
+from escrowmq.pipeline.workers import freeze_once
+
+_log = logging.getLogger(__name__)
+
+_QUERY_ID = "sql.streaming.queryId"
+_BATCH_ID = "streaming.sql.batchId"
+
+
+class Written(WriterCommitMessage):
+    """What a task tells the driver."""
+
+    def __init__(self, tokens: Tokens | None, count: int) -> None:
+        self.tokens = tokens
+        self.count = count
+
+
+class Writing:
+    """What both writers do: send plainly, or as halves to the broker that decides."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        self.options = options
+        self.broker_name = ""
+        if options.is_transactional:
+            try:
+                self.broker_name = choose_broker(options)
+            except StockBroker as error:
+                if not options.takes_stock:
+                    raise
+                _log.warning(
+                    "%s. onStockBroker=at-least-once is set: rows may be delivered twice after a "
+                    "failure, under the same unique key",
+                    error,
+                )
+
+    def write(self, batches: Iterator[Any], epoch: str) -> Written:
+        """Send the rows of one task."""
+        freeze_once()
+        if self.broker_name:
+            tokens = write_halves(batches, self.options, broker_name=self.broker_name, epoch=epoch)
+            return Written(tokens, sum(tokens.counts.values()))
+        if self.options.is_transactional:
+            context = TaskContext.get()
+            assert context is not None
+            prefix = f"{epoch}/{context.partitionId()}"
+            return Written(None, send_keyed(batches, self.options, key_prefix=prefix))
+        return Written(None, send_plain(batches, self.options))
+
+    def commit(self, messages: Iterable[WriterCommitMessage | None]) -> None:
+        """All tasks are done."""
+        decide(_tokens(messages), self.options, broker_name=self.broker_name)
+
+    def abort(self, messages: Iterable[WriterCommitMessage | None]) -> None:
+        """The batch is given up; tasks that failed have told nothing."""
+        abandon(_tokens(messages), self.options, broker_name=self.broker_name)
+
+    def close_epoch(self, epoch: str) -> None:
+        """Nobody writes this batch again."""
+        close_epoch(self.options, broker_name=self.broker_name, epoch=epoch)
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """Writes a table. The same writer, pickled, is in the tasks and in the commit."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        self._writing = Writing(options)
+        self._epoch = f"{options.batch_query}/{options.version}"
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        """The rows of one task."""
+        return self._writing.write(iterator, self._epoch)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """All tasks are done."""
+        self._writing.commit(messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """The job failed. One without a name of its own is never run again as the same."""
+        if self._writing.options.app_id or not self._writing.broker_name:
+            self._writing.abort(messages)
+        else:
+            self._writing.close_epoch(self._epoch)
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """Writes a stream, one numbered batch after another."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        self._writing = Writing(options)
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        """The rows of one task of one batch."""
+        context = TaskContext.get()
+        assert context is not None
+        epoch = f"{context.getLocalProperty(_QUERY_ID)}/{context.getLocalProperty(_BATCH_ID)}"
+        return self._writing.write(iterator, epoch)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """All tasks of a batch are done."""
+        self._writing.commit(messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """A batch failed, or its commit did."""
+        self._writing.abort(messages)
+
+
+def make_batch_writer(
+    options: Mapping[str, str], schema: StructType, *, overwrite: bool
+) -> BatchWriter:
+    """The writer of a table. UsageError when it cannot be."""
+    if overwrite:
+        raise UsageError("a topic cannot be overwritten; use mode('append')")
+    return BatchWriter(_parse(options, schema, is_stream=False))
+
+
+def make_stream_writer(options: Mapping[str, str], schema: StructType) -> StreamWriter:
+    """The writer of a stream. UsageError when it cannot be."""
+    return StreamWriter(_parse(options, schema, is_stream=True))
+
+
+def _parse(options: Mapping[str, str], schema: StructType, *, is_stream: bool) -> SinkOptions:
+    types = {field.name: field.dataType.simpleString() for field in schema.fields}
+    found = parse_sink(options, is_stream=is_stream, columns=types)
+    check_columns(types, order_by=found.order_by)
+    return found
+
+
+def _tokens(messages: Iterable[WriterCommitMessage | None]) -> list[Tokens]:
+    found = [each.tokens for each in messages if isinstance(each, Written)]
+    return [each for each in found if each is not None]

@@ -1,0 +1,1 @@
+"""Topics, and log files, as rows: batch and stream."""

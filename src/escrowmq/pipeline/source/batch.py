@@ -1,0 +1,115 @@
+"""A batch read of queues: everything between two places, as they are when it is planned."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from escrowmq.client.core.routes import MessageQueue
+from escrowmq.errors import UsageError
+from escrowmq.pipeline.brokers.cluster import Cluster
+from escrowmq.pipeline.brokers.ranges import Positions, QueueRange, partitioned, ranges_between
+from escrowmq.pipeline.source.offsets import find_queues, look_up, without_loss
+from escrowmq.pipeline.source.options import SourceOptions
+from escrowmq.pipeline.source.pruning import Bounds, bounds_of
+from escrowmq.pipeline.source.reading import Reading, read_ranges
+from escrowmq.pipeline.source.schema import arrow_schema
+
+
+class Part(InputPartition):
+    """What one task reads."""
+
+    def __init__(self, ranges: Sequence[QueueRange]) -> None:
+        super().__init__(None)
+        self.ranges = tuple(ranges)
+
+
+class _Hidden:
+    """A method that Spark takes for its own. It refuses every read of a reader that overrides
+    `pushFilters` while `spark.sql.python.filterPushdown.enabled` is off, as it is by default, and
+    tells by `__func__` whether one does. With the setting on it calls the method as ever."""
+
+    __func__ = staticmethod(DataSourceReader.pushFilters)
+
+    def __init__(self, work: Callable[[list[Any]], Iterable[Any]]) -> None:
+        self._work = work
+
+    def __call__(self, filters: list[Any]) -> Iterable[Any]:
+        return self._work(filters)
+
+
+class QueuesReader(DataSourceReader):
+    """Plans on the driver, reads in the executors."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = arrow_schema(schema)
+        self._bounds = Bounds()
+        self._topics: tuple[str, ...] = ()
+        if options.pushes_filters:
+            self.pushFilters = _Hidden(self._push)
+
+    def partitions(self) -> list[Part]:
+        """What there is to read, divided."""
+        options = self._options
+        cluster = Cluster(options.access, tries=options.tries, try_again_ms=options.try_again_ms)
+        try:
+            ranges = self._ranges(cluster)
+        finally:
+            cluster.close()
+        self._topics = tuple(dict.fromkeys(each.queue.topic for each in ranges))
+        parts = partitioned(
+            ranges,
+            records_max=options.records_max,
+            partitions_min=options.partitions_min,
+            partitions_max=options.partitions_max,
+        )
+        return [Part(part) for part in parts]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """The rows of a partition; Spark makes one without ranges where there are none."""
+        ranges = partition.ranges if isinstance(partition, Part) else ()
+        return read_ranges(ranges, reading_of(self._options, self._schema, ranges))
+
+    def _push(self, filters: list[Any]) -> Iterable[Any]:
+        self._bounds = bounds_of(filters)
+        return filters  # Spark judges each row all the same
+
+    def _ranges(self, cluster: Cluster) -> list[QueueRange]:
+        options = self._options
+        queues = [each for each in find_queues(cluster, options) if self._bounds.allows(each)]
+        start = look_up(cluster, queues, options.start)
+        end = look_up(cluster, queues, options.end)
+        fails_on_loss = options.pulling.fails_on_loss
+        start = without_loss(cluster, start, fails_on_loss=fails_on_loss)
+        _require_order(start, end, options)
+        ranges = self._bounds.clip(ranges_between(start, end))
+        return self._bounds.clip_times(ranges, cluster.at) if ranges else ranges
+
+
+def reading_of(options: SourceOptions, schema: bytes, ranges: Iterable[QueueRange]) -> Reading:
+    """What an executor must know to read ranges."""
+    topics = {each.queue.topic for each in ranges}
+    return Reading(
+        access=options.access,
+        pulling=options.pulling,
+        subscriptions={topic: options.subscription(topic) for topic in topics},
+        is_filtered=options.is_filtered,
+        schema=schema,
+    )
+
+
+def _require_order(start: Positions, end: Positions, options: SourceOptions) -> None:
+    for queue, low in start.items():
+        if low > end[queue] and options.start.offsets is not None:
+            raise UsageError(
+                f"{options.start.option} puts {_name(queue)} at {low}, and {options.end.option} "
+                f"at {end[queue]}, which is before it"
+            )
+
+
+def _name(queue: MessageQueue) -> str:
+    return f"queue {queue.queue_id} of {queue.topic} on {queue.broker_name}"

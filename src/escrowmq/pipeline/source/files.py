@@ -1,0 +1,115 @@
+"""A batch read of a store's log files, without a broker."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from escrowmq.errors import CorruptRecord
+from escrowmq.pipeline.arrow.columns import Block, decode_columns
+from escrowmq.pipeline.arrow.unwrapping import BATCH, unwrapped
+from escrowmq.pipeline.source.options import SourceOptions, is_system_topic
+from escrowmq.pipeline.source.places import Place
+from escrowmq.pipeline.source.reading import only_tagged
+from escrowmq.pipeline.source.schema import arrow_schema
+from escrowmq.pipeline.source.segments import FilePart, Walk, plan_parts
+from escrowmq.pipeline.workers import freeze_once
+
+_CRC_AT: Final = 8
+
+
+class SegmentPart(InputPartition):
+    """What one task reads."""
+
+    def __init__(self, part: FilePart) -> None:
+        super().__init__(None)
+        self.part = part
+
+
+class FilesReader(DataSourceReader):
+    """Plans on the driver, reads where the executors see the files."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = arrow_schema(schema)
+
+    def partitions(self) -> list[SegmentPart]:
+        """The log, cut."""
+        options = self._options
+        return [SegmentPart(each) for each in plan_parts(options.store_path, options.split_size)]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """The rows of a part."""
+        assert isinstance(partition, SegmentPart), partition
+        freeze_once()
+        schema = pa.ipc.read_schema(pa.py_buffer(self._schema))
+        options = self._options
+        walk = Walk(partition.part, fails_on_loss=options.pulling.fails_on_loss)
+        for data, starts, place in walk.chunks():
+            block = self._wanted(Block(data, np.array(starts, dtype=np.int64)))
+            if options.checks_crc:
+                check_bodies(block, f"{partition.part.path} from byte {place} on")
+            if ((block.sys_flag & BATCH) == BATCH).any():
+                block = Block(unwrapped_of(block))
+            yield from decode_columns(block, schema, broker_name="")
+
+    def _wanted(self, block: Block) -> Block:
+        options = self._options
+        topics = block.topics()
+        if options.topics or options.pattern:
+            keep = _of_topics(topics, options)
+        else:
+            keep = np.ones(len(block), dtype=bool)
+        if not options.includes_system:
+            seen = topics.unique()
+            system = [each for each in seen.to_pylist() if is_system_topic(each)]
+            keep &= ~np.asarray(pc.is_in(topics, value_set=pa.array(system, type=pa.string())))
+        keep &= _within(block, options.start, options.end)
+        block = block.only(keep)
+        return only_tagged(block, options.subscription("any"))
+
+
+def _of_topics(topics: Any, options: SourceOptions) -> Any:  # noqa: ANN401 - numpy's and Arrow's
+    if options.topics:
+        wanted = pa.array(options.topics, type=pa.string())
+        return np.asarray(pc.is_in(topics, value_set=wanted))
+    return np.asarray(pc.match_substring_regex(topics, f"^(?:{options.pattern})$"))
+
+
+def _within(block: Block, start: Place, end: Place) -> Any:  # noqa: ANN401 - numpy's
+    stored_ms = block.stored_ms
+    keep = np.ones(len(block), dtype=bool)
+    if start.time_ms is not None:
+        keep &= stored_ms >= start.time_ms
+    if end.time_ms is not None:
+        keep &= stored_ms < end.time_ms
+    return keep
+
+
+def unwrapped_of(block: Block) -> bytes:
+    """The records of a block that lie apart, with batches taken apart."""
+    ends = (block.starts + block.bytes.numbers(block.starts, ">u4")).tolist()
+    places = zip(block.starts.tolist(), ends, strict=True)
+    data = b"".join([block.bytes.data[start:end] for start, end in places])
+    whole = Block(data)
+    return unwrapped(data, whole.starts, whole.sys_flag)
+
+
+def check_bodies(block: Block, where: str) -> None:
+    """CorruptRecord for the first record whose body is not what was stored."""
+    data = memoryview(block.bytes.data)
+    expected = block.int4(_CRC_AT).tolist()
+    places = zip(block.body_start.tolist(), block.body_end.tolist(), expected, strict=True)
+    for index, (start, end, crc) in enumerate(places):
+        if end > start and zlib.crc32(data[start:end]) & 0x7FFFFFFF != crc:
+            raise CorruptRecord(
+                f"the body of the record at byte {int(block.starts[index])} of {where} is not what "
+                "was stored (CRC). Repair the store, or set checkCrc=false to read it as it is"
+            )

@@ -1,0 +1,123 @@
+"""Which queues there are, and where options put their beginnings and ends."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+from escrowmq.client.core.routes import MessageQueue
+from escrowmq.errors import DataLost, UsageError
+from escrowmq.pipeline.brokers.cluster import Cluster
+from escrowmq.pipeline.brokers.ranges import Positions
+from escrowmq.pipeline.source.options import SourceOptions
+from escrowmq.pipeline.source.places import EARLIEST, LATEST, Place
+
+_log = logging.getLogger(__name__)
+
+
+def find_queues(cluster: Cluster, options: SourceOptions) -> list[MessageQueue]:
+    """The queues that the options mean, as the name servers know them now. RouteMissing when a
+    topic that is named is not there."""
+    if options.assigned:
+        return _assigned(cluster, options)
+    topics = options.topics
+    if options.pattern:
+        topics = tuple(cluster.topics(options.pattern, options.allows))
+    return [queue for topic in topics for queue in cluster.queues(topic)]
+
+
+def _assigned(cluster: Cluster, options: SourceOptions) -> list[MessageQueue]:
+    found = []
+    for topic, brokers in sorted(options.assigned.items()):
+        known = set(cluster.queues(topic))
+        wanted = [
+            MessageQueue(topic, broker, queue_id)
+            for broker, queue_ids in sorted(brokers.items())
+            for queue_id in queue_ids
+        ]
+        missing = [queue for queue in wanted if queue not in known]
+        if missing:
+            raise UsageError(
+                f"assign names queue {missing[0].queue_id} of {topic} on "
+                f"{missing[0].broker_name}, which is not there; "
+                f"there are {_described(known)}"
+            )
+        found += wanted
+    return found
+
+
+def look_up(cluster: Cluster, queues: Iterable[MessageQueue], place: Place) -> Positions:
+    """The offsets of a place. What was given by number is taken as it is, and judged by whoever
+    reads there."""
+    queues = list(queues)
+    times = {queue: time for queue in queues if (time := place.time_of(queue)) is not None}
+    if times:
+        return _at(cluster, times, place)
+    given = {queue: place.offset_of(queue) for queue in queues}
+    first = cluster.first(queue for queue, number in given.items() if number == EARLIEST)
+    end = cluster.end(queue for queue, number in given.items() if number == LATEST)
+    return given | first | end
+
+
+def _at(cluster: Cluster, times: dict[MessageQueue, int], place: Place) -> Positions:
+    found = cluster.at(times)
+    if place.takes_latest:
+        return found
+    ends = cluster.end(times)
+    for queue, queue_offset in found.items():
+        if queue_offset >= ends[queue]:
+            raise UsageError(
+                f"{place.option}: queue {queue.queue_id} of {queue.topic} on "
+                f"{queue.broker_name} has no message from {times[queue]} on; give an earlier "
+                "time, or startingOffsetsByTimestampStrategy=latest to begin at its end"
+            )
+    return found
+
+
+def without_loss(cluster: Cluster, start: Positions, *, fails_on_loss: bool) -> Positions:
+    """The beginnings as they can be read. What a queue no longer keeps raises DataLost, or is
+    passed over with a line in the log."""
+    found = dict(start)
+    for queue, low in cluster.first(start).items():
+        if start[queue] < low:
+            tell_loss(queue, wanted=start[queue], found=low, fails_on_loss=fails_on_loss)
+            found[queue] = low
+    return found
+
+
+def tell_loss(
+    queue: MessageQueue, *, wanted: int, found: int, fails_on_loss: bool, why: str = ""
+) -> None:
+    """Raise DataLost, or log it, about messages from one offset to before another."""
+    reason = why or "the broker keeps them no longer (retention), or the topic was made anew"
+    text = (
+        f"messages {wanted} to {found - 1} of queue {queue.queue_id} of {queue.topic} on "
+        f"{queue.broker_name} were wanted, and the next one there is {found}: {reason}"
+    )
+    if fails_on_loss:
+        raise DataLost(f"{text}. Set failOnDataLoss=false to go on without them")
+    _log.warning("%s; failOnDataLoss=false, so reading goes on without them", text)
+
+
+def require_queues(
+    known: Iterable[MessageQueue], start: Positions, *, fails_on_loss: bool
+) -> list[MessageQueue]:
+    """The queues that are still there of those that a query has read from."""
+    there = set(known)
+    gone = [queue for queue in start if queue not in there]
+    for queue in gone:
+        text = (
+            f"queue {queue.queue_id} of {queue.topic} on {queue.broker_name}, read up to "
+            f"{start[queue]}, is not there any more"
+        )
+        if fails_on_loss:
+            raise DataLost(f"{text}. Set failOnDataLoss=false to go on without it")
+        _log.warning("%s; failOnDataLoss=false, so reading goes on without it", text)
+    return sorted(there)
+
+
+def _described(queues: Iterable[MessageQueue]) -> str:
+    by_broker: dict[str, list[str]] = {}
+    for queue in sorted(queues):
+        by_broker.setdefault(queue.broker_name, []).append(str(queue.queue_id))
+    return "; ".join(f"{', '.join(numbers)} on {name}" for name, numbers in by_broker.items())

@@ -1,0 +1,226 @@
+"""The options of the source."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from escrowmq.base.limits import PULL_MESSAGES_MAX
+from escrowmq.base.message import Topic
+from escrowmq.client.core.subscription import Subscription, subscription
+from escrowmq.client.core.validation import check_group
+from escrowmq.errors import UsageError
+from escrowmq.pipeline.brokers.options import Access, Given, parse_access
+from escrowmq.pipeline.source.places import (
+    EARLIEST,
+    LATEST,
+    Place,
+    parse_assignment,
+    parse_place,
+)
+
+GROUP: Final = "escrowmq-spark"
+"""The consumer group of sources that name none. It is one for all, as brokers keep every group
+that has ever asked."""
+
+SYSTEM_TOPICS: Final = frozenset({Topic.HALF, Topic.OP, Topic.SCHEDULE, Topic.CHECK_MAX_TIME})
+_INT_MAX: Final = (1 << 31) - 1
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """How much one batch of a stream has; 0 is no bound."""
+
+    rows_max: int = 0
+    size_max: int = 0
+    rows_min: int = 0
+    delay_ms: int = 900_000
+
+
+class Pulling(msgspec.Struct, frozen=True, kw_only=True):
+    """How executors pull."""
+
+    count: int
+    timeout_ms: int
+    at_once: int
+    group: str
+    from_slave: bool
+    fails_on_loss: bool
+
+
+class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What a source was told."""
+
+    access: Access
+    topics: tuple[str, ...] = ()
+    pattern: str = ""
+    assigned: dict[str, dict[str, list[int]]] = {}
+    start: Place
+    end: Place
+    limits: Limits
+    pulling: Pulling
+    partitions_min: int = 0
+    partitions_max: int = 0
+    records_max: int = 0
+    commits_offsets: bool = False
+    tags: str = ""
+    sql: str = ""
+    has_body: bool = True
+    properties: str = "map"
+    tries: int = 3
+    try_again_ms: int = 1_000
+    includes_system: bool = False
+    store_path: str = ""
+    split_size: int = 128 << 20
+    checks_crc: bool = True
+    pushes_filters: bool = True
+
+    def subscription(self, topic: str) -> Subscription:
+        """What is wanted of a topic, as a pull says it."""
+        # Whether a broker's own topic may be read is judged by `allows`.
+        name = "own" if is_system_topic(topic) else topic
+        return subscription(name, tags=self.tags, sql=self.sql, version=0, wire_topic=topic)
+
+    @property
+    def is_filtered(self) -> bool:
+        """Whether the broker leaves messages out."""
+        return bool(self.sql) or self.tags not in ("", "*")
+
+    def allows(self, topic: str) -> bool:
+        """Whether a topic of the name servers may be found by a pattern."""
+        return self.includes_system or not is_system_topic(topic)
+
+
+def is_system_topic(topic: str) -> bool:
+    """Whether a topic is the broker's own."""
+    return topic in SYSTEM_TOPICS or topic.lower().startswith(Topic.SYSTEM_PREFIX)
+
+
+def parse_source(options: Mapping[str, str], *, is_stream: bool | None) -> SourceOptions:
+    """The options of a batch or a stream; None says that it is not known yet which. UsageError
+    says what is wrong with the first that is."""
+    given = Given(options)
+    store_path = given.text("storePath")
+    topics, pattern, assigned = _subject(given)
+    found = SourceOptions(
+        access=parse_access(given, needs_name_server=not store_path),
+        topics=topics,
+        pattern=pattern,
+        assigned=assigned,
+        start=parse_place(given, "starting", default=LATEST if is_stream else EARLIEST),
+        end=parse_place(given, "ending", default=LATEST),
+        limits=_limits(given),
+        pulling=_pulling(given),
+        partitions_min=given.number("minPartitions", default=0, high=_INT_MAX),
+        partitions_max=given.number("maxPartitions", default=0, high=_INT_MAX),
+        records_max=given.number("maxRecordsPerPartition", default=0),
+        commits_offsets=given.flag("commitOffsets", default=False),
+        tags=given.text("tags", "subExpression"),
+        sql=given.text("sqlFilter"),
+        has_body=given.flag("includeBody", default=True),
+        properties=given.choice("properties", allowed=("map", "string", "none"), default="map"),
+        tries=given.number("fetchOffset.numRetries", default=3, high=1_000) + 1,
+        try_again_ms=given.span_ms("fetchOffset.retryIntervalMs", default=1_000),
+        includes_system=given.flag("includeSystemTopics", default=False),
+        store_path=store_path,
+        split_size=given.size("splitBytes", default=128 << 20, low=1 << 20),
+        checks_crc=given.flag("checkCrc", default=True),
+        pushes_filters=given.flag("pushFilters", default=True),
+    )
+    if not given.flag("includeProperties", default=True):
+        found = msgspec.structs.replace(found, properties="none")
+    given.refuse_others()
+    _check_subject(found)
+    _check(found, given, is_stream)
+    return found
+
+
+def _subject(given: Given) -> tuple[tuple[str, ...], str, dict[str, dict[str, list[int]]]]:
+    topics = given.names("subscribe", "topic")
+    pattern = given.text("subscribePattern")
+    assigned = parse_assignment("assign", given.value("assign")) if given.has("assign") else {}
+    if given.has("path"):
+        raise UsageError(
+            "load(path) has no meaning here; name topics with option subscribe, or the folder of "
+            "a store with option storePath"
+        )
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise UsageError(f"subscribePattern={pattern!r} is no pattern: {error}") from error
+    return topics, pattern, assigned
+
+
+def _check_subject(found: SourceOptions) -> None:
+    count = sum((bool(found.topics), bool(found.pattern), bool(found.assigned)))
+    if count > 1 or not (count or found.store_path):
+        raise UsageError(
+            f"{count} of subscribe, subscribePattern and assign are given; exactly one is expected"
+        )
+
+
+def _limits(given: Given) -> Limits:
+    return Limits(
+        rows_max=given.number("maxOffsetsPerTrigger", "maxMessagesPerTrigger", default=0),
+        size_max=given.size("maxBytesPerTrigger", default=0),
+        rows_min=given.number("minOffsetsPerTrigger", default=0),
+        delay_ms=given.span_ms("maxTriggerDelay", default=900_000),
+    )
+
+
+def _pulling(given: Given) -> Pulling:
+    group = given.text("group", "kafka.group.id", default=GROUP)
+    check_group(group)
+    return Pulling(
+        count=given.number("pullBatchSize", default=PULL_MESSAGES_MAX, low=1, high=_INT_MAX),
+        timeout_ms=given.span_ms("pullTimeoutMs", default=30_000, low=1),
+        at_once=given.number("pullsInFlight", default=4, low=1, high=64),
+        group=group,
+        from_slave=given.choice("readFrom", allowed=("master", "slave"), default="master")
+        == "slave",
+        fails_on_loss=given.flag("failOnDataLoss", default=True),
+    )
+
+
+def _check(found: SourceOptions, given: Given, is_stream: bool | None) -> None:
+    for topic in [*found.topics, *found.assigned]:
+        if not found.allows(topic):
+            raise UsageError(
+                f"{topic} is the broker's own; set includeSystemTopics=true to read it all the same"
+            )
+        found.subscription(topic)
+    limits = found.limits
+    if limits.rows_max and limits.rows_min > limits.rows_max:
+        raise UsageError(
+            f"minOffsetsPerTrigger={limits.rows_min} is more than "
+            f"maxOffsetsPerTrigger={limits.rows_max}"
+        )
+    if found.partitions_max and found.partitions_min > found.partitions_max:
+        raise UsageError(
+            f"minPartitions={found.partitions_min} is more than "
+            f"maxPartitions={found.partitions_max}"
+        )
+    if is_stream and found.store_path:
+        raise UsageError("storePath is for spark.read; a stream reads from a broker (nameServer)")
+    if is_stream and any(given.has(name) for name in _ENDINGS):
+        raise UsageError("a stream has no end; ending options are for spark.read")
+    if found.store_path:
+        _check_files(found)
+
+
+_ENDINGS: Final = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
+
+
+def _check_files(found: SourceOptions) -> None:
+    if found.sql:
+        raise UsageError("sqlFilter is the broker's; with storePath use where() on the columns")
+    if found.assigned:
+        raise UsageError("assign needs a broker; with storePath name topics with subscribe")
+    for place in (found.start, found.end):
+        if place.offsets is not None or place.times is not None:
+            raise UsageError(
+                f"{place.option} by queue needs a broker; with storePath use startingTimestamp "
+                "and endingTimestamp, or where() on the columns"
+            )

@@ -1,0 +1,147 @@
+"""Where to begin and to end, as options say it: by offset, by time, or at either end.
+
+`startingOffsets`      `earliest`, `latest`, or {"topic": {"broker": {"0": 17, "1": -2}}}
+                       with -2 for the earliest offset and -1 for the latest one
+`startingTimestamp`    ms since 1970, for all queues
+`startingOffsetsByTimestamp`   {"topic": ms}, or {"topic": {"broker": {"0": ms}}}
+The same with `ending`. A timestamp for all goes before those by queue, and these before offsets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, Literal
+
+import msgspec
+
+from escrowmq.client.core.routes import MessageQueue
+from escrowmq.errors import UsageError
+from escrowmq.pipeline.brokers.options import Given
+
+EARLIEST: Final = -2
+LATEST: Final = -1
+
+Side = Literal["starting", "ending"]
+Table = dict[str, dict[str, dict[int, int]]]
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """A place in every queue."""
+
+    option: str
+    """The option that it was said with, for refusals."""
+    word: int = EARLIEST
+    """EARLIEST or LATEST, when there is neither a table nor a time."""
+    offsets: Table | None = None
+    times: Table | None = None
+    topic_times: dict[str, int] = {}
+    time_ms: int | None = None
+    takes_latest: bool = False
+    """Where no message is that young: begin at the end, instead of refusing."""
+
+    @property
+    def moves(self) -> bool:
+        """Whether it is another place when it is looked up later."""
+        return self.offsets is None
+
+    def time_of(self, queue: MessageQueue) -> int | None:
+        """The time to look up in a queue; None when it is no time that was given."""
+        if self.time_ms is not None:
+            return self.time_ms
+        if self.times is None:
+            return None
+        found = self.topic_times.get(queue.topic)
+        return found if found is not None else self._of(self.times, queue, "time")
+
+    def offset_of(self, queue: MessageQueue) -> int:
+        """The offset in a queue; EARLIEST and LATEST mean what they say."""
+        return self.word if self.offsets is None else self._of(self.offsets, queue, "offset")
+
+    def _of(self, table: Table, queue: MessageQueue, what: str) -> int:
+        found = table.get(queue.topic, {}).get(queue.broker_name, {}).get(queue.queue_id)
+        if found is None:
+            raise UsageError(
+                f"{self.option} says no {what} for queue {queue.queue_id} of {queue.topic} on "
+                f"{queue.broker_name}; name every queue, -2 is the earliest and -1 the latest"
+            )
+        return found
+
+
+def parse_place(given: Given, side: Side, *, default: int) -> Place:
+    """The options of one side."""
+    by_time, by_offset = f"{side}OffsetsByTimestamp", f"{side}Offsets"
+    strategy = given.choice(
+        f"{side}OffsetsByTimestampStrategy", allowed=("error", "latest"), default="error"
+    )
+    takes_latest = strategy == "latest" or side == "ending"
+    word = given.text(by_offset)
+    if given.has(f"{side}Timestamp"):
+        given.has(by_time)
+        time_ms = given.number(f"{side}Timestamp", default=0)
+        return Place(option=f"{side}Timestamp", time_ms=time_ms, takes_latest=takes_latest)
+    if given.has(by_time):
+        whole, table = _times(by_time, given.value(by_time))
+        return Place(option=by_time, topic_times=whole, times=table, takes_latest=takes_latest)
+    words = {"": default} | ({"earliest": EARLIEST} if side == "starting" else {})
+    words["latest"] = LATEST
+    if word.lower() in words:
+        return Place(option=by_offset, word=words[word.lower()])
+    if not word.startswith("{"):
+        allowed = ", ".join([*(each for each in words if each), "JSON"])
+        raise UsageError(f"{by_offset}={word!r}; one of {allowed} is expected")
+    low = EARLIEST if side == "starting" else LATEST
+    return Place(option=by_offset, offsets=_table(by_offset, given.value(by_offset), low))
+
+
+def parse_assignment(option: str, value: object) -> dict[str, dict[str, list[int]]]:
+    """{"topic": {"broker": [0, 1]}}."""
+    found: dict[str, dict[str, list[int]]] = {}
+    for topic, brokers in _object(option, value).items():
+        for broker, queues in _object(option, brokers).items():
+            if not (isinstance(queues, list) and queues and all(map(_is_number, queues))):
+                raise UsageError(
+                    f"{option}: {queues!r} for {topic} on {broker}; a list of queues is expected, "
+                    'as {"orders": {"broker-a": [0, 1]}}'
+                )
+            found.setdefault(topic, {})[broker] = sorted(set(queues))
+    if not found:
+        raise UsageError(f'{option} names no queue; write {{"orders": {{"broker-a": [0, 1]}}}}')
+    return found
+
+
+def _times(option: str, value: object) -> tuple[dict[str, int], Table]:
+    whole: dict[str, int] = {}
+    table: dict[str, Any] = {}
+    for topic, found in _object(option, value).items():
+        if _is_number(found):
+            whole[topic] = found
+        else:
+            table[topic] = found
+    return whole, _table(option, table, 0)
+
+
+def _table(option: str, value: object, low: int) -> Table:
+    found: Table = {}
+    for topic, brokers in _object(option, value).items():
+        for broker, queues in _object(option, brokers).items():
+            for queue, number in _object(option, queues).items():
+                if not (queue.isdecimal() and isinstance(number, int) and number >= low):
+                    raise UsageError(
+                        f"{option}: {queue!r}: {number!r} for {topic} on {broker}; a queue's "
+                        f"number and a whole number from {low} on are expected"
+                    )
+                found.setdefault(topic, {}).setdefault(broker, {})[int(queue)] = number
+    return found
+
+
+def _object(option: str, value: object) -> Mapping[str, Any]:
+    if not isinstance(value, dict):
+        raise UsageError(
+            f"{option}: {value!r} where an object is expected, as "
+            '{"orders": {"broker-a": {"0": 17}}}'
+        )
+    return value
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0

@@ -1,0 +1,254 @@
+"""Pulls of raw records by offset, several under way on one connection."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import msgspec
+
+from escrowmq.base.codes import Request, Response
+from escrowmq.base.command import Command
+from escrowmq.client.core.pulling import pull_fields, with_subscription
+from escrowmq.client.core.routes import MessageQueue
+from escrowmq.client.core.subscription import Subscription
+from escrowmq.errors import DataLost, RemoteProtocolError, TransportError, response_error
+from escrowmq.net.clock import SystemClock
+from escrowmq.pipeline.brokers.cluster import Cluster
+from escrowmq.pipeline.brokers.link import Link
+from escrowmq.pipeline.brokers.options import Access
+from escrowmq.pipeline.brokers.ranges import QueueRange
+from escrowmq.pipeline.source.offsets import tell_loss
+from escrowmq.pipeline.source.options import Pulling, SourceOptions
+
+_log = logging.getLogger(__name__)
+
+_BUSY: Final = frozenset({Response.SYSTEM_BUSY, 215})
+_REST_S: Final = 0.1
+_SAMPLED_MAX: Final = 8
+_SAMPLE_COUNT: Final = 32
+
+
+class Part(msgspec.Struct):
+    """A pull under way."""
+
+    number: int
+    low: int
+    high: int
+
+
+class Puller:
+    """Reads ranges of queues. A broker that restarts is waited for; one that is silent for
+    `pullTimeoutMs` raises its TransportError."""
+
+    def __init__(self, access: Access, pulling: Pulling) -> None:
+        self._access = access
+        self._pulling = pulling
+        self._links: dict[str, Link] = {}
+        self._clock = SystemClock()
+
+    def close(self) -> None:
+        """End all connections."""
+        while self._links:
+            self._links.popitem()[1].close()
+
+    def pull(self, wanted: QueueRange, subscription: Subscription) -> Iterator[bytes]:
+        """The records of a range as the log has them, in the order of the queue. Some beyond its
+        end may be among them."""
+        run = _Run(wanted, subscription, self._pulling)
+        since_ms = self._clock.now_ms()
+        while not run.is_over:
+            before = run.position
+            try:
+                yield from run.records(self._link(wanted.queue))
+            except _NotNow as reason:
+                failure: Exception = reason.error
+                self._forget(wanted.queue, is_lost=reason.is_lost)
+            except TransportError as error:
+                failure = error
+                self._forget(wanted.queue, is_lost=True)
+            else:
+                continue
+            if run.position != before:
+                since_ms = self._clock.now_ms()
+            if self._clock.now_ms() - since_ms > self._pulling.timeout_ms:
+                if isinstance(failure, DataLost) and not self._pulling.fails_on_loss:
+                    _log.warning("%s; failOnDataLoss=false, so reading goes on without", failure)
+                    return
+                raise failure
+            _log.info("pulling again: %s", failure)
+            threading.Event().wait(_REST_S)
+
+    def _link(self, queue: MessageQueue) -> Link:
+        found = self._links.get(queue.broker_name)
+        if found is None:
+            cluster = Cluster(self._access, tries=1, try_again_ms=0)
+            try:
+                cluster.refresh(queue.topic)
+            finally:
+                cluster.close()
+            address = cluster.address(queue.broker_name, from_slave=self._pulling.from_slave)
+            found = Link(address, self._access, timeout_ms=self._pulling.timeout_ms)
+            self._links[queue.broker_name] = found
+        return found
+
+    def _forget(self, queue: MessageQueue, *, is_lost: bool) -> None:
+        """What is under way on a link is nobody's when its run was broken off."""
+        link = self._links.pop(queue.broker_name, None)
+        if link is not None and (is_lost or link.has_waiting):
+            link.close()
+        elif link is not None:
+            self._links[queue.broker_name] = link
+
+
+class _NotNow(Exception):
+    """A pull that did not work and may work later."""
+
+    def __init__(self, error: Exception, *, is_lost: bool) -> None:
+        super().__init__(str(error))
+        self.error = error
+        self.is_lost = is_lost
+
+
+class _Run:
+    """One range on its way: where it is, and what is asked for beyond."""
+
+    def __init__(self, wanted: QueueRange, subscription: Subscription, pulling: Pulling) -> None:
+        self._wanted = wanted
+        self._subscription = subscription
+        self._pulling = pulling
+        self._is_plain = subscription.kind == "TAG" and subscription.tags.is_all
+        self._step = pulling.count
+        self._at_once = 1  # until the first answer tells how much a pull gets
+        self.position = wanted.low
+
+    @property
+    def is_over(self) -> bool:
+        return self.position >= self._wanted.high
+
+    def records(self, link: Link) -> Iterator[bytes]:
+        """Go on from the position to the end, or until something fails."""
+        parts: deque[Part] = deque()
+        asked = self.position
+        while not self.is_over:
+            while asked < self._wanted.high and len(parts) < self._at_once:
+                high = min(asked + self._step, self._wanted.high)
+                parts.append(self._post(link, asked, high))
+                asked = high
+            part = parts.popleft()
+            if part.low != self.position:  # the pull before went further, as filters do
+                link.drop(part.number)
+                if part.high <= self.position:
+                    continue
+                part = self._post(link, self.position, part.high)
+            yield from self._taken(link.take(part.number), part)
+            if self.position < part.high:
+                parts.appendleft(self._post(link, self.position, part.high))
+            asked = max(asked, self.position)
+
+    def _post(self, link: Link, low: int, high: int) -> Part:
+        fields = pull_fields(
+            self._wanted.queue,
+            self._subscription,
+            group=self._pulling.group,
+            queue_offset=low,
+            commit_offset=0,
+            count_max=high - low,
+            suspend_ms=0,
+        )
+        fields = with_subscription(fields, self._subscription)
+        return Part(link.post(Request.PULL_MESSAGE, fields), low, high)
+
+    def _taken(self, reply: Command, part: Part) -> Iterator[bytes]:
+        code = reply.code
+        if code == Response.SUCCESS:
+            following = self._following(reply, "nextBeginOffset")
+            if following <= self.position:
+                raise RemoteProtocolError(
+                    f"a pull from {part.low} of {self._wanted.queue} goes on at {following}"
+                )
+            self._learn(part, following)
+            self.position = following
+            yield reply.body
+        elif code == Response.PULL_RETRY_IMMEDIATELY:
+            self._skip(part, self._following(reply, "nextBeginOffset"))
+        elif code == Response.PULL_OFFSET_MOVED:
+            self._move(reply)
+        elif code == Response.PULL_NOT_FOUND or code in _BUSY:
+            raise _NotNow(self._missing(reply), is_lost=False)
+        else:
+            raise response_error(code, reply.remark, address=self._wanted.queue.broker_name)
+
+    def _learn(self, part: Part, following: int) -> None:
+        if self._is_plain:
+            # Brokers bound a pull by count and by bytes; asking for more only gets it later.
+            if following < part.high:
+                self._step = following - part.low
+            self._at_once = self._pulling.at_once
+
+    def _skip(self, part: Part, following: int) -> None:
+        if following <= self.position:
+            raise _NotNow(self._lost(f"the broker finds no message at {part.low}"), is_lost=False)
+        if self._is_plain:
+            tell_loss(
+                self._wanted.queue,
+                wanted=self.position,
+                found=following,
+                fails_on_loss=self._pulling.fails_on_loss,
+                why="the broker has no record of them (a damaged file, or a compacted topic)",
+            )
+        self.position = following
+
+    def _move(self, reply: Command) -> None:
+        low, high = self._following(reply, "minOffset"), self._following(reply, "maxOffset")
+        following = max(low, self.position) if self.position < high else self._wanted.high
+        if self.position >= high:
+            self._fail_or_warn(min(following, self._wanted.high), f"the queue ends at {high}")
+        else:
+            self._fail_or_warn(min(following, self._wanted.high), f"it keeps {low} to {high - 1}")
+        self.position = max(self.position + 1, following)
+
+    def _fail_or_warn(self, following: int, why: str) -> None:
+        tell_loss(
+            self._wanted.queue,
+            wanted=self.position,
+            found=following,
+            fails_on_loss=self._pulling.fails_on_loss,
+            why=why,
+        )
+
+    def _missing(self, reply: Command) -> Exception:
+        if reply.code in _BUSY:
+            return response_error(reply.code, reply.remark, address=self._wanted.queue.broker_name)
+        return self._lost("the broker answers that there is nothing")
+
+    def _lost(self, why: str) -> DataLost:
+        queue = self._wanted.queue
+        return DataLost(
+            f"messages {self.position} to {self._wanted.high - 1} of queue {queue.queue_id} of "
+            f"{queue.topic} on {queue.broker_name} do not come: {why}"
+        )
+
+    def _following(self, reply: Command, name: str) -> int:
+        try:
+            return int((reply.ext or {})[name])
+        except (KeyError, ValueError) as error:
+            raise RemoteProtocolError(f"a pull's answer has no {name}: {reply.ext}") from error
+
+
+def sampled_size(ranges: Sequence[QueueRange], options: SourceOptions) -> float:
+    """The bytes that one offset of these ranges takes, on average, by a look at the beginnings of
+    the longest; at least 1."""
+    puller = Puller(options.access, options.pulling)
+    size = count = 0
+    try:
+        for each in sorted(ranges, key=lambda each: -each.count)[:_SAMPLED_MAX]:
+            few = QueueRange(each.queue, each.low, min(each.low + _SAMPLE_COUNT, each.high))
+            size += sum(map(len, puller.pull(few, options.subscription(each.queue.topic))))
+            count += few.count
+    finally:
+        puller.close()
+    return max(1.0, size / max(1, count))

@@ -1,0 +1,110 @@
+"""What an executor does for its part of a topic: pull, decode, hand over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from escrowmq.base.message import Property
+from escrowmq.client.core.subscription import Subscription
+from escrowmq.pipeline.arrow.columns import Block, decode_columns
+from escrowmq.pipeline.arrow.named import Properties
+from escrowmq.pipeline.arrow.unwrapping import BATCH, unwrapped
+from escrowmq.pipeline.brokers.options import Access
+from escrowmq.pipeline.brokers.ranges import QueueRange
+from escrowmq.pipeline.source.offsets import tell_loss
+from escrowmq.pipeline.source.options import Pulling
+from escrowmq.pipeline.source.pulling import Puller
+from escrowmq.pipeline.workers import freeze_once
+
+BATCH_SIZE: Final = 4 << 20
+"""Bytes of records that become one batch of rows: with 1 to 10 MB Spark is at its best."""
+
+
+class Reading(msgspec.Struct, frozen=True, kw_only=True):
+    """What an executor must know beside its ranges; it travels there."""
+
+    access: Access
+    pulling: Pulling
+    subscriptions: dict[str, Subscription]
+    is_filtered: bool
+    schema: bytes
+    """The Arrow schema, serialized."""
+
+
+def read_ranges(ranges: Sequence[QueueRange], reading: Reading) -> Iterator[Any]:
+    """The rows of some ranges as Arrow batches. Never fewer than there are without DataLost, or
+    a line in the log when failOnDataLoss is off."""
+    freeze_once()
+    schema = pa.ipc.read_schema(pa.py_buffer(reading.schema))
+    puller = Puller(reading.access, reading.pulling)
+    try:
+        for wanted in ranges:
+            subscription = reading.subscriptions[wanted.queue.topic]
+            count = _Count()
+            for data in _gathered(puller.pull(wanted, subscription)):
+                block = block_of(data, wanted)
+                count.note(block)
+                block = only_tagged(block, subscription)
+                yield from decode_columns(block, schema, broker_name=wanted.queue.broker_name)
+            if not reading.is_filtered:
+                count.require(wanted, fails_on_loss=reading.pulling.fails_on_loss)
+    finally:
+        puller.close()
+
+
+def block_of(data: bytes, wanted: QueueRange) -> Block:
+    """The records of a range; those beyond its ends are left out."""
+    block = Block(data)
+    if ((block.sys_flag & BATCH) == BATCH).any():
+        block = Block(unwrapped(data, block.starts, block.sys_flag))
+    queue_offset = block.queue_offset
+    return block.only((queue_offset >= wanted.low) & (queue_offset < wanted.high))
+
+
+def only_tagged(block: Block, subscription: Subscription) -> Block:
+    """The records with a wanted tag: brokers compare hashes, which other tags may have too."""
+    if subscription.kind != "TAG" or subscription.tags.is_all or not len(block):
+        return block
+    tags = Properties(block.encoded_properties()).values(Property.TAGS)
+    wanted = pa.array(sorted(subscription.tags.tags), type=pa.string())
+    return block.only(np.asarray(pc.is_in(tags, value_set=wanted)))
+
+
+class _Count:
+    """Checks that nothing is missing between the messages of a queue that were read."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def note(self, block: Block) -> None:
+        self._count += len(block)
+
+    def require(self, wanted: QueueRange, *, fails_on_loss: bool) -> None:
+        missing = wanted.count - self._count
+        if missing > 0 and fails_on_loss:
+            tell_loss(
+                wanted.queue,
+                wanted=wanted.high - missing,
+                found=wanted.high,
+                fails_on_loss=True,
+                why=f"only {self._count} of the {wanted.count} messages from {wanted.low} on came",
+            )
+
+
+def _gathered(pulled: Iterator[bytes]) -> Iterator[bytes]:
+    parts: list[bytes] = []
+    size = 0
+    for data in pulled:
+        parts.append(data)
+        size += len(data)
+        if size >= BATCH_SIZE:
+            yield b"".join(parts)
+            parts, size = [], 0
+    if parts:
+        yield b"".join(parts)

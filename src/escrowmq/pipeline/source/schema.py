@@ -1,0 +1,88 @@
+"""The columns of the source as Spark knows them."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from escrowmq.errors import UsageError
+from escrowmq.pipeline.source.options import SourceOptions
+
+TYPES: Final[dict[str, DataType]] = {
+    "topic": StringType(),
+    "brokerName": StringType(),
+    "queueId": IntegerType(),
+    "queueOffset": LongType(),
+    "msgId": StringType(),
+    "offsetMsgId": StringType(),
+    "tags": StringType(),
+    "keys": ArrayType(StringType()),
+    "body": BinaryType(),
+    "properties": MapType(StringType(), StringType()),
+    "bornTimestamp": TimestampType(),
+    "storeTimestamp": TimestampType(),
+    "bornHost": StringType(),
+    "storeHost": StringType(),
+    "sysFlag": IntegerType(),
+    "flag": IntegerType(),
+    "reconsumeTimes": IntegerType(),
+    "physicalOffset": LongType(),
+    "preparedTransactionOffset": LongType(),
+    "transactionId": StringType(),
+}
+
+
+def full_schema(options: SourceOptions) -> StructType:
+    """All columns, but for those that options leave out."""
+    return StructType([StructField(name, kind) for name, kind in _types(options).items()])
+
+
+def check_schema(schema: StructType, options: SourceOptions) -> None:
+    """A schema that a user gave picks columns by name. UsageError about the first that is not
+    there, or has another type."""
+    known = _types(options)
+    for field in schema.fields:
+        kind = known.get(field.name)
+        if kind is None:
+            raise UsageError(
+                f"the schema names a column {field.name!r}; there are {', '.join(known)}"
+            )
+        if kind.simpleString() != field.dataType.simpleString():
+            raise UsageError(
+                f"the schema gives column {field.name} the type {field.dataType.simpleString()}; "
+                f"it has {kind.simpleString()}, cast it with select()"
+            )
+
+
+def arrow_schema(schema: StructType) -> bytes:
+    """The same for Arrow, serialized; batches must have exactly these types."""
+    takes_zone = "timezone" in inspect.signature(to_arrow_schema).parameters
+    # PySpark 4.1 has no such parameter, and means UTC.
+    found: pa.Schema = to_arrow_schema(schema, **({"timezone": "UTC"} if takes_zone else {}))
+    return found.serialize().to_pybytes()
+
+
+def _types(options: SourceOptions) -> dict[str, DataType]:
+    found = dict(TYPES)
+    if not options.has_body:
+        del found["body"]
+    if options.properties == "none":
+        del found["properties"]
+    elif options.properties == "string":
+        found["properties"] = StringType()
+    return found

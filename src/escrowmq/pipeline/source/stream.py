@@ -1,0 +1,288 @@
+"""`spark.readStream.format("escrowmq")`: batch after batch, each bounded as the options say.
+
+What a batch begins with is what the one before ended with, in Spark's checkpoint. The first one's
+beginning would be nowhere: it stands in the first end (state.py), and so that there is one before
+the first message comes, a query begins with an empty batch.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import Any, Final
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.types import StructType
+
+from escrowmq.client.core.routes import MessageQueue
+from escrowmq.errors import EscrowMQError
+from escrowmq.net.clock import SystemClock
+from escrowmq.pipeline.brokers.cluster import Cluster
+from escrowmq.pipeline.brokers.ranges import (
+    Positions,
+    QueueRange,
+    backlog_count,
+    ends_of,
+    limited,
+    partitioned,
+    ranges_between,
+)
+from escrowmq.pipeline.source.batch import Part, reading_of
+from escrowmq.pipeline.source.offsets import (
+    find_queues,
+    look_up,
+    require_queues,
+    tell_loss,
+    without_loss,
+)
+from escrowmq.pipeline.source.options import SourceOptions
+from escrowmq.pipeline.source.pulling import sampled_size
+from escrowmq.pipeline.source.reading import read_ranges
+from escrowmq.pipeline.source.schema import arrow_schema
+from escrowmq.pipeline.source.state import Offset, StreamPlace, decode_place, encode_place
+
+try:
+    from pyspark.sql.streaming.datasource import (
+        ReadAllAvailable,
+        ReadLimit,
+        ReadMaxBytes,
+        ReadMaxRows,
+        ReadMinRows,
+        SupportsTriggerAvailableNow,
+    )
+
+    HAS_LIMITS = True
+except ImportError:  # PySpark 4.1 and before
+    HAS_LIMITS = False
+
+_log = logging.getLogger(__name__)
+
+FRESH_MS: Final = 100
+"""So long the ends of queues are taken as known: Spark asks every 10 ms while nothing comes."""
+
+
+class Queues:
+    """The queues and their ends, asked for when what is known is no longer fresh."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self.options = options
+        self.cluster = Cluster(
+            options.access, tries=options.tries, try_again_ms=options.try_again_ms
+        )
+        self.ends: Positions = {}
+        self._clock = SystemClock()
+        self._seen_ms = 0
+
+    def now_ms(self) -> int:
+        """The time."""
+        return self._clock.now_ms()
+
+    def look(self) -> Positions:
+        """The end of every queue that there is."""
+        if self.now_ms() - self._seen_ms > FRESH_MS:
+            self.ends = self.cluster.end(find_queues(self.cluster, self.options))
+            self._seen_ms = self.now_ms()
+        return self.ends
+
+
+class StreamReader(DataSourceStreamReader):
+    """What both forms have in common: with limits (PySpark 4.2) and without (4.1)."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = arrow_schema(schema)
+        self._opened: Queues | None = None
+        self._initial: Positions | None = None
+        self._target: Positions | None = None
+        self._triggered_ms = 0
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Executors get what they need to read, and no connection."""
+        return {"_options": self._options, "_schema": self._schema}
+
+    # -- where -------------------------------------------------------------------------------
+
+    def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
+        """Where a new query begins. Asked for again after a crash; see state.py."""
+        return encode_place(StreamPlace(self._beginning(), is_initial=True))
+
+    def _beginning(self) -> Positions:
+        if self._initial is None:
+            queues = self._queues()
+            known = find_queues(queues.cluster, self._options)
+            start = look_up(queues.cluster, known, self._options.start)
+            self._initial = without_loss(
+                queues.cluster, start, fails_on_loss=self._options.pulling.fails_on_loss
+            )
+        return self._initial
+
+    def reportLatestOffset(self) -> Offset | None:  # noqa: N802 - Spark's name
+        """The ends of all queues, for the progress report: what is missing there is the lag."""
+        ends = self._opened.ends if self._opened is not None else {}
+        return encode_place(StreamPlace(ends)) if ends else None
+
+    def commit(self, end: Offset) -> None:
+        """Show the brokers how far the query is, if that is wanted; the checkpoint knows best."""
+        if not self._options.commits_offsets:
+            return
+        try:
+            self._queues().cluster.commit(self._options.pulling.group, decode_place(end).at)
+        except EscrowMQError as error:
+            _log.warning("the brokers do not show this query's progress: %s", error)
+
+    # -- what --------------------------------------------------------------------------------
+
+    def partitions(self, start: Offset, end: Offset) -> list[Part]:
+        """What lies between two places, divided."""
+        until = decode_place(end)
+        since = decode_place(start)
+        lows = since.at
+        if since.is_initial and until.began is not None:
+            lows = until.began
+        ranges = self._ranges(lows, until.at)
+        options = self._options
+        parts = partitioned(
+            ranges,
+            records_max=options.records_max,
+            partitions_min=options.partitions_min,
+            partitions_max=options.partitions_max,
+        )
+        return [Part(part) for part in parts]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """The rows of a partition."""
+        ranges = partition.ranges if isinstance(partition, Part) else ()
+        return read_ranges(ranges, reading_of(self._options, self._schema, ranges))
+
+    def _ranges(self, lows: Positions, highs: Positions) -> list[QueueRange]:
+        cluster, fails = self._queues().cluster, self._options.pulling.fails_on_loss
+        unread = {queue for queue, high in highs.items() if lows.get(queue) != high}
+        if not unread:
+            return []
+        known = find_queues(cluster, self._options)
+        there = set(
+            require_queues(
+                known, {queue: lows.get(queue, 0) for queue in unread}, fails_on_loss=fails
+            )
+        )
+        queues = [queue for queue in highs if queue in there and queue in unread]
+        found = {queue: lows[queue] for queue in queues if queue in lows}
+        found |= cluster.first(queue for queue in queues if queue not in lows)
+        for queue, low in found.items():
+            if low > highs[queue]:
+                found[queue] = self._put_back(queue, low, highs[queue])
+        found = without_loss(cluster, found, fails_on_loss=fails)
+        return ranges_between(found, {queue: highs[queue] for queue in queues})
+
+    # -- how much ----------------------------------------------------------------------------
+
+    def _following(self, start: Offset, rows_max: int, size_max: int, rows_min: int) -> Offset:
+        """The end of the next batch; the start itself when there is to be none."""
+        since = decode_place(start)
+        ranges, lows = self._backlog(since.at)
+        if not since.is_initial and not self._is_due(ranges, rows_min):
+            return start
+        if rows_max:
+            ranges = limited(ranges, rows_max)
+        if size_max and ranges:
+            size = sampled_size(ranges, self._options)
+            ranges = limited(ranges, max(1, int(size_max / size)))
+        self._triggered_ms = self._queues().now_ms()
+        place = StreamPlace(ends_of(lows, ranges), since.at if since.is_initial else None)
+        return encode_place(place)
+
+    def _backlog(self, since: Positions) -> tuple[list[QueueRange], Positions]:
+        """What can be read, and where each queue is before."""
+        queues = self._queues()
+        ends = dict(queues.look())
+        lows = dict(since)
+        lows |= queues.cluster.first(queue for queue in ends if queue not in since)
+        for queue, end in ends.items():
+            if end < lows[queue]:
+                lows[queue] = self._put_back(queue, lows[queue], end)
+        if self._target is not None:
+            target = self._target
+            ends = {queue: min(end, target.get(queue, 0)) for queue, end in ends.items()}
+        highs = {queue: max(end, lows[queue]) for queue, end in ends.items()}
+        return ranges_between(lows, highs), lows
+
+    def _put_back(self, queue: MessageQueue, low: int, end: int) -> int:
+        """Where to begin in a queue that ends before the place that was reached."""
+        tell_loss(
+            queue,
+            wanted=end,
+            found=low,
+            fails_on_loss=self._options.pulling.fails_on_loss,
+            why=f"the queue ends at {end}; the topic was made anew, or its store was put back",
+        )
+        return self._queues().cluster.first([queue])[queue]
+
+    def _is_due(self, ranges: list[QueueRange], rows_min: int) -> bool:
+        if not ranges:
+            return False
+        if not rows_min or self._target is not None or backlog_count(ranges) >= rows_min:
+            return True
+        return self._queues().now_ms() - self._triggered_ms >= self._options.limits.delay_ms
+
+    def _queues(self) -> Queues:
+        if self._opened is None:
+            self._opened = Queues(self._options)
+        return self._opened
+
+
+class PlainStreamReader(StreamReader):
+    """For PySpark 4.1: it takes no limits, so that every batch has all there is. Nobody tells it
+    whether a batch is the first one, and so every process begins as if it were."""
+
+    _last: Offset | None = None
+
+    def latestOffset(self) -> Offset:  # noqa: N802 - Spark's name
+        """The end of the next batch."""
+        if self._last is None:
+            began = self._beginning()
+            self._last = encode_place(StreamPlace(began | self._queues().look(), began))
+            return self._last
+        self._last = self._following(self._last, 0, 0, 0)
+        return self._last
+
+
+if HAS_LIMITS:
+
+    class LimitedStreamReader(StreamReader, SupportsTriggerAvailableNow):
+        """For PySpark 4.2 and later."""
+
+        def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+            """Nothing that comes from now on is read."""
+            self._target = dict(self._queues().look())
+
+        def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+            """What the options say; of several bounds the others are kept here."""
+            limits = self._options.limits
+            if limits.rows_max:
+                return ReadMaxRows(limits.rows_max)
+            if limits.size_max:
+                return ReadMaxBytes(limits.size_max)
+            if limits.rows_min:
+                return ReadMinRows(limits.rows_min)
+            return ReadAllAvailable()
+
+        def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
+            """The end of the next batch, at most as far as a limit allows."""
+            if isinstance(limit, ReadAllAvailable):
+                return self._following(start, 0, 0, 0)
+            limits = self._options.limits
+            rows_max = limit.max_rows if isinstance(limit, ReadMaxRows) else 0
+            size_max = limit.max_bytes if isinstance(limit, ReadMaxBytes) else limits.size_max
+            return self._following(start, rows_max, size_max, limits.rows_min)
+
+
+def make_stream_reader(options: SourceOptions, schema: StructType) -> StreamReader:
+    """The reader that this release of PySpark can make use of."""
+    if HAS_LIMITS:
+        return LimitedStreamReader(options, schema)
+    if options.limits.rows_max or options.limits.size_max or options.limits.rows_min:
+        _log.warning(
+            "this release of PySpark passes no limits to Python sources (4.2 does): "
+            "maxOffsetsPerTrigger, maxBytesPerTrigger and minOffsetsPerTrigger have no effect"
+        )
+    return PlainStreamReader(options, schema)

@@ -1,0 +1,125 @@
+"""Records as Arrow columns: the same as record by record."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+pytest.importorskip("pyarrow")
+
+from escrowmq.base.message import Message
+from escrowmq.codec.compression import compress
+from escrowmq.errors import CorruptRecord, RemoteProtocolError
+from escrowmq.pipeline.arrow import columns
+from escrowmq.pipeline.arrow.columns import COLUMNS, Block, decode_columns
+from tests.unit.pipeline.records import HOST, expected_row, log_of, messages
+from tests.unit.pipeline.schemas import schema_of
+
+ALL = list(COLUMNS)
+
+
+def rows_of(data: bytes, names: list[str] = ALL, broker_name: str = "b") -> list[dict[str, Any]]:
+    found = []
+    for batch in decode_columns(Block(data), schema_of(names), broker_name=broker_name):
+        for row in batch.to_pylist():
+            if "properties" in row and row["properties"] is not None:
+                row["properties"] = dict(row["properties"])
+            found.append(row)
+    return found
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(messages, min_size=1, max_size=12))
+@example([Message(topic="t", body=b"", properties={})])
+def test_columns_are_what_the_plain_decoder_says(found: list[Message]) -> None:
+    data = log_of(found)
+    expected, at = [], 0
+    while at < len(data):
+        row, at = expected_row(data, at)
+        expected.append(row)
+    assert rows_of(data) == expected
+
+
+def test_nothing_is_no_row() -> None:
+    assert rows_of(b"") == []
+
+
+def test_only_the_columns_that_are_wanted_are_made() -> None:
+    data = log_of([Message(topic="t", body=b"x", properties={"TAGS": "a"})])
+    assert rows_of(data, ["tags", "queueOffset"]) == [{"tags": "a", "queueOffset": 0}]
+
+
+@pytest.mark.parametrize("form", ["zlib", "lz4", "zstd"])
+def test_packed_bodies_are_unpacked(form: str) -> None:
+    packed, bits = compress(b"abc" * 1_000, form=form, level=3)
+    found = [
+        Message(topic="t", body=b"plain", born_host=HOST, store_host=HOST),
+        Message(topic="t", body=packed, sys_flag=bits, born_host=HOST, store_host=HOST),
+    ]
+    rows = rows_of(log_of(found), ["body", "sysFlag"])
+    assert [row["body"] for row in rows] == [b"plain", b"abc" * 1_000]
+    assert not any(row["sysFlag"] & 1 for row in rows)
+
+
+def test_a_body_that_does_not_unpack_is_an_error() -> None:
+    data = log_of([Message(topic="t", body=b"no zlib", sys_flag=1)])
+    with pytest.raises(RemoteProtocolError, match="does not unpack"):
+        rows_of(data, ["body"])
+
+
+def test_what_unpacks_to_much_comes_in_several_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(columns, "BATCH_SIZE_MAX", 2_500)
+    packed, bits = compress(bytes(1_000), form="zlib", level=5)
+    data = log_of([Message(topic="t", body=packed, sys_flag=bits) for _ in range(5)])
+    schema = schema_of(["queueOffset", "body"])
+    batches = list(decode_columns(Block(data), schema, broker_name="b"))
+    assert [batch.num_rows for batch in batches] == [2, 2, 1]
+    assert [row["queueOffset"] for batch in batches for row in batch.to_pylist()] == [*range(5)]
+
+
+def test_texts_that_are_no_utf8_have_the_replacement_character() -> None:
+    data = log_of([Message(topic="t", body=b"x", properties={"TAGS": "TAGS-here"})])
+    data = data.replace(b"TAGS-here", b"TAGS-\xff\xfere")
+    assert rows_of(data, ["tags"]) == [{"tags": "TAGS-��re"}]
+
+
+def test_files_have_no_broker_name() -> None:
+    data = log_of([Message(topic="t", body=b"x")])
+    assert rows_of(data, ["brokerName"], broker_name="") == [{"brokerName": None}]
+
+
+def test_properties_as_stored() -> None:
+    import pyarrow as pa
+
+    data = log_of([Message(topic="t", body=b"x", properties={"a": "1", "b": "2"})])
+    schema = pa.schema([("properties", pa.string())])
+    (batch,) = decode_columns(Block(data), schema, broker_name="b")
+    assert batch.to_pylist() == [{"properties": "a\x011\x02b\x012\x02"}]
+
+
+@pytest.mark.parametrize(
+    ("position", "value", "text"),
+    [
+        (0, b"\x00\x00\x00\x10", "record size 16"),
+        (0, b"\x7f\x00\x00\x10", "record size"),
+        (4, b"\xde\xad\xbe\xef", "magic 0xdeadbeef"),
+        (84, b"\x7f\x00\x00\x00", "its body does not fit"),
+        (84, b"\xff\xff\xff\xff", "its body does not fit"),
+        (89, b"\xff", "its topic does not fit"),
+    ],
+)
+def test_what_does_not_parse_is_an_error(position: int, value: bytes, text: str) -> None:
+    data = bytearray(log_of([Message(topic="t", body=b"x", born_host=HOST, store_host=HOST)]))
+    data[position : position + len(value)] = value
+    with pytest.raises(CorruptRecord, match=text):
+        rows_of(bytes(data))
+
+
+def test_a_record_that_is_cut_off_is_an_error() -> None:
+    data = log_of([Message(topic="t", body=b"x" * 100)])
+    for size in (50, len(data) - 1):
+        with pytest.raises(CorruptRecord):
+            rows_of(data[:size])

@@ -1,0 +1,64 @@
+"""A lease that is a file."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from escrowmq.client.lease import LeaseTaken
+from escrowmq.errors import UsageError
+from escrowmq.net.clock import SystemClock
+from escrowmq.pipeline.reconcile.lease import FileLease, require_lease
+from tests.interop.process import until
+
+
+def age(path: Path, seconds: float) -> None:
+    """Let the last renewal be so long ago."""
+    then_ns = int((SystemClock().now_ms() / 1000 - seconds) * 1e9)
+    os.utime(path, ns=(then_ns, then_ns))
+
+
+def test_one_holds_it_and_gives_it_back(tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    with FileLease(folder) as lease:
+        assert lease.is_held
+        require_lease(lease)
+        with pytest.raises(LeaseTaken, match="another process holds the lease"), FileLease(folder):
+            pass
+        assert lease.is_held
+    assert not (folder / "lease").exists()
+    with FileLease(folder) as lease:
+        assert lease.is_held
+
+
+def test_one_that_is_not_renewed_is_taken_over_and_its_holder_notices(tmp_path: Path) -> None:
+    with FileLease(tmp_path, span_s=0.3) as first:
+        age(tmp_path / "lease", 120)
+        with FileLease(tmp_path, span_s=60) as second:
+            until("its loss is noticed", lambda: not first.is_held)
+            with pytest.raises(LeaseTaken, match="the next run does it again"):
+                require_lease(first)
+            assert second.is_held
+    assert not (tmp_path / "lease").exists()
+
+
+def test_it_is_renewed_while_it_is_held(tmp_path: Path) -> None:
+    with FileLease(tmp_path, span_s=0.3):
+        path = tmp_path / "lease"
+        before = path.stat().st_mtime_ns
+        until("it is renewed", lambda: path.stat().st_mtime_ns > before)
+
+
+def test_who_lost_it_does_not_take_the_others_away(tmp_path: Path) -> None:
+    first = FileLease(tmp_path)
+    with first:
+        (tmp_path / "lease").write_text("somebody else's")
+    assert (tmp_path / "lease").read_text() == "somebody else's"
+
+
+def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match="no lease can be kept"), FileLease(tmp_path / "file"):
+        pass

@@ -1,0 +1,104 @@
+"""The broker that decides: found, kept, and asked until it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+pytest.importorskip("pyarrow")
+
+from escrowmq.base.codes import Request, Response
+from escrowmq.base.command import Command
+from escrowmq.base.limits import EPOCH_TOKENS_MAX
+from escrowmq.codec.command import encode_reply
+from escrowmq.codec.decision import Abandoned, Decided
+from escrowmq.errors import BrokerFault, UsageError
+from escrowmq.pipeline.brokers.options import Access
+from escrowmq.pipeline.sink.checkpoint import recall, remember
+from escrowmq.pipeline.sink.deciding import Decider, StockBroker, choose_broker
+from escrowmq.pipeline.sink.options import SinkOptions, parse_sink
+
+from .test_halves import Broker
+
+
+class Deciding(Broker):
+    """A broker that decides, when `script` says nothing else."""
+
+    def store(self, request: Command) -> bytes:
+        """The answer to a question about an epoch."""
+        if request.code == Request.ESCROW_ABANDON:
+            return encode_reply(request, 0, body=msgspec.json.encode(Abandoned(count=3)))
+        found = Decided(decided="now", tokens={"a": 1}, count=1)
+        return encode_reply(request, 0, body=msgspec.json.encode(found))
+
+
+def decider_of(broker: Broker) -> Decider:
+    access = Access(name_servers=(broker.server.address,))
+    return Decider(access, broker_name="broker-a", group="g")
+
+
+def options_of(server: Broker, **more: str) -> SinkOptions:
+    options = {"nameServer": server.server.address, "topic": "t", "transactional": "true"}
+    return parse_sink(options | {"producerGroup": "g"} | more, is_stream=False, columns=["body"])
+
+
+def test_a_decision_is_asked_for_until_it_is_answered() -> None:
+    broker = Deciding()
+    unavailable = broker.refuse(Response.SERVICE_NOT_AVAILABLE)
+    broker.script = [lambda _: None, unavailable, lambda _: None]
+    decider = decider_of(broker)
+    assert decider.decide("q/1", {"a": 1}).decided == "now"
+    decider.close()
+    asked = [each for each in broker.server.requests if each.code == Request.ESCROW_DECIDE]
+    assert len(asked) == 4
+    assert {each.body for each in asked} == {b'{"group":"g","epoch":"q/1","tokens":{"a":1}}'}
+
+
+def test_a_refusal_is_raised() -> None:
+    broker = Deciding()
+    broker.script = [broker.refuse(Response.SYSTEM_ERROR, "token a has 0 pending halves")]
+    decider = decider_of(broker)
+    with pytest.raises(BrokerFault, match="has 0 pending halves"):
+        decider.decide("q/1", {"a": 1})
+    assert decider.abandon("q/1", ["a"]) == 3
+    decider.close()
+
+
+def test_too_many_tokens_are_refused_before_anything_is_asked() -> None:
+    broker = Deciding()
+    tokens = {str(number): 1 for number in range(EPOCH_TOKENS_MAX + 1)}
+    with pytest.raises(UsageError, match="use coalesce"):
+        decider_of(broker).decide("q/1", tokens)
+    assert not broker.server.requests
+
+
+def test_a_stock_broker_is_told_from_one_that_decides(tmp_path: Path) -> None:
+    stock = Deciding()
+    stock.script = [stock.refuse(Response.REQUEST_CODE_NOT_SUPPORTED)]
+    with pytest.raises(StockBroker, match="set onStockBroker=at-least-once"):
+        choose_broker(options_of(stock))
+    assert choose_broker(options_of(stock)) == "broker-a"
+
+
+def test_the_choice_is_kept_in_the_checkpoint(tmp_path: Path) -> None:
+    broker = Deciding()
+    folder = str(tmp_path / "checkpoint")
+    options = options_of(broker, checkpointLocation=folder)
+    assert choose_broker(options) == "broker-a"
+    assert recall(folder, "escrowmq-sink.json") == {"v": 1, "broker": "broker-a"}
+    remember(folder, "escrowmq-sink.json", {"v": 1, "broker": "another"})
+    assert choose_broker(options) == "another"
+    assert choose_broker(options_of(broker, checkpointLocation=folder, broker="named")) == "named"
+
+
+@pytest.mark.parametrize("form", [str, lambda path: f"file:{path}", lambda path: f"file://{path}"])
+def test_small_files_in_a_checkpoint(tmp_path: Path, form: Callable[[Path], str]) -> None:
+    folder = form(tmp_path / "a" / "b")
+    assert recall(folder, "x.json") is None
+    remember(folder, "x.json", {"n": 1})
+    remember(folder, "x.json", {"n": 2})
+    assert recall(folder, "x.json") == {"n": 2}
+    assert [each.name for each in (tmp_path / "a" / "b").iterdir()] == ["x.json"]

@@ -1,0 +1,159 @@
+"""Halves under tokens: what is in doubt is sent again under another."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Callable
+
+import pytest
+
+from escrowmq.base.codes import Request, Response
+from escrowmq.base.command import Command
+from escrowmq.client.core.message import Message
+from escrowmq.codec.command import encode_reply
+from escrowmq.codec.properties import parse_properties
+from escrowmq.codec.routes import (
+    BrokerData,
+    ClusterInfo,
+    QueueData,
+    TopicRoute,
+    encode_cluster_info,
+    encode_route,
+)
+from escrowmq.errors import ConnectionLost, InvalidMessage, PermissionDenied, UsageError
+from escrowmq.pipeline.sink.halves import EpochDecided, HalfSender
+from escrowmq.pipeline.sink.options import parse_sink
+from escrowmq.pipeline.sink.rows import Addressed
+from tests.unit.pipeline.scripted import ScriptedServer
+
+Script = Callable[[Command], bytes | None]
+
+
+class Broker:
+    """Takes halves, and answers the next ones as `script` says."""
+
+    def __init__(self) -> None:
+        self.script: list[Script] = []
+        self.stored: list[dict[str, str]] = []
+        self.server = ScriptedServer(self.answer)
+
+    def answer(self, request: Command) -> bytes | None:
+        """The reply to any request."""
+        broker = BrokerData({0: self.server.address}, "broker-a", "c")
+        if request.code == Request.GET_ROUTEINFO_BY_TOPIC:
+            route = TopicRoute(
+                broker_datas=[broker], queue_datas=[QueueData("broker-a", 6, 4, 0, 4)]
+            )
+            return encode_reply(request, 0, body=encode_route(route, is_standard=True))
+        if request.code == Request.GET_BROKER_CLUSTER_INFO:
+            info = ClusterInfo({"broker-a": broker}, {"c": ["broker-a"]})
+            return encode_reply(request, 0, body=encode_cluster_info(info))
+        return self.script.pop(0)(request) if self.script else self.store(request)
+
+    def store(self, request: Command) -> bytes:
+        """Keep a half."""
+        self.stored.append(parse_properties((request.ext or {})["i"]))
+        return encode_reply(request, 0, ext={"queueId": "0", "queueOffset": "0", "msgId": "x"})
+
+    def lose_after_storing(self, request: Command) -> None:
+        """It is stored, and nobody is told."""
+        self.store(request)
+
+    def refuse(self, code: int, remark: str = "") -> Script:
+        """An answer with a code."""
+        return lambda request: encode_reply(request, code, remark=remark)
+
+
+@pytest.fixture
+def broker() -> Broker:
+    return Broker()
+
+
+def sender_to(broker: Broker, *, retries: int = 2) -> HalfSender:
+    options = {
+        "nameServer": broker.server.address,
+        "topic": "t",
+        "transactional": "true",
+        "producerGroup": "g",
+        "retries": str(retries),
+        "sendsInFlight": "4",
+    }
+    parsed = parse_sink(options, is_stream=False, columns=["body"])
+    return HalfSender(parsed, broker_name="broker-a", epoch="q/7")
+
+
+def rows(count: int, **more: object) -> list[Addressed]:
+    return [Addressed(Message("t", b"%d" % number), **more) for number in range(count)]  # type: ignore[arg-type]
+
+
+def test_halves_carry_epoch_token_and_group(broker: Broker) -> None:
+    sender = sender_to(broker)
+    token, count = sender.send(rows(10))
+    other, _ = sender.send(rows(1))
+    sender.close()
+    assert count == 10
+    assert other != token
+    for half in broker.stored[:10]:
+        assert half["escrowEpoch"] == "q/7"
+        assert half["escrowToken"] == token
+        assert half["PGROUP"] == "g"
+        assert half["TRAN_MSG"] == "true"
+        assert half["CHECK_IMMUNITY_TIME_IN_SECONDS"] == "900"
+    assert len({half["UNIQ_KEY"] for half in broker.stored}) == 11
+
+
+def test_what_is_in_doubt_is_sent_again_under_another_token(broker: Broker) -> None:
+    broker.script = [broker.store, broker.store, broker.lose_after_storing]
+    sender = sender_to(broker)
+    token, count = sender.send(rows(10))
+    sender.close()
+    counts = collections.Counter(half["escrowToken"] for half in broker.stored)
+    assert counts.pop(token) == count == 10
+    assert [*counts.values()] == [3], "of which nobody will ever decide"
+
+
+def test_a_broker_that_stays_away_fails_the_attempt(broker: Broker) -> None:
+    broker.script = [lambda _: None] * 100
+    sender = sender_to(broker, retries=1)
+    with pytest.raises(ConnectionLost):
+        sender.send(rows(3))
+    sender.close()
+
+
+def test_a_busy_broker_is_offered_the_same_half_again(broker: Broker) -> None:
+    busy = broker.refuse(Response.SYSTEM_BUSY)
+    broker.script = [broker.store, busy, busy, broker.store]
+    sender = sender_to(broker)
+    token, _ = sender.send(rows(6))
+    sender.close()
+    assert [half["escrowToken"] for half in broker.stored] == [token] * 6
+    assert len({half["UNIQ_KEY"] for half in broker.stored}) == 6
+
+
+def test_a_half_that_is_stored_less_safely_is_not_counted(broker: Broker) -> None:
+    broker.script = [broker.store, broker.refuse(Response.FLUSH_DISK_TIMEOUT)]
+    sender = sender_to(broker)
+    token, count = sender.send(rows(4))
+    sender.close()
+    assert sum(half["escrowToken"] == token for half in broker.stored) == count == 4
+
+
+def test_an_epoch_that_is_decided_takes_no_more(broker: Broker) -> None:
+    remark = "batch 7 of q is decided already (the last one is 7); what is written is dropped"
+    broker.script = [broker.refuse(Response.MESSAGE_ILLEGAL, remark)]
+    sender = sender_to(broker)
+    with pytest.raises(EpochDecided, match="is decided already"):
+        sender.send(rows(3))
+    sender.close()
+
+
+def test_refusals_are_raised_as_what_they_are(broker: Broker) -> None:
+    broker.script = [broker.refuse(Response.NO_PERMISSION, "no")]
+    sender = sender_to(broker)
+    with pytest.raises(PermissionDenied):
+        sender.send(rows(1))
+    with pytest.raises(UsageError, match=r"queueId=9 .* is no queue of t on broker-a"):
+        sender.send(rows(1, queue_id=9))
+    with pytest.raises(InvalidMessage, match="the body is empty"):
+        sender.send([Addressed(Message("t", b""))])
+    sender.close()

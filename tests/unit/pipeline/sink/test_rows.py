@@ -1,0 +1,74 @@
+"""Rows of a frame as messages."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import pytest
+
+pytest.importorskip("pyarrow")
+
+import pyarrow as pa
+
+from escrowmq.errors import InvalidMessage, UsageError
+from escrowmq.pipeline.sink.rows import addressed, check_columns
+
+MOMENT = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+
+
+def test_a_whole_row() -> None:
+    batch = pa.record_batch(
+        {
+            "topic": ["t"],
+            "body": pa.array([b"x"]),
+            "tags": ["tag"],
+            "keys": pa.array([["a", "", "b"]]),
+            "queueId": pa.array([3], type=pa.int32()),
+            "brokerName": ["b"],
+            "properties": pa.array([[("n", "1"), ("UNIQ_KEY", "theirs"), ("empty", "")]],
+                                   type=pa.map_(pa.string(), pa.string())),
+            "deliverTime": pa.array([MOMENT], type=pa.timestamp("us", tz="UTC")),
+            "customer": pa.array([17]),
+        }
+    )  # fmt: skip
+    (row,) = addressed(batch, topic="", order_by="customer")
+    message = row.message
+    assert (message.topic, message.body, message.tag, message.keys) == (
+        "t",
+        b"x",
+        "tag",
+        ["a", "b"],
+    )
+    assert message.properties == {"n": "1"}, "names with a meaning are left out"
+    assert (message.order_key, message.deliver_at) == ("17", MOMENT)
+    assert (row.queue_id, row.broker_name) == (3, "b")
+
+
+def test_the_least_of_a_row() -> None:
+    batch = pa.record_batch({"body": ["ä"], "topic": ["column"], "keys": ["a b"]})
+    (row,) = addressed(batch, topic="option", order_by="")
+    assert row.message.topic == "option", "the option goes before the column"
+    assert row.message.body == "ä".encode()
+    assert row.message.keys == ["a", "b"]
+    assert row.queue_id is None
+
+
+def test_nulls_are_nothing_but_for_body_and_topic() -> None:
+    nothing = pa.array([None], type=pa.string())
+    batch = pa.record_batch({"body": ["x"], "tags": nothing, "keys": nothing})
+    (row,) = addressed(batch, topic="t", order_by="")
+    assert (row.message.tag, row.message.keys) == ("", [])
+    with pytest.raises(InvalidMessage, match="has no topic"):
+        list(addressed(pa.record_batch({"body": ["x"], "topic": nothing}), topic="", order_by=""))
+    with pytest.raises(InvalidMessage, match="has no body"):
+        list(addressed(pa.record_batch({"body": nothing}), topic="t", order_by=""))
+
+
+def test_columns_that_cannot_be() -> None:
+    check_columns({"body": "string", "n": "bigint"}, order_by="n")
+    with pytest.raises(UsageError, match="a column `body` is needed"):
+        check_columns({"value": "string"}, order_by="")
+    with pytest.raises(UsageError, match="a column 'n' has no meaning"):
+        check_columns({"body": "string", "n": "bigint"}, order_by="")
+    with pytest.raises(UsageError, match="keys has the type int; array<string> or string"):
+        check_columns({"body": "string", "keys": "int"}, order_by="")

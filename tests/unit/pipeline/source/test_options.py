@@ -1,0 +1,102 @@
+"""The source's options as a whole."""
+
+from __future__ import annotations
+
+import pytest
+
+from escrowmq.errors import UsageError
+from escrowmq.pipeline.source.options import GROUP, SourceOptions, parse_source
+from escrowmq.pipeline.source.places import EARLIEST, LATEST
+
+LEAST = {"nameServer": "h:1", "subscribe": "t"}
+
+
+def parsed(
+    options: dict[str, str] | None = None, *, is_stream: bool | None = False
+) -> SourceOptions:
+    return parse_source(LEAST | (options or {}), is_stream=is_stream)
+
+
+def test_defaults() -> None:
+    batch, stream = parsed(), parsed(is_stream=True)
+    assert (batch.start.word, stream.start.word) == (EARLIEST, LATEST)
+    assert batch.pulling.group == GROUP
+    assert batch.pulling.fails_on_loss
+    assert not batch.is_filtered
+    assert batch.properties == "map"
+    assert batch.limits.delay_ms == 900_000
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"topic": "t", "namesrvAddr": "h:1", "maxMessagesPerTrigger": "5", "subExpression": "a"},
+        {"SUBSCRIBE": "t", "kafka.bootstrap.servers": "h:1", "maxOffsetsPerTrigger": "5",
+         "tags": "a"},
+    ],
+)  # fmt: skip
+def test_other_names(options: dict[str, str]) -> None:
+    found = parse_source(options, is_stream=True)
+    assert found.topics == ("t",)
+    assert found.limits.rows_max == 5
+    assert found.is_filtered
+
+
+def test_properties_are_left_out_in_two_ways() -> None:
+    assert parsed({"properties": "none"}).properties == "none"
+    assert parsed({"includeProperties": "false"}).properties == "none"
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"subscribePattern": ".*"}, "2 of subscribe, subscribePattern and assign are given"),
+        ({"subscribe": ""}, "0 of subscribe, subscribePattern and assign are given"),
+        ({"subscribe": "", "subscribePattern": "("}, "is no pattern"),
+        ({"subscribe": "RMQ_SYS_TRANS_HALF_TOPIC"}, "set includeSystemTopics=true"),
+        ({"subscribe": "a b"}, "has characters that cannot be"),
+        ({"tags": "||"}, "names no tag"),
+        ({"tags": "a", "sqlFilter": "b > 1"}, "give one of them"),
+        ({"minPartitions": "5", "maxPartitions": "2"}, "is more than"),
+        ({"minOffsetsPerTrigger": "5", "maxOffsetsPerTrigger": "2"}, "is more than"),
+        ({"path": "/x"}, "has no meaning here"),
+        ({"pullsInFlight": "0"}, "from 1 to 64"),
+        ({"readFrom": "both"}, "one of master, slave"),
+        ({"group": "a b"}, "has characters that cannot be"),
+        ({"colour": "red"}, "there is no option 'colour' here"),
+    ],
+)
+def test_what_is_refused(options: dict[str, str], text: str) -> None:
+    with pytest.raises(UsageError, match=text):
+        parsed(options)
+
+
+def test_what_a_stream_cannot_have() -> None:
+    with pytest.raises(UsageError, match="a stream has no end"):
+        parsed({"endingOffsets": "latest"}, is_stream=True)
+    with pytest.raises(UsageError, match=r"storePath is for spark\.read"):
+        parse_source({"storePath": "/x"}, is_stream=True)
+    parsed({"endingOffsets": "latest"}, is_stream=None)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"sqlFilter": "a > 1"},
+        {"assign": '{"t": {"b": [0]}}'},
+        {"startingOffsets": '{"t": {"b": {"0": 1}}}'},
+        {"endingOffsetsByTimestamp": '{"t": 1}'},
+    ],
+)
+def test_what_files_cannot_have(options: dict[str, str]) -> None:
+    with pytest.raises(UsageError, match="storePath"):
+        parse_source({"storePath": "/x", **options}, is_stream=False)
+    parse_source({"storePath": "/x", "startingTimestamp": "5"}, is_stream=False)
+
+
+def test_a_brokers_own_topic_can_be_read_when_it_is_allowed() -> None:
+    given = {"nameServer": "h:1", "subscribe": "RMQ_SYS_TRANS_HALF_TOPIC"}
+    with pytest.raises(UsageError, match="includeSystemTopics=true"):
+        parse_source(given, is_stream=False)
+    found = parse_source({**given, "includeSystemTopics": "true"}, is_stream=False)
+    assert found.subscription(found.topics[0]).topic == "RMQ_SYS_TRANS_HALF_TOPIC"

@@ -1,0 +1,31 @@
+"""A stream's place as JSON."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from escrowmq.client.core.routes import MessageQueue
+from escrowmq.errors import UsageError
+from escrowmq.pipeline.source.state import StreamPlace, decode_place, encode_place
+
+AT = {MessageQueue("t", "b", 10): 5, MessageQueue("t", "b", 2): 6, MessageQueue("s", "c", 0): 7}
+
+
+def test_a_place_comes_back_from_the_checkpoint() -> None:
+    for began in (None, {MessageQueue("t", "b", 2): 1}):
+        place = StreamPlace(AT, began, began is None)
+        assert decode_place(json.loads(json.dumps(encode_place(place)))) == place
+
+
+def test_equal_places_make_equal_texts() -> None:
+    turned = dict(reversed(AT.items()))
+    one, two = (json.dumps(encode_place(StreamPlace(at))) for at in (AT, turned))
+    assert one == two
+    assert one == '{"v": 1, "q": {"s": {"c": {"0": 7}}, "t": {"b": {"2": 6, "10": 5}}}}'
+
+
+def test_a_checkpoint_of_another_release_is_refused() -> None:
+    with pytest.raises(UsageError, match="an offset of version 2, and this release reads 1"):
+        decode_place({"v": 2, "q": {}})
