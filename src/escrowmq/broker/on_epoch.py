@@ -19,7 +19,7 @@ from escrowmq.store.store import Put, PutStatus
 from escrowmq.txn import decision
 from escrowmq.txn.decision import Decider
 from escrowmq.txn.engine import Engine
-from escrowmq.txn.epoch import Attempt, Query, parse_epoch
+from escrowmq.txn.epoch import Query, parse_epoch
 
 
 class _Waiting(msgspec.Struct):
@@ -93,9 +93,7 @@ class EpochHandlers:
         """Drop the halves of tokens that do not count."""
         wish = read_own_body(request, Abandon)
         query, batch = parse_epoch(wish.group, wish.epoch)
-        count = sum(
-            self._decider.abandon(Attempt(query, batch, token), now_ms) for token in wish.tokens
-        )
+        count = self._decider.abandon(query, batch, wish.tokens, now_ms)
         return encode_reply(
             request, Response.SUCCESS, body=msgspec.json.encode(Abandoned(count=count))
         )

@@ -7,6 +7,7 @@ leaves undone behind it follows from it: what is pending of a decided epoch is e
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
@@ -111,11 +112,14 @@ class Decider:
         before it; or tell what was decided earlier, and drop the halves of these tokens then."""
         known = self._epochs.decision(query, batch)
         if known is not None:
-            for token in tokens.keys() - known.tokens.keys():
-                self.abandon(Attempt(query, batch, token), now_ms)
+            self.abandon(query, batch, tokens.keys() - known.tokens.keys(), now_ms)
             return Decided(known.tokens)
         for token, count in tokens.items():
-            there = self._epochs.count(Attempt(query, batch, token))
+            attempt = Attempt(query, batch, token)
+            if self._epochs.verdict(attempt) is not None:
+                reason = f"token {token} of batch {batch} of {query.name} was abandoned"
+                return Decided({}, refusal=f"{reason}; nothing was changed")
+            there = self._epochs.count(attempt)
             if there != count:
                 reason = (
                     f"token {token} has {there} pending halves in batch {batch} of {query.name}, "
@@ -130,14 +134,15 @@ class Decider:
         self._carry_out(query, now_ms)
         return Decided(tokens, is_new=True)
 
-    def abandon(self, attempt: Attempt, now_ms: int) -> int:
-        """Drop the halves of an attempt that was not decided for; how many there were."""
-        if self._epochs.verdict(attempt) is Verdict.COMMIT:
-            return 0
-        halves = self._epochs.halves(attempt)
-        for queue_offset in halves:
-            self._end_one(queue_offset, Verdict.ROLLBACK, now_ms)
-        return len(halves)
+    def abandon(self, query: Query, batch: int, tokens: Iterable[str], now_ms: int) -> int:
+        """Drop the halves of attempts that were not decided for; how many there are."""
+        attempts = [Attempt(query, batch, token) for token in tokens]
+        attempts = [one for one in attempts if self._epochs.verdict(one) is not Verdict.COMMIT]
+        for attempt in attempts:
+            self._epochs.abandon(attempt)
+        count = sum(map(self._epochs.count, attempts))
+        self._end_some(attempts, now_ms)
+        return count
 
     def is_carried_out(self, query: Query, batch: int) -> bool:
         """Whether all that was decided up to a batch is done."""
@@ -155,9 +160,13 @@ class Decider:
         )
 
     def _carry_out(self, query: Query, now_ms: int) -> None:
-        """End what the decision is about: as much at once as others can wait for."""
+        """End what the decision is about, what it makes visible first."""
         attempts = self._epochs.attempts(query)
         attempts.sort(key=lambda attempt: self._epochs.verdict(attempt) is not Verdict.COMMIT)
+        self._end_some(attempts, now_ms)
+
+    def _end_some(self, attempts: Iterable[Attempt], now_ms: int) -> None:
+        """End attempts whose outcome is known: as much at once as others can wait for."""
         count = size = 0
         for attempt in attempts:
             verdict = self._epochs.verdict(attempt)

@@ -90,6 +90,7 @@ class Epochs:
         self._of: dict[int, Attempt] = {}
         self._attempts: dict[Query, dict[Attempt, None]] = {}
         self._lapsed: set[Attempt] = set()
+        self._abandoned: set[Attempt] = set()
         self.decisions: dict[Query, Decision] = {}
         """The newest of each query, those decided longest ago first."""
 
@@ -125,6 +126,7 @@ class Epochs:
             return
         del self._halves[attempt]
         self._lapsed.discard(attempt)
+        self._abandoned.discard(attempt)
         attempts = self._attempts[attempt.query]
         del attempts[attempt]
         if not attempts:
@@ -156,6 +158,11 @@ class Epochs:
         self._lapsed.add(attempt)
         return is_news
 
+    def abandon(self, attempt: Attempt) -> None:
+        """What is pending of an attempt is dropped; a crash forgets that, and time does it then."""
+        if attempt in self._halves:
+            self._abandoned.add(attempt)
+
     # -- decisions ---------------------------------------------------------------------------
 
     def note(self, query: Query, decision: Decision) -> None:
@@ -174,10 +181,10 @@ class Epochs:
         return last if batch == last.batch else Decision(batch, {})
 
     def verdict(self, attempt: Attempt) -> Verdict | None:
-        """What becomes of an attempt's halves; None while nothing is decided."""
+        """What becomes of an attempt's halves; None while that is open."""
         decision = self.decision(attempt.query, attempt.batch)
         if decision is None:
-            return None
+            return Verdict.ROLLBACK if attempt in self._abandoned else None
         return Verdict.COMMIT if attempt.token in decision.tokens else Verdict.ROLLBACK
 
     def settled_by_decision(self) -> Iterator[tuple[Attempt, Verdict]]:

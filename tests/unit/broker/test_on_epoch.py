@@ -226,6 +226,21 @@ def test_a_large_batch_is_visible_when_its_decision_is_answered(
     assert len(visible(exchange)) == 10
 
 
+def test_large_attempts_are_dropped_step_by_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("escrowmq.txn.decision._AT_ONCE_COUNT", 3)
+    exchange, sink = make()
+    for token in ("a", "b"):
+        sink.write(1, token, *[b"%d" % n for n in range(10)])
+    assert sink.abandon(1, "a", "b") == 20
+    assert pending_count(exchange) == 17
+    assert "was abandoned" in sink.refused(1, b=10)
+    exchange.advance(100)
+    assert pending_count(exchange) == 0
+    sink.write(1, "b", b"again")
+    assert sink.decide(1, b=1)["decided"] == "now"
+    assert visible(exchange) == [b"again"]
+
+
 @pytest.mark.parametrize("is_clean", [True, False])
 def test_what_a_crash_leaves_of_a_large_batch_is_done_at_the_start(
     monkeypatch: pytest.MonkeyPatch, *, is_clean: bool
