@@ -14,6 +14,10 @@ from .process import Process, ProcessError
 from .values import Pulled, Received, Sent
 
 CALL_S: Final = 40.0
+PATIENCE_S: Final = 75.0
+"""The Go client divides queues every 20 s and asks for routes every 30; what it misses at its
+start, as the topic of retries, which the broker is about to make, it finds then."""
+
 JVM: Final = (
     "-Xmx256m",
     "-XX:+UseSerialGC",
@@ -335,7 +339,7 @@ class Consumer(Client):
 
     client_id: str = ""
 
-    def received(self, count: int = 0, *, within_s: float = 30) -> list[Received]:
+    def received(self, count: int = 0, *, within_s: float = PATIENCE_S) -> list[Received]:
         """All it was given so far, once that is `count`; AssertionError when the time is over."""
         answer = self._call(
             "consumer.received",
