@@ -31,6 +31,14 @@ JVM = [
 ]
 """The flags of Kafka's own start script."""
 
+WRITING = {
+    "kafka.batch.size": str(256 << 10),
+    "kafka.linger.ms": "20",
+    "kafka.delivery.timeout.ms": "600000",
+}
+"""Of the producer that fills it: with its own batches of 16 KiB, a gigabyte takes this one node so
+long that some of them expire."""
+
 SETTINGS = """\
 process.roles=broker,controller
 node.id=1
@@ -102,7 +110,7 @@ class Kafka:
         )
         columns = ["cast(msgId as binary) as key", "body as value", "queueId as partition"]
         writer = rows.selectExpr(*columns, f"array({headers}) as headers").write.format("kafka")
-        writer = writer.option("kafka.bootstrap.servers", self.address)
+        writer = writer.option("kafka.bootstrap.servers", self.address).options(**WRITING)
         writer.option("topic", topic).option("includeHeaders", "true").save()
 
     def source(self, spark: SparkSession, topic: str, *, has_headers: bool) -> Any:
