@@ -17,6 +17,9 @@ _LOW_BYTES: Final = np.array(
     [(1 << (8 * count)) - 1 for count in range(8)] + [(1 << 64) - 1], dtype=np.uint64
 )
 _MIX: Final = np.uint64(0x9E3779B97F4A7C15)
+_COLUMN_BITS: Final = np.uint64(16)
+_COLUMN_MASK: Final = np.uint64(0xFFFF)
+"""A record has 64 KiB of properties at most, and so fewer entries."""
 
 
 class Properties:
@@ -77,34 +80,58 @@ class Properties:
         return found
 
     def _without_doubles(self) -> Numbers:
-        """Which entries to keep so that no record has a name twice. The peer's brokers (5.3) put
-        the properties of a batch behind those of its messages, so that names come twice."""
+        """Which entries to keep so that no record has a name twice; the last one counts. The peer's
+        brokers (5.3) put the properties of a batch behind those of its messages, so that in a topic
+        of batches names come twice in every record."""
         keep = np.ones(len(self._rows), dtype=bool)
-        for row in self._doubtful_rows():
-            seen = set()
-            first, last = np.searchsorted(self._rows, [row, row + 1])
-            for index in range(last - 1, first - 1, -1):
-                name = self._bytes.data[self._starts[index] : self._middles[index]]
-                keep[index] = name not in seen
-                seen.add(name)
+        former, latter = self._alike()
+        sizes = self._middles - self._starts
+        is_same = sizes[former] == sizes[latter]
+        for at in (self._starts, self._tails()):
+            words = self._bytes.numbers(at, "<u8") & _LOW_BYTES[np.minimum(sizes, _HEAD_SIZE)]
+            is_same &= words[former] == words[latter]
+        is_known = is_same & (sizes[former] <= 2 * _HEAD_SIZE)
+        keep[former[is_known]] = False
+        for row in np.unique(self._rows[former[~is_known]]):
+            self._drop_doubles(row, keep)
         return keep
 
-    def _doubtful_rows(self) -> Numbers:
-        """Records of which two names have the same size and the same first and last bytes."""
+    def _drop_doubles(self, row: int, keep: Numbers) -> None:
+        seen = set()
+        first, last = np.searchsorted(self._rows, [row, row + 1])
+        for index in range(last - 1, first - 1, -1):
+            name = self._bytes.data[self._starts[index] : self._middles[index]]
+            keep[index] = name not in seen
+            seen.add(name)
+
+    def _alike(self) -> tuple[Numbers, Numbers]:
+        """Pairs of entries of one record whose names may be the same, each with the next one."""
         if not len(self._rows):
-            return self._rows
+            return self._rows, self._rows
         sizes = self._middles - self._starts
         heads = self._bytes.numbers(self._starts, "<u8") & _LOW_BYTES[np.minimum(sizes, _HEAD_SIZE)]
-        tails = self._bytes.numbers(np.maximum(self._middles - _HEAD_SIZE, 0), "<u8")
-        tails = np.where(sizes > _HEAD_SIZE, tails, 0).astype(np.uint64)
-        marks = (heads * _MIX) ^ (tails + sizes.astype(np.uint64))
+        tails = np.where(sizes > _HEAD_SIZE, self._bytes.numbers(self._tails(), "<u8"), 0)
+        marks = (heads * _MIX) ^ ((tails.astype(np.uint64) + sizes.astype(np.uint64)) * _MIX >> 7)
         firsts = np.searchsorted(self._rows, np.arange(self._count))
         columns = np.arange(len(self._rows)) - firsts[self._rows]
         width = int(columns.max()) + 1
-        table = np.tile(np.arange(width, dtype=np.uint64) << np.uint64(56), (self._count, 1))
-        table[self._rows, columns] = marks | np.uint64(1)
+        # A row for each record; in each cell 48 bits of the name's mark and 16 of its column, so
+        # that equal marks lie beside each other, in order.
+        order = np.arange(width, dtype=np.uint64)
+        table = np.tile((order << _COLUMN_BITS) | order, (self._count, 1))
+        table[self._rows, columns] = (marks << _COLUMN_BITS) | columns.astype(np.uint64)
         table.sort(axis=1)
-        return np.flatnonzero((table[:, 1:] == table[:, :-1]).any(axis=1))
+        kinds = table >> _COLUMN_BITS
+        at, place = np.nonzero(kinds[:, 1:] == kinds[:, :-1])
+        former, latter = (
+            firsts[at] + (table[at, place + n] & _COLUMN_MASK).astype(np.int64) for n in (0, 1)
+        )
+        is_there = latter < np.append(firsts[1:], len(self._rows))[at]
+        return former[is_there], latter[is_there]
+
+    def _tails(self) -> Numbers:
+        """Where the last eight bytes of each name begin; of a shorter name, where it begins."""
+        return np.maximum(self._middles - _HEAD_SIZE, self._starts)
 
 
 def _buffers(encoded: Array) -> tuple[Numbers, bytes]:
