@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,8 +46,6 @@ def test_a_broker_that_is_killed_and_comes_back_stops_no_stream(
 
     reader = spark.readStream.format("escrowmq").option("nameServer", parts.nameserver)
     reader = reader.option("subscribe", topic).option("startingOffsets", "earliest")
-    reader = reader.option("fetchOffset.numRetries", 100)
-    reader = reader.option("fetchOffset.retryIntervalMs", "200ms")
     writer = reader.load().selectExpr("cast(body as string) as n").writeStream.format("text")
     writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
     query = writer.start(str(tmp_path / "out"))
@@ -61,6 +60,35 @@ def test_a_broker_that_is_killed_and_comes_back_stops_no_stream(
         assert query.exception() is None
     finally:
         query.stop()
+
+
+def test_rows_wait_for_a_cluster_that_is_starting(
+    parts: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    pa = pytest.importorskip("pyarrow")
+    from escrowmq.pipeline.sink.options import parse_sink
+    from escrowmq.pipeline.sink.plain import send_plain
+
+    topic = unique("waits")
+    with escrowmq.Admin(parts.nameserver) as admin:
+        admin.topics.create(topic, queues=2)
+    options = {"nameServer": parts.nameserver, "topic": topic, "sendTimeoutMs": "300ms"}
+    sink = parse_sink(options, is_stream=False, columns=["body"])
+    batch = pa.record_batch([pa.array([str(number) for number in range(100)])], names=["body"])
+    parts.brokers[0].kill()
+    parts.names.kill()
+    with ThreadPoolExecutor() as pool:
+        written = pool.submit(send_plain, [batch], sink)
+        until("it has failed once", lambda: "sending again" in caplog.text)
+        parts.names.start()
+        parts.brokers[0].start()
+        assert written.result(timeout=60) == 100
+    consumer = escrowmq.Consumer(
+        parts.nameserver, group=unique("g"), topic=topic, consume_from="first"
+    )
+    with consumer:
+        found = {int(message.body) for _, message in zip(range(100), consumer, strict=False)}
+    assert found == {*range(100)}
 
 
 def reading(spark: SparkSession, server: Server, topic: str, **options: str) -> DataFrame:

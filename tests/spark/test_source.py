@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,7 +16,7 @@ from tests.interop.drivers import unique
 from tests.interop.process import until
 from tests.interop.servers import Server
 
-from .topics import loaded, numbers_of, send_numbers
+from .topics import copied, loaded, numbers_of, send_numbers, streamed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -216,12 +217,24 @@ def test_wrong_options_are_refused_before_anything_runs(
     assert text in failure(lambda: loaded(spark, server, "t", **options))
 
 
-def test_offsets_that_are_gone(spark: SparkSession, server: Server, topic: str) -> None:
+def test_an_end_that_is_not_there_is_refused_before_anything_is_read(
+    spark: SparkSession, server: Server, topic: str
+) -> None:
     send_numbers(server, topic, range(8))
     ends = {topic: {"broker-a": {str(queue): 50 for queue in range(4)}}}
-    options = {"endingOffsets": json.dumps(ends), "pullTimeoutMs": "500ms"}
-    text = failure(lambda: loaded(spark, server, topic, **options).collect())
-    assert "of queue" in text
-    assert "failOnDataLoss=false" in text or "do not come" in text
-    options["failOnDataLoss"] = "false"
+    text = failure(lambda: loaded(spark, server, topic, endingOffsets=json.dumps(ends)).collect())
+    assert f"endingOffsets puts queue 0 of {topic} on broker-a at 50, and it ends at 2" in text
+    options = {"endingOffsets": json.dumps(ends), "failOnDataLoss": "false"}
     assert numbers_of(loaded(spark, server, topic, **options)) == [*range(8)]
+
+
+def test_what_a_stream_cannot_have_is_the_last_thing_said(
+    spark: SparkSession, server: Server, topic: str, tmp_path: Path
+) -> None:
+    from pyspark.errors import StreamingQueryException
+
+    with pytest.raises(StreamingQueryException) as seen:
+        copied(streamed(spark, server, topic, endingOffsets="latest"), tmp_path)
+    text = str(seen.value)
+    assert "a stream has no end; ending options are for spark.read" in text
+    assert "UnboundLocalError" not in text

@@ -13,10 +13,12 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from escrowmq.errors import UsageError
 from escrowmq.pipeline.sink.writers import make_batch_writer, make_stream_writer
 from escrowmq.pipeline.source.batch import QueuesReader
 from escrowmq.pipeline.source.files import FilesReader
 from escrowmq.pipeline.source.options import parse_source
+from escrowmq.pipeline.source.refusing import RefusingReader
 from escrowmq.pipeline.source.schema import check_schema, full_schema
 from escrowmq.pipeline.source.stream import make_stream_reader
 
@@ -45,8 +47,11 @@ class EscrowMQSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's
         """Reads what is there and what comes."""
-        options = parse_source(self.options, is_stream=True)
-        check_schema(schema, options)
+        try:
+            options = parse_source(self.options, is_stream=True)
+            check_schema(schema, options)
+        except UsageError as error:
+            return RefusingReader(error)
         return make_stream_reader(options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:

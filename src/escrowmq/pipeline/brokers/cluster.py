@@ -119,6 +119,17 @@ class Cluster:
         asked = {queue: {"timestamp": str(time_ms)} for queue, time_ms in times.items()}
         return self._offsets(Request.SEARCH_OFFSET_BY_TIMESTAMP, asked)
 
+    def earliest_ms(self, queues: Iterable[MessageQueue]) -> Positions:
+        """When the oldest message that is kept was stored, in each queue; -1 where none is, or
+        where a broker does not say."""
+        asked: dict[MessageQueue, Fields] = {queue: {} for queue in queues}
+        replies = self._ask_queues(Request.GET_EARLIEST_MSG_STORETIME, asked, is_checked=False)
+        found = {}
+        for queue, reply in replies.items():
+            text = (reply.ext or {}).get("timestamp", "") if reply.code == 0 else ""
+            found[queue] = int(text) if text.isdecimal() else -1
+        return found
+
     def commit(self, group: str, positions: Positions) -> None:
         """Tell the brokers how far a group is."""
         asked = {
@@ -149,10 +160,12 @@ class Cluster:
             name for name in self.book.broker_names() if MASTER in self.book.addresses(name)
         )
 
-    def refresh_brokers(self) -> None:
-        """Ask for all brokers of the cluster."""
+    def refresh_brokers(self) -> set[str]:
+        """Ask for all brokers of the cluster; their names."""
         reply = self._ask_names(Request.GET_BROKER_CLUSTER_INFO, {})
-        self.book.put_brokers(decode_cluster_info(reply.body).broker_addr_table)
+        found = decode_cluster_info(reply.body).broker_addr_table
+        self.book.put_brokers(found)
+        return set(found)
 
     def master(self, broker_name: str) -> str:
         """Where a broker is, as the name servers know it now."""
@@ -198,7 +211,7 @@ class Cluster:
             raise RemoteProtocolError(f"an answer to request {code} has no offset") from error
 
     def _ask_queues(
-        self, code: int, asked: Mapping[MessageQueue, Fields]
+        self, code: int, asked: Mapping[MessageQueue, Fields], *, is_checked: bool = True
     ) -> dict[MessageQueue, Command]:
         """The replies, with all questions to one broker under way at once."""
         by_broker: dict[str, list[MessageQueue]] = {}
@@ -208,7 +221,9 @@ class Cluster:
         for broker_name, queues in by_broker.items():
             for at in range(0, len(queues), _AT_ONCE):
                 chunk = queues[at : at + _AT_ONCE]
-                ask = functools.partial(self._ask_broker, broker_name, code, chunk, asked)
+                ask = functools.partial(
+                    self._ask_broker, broker_name, code, chunk, asked, is_checked=is_checked
+                )
                 found |= self.persistently(ask)
         return found
 
@@ -218,6 +233,8 @@ class Cluster:
         code: int,
         queues: list[MessageQueue],
         asked: Mapping[MessageQueue, Fields],
+        *,
+        is_checked: bool,
     ) -> dict[MessageQueue, Command]:
         if self.book.address(broker_name) is None:
             for topic in dict.fromkeys(queue.topic for queue in queues):
@@ -225,7 +242,9 @@ class Cluster:
 
         def ask(link: Link) -> dict[MessageQueue, Command]:
             numbers = [link.post(code, queue_fields(each) | asked[each]) for each in queues]
-            replies = [link.checked(link.take(number)) for number in numbers]
+            replies = [link.take(number) for number in numbers]
+            if is_checked:
+                replies = [link.checked(reply) for reply in replies]
             return dict(zip(queues, replies, strict=True))
 
         return self._on(self.address(broker_name), ask)

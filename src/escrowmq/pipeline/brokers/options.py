@@ -36,6 +36,11 @@ class Given:
         }
         self._known: dict[str, str] = {}
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether a user has given nothing at all, but for what Spark adds to a table."""
+        return not self._given.keys() - set(_OF_TABLES)
+
     def has(self, *names: str) -> bool:
         """Whether it is given, by any of its names."""
         for name in names:
@@ -135,6 +140,7 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
     tls_cert_file: str = ""
     tls_key_file: str = ""
     tls_verifies: bool = True
+    tls_checks_name: bool = True
 
     def credentials(self) -> Credentials | None:
         """Who the client is, with the secret as it is found here and now; None without ACL."""
@@ -169,8 +175,8 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
                 f"tlsKeyFile={self.tls_key_file!r} cannot be used here: {error}; every executor "
                 "needs them, and the driver"
             ) from error
+        context.check_hostname = self.tls_checks_name and self.tls_verifies
         if not self.tls_verifies:
-            context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
         return context
 
@@ -179,7 +185,11 @@ def parse_access(given: Given, *, needs_name_server: bool) -> Access:
     """The options about addresses, accounts and TLS."""
     named = given.text("nameServer", "namesrvAddr", "kafka.bootstrap.servers")
     if needs_name_server and not named:
-        raise UsageError("nameServer is missing; give host:port, several with `;` between them")
+        lost = " (Spark loses the options of CREATE TABLE; use CREATE TEMPORARY VIEW)"
+        raise UsageError(
+            "nameServer is missing; give host:port, several with `;` between them"
+            f"{lost if given.is_empty else ''}"
+        )
     access = Access(
         name_servers=parse_addresses(named) if named else (),
         access_key=given.text("accessKey"),
@@ -191,6 +201,7 @@ def parse_access(given: Given, *, needs_name_server: bool) -> Access:
         tls_cert_file=given.text("tlsCertFile"),
         tls_key_file=given.text("tlsKeyFile"),
         tls_verifies=given.flag("tlsVerify", default=True),
+        tls_checks_name=given.flag("tlsCheckName", default=True),
     )
     if given.has("secretKey"):
         raise UsageError(

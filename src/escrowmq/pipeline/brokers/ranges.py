@@ -97,7 +97,7 @@ def _cut(
     for each in ranges:
         parts_count = 1
         if partitions_min > len(ranges):
-            parts_count = max(1, round(partitions_min * each.count / total))
+            parts_count = -(-partitions_min * each.count // total)
         if records_max:
             parts_count = max(parts_count, -(-each.count // records_max))
         found += _split(each, min(parts_count, each.count))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import zlib
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -16,6 +16,7 @@ from escrowmq.errors import (
     BrokerBusy,
     NotSupported,
     ServiceNotAvailable,
+    StorageError,
     TransportError,
     UsageError,
     response_error,
@@ -98,27 +99,55 @@ class Decider:
 
 
 def choose_broker(options: SinkOptions) -> str:
-    """The broker that all halves of a query go to. It is kept in the checkpoint: another one would
-    know nothing of the batches that this one has decided about."""
-    if options.broker:
-        return options.broker
-    if options.checkpoint:
-        found = recall(options.checkpoint, _FILE)
-        if found is not None:
-            return str(found["broker"])
+    """The broker that all halves of a query go to. It is kept in the checkpoint, with the group:
+    another one would know nothing of the batches that this one has decided about."""
+    kept = _kept(options)
+    if kept is not None:
+        for option, given in (("broker", options.broker), ("producerGroup", options.group)):
+            before = kept.get(option, given)
+            if given and given != before:
+                raise UsageError(
+                    f"{option}={given!r}, and this query's batches were decided about under "
+                    f"{option}={before!r}; keep that, or begin with another checkpoint: a batch "
+                    "that runs again would be written twice"
+                )
+        return str(kept["broker"])
     chosen = _choose(options)
-    if options.checkpoint:
-        remember(options.checkpoint, _FILE, {"v": 1, "broker": chosen})
+    if options.checkpoint and not (options.broker and _is_out_of_reach(options.checkpoint)):
+        found = {"v": 1, "broker": chosen, "producerGroup": options.group}
+        remember(options.checkpoint, _FILE, found)
     return chosen
 
 
+def _kept(options: SinkOptions) -> dict[str, Any] | None:
+    if not options.checkpoint or (options.broker and _is_out_of_reach(options.checkpoint)):
+        return None
+    return recall(options.checkpoint, _FILE)
+
+
+def _is_out_of_reach(folder: str) -> bool:
+    """Whether Python cannot read and write there; the broker is named then."""
+    try:
+        recall(folder, _FILE)
+    except StorageError:
+        return True
+    return False
+
+
 def _choose(options: SinkOptions) -> str:
-    """By a hash, so that queries spread over the brokers that can decide."""
+    """By a hash, so that queries spread over the brokers that can decide; or the named one."""
     cluster = Cluster(options.access, tries=3, try_again_ms=1_000)
     try:
         names = cluster.brokers(options.topic)
     finally:
         cluster.close()
+    if options.broker:
+        if options.broker not in names:
+            raise UsageError(
+                f"broker={options.broker!r} is none of those that "
+                f"{options.topic or 'the cluster'} is on now: {', '.join(names) or 'there is none'}"
+            )
+        names = [options.broker]
     able = [name for name in names if _can_decide(options, name)]
     if not able:
         raise StockBroker(stock_text(", ".join(names)))

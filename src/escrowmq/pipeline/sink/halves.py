@@ -28,12 +28,12 @@ from escrowmq.errors import (
 from escrowmq.net.clock import SystemClock
 from escrowmq.pipeline.brokers.cluster import Cluster, rest
 from escrowmq.pipeline.brokers.link import Link
-from escrowmq.pipeline.sink.options import SinkOptions
+from escrowmq.pipeline.sink.options import AWAY_MS, SinkOptions
 from escrowmq.pipeline.sink.rows import Addressed
 
 _FLOW_CONTROL: Final = 215
 _BUSY: Final = frozenset({Response.SYSTEM_BUSY, _FLOW_CONTROL})
-_BODY_SIZE_MAX: Final = 4 << 20
+_LOOK_MS: Final = 200
 BUSY_MS: Final = 60_000
 """So long a broker that has too much to do is offered a half again."""
 
@@ -48,6 +48,7 @@ class HalfSender:
         self._broker_name = broker_name
         self._epoch = epoch
         self._cluster = Cluster(options.access, tries=3, try_again_ms=1_000)
+        self._patient = Cluster(options.access, tries=AWAY_MS // _LOOK_MS, try_again_ms=_LOOK_MS)
         self._chance = secrets.SystemRandom()
         self._chooser = Chooser(self._chance)
         mark = self._chance.getrandbits(32)
@@ -60,6 +61,7 @@ class HalfSender:
     def close(self) -> None:
         """End the connections."""
         self._cluster.close()
+        self._patient.close()
         self._drop_link()
 
     def send(self, rows: Sequence[Addressed]) -> tuple[str, int]:
@@ -109,7 +111,7 @@ class HalfSender:
 
     def _half(self, row: Addressed, token: str) -> tuple[Outgoing, MessageQueue]:
         message = row.message
-        check_message(message, body_size_max=_BODY_SIZE_MAX)
+        check_message(message, body_size_max=self._options.sending.body_size_max)
         now_ms = self._clock.now_ms()
         properties = properties_of(message, unique_key=self._ids.make(now_ms))
         properties[Property.TRAN_MSG] = "true"
@@ -156,7 +158,7 @@ class HalfSender:
 
     def _open_link(self) -> Link:
         if self._link is None:
-            address = self._cluster.master(self._broker_name)
+            address = self._patient.master(self._broker_name)
             timeout_ms = self._options.sending.timeout_ms
             self._link = Link(address, self._options.access, timeout_ms=timeout_ms)
         return self._link

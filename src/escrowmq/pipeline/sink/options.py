@@ -15,6 +15,9 @@ from escrowmq.pipeline.brokers.options import Access, Given, parse_access
 GROUP: Final = "escrowmq-spark-sink"
 """The producer group of plain sinks that name none."""
 
+AWAY_MS: Final = 30_000
+"""So long a broker that restarts is waited for, before a task fails."""
+
 _SPARKS_OWN: Final = ("checkpointLocation", "outputMode", "queryName", "path")
 _INT_MAX: Final = (1 << 31) - 1
 
@@ -28,6 +31,7 @@ class Sending(msgspec.Struct, frozen=True, kw_only=True):
     timeout_ms: int
     retries: int
     compress_over: int
+    body_size_max: int
 
 
 class SinkOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,9 +93,18 @@ def parse_sink(
 
 
 def _sending(given: Given) -> Sending:
+    body_size_max = given.size("bodySizeMax", default=4 << 20, low=1)
+    batch_size = given.size("batchBytes", default=min(1 << 20, body_size_max), low=1)
+    if batch_size > body_size_max:
+        raise UsageError(
+            f"batchBytes={batch_size} is more than bodySizeMax={body_size_max}; brokers bound a "
+            "batch as they bound a message (maxMessageSize): raise it there and here, or send "
+            "smaller batches"
+        )
     return Sending(
+        body_size_max=body_size_max,
         batch_count=given.number("batchSize", default=32, low=1, high=10_000),
-        batch_size=given.size("batchBytes", default=1 << 20, low=1),
+        batch_size=batch_size,
         at_once=given.number("sendsInFlight", default=64, low=1, high=10_000),
         timeout_ms=given.span_ms("sendTimeoutMs", default=3_000, low=1),
         retries=given.number("retries", default=2, high=1_000),

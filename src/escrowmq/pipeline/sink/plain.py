@@ -3,28 +3,49 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import hashlib
-from collections.abc import Iterable
-from typing import Any
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Final
 
 from escrowmq.base.message import Property
 from escrowmq.client.core.message import Message
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.producer import Producer
-from escrowmq.errors import UsageError
-from escrowmq.pipeline.sink.options import SinkOptions
+from escrowmq.errors import RouteMissing, SendFailed, TransportError, UsageError
+from escrowmq.net.clock import SystemClock
+from escrowmq.pipeline.sink.options import AWAY_MS, SinkOptions
 from escrowmq.pipeline.sink.rows import Addressed, addressed
+
+_log = logging.getLogger(__name__)
+
+_REST_S: Final = 0.2
 
 
 def send_plain(batches: Iterable[Any], options: SinkOptions) -> int:
     """Send all rows of Arrow batches; how many there were. It returns when the last is stored."""
-    return asyncio.run(_send(batches, options, key_prefix=""))
+    return _run(batches, options, key_prefix="")
 
 
 def send_keyed(batches: Iterable[Any], options: SinkOptions, *, key_prefix: str) -> int:
     """The same with unique keys that are the same when the rows are sent again, for consumers
     that leave out what they have seen."""
-    return asyncio.run(_send(batches, options, key_prefix=key_prefix))
+    return _run(batches, options, key_prefix=key_prefix)
+
+
+def _run(batches: Iterable[Any], options: SinkOptions, *, key_prefix: str) -> int:
+    try:
+        return asyncio.run(_send(batches, options, key_prefix=key_prefix))
+    except BaseExceptionGroup as group:
+        # Sends that are under way together fail together, and mostly for one reason.
+        raise first_of(group) from None
+
+
+def first_of(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The first error of a group that is none itself."""
+    first = group.exceptions[0]
+    return first_of(first) if isinstance(first, BaseExceptionGroup) else first
 
 
 async def _send(batches: Iterable[Any], options: SinkOptions, *, key_prefix: str) -> int:
@@ -37,7 +58,7 @@ async def _send(batches: Iterable[Any], options: SinkOptions, *, key_prefix: str
         timeout_ms=sending.timeout_ms,
         retries=sending.retries,
         compression_over_size=sending.compress_over,
-        body_size_max=max(sending.batch_size, 4 << 20),
+        body_size_max=sending.body_size_max,
     )
     count = 0
     async with producer:
@@ -59,6 +80,7 @@ class _Writer:
     def __init__(self, producer: Producer, options: SinkOptions) -> None:
         self._producer = producer
         self._options = options
+        self._clock = SystemClock()
         self._turns = asyncio.Semaphore(options.sending.at_once)
 
     async def send(self, rows: list[Addressed]) -> None:
@@ -96,15 +118,33 @@ class _Writer:
     async def _in_order(self, messages: list[Message]) -> None:
         async with self._turns:
             for chunk in self._divided(messages):
-                await self._producer.send_many(chunk)
+                await self._patiently(functools.partial(self._producer.send_many, chunk))
 
     async def _one_by_one(self, rows: list[Addressed]) -> None:
         async with self._turns:
             for row in rows:
-                queue = await self._queue(row) if row.queue_id is not None else None
-                await self._store(row, queue)
+                await self._patiently(functools.partial(self._store, row))
 
-    async def _store(self, row: Addressed, queue: MessageQueue | None) -> None:
+    async def _patiently(self, send: Callable[[], Awaitable[object]]) -> None:
+        """Send again while the broker is away: it may be starting anew. A topic that has no route
+        from the beginning is none, and is not waited for."""
+        began_ms = self._clock.now_ms()
+        was_away = False
+        while True:
+            try:
+                await send()
+            except (TransportError, SendFailed, RouteMissing) as error:
+                was_away = was_away or not isinstance(error, RouteMissing)
+                is_over = self._clock.now_ms() - began_ms > AWAY_MS
+                if is_over or not was_away or not self._options.sending.retries:
+                    raise
+                _log.warning("%s; sending again", error)
+                await asyncio.sleep(_REST_S)
+            else:
+                return
+
+    async def _store(self, row: Addressed) -> None:
+        queue = await self._queue(row) if row.queue_id is not None else None
         if not row.unique_key:
             await self._producer.send(row.message, queue=queue)
             return

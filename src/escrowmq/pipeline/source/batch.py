@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -12,11 +13,13 @@ from escrowmq.client.core.routes import MessageQueue
 from escrowmq.errors import UsageError
 from escrowmq.pipeline.brokers.cluster import Cluster
 from escrowmq.pipeline.brokers.ranges import Positions, QueueRange, partitioned, ranges_between
-from escrowmq.pipeline.source.offsets import find_queues, look_up, without_loss
+from escrowmq.pipeline.source.offsets import find_queues, look_up, require_inside, without_loss
 from escrowmq.pipeline.source.options import SourceOptions
 from escrowmq.pipeline.source.pruning import Bounds, bounds_of
 from escrowmq.pipeline.source.reading import Reading, read_ranges
 from escrowmq.pipeline.source.schema import arrow_schema
+
+_log = logging.getLogger(__name__)
 
 
 class Part(InputPartition):
@@ -80,10 +83,18 @@ class QueuesReader(DataSourceReader):
 
     def _ranges(self, cluster: Cluster) -> list[QueueRange]:
         options = self._options
-        queues = [each for each in find_queues(cluster, options) if self._bounds.allows(each)]
+        known = find_queues(cluster, options)
+        if options.pattern:
+            if not known:
+                _log.warning("no topic fits subscribePattern=%r", options.pattern)
+        else:
+            options.start.require_known(known)
+            options.end.require_known(known)
+        queues = [each for each in known if self._bounds.allows(each)]
         start = look_up(cluster, queues, options.start)
-        end = look_up(cluster, queues, options.end)
         fails_on_loss = options.pulling.fails_on_loss
+        end = look_up(cluster, queues, options.end)
+        end = require_inside(cluster, end, options.end, fails_on_loss=fails_on_loss)
         start = without_loss(cluster, start, fails_on_loss=fails_on_loss)
         _require_order(start, end, options)
         ranges = self._bounds.clip(ranges_between(start, end))

@@ -99,21 +99,28 @@ def tell_loss(
     _log.warning("%s; failOnDataLoss=false, so reading goes on without them", text)
 
 
-def require_queues(
-    known: Iterable[MessageQueue], start: Positions, *, fails_on_loss: bool
-) -> list[MessageQueue]:
-    """The queues that are still there of those that a query has read from."""
-    there = set(known)
-    gone = [queue for queue in start if queue not in there]
-    for queue in gone:
-        text = (
-            f"queue {queue.queue_id} of {queue.topic} on {queue.broker_name}, read up to "
-            f"{start[queue]}, is not there any more"
-        )
-        if fails_on_loss:
-            raise DataLost(f"{text}. Set failOnDataLoss=false to go on without it")
-        _log.warning("%s; failOnDataLoss=false, so reading goes on without it", text)
-    return sorted(there)
+def require_inside(
+    cluster: Cluster, positions: Positions, place: Place, *, fails_on_loss: bool
+) -> Positions:
+    """The positions, none behind the end of its queue. UsageError when an offset that was given
+    by number is, or a line in the log."""
+    if place.offsets is None:
+        return positions
+    found = dict(positions)
+    for queue, end in cluster.end(positions).items():
+        if positions[queue] > end:
+            text = (
+                f"{place.option} puts queue {queue.queue_id} of {queue.topic} on "
+                f"{queue.broker_name} at {positions[queue]}, and it ends at {end}"
+            )
+            if fails_on_loss:
+                raise UsageError(
+                    f"{text}; give an offset up to there, or -1 for the end, or set "
+                    "failOnDataLoss=false to take what there is"
+                )
+            _log.warning("%s; failOnDataLoss=false, so it is taken to its end", text)
+            found[queue] = end
+    return found
 
 
 def _described(queues: Iterable[MessageQueue]) -> str:

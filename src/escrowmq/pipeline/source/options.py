@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 import msgspec
 
 from escrowmq.base.limits import PULL_MESSAGES_MAX
 from escrowmq.base.message import Topic
+from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.core.subscription import Subscription, subscription
 from escrowmq.client.core.validation import check_group
 from escrowmq.errors import UsageError
@@ -21,6 +23,8 @@ from escrowmq.pipeline.source.places import (
     parse_assignment,
     parse_place,
 )
+
+_log = logging.getLogger(__name__)
 
 GROUP: Final = "escrowmq-spark"
 """The consumer group of sources that name none. It is one for all, as brokers keep every group
@@ -87,6 +91,28 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
     def is_filtered(self) -> bool:
         """Whether the broker leaves messages out."""
         return bool(self.sql) or self.tags not in ("", "*")
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """The topics that are named, and not found by a pattern."""
+        return self.topics or tuple(self.assigned)
+
+    def without(self, topics: Collection[str]) -> SourceOptions | None:
+        """The same for the other topics; None when no topic is left."""
+        left = tuple(name for name in self.topics if name not in topics)
+        assigned = {name: found for name, found in self.assigned.items() if name not in topics}
+        if not (left or assigned or self.pattern):
+            return None
+        return msgspec.structs.replace(self, topics=left, assigned=assigned)
+
+    def wants(self, queue: MessageQueue) -> bool:
+        """Whether a queue, if it is there, is among those that are read."""
+        if self.assigned:
+            of_topic = self.assigned.get(queue.topic, {})
+            return queue.queue_id in of_topic.get(queue.broker_name, [])
+        if self.pattern:
+            return bool(re.fullmatch(self.pattern, queue.topic)) and self.allows(queue.topic)
+        return queue.topic in self.topics
 
     def allows(self, topic: str) -> bool:
         """Whether a topic of the name servers may be found by a pattern."""
@@ -202,6 +228,13 @@ def _check(found: SourceOptions, given: Given, is_stream: bool | None) -> None:
             f"minPartitions={found.partitions_min} is more than "
             f"maxPartitions={found.partitions_max}"
         )
+    low, high = found.start.time_ms, found.end.time_ms
+    if low is not None and high is not None and low > high:
+        raise UsageError(
+            f"startingTimestamp={low} is later than endingTimestamp={high}; nothing lies between"
+        )
+    if is_stream is False:
+        _warn_of(name for name in _OF_STREAMS if given.has(name))
     if is_stream and found.store_path:
         raise UsageError("storePath is for spark.read; a stream reads from a broker (nameServer)")
     if is_stream and any(given.has(name) for name in _ENDINGS):
@@ -210,6 +243,19 @@ def _check(found: SourceOptions, given: Given, is_stream: bool | None) -> None:
         _check_files(found)
 
 
+def _warn_of(names: Iterable[str]) -> None:
+    for name in names:
+        _log.warning("%s is for streams and has no effect on spark.read", name)
+
+
+_OF_STREAMS: Final = (
+    "maxOffsetsPerTrigger",
+    "maxMessagesPerTrigger",
+    "maxBytesPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+    "commitOffsets",
+)
 _ENDINGS: Final = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 
 

@@ -9,7 +9,7 @@ The same with `ending`. A timestamp for all goes before those by queue, and thes
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, Literal
 
 import msgspec
@@ -56,6 +56,25 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     def offset_of(self, queue: MessageQueue) -> int:
         """The offset in a queue; EARLIEST and LATEST mean what they say."""
         return self.word if self.offsets is None else self._of(self.offsets, queue, "offset")
+
+    def require_known(self, queues: Iterable[MessageQueue]) -> None:
+        """UsageError about the first queue that is named and is none of these."""
+        known = {(queue.topic, queue.broker_name, queue.queue_id) for queue in queues}
+        topics = {topic for topic, _, _ in known}
+        for topic in self.topic_times:
+            if topic not in topics:
+                raise UsageError(
+                    f"{self.option} names the topic {topic!r}, which is not read; there are "
+                    f"{', '.join(sorted(topics))}"
+                )
+        for topic, brokers in ((self.offsets or self.times) or {}).items():
+            for broker, numbers in brokers.items():
+                for number in numbers:
+                    if (topic, broker, number) not in known:
+                        raise UsageError(
+                            f"{self.option} names queue {number} of {topic} on {broker}, which is "
+                            "not read; look for a slip, or leave it out"
+                        )
 
     def _of(self, table: Table, queue: MessageQueue, what: str) -> int:
         found = table.get(queue.topic, {}).get(queue.broker_name, {}).get(queue.queue_id)

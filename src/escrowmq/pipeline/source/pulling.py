@@ -15,7 +15,13 @@ from escrowmq.base.command import Command
 from escrowmq.client.core.pulling import pull_fields, with_subscription
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.core.subscription import Subscription
-from escrowmq.errors import DataLost, RemoteProtocolError, TransportError, response_error
+from escrowmq.errors import (
+    DataLost,
+    RemoteProtocolError,
+    RouteMissing,
+    TransportError,
+    response_error,
+)
 from escrowmq.net.clock import SystemClock
 from escrowmq.pipeline.brokers.cluster import Cluster
 from escrowmq.pipeline.brokers.link import Link
@@ -41,8 +47,8 @@ class Part(msgspec.Struct):
 
 
 class Puller:
-    """Reads ranges of queues. A broker that restarts is waited for; one that is silent for
-    `pullTimeoutMs` raises its TransportError."""
+    """Reads ranges of queues. A broker that restarts is waited for; one that is silent or has no
+    route for `pullTimeoutMs` raises its TransportError or RouteMissing."""
 
     def __init__(self, access: Access, pulling: Pulling) -> None:
         self._access = access
@@ -67,7 +73,7 @@ class Puller:
             except _NotNow as reason:
                 failure: Exception = reason.error
                 self._forget(wanted.queue, is_lost=reason.is_lost)
-            except TransportError as error:
+            except (TransportError, RouteMissing) as error:  # it has no route while it starts
                 failure = error
                 self._forget(wanted.queue, is_lost=True)
             else:

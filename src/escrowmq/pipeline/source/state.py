@@ -1,16 +1,19 @@
 """A stream's place, as Spark keeps it in the checkpoint.
 
-{"v": 1, "q": {"topic": {"broker": {"0": 17}}}, "from": {"topic": {...}}}
+{"v": 1, "q": {"topic": {"broker": {"0": 17}}}, "from": {"topic": {...}}, "born": {"topic": {...}}}
 
 `q` says where each queue is. `from` says where the query began, and stands in the end of its first
 batch: Spark stores the ends of batches and no beginnings, and asks for the beginning again after a
 crash before the first commit, when "latest" is somewhere else already. What it is told then has
 `initial`, so that the first batch is known from the others.
+
+`born` has [first offset, when it was stored] of each queue that was read (queues.py).
 """
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -19,8 +22,13 @@ from escrowmq.errors import UsageError
 from escrowmq.pipeline.brokers.ranges import Positions
 
 VERSION: Final = 1
+T = TypeVar("T")
 Offset = dict[str, Any]
 """An offset as Spark passes it: JSON."""
+
+
+Births = dict[MessageQueue, tuple[int, int]]
+"""The first offset that a queue keeps, and the time in ms at which that message was stored."""
 
 
 class StreamPlace(msgspec.Struct, frozen=True):
@@ -30,6 +38,7 @@ class StreamPlace(msgspec.Struct, frozen=True):
     began: Positions | None = None
     is_initial: bool = False
     """It is no end of a batch."""
+    births: Births = {}
 
 
 def encode_place(place: StreamPlace) -> Offset:
@@ -39,6 +48,8 @@ def encode_place(place: StreamPlace) -> Offset:
         found["from"] = _table(place.began)
     if place.is_initial:
         found["initial"] = True
+    if place.births:
+        found["born"] = _table({queue: list(born) for queue, born in place.births.items()})
     return found
 
 
@@ -55,18 +66,19 @@ def decode_place(offset: Offset) -> StreamPlace:
         _positions(offset["q"]),
         None if began is None else _positions(began),
         bool(offset.get("initial")),
+        {queue: (first, ms) for queue, (first, ms) in _positions(offset.get("born", {})).items()},
     )
 
 
-def _table(positions: Positions) -> dict[str, dict[str, dict[str, int]]]:
-    found: dict[str, dict[str, dict[str, int]]] = {}
+def _table(positions: Mapping[MessageQueue, T]) -> dict[str, dict[str, dict[str, T]]]:
+    found: dict[str, dict[str, dict[str, T]]] = {}
     for queue in sorted(positions):
         brokers = found.setdefault(queue.topic, {})
         brokers.setdefault(queue.broker_name, {})[str(queue.queue_id)] = positions[queue]
     return found
 
 
-def _positions(table: dict[str, dict[str, dict[str, int]]]) -> Positions:
+def _positions(table: dict[str, dict[str, dict[str, T]]]) -> dict[MessageQueue, T]:
     return {
         MessageQueue(topic, broker, int(queue)): queue_offset
         for topic, brokers in table.items()

@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.errors import EscrowMQError
-from escrowmq.net.clock import SystemClock
-from escrowmq.pipeline.brokers.cluster import Cluster
 from escrowmq.pipeline.brokers.ranges import (
     Positions,
     QueueRange,
@@ -28,15 +26,10 @@ from escrowmq.pipeline.brokers.ranges import (
     ranges_between,
 )
 from escrowmq.pipeline.source.batch import Part, reading_of
-from escrowmq.pipeline.source.offsets import (
-    find_queues,
-    look_up,
-    require_queues,
-    tell_loss,
-    without_loss,
-)
+from escrowmq.pipeline.source.offsets import find_queues, look_up, require_inside, without_loss
 from escrowmq.pipeline.source.options import SourceOptions
 from escrowmq.pipeline.source.pulling import sampled_size
+from escrowmq.pipeline.source.queues import Queues, is_anew, tell_anew
 from escrowmq.pipeline.source.reading import read_ranges
 from escrowmq.pipeline.source.schema import arrow_schema
 from escrowmq.pipeline.source.state import Offset, StreamPlace, decode_place, encode_place
@@ -57,33 +50,6 @@ except ImportError:  # PySpark 4.1 and before
 
 _log = logging.getLogger(__name__)
 
-FRESH_MS: Final = 100
-"""So long the ends of queues are taken as known: Spark asks every 10 ms while nothing comes."""
-
-
-class Queues:
-    """The queues and their ends, asked for when what is known is no longer fresh."""
-
-    def __init__(self, options: SourceOptions) -> None:
-        self.options = options
-        self.cluster = Cluster(
-            options.access, tries=options.tries, try_again_ms=options.try_again_ms
-        )
-        self.ends: Positions = {}
-        self._clock = SystemClock()
-        self._seen_ms = 0
-
-    def now_ms(self) -> int:
-        """The time."""
-        return self._clock.now_ms()
-
-    def look(self) -> Positions:
-        """The end of every queue that there is."""
-        if self.now_ms() - self._seen_ms > FRESH_MS:
-            self.ends = self.cluster.end(find_queues(self.cluster, self.options))
-            self._seen_ms = self.now_ms()
-        return self.ends
-
 
 class StreamReader(DataSourceStreamReader):
     """What both forms have in common: with limits (PySpark 4.2) and without (4.1)."""
@@ -94,6 +60,7 @@ class StreamReader(DataSourceStreamReader):
         self._opened: Queues | None = None
         self._initial: Positions | None = None
         self._target: Positions | None = None
+        self._has_target = False
         self._triggered_ms = 0
 
     def __getstate__(self) -> dict[str, Any]:
@@ -108,12 +75,14 @@ class StreamReader(DataSourceStreamReader):
 
     def _beginning(self) -> Positions:
         if self._initial is None:
-            queues = self._queues()
-            known = find_queues(queues.cluster, self._options)
-            start = look_up(queues.cluster, known, self._options.start)
-            self._initial = without_loss(
-                queues.cluster, start, fails_on_loss=self._options.pulling.fails_on_loss
-            )
+            options, cluster = self._options, self._queues().cluster
+            known = find_queues(cluster, options)
+            if not options.pattern:
+                options.start.require_known(known)
+            start = look_up(cluster, known, options.start)
+            fails_on_loss = options.pulling.fails_on_loss
+            start = require_inside(cluster, start, options.start, fails_on_loss=fails_on_loss)
+            self._initial = without_loss(cluster, start, fails_on_loss=fails_on_loss)
         return self._initial
 
     def reportLatestOffset(self) -> Offset | None:  # noqa: N802 - Spark's name
@@ -139,7 +108,9 @@ class StreamReader(DataSourceStreamReader):
         lows = since.at
         if since.is_initial and until.began is not None:
             lows = until.began
-        ranges = self._ranges(lows, until.at)
+        anew = {queue: born[0] for queue, born in until.births.items()
+                if is_anew(queue, since.births, until.births)}  # fmt: skip
+        ranges = self._ranges(lows | anew, until.at)
         options = self._options
         parts = partitioned(
             ranges,
@@ -155,66 +126,63 @@ class StreamReader(DataSourceStreamReader):
         return read_ranges(ranges, reading_of(self._options, self._schema, ranges))
 
     def _ranges(self, lows: Positions, highs: Positions) -> list[QueueRange]:
-        cluster, fails = self._queues().cluster, self._options.pulling.fails_on_loss
-        unread = {queue for queue, high in highs.items() if lows.get(queue) != high}
+        unread = {q: lows.get(q, 0) for q, high in highs.items() if lows.get(q) != high}
         if not unread:
             return []
-        known = find_queues(cluster, self._options)
-        there = set(
-            require_queues(
-                known, {queue: lows.get(queue, 0) for queue in unread}, fails_on_loss=fails
-            )
-        )
-        queues = [queue for queue in highs if queue in there and queue in unread]
-        found = {queue: lows[queue] for queue in queues if queue in lows}
-        found |= cluster.first(queue for queue in queues if queue not in lows)
+        cluster = self._queues().cluster
+        there = self._queues().require(unread)
+        found = {queue: lows[queue] for queue in there if queue in lows}
+        found |= cluster.first(queue for queue in there if queue not in lows)
         for queue, low in found.items():
             if low > highs[queue]:
-                found[queue] = self._put_back(queue, low, highs[queue])
-        found = without_loss(cluster, found, fails_on_loss=fails)
-        return ranges_between(found, {queue: highs[queue] for queue in queues})
+                found[queue] = self._put_back(queue, low, f"ends at {highs[queue]}")
+        found = without_loss(cluster, found, fails_on_loss=self._options.pulling.fails_on_loss)
+        return ranges_between(found, {queue: highs[queue] for queue in found})
 
     # -- how much ----------------------------------------------------------------------------
 
     def _following(self, start: Offset, rows_max: int, size_max: int, rows_min: int) -> Offset:
         """The end of the next batch; the start itself when there is to be none."""
         since = decode_place(start)
-        ranges, lows = self._backlog(since.at)
+        lows, highs = self._backlog(since.at)
+        ranges = ranges_between(lows, highs)
         if not since.is_initial and not self._is_due(ranges, rows_min):
             return start
+        births = self._queues().births(each.queue for each in ranges)
+        for queue in births:
+            if is_anew(queue, since.births, births):
+                lows[queue] = self._put_back(queue, lows[queue], "its first message is another")
+        ranges = ranges_between(lows, highs)
         if rows_max:
             ranges = limited(ranges, rows_max)
         if size_max and ranges:
             size = sampled_size(ranges, self._options)
             ranges = limited(ranges, max(1, int(size_max / size)))
         self._triggered_ms = self._queues().now_ms()
-        place = StreamPlace(ends_of(lows, ranges), since.at if since.is_initial else None)
-        return encode_place(place)
+        births = {queue: born for queue, born in since.births.items() if queue in lows} | births
+        began = since.at if since.is_initial else None
+        return encode_place(StreamPlace(ends_of(lows, ranges), began, births=births))
 
-    def _backlog(self, since: Positions) -> tuple[list[QueueRange], Positions]:
-        """What can be read, and where each queue is before."""
+    def _backlog(self, since: Positions) -> tuple[Positions, Positions]:
+        """Where each queue is, and up to where it can be read."""
         queues = self._queues()
-        ends = dict(queues.look())
-        lows = dict(since)
-        lows |= queues.cluster.first(queue for queue in ends if queue not in since)
+        ends, lows = queues.look(since)
+        if self._has_target and self._target is None:
+            self._target = dict(ends)
+        lows = dict(lows)
+        lows |= queues.cluster.first(queue for queue in ends if queue not in lows)
         for queue, end in ends.items():
             if end < lows[queue]:
-                lows[queue] = self._put_back(queue, lows[queue], end)
+                lows[queue] = self._put_back(queue, lows[queue], f"ends at {end}")
         if self._target is not None:
             target = self._target
             ends = {queue: min(end, target.get(queue, 0)) for queue, end in ends.items()}
-        highs = {queue: max(end, lows[queue]) for queue, end in ends.items()}
-        return ranges_between(lows, highs), lows
+        return lows, {queue: max(end, lows[queue]) for queue, end in ends.items()}
 
-    def _put_back(self, queue: MessageQueue, low: int, end: int) -> int:
-        """Where to begin in a queue that ends before the place that was reached."""
-        tell_loss(
-            queue,
-            wanted=end,
-            found=low,
-            fails_on_loss=self._options.pulling.fails_on_loss,
-            why=f"the queue ends at {end}; the topic was made anew, or its store was put back",
-        )
+    def _put_back(self, queue: MessageQueue, reached: int, why: str) -> int:
+        """Where to begin in a queue that is another one than it was."""
+        fails_on_loss = self._options.pulling.fails_on_loss
+        tell_anew(queue, reached=reached, why=why, fails_on_loss=fails_on_loss)
         return self._queues().cluster.first([queue])[queue]
 
     def _is_due(self, ranges: list[QueueRange], rows_min: int) -> bool:
@@ -240,7 +208,8 @@ class PlainStreamReader(StreamReader):
         """The end of the next batch."""
         if self._last is None:
             began = self._beginning()
-            self._last = encode_place(StreamPlace(began | self._queues().look(), began))
+            ends, _ = self._queues().look({})
+            self._last = encode_place(StreamPlace(began | ends, began))
             return self._last
         self._last = self._following(self._last, 0, 0, 0)
         return self._last
@@ -253,7 +222,7 @@ if HAS_LIMITS:
 
         def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
             """Nothing that comes from now on is read."""
-            self._target = dict(self._queues().look())
+            self._has_target = True  # looked up with the first batch, which comes at once
 
         def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
             """What the options say; of several bounds the others are kept here."""

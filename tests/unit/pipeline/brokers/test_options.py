@@ -131,6 +131,16 @@ def test_tls() -> None:
     checked = access_of(useTls="true").tls()
     assert checked is not None
     assert checked.verify_mode is ssl.CERT_REQUIRED
+    any_name = access_of(useTls="true", tlsCheckName="false").tls()
+    assert any_name is not None
+    assert (any_name.check_hostname, any_name.verify_mode) == (False, ssl.CERT_REQUIRED)
     unchecked = access_of(useTls="true", tlsVerify="false").tls()
     assert unchecked is not None
     assert unchecked.verify_mode is ssl.CERT_NONE
+
+
+def test_options_that_spark_has_lost_are_explained() -> None:
+    with pytest.raises(UsageError, match="use CREATE TEMPORARY VIEW"):
+        parse_access(Given({"provider": "escrowmq"}), needs_name_server=True)
+    with pytest.raises(UsageError, match=r"between them$"):
+        parse_access(Given({"subscribe": "t"}), needs_name_server=True)

@@ -74,6 +74,8 @@ def test_partitions_have_every_offset_once(
 def test_there_are_as_many_partitions_as_wanted() -> None:
     found = [QueueRange(queue(0), 0, 9_000), QueueRange(queue(1), 0, 1_000)]
     assert len(partitioned(found, partitions_min=10)) == 10
+    alike = [QueueRange(queue(index), 0, 10) for index in range(4)]
+    assert len(partitioned(alike, partitions_min=10)) == 12, "no fewer, and alike long"
     assert len(partitioned(found, partitions_max=1)) == 1
     assert len(partitioned(found, records_max=100)) == 100
     assert partitioned([], partitions_min=4) == []

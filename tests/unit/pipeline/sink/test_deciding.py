@@ -88,10 +88,30 @@ def test_the_choice_is_kept_in_the_checkpoint(tmp_path: Path) -> None:
     folder = str(tmp_path / "checkpoint")
     options = options_of(broker, checkpointLocation=folder)
     assert choose_broker(options) == "broker-a"
-    assert recall(folder, "escrowmq-sink.json") == {"v": 1, "broker": "broker-a"}
+    kept = {"v": 1, "broker": "broker-a", "producerGroup": "g"}
+    assert recall(folder, "escrowmq-sink.json") == kept
     remember(folder, "escrowmq-sink.json", {"v": 1, "broker": "another"})
     assert choose_broker(options) == "another"
-    assert choose_broker(options_of(broker, checkpointLocation=folder, broker="named")) == "named"
+
+
+@pytest.mark.parametrize("option", ["broker", "producerGroup"])
+def test_a_query_does_not_change_who_decides(tmp_path: Path, option: str) -> None:
+    broker = Deciding()
+    folder = str(tmp_path / "checkpoint")
+    choose_broker(options_of(broker, checkpointLocation=folder))
+    changed = options_of(broker, checkpointLocation=folder, **{option: "other"})
+    with pytest.raises(UsageError, match=f"{option}='other', and .* under {option}='(broker-a|g)'"):
+        choose_broker(changed)
+
+
+def test_a_named_broker_must_be_there_and_decide() -> None:
+    broker = Deciding()
+    assert choose_broker(options_of(broker, broker="broker-a")) == "broker-a"
+    with pytest.raises(UsageError, match=r"broker='named' is none of .* on now: broker-a"):
+        choose_broker(options_of(broker, broker="named"))
+    broker.script = [broker.refuse(Response.REQUEST_CODE_NOT_SUPPORTED)]
+    with pytest.raises(StockBroker):
+        choose_broker(options_of(broker, broker="broker-a"))
 
 
 @pytest.mark.parametrize("form", [str, lambda path: f"file:{path}", lambda path: f"file://{path}"])

@@ -35,6 +35,8 @@ class Broker:
     def __init__(self) -> None:
         self.script: list[Script] = []
         self.stored: list[dict[str, str]] = []
+        self.looks_without = 0
+        """So many looks at the cluster do not find it."""
         self.server = ScriptedServer(self.answer)
 
     def answer(self, request: Command) -> bytes | None:
@@ -45,6 +47,9 @@ class Broker:
                 broker_datas=[broker], queue_datas=[QueueData("broker-a", 6, 4, 0, 4)]
             )
             return encode_reply(request, 0, body=encode_route(route, is_standard=True))
+        if request.code == Request.GET_BROKER_CLUSTER_INFO and self.looks_without:
+            self.looks_without -= 1
+            return encode_reply(request, 0, body=encode_cluster_info(ClusterInfo({}, {})))
         if request.code == Request.GET_BROKER_CLUSTER_INFO:
             info = ClusterInfo({"broker-a": broker}, {"c": ["broker-a"]})
             return encode_reply(request, 0, body=encode_cluster_info(info))
@@ -110,6 +115,13 @@ def test_what_is_in_doubt_is_sent_again_under_another_token(broker: Broker) -> N
     counts = collections.Counter(half["escrowToken"] for half in broker.stored)
     assert counts.pop(token) == count == 10
     assert [*counts.values()] == [3], "of which nobody will ever decide"
+
+
+def test_a_broker_that_is_starting_is_waited_for(broker: Broker) -> None:
+    broker.looks_without = 5
+    sender = sender_to(broker)
+    assert sender.send(rows(3))[1] == 3
+    sender.close()
 
 
 def test_a_broker_that_stays_away_fails_the_attempt(broker: Broker) -> None:

@@ -26,6 +26,7 @@ def test_defaults() -> None:
     assert found.sending.batch_count == 32
     assert found.sending.at_once == 64
     assert found.timeout_ms == 900_000
+    assert parsed({"bodySizeMax": "64k"}).sending.batch_size == 65_536
 
 
 def test_a_batch_write_has_a_name_of_its_own_or_the_given_one() -> None:
@@ -46,6 +47,7 @@ def test_a_batch_write_has_a_name_of_its_own_or_the_given_one() -> None:
         ({"txnAppId": "a", "txnVersion": "1"}, "need transactional=true"),
         ({"onStockBroker": "hope"}, "one of refuse, at-least-once"),
         ({"topicc": "t"}, "is topic meant"),
+        ({"batchBytes": "8m"}, "is more than bodySizeMax=4194304; .* raise it there and here"),
     ],
 )
 def test_what_is_refused(options: dict[str, str], text: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from escrowmq.client.core.routes import MessageQueue
 from escrowmq.errors import UsageError
 from escrowmq.pipeline.source.options import GROUP, SourceOptions, parse_source
 from escrowmq.pipeline.source.places import EARLIEST, LATEST
@@ -69,6 +70,36 @@ def test_properties_are_left_out_in_two_ways() -> None:
 def test_what_is_refused(options: dict[str, str], text: str) -> None:
     with pytest.raises(UsageError, match=text):
         parsed(options)
+
+
+def test_times_in_the_wrong_order_are_refused() -> None:
+    with pytest.raises(UsageError, match="startingTimestamp=9 is later than endingTimestamp=5"):
+        parsed({"startingTimestamp": "9", "endingTimestamp": "5"})
+    parsed({"startingTimestamp": "5", "endingTimestamp": "5"})
+
+
+def test_what_is_for_streams_is_told_to_a_batch(caplog: pytest.LogCaptureFixture) -> None:
+    parsed({"maxOffsetsPerTrigger": "5"}, is_stream=True)
+    assert not caplog.text
+    parsed({"maxOffsetsPerTrigger": "5"}, is_stream=False)
+    assert "maxOffsetsPerTrigger is for streams and has no effect on spark.read" in caplog.text
+
+
+def test_which_queues_are_wanted() -> None:
+    queue = MessageQueue("orders", "b", 1)
+    for options, expected in (
+        ({"subscribe": "orders,x"}, True),
+        ({"subscribe": "x"}, False),
+        ({"subscribe": "", "subscribePattern": "ord.*"}, True),
+        ({"subscribe": "", "subscribePattern": "ord"}, False),
+        ({"subscribe": "", "assign": '{"orders": {"b": [1]}}'}, True),
+        ({"subscribe": "", "assign": '{"orders": {"b": [0]}}'}, False),
+    ):
+        assert parsed(options).wants(queue) is expected, options
+    left = parsed({"subscribe": "orders,x"}).without({"x"})
+    assert left is not None
+    assert left.topics == ("orders",)
+    assert parsed({"subscribe": "x"}).without({"x"}) is None
 
 
 def test_what_a_stream_cannot_have() -> None:

@@ -34,6 +34,22 @@ def test_offsets_by_queue() -> None:
         place.offset_of(MessageQueue("t", "b", 2))
 
 
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"startingOffsets": '{"t": {"b": {"0": 1, "9": 1}}}'}, "names queue 9 of t on b, which"),
+        ({"startingOffsets": '{"t": {"x": {"0": 1}}}'}, "names queue 0 of t on x"),
+        ({"startingOffsetsByTimestamp": '{"t": 7, "z": 7}'}, "names the topic 'z', .* there are t"),
+        ({"startingOffsetsByTimestamp": '{"t": {"b": {"7": 7}}}'}, "names queue 7 of t"),
+    ],
+)
+def test_what_is_named_must_be_read(options: dict[str, str], text: str) -> None:
+    with pytest.raises(UsageError, match=text):
+        start(**options).require_known([Q0, Q1])
+    start(startingOffsets='{"t": {"b": {"0": 1, "1": 1}}}').require_known([Q0, Q1])
+    start(startingOffsets="latest").require_known([Q0, Q1])
+
+
 def test_times_go_before_offsets_and_one_for_all_before_those() -> None:
     options = {
         "startingTimestamp": "5",

@@ -10,8 +10,15 @@ import pytest
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.command import Command
 from escrowmq.client.core.subscription import subscription
+from escrowmq.codec.command import encode_reply
 from escrowmq.codec.record import decode_records
-from escrowmq.errors import DataLost, PermissionDenied, RemoteProtocolError, TransportError
+from escrowmq.errors import (
+    DataLost,
+    PermissionDenied,
+    RemoteProtocolError,
+    RouteMissing,
+    TransportError,
+)
 from escrowmq.pipeline.brokers.ranges import QueueRange
 from escrowmq.pipeline.source.options import SourceOptions, parse_source
 from escrowmq.pipeline.source.pulling import Puller, sampled_size
@@ -71,6 +78,28 @@ def test_a_broken_connection_is_made_anew(broker: Broker) -> None:
 
     broker.script = [broker.pulled, lose, lose]
     assert offsets_of(broker) == [*range(100)]
+
+
+class Starting(Broker):
+    """A broker that has no route for some time."""
+
+    routes_missing = 0
+
+    def answer(self, request: Command) -> bytes | None:
+        if request.code == Request.GET_ROUTEINFO_BY_TOPIC and self.routes_missing:
+            self.routes_missing -= 1
+            return encode_reply(request, Response.TOPIC_NOT_EXIST, remark="no route")
+        return super().answer(request)
+
+
+def test_a_broker_without_a_route_is_waited_for() -> None:
+    broker = Starting()
+    broker.routes_missing = 2
+    assert offsets_of(broker) == [*range(100)]
+    broker.routes_missing = 1_000
+    with pytest.raises(RouteMissing, match="no name server knows the topic 't'"):
+        offsets_of(broker)
+    broker.server.close()
 
 
 def test_a_broker_that_stays_away_is_an_error(broker: Broker) -> None:

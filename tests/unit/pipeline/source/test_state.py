@@ -15,7 +15,7 @@ AT = {MessageQueue("t", "b", 10): 5, MessageQueue("t", "b", 2): 6, MessageQueue(
 
 def test_a_place_comes_back_from_the_checkpoint() -> None:
     for began in (None, {MessageQueue("t", "b", 2): 1}):
-        place = StreamPlace(AT, began, began is None)
+        place = StreamPlace(AT, began, began is None, {MessageQueue("t", "b", 2): (0, 17)})
         assert decode_place(json.loads(json.dumps(encode_place(place)))) == place
 
 

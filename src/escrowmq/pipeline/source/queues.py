@@ -1,0 +1,205 @@
+"""The queues of a stream as they come and go: what is new, what is away, and what is lost.
+
+A broker that is away is no loss: its queues are waited for. A queue is lost when its broker is
+there and does not have it any more. And a queue may be another one than it was: a topic that was
+deleted and made anew counts from 0 again. It is known by its birth: the first offset that it keeps
+and when that message was stored. Retention only lets the first offset grow.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, TypeVar
+
+from escrowmq.client.core.routes import MessageQueue
+from escrowmq.errors import DataLost, RouteMissing, TransportError
+from escrowmq.net.clock import SystemClock
+from escrowmq.pipeline.brokers.cluster import Cluster, rest
+from escrowmq.pipeline.brokers.ranges import Positions
+from escrowmq.pipeline.source.offsets import find_queues
+from escrowmq.pipeline.source.options import SourceOptions
+from escrowmq.pipeline.source.state import Births
+
+_log = logging.getLogger(__name__)
+
+FRESH_MS: Final = 100
+"""So long the ends of queues are taken as known: Spark asks every 10 ms while nothing comes."""
+
+T = TypeVar("T")
+
+
+class Queues:
+    """The queues and their ends, asked for when what is known is no longer fresh."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self.options = options
+        self.cluster = Cluster(
+            options.access, tries=options.tries, try_again_ms=options.try_again_ms
+        )
+        self._at_once = Cluster(options.access, tries=1, try_again_ms=0)
+        self.ends: Positions = {}
+        self._clock = SystemClock()
+        self._seen_ms = 0
+        self._told: set[str] = set()
+        """Topics of which the log has a line."""
+        self._gone: set[MessageQueue] = set()
+
+    def now_ms(self) -> int:
+        """The time."""
+        return self._clock.now_ms()
+
+    def look(self, since: Positions) -> tuple[Positions, Positions]:
+        """The end of every queue that there is, and `since` without what is lost. DataLost about
+        the first that is."""
+        if self.now_ms() - self._seen_ms > FRESH_MS:
+            before = self.ends
+            self.ends = self._patiently(lambda: self.cluster.end(self._find(since)), since)
+            self._seen_ms = self.now_ms()
+            self._patiently(lambda: self._note_gone(since, before), since)
+        return self.ends, {q: at for q, at in since.items() if q not in self._gone}
+
+    def require(self, wanted: Positions) -> set[MessageQueue]:
+        """Those of some queues that can be read now. Brokers that are away are waited for; queues
+        that are lost raise DataLost, or are passed over with a line in the log."""
+
+        def look() -> set[MessageQueue]:
+            there = self._there(wanted)
+            lost = set(self._lost(wanted, there))
+            away = sorted(set(wanted) - there - lost)
+            if away:
+                raise RouteMissing(f"{_name(away[0])} cannot be read now: its broker is away")
+            for queue in sorted(lost):
+                self._tell_lost(queue, wanted[queue])
+            return there
+
+        return self._patiently(look, wanted)
+
+    def births(self, queues: Iterable[MessageQueue]) -> Births:
+        """What tells each queue from another one under its name."""
+        first = self.cluster.first(queues)
+        stored_ms = self.cluster.earliest_ms(first)
+        return {
+            queue: (low, stored_ms[queue])
+            for queue, low in first.items()
+            if stored_ms.get(queue, -1) >= 0
+        }
+
+    def _find(self, known: Iterable[MessageQueue]) -> list[MessageQueue]:
+        try:
+            return find_queues(self.cluster, self.options)
+        except RouteMissing:
+            if self.options.pulling.fails_on_loss or not known:
+                raise
+        missing = {name for name in self.options.named if not self._queues_of(name)}
+        for name in sorted(missing - self._told):
+            _log.warning("the topic %s is not there; failOnDataLoss=false, so it is left out", name)
+        self._told = self._told - set(self.options.named) | missing
+        left = self.options.without(missing)
+        return find_queues(self.cluster, left) if left is not None else []
+
+    def _queues_of(self, topic: str) -> tuple[MessageQueue, ...]:
+        try:
+            return self._at_once.queues(topic)
+        except RouteMissing:
+            return ()
+
+    def _patiently(self, work: Callable[[], T], known: Iterable[MessageQueue]) -> T:
+        """What the work returns; where a query has read before, a cluster that does not answer is
+        waited for, as long as a pull is."""
+        began_ms = self.now_ms()
+        while True:
+            try:
+                return work()
+            except (TransportError, RouteMissing) as error:
+                is_over = self.now_ms() - began_ms > self.options.pulling.timeout_ms
+                if is_over or not known or self._is_deleted(error, known):
+                    raise
+                _log.warning("%s; asking again", error)
+                rest()
+
+    def _is_deleted(self, error: Exception, known: Iterable[MessageQueue]) -> bool:
+        """Whether a topic is missing although all brokers that had it are there. They are looked
+        at first: a broker that comes back tells of itself and of its topics at once."""
+        if not isinstance(error, RouteMissing):
+            return False
+        running = self._running()
+        for topic in self.options.named:
+            brokers = {queue.broker_name for queue in known if queue.topic == topic}
+            if brokers and brokers <= running and not self._queues_of(topic):
+                return True
+        return False
+
+    def _running(self) -> set[str]:
+        try:
+            return self._at_once.refresh_brokers()
+        except (TransportError, RouteMissing):
+            return set()
+
+    def _lost(
+        self, wanted: Iterable[MessageQueue], there: Iterable[MessageQueue]
+    ) -> list[MessageQueue]:
+        """Queues that are not there although their brokers are."""
+        missing = sorted(set(wanted) - set(there))
+        if not missing:
+            return []
+        running = self._running()
+        suspects = [queue for queue in missing if queue.broker_name in running]
+        if not suspects:
+            return []
+        there = self._there(suspects)
+        return [queue for queue in suspects if queue not in there]
+
+    def _there(self, wanted: Iterable[MessageQueue]) -> set[MessageQueue]:
+        """Those of some queues that the name servers know now."""
+        found: set[MessageQueue] = set()
+        for topic in {queue.topic for queue in wanted}:
+            found |= set(self._queues_of(topic))
+        return found & set(wanted)
+
+    def _note_gone(self, since: Positions, before: Positions) -> None:
+        self._gone -= set(self.ends)
+        gone = [queue for queue in since if queue not in self.ends and queue not in self._gone]
+        other = [queue for queue in gone if not self.options.wants(queue)]
+        for topic in sorted({queue.topic for queue in other} - self._told):
+            _log.warning("the checkpoint has the topic %s, which is not read any more", topic)
+            self._told.add(topic)
+        for queue in self._lost(set(gone) - set(other), self.ends):
+            if before.get(queue) == since[queue]:
+                _log.warning("%s is not there any more; all of it was read", _name(queue))
+            else:
+                self._tell_lost(queue, since[queue])
+            self._gone.add(queue)
+
+    def _tell_lost(self, queue: MessageQueue, reached: int) -> None:
+        text = f"{_name(queue)}, read up to {reached}, is not there any more"
+        if self.options.pulling.fails_on_loss:
+            raise DataLost(f"{text}. Set failOnDataLoss=false to go on without it")
+        _log.warning("%s; failOnDataLoss=false, so reading goes on without it", text)
+
+
+def tell_anew(queue: MessageQueue, *, reached: int, why: str, fails_on_loss: bool) -> None:
+    """Raise DataLost, or log it, about a queue that is another one than it was."""
+    text = (
+        f"{_name(queue)} was read up to {reached}, and {why}: the topic was made anew, or its "
+        "store was put back"
+    )
+    if fails_on_loss:
+        raise DataLost(f"{text}. Set failOnDataLoss=false to read it from its beginning")
+    _log.warning("%s; failOnDataLoss=false, so it is read from its beginning", text)
+
+
+def is_anew(
+    queue: MessageQueue,
+    before: Mapping[MessageQueue, tuple[int, int]],
+    now: Mapping[MessageQueue, tuple[int, int]],
+) -> bool:
+    """Whether a queue was born again; not where one of its births is not known."""
+    old, new = before.get(queue), now.get(queue)
+    if old is None or new is None:
+        return False
+    return new[0] < old[0] or (new[0] == old[0] and new[1] != old[1])
+
+
+def _name(queue: MessageQueue) -> str:
+    return f"queue {queue.queue_id} of {queue.topic} on {queue.broker_name}"

@@ -1,0 +1,39 @@
+"""What a driver asks brokers, and what it makes of answers that are none."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("pyarrow")
+
+from escrowmq.base.codes import Request
+from escrowmq.base.command import Command
+from escrowmq.codec.command import encode_reply
+from escrowmq.pipeline.brokers.cluster import Cluster
+from escrowmq.pipeline.brokers.options import Access
+from tests.unit.pipeline.scripted import QUEUE, Broker
+
+
+class Born(Broker):
+    """A broker that says when its first message was stored."""
+
+    ext: dict[str, str] | None = None
+
+    def answer(self, request: Command) -> bytes | None:
+        if request.code == Request.GET_EARLIEST_MSG_STORETIME and self.ext is not None:
+            return encode_reply(request, 0, ext=self.ext)
+        return super().answer(request)
+
+
+@pytest.mark.parametrize(
+    ("ext", "found"),
+    [({"timestamp": "17"}, 17), ({"timestamp": "-1"}, -1), ({}, -1), (None, -1)],
+    ids=["told", "an empty queue", "without a time", "not supported"],
+)
+def test_when_the_first_message_was_stored(ext: dict[str, str] | None, found: int) -> None:
+    broker = Born()
+    broker.ext = ext
+    cluster = Cluster(Access(name_servers=(broker.server.address,)), tries=1, try_again_ms=0)
+    assert cluster.earliest_ms([QUEUE]) == {QUEUE: found}
+    cluster.close()
+    broker.server.close()
