@@ -12,11 +12,11 @@ in a thousand is missing. Memory is the highest resident size of the processes t
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import platform
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -36,40 +36,37 @@ from escrowmq.pipeline.reconcile import differences, records, sums
 from escrowmq.pipeline.reconcile.fates import fates
 from escrowmq.pipeline.reconcile.lost import lost_commits
 
-PAGE = os.sysconf("SC_PAGE_SIZE")
-TICKS = os.sysconf("SC_CLK_TCK")
+RESET = "5"
+"""Lets the kernel forget the highest size so far."""
+
 BASE_S = 1_795_000_000
-LOOK_S = 0.2
 OPS_PER_RECORD = 20
 
 
 class Peak:
-    """The highest resident size of this process and all below it, or of one process."""
+    """The highest resident sizes of some processes, added up. The kernel keeps them: whoever looks
+    now and then from a thread of a busy process looks too late."""
 
     def __init__(self, pids: Callable[[], list[int]]) -> None:
         self._pids = pids
-        self._over = threading.Event()
         self.size = 0
 
     def __enter__(self) -> Self:
-        self._watcher = threading.Thread(target=self._watch, daemon=True)
-        self._watcher.start()
+        for pid in self._pids():
+            with contextlib.suppress(OSError):
+                Path(f"/proc/{pid}/clear_refs").write_text(RESET)
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._watcher.join()
-
-    def _watch(self) -> None:
-        while not self._over.wait(LOOK_S):
-            self.size = max(self.size, sum(map(_resident, self._pids())))
+        self.size = sum(map(_highest, self._pids()))
 
 
-def _resident(pid: int) -> int:
+def _highest(pid: int) -> int:
     try:
-        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except OSError:
         return 0
+    return next((int(line.split()[1]) << 10 for line in lines if line.startswith("VmHWM")), 0)
 
 
 def own() -> list[int]:
@@ -179,7 +176,10 @@ def in_redis(server: RedisServer, count: int) -> None:
 
         measure("Redis, load both sets", count, load, lambda: [pid])
         measure(
-            "Redis, MULTI by bucket", count, lambda: sum(map(len, sets.compare())), lambda: [pid]
+            "Redis, MULTI by bucket",
+            count,
+            lambda: sum(len(some.lost) for some in sets.compare()),
+            lambda: [pid],
         )
         client.flushall()
         whole()

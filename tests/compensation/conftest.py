@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -51,19 +49,9 @@ def forgetful(tmp_path: Path) -> Iterator[Callable[[], str]]:
     started: list[Process] = []
 
     def start() -> str:
-        command = [
-            sys.executable, "-m", "tests.compensation.forgetful", "--share", str(SHARE), "serve",
-            "--data", str(tmp_path / "store"), "--nameserver-port", "0", "--broker-port", "0",
-            "--set", "transactionTimeOut=3600000",
-        ]  # fmt: skip
-        process = Process(
-            command, folder=tmp_path, name="forgetful",
-            environment={"PYTHONPATH": str(FOLDER.parents[1])},
-        )  # fmt: skip
+        process, nameserver = services.start_forgetful(tmp_path, share=SHARE)
         started.append(process)
-        found = re.search(r"nameserver=(\S+)", process.wait_line("escrowmq ready ", within_s=60))
-        assert found is not None
-        return found[1]
+        return nameserver
 
     yield start
     for process in started:

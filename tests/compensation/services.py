@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import socket
 import subprocess
+import sys
 from pathlib import Path
 from typing import Final
 
@@ -123,3 +125,19 @@ class PostgresServer:
         """End it."""
         self._child.terminate()
         self._child.wait(30)
+
+
+def start_forgetful(folder: Path, *, share: float) -> tuple[Process, str]:
+    """A broker that forgets some ENDs (forgetful.py), and the address of its name server."""
+    command = [
+        sys.executable, "-m", "tests.compensation.forgetful", "--share", str(share), "serve",
+        "--data", str(folder / "store"), "--nameserver-port", "0", "--broker-port", "0",
+        "--set", "transactionTimeOut=3600000",
+    ]  # fmt: skip
+    process = Process(
+        command, folder=folder, name="forgetful",
+        environment={"PYTHONPATH": str(Path(__file__).parents[2])},
+    )  # fmt: skip
+    found = re.search(r"nameserver=(\S+)", process.wait_line("escrowmq ready ", within_s=60))
+    assert found is not None
+    return process, found[1]

@@ -9,8 +9,8 @@ import redis
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from escrowmq.client.announced import Member, parse_member
 from escrowmq.compensation import LeaseTaken, RedisLease, RedisSets
-from escrowmq.compensation.member import Member, parse_member
 from escrowmq.errors import UsageError
 from tests.interop.process import until
 
@@ -18,7 +18,7 @@ from .services import RedisServer
 
 
 def lost(sets: RedisSets) -> list[str]:
-    return sorted(one for some in sets.compare() for one in some)
+    return sorted(one for some in sets.compare() for one in some.lost)
 
 
 @given(

@@ -101,7 +101,7 @@ class Injected:
 
     def __init__(
         self, folder: Path, *, count: int, seed: int = 1, now_ms: int = NOW_MS,
-        segment_size: int = 64 << 20,
+        segment_size: int = 64 << 20, young_ms: int = YOUNG_MS,
     ) -> None:  # fmt: skip
         self.folder = folder
         self.now_ms = now_ms
@@ -120,7 +120,7 @@ class Injected:
             self._now_ms = now_ms - LONG_AGO_MS + int(next(self._clock) * self._step)
             kind()
         self._seal()
-        self._late(count)
+        self._late(count, young_ms)
         self._log.close()
         self._save_offsets()
 
@@ -214,9 +214,9 @@ class Injected:
         self._put(Topic.TIMER, 0, self._properties(half) | due, sys_flag=8)
         self._end(half, "c")
 
-    def _late(self, count: int) -> None:
+    def _late(self, count: int, young_ms: int) -> None:
         each = max(2, int(count * WRONG_SHARE))
-        for age_ms, kind in ((YOUNG_MS, "pending"), (TOO_YOUNG_MS, "")):
+        for age_ms, kind in ((young_ms, "pending"), (TOO_YOUNG_MS, "")):
             self._now_ms = self.now_ms - age_ms
             for _ in range(each):
                 half = self._half()
@@ -297,6 +297,11 @@ class Injected:
         (config / "consumerOffset.json").write_text(json.dumps({"offsetTable": table}))
         delivered = {"3": self._log.offsets[Topic.SCHEDULE, 2]}
         (config / "delayOffset.json").write_text(json.dumps({"offsetTable": delivered}))
+
+    @property
+    def finals(self) -> set[str]:
+        """The ids of the messages that consumers can see."""
+        return set(self._finals_of)
 
     # -- judged ------------------------------------------------------------------------------
 

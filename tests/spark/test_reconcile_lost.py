@@ -43,7 +43,7 @@ def test_both_find_the_same(spark: SparkSession, redis_server: RedisServer) -> N
     sets = RedisSets(redis_server.url)
     sets.announce(told)
     sets.consume(str(m) for m in done)
-    by_redis = sorted(one for some in sets.compare() for one in some)
+    by_redis = sorted(one for some in sets.compare() for one in some.lost)
     sets.close()
     bodies = [*told, "", "no member", "@paid", "id@"]
     messages = spark.createDataFrame(
@@ -60,7 +60,10 @@ def test_both_find_the_same(spark: SparkSession, redis_server: RedisServer) -> N
 
     shop = Shop()
     report = Compensator(
-        Admin(gone=found[0]["messageId"]), ComputedSets(lost), shop, now_ms=lambda: 1_000_000
+        Admin(gone=found[0]["messageId"]),
+        ComputedSets(announced(messages), consumed(rows)),
+        shop,
+        now_ms=lambda: 1_000_000,
     ).run(is_dry=False)
     assert report.counts[Fate.REDONE.value] == len(found) - 1
     assert report.counts[Fate.MISSING.value] == 1

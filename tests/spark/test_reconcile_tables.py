@@ -27,7 +27,7 @@ from escrowmq.pipeline.reconcile.lease import FileLease
 from escrowmq.pipeline.reconcile.progress import Offsets, Window
 from escrowmq.pipeline.reconcile.run import Reconciler, Report, Settings
 from escrowmq.pipeline.reconcile.staging import Staging
-from escrowmq.pipeline.reconcile.table import Table, check_format
+from escrowmq.pipeline.reconcile.table import Table
 from escrowmq.pipeline.reconcile.tables import OFFSETS, PARKED, Batch
 
 NOW_MS = int(START.timestamp() * 1000)
@@ -37,10 +37,10 @@ HOUR_MS = 3_600_000
 class Memory:
     """A source whose messages are a log in the making: everything of it is read in every run."""
 
-    skipped: frozenset[str] = frozenset()
-
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
+        self.skipped: frozenset[str] = frozenset()
+        self.skipped_brokers: frozenset[str] = frozenset()
         self.log = Log()
         self.parked_offsets: list[int] | None = None
         self.committed: dict[str, int] = {}
@@ -131,6 +131,27 @@ def test_differences_come_and_go(spark: SparkSession, tmp_path: Path) -> None:
 
 
 @pytest.mark.long
+def test_what_is_left_out_is_not_judged_by_half_of_its_records(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    job = Job(spark, tmp_path)
+    log, source = job.source.log, job.source
+    half = log.half("open")
+    source.parked_offsets = [half["queueOffset"]]
+    assert job.run().classes == {"parked": 1}
+    source.parked_offsets = []
+    log.op(half, outcomes="c")  # its final message is in a topic that is not read
+    source.skipped = frozenset({"paid"})
+    assert job.run().classes == {}
+    source.skipped, source.skipped_brokers = frozenset(), frozenset({"broker-a"})
+    assert job.run().classes == {}
+    assert job.state() == {("parked", "open"): (1, 1, False)}, "it stays as it is"
+    source.skipped_brokers = frozenset()
+    log.final(half)
+    assert job.run().classes == {}
+    assert job.state() == {("parked", "open"): (1, 1, True)}
+
+
 def test_what_a_run_does_not_judge_stays_open(spark: SparkSession, tmp_path: Path) -> None:
     job = Job(spark, tmp_path)
     half = job.source.log.half("k")
@@ -276,16 +297,6 @@ def test_rows_of_files(spark: SparkSession, tmp_path: Path) -> None:
     assert [row["messageId"] for row in rows(spark, START).collect()] == ["k"]
     with pytest.raises(UsageError, match="has no column 'messageId'; it has id, made"):
         business.from_files(f"csv:{place}")(spark, START)
-
-
-def test_formats_that_cannot_be_written_are_told() -> None:
-    with pytest.raises(UsageError, match="format 'orc'; one of parquet, delta, iceberg"):
-        check_format("orc")
-    import pyspark
-
-    if pyspark.__version__ >= "4.2":
-        with pytest.raises(UsageError, match="Iceberg's runtime does not run with PySpark 4"):
-            check_format("iceberg")
 
 
 def test_stores_without_saved_offsets_are_told(spark: SparkSession, tmp_path: Path) -> None:

@@ -11,9 +11,11 @@ import sys
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from escrowmq import errors
 from escrowmq.cli.asking import NO, UNUSABLE, add_action, one_line
-from escrowmq.errors import EscrowMQError, ResponseError
+from escrowmq.errors import EscrowMQError, PermissionDenied, ResponseError
 
+_ERRORS: Final = "escrowmq.errors."
 _ABOUT: Final = {
     "reconcile": "find transactions that halves, ends, messages, consumers and rows disagree about",
     "funnel": "how many transactions are committed, how long it takes, what is stuck",
@@ -34,8 +36,8 @@ def add_parser(verbs: Any) -> None:  # noqa: ANN401 - argparse has no public nam
     for name in ("reconcile", "funnel", "export"):
         found[name].add_argument("--out", required=True, metavar="DIR", help="result folder")
         found[name].add_argument(
-            "--format", default="parquet", choices=["parquet", "delta", "iceberg"],
-            help="of the tables (default parquet)",
+            "--format", default="parquet",
+            help="of the tables: parquet (default), delta, iceberg, iceberg:CATALOG.NAMESPACE",
         )  # fmt: skip
     _add_reconcile(found["reconcile"])
     found["funnel"].add_argument("--report", metavar="FILE", help="write an HTML report as well")
@@ -70,6 +72,10 @@ def _add_source(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--skip-topic", metavar="TOPIC", action="append", default=[], help="leave a topic out"
     )
+    parser.add_argument(
+        "--skip-broker", metavar="NAME", action="append", default=[],
+        help="leave out a broker that is down, or gone for good",
+    )  # fmt: skip
     parser.add_argument("--since", type=time_ms, default=0, help="where the first run begins")
     parser.add_argument(
         "--lease", default="", metavar="REDIS_URL", help="keep the lease there, not in --out"
@@ -102,12 +108,22 @@ def _add_reconcile(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--rows-id", default="messageId", metavar="COLUMN")
     parser.add_argument("--rows-at", default="at", metavar="COLUMN")
+    parser.add_argument("--rows-topic", default="", metavar="COLUMN")
     parser.add_argument(
         "--database", default="", metavar="URL", help="the business's rows, in PostgreSQL"
     )
     parser.add_argument(
         "--query", default="", metavar="SQL",
         help="message id, topic or null, time; one parameter, the time since when",
+    )  # fmt: skip
+    parser.add_argument(
+        "--sets", default="", metavar="REDIS_URL",
+        help="compare the sets of compensation there, instead of halves and ends",
+    )  # fmt: skip
+    parser.add_argument("--sets-name", default="escrowmq", metavar="NAME")
+    parser.add_argument(
+        "--announcements", default="", metavar="TOPIC",
+        help="the same without Redis: what this topic announces, and the business's rows",
     )  # fmt: skip
     parser.add_argument(
         "--fail-on", type=_thresholds, default={}, metavar="CLASS=N,...",
@@ -174,26 +190,50 @@ def run(arguments: argparse.Namespace) -> int:
     except ImportError:
         print(f"{where}: PySpark is missing; pip install 'escrowmq[spark]'", file=sys.stderr)
         return UNUSABLE
+    from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
     from escrowmq.cli import jobs
+    from escrowmq.pipeline.formats import explained, parse_format
 
     try:
-        return jobs.DEEDS[arguments.action](arguments)
+        with explained(parse_format(getattr(arguments, "format", "parquet"))):
+            return jobs.DEEDS[arguments.action](arguments)
     except ResponseError as error:
-        print(f"{where}: {one_line(error)}", file=sys.stderr)
+        print(f"{where}: {one_line(error)}{_hint(type(error))}", file=sys.stderr)
         return NO
     except EscrowMQError as error:
         print(f"{where}: {one_line(error)}", file=sys.stderr)
     except PySparkException as error:
-        print(f"{where}: {_own_words(str(error))}", file=sys.stderr)
+        return _tell_of_executor(where, str(error))
+    except Py4JJavaError as error:  # what Spark has no exception of its own for
+        return _tell_of_executor(where, str(error.java_exception))
+    except _redis_errors() as error:
+        print(f"{where}: the Redis server: {one_line(error)}", file=sys.stderr)
     return UNUSABLE
 
 
-def _own_words(text: str) -> str:
-    """What our own code said on an executor, out of what Spark makes of it."""
+def _redis_errors() -> tuple[type[Exception], ...]:
+    try:
+        from redis import RedisError
+    except ImportError:
+        return ()
+    return (RedisError,)
+
+
+def _tell_of_executor(where: str, text: str) -> int:
+    """Say what our own code said on an executor, out of what Spark makes of it; the exit code."""
     for line in text.splitlines():
         name, mark, said = line.partition(": ")
-        if mark and name.strip().startswith("escrowmq.errors."):
-            return " ".join(said.split())
-    return " ".join(text.split())[:1_000]
+        if mark and name.strip().startswith(_ERRORS):
+            kind = getattr(errors, name.strip().removeprefix(_ERRORS), EscrowMQError)
+            print(f"{where}: {' '.join(said.split())}{_hint(kind)}", file=sys.stderr)
+            return NO if issubclass(kind, ResponseError) else UNUSABLE
+    print(f"{where}: {' '.join(text.split())[:1_000]}", file=sys.stderr)
+    return UNUSABLE
+
+
+def _hint(kind: type[Exception]) -> str:
+    if not issubclass(kind, PermissionDenied):
+        return ""
+    return "; docs/pipeline.md lists the rights that each command needs"

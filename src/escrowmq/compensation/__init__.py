@@ -7,18 +7,19 @@ that the broker never heard of: `Compensator` looks up each message and has the 
 Nothing here is needed with brokers that check back; no other room knows of it.
 """
 
+from escrowmq.client.announced import Compared, Member, Sets
 from escrowmq.client.lease import LeaseTaken
 from escrowmq.compensation.announcing import Announcer
 from escrowmq.compensation.consuming import AnnouncementReader, Business, Worker
 from escrowmq.compensation.lease import RedisLease
-from escrowmq.compensation.member import Member
 from escrowmq.compensation.repairing import Compensator, Fate, Finding, Report
-from escrowmq.compensation.sets import RedisSets, Sets
+from escrowmq.compensation.sets import RedisSets
 
 __all__ = [
     "AnnouncementReader",
     "Announcer",
     "Business",
+    "Compared",
     "Compensator",
     "Fate",
     "Finding",

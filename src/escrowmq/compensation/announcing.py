@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from typing import Final, Unpack
 
 import escrowmq
+from escrowmq.client.announced import Member
 from escrowmq.client.settings import MessageFields
-from escrowmq.compensation.member import Member
 from escrowmq.errors import OutcomeUnknown
 
 _log = logging.getLogger(__name__)

@@ -16,9 +16,9 @@ import redis
 
 import escrowmq
 from escrowmq.base.message import SysFlag
+from escrowmq.client.announced import Member, parse_member
 from escrowmq.client.consumer_settings import ConsumerSettings
 from escrowmq.compensation.announcing import TOPIC
-from escrowmq.compensation.member import Member, parse_member
 from escrowmq.compensation.sets import RedisSets
 from escrowmq.errors import ClientClosed, UsageError
 from escrowmq.net.clock import SystemClock

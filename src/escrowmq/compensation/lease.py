@@ -8,6 +8,7 @@ from typing import Final
 import redis
 
 from escrowmq.client.lease import Lease, LeaseTaken
+from escrowmq.compensation.server import connect
 
 _RENEW: Final = """
 if redis.call('get', KEYS[1]) == ARGV[1] then
@@ -35,7 +36,7 @@ class RedisLease(Lease):
     def __init__(self, server: str | redis.Redis, name: str, *, span_s: float = 30.0) -> None:
         self._key = f"{name}:lease"
         super().__init__(self._key, span_s=span_s)
-        self._redis = redis.Redis.from_url(server) if isinstance(server, str) else server
+        self._redis = connect(server)
         self._span_ms = int(span_s * 1000)
 
     def _take(self) -> None:

@@ -11,10 +11,9 @@ from typing import Final
 import msgspec
 
 import escrowmq
+from escrowmq.client.announced import Member, Sets, parse_member
 from escrowmq.codec.audit_line import audit_line
 from escrowmq.compensation.consuming import Business
-from escrowmq.compensation.member import Member, parse_member
-from escrowmq.compensation.sets import Sets
 from escrowmq.errors import EscrowMQError, NotFound
 from escrowmq.net.clock import SystemClock
 
@@ -108,7 +107,7 @@ class Compensator:
 
     def _lost(self) -> Iterator[str]:
         for some in self._sets.compare():
-            yield from some
+            yield from some.lost
 
     def _deal_with(self, member: Member, *, is_dry: bool) -> Finding:
         try:

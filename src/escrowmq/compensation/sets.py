@@ -8,28 +8,15 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Iterator
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, cast
 
 import redis
-from redis.backoff import NoBackoff
-from redis.retry import Retry
+
+from escrowmq.client.announced import Compared
+from escrowmq.compensation.server import connect
 
 BUCKETS_COUNT: Final = 256
-TIMEOUT_S: Final = 30.0
 _CHUNK: Final = 10_000
-
-
-class Sets(Protocol):
-    """What is announced and what is consumed."""
-
-    def announce(self, members: Iterable[str]) -> None:
-        """These commits were announced."""
-
-    def consume(self, members: Iterable[str]) -> None:
-        """These messages were consumed."""
-
-    def compare(self) -> Iterator[list[str]]:
-        """Take away what is in both; what is announced only, some at a time."""
 
 
 class RedisSets:
@@ -38,11 +25,10 @@ class RedisSets:
     >>> sets = RedisSets("redis://localhost:6379/0")
     >>> sets.announce(["id-1@paid", "id-2@paid"])
     >>> sets.consume(["id-1@paid"])
-    >>> [lost for found in sets.compare() for lost in found]
+    >>> [lost for found in sets.compare() for lost in found.lost]
     ['id-2@paid']
 
-    A request is never sent twice: a comparison that the server still carries out must not be begun
-    again. So every failure is the caller's to see, as `redis.RedisError`.
+    A request is never sent twice, so every failure is the caller's to see, as `redis.RedisError`.
     """
 
     def __init__(
@@ -52,14 +38,7 @@ class RedisSets:
         name: str = "escrowmq",
         buckets_count: int = BUCKETS_COUNT,
     ) -> None:
-        if isinstance(server, str):
-            server = redis.Redis.from_url(
-                server,
-                socket_timeout=TIMEOUT_S,
-                socket_connect_timeout=TIMEOUT_S,
-                retry=Retry(NoBackoff(), 0),
-            )
-        self._redis = server
+        self._redis = connect(server)
         self._name = name
         self._buckets_count = buckets_count
 
@@ -73,13 +52,13 @@ class RedisSets:
         """These messages were consumed."""
         self._add("consumed", members)
 
-    def compare(self) -> Iterator[list[str]]:
-        """Take away what is in both sets; what is announced only, bucket by bucket. Each bucket is
+    def compare(self) -> Iterator[Compared]:
+        """Take away what is in both sets; what is announced, bucket by bucket. Each bucket is
         compared and cleared in one MULTI."""
         for number in range(self._buckets_count):
-            lost = self._compare_bucket(number)
-            if lost:
-                yield lost
+            found = self._compare_bucket(number)
+            if found.lost or found.both_count:
+                yield found
 
     def counts(self) -> tuple[int, int]:
         """How many members are announced, and how many consumed, that the other set has not (or
@@ -115,17 +94,21 @@ class RedisSets:
             pipe.sadd(self._key(kind, number), *members)
         pipe.execute()
 
-    def _compare_bucket(self, number: int) -> list[str]:
+    def _compare_bucket(self, number: int) -> Compared:
         announced, consumed = self._key("announced", number), self._key("consumed", number)
-        both = self._key("both", number)
+        lost = self._key("lost", number)
         pipe = self._redis.pipeline(transaction=True)
-        pipe.sdiff([announced, consumed])
-        pipe.sinterstore(both, [announced, consumed])
-        pipe.sdiffstore(announced, [announced, both])
-        pipe.sdiffstore(consumed, [consumed, both])
-        pipe.delete(both)
-        found = cast("set[Any]", pipe.execute()[0])
-        return sorted(one.decode() if isinstance(one, bytes) else str(one) for one in found)
+        pipe.scard(announced)
+        # Only what differs is ever stored: the intersection, which is nearly all, would cost most.
+        pipe.sdiffstore(lost, [announced, consumed])
+        pipe.sdiffstore(consumed, [consumed, announced])
+        pipe.sunionstore(announced, [lost])
+        pipe.smembers(lost)
+        pipe.delete(lost)
+        done = pipe.execute()
+        before, found = cast("int", done[0]), cast("set[Any]", done[4])
+        texts = sorted(one.decode() if isinstance(one, bytes) else str(one) for one in found)
+        return Compared(texts, before - len(texts))
 
     # -- the server --------------------------------------------------------------------------
 

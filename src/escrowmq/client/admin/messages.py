@@ -38,11 +38,14 @@ class Messages:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
-    async def get(self, message_id: str, *, topic: str = "") -> ReceivedMessage:
-        """One message: by the id that its producer got (then its topic is needed), or by the
-        `offset_id` of a stored copy. NotFound when there is none."""
+    async def get(self, message_id: str, *, topic: str = "", broker: str = "") -> ReceivedMessage:
+        """One message: by the id that its producer got (then its topic is needed, and only
+        `broker` is asked when it is given), or by the `offset_id` of a stored copy. NotFound when
+        there is none."""
         if topic:
-            found = await self._query(topic, message_id, is_unique=True, count_max=FOUND_MAX)
+            found = await self._query(
+                topic, message_id, is_unique=True, count_max=FOUND_MAX, broker=broker
+            )
             if found:
                 return found[0]
         if len(message_id) not in _OFFSET_ID_SIZES or not topic:
@@ -52,14 +55,17 @@ class Messages:
         hint = "" if topic else "; an id that a producer got needs its topic"
         raise NotFound(f"there is no message {message_id}{hint}")
 
-    async def prepared(self, message_id: str, *, topic: str) -> ReceivedMessage:
+    async def prepared(self, message_id: str, *, topic: str, broker: str = "") -> ReceivedMessage:
         """The message of a transaction under its own topic, whatever became of the transaction:
-        consumers may have seen it, or never will. NotFound when no broker keeps it."""
-        found = await self._query(topic, message_id, is_unique=True, count_max=FOUND_MAX)
+        consumers may have seen it, or never will. Only `broker` is asked when it is given.
+        NotFound when none keeps it."""
+        found = await self._query(
+            topic, message_id, is_unique=True, count_max=FOUND_MAX, broker=broker
+        )
         if found:
             return found[0]
         wire_topic = self._cluster.wrap(topic)
-        for name, address in (await self._cluster.of_topic(topic)).items():
+        for name, address in (await self._of_topic(topic, broker)).items():
             fields = _query_fields(Topic.HALF, message_id, is_unique=True, count_max=FOUND_MAX)
             for half in await self._records(address, fields):
                 place = half.properties
@@ -161,6 +167,11 @@ class Messages:
         is_dead = message.topic.startswith(Topic.DLQ_PREFIX)
         return self._cluster.unwrap(failed_in) if is_dead and failed_in else message.topic
 
+    async def _of_topic(self, topic: str, broker: str) -> dict[str, str]:
+        """The masters that have a topic; one of them alone when it is named."""
+        masters = await self._cluster.of_topic(topic)
+        return {name: at for name, at in masters.items() if broker in ("", name)}
+
     async def _query(
         self,
         topic: str,
@@ -170,13 +181,14 @@ class Messages:
         count_max: int,
         begin_ms: int = 0,
         end_ms: int = _FOREVER_MS,
+        broker: str = "",
     ) -> list[ReceivedMessage]:
         fields = _query_fields(
             self._cluster.wrap(topic), key, is_unique=is_unique, count_max=count_max,
             begin_ms=begin_ms, end_ms=end_ms,
         )  # fmt: skip
         found: list[ReceivedMessage] = []
-        for name, address in (await self._cluster.of_topic(topic)).items():
+        for name, address in (await self._of_topic(topic, broker)).items():
             stored = await self._records(address, fields)
             found += [self._received(one, name) for one in stored]
         if is_unique:

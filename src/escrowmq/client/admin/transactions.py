@@ -1,10 +1,10 @@
-"""Pending and discarded transactions: looked at, decided, asked about. EscrowMQ's brokers only;
-others raise NotSupported."""
+"""Pending and discarded transactions: looked at, decided, asked about. EscrowMQ's brokers only:
+those of RocketMQ beside them are passed over, and NotSupported says that there are no others."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from typing import Final, Literal, TypedDict, Unpack
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Final, Literal, TypedDict, TypeVar, Unpack
 
 import msgspec
 
@@ -13,13 +13,19 @@ from escrowmq.client.admin.cluster import Cluster
 from escrowmq.client.core.ending import half_of_token
 from escrowmq.codec.bodies import decode_body
 from escrowmq.codec.pending import Counts, Done, Item
-from escrowmq.errors import NotFound, ResponseError, UsageError
+from escrowmq.errors import NotFound, NotSupported, ResponseError, UsageError
 
 PAGE_COUNT: Final = 200
 State = Literal["waiting", "asked", "parked"]
+T = TypeVar("T")
 
 _NOT_HERE: Final = frozenset(
-    {Response.SYSTEM_ERROR, Response.MESSAGE_ILLEGAL, Response.INVALID_PARAMETER}
+    {
+        Response.SYSTEM_ERROR,
+        Response.MESSAGE_ILLEGAL,
+        Response.INVALID_PARAMETER,
+        Response.REQUEST_CODE_NOT_SUPPORTED,
+    }
 )
 
 
@@ -39,6 +45,8 @@ class TransactionFilter(TypedDict, total=False):
     state: State
     min_age_ms: int
     max_age_ms: int
+    broker: str
+    """Only those of this broker; NotSupported when it is RocketMQ's."""
 
 
 class TransactionCounts(msgspec.Struct, kw_only=True, rename="camel"):
@@ -68,99 +76,81 @@ class Transactions:
     ) -> AsyncIterator[PendingTransaction]:
         """Pending transactions, broker by broker, the oldest first; page after page is asked for
         while they are taken."""
-        body = self._filter(wanted)
-        for broker, address in (await self._cluster.masters()).items():
-            async for item in self._pages(broker, address, Request.ESCROW_PENDING_LIST, body):
-                yield item
+        masters = await self._cluster.masters(wanted.get("broker", ""))
+        async for item in self._all(masters, Request.ESCROW_PENDING_LIST, self._filter(wanted)):
+            yield item
 
     async def count(self, **wanted: Unpack[TransactionFilter]) -> TransactionCounts:
         """How many are pending, by topic and by group."""
+
+        which = self._filter(wanted)
         total = TransactionCounts()
-        for address in (await self._cluster.masters()).values():
-            after, is_whole = -1, False
-            while not is_whole:
-                which = self._filter(wanted)
-                if after >= 0:
-                    which["after"] = after
-                found = await self._counted(address, which)
-                _add(total, found)
-                is_whole = found.next <= after
-                after = found.next
+        masters = await self._cluster.masters(wanted.get("broker", ""))
+        for parts in await self._of_each(masters, lambda address: self._counted(address, which)):
+            for part in parts:
+                _add(total, part)
         return total
 
-    async def show(self, transaction: str, *, topic: str = "") -> list[PendingTransaction]:
+    async def show(
+        self, transaction: str, *, topic: str = "", broker: str = ""
+    ) -> list[PendingTransaction]:
         """All that is known of a transaction, pending or settled: one item for each message, with
-        its events. `transaction` is a transaction id or the id of one of its messages. NotFound
-        when nobody knows it."""
+        its events. `transaction` is a transaction id or the id of one of its messages; only
+        `broker` is asked when it is given. NotFound when nobody knows it."""
         found: list[PendingTransaction] = []
         which = self._which(transaction, topic=topic)
-        refusal: ResponseError | None = None
-        for broker, address in (await self._brokers(transaction)).items():
+        refusals: list[ResponseError] = []
+        for name, address in (await self._brokers(transaction, broker)).items():
             try:
                 reply = await self._cluster.ask(
                     address, Request.ESCROW_SHOW, {}, msgspec.json.encode(which)
                 )
             except ResponseError as error:
-                refusal = _of_another(error)
+                refusals.append(_of_another(error))
                 continue
-            found += self._items(broker, reply.body)
+            found += self._items(name, reply.body)
         if not found:
-            raise _unknown(transaction, refusal)
+            raise _unknown(transaction, refusals)
         return found
 
-    async def commit(self, transaction: str, *, topic: str = "", reason: str = "") -> str:
+    async def commit(
+        self, transaction: str, *, topic: str = "", reason: str = "", broker: str = ""
+    ) -> str:
         """Commit in the producer's place; the outcome that holds now. AlreadyRolledBack and
-        AlreadySettled when it had ended another way."""
-        return await self._settle(transaction, "commit", topic=topic, reason=reason)
+        AlreadySettled when it had ended another way. Only `broker` is asked when it is given."""
+        which = {**self._which(transaction, topic=topic), "verdict": "commit", "reason": reason}
+        return await self._settle(transaction, which, broker)
 
-    async def rollback(self, transaction: str, *, topic: str = "", reason: str = "") -> str:
+    async def rollback(
+        self, transaction: str, *, topic: str = "", reason: str = "", broker: str = ""
+    ) -> str:
         """Roll back in the producer's place; the outcome that holds now. AlreadyCommitted and
-        AlreadySettled when it had ended another way."""
-        return await self._settle(transaction, "rollback", topic=topic, reason=reason)
+        AlreadySettled when it had ended another way. Only `broker` is asked when it is given."""
+        which = {**self._which(transaction, topic=topic), "verdict": "rollback", "reason": reason}
+        return await self._settle(transaction, which, broker)
 
     async def check(
         self, transaction: str = "", *, reason: str = "", **wanted: Unpack[TransactionFilter]
     ) -> int:
         """Let producers be asked at once, about one transaction or all that match; how many are
         asked about."""
+        broker = wanted.pop("broker", "")
+        if transaction and wanted:
+            raise UsageError("give a transaction, or what chooses transactions; not both")
         if transaction:
-            if wanted:
-                raise UsageError("give a transaction, or what chooses transactions; not both")
-            which = {**self._which(transaction), "reason": reason}
-            brokers = await self._brokers(transaction)
-        else:
-            which = {**self._filter(wanted), "reason": reason}
-            brokers = await self._cluster.masters()
-        count = 0
-        refusal: ResponseError | None = None
-        is_known = False
-        for address in brokers.values():
-            try:
-                done = await self._done(address, Request.ESCROW_CHECK, which)
-            except ResponseError as error:
-                if not transaction:
-                    raise
-                refusal = _of_another(error)
-                continue
-            is_known = True
-            count += done.count
-            while done.next >= 0:
-                done = await self._done(
-                    address, Request.ESCROW_CHECK, {**which, "after": done.next}
-                )
-                count += done.count
-        if transaction and not is_known:
-            raise _unknown(transaction, refusal)
-        return count
+            return await self._check_one(transaction, broker, reason=reason)
+        which = {**self._filter(wanted), "reason": reason}
+        masters = await self._cluster.masters(broker)
+        return sum(await self._of_each(masters, lambda address: self._checked(address, which)))
 
     async def discarded(
         self, *, topic: str = "", group: str = ""
     ) -> AsyncIterator[PendingTransaction]:
         """Transactions that were given up after their last check."""
         body = self._named(topic=topic, group=group)
-        for broker, address in (await self._cluster.masters()).items():
-            async for item in self._pages(broker, address, Request.ESCROW_DISCARDED_LIST, body):
-                yield item
+        masters = await self._cluster.masters()
+        async for item in self._all(masters, Request.ESCROW_DISCARDED_LIST, body):
+            yield item
 
     async def resume(
         self,
@@ -178,19 +168,22 @@ class Transactions:
         which = {**self._named(topic=topic, group=group), "limit": limit, "reason": reason}
         if offset_id:
             which["offsetId"] = offset_id
+
+        async def resumed(address: str) -> int:
+            return (await self._done(address, Request.ESCROW_DISCARDED_RESUME, which)).count
+
+        masters = await self._cluster.masters()
+        if not offset_id:
+            return sum(await self._of_each(masters, resumed))
         count = 0
-        refusal: ResponseError | None = None
-        for address in (await self._cluster.masters()).values():
+        refusals: list[ResponseError] = []
+        for address in masters.values():
             try:
-                done = await self._done(address, Request.ESCROW_DISCARDED_RESUME, which)
+                count += await resumed(address)
             except ResponseError as error:
-                if not offset_id:
-                    raise
-                refusal = _of_another(error)
-                continue
-            count += done.count
-        if offset_id and not count:
-            raise _unknown(offset_id, refusal)
+                refusals.append(_of_another(error))
+        if not count:
+            raise _unknown(offset_id, refusals)
         return count
 
     async def rotate_key(self, *, broker: str = "", reason: str = "") -> dict[str, int]:
@@ -204,10 +197,69 @@ class Transactions:
 
     # -- inside ------------------------------------------------------------------------------
 
-    async def _counted(self, address: str, which: dict[str, object]) -> Counts:
-        body = msgspec.json.encode(which)
-        reply = await self._cluster.ask(address, Request.ESCROW_PENDING_COUNT, {}, body)
-        return decode_body(Counts, reply.body)
+    async def _of_each(
+        self, masters: Mapping[str, str], ask: Callable[[str], Awaitable[T]]
+    ) -> list[T]:
+        """What each broker says that knows such requests; NotSupported when none does."""
+        found: list[T] = []
+        refusal: NotSupported | None = None
+        for address in masters.values():
+            try:
+                found.append(await ask(address))
+            except NotSupported as error:
+                refusal = error
+        if refusal is not None and not found:
+            raise refusal
+        return found
+
+    async def _all(
+        self, masters: Mapping[str, str], code: int, body: dict[str, object]
+    ) -> AsyncIterator[PendingTransaction]:
+        """The items of each broker that knows such requests; NotSupported when none does."""
+        refusals: list[NotSupported] = []
+        for broker, address in masters.items():
+            try:
+                async for item in self._pages(broker, address, code, body):
+                    yield item
+            except NotSupported as error:
+                refusals.append(error)
+        if refusals and len(refusals) == len(masters):
+            raise refusals[0]
+
+    async def _check_one(self, transaction: str, broker: str, *, reason: str) -> int:
+        which = {**self._which(transaction), "reason": reason}
+        counts: list[int] = []
+        refusals: list[ResponseError] = []
+        for address in (await self._brokers(transaction, broker)).values():
+            try:
+                counts.append(await self._checked(address, which))
+            except ResponseError as error:
+                refusals.append(_of_another(error))
+        if not counts:
+            raise _unknown(transaction, refusals)
+        return sum(counts)
+
+    async def _checked(self, address: str, which: dict[str, object]) -> int:
+        done = await self._done(address, Request.ESCROW_CHECK, which)
+        count = done.count
+        while done.next >= 0:
+            done = await self._done(address, Request.ESCROW_CHECK, {**which, "after": done.next})
+            count += done.count
+        return count
+
+    async def _counted(self, address: str, which: dict[str, object]) -> list[Counts]:
+        """The parts in which a broker answers: one request is of bounded work."""
+        parts: list[Counts] = []
+        after, is_whole = -1, False
+        while not is_whole:
+            asked = {**which, "after": after} if after >= 0 else which
+            part = await self._cluster.ask_for(
+                address, Request.ESCROW_PENDING_COUNT, Counts, body=msgspec.json.encode(asked)
+            )
+            parts.append(part)
+            is_whole = part.next <= after
+            after = part.next
+        return parts
 
     async def _pages(
         self, broker: str, address: str, code: int, body: dict[str, object]
@@ -224,24 +276,22 @@ class Transactions:
                 return
             after = page.next
 
-    async def _settle(self, transaction: str, verdict: str, *, topic: str, reason: str) -> str:
-        which = {**self._which(transaction, topic=topic), "verdict": verdict, "reason": reason}
-        refusal: ResponseError | None = None
-        for address in (await self._brokers(transaction)).values():
+    async def _settle(self, transaction: str, which: dict[str, object], broker: str) -> str:
+        refusals: list[ResponseError] = []
+        for address in (await self._brokers(transaction, broker)).values():
             try:
                 reply = await self._cluster.ask(
                     address, Request.ESCROW_SETTLE, {}, msgspec.json.encode(which)
                 )
             except ResponseError as error:
-                refusal = _of_another(error)
+                refusals.append(_of_another(error))
                 continue
             return (reply.ext or {}).get("escrowOutcome", "")
-        raise _unknown(transaction, refusal)
+        raise _unknown(transaction, refusals)
 
-    async def _brokers(self, transaction: str) -> dict[str, str]:
+    async def _brokers(self, transaction: str, broker: str = "") -> dict[str, str]:
         """Those that may know a transaction: its id names the broker, a message id does not."""
-        broker = _broker_of(transaction)
-        return await self._cluster.masters(broker)
+        return await self._cluster.masters(_broker_of(transaction) or broker)
 
     async def _done(self, address: str, code: int, which: dict[str, object]) -> Done:
         return await self._cluster.ask_for(address, code, Done, body=msgspec.json.encode(which))
@@ -304,8 +354,14 @@ def _of_another(error: ResponseError) -> ResponseError:
     return error
 
 
-def _unknown(transaction: str, refusal: ResponseError | None) -> NotFound:
-    said = f": {refusal.remark}" if refusal is not None else ""
-    found = NotFound(f"no broker knows the transaction {transaction}{said}")
-    found.__cause__ = refusal
+def _unknown(transaction: str, refusals: list[ResponseError]) -> ResponseError:
+    """NotFound, or NotSupported when no broker knows such requests at all."""
+    said = [error for error in refusals if not isinstance(error, NotSupported)]
+    if refusals and not said:
+        return refusals[0]
+    tells = f": {said[-1].remark}" if said else ""
+    if len(said) < len(refusals):
+        tells += "; RocketMQ's brokers were not asked, they cannot tell"
+    found = NotFound(f"no broker knows the transaction {transaction}{tells}")
+    found.__cause__ = said[-1] if said else None
     return found

@@ -19,10 +19,10 @@ from escrowmq.pipeline.reconcile import records
 from escrowmq.pipeline.reconcile.fates import Fate, fates
 from escrowmq.pipeline.reconcile.gather import Gatherer
 from escrowmq.pipeline.reconcile.lease import require_lease
-from escrowmq.pipeline.reconcile.progress import Progress, make_window
+from escrowmq.pipeline.reconcile.progress import Progress, make_window, moment
 from escrowmq.pipeline.reconcile.staging import Staging, last_progress
 from escrowmq.pipeline.reconcile.table import Table
-from escrowmq.pipeline.reconcile.tables import Messages
+from escrowmq.pipeline.reconcile.tables import Messages, judged_alone
 
 RUNS: Final = "startedAt timestamp, untilMs bigint, progress string, day date, run bigint"
 GRACE_S: Final = 10.0
@@ -34,6 +34,7 @@ DELIVERY: Final = (
 """What `count_deliveries` needs of each message."""
 
 _DAY_MS: Final = 86_400_000
+_OF: Final = "transactions"
 
 
 class FunnelJob:
@@ -74,7 +75,7 @@ class FunnelJob:
 
     def now(self) -> dt.datetime:
         """The time that ages are told by."""
-        return _moment(self._now_ms())
+        return moment(self._now_ms())
 
     def stuck(self) -> DataFrame:
         """What is open now, by age."""
@@ -93,7 +94,7 @@ class FunnelJob:
 
     def _run(self, lease: Lease, on_step: Callable[[str], None]) -> Progress:
         on_step("reading")
-        before = last_progress(self._runs)
+        before = last_progress(self._runs, of=_OF)
         run = before.run + 1
         self._staging.recover(run)
         now_ms = self._now_ms()
@@ -104,7 +105,8 @@ class FunnelJob:
         self.since_day_ms = max(0, window.again_ms - window.again_ms % _DAY_MS)
         gathered = self._gatherer.gather(self._source, window)
         on_step("counting")
-        found = self._judged(gathered.messages).persist()
+        messages = judged_alone(gathered.messages, self._source)
+        found = self._judged(messages).persist()
         on_step("writing")
         require_lease(lease)
         known = self.transactions.read()
@@ -115,11 +117,16 @@ class FunnelJob:
         merged = self._staging.replace(found.unionByName(kept.select(*found.columns)), run=run)
         self.funnel.replace(funnel(merged))
         is_open = F.col("fate").isin(Fate.PENDING, Fate.PARKED)
-        self._gatherer.carry(gathered, found.where(is_open), run=run)
+        key = ["broker", "messageId"]
+        open_ids = found.where(is_open).select(*key)
+        left_out = records.halves(gathered.messages).join(
+            records.halves(messages), key, "left_anti"
+        )
+        self._gatherer.carry(gathered, open_ids.union(left_out.select(*key)), run=run)
         found.unpersist()
         require_lease(lease)
-        progress = Progress(run=run, until_ms=window.until_ms, ends=gathered.ends)
-        self._commit(progress, _moment(now_ms))
+        progress = Progress(run=run, until_ms=window.until_ms, ends=gathered.ends, of=_OF)
+        self._commit(progress, moment(now_ms))
         return progress
 
     def _judged(self, messages: DataFrame) -> DataFrame:
@@ -136,7 +143,3 @@ class FunnelJob:
         text = msgspec.json.encode(progress).decode()
         cells = (now, progress.until_ms, text, now.date(), progress.run)
         self._runs.replace(self._spark.createDataFrame([cells], RUNS).coalesce(1))
-
-
-def _moment(time_ms: int) -> dt.datetime:
-    return dt.datetime.fromtimestamp(time_ms / 1000, dt.UTC)

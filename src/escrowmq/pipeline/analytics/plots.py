@@ -18,6 +18,7 @@ COLOURS: Final = ("#2f9e6e", "#d97b29", "#8f7cd6", "#c9506b", "#4a90c2", "#9a8a3
 
 _SIZE: Final = (8.2, 2.7)
 _LABELS_MAX: Final = 14
+_DAYS_MIN: Final = 7
 
 
 def stacked(days: Sequence[str], series: Mapping[str, Sequence[float]], *, unit: str) -> str:
@@ -27,6 +28,7 @@ def stacked(days: Sequence[str], series: Mapping[str, Sequence[float]], *, unit:
     for colour, (name, values) in zip(COLOURS, series.items(), strict=False):
         axes.bar(_short(days), values, bottom=bottom, width=0.7, color=colour, label=name)
         bottom = [low + value for low, value in zip(bottom, values, strict=True)]
+    _leave_room(axes, days)
     return _svg(figure, axes, unit=unit)
 
 
@@ -44,6 +46,7 @@ def lines(
         axes.plot(_short(days), numbers, marker="o", markersize=4, color=colour, label=name)
     if is_log and any(value and value > 0 for values in series.values() for value in values):
         axes.set_yscale("log")
+    _leave_room(axes, days)
     return _svg(figure, axes, unit=unit)
 
 
@@ -52,6 +55,11 @@ def bars(names: Sequence[str], values: Sequence[float], *, unit: str) -> str:
     figure, axes = _figure()
     axes.bar(names, values, width=0.6, color=COLOURS[1])
     return _svg(figure, axes, unit=unit, has_legend=False)
+
+
+def _leave_room(axes: Any, days: Sequence[str]) -> None:  # noqa: ANN401 - matplotlib's
+    """Few days are no wider than those of a week."""
+    axes.set_xlim(-0.6, max(len(days), _DAYS_MIN) - 0.4)
 
 
 def _short(days: Sequence[str]) -> list[str]:
@@ -82,6 +90,9 @@ def _svg(
     axes.set_ylabel(unit, color=INK)
     axes.tick_params(which="both", colors=INK, labelsize=9)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    if axes.get_yscale() == "linear":
+        axes.set_ylim(0, max(1.0, axes.get_ylim()[1]))
+        axes.yaxis.get_major_locator().set_params(integer=True)
     axes.minorticks_off()
     axes.grid(axis="y", color=INK, alpha=0.12, linewidth=0.8)
     axes.set_axisbelow(True)

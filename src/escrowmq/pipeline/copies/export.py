@@ -6,47 +6,101 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from escrowmq.errors import UsageError
-from escrowmq.pipeline.reconcile.table import check_format
+from escrowmq.pipeline.formats import Format, explained, parse_format
+from escrowmq.pipeline.reconcile.table import make_namespace, namespace
+from escrowmq.pipeline.source.stream import HAS_LIMITS
 
 BY: Final = ("topic", "day")
+TABLE: Final = "messages"
+LOOK_S: Final = 1
+_QUERY_ID: Final = "spark.sql.streaming.queryId"
+_AS_READ: Final = {"fanout-enabled": "true", "distribution-mode": "none"}
+"""Iceberg would bring all rows of a topic's day together in one task. Here a task writes what it
+has read, with a file for each topic and day."""
 
 
 def export(
     spark: SparkSession, options: Mapping[str, str], place: str, *, kind: str = "parquet"
 ) -> int:
     """Bring the table in a folder up to date with topics; how many rows were added. `options` are
-    the source's. How far it is stands in `_checkpoint` beside the table, and a batch that is run
-    again after a crash is written once."""
-    check_format(kind)
-    if kind == "iceberg":
-        raise UsageError("export writes parquet or delta; choose one of them")
-    root = place.rstrip("/")
+    the source's. How far it is stands in `_checkpoint` in the folder, and a batch that is run again
+    after a crash is written once."""
+    form = parse_format(kind)
+    count = _added(spark, options, place.rstrip("/"), form)
+    if not HAS_LIMITS:
+        # A batch that a crash has left is all that a query of PySpark 4.1 does.
+        count += _added(spark, options, place.rstrip("/"), form)
+    return count
+
+
+def _added(spark: SparkSession, options: Mapping[str, str], root: str, form: Format) -> int:
+    """Let a query add what is there; how many rows it has read."""
     frame = spark.readStream.format("escrowmq").options(**_from_earliest(options)).load()
-    writer: Any = _by_day(frame).writeStream.format(kind).partitionBy(*BY)
-    query = (
-        writer.option("checkpointLocation", f"{root}/_checkpoint")
-        .option("path", f"{root}/messages")
-        .trigger(availableNow=True)
-        .start()
-    )
-    query.awaitTermination()
-    return sum(progress["numInputRows"] for progress in query.recentProgress)
+    writer: Any = _by_day(frame).writeStream.format(form.name).partitionBy(*BY)
+    writer = writer.option("checkpointLocation", f"{root}/_checkpoint").trigger(availableNow=True)
+    with explained(form):
+        if form.name == "iceberg":
+            name = f"{namespace(spark, root, form)}.{TABLE}"
+            make_namespace(spark, form)
+            query = writer.options(**_AS_READ).toTable(name)
+        else:
+            query = writer.option("path", f"{root}/{TABLE}").start()
+        return _read_count(query)
+
+
+def _read_count(query: Any) -> int:  # noqa: ANN401 - of classic Spark, or of Spark Connect
+    """How many rows a query has read when it ends. Spark keeps its last hundred reports alone, and
+    hardly makes ten in a second."""
+    counts: dict[int, int] = {}
+    is_over = False
+    while not is_over:
+        is_over = query.awaitTermination(LOOK_S)
+        counts |= {report["batchId"]: report["numInputRows"] for report in query.recentProgress}
+    return sum(counts.values())
 
 
 def export_range(
     spark: SparkSession, options: Mapping[str, str], place: str, *, kind: str = "parquet"
 ) -> None:
-    """Write a range of topics as a table of its own, whole."""
-    check_format(kind)
-    if kind == "iceberg":
-        raise UsageError("export writes parquet or delta; choose one of them")
-    frame = spark.read.format("escrowmq").options(**options).load()
-    writer = _by_day(frame).write.format(kind).partitionBy(*BY).mode("overwrite")
-    writer.save(f"{place.rstrip('/')}/messages")
+    """Write a range of topics as a table of its own, whole. A table that `export` adds to is never
+    replaced."""
+    form = parse_format(kind)
+    root = place.rstrip("/")
+    frame = _by_day(spark.read.format("escrowmq").options(**options).load())
+    with explained(form):
+        if _is_added_to(spark, root, form):
+            raise UsageError(
+                f"exports without an end keep the table {TABLE} up to date in "
+                f"{form.namespace or root}, and a range would replace it; name another place"
+            )
+        if form.name == "iceberg":
+            make_namespace(spark, form)
+            table = frame.writeTo(f"{namespace(spark, root, form)}.{TABLE}").using("iceberg")
+            table.partitionedBy(*BY).options(**_AS_READ).createOrReplace()
+        else:
+            writer = frame.write.format(form.name).partitionBy(*BY).mode("overwrite")
+            writer.save(f"{root}/{TABLE}")
+
+
+def _is_added_to(spark: SparkSession, root: str, form: Format) -> bool:
+    """Whether a stream writes into the table, from this folder or, in a catalog, from any."""
+    try:
+        if form.namespace:
+            name = f"{namespace(spark, root, form)}.{TABLE}.snapshots"
+            snapshots = spark.read.table(name).where(
+                F.col("summary").getItem(_QUERY_ID).isNotNull()
+            )
+            return not snapshots.isEmpty()
+        return not spark.read.text(f"{root}/_checkpoint/metadata").isEmpty()
+    except AnalysisException as error:
+        if error.getCondition() not in ("PATH_NOT_FOUND", "TABLE_OR_VIEW_NOT_FOUND"):
+            raise
+        return False
 
 
 def _from_earliest(options: Mapping[str, str]) -> dict[str, str]:

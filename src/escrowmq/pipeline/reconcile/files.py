@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Iterable, Mapping
 from functools import reduce
 from pathlib import Path
@@ -14,9 +13,9 @@ from pyspark.sql import functions as F
 from escrowmq.base.message import Topic
 from escrowmq.codec import fastjson
 from escrowmq.errors import EscrowMQError, UsageError
-from escrowmq.pipeline.reconcile.progress import Offsets, Progress, Window
+from escrowmq.pipeline.reconcile.progress import Offsets, Progress, Window, moment
 from escrowmq.pipeline.reconcile.records import is_of_transactions
-from escrowmq.pipeline.reconcile.tables import COLUMNS, OFFSETS, Batch, without_topics
+from escrowmq.pipeline.reconcile.tables import COLUMNS, OFFSETS, Batch, Brokers, without_topics
 
 _LOG: Final = "log"
 _QUEUE: Final = "0"
@@ -40,6 +39,7 @@ class FileMessages:
         self._folders = dict(folders)
         self._options = dict(options or {})
         self.skipped = frozenset(skipped)
+        self.skipped_brokers: frozenset[str] = frozenset()
 
     def inner(self, window: Window) -> Batch:
         """Everything about transactions."""
@@ -47,7 +47,7 @@ class FileMessages:
         frame = reduce(DataFrame.unionByName, frames)
         return Batch(without_topics(frame, self.skipped), {}, {})
 
-    def topics(self, names: Iterable[str], has_late: bool, window: Window) -> Batch | None:
+    def topics(self, brokers: Brokers, has_late: bool, window: Window) -> Batch | None:
         """Nothing: `inner` has had it all."""
         return None
 
@@ -57,7 +57,7 @@ class FileMessages:
 
     def ends(self, batches: Iterable[Batch], new: DataFrame, window: Window) -> Offsets:
         """Where the next run goes on: at the first half that was too young, or behind it all."""
-        until = _moment(window.until_ms)
+        until = moment(window.until_ms)
         is_young = (F.col("topic") == Topic.HALF) & (F.col("storeTimestamp") >= F.lit(until))
         rows = new.groupBy("brokerName").agg(
             F.min(F.when(is_young, F.col("physicalOffset"))).alias("young"),
@@ -101,7 +101,7 @@ class FileMessages:
         is_op = F.col("topic") == Topic.OP
         # An op record that was written while the files are read may tell of a final message in a
         # part that was read before.
-        is_late = is_op & (F.col("storeTimestamp") >= F.lit(_moment(window.now_ms)))
+        is_late = is_op & (F.col("storeTimestamp") >= F.lit(moment(window.now_ms)))
         frame = frame.where(~is_late & self._is_again(window))
         return frame.withColumn("body", F.when(is_op, F.col("body")))
 
@@ -113,7 +113,7 @@ class FileMessages:
             end = before.ends.get(_LOG, {}).get(name, {}).get(_QUEUE, 0)
             is_here = F.col("brokerName") == name
             is_new |= is_here & (F.col("physicalOffset") >= F.lit(end))
-        is_again = F.col("storeTimestamp") >= F.lit(_moment(window.again_ms))
+        is_again = F.col("storeTimestamp") >= F.lit(moment(window.again_ms))
         if before.run:
             return is_new | is_again
         return is_again if window.since_ms else F.lit(True)
@@ -130,7 +130,3 @@ def _saved_offsets(folder: str) -> dict[str, dict[str, int]]:
         ) from error
     found: dict[str, dict[str, int]] = table
     return found
-
-
-def _moment(time_ms: int) -> dt.datetime:
-    return dt.datetime.fromtimestamp(time_ms / 1000, dt.UTC)

@@ -88,13 +88,15 @@ class Gatherer:
         return self._spark.read.schema(SCHEMA).parquet(self._place(run, part))
 
 
-def _topics_of(messages: DataFrame) -> tuple[list[str], bool]:
-    """The topics that halves are for, and whether some of them ask for a delay."""
-    found = records.halves(messages).agg(
-        F.collect_set("topic").alias("topics"), F.bool_or("isDelayed").alias("isDelayed")
-    )
-    row = found.collect()[0]
-    return sorted(row["topics"]), bool(row["isDelayed"])
+def _topics_of(messages: DataFrame) -> tuple[dict[str, frozenset[str]], bool]:
+    """The topics that halves are for, with the brokers that keep these, and whether some of them
+    ask for a delay."""
+    found = records.halves(messages).where("topic is not null").groupBy("topic")
+    rows = found.agg(
+        F.collect_set("broker").alias("brokers"), F.bool_or("isDelayed").alias("isDelayed")
+    ).collect()
+    brokers = {row["topic"]: frozenset(row["brokers"]) for row in rows}
+    return brokers, any(row["isDelayed"] for row in rows)
 
 
 def _in_window(frame: DataFrame, window: Window) -> DataFrame:

@@ -9,8 +9,7 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-_MARK: Final = "@"
-"""Between the id and the topic of a member (docs/compensation.md)."""
+from escrowmq.client.announced import MARK, Compared
 
 _CHUNK: Final = 1_000
 
@@ -19,43 +18,48 @@ def announced(messages: DataFrame) -> DataFrame:
     """`member` and `announcedAt` of each commit that messages of the topic of announcements tell;
     what names no message is left out, as the reader of announcements does."""
     text = F.col("body").cast("string")
-    is_member = F.coalesce(text.rlike(f"^[^{_MARK}]+{_MARK}(?s:.+)$"), F.lit(False))
+    is_member = F.coalesce(text.rlike(f"^[^{MARK}]+{MARK}(?s:.+)$"), F.lit(False))
     return messages.where(is_member).select(
         text.alias("member"), F.col("storeTimestamp").alias("announcedAt")
     )
 
 
 def consumed(rows: DataFrame) -> DataFrame:
-    """`member` of each message that the business has done: `rows` have `messageId` and `topic`."""
-    return rows.select(F.concat_ws(_MARK, "messageId", "topic").alias("member"))
+    """Each message that the business has done: `rows` have `messageId` and `topic`; where the topic
+    is null, the id stands for messages of all topics."""
+    member = F.when(F.col("topic").isNotNull(), F.concat_ws(MARK, "messageId", "topic"))
+    return rows.select(member.alias("member"), "messageId")
 
 
 def lost_commits(announced: DataFrame, consumed: DataFrame) -> DataFrame:
     """The members that were announced and not consumed, each once, with `messageId`, `topic` and
     when it was announced first."""
     first = announced.groupBy("member").agg(F.min("announcedAt").alias("announcedAt"))
-    lost = first.join(consumed.select("member").hint("shuffle_hash"), "member", "left_anti")
-    return lost.select(
+    whole = consumed.where(F.col("member").isNotNull()).select("member")
+    lost = first.join(whole.hint("shuffle_hash"), "member", "left_anti").select(
         "member",
-        F.substring_index("member", _MARK, 1).alias("messageId"),
-        F.expr(f"substring(member, locate('{_MARK}', member) + 1)").alias("topic"),
+        F.substring_index("member", MARK, 1).alias("messageId"),
+        F.expr(f"substring(member, locate('{MARK}', member) + 1)").alias("topic"),
         "announcedAt",
     )
+    by_id = consumed.where(F.col("member").isNull()).select("messageId")
+    return lost.join(by_id.hint("shuffle_hash"), "messageId", "left_anti").select(*lost.columns)
 
 
 class ComputedSets:
-    """Lost commits in the place of the sets of `compensation.Compensator`, which looks up each of
-    them and has the business do it.
+    """Tables in the place of the sets of `compensation.Compensator`, which looks up each lost
+    commit and has the business do it; and of `CommitReconciler`.
 
-    >>> lost = lost_commits(announced(messages), consumed(rows))
-    >>> Compensator(admin, ComputedSets(lost), shop).run(is_dry=False).counts["redone"]
+    >>> sets = ComputedSets(announced(messages), consumed(rows))
+    >>> Compensator(admin, sets, shop).run(is_dry=False).counts["redone"]
     2
 
     What is redone needs no note here: the business's own table says so, next time.
     """
 
-    def __init__(self, lost: DataFrame) -> None:
-        self._lost = lost
+    def __init__(self, announced: DataFrame, consumed: DataFrame) -> None:
+        self._announced = announced
+        self._consumed = consumed
 
     def announce(self, members: Iterable[str]) -> None:
         """Nothing: announcements stand in their topic."""
@@ -63,13 +67,20 @@ class ComputedSets:
     def consume(self, members: Iterable[str]) -> None:
         """Nothing: the business has it in its table."""
 
-    def compare(self) -> Iterator[list[str]]:
-        """What is announced only, some at a time."""
-        some: list[str] = []
-        for row in self._lost.select("member").toLocalIterator():
-            some.append(row["member"])
-            if len(some) == _CHUNK:
-                yield some
-                some = []
-        if some:
-            yield some
+    def compare(self) -> Iterator[Compared]:
+        """What is announced only, some at a time, and last how many others there are."""
+        announced = self._announced.persist()
+        try:
+            lost_count = 0
+            lost = lost_commits(announced, self._consumed).select("member")
+            some: list[str] = []
+            for row in lost.toLocalIterator():
+                some.append(row["member"])
+                if len(some) == _CHUNK:
+                    yield Compared(some, 0)
+                    lost_count += len(some)
+                    some = []
+            total = announced.select("member").distinct().count()
+            yield Compared(some, total - lost_count - len(some))
+        finally:
+            announced.unpersist()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterable
 
 import msgspec
@@ -26,10 +27,22 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     ends: Offsets = {}
     """The offset behind the last one that was read; for store files, of the log."""
 
+    of: str = "halves"
+    """What was looked at: halves, announced commits, or the funnel's transactions. Each has its own
+    folder."""
+
     def position(self, queue: MessageQueue) -> int | None:
         """Where reading goes on in a queue; None when it was never read."""
         brokers = self.ends.get(queue.topic, {})
         return brokers.get(queue.broker_name, {}).get(str(queue.queue_id))
+
+    def queues(self, topic: str) -> list[MessageQueue]:
+        """The queues of a topic that were read."""
+        return [
+            MessageQueue(topic, broker, int(queue_id))
+            for broker, queues in self.ends.get(topic, {}).items()
+            for queue_id in queues
+        ]
 
 
 class Window(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,6 +105,22 @@ def as_offsets(positions: Positions) -> Offsets:
     return found
 
 
+def merged(parts: Iterable[Offsets]) -> Offsets:
+    """All of them; of a queue that stands in several the last one counts."""
+    found: Offsets = {}
+    for part in parts:
+        for topic, brokers in part.items():
+            known = found.setdefault(topic, {})
+            for broker, queues in brokers.items():
+                known[broker] = known.get(broker, {}) | queues
+    return found
+
+
 def topics_of(offsets: Offsets, *, without: Iterable[str]) -> set[str]:
     """The topics that were read, but for some."""
     return offsets.keys() - set(without)
+
+
+def moment(time_ms: int) -> dt.datetime:
+    """A time as Spark wants it."""
+    return dt.datetime.fromtimestamp(time_ms / 1000, dt.UTC)

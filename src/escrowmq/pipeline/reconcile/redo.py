@@ -14,10 +14,10 @@ import escrowmq
 from escrowmq.base.message import Property
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.codec.audit_line import audit_line
-from escrowmq.errors import EscrowMQError, NotFound, NotSupported
+from escrowmq.errors import EscrowMQError, NotFound, NotSupported, PermissionDenied
 from escrowmq.pipeline.brokers.keyed import KeyedSender
 from escrowmq.pipeline.brokers.pacing import Pace
-from escrowmq.pipeline.reconcile.differences import Class
+from escrowmq.pipeline.reconcile.differences import Class, Repair
 from escrowmq.pipeline.reconcile.records import REDONE
 
 _log = logging.getLogger(__name__)
@@ -58,8 +58,17 @@ class Finding(msgspec.Struct, frozen=True):
     kind: str
     message_id: str
     topic: str
+    broker: str
     deed: Deed
     detail: str = ""
+
+
+class _Lost(msgspec.Struct, frozen=True):
+    """A message that a difference is about."""
+
+    message_id: str
+    topic: str
+    broker: str
 
 
 class Redo:
@@ -86,7 +95,7 @@ class Redo:
         self._business = business
         self._pace = Pace(per_s)
         self._is_dry = is_dry
-        self._deeds: Mapping[str, Callable[[str, str], tuple[Deed, str]]] = {
+        self._deeds: Mapping[str, Callable[[_Lost], tuple[Deed, str]]] = {
             Class.OVERDUE: self._ask,
             Class.NO_FINAL: self._store,
             Class.MESSAGE_WITHOUT_ROW: self._deliver,
@@ -97,86 +106,112 @@ class Redo:
     ) -> Counter[str]:
         """Deal with rows of differences, each message once for each class; how many came to what.
         What was done, or proposed, is a line of JSON in the log `escrowmq.audit`."""
-        seen: set[tuple[str, str]] = set()
+        seen: set[tuple[str, str, str]] = set()
         for row in differences:
-            kind, message_id = row["class"], row["messageId"] or ""
-            if kind == Class.PENDING or (kind, message_id) in seen:
+            kind = row["class"]
+            lost = _Lost(row["messageId"] or "", row["topic"] or "", row["broker"] or "")
+            # A producer that got no answer sends a half to another broker under the same id.
+            key = (kind, lost.broker, lost.message_id)
+            if kind == Class.PENDING or key in seen:
                 continue
             if not may_go_on():
                 _log.warning("the lease is lost; the rest is left to whoever has it")
                 break
-            seen.add((kind, message_id))
-            deed, detail = self._deal_with(kind, message_id, row["topic"] or "", row["repair"])
-            finding = Finding(kind, message_id, row["topic"] or "", deed, detail)
+            seen.add(key)
+            deed, detail = self._deal_with(kind, lost, row["repair"])
+            finding = Finding(kind, lost.message_id, lost.topic, lost.broker, deed, detail)
             self.findings.append(finding)
             self._record(finding)
         return Counter(finding.deed.value for finding in self.findings)
 
-    def _deal_with(self, kind: str, message_id: str, topic: str, repair: str) -> tuple[Deed, str]:
+    def _deal_with(self, kind: str, lost: _Lost, repair: str) -> tuple[Deed, str]:
         work = self._deeds.get(kind)
-        if work is None:
+        if work is None or repair == Repair.BY_HAND:
             return Deed.PROPOSED, repair or ""
         self._pace.wait()
         try:
-            return work(message_id, topic)
+            return work(lost)
         except NotSupported:
             return Deed.PROPOSED, f"{repair}; this broker takes no orders, it asks by itself"
+        except PermissionDenied:
+            raise  # so it would be with every one of them
         except EscrowMQError as error:
             return Deed.FAILED, str(error)
 
     # -- one class each ----------------------------------------------------------------------
 
-    def _ask(self, message_id: str, topic: str) -> tuple[Deed, str]:
-        states = {one.state for one in self._admin.transactions.show(message_id, topic=topic)}
+    def _ask(self, lost: _Lost) -> tuple[Deed, str]:
+        states = self._states(lost)
         if not states & set(_OPEN):
             return Deed.SETTLED, ", ".join(sorted(states))
         if self._is_dry:
             return Deed.WOULD, "its producers would be asked"
-        count = self._admin.transactions.check(message_id, reason="reconciliation")
+        count = self._admin.transactions.check(
+            lost.message_id, broker=lost.broker, reason="reconciliation"
+        )
         return Deed.DONE, f"{count} asked about"
 
-    def _store(self, message_id: str, topic: str) -> tuple[Deed, str]:
-        if self._is_there(message_id, topic):
+    def _store(self, lost: _Lost) -> tuple[Deed, str]:
+        if self._is_there(lost):
             return Deed.SETTLED, "its message is there"
-        half = self._admin.messages.prepared(message_id, topic=topic)
+        half = self._admin.messages.prepared(lost.message_id, topic=lost.topic, broker=lost.broker)
+        if self._is_open(lost):  # only its producer's announcement says committed
+            if self._is_dry:
+                return Deed.WOULD, "it would be committed"
+            self._admin.transactions.commit(
+                lost.message_id, topic=lost.topic, broker=lost.broker, reason="reconciliation"
+            )
+            return Deed.DONE, "it was committed"
         if self._is_dry:
             return Deed.WOULD, "its message would be stored again"
         queue_id = half.system.get(Property.REAL_QID, "")
-        queue = None
-        if queue_id.isdecimal():
-            queue = MessageQueue(topic, half.broker_name, int(queue_id))
+        # On the broker of its half, whatever the queue: there the next run looks for it.
+        queue = MessageQueue(
+            lost.topic, half.broker_name, int(queue_id) if queue_id.isdecimal() else 0
+        )
         message = escrowmq.Message(
-            topic, half.body, tag=half.tag, keys=half.keys, properties=half.properties,
+            lost.topic, half.body, tag=half.tag, keys=half.keys, properties=half.properties,
             order_key=half.order_key, flag=half.flag,
         )  # fmt: skip
-        self._sender.send(message, key=message_id, properties={REDONE: "true"}, queue=queue)
+        self._sender.send(message, key=lost.message_id, properties={REDONE: "true"}, queue=queue)
         return Deed.DONE, "its message was stored again"
 
-    def _deliver(self, message_id: str, topic: str) -> tuple[Deed, str]:
+    def _deliver(self, lost: _Lost) -> tuple[Deed, str]:
         if self._business is None:
             return Deed.PROPOSED, "give the business, and its message is handed to it"
-        message = self._admin.messages.get(message_id, topic=topic)
+        message = self._admin.messages.get(lost.message_id, topic=lost.topic, broker=lost.broker)
         if self._is_dry:
             return Deed.WOULD, "its message would be handed to the business"
         try:
             is_new = self._business.apply(message)
         except Exception as error:  # noqa: BLE001 - the user's code; told, and tried again
-            _log.exception("%s could not be redone", message_id)
+            _log.exception("%s could not be redone", lost.message_id)
             return Deed.FAILED, f"{type(error).__name__}: {error}"
         return (Deed.DONE, "") if is_new else (Deed.SETTLED, "the business has done it before")
 
-    def _is_there(self, message_id: str, topic: str) -> bool:
+    def _is_there(self, lost: _Lost) -> bool:
         try:
-            self._admin.messages.get(message_id, topic=topic)
+            self._admin.messages.get(lost.message_id, topic=lost.topic, broker=lost.broker)
         except NotFound:
             return False
         return True
+
+    def _is_open(self, lost: _Lost) -> bool:
+        try:
+            return bool(self._states(lost) & set(_OPEN))
+        except (NotFound, NotSupported):
+            return False
+
+    def _states(self, lost: _Lost) -> set[str]:
+        found = self._admin.transactions.show(lost.message_id, topic=lost.topic, broker=lost.broker)
+        return {one.state for one in found}
 
     def _record(self, finding: Finding) -> None:
         line = {
             "class": finding.kind,
             "messageId": finding.message_id,
             "topic": finding.topic,
+            "broker": finding.broker,
             "deed": finding.deed.value,
             "detail": finding.detail,
         }

@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from escrowmq.pipeline.reconcile.differences import Class
-from escrowmq.pipeline.reconcile.progress import Progress
+from escrowmq.pipeline.reconcile.progress import Progress, moment
 from escrowmq.pipeline.reconcile.staging import Staging, last_progress
 from escrowmq.pipeline.reconcile.sums import Balance
 from escrowmq.pipeline.reconcile.table import Table
@@ -43,7 +43,13 @@ class Examined(msgspec.Struct, frozen=True, kw_only=True):
 
     groups: tuple[str, ...] = ()
     has_rows: bool = False
+    has_commits: bool = False
+    """Whether announced commits were compared with what all consumers have consumed."""
+
     skipped: tuple[str, ...] = ()
+    """Topics, and brokers, that were left out."""
+
+    skipped_brokers: tuple[str, ...] = ()
 
 
 class RunRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,9 +73,9 @@ class Results:
         self.runs = Table(spark, root, "runs", schema=RUNS, by=("day", "run"), kind=kind)
         self._staging = Staging(spark, root, "differences", self.differences)
 
-    def progress(self) -> Progress:
+    def progress(self, of: str = "halves") -> Progress:
         """Where the last run ended. What a run that died was about to write is written first."""
-        found = last_progress(self.runs)
+        found = last_progress(self.runs, of=of)
         self._staging.recover(found.run + 1)
         return found
 
@@ -89,7 +95,7 @@ class Results:
 
     def commit(self, row: RunRow) -> None:
         """Put a run on record; with this its range is done."""
-        found, balance = _moment(row.started_ms), row.balance
+        found, balance = moment(row.started_ms), row.balance
         cells = (
             found, row.since_ms, row.progress.until_ms, balance.halves, balance.committed,
             balance.rolled_back, balance.pending, balance.parked, balance.expired,
@@ -111,10 +117,12 @@ def _merge(
     is_found = F.col("new.isFound").isNotNull()
     is_gone = F.col("old.goneAt").isNull() & _is_judged("old", examined)
     at = F.lit(now)
-    either = ("class", "broker", "topic", "messageId", "at", "day", "evidence", "repair")
+    either = ("class", "broker", "topic", "messageId", "evidence", "repair")
     return both.select(
         "key",
         *[F.coalesce(f"new.{name}", f"old.{name}").alias(name) for name in either],
+        # The day that a difference was entered under stays: only that one is written anew.
+        *[F.coalesce(f"old.{name}", f"new.{name}").alias(name) for name in ("at", "day")],
         F.coalesce("old.firstSeen", at).alias("firstSeen"),
         F.when(is_found, at).otherwise(F.col("old.lastSeen")).alias("lastSeen"),
         F.when(is_found, None).when(is_gone, at).otherwise(F.col("old.goneAt")).alias("goneAt"),
@@ -139,15 +147,16 @@ def _is_judged(side: str, examined: Examined) -> Column:
     """Whether the run would have found a difference, if it were still there."""
     kind = F.col(f"{side}.class")
     group = F.col(f"{side}.evidence").getItem("consumerGroup")
-    is_skipped = F.coalesce(F.col(f"{side}.topic").isin(list(examined.skipped)), F.lit(False))
-    of_group = group.isin(list(examined.groups)) if examined.groups else F.lit(False)
+    is_skipped = F.col(f"{side}.topic").isin(list(examined.skipped)) | F.col(f"{side}.broker").isin(
+        list(examined.skipped_brokers)
+    )
+    is_skipped = F.coalesce(is_skipped, F.lit(False))
+    of_group = F.when(group.isNull(), F.lit(examined.has_commits)).otherwise(
+        group.isin(list(examined.groups))
+    )
     return (
         F.when(is_skipped, F.lit(False))
         .when(kind == Class.NOT_CONSUMED, of_group)
         .when(kind == Class.MESSAGE_WITHOUT_ROW, F.lit(examined.has_rows))
         .otherwise(_is_lasting(f"{side}."))
     )
-
-
-def _moment(time_ms: int) -> dt.datetime:
-    return dt.datetime.fromtimestamp(time_ms / 1000, dt.UTC)

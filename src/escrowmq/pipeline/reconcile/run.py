@@ -19,10 +19,10 @@ from escrowmq.pipeline.reconcile.differences import Class
 from escrowmq.pipeline.reconcile.fates import fates
 from escrowmq.pipeline.reconcile.gather import Gatherer
 from escrowmq.pipeline.reconcile.lease import require_lease
-from escrowmq.pipeline.reconcile.progress import Progress, Window, make_window
+from escrowmq.pipeline.reconcile.progress import Progress, Window, make_window, moment
 from escrowmq.pipeline.reconcile.results import Examined, Results, RunRow
 from escrowmq.pipeline.reconcile.sums import Balance, balance
-from escrowmq.pipeline.reconcile.tables import Messages
+from escrowmq.pipeline.reconcile.tables import Messages, judged_alone
 
 GRACE_S: Final = 120.0
 OVERDUE_S: Final = 600.0
@@ -102,11 +102,11 @@ class Reconciler:
         on_step("reading")
         window = self._window(self.results.progress())
         run = window.before.run + 1
-        now = _moment(window.now_ms)
+        now = moment(window.now_ms)
         gathered = self._gatherer.gather(self._source, window)
         on_step("comparing")
         with _Kept() as kept:
-            messages = gathered.messages
+            messages = judged_alone(gathered.messages, self._source)
             halves = kept.keep(records.halves(messages))
             finals = kept.keep(records.finals(messages))
             judged = kept.keep(self._fates(messages, halves, finals))
@@ -121,6 +121,7 @@ class Reconciler:
                 groups=self._settings.groups,
                 has_rows=self._rows is not None,
                 skipped=tuple(sorted(self._source.skipped)),
+                skipped_brokers=tuple(sorted(self._source.skipped_brokers)),
             )
             still_open = self.results.merge(found, examined, now=now, run=run)
             self._gatherer.carry(gathered, still_open, run=run)
@@ -163,7 +164,7 @@ class Reconciler:
         read: DataFrame,
         window: Window,
     ) -> DataFrame:
-        now, settings = _moment(window.now_ms), self._settings
+        now, settings = moment(window.now_ms), self._settings
         return differences.together(
             differences.transactions(judged, now=now, overdue_s=int(settings.overdue_s)),
             differences.orphans(halves, finals, read=read),
@@ -182,8 +183,8 @@ class Reconciler:
     def _of_business(self, finals: DataFrame, window: Window) -> list[DataFrame]:
         if self._rows is None:
             return []
-        now, grace_s = _moment(window.now_ms), int(self._settings.grace_s)
-        again = _moment(max(0, window.again_ms))
+        now, grace_s = moment(window.now_ms), int(self._settings.grace_s)
+        again = moment(max(0, window.again_ms))
         rows = self._rows(self._spark, again)
         # Of messages that are kept for another reason the rows are older than those that are read.
         old = finals.where(F.col("storedAt") < F.lit(again))
@@ -193,7 +194,7 @@ class Reconciler:
         )
         # A row's message may be older than what is read: by the lookback it is not.
         since_ms = window.again_ms + int(self._settings.lookback_s * 1000)
-        young = rows.where(F.col("at") >= F.lit(_moment(since_ms if window.again_ms else 0)))
+        young = rows.where(F.col("at") >= F.lit(moment(since_ms if window.again_ms else 0)))
         return [
             differences.messages_without_row(finals, rows, now=now, grace_s=grace_s),
             differences.rows_without_message(young, finals, now=now, grace_s=grace_s),
@@ -228,7 +229,3 @@ def _read(new: DataFrame) -> DataFrame:
     """Between which places of each log halves were read."""
     places = records.halves(new).groupBy("broker")
     return places.agg(F.min("logOffset").alias("logBegin"), F.max("logOffset").alias("logEnd"))
-
-
-def _moment(time_ms: int) -> dt.datetime:
-    return dt.datetime.fromtimestamp(time_ms / 1000, dt.UTC)

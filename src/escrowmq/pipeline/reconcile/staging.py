@@ -10,7 +10,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from escrowmq.errors import StorageError
+from escrowmq.errors import StorageError, UsageError
 from escrowmq.pipeline.reconcile.progress import Progress
 from escrowmq.pipeline.reconcile.table import Table
 
@@ -63,15 +63,21 @@ class Staging:
         row.write.mode("overwrite").parquet(f"{self._place}.ready")
 
 
-def last_progress(runs: Table) -> Progress:
-    """Where the last run on record ended."""
+def last_progress(runs: Table, *, of: str) -> Progress:
+    """Where the last run on record ended, of those that go over the same."""
     last = runs.read().orderBy(F.desc("run")).select("progress").head()
     if last is None:
         return Progress()
     try:
-        return msgspec.json.decode(last["progress"], type=Progress)
+        found = msgspec.json.decode(last["progress"], type=Progress)
     except msgspec.DecodeError as error:
         raise StorageError(
             f"{runs.path} says {last['progress'][:80]!r} about where to go on: {error}; choose "
             "another result folder, or the release that wrote it"
         ) from error
+    if found.of != of:
+        raise UsageError(
+            f"{runs.path} tells of runs over {found.of}, not over {of}; give each a folder of its "
+            "own (--out), and in a catalog a namespace"
+        )
+    return found

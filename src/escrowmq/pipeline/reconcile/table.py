@@ -7,31 +7,16 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any, Final
 
-import pyspark
-from pyspark.errors import AnalysisException, PySparkException
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
 from escrowmq.errors import UsageError
+from escrowmq.pipeline.formats import Format, explained, parse_format
 
-FORMATS: Final = ("parquet", "delta", "iceberg")
 _NOT_THERE: Final = (
     "PATH_NOT_FOUND", "UNABLE_TO_INFER_SCHEMA", "DELTA_MISSING_DELTA_TABLE",
     "DELTA_PATH_DOES_NOT_EXIST", "DELTA_SCHEMA_NOT_SET", "TABLE_OR_VIEW_NOT_FOUND",
 )  # fmt: skip
-_ICEBERG_SPARK: Final = (4, 1)
-"""The newest release of PySpark that Iceberg's runtime (1.11) runs with."""
-
-
-def check_format(name: str) -> None:
-    """UsageError when tables of a format cannot be written here."""
-    if name not in FORMATS:
-        raise UsageError(f"format {name!r}; one of {', '.join(FORMATS)} is expected")
-    release = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
-    if name == "iceberg" and release > _ICEBERG_SPARK:
-        raise UsageError(
-            f"Iceberg's runtime does not run with PySpark {pyspark.__version__}; install PySpark "
-            "4.1 for it, or choose --format delta or parquet"
-        )
 
 
 class Table:
@@ -48,72 +33,94 @@ class Table:
         by: Sequence[str],
         kind: str = "parquet",
     ) -> None:
-        check_format(kind)
         self._spark = spark
         self._root = root.rstrip("/")
         self._name = name
         self.schema = schema
         self._by = tuple(by)
-        self._kind = kind
+        self._format = parse_format(kind)
 
     @property
     def path(self) -> str:
-        """Where it lies."""
+        """Where it lies, or its name in a catalog."""
+        if self._format.namespace:
+            return f"{self._format.namespace}.{self._name}"
         return f"{self._root}/{self._name}"
 
     def read(self) -> DataFrame:
         """All rows; none before the first write."""
-        try:
-            if self._kind == "iceberg":
-                return self._spark.read.table(self._identifier())
-            reader: Any = self._spark.read
-            if self._kind == "parquet":
-                return reader.schema(self.schema).parquet(self.path)
-            return reader.format(self._kind).load(self.path)
-        except AnalysisException as error:
-            if (error.getCondition() or "").startswith(_NOT_THERE):
-                return self._spark.createDataFrame([], self.schema)
-            raise
+        with explained(self._format):
+            try:
+                return self._read()
+            except AnalysisException as error:
+                if (error.getCondition() or "").startswith(_NOT_THERE):
+                    return self._spark.createDataFrame([], self.schema)
+                raise
 
     def replace(self, rows: DataFrame) -> None:
         """Put these rows in place of all that their partitions have."""
         rows = rows.select(*self._columns())
-        try:
-            if self._kind == "iceberg":
+        with explained(self._format):
+            if self._format.name == "iceberg":
                 self._replace_iceberg(rows)
                 return
             writer = rows.write.mode("overwrite").partitionBy(*self._by)
             writer = writer.option("partitionOverwriteMode", "dynamic")
-            writer.format(self._kind).save(self.path)
-        except PySparkException as error:
-            if self._kind in str(error) and error.getCondition() == "DATA_SOURCE_NOT_FOUND":
-                raise UsageError(
-                    f"Spark has no {self._kind} jars; start it with them (docs/pipeline.md), or "
-                    "choose --format parquet"
-                ) from error
-            raise
+            writer.format(self._format.name).save(self.path)
+
+    def _read(self) -> DataFrame:
+        if self._format.name == "iceberg":
+            return self._spark.read.table(self._identifier())
+        reader: Any = self._spark.read
+        if self._format.name == "parquet":
+            return reader.schema(self.schema).parquet(self.path)
+        return reader.format(self._format.name).load(self.path)
 
     def _columns(self) -> list[str]:
         return [field.split(maxsplit=1)[0] for field in _fields(self.schema)]
 
     def _identifier(self) -> str:
-        """Its name in a catalog of its own, as Iceberg knows folders through catalogs alone."""
-        catalog = (
-            f"escrowmq_{hashlib.sha1(self._root.encode(), usedforsecurity=False).hexdigest()[:8]}"
-        )
-        conf = self._spark.conf
-        conf.set(f"spark.sql.catalog.{catalog}", "org.apache.iceberg.spark.SparkCatalog")
-        conf.set(f"spark.sql.catalog.{catalog}.type", "hadoop")
-        conf.set(f"spark.sql.catalog.{catalog}.warehouse", self._root)
-        return f"{catalog}.{self._name}"
+        return f"{namespace(self._spark, self._root, self._format)}.{self._name}"
 
     def _replace_iceberg(self, rows: DataFrame) -> None:
         name = self._identifier()
         if self._spark.catalog.tableExists(name):
             rows.writeTo(name).overwritePartitions()
             return
+        make_namespace(self._spark, self._format)
         first, *rest = self._by
         rows.writeTo(name).using("iceberg").partitionedBy(first, *rest).create()
+
+
+def namespace(spark: SparkSession, root: str, form: Format) -> str:
+    """Where Iceberg's tables of a result folder stand: in a catalog of the session, or in one that
+    is the folder itself, as Iceberg knows folders through catalogs alone."""
+    if form.namespace:
+        catalog = form.namespace.partition(".")[0]
+        setting = f"spark.sql.catalog.{catalog}"
+        if spark.conf.get(setting, "") == "":
+            raise UsageError(
+                f"this session has no catalog {catalog!r}; define it with --conf {setting}="
+                f"org.apache.iceberg.spark.SparkCatalog, --conf {setting}.type=rest (or hive, "
+                "hadoop, glue) and what that type needs"
+            )
+        return form.namespace
+    digest = hashlib.sha1(root.rstrip("/").encode(), usedforsecurity=False).hexdigest()
+    catalog = f"escrowmq_{digest[:8]}"
+    settings = {
+        "": "org.apache.iceberg.spark.SparkCatalog", ".type": "hadoop", ".warehouse": root,
+        # What other processes have written is seen at once.
+        ".cache-enabled": "false",
+    }  # fmt: skip
+    for name, value in settings.items():
+        spark.conf.set(f"spark.sql.catalog.{catalog}{name}", value)
+    return catalog
+
+
+def make_namespace(spark: SparkSession, form: Format) -> None:
+    """Make the namespace that a format names, if it is not there."""
+    if form.namespace:
+        spark.sql(f"create namespace if not exists {form.namespace}")
 
 
 def _fields(schema: str) -> list[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
@@ -17,11 +18,18 @@ from pyspark.sql import functions as F
 
 from escrowmq.base.message import Topic
 from escrowmq.client.core.routes import MessageQueue
-from escrowmq.errors import NotSupported, RouteMissing
+from escrowmq.errors import DataLost, NotSupported, RouteMissing
 from escrowmq.pipeline.brokers.cluster import Cluster
 from escrowmq.pipeline.brokers.options import Given, parse_access
 from escrowmq.pipeline.brokers.ranges import Positions
-from escrowmq.pipeline.reconcile.progress import Offsets, Progress, Window, as_offsets, topics_of
+from escrowmq.pipeline.reconcile.progress import (
+    Offsets,
+    Progress,
+    Window,
+    as_offsets,
+    merged,
+    topics_of,
+)
 from escrowmq.pipeline.reconcile.records import is_final
 
 if TYPE_CHECKING:
@@ -36,6 +44,9 @@ COLUMNS: Final = (
 
 OFFSETS: Final = "consumerGroup string, broker string, topic string, queueId int, committed bigint"
 PARKED: Final = "broker string, halfOffset bigint"
+Brokers = Mapping[str, frozenset[str]]
+"""Topics, and brokers that have halves for them."""
+
 _INNER: Final = (Topic.HALF, Topic.OP, Topic.CHECK_MAX_TIME)
 _LATE: Final = (Topic.SCHEDULE, Topic.TIMER)
 
@@ -55,12 +66,16 @@ class Messages(Protocol):
     def skipped(self) -> frozenset[str]:
         """Topics that are left out, with their halves."""
 
+    @property
+    def skipped_brokers(self) -> frozenset[str]:
+        """Brokers that are left out, with all that they keep."""
+
     def inner(self, window: Window) -> Batch:
         """Halves, op records and what was given up."""
 
-    def topics(self, names: Iterable[str], has_late: bool, window: Window) -> Batch | None:
-        """What commits made visible in topics, and, with `has_late`, what waits for its time;
-        None when `inner` has had it all."""
+    def topics(self, brokers: Brokers, has_late: bool, window: Window) -> Batch | None:
+        """What commits made visible in topics (each with the brokers that have halves for it), and,
+        with `has_late`, what waits for its time; None when `inner` has had it all."""
 
     def unread(self, carried: DataFrame, batches: Iterable[Batch], window: Window) -> DataFrame:
         """What earlier runs have kept, without what these batches read again."""
@@ -76,8 +91,9 @@ class Messages(Protocol):
 
 
 class BrokerMessages:
-    """The topics of a live cluster, EscrowMQ's or RocketMQ's. `options` are the source's about
-    addresses, accounts and pulling; topics in `skipped` are left out with their halves."""
+    """The topics of a live cluster, EscrowMQ's or RocketMQ's, or of both kinds. `options` are the
+    source's about addresses, accounts and pulling; topics in `skipped` are left out with their
+    halves, and so are brokers in `skipped_brokers`."""
 
     def __init__(
         self,
@@ -86,11 +102,15 @@ class BrokerMessages:
         *,
         admin: Admin,
         skipped: Iterable[str] = (),
+        skipped_brokers: Iterable[str] = (),
     ) -> None:
         self._spark = spark
         self._options = dict(options)
         self._admin = admin
         self.skipped = frozenset(skipped)
+        self.skipped_brokers = frozenset(skipped_brokers)
+        self._brokers: frozenset[str] = frozenset()
+        """Those whose halves were read."""
 
     def inner(self, window: Window) -> Batch:
         """Halves, op records and what was given up."""
@@ -102,13 +122,14 @@ class BrokerMessages:
                     f"no broker has a topic {Topic.HALF}: nothing was ever sent in a transaction "
                     "here. Is it the right cluster?"
                 )
-            halves = cluster.queues(Topic.HALF)
+            halves = self._queues(cluster, Topic.HALF, window)
             half_ends = cluster.at(dict.fromkeys(halves, window.until_ms))
-            others = [q for t in _INNER[1:] if t in known for q in cluster.queues(t)]
+            others = [q for t in _INNER[1:] if t in known for q in self._queues(cluster, t, window)]
             ends = half_ends | cluster.end(others)
             starts = _starts(cluster, ends, window)
         finally:
             cluster.close()
+        self._brokers = frozenset(queue.broker_name for queue in halves)
         ends = {queue: max(end, starts[queue]) for queue, end in ends.items()}
         ops = _only(starts, topic=Topic.OP)
         rest = {queue: start for queue, start in starts.items() if queue not in ops}
@@ -117,9 +138,9 @@ class BrokerMessages:
             frame = frame.unionByName(self._read(ops, ends, has_body=True))
         return Batch(frame, as_offsets(ends), as_offsets(starts))
 
-    def topics(self, names: Iterable[str], has_late: bool, window: Window) -> Batch | None:
+    def topics(self, brokers: Brokers, has_late: bool, window: Window) -> Batch | None:
         """What commits made visible in topics. RouteMissing for one that is gone."""
-        wanted = set(names) | topics_of(window.before.ends, without=(*_INNER, *_LATE))
+        wanted = {*brokers, *topics_of(window.before.ends, without=(*_INNER, *_LATE))}
         cluster = self._cluster()
         try:
             known = set(cluster.topics(".*", lambda _: True))
@@ -131,7 +152,8 @@ class BrokerMessages:
                     "the name servers; bring it back, or leave it out (--skip-topic)"
                 )
             late = [topic for topic in _LATE if topic in known and has_late]
-            queues = [q for topic in sorted({*wanted, *late}) for q in cluster.queues(topic)]
+            queues = [q for t in sorted({*wanted, *late}) for q in self._queues(cluster, t, window)]
+            self._require(queues, {topic: brokers.get(topic, frozenset()) for topic in wanted})
             starts = _starts(cluster, queues, window)
             ends = cluster.end(queues)
         finally:
@@ -157,11 +179,8 @@ class BrokerMessages:
         return joined.where(is_unread).select(*carried.columns)
 
     def ends(self, batches: Iterable[Batch], new: DataFrame, window: Window) -> Offsets:
-        """Where the next run goes on. Topics that were not read this time keep their place."""
-        found = dict(window.before.ends)
-        for batch in batches:
-            found |= batch.ends
-        return found
+        """Where the next run goes on. What was not read this time keeps its place."""
+        return merged([window.before.ends, *(batch.ends for batch in batches)])
 
     def group_offsets(self, groups: Iterable[str]) -> DataFrame:
         """How far consumer groups are."""
@@ -173,17 +192,44 @@ class BrokerMessages:
         return self._spark.createDataFrame(rows, OFFSETS)
 
     def parked(self) -> DataFrame | None:
-        """Halves that nobody answers for; None on RocketMQ's own brokers."""
-        try:
-            rows = [
-                (item.broker, item.half_offset)
-                for item in self._admin.transactions.pending(state="parked")
-            ]
-        except NotSupported:
-            return None
+        """Halves that nobody answers for, on EscrowMQ's brokers. RocketMQ's do not tell."""
+        rows: list[tuple[str, int]] = []
+        for broker in sorted(self._brokers):
+            with suppress(NotSupported):
+                parked = self._admin.transactions.pending(state="parked", broker=broker)
+                rows += [(item.broker, item.half_offset) for item in parked]
         return self._spark.createDataFrame(rows, PARKED)
 
     # -- inside ------------------------------------------------------------------------------
+
+    def _queues(self, cluster: Cluster, topic: str, window: Window) -> list[MessageQueue]:
+        """The queues of a topic. A broker that is down is unknown to the name servers: DataLost
+        says which one was there in the last run."""
+        found = [
+            queue
+            for queue in cluster.queues(topic)
+            if queue.broker_name not in self.skipped_brokers
+        ]
+        for queue in window.before.queues(topic):
+            if queue not in found and queue.broker_name not in self.skipped_brokers:
+                at = window.before.position(queue)
+                raise DataLost(
+                    f"queue {queue.queue_id} of {topic!r} on broker {queue.broker_name!r}, which "
+                    f"the last run has read up to {at}, is not known to the name servers: start "
+                    "the broker, or leave it out (--skip-broker)"
+                )
+        return found
+
+    def _require(self, queues: Iterable[MessageQueue], brokers: Brokers) -> None:
+        """RouteMissing when a topic is not where its halves are."""
+        there = {(queue.topic, queue.broker_name) for queue in queues}
+        for topic, names in sorted(brokers.items()):
+            for broker in sorted(names - self.skipped_brokers):
+                if (topic, broker) not in there:
+                    raise RouteMissing(
+                        f"the topic {topic!r}, for which broker {broker!r} has half messages, has "
+                        "no queue there: bring it back, or leave it out (--skip-topic)"
+                    )
 
     def _cluster(self) -> Cluster:
         given = Given(self._options)
@@ -205,6 +251,14 @@ class BrokerMessages:
 
     def _without_skipped(self, frame: DataFrame) -> DataFrame:
         return without_topics(frame, self.skipped)
+
+
+def judged_alone(frame: DataFrame, source: Messages) -> DataFrame:
+    """Messages without those of topics and brokers that a run leaves out: of what earlier runs have
+    kept of them, the rest is not read."""
+    broker = F.coalesce("brokerName", F.lit(""))
+    frame = frame.where(~broker.isin(sorted(source.skipped_brokers)))
+    return without_topics(frame, source.skipped)
 
 
 def without_topics(frame: DataFrame, skipped: Iterable[str]) -> DataFrame:

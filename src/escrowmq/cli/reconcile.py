@@ -1,0 +1,208 @@
+"""`escrowmq pipeline reconcile`."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import logging
+import sys
+from collections.abc import Mapping
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from escrowmq.cli.asking import NO, OK, one_line, show_json
+from escrowmq.cli.spark_options import (
+    compensation,
+    messages_of,
+    new_admin,
+    new_lease,
+    new_session,
+    source_options,
+)
+from escrowmq.errors import UsageError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from escrowmq.client.announced import Sets
+    from escrowmq.client.blocking.admin import Admin
+    from escrowmq.compensation import RedisSets
+    from escrowmq.pipeline.reconcile.commits import CommitReconciler
+    from escrowmq.pipeline.reconcile.results import Results
+    from escrowmq.pipeline.reconcile.run import Reconciler, Report
+
+
+def reconcile(arguments: argparse.Namespace) -> int:
+    """Compare, mend if that is asked for, and tell; the exit code."""
+    from escrowmq.pipeline.session import Bar
+
+    _check(arguments)
+    with nullcontext() if arguments.store else new_admin(arguments) as admin:
+        spark = new_session(arguments)
+        job = _job(spark, arguments, admin)
+        with Bar(spark) as bar:
+            report = job.run(lease=new_lease(arguments), on_step=bar.step)
+        deeds: Mapping[str, int] = {}
+        if arguments.redo or arguments.dry_run:
+            assert admin is not None, "checked before"
+            deeds = _redo(arguments, admin, job.results, report.run)
+    _tell(arguments, report, deeds)
+    counts = {name.replace(" ", "-"): count for name, count in report.classes.items()}
+    exceeded = {
+        name: counts[name]
+        for name, allowed in arguments.fail_on.items()
+        if counts.get(name, 0) > allowed
+    }
+    for name, count in exceeded.items():
+        print(f"{name}: {count}, {arguments.fail_on[name]} allowed", file=sys.stderr)
+    return NO if exceeded else OK
+
+
+def _job(
+    spark: SparkSession, arguments: argparse.Namespace, admin: Admin | None
+) -> Reconciler | CommitReconciler:
+    from escrowmq.pipeline.reconcile.commits import CommitReconciler
+    from escrowmq.pipeline.reconcile.run import Reconciler, Settings
+
+    if arguments.sets or arguments.announcements:
+        assert admin is not None, "checked before"
+        return CommitReconciler(
+            spark, _sets(spark, arguments), arguments.out, admin=admin, grace_s=arguments.grace,
+            kind=arguments.format,
+        )  # fmt: skip
+    settings = Settings(
+        grace_s=arguments.grace, overdue_s=arguments.overdue, lookback_s=arguments.lookback,
+        since_ms=arguments.since, until_ms=arguments.until, groups=tuple(arguments.group),
+    )  # fmt: skip
+    return Reconciler(
+        spark, messages_of(spark, arguments, admin), arguments.out, settings=settings,
+        rows=_rows(arguments), kind=arguments.format,
+    )  # fmt: skip
+
+
+def _sets(spark: SparkSession, arguments: argparse.Namespace) -> Sets:
+    """The commits that were announced beside what was consumed."""
+    if arguments.sets:
+        sets: Sets = _whole(compensation().RedisSets(arguments.sets, name=arguments.sets_name))
+        return sets
+    from escrowmq.pipeline.reconcile.lost import ComputedSets, announced, consumed
+
+    reader = spark.read.format("escrowmq").schema("body binary, storeTimestamp timestamp")
+    reader = reader.options(**source_options(arguments))
+    if arguments.since:
+        reader = reader.option("startingTimestamp", str(arguments.since))
+        reader = reader.option("startingOffsetsByTimestampStrategy", "latest")
+    messages = reader.option("subscribe", arguments.announcements).load()
+    from escrowmq.pipeline.reconcile.progress import moment
+
+    rows = _rows(arguments)(spark, moment(arguments.since))
+    return ComputedSets(announced(messages), consumed(rows))
+
+
+def _whole(sets: RedisSets) -> RedisSets:
+    """Sets that somebody keeps up to date: of others it would be said that nothing is lost."""
+    if not sets.is_whole():
+        raise UsageError(
+            "the sets on that Redis server are not whole: none of this name (--sets-name), or the "
+            "server has lost its data; an AnnouncementReader fills them (docs/compensation.md)"
+        )
+    return sets
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    if arguments.store and (arguments.redo or arguments.dry_run):
+        raise UsageError("only a live cluster can be mended; leave out --store")
+    _check_sets(arguments)
+    if bool(arguments.database) != bool(arguments.query):
+        raise UsageError("--database and --query go together")
+    if arguments.rows and arguments.database:
+        raise UsageError("the rows come from --rows or from --database, not from both")
+    if not arguments.store:
+        source_options(arguments)
+
+
+def _check_sets(arguments: argparse.Namespace) -> None:
+    if not (arguments.sets or arguments.announcements):
+        return
+    if arguments.sets and arguments.announcements:
+        raise UsageError("the sets are those of --sets or those of --announcements, not both")
+    has_rows = bool(arguments.rows or arguments.database)
+    if arguments.announcements and not has_rows:
+        raise UsageError("--announcements needs what was consumed: --rows, or --database")
+    if arguments.sets and has_rows:
+        raise UsageError("the consumed set of --sets has the business's rows; leave them out")
+    for name in ("store", "group", "skip_topic", "until"):
+        if getattr(arguments, name):
+            raise UsageError(f"--{name.replace('_', '-')} has no meaning for announced commits")
+
+
+def _rows(arguments: argparse.Namespace) -> Any:  # noqa: ANN401 - Rows, or None
+    from escrowmq.pipeline.reconcile import business
+
+    if arguments.rows:
+        return business.from_files(
+            arguments.rows,
+            message_id=arguments.rows_id,
+            at=arguments.rows_at,
+            topic=arguments.rows_topic,
+        )
+    if not arguments.database:
+        return None
+    try:
+        import psycopg
+    except ImportError as error:
+        raise UsageError("--database needs psycopg; pip install 'psycopg[binary]'") from error
+
+    def connect() -> Any:  # noqa: ANN401 - DB-API has no types
+        try:
+            return psycopg.connect(arguments.database)
+        except psycopg.OperationalError as error:
+            raise UsageError(f"no connection to the database: {one_line(error)}") from error
+
+    return business.from_database(connect, arguments.query)
+
+
+def _redo(
+    arguments: argparse.Namespace, admin: Admin, results: Results, run_number: int
+) -> Mapping[str, int]:
+    from escrowmq.pipeline.brokers.keyed import KeyedSender
+    from escrowmq.pipeline.brokers.options import Given, parse_access
+    from escrowmq.pipeline.reconcile.redo import Redo
+
+    logging.getLogger("escrowmq.audit").setLevel(logging.INFO)
+    logging.basicConfig(format="%(message)s", stream=sys.stderr)
+    access = parse_access(Given(source_options(arguments)), needs_name_server=True)
+    rows = results.differences.read().where(f"lastRun = {run_number}").orderBy("at")
+    with new_lease(arguments) as lease, KeyedSender(access, group="escrowmq-redo") as sender:
+        redo = Redo(
+            admin, sender, business=_business(arguments.business), per_s=arguments.rate,
+            is_dry=not arguments.redo,
+        )  # fmt: skip
+        return redo.run(rows.toLocalIterator(), may_go_on=lambda: lease.is_held)
+
+
+def _business(named: str) -> Any:  # noqa: ANN401 - the user's
+    if not named:
+        return None
+    module, _, name = named.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise UsageError(f"--business {named}: {error}; MODULE:NAME is expected") from error
+    return found() if isinstance(found, type) else found
+
+
+def _tell(arguments: argparse.Namespace, report: Report, deeds: Mapping[str, int]) -> None:
+    if arguments.json:
+        show_json(msgspec.to_builtins(report) | {"deeds": dict(deeds)})
+        return
+    print(report.balance)
+    for name, count in sorted(report.classes.items()):
+        print(f"{count}\t{name}")
+    for name, count in sorted(report.odd.items()):
+        if count:
+            print(f"{count}\t{name}: records that were not understood")
+    for name, count in sorted(deeds.items()):
+        print(f"{count}\t{name}")

@@ -1,0 +1,157 @@
+"""What the actions of `escrowmq pipeline` have in common: session, cluster, places, lease."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from escrowmq.cli.asking import pairs, tls_of
+from escrowmq.cli.pipeline import time_ms
+from escrowmq.errors import UsageError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from escrowmq.client.blocking.admin import Admin
+    from escrowmq.client.lease import Lease
+    from escrowmq.pipeline.reconcile.tables import Messages
+
+_SECRET_ENV: Final = "ESCROWMQ_SECRET_KEY"  # noqa: S105 - the name of a variable
+
+
+def new_session(arguments: argparse.Namespace) -> SparkSession:
+    """The session that the command line asks for, or the one that is there."""
+    from escrowmq.pipeline.session import start_session
+
+    return start_session(
+        f"escrowmq {arguments.action}",
+        master=arguments.master,
+        settings=pairs(arguments.conf),
+        kind=getattr(arguments, "format", "parquet"),
+    )
+
+
+def source_options(arguments: argparse.Namespace) -> dict[str, str]:
+    """The source's options about addresses, accounts and TLS."""
+    found = dict(pairs(arguments.option))
+    servers = arguments.name_servers or os.environ.get("NAMESRV_ADDR", "")
+    if not servers:
+        raise UsageError("no name server is given: use -n HOST:PORT, or set NAMESRV_ADDR")
+    if arguments.namespace:
+        raise UsageError("--namespace is not used here; write whole names, as NAMESPACE%TOPIC")
+    found["nameServer"] = servers
+    if arguments.access_key:
+        found["accessKey"] = arguments.access_key
+        if arguments.secret_key_file:
+            found["secretKeyFile"] = arguments.secret_key_file
+        else:
+            if arguments.master and not arguments.master.startswith("local"):
+                raise UsageError("on a cluster the secret comes from --secret-key-file")
+            os.environ[_SECRET_ENV] = arguments.secret_key or ""
+            found["secretKeyEnv"] = _SECRET_ENV
+    tls = tls_of(arguments)
+    if tls is not None:
+        found["useTls"] = "true"
+        named = {"tlsCaFile": tls.trusted, "tlsCertFile": tls.certificate, "tlsKeyFile": tls.key}
+        found |= {name: str(value) for name, value in named.items() if value}
+        if not tls.verify:
+            found["tlsVerify"] = "false"
+        if not tls.checks_name:
+            found["tlsCheckName"] = "false"
+    return found
+
+
+def new_admin(arguments: argparse.Namespace) -> Admin:
+    """Asks the cluster."""
+    from escrowmq.client.blocking.admin import Admin
+    from escrowmq.client.options import Credentials
+
+    credentials = None
+    if arguments.access_key:
+        secret = arguments.secret_key or ""
+        if arguments.secret_key_file:
+            secret = _secret_in(arguments.secret_key_file)
+        credentials = Credentials(arguments.access_key, secret)
+    return Admin(
+        arguments.name_servers, credentials=credentials, tls=tls_of(arguments),
+        request_timeout_ms=max(1, int(arguments.timeout * 1000)),
+    )  # fmt: skip
+
+
+def _secret_in(file: str) -> str:
+    try:
+        return Path(file).read_text().strip()
+    except OSError as error:
+        raise UsageError(
+            f"--secret-key-file {file} cannot be read: {error.strerror}; name a file that has the "
+            "secret alone"
+        ) from error
+
+
+def messages_of(
+    spark: SparkSession, arguments: argparse.Namespace, admin: Admin | None
+) -> Messages:
+    """Where halves, ends and messages are read."""
+    if arguments.store:
+        if arguments.skip_broker:
+            raise UsageError("--skip-broker is for live clusters; leave out the broker's --store")
+        from escrowmq.pipeline.reconcile.files import FileMessages
+
+        folders = dict(parse_store(each) for each in arguments.store)
+        return FileMessages(
+            spark, folders, options=pairs(arguments.option), skipped=arguments.skip_topic
+        )
+    from escrowmq.pipeline.reconcile.tables import BrokerMessages
+
+    assert admin is not None, "without stores there is a cluster"
+    return BrokerMessages(
+        spark, source_options(arguments), admin=admin, skipped=arguments.skip_topic,
+        skipped_brokers=arguments.skip_broker,
+    )  # fmt: skip
+
+
+def parse_store(word: str) -> tuple[str, str]:
+    """The name and the folder of `NAME=DIR`, or of `DIR` alone."""
+    name, mark, folder = word.partition("=")
+    return (name, folder) if mark else ("", word)
+
+
+def compensation() -> Any:  # noqa: ANN401 - a module
+    """The room that knows Redis. UsageError where its package is missing."""
+    try:
+        return importlib.import_module("escrowmq.compensation")
+    except ImportError as error:
+        raise UsageError("Redis needs a package; pip install 'escrowmq[compensation]'") from error
+
+
+def new_lease(arguments: argparse.Namespace) -> Lease:
+    """Held while tables are written."""
+    if arguments.lease:
+        lease: Lease = compensation().RedisLease(arguments.lease, f"escrowmq:{arguments.out}")
+        return lease
+    if "://" in arguments.out and not arguments.out.startswith("file:"):
+        raise UsageError(f"{arguments.out} can hold no lease; give --lease REDIS_URL")
+    from escrowmq.pipeline.reconcile.lease import FileLease
+
+    return FileLease(arguments.out.removeprefix("file://"))
+
+
+def range_options(arguments: argparse.Namespace, *, topics: str) -> dict[str, str]:
+    """The source's options about a range of topics."""
+    found = source_options(arguments) | {"subscribe": topics}
+    for side, text in (("starting", arguments.begin), ("ending", arguments.end)):
+        if text.startswith("{") or text in ("earliest", "latest"):
+            found[f"{side}Offsets"] = text
+        elif text:
+            try:
+                found[f"{side}Timestamp"] = str(time_ms(text))
+            except argparse.ArgumentTypeError as error:
+                raise UsageError(str(error)) from error
+    if "startingTimestamp" in found:
+        found["startingOffsetsByTimestampStrategy"] = "latest"
+    if arguments.tags:
+        found["tags"] = arguments.tags
+    return found

@@ -1,0 +1,29 @@
+"""The Redis server, as the sets and the lease reach it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from escrowmq.errors import UsageError
+
+TIMEOUT_S: Final = 30.0
+
+
+def connect(server: str | redis.Redis) -> redis.Redis:
+    """A client for an address. It sends nothing twice: a comparison that the server still carries
+    out must not be begun again."""
+    if not isinstance(server, str):
+        return server
+    try:
+        return redis.Redis.from_url(
+            server,
+            socket_timeout=TIMEOUT_S,
+            socket_connect_timeout=TIMEOUT_S,
+            retry=Retry(NoBackoff(), 0),
+        )
+    except ValueError as error:
+        raise UsageError(f"{server!r} is no address of a Redis server: {error}") from error

@@ -1,0 +1,149 @@
+"""Commits that were announced and not consumed, into the same tables: for brokers without a
+check-back, where neither the half nor an op record says what its producer has decided."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql import SparkSession
+
+import escrowmq
+from escrowmq.base.message import Property
+from escrowmq.client.announced import Member, Sets, parse_member
+from escrowmq.client.lease import Lease
+from escrowmq.errors import NotFound, RouteMissing
+from escrowmq.net.clock import SystemClock
+from escrowmq.pipeline.reconcile.differences import Class, Repair
+from escrowmq.pipeline.reconcile.lease import require_lease
+from escrowmq.pipeline.reconcile.progress import Progress, moment
+from escrowmq.pipeline.reconcile.results import Examined, Results, RunRow
+from escrowmq.pipeline.reconcile.run import GRACE_S, Report
+from escrowmq.pipeline.reconcile.sums import Balance
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+OF: Final = "announced commits"
+FOUND: Final = (
+    "class string, broker string, topic string, messageId string, at timestamp, "
+    "evidence map<string,string>, repair string"
+)
+
+
+class CommitReconciler:
+    """Runs over the two sets of compensation, those of a Redis server or computed ones. Each lost
+    commit is looked up: its message may be there and not consumed, or never have become visible, or
+    be gone.
+
+    >>> reconciler = CommitReconciler(spark, RedisSets(url), "/data/lost", admin=admin)
+    >>> print(reconciler.run(lease=RedisLease(url, "lost")).balance)
+    3 halves = 2 committed + 0 rolled back + 1 pending + 0 parked + 0 expired
+
+    A half here is a commit that was announced; pending are those of which no end is known. What was
+    found in both sets is taken away, so each run counts what came since the last one, and what is
+    still lost.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        sets: Sets,
+        root: str,
+        *,
+        admin: escrowmq.Admin,
+        grace_s: float = GRACE_S,
+        kind: str = "parquet",
+        now_ms: Callable[[], int] | None = None,
+    ) -> None:
+        self.results = Results(spark, root, kind=kind)
+        self._spark = spark
+        self._sets = sets
+        self._admin = admin
+        self._grace_s = grace_s
+        self._now_ms = now_ms or SystemClock().now_ms
+
+    def run(self, *, lease: Lease, on_step: Callable[[str], None] = lambda _: None) -> Report:
+        """Compare once. A run that dies counts for nothing; the next one finds the same."""
+        with lease:
+            return self._run(lease, on_step)
+
+    def _run(self, lease: Lease, on_step: Callable[[str], None]) -> Report:
+        on_step("comparing")
+        before = self.results.progress(OF)
+        run, now_ms = before.run + 1, self._now_ms()
+        both_count, rows = 0, []
+        for some in self._sets.compare():
+            both_count += some.both_count
+            rows += [self._judged(member, now_ms) for member in _members(some.lost)]
+            require_lease(lease)
+        on_step("writing")
+        found = self._spark.createDataFrame(rows, FOUND)
+        self.results.merge(found, Examined(has_commits=True), now=moment(now_ms), run=run)
+        require_lease(lease)
+        classes = _counts(rows)
+        visible_count = both_count + classes.get(Class.NOT_CONSUMED, 0)
+        summed = Balance(
+            halves=both_count + len(rows), committed=visible_count, rolled_back=0,
+            pending=both_count + len(rows) - visible_count, parked=0, expired=0,
+        )  # fmt: skip
+        progress = Progress(run=run, until_ms=now_ms, of=OF)
+        self.results.commit(
+            RunRow(
+                started_ms=now_ms,
+                since_ms=before.until_ms,
+                balance=summed,
+                classes=classes,
+                progress=progress,
+            )
+        )
+        return Report(
+            run=run, since_ms=before.until_ms, until_ms=now_ms, balance=summed, classes=classes,
+            odd={},
+        )  # fmt: skip
+
+    def _judged(self, member: Member, now_ms: int) -> tuple[Any, ...]:
+        """The row of one lost commit."""
+        message_id, topic = member
+        evidence = {"announced": "true"}
+        try:
+            message, is_visible = self._look_up(member)
+        except (NotFound, RouteMissing) as error:
+            evidence["lookUp"] = str(error)
+            at = moment(now_ms)
+            return (Class.NO_FINAL.value, "", topic, message_id, at, evidence, Repair.BY_HAND.value)
+        age_s = (now_ms - message.stored_ms) / 1000
+        evidence |= {
+            "ageSeconds": str(int(age_s)),
+            "queueId": str(message.queue_id),
+            "queueOffset": str(message.queue_offset),
+            "producerGroup": message.system.get(Property.PGROUP, ""),
+        }
+        if age_s < self._grace_s:
+            kind, repair = Class.PENDING, Repair.WAIT
+        elif is_visible:
+            kind, repair = Class.NOT_CONSUMED, Repair.CONSUME
+        else:
+            kind, repair = Class.NO_FINAL, Repair.STORE_FINAL
+        at = moment(message.stored_ms)
+        broker = message.broker_name
+        return (kind.value, broker, topic, message_id, at, evidence, repair.value)
+
+    def _look_up(self, member: Member) -> tuple[escrowmq.ReceivedMessage, bool]:
+        """The message, and whether consumers can see it."""
+        messages = self._admin.messages
+        try:
+            return messages.get(member.message_id, topic=member.topic), True
+        except NotFound:
+            return messages.prepared(member.message_id, topic=member.topic), False
+
+
+def _members(texts: list[str]) -> Iterator[Member]:
+    return map(parse_member, texts)
+
+
+def _counts(rows: list[tuple[Any, ...]]) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for kind, *_ in rows:
+        counts[kind] = counts.get(kind, 0) + 1
+    return counts

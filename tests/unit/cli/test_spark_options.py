@@ -1,0 +1,59 @@
+"""Options of `escrowmq pipeline` as the source takes them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from escrowmq.cli.main import build_parser
+from escrowmq.cli.spark_options import new_admin, source_options
+from escrowmq.errors import UsageError
+
+
+def options_of(*words: str) -> dict[str, str]:
+    return source_options(build_parser().parse_args(["pipeline", "export", *EXPORT, *words]))
+
+
+EXPORT = ("--out", "x", "paid")
+
+
+def test_the_environment_names_the_servers_when_the_command_does_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("NAMESRV_ADDR", "mq:9876")
+    assert options_of() == {"nameServer": "mq:9876"}
+    assert options_of("-n", "other:9876") == {"nameServer": "other:9876"}
+
+
+def test_each_option_of_tls_reaches_the_source() -> None:
+    found = options_of(
+        "-n", "mq:9876", "--tls-trusted", "root", "--tls-cert", "own", "--tls-key", "key",
+        "--tls-any-name",
+    )  # fmt: skip
+    assert found == {
+        "nameServer": "mq:9876", "useTls": "true", "tlsCaFile": "root", "tlsCertFile": "own",
+        "tlsKeyFile": "key", "tlsCheckName": "false",
+    }  # fmt: skip
+    assert options_of("-n", "mq:9876", "--tls-no-verify")["tlsVerify"] == "false"
+
+
+def test_a_secret_travels_as_the_name_of_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ESCROWMQ_SECRET_KEY", raising=False)
+    words = ("-n", "mq:9876", "--access-key", "me")
+    of_file = options_of(*words, "--secret-key-file", "secret")
+    assert of_file == {"nameServer": "mq:9876", "accessKey": "me", "secretKeyFile": "secret"}
+    monkeypatch.setenv("ESCROWMQ_SECRET_KEY", "")
+    assert "hidden" not in options_of(*words, "--secret-key", "hidden").values()
+    with pytest.raises(UsageError, match="on a cluster the secret comes from --secret-key-file"):
+        options_of(*words, "--secret-key", "hidden", "--master", "spark://host:7077")
+
+
+def test_a_file_without_the_secret_and_a_namespace_are_refused(tmp_path: Path) -> None:
+    missing = str(tmp_path / "none")
+    words = ["-n", "127.0.0.1:1", "--access-key", "me", "--secret-key-file", missing]
+    arguments = build_parser().parse_args(["pipeline", "export", *EXPORT, *words])
+    with pytest.raises(UsageError, match=f"--secret-key-file {missing} cannot be read"):
+        new_admin(arguments)
+    with pytest.raises(UsageError, match="--namespace is not used here"):
+        options_of("-n", "mq:9876", "--namespace", "shop")
