@@ -29,8 +29,9 @@ serve: $(READY)   ## the embedded server: name server and broker in one process
 demo: $(READY)    ## ten transactions settle, shown as a table
 	$(BIN)/python examples/ten_transactions.py $(ARGS)
 
+# Three workers for two cores: much of what the tests do is waiting for clients and servers.
 test: $(SPARK)    ## every test but the long ones; what needs Java, Go, Redis or PostgreSQL is skipped without
-	$(BIN)/python -m pytest -n 2 --dist loadfile -q $(ARGS)
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -q $(ARGS)
 
 interop: $(SPARK) ## foreign clients and brokers, every release with every test
 	$(BIN)/python -m pytest -n 2 --dist loadfile -q tests/interop -m "long or not long" $(ARGS)

@@ -1,6 +1,15 @@
-"""Options of the suites that can judge EscrowMQ's servers and the peer's alike."""
+"""Options of the suites that can judge EscrowMQ's servers and the peer's alike; in which order the
+suites run."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
 
 import pytest
+
+_COMPUTING = ("spark", "simulation")
+_WAITING = ("interop", "sdk", "compensation")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -12,3 +21,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def peer(request: pytest.FixtureRequest) -> str:
     """Who is judged: "escrow" or "java"."""
     return str(request.config.getoption("--peer"))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files that compute and files that wait take turns, so that the workers do not all do the same
+    at a time; what takes no time is left to the end."""
+    files: dict[Path, list[pytest.Item]] = {}
+    for item in items:
+        files.setdefault(item.path, []).append(item)
+    computing = [file for suite in _COMPUTING for file in files if _suite(file) == suite]
+    waiting = [file for file in files if _suite(file) in _WAITING]
+    turns = itertools.chain(*itertools.zip_longest(computing, waiting))
+    order = dict.fromkeys([*filter(None, turns), *files])
+    items[:] = [item for file in order for item in files[file]]
+
+
+def _suite(file: Path) -> str:
+    inside = file.parts[file.parts.index("tests") + 1 :] if "tests" in file.parts else ()
+    return inside[0] if inside else ""

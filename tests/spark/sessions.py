@@ -13,6 +13,8 @@ from pyspark.sql import SparkSession
 QUICK: Final = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
 """For tests, which have little data and many plans: what takes long there is to compile and to
 plan, not to run. Benchmarks leave it out."""

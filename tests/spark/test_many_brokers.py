@@ -88,7 +88,7 @@ def test_equal_ids_and_offsets_on_two_brokers_are_not_mixed_up(
     table = spark.read.parquet(str(out / "differences"))
     assert by_broker(table) == alike.expected()
     fates = [store.fates for store in alike.stores.values()]
-    for name, fate in (("committed", "committed"), ("rolled_back", "rolled back")):
+    for name, fate in (("committed", "committed"), ("rolledBack", "rolled back")):
         assert report["balance"][name] == sum(each[fate] for each in fates)
     lost = alike.expected("committed without final")
     others = {key for name, _, key in lost for store in alike.stores.values() if
@@ -180,7 +180,7 @@ def test_a_broker_that_is_down_is_missed_until_it_is_back(
     code, (report,), errors = pipeline("reconcile", *words)
     assert code == 0, errors
     assert report["balance"] == {
-        "halves": 16, "committed": 8, "rolled_back": 4, "pending": 2, "parked": 2, "expired": 0,
+        "halves": 16, "committed": 8, "rolledBack": 4, "pending": 2, "parked": 2, "expired": 0,
     }  # fmt: skip
     assert differences() == expected()
 
@@ -228,7 +228,7 @@ def test_a_producer_that_is_there_is_asked_and_the_next_run_tells_so(
             until("both are answered", lambda: admin.transactions.count(topic="asked").count == 0)
     code, (report,), _ = pipeline(*words)
     assert (code, report["classes"]) == (0, {})
-    assert (report["balance"]["committed"], report["balance"]["rolled_back"]) == (1, 1)
+    assert (report["balance"]["committed"], report["balance"]["rolledBack"]) == (1, 1)
     rows = spark.read.parquet(str(tmp_path / "differences")).collect()
     assert len(rows) == 2
     assert all(row["goneAt"] is not None for row in rows)

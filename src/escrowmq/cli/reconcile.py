@@ -88,6 +88,7 @@ def _sets(spark: SparkSession, arguments: argparse.Namespace) -> Sets:
         sets: Sets = _whole(compensation().RedisSets(arguments.sets, name=arguments.sets_name))
         return sets
     from escrowmq.pipeline.reconcile.lost import ComputedSets, announced, consumed
+    from escrowmq.pipeline.reconcile.progress import moment
 
     reader = spark.read.format("escrowmq").schema("body binary, storeTimestamp timestamp")
     reader = reader.options(**source_options(arguments))
@@ -95,8 +96,6 @@ def _sets(spark: SparkSession, arguments: argparse.Namespace) -> Sets:
         reader = reader.option("startingTimestamp", str(arguments.since))
         reader = reader.option("startingOffsetsByTimestampStrategy", "latest")
     messages = reader.option("subscribe", arguments.announcements).load()
-    from escrowmq.pipeline.reconcile.progress import moment
-
     rows = _rows(arguments)(spark, moment(arguments.since))
     return ComputedSets(announced(messages), consumed(rows))
 
@@ -133,7 +132,8 @@ def _check_sets(arguments: argparse.Namespace) -> None:
         raise UsageError("--announcements needs what was consumed: --rows, or --database")
     if arguments.sets and has_rows:
         raise UsageError("the consumed set of --sets has the business's rows; leave them out")
-    for name in ("store", "group", "skip_topic", "until"):
+    only_halves = ["store", "group", "skip_topic", "skip_broker", "until"]
+    for name in [*only_halves, *(["since"] if arguments.sets else [])]:
         if getattr(arguments, name):
             raise UsageError(f"--{name.replace('_', '-')} has no meaning for announced commits")
 

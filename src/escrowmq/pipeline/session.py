@@ -36,8 +36,9 @@ def start_session(
     if master or "PYSPARK_GATEWAY_PORT" not in os.environ:
         master = master or "local[*]"
         builder = builder.master(master)
+    is_new = SparkSession.getActiveSession() is None
     given = {
-        **(_LOCAL if master.startswith("local") else {}),
+        **(_LOCAL if is_new and master.startswith("local") else {}),
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
         "spark.log.level": "ERROR",

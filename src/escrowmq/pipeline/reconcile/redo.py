@@ -105,7 +105,7 @@ class Redo:
         self, differences: Iterable[Any], *, may_go_on: Callable[[], bool] = lambda: True
     ) -> Counter[str]:
         """Deal with rows of differences, each message once for each class; how many came to what.
-        What was done, or proposed, is a line of JSON in the log `escrowmq.audit`."""
+        What was done, or proposed, is a line in the log `escrowmq.audit`."""
         seen: set[tuple[str, str, str]] = set()
         for row in differences:
             kind = row["class"]

@@ -216,7 +216,7 @@ class _Kept:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        for frame in self._frames:
+        for frame in reversed(self._frames):  # else Spark plans those anew that build on it
             frame.unpersist()
 
     def keep(self, frame: DataFrame) -> DataFrame:

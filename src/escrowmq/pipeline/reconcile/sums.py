@@ -14,7 +14,7 @@ class Unbalanced(EscrowMQError):
     """Sums that must be equal are not: rows were lost or doubled on the way."""
 
 
-class Balance(msgspec.Struct, kw_only=True):
+class Balance(msgspec.Struct, kw_only=True, rename="camel"):
     """How many halves there are, by fate."""
 
     halves: int
