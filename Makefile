@@ -7,7 +7,7 @@ SPARK := $(VENV)/.spark-$(shell cksum < requirements-spark.txt | cut -d' ' -f1)
 RELEASES := spark-4.1 spark-4.3
 ARGS ?=
 
-.PHONY: serve demo test interop spark-versions $(RELEASES) crash fuzz faults check format docs bench clean
+.PHONY: serve demo test interop spark-versions spark-environments $(RELEASES) crash fuzz faults check format docs bench clean
 .DEFAULT_GOAL := test
 
 $(READY): requirements-dev.txt pyproject.toml
@@ -37,6 +37,8 @@ interop: $(SPARK) ## foreign clients and brokers, every release with every test
 	$(BIN)/python -m pytest -n 2 --dist loadfile -q tests/interop -m "long or not long" $(ARGS)
 
 spark-versions: $(RELEASES)  ## the PySpark releases beside the one of `make test`, each in its own environment
+
+spark-environments: $(RELEASES:%=build/%/.ready)
 
 $(RELEASES): spark-%: build/spark-%/.ready
 	build/spark-$*/bin/python -m pytest -q tests/spark -m versions $(ARGS)
