@@ -227,8 +227,10 @@ class Sender:
         for number in range(count):
             try:
                 if first is not None:
-                    avoid = first[0].broker_name
-                    sent, first = _sent(*first), None
+                    # Taken before it may raise: else every attempt would be this one again.
+                    answered, first = first, None
+                    avoid = answered[0].broker_name
+                    sent = _sent(*answered)
                 else:
                     queue = given or self.choose(await self._queues(attempts), avoid=avoid)
                     avoid = queue.broker_name

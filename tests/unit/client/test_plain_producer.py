@@ -58,6 +58,20 @@ def place() -> Iterator[Place]:
     made.close()
 
 
+def test_a_send_whose_connection_ends_under_way_is_sent_again(place: Place) -> None:
+    with escrowmq.Producer(place.names.address, group="PG") as producer:
+        producer.send("T", b"first")
+
+        def end(link: Link, command: Command) -> None:
+            place.broker.answers[SEND] = stored
+            link.transport.close()
+
+        place.broker.answers[SEND] = end
+        sent = producer.send("T", b"second")
+    assert [command.body for command in place.sends()] == [b"first", b"second", b"second"]
+    assert sent.status is escrowmq.SendStatus.OK
+
+
 def test_a_send_over_a_known_route_makes_no_task_and_no_timer(place: Place) -> None:
     made: list[object] = []
 
