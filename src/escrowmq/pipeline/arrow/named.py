@@ -85,12 +85,15 @@ class Properties:
         of batches names come twice in every record."""
         keep = np.ones(len(self._rows), dtype=bool)
         former, latter = self._alike()
-        sizes = self._middles - self._starts
-        is_same = sizes[former] == sizes[latter]
+        if not len(former):
+            return keep
+        sizes = (self._middles - self._starts)[former]
+        is_same = sizes == (self._middles - self._starts)[latter]
+        low_bytes = _LOW_BYTES[np.minimum(sizes, _HEAD_SIZE)]
         for at in (self._starts, self._tails()):
-            words = self._bytes.numbers(at, "<u8") & _LOW_BYTES[np.minimum(sizes, _HEAD_SIZE)]
-            is_same &= words[former] == words[latter]
-        is_known = is_same & (sizes[former] <= 2 * _HEAD_SIZE)
+            one, other = (self._bytes.numbers(at[side], "<u8") for side in (former, latter))
+            is_same &= (one & low_bytes) == (other & low_bytes)
+        is_known = is_same & (sizes <= 2 * _HEAD_SIZE)
         keep[former[is_known]] = False
         for row in np.unique(self._rows[former[~is_known]]):
             self._drop_doubles(row, keep)

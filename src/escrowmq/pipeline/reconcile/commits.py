@@ -3,8 +3,9 @@ check-back, where neither the half nor an op record says what its producer has d
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
@@ -20,9 +21,6 @@ from escrowmq.pipeline.reconcile.progress import Progress, moment
 from escrowmq.pipeline.reconcile.results import Examined, Results, RunRow
 from escrowmq.pipeline.reconcile.run import GRACE_S, Report
 from escrowmq.pipeline.reconcile.sums import Balance
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 OF: Final = "announced commits"
 FOUND: Final = (
@@ -75,13 +73,13 @@ class CommitReconciler:
         both_count, rows = 0, []
         for some in self._sets.compare():
             both_count += some.both_count
-            rows += [self._judged(member, now_ms) for member in _members(some.lost)]
+            rows += [self._judged(member, now_ms) for member in map(parse_member, some.lost)]
             require_lease(lease)
         on_step("writing")
         found = self._spark.createDataFrame(rows, FOUND)
         self.results.merge(found, Examined(has_commits=True), now=moment(now_ms), run=run)
         require_lease(lease)
-        classes = _counts(rows)
+        classes = dict(Counter(kind for kind, *_ in rows))
         visible_count = both_count + classes.get(Class.NOT_CONSUMED, 0)
         summed = Balance(
             halves=both_count + len(rows), committed=visible_count, rolled_back=0,
@@ -136,14 +134,3 @@ class CommitReconciler:
             return messages.get(member.message_id, topic=member.topic), True
         except NotFound:
             return messages.prepared(member.message_id, topic=member.topic), False
-
-
-def _members(texts: list[str]) -> Iterator[Member]:
-    return map(parse_member, texts)
-
-
-def _counts(rows: list[tuple[Any, ...]]) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for kind, *_ in rows:
-        counts[kind] = counts.get(kind, 0) + 1
-    return counts

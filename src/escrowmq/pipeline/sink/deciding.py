@@ -101,7 +101,7 @@ class Decider:
 def choose_broker(options: SinkOptions) -> str:
     """The broker that all halves of a query go to. It is kept in the checkpoint, with the group:
     another one would know nothing of the batches that this one has decided about."""
-    kept = _kept(options)
+    folder, kept = _kept(options)
     if kept is not None:
         for option, given in (("broker", options.broker), ("producerGroup", options.group)):
             before = kept.get(option, given)
@@ -113,25 +113,22 @@ def choose_broker(options: SinkOptions) -> str:
                 )
         return str(kept["broker"])
     chosen = _choose(options)
-    if options.checkpoint and not (options.broker and _is_out_of_reach(options.checkpoint)):
-        found = {"v": 1, "broker": chosen, "producerGroup": options.group}
-        remember(options.checkpoint, _FILE, found)
+    if folder:
+        remember(folder, _FILE, {"v": 1, "broker": chosen, "producerGroup": options.group})
     return chosen
 
 
-def _kept(options: SinkOptions) -> dict[str, Any] | None:
-    if not options.checkpoint or (options.broker and _is_out_of_reach(options.checkpoint)):
-        return None
-    return recall(options.checkpoint, _FILE)
-
-
-def _is_out_of_reach(folder: str) -> bool:
-    """Whether Python cannot read and write there; the broker is named then."""
+def _kept(options: SinkOptions) -> tuple[str, dict[str, Any] | None]:
+    """The checkpoint, and what was kept there. Without one, and where Python cannot read and write
+    there though the broker is named, nothing is kept."""
+    if not options.checkpoint:
+        return "", None
     try:
-        recall(folder, _FILE)
+        return options.checkpoint, recall(options.checkpoint, _FILE)
     except StorageError:
-        return True
-    return False
+        if not options.broker:
+            raise
+        return "", None
 
 
 def _choose(options: SinkOptions) -> str:

@@ -44,6 +44,23 @@ class _Hidden:
         return self._work(filters)
 
 
+def parts_of(ranges: Sequence[QueueRange], options: SourceOptions) -> list[Part]:
+    """Ranges divided among tasks, as the options say."""
+    parts = partitioned(
+        ranges,
+        records_max=options.records_max,
+        partitions_min=options.partitions_min,
+        partitions_max=options.partitions_max,
+    )
+    return [Part(part) for part in parts]
+
+
+def read_part(partition: InputPartition, options: SourceOptions, schema: bytes) -> Iterator[Any]:
+    """The rows of a task's part; Spark makes one without ranges where there are none."""
+    ranges = partition.ranges if isinstance(partition, Part) else ()
+    return read_ranges(ranges, reading_of(options, schema, ranges))
+
+
 class QueuesReader(DataSourceReader):
     """Plans on the driver, reads in the executors."""
 
@@ -64,18 +81,11 @@ class QueuesReader(DataSourceReader):
         finally:
             cluster.close()
         self._topics = tuple(dict.fromkeys(each.queue.topic for each in ranges))
-        parts = partitioned(
-            ranges,
-            records_max=options.records_max,
-            partitions_min=options.partitions_min,
-            partitions_max=options.partitions_max,
-        )
-        return [Part(part) for part in parts]
+        return parts_of(ranges, options)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """The rows of a partition; Spark makes one without ranges where there are none."""
-        ranges = partition.ranges if isinstance(partition, Part) else ()
-        return read_ranges(ranges, reading_of(self._options, self._schema, ranges))
+        """The rows of a partition."""
+        return read_part(partition, self._options, self._schema)
 
     def _push(self, filters: list[Any]) -> Iterable[Any]:
         self._bounds = bounds_of(filters)

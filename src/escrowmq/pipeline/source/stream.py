@@ -22,15 +22,13 @@ from escrowmq.pipeline.brokers.ranges import (
     backlog_count,
     ends_of,
     limited,
-    partitioned,
     ranges_between,
 )
-from escrowmq.pipeline.source.batch import Part, reading_of
+from escrowmq.pipeline.source.batch import Part, parts_of, read_part
 from escrowmq.pipeline.source.offsets import find_queues, look_up, require_inside, without_loss
 from escrowmq.pipeline.source.options import SourceOptions
 from escrowmq.pipeline.source.pulling import sampled_size
 from escrowmq.pipeline.source.queues import Queues, is_anew, tell_anew
-from escrowmq.pipeline.source.reading import read_ranges
 from escrowmq.pipeline.source.schema import arrow_schema
 from escrowmq.pipeline.source.state import Offset, StreamPlace, decode_place, encode_place
 
@@ -111,19 +109,11 @@ class StreamReader(DataSourceStreamReader):
         anew = {queue: born[0] for queue, born in until.births.items()
                 if is_anew(queue, since.births, until.births)}  # fmt: skip
         ranges = self._ranges(lows | anew, until.at)
-        options = self._options
-        parts = partitioned(
-            ranges,
-            records_max=options.records_max,
-            partitions_min=options.partitions_min,
-            partitions_max=options.partitions_max,
-        )
-        return [Part(part) for part in parts]
+        return parts_of(ranges, self._options)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The rows of a partition."""
-        ranges = partition.ranges if isinstance(partition, Part) else ()
-        return read_ranges(ranges, reading_of(self._options, self._schema, ranges))
+        return read_part(partition, self._options, self._schema)
 
     def _ranges(self, lows: Positions, highs: Positions) -> list[QueueRange]:
         unread = {q: lows.get(q, 0) for q, high in highs.items() if lows.get(q) != high}
