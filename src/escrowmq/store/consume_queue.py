@@ -20,8 +20,8 @@ FOLDER: Final = "consumequeue"
 GAP_SIZE: Final = 0x7FFFFFFF
 """The record size in a unit that stands for no message."""
 
-_GAPS_WALKED_MAX: Final = 64
-"""Units without a message that a search walks over; where more are, nothing stands before."""
+_GAPS_READ_COUNT: Final = 4096
+"""Units that a search reads at once where it finds none of a message."""
 
 _pack: Final = ENTRY.pack
 
@@ -74,12 +74,6 @@ class ConsumeQueue:
         """The same for several; DiskFull, with nothing changed, when not all have room."""
         self.write(self.end, b"".join([_pack(*unit) for unit in units]))
         self.end += len(units)
-
-    def start_at(self, queue_offset: int) -> None:
-        """Let the queue, which has no unit yet, begin at an offset; gaps fill its file before."""
-        assert self.end == 0, self.end
-        self.fill_gap(queue_offset)
-        self.min = queue_offset
 
     def fill_gap(self, queue_offset: int) -> None:
         """Put units that stand for no message, up to an offset."""
@@ -199,38 +193,69 @@ class ConsumeQueue:
     def first_at_log(self, log_offset: int) -> int:
         """The first queue offset whose record stands at a log offset or behind it.
 
-        Looked for from the end: gaps and damaged units are few, and units rise."""
+        Looked for from the end: gaps are few, and units rise."""
         low, high = self.min, self.end
         while low < high:
             middle = (low + high) // 2
-            found = middle
-            unit = self.unit(found)
-            nearest = max(low, middle - _GAPS_WALKED_MAX)
-            while unit is None and found > nearest:
-                found -= 1
-                unit = self.unit(found)
+            found, unit = self._unit_up_to(middle, low)
             if unit is not None and unit[0] >= log_offset:
                 high = found
             else:
                 low = middle + 1
         return low
 
+    def _unit_up_to(self, queue_offset: int, low: int) -> tuple[int, tuple[int, int, int] | None]:
+        """The last unit of a message up to an offset, not before `low`, and its own offset. Where
+        damage left a long gap, many units are looked at in one read."""
+        unit = self.unit(queue_offset)
+        if unit is not None:
+            return queue_offset, unit
+        end = queue_offset
+        while end > low:
+            begin = max(low, end - _GAPS_READ_COUNT)
+            units = list(ENTRY.iter_unpack(self.units(begin, end - begin)))
+            for at in range(len(units) - 1, -1, -1):
+                if units[at][1] != GAP_SIZE:
+                    return begin + at, units[at]
+            end = begin
+        return low, None
+
     def drop_before(self, log_offset: int) -> int:
-        """Trim to the records from a log offset on: `min` moves, and files without any such unit
-        but the last are removed; how many."""
+        """Trim to the records from a log offset on: `min` moves, and files that lie wholly before
+        it are removed, but for the last one; how many."""
+        self.min = self.first_at_log(log_offset)
         removed = 0
-        per_file = self.files.segment_size // ENTRY_SIZE
         while len(self.files.starts) > 1:
             first = self.files.first
-            unit = self.unit(first // ENTRY_SIZE + per_file - 1)
-            if unit is not None and unit[0] >= log_offset:
+            if first + self.files.segment_size > self.min * ENTRY_SIZE:
                 break
             self._let_go()
             self.files.remove(first)
             removed += 1
-            self.min = max(self.min, self.files.first // ENTRY_SIZE)
-        self.min = self.first_at_log(log_offset)
         return removed
+
+    def drop_dead(self, log_offset: int) -> bool:
+        """Remove the files whose units lead before a log offset: they are of a topic that was
+        deleted there, and a loss of power brought them back. Whether there were any."""
+        found = False
+        while self.files.starts:
+            ends_dead = self.end > self.min and self._leads_before(self.end - 1, log_offset)
+            begins_dead = self.end > self.min and self._leads_before(self.min, log_offset)
+            if not ends_dead and not begins_dead:
+                break
+            # Where units of the old life stand before those of the new one, none can be trusted.
+            doomed = self.files.starts if begins_dead else [self.files.last]
+            for start in reversed(doomed):
+                self.files.remove(start)
+            self.is_suspect = self.is_suspect or not ends_dead
+            found = True
+            self.min = self.files.first // ENTRY_SIZE
+            self._find_end()
+        return found
+
+    def _leads_before(self, queue_offset: int, log_offset: int) -> bool:
+        unit = self.unit(queue_offset)
+        return unit is not None and unit[0] < log_offset
 
     def dirty_files(self) -> list[File]:
         """The files that may hold unsynced units; the queue counts as clean from now on."""

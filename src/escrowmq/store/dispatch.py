@@ -51,6 +51,12 @@ class Dispatcher:
         found, self._arrivals = self._arrivals, []
         return found
 
+    def unqueue(self, topic: str) -> None:
+        """A topic is deleted: what waits of it is not to be seen."""
+        for at, item in enumerate(self.waiting):
+            if item.message.topic == topic:
+                self.waiting[at] = item._replace(queue=None)
+
     def run(self, until_offset: int) -> None:
         """Dispatch what waits, as far as the log is ready for it."""
         waiting = self.waiting

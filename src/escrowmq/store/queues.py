@@ -58,13 +58,12 @@ class Queues:
         """The topics that have a queue."""
         return sorted({queue.topic for queue in self})
 
-    def delete(self, topics: Iterable[str]) -> int:
-        """Remove the queues of topics; how many."""
-        doomed = [queue for topic in topics for queue in self.of(topic)]
-        for queue in doomed:
+    def take(self, topic: str) -> list[ConsumeQueue]:
+        """Take the queues of a topic out; their files are still there."""
+        taken = self.of(topic)
+        for queue in taken:
             del self.by_key[queue.topic, queue.queue_id]
-            queue.remove()
-        return len(doomed)
+        return taken
 
     def close(self) -> None:
         """Let go of every file."""

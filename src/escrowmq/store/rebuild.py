@@ -33,17 +33,34 @@ class HoleError(Exception):
     """A queue lacks units of records before the place where the scan began."""
 
 
-class _Builder:
-    """The units of one queue, as the log says. `next` is -1 before the first."""
+_HELD: Final = -2
 
-    __slots__ = ("held", "held_next", "next", "queue", "start", "units")
+
+class _Builder:
+    """The units of one queue, as the log says.
+
+    `next` is the queue offset that follows: -1 before the first record, and _HELD, which no record
+    has, while one is held back. What follows when that one is damage is `expected` meanwhile."""
+
+    __slots__ = ("expected", "held", "next", "queue", "start", "units")
 
     def __init__(self, queue: ConsumeQueue) -> None:
         self.queue = queue
         self.start = self.next = -1
         self.units = bytearray()
         self.held: Scanned | None = None
-        self.held_next = -1
+        self.expected = -1
+
+    def hold(self, record: Scanned) -> None:
+        """Hold a record back."""
+        self.held, self.expected, self.next = record, self.next, _HELD
+
+    def take_held(self) -> Scanned | None:
+        """Take the record that is held back, if any; `next` is as if it had not been there."""
+        held, self.held = self.held, None
+        if held is not None:
+            self.next = self.expected
+        return held
 
 
 class Rebuild:
@@ -56,17 +73,23 @@ class Rebuild:
         self._builders: dict[tuple[bytes, int], _Builder] = {}
         self._units_count = 0
         self._codes: dict[bytes, int] = {b"": 0}
+        self._deleted = {
+            topic.encode(errors="surrogatepass"): found
+            for topic, found in store.deleted.of_topic.items()
+        }
         self._was_clean = was_clean
         self.mended: dict[str, ConsumeQueue] = {}
         self.damaged: list[Damage] = []
 
     def take(self, records: list[Scanned]) -> None:
         """Turn records into units. Measured: 0.8 us a record."""
-        builders, codes = self._builders, self._codes
+        builders, codes, deleted = self._builders, self._codes, self._deleted
         for record in records:
             log_offset, size, queue_id, queue_offset, sys_flag, stored_ms, topic, props = record
             if sys_flag & SysFlag.PREPARED:
                 continue  # prepared and rollback: both have this bit
+            if topic in deleted and deleted[topic].covers(log_offset, stored_ms):
+                continue
             builder = builders.get((topic, queue_id))
             if builder is None or builder.next != queue_offset:
                 builder = self._odd(builder, record)
@@ -89,15 +112,14 @@ class Rebuild:
     def finish(self) -> None:
         """Decide on what was held back, and bring the queues in line with the log."""
         for builder in self._builders.values():
-            held = builder.held
-            if held is not None and builder.held_next == builder.next:
+            held = builder.take_held()
+            if held is not None:
                 if self._is_believable_alone(builder, held):
                     self._begin(builder, held.queue_offset)
                     builder.units += self._unit(builder, held)
                     builder.next = held.queue_offset + 1
                 else:
                     self._reject(builder, held)
-            builder.held = None
         self._merge_all()
         for builder in self._builders.values():
             queue = builder.queue
@@ -135,19 +157,23 @@ class Rebuild:
             if is_known or queue_offset == queue.end:
                 self._begin(builder, queue_offset)
                 return builder
-        held, builder.held = builder.held, None
-        if held is not None and builder.held_next == builder.next:
-            if queue_offset == held.queue_offset + 1:
+        held = builder.take_held()
+        if held is not None:
+            # A record that follows both speaks for the one held back only where a life begins.
+            is_new_life = queue_offset != builder.next or held.queue_offset == 0
+            if queue_offset == held.queue_offset + 1 and is_new_life:
                 self._begin(builder, held.queue_offset)
                 builder.units += self._unit(builder, held)
                 builder.next = queue_offset
                 return builder
             self._reject(builder, held)
+            if queue_offset == builder.next:
+                return builder
             if queue_offset == builder.next + 1 and builder.next >= 0:
                 builder.units += GAP_ENTRY
                 builder.next = queue_offset
                 return builder
-        builder.held, builder.held_next = record, builder.next
+        builder.hold(record)
         return None
 
     def _is_believable_alone(self, builder: _Builder, record: Scanned) -> bool:
@@ -165,9 +191,8 @@ class Rebuild:
         """Set a builder to an offset that does not follow its last one."""
         self._merge(builder)
         if 0 <= queue_offset < builder.next:
-            # The topic was deleted and made again: the later life counts.
-            builder.queue.end = min(builder.queue.end, queue_offset)
-            builder.queue.min = min(builder.queue.min, queue_offset)
+            # The topic was deleted and made again, and nothing notes it: the later life counts.
+            builder.queue.truncate(queue_offset)
         builder.start = builder.next = queue_offset
 
     def _unit(self, builder: _Builder, record: Scanned) -> bytes:
@@ -204,7 +229,7 @@ class Rebuild:
         is_told = self._was_clean or builder.start + len(builder.units) // ENTRY_SIZE <= queue.end
         if queue.merge(builder.start, bytes(builder.units)) and is_told:
             self._note(queue)
-        builder.start = builder.next
+        builder.start += len(builder.units) // ENTRY_SIZE
         builder.units = bytearray()
 
     def _note(self, queue: ConsumeQueue) -> None:

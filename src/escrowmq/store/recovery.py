@@ -57,6 +57,7 @@ class Recovery:
         self._drop_leftovers()
         report.notes += store.checkpoint.load(now_ms)
         report.notes += store.queues.load()
+        self._drop_dead()
         if store.index is not None:
             report.notes += store.index.load()
             self._check_index()
@@ -79,6 +80,21 @@ class Recovery:
         self.stored_ms = newest_ms if newest_ms < now_ms + _AHEAD_MS_MAX else now_ms
         self._sync(start)
         return report
+
+    def _drop_dead(self) -> None:
+        """Take over which topics were deleted, and remove what is left of their queues."""
+        store = self._store
+        if self._snapshot is not None:
+            store.deleted.of_topic = dict(self._snapshot.deleted)
+        for queue in list(store.queues):
+            deletion = store.deleted.of_topic.get(queue.topic)
+            if deletion is not None and queue.drop_dead(deletion.log_end):
+                name = f"{queue.topic}/{queue.queue_id}"
+                self._report.notes.append(f"queue {name} was deleted before")
+                if not queue.files.starts:
+                    queue.remove()
+                    if not queue.is_suspect:
+                        del store.queues.by_key[queue.topic, queue.queue_id]
 
     def _drop_leftovers(self) -> None:
         """Finish a deletion that a loss of power has undone in part. A hole is damage elsewhere,
@@ -265,6 +281,7 @@ class Recovery:
         report.log_end = end
         report.records_count = scan.records_count
         report.truncated_size = clear_behind(self._log.segments, end)
+        store.deleted.cut(end)
         if report.truncated_size:
             report.notes.append(f"cut at {end}: {scan.cut_reason}")
         mended = {*report.queues_mended, *self._rebuild.mended}

@@ -1,5 +1,6 @@
-"""How far queues and index reached when the store was last closed or opened, and in which boot of
-the machine: within one boot, a kernel still has what a killed process wrote.
+"""How far queues and index reached when the store was last closed or opened, which topics were
+deleted, and in which boot of the machine: within one boot, a kernel still has what a killed process
+wrote.
 
 Not the peer's, and never needed: a file that says less than the queues do is merely old. It is a
 lower bound that tells a queue that was lost, whole, from one that never was. Absent or unreadable,
@@ -8,27 +9,33 @@ nothing is assumed.
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from escrowmq.base.ports import Disk
+from escrowmq.errors import StorageError
+from escrowmq.store.deleted import Deletion
 from escrowmq.store.queues import Queues
 
 if TYPE_CHECKING:
     from escrowmq.store.store import Store
+
+_log = logging.getLogger(__name__)
 
 PATH: Final = "queues.json"
 
 
 class Snapshot(msgspec.Struct, rename="camel"):
     """Ends of queues by topic and queue id; the newest record that the index leads to; where the
-    log began after the last deletion."""
+    log began after its oldest segments were last deleted; topics that were deleted."""
 
     queue_ends: dict[str, dict[int, int]] = {}
     index_end: int = -1
     boot: str = ""
     log_begin: int = 0
+    deleted: dict[str, Deletion] = {}
 
 
 def read_snapshot(disk: Disk) -> Snapshot | None:
@@ -44,6 +51,7 @@ def read_snapshot(disk: Disk) -> Snapshot | None:
 
 def write_snapshot(store: Store) -> None:
     """Write the file."""
+    store.deleted.forget_before(store.log.min_offset)
     ends: dict[str, dict[int, int]] = {}
     for queue in store.queues:
         if queue.end:
@@ -53,8 +61,23 @@ def write_snapshot(store: Store) -> None:
         index_end=store.index.end_log_offset if store.index is not None else -1,
         boot=store.boot,
         log_begin=store.log.min_offset,
+        deleted=store.deleted.of_topic,
     )
     store.disk.replace(PATH, msgspec.json.encode(snapshot))
+
+
+def note_deletion(store: Store, topic: str) -> None:
+    """Write the file, which says that a topic was deleted. A disk that cannot take it does not
+    keep the topic."""
+    try:
+        write_snapshot(store)
+    except (StorageError, OSError) as error:
+        _log.warning(
+            "topic %s is deleted, but this cannot be noted (%s): a start that reads the log may "
+            "bring its messages back",
+            topic,
+            error,
+        )
 
 
 def note_log_begin(disk: Disk, log_offset: int) -> None:

@@ -32,6 +32,7 @@ from escrowmq.store.answers import (
 from escrowmq.store.checkpoint import CheckpointFile
 from escrowmq.store.commit_log import CommitLog
 from escrowmq.store.consume_queue import ConsumeQueue
+from escrowmq.store.deleted import Deleted
 from escrowmq.store.dispatch import Dispatch, Dispatcher, delay_levels
 from escrowmq.store.encoding import (
     Piece,
@@ -49,7 +50,7 @@ from escrowmq.store.recovery import Recovery
 from escrowmq.store.retention import Retention, hour_in
 from escrowmq.store.scan import CRC_PROPERTY_SIZE
 from escrowmq.store.search import Searcher
-from escrowmq.store.snapshot import write_snapshot
+from escrowmq.store.snapshot import note_deletion, write_snapshot
 
 __all__ = ["Arrival", "Found", "Got", "GotStatus", "Put", "PutStatus", "RecoveryReport", "Store"]
 
@@ -91,6 +92,7 @@ class Store:
             if settings.has_index
             else None
         )
+        self.deleted = Deleted()
         self.checkpoint = CheckpointFile(disk)
         self.dispatcher = Dispatcher(self.index, delay_levels(settings.delay_levels))
         self.reader = Reader(self.log, settings)
@@ -385,14 +387,16 @@ class Store:
 
     def delete_topic(self, topic: str) -> int:
         """Remove a topic's queues; its records stay in the log till they are old. How many."""
-        waiting = self.dispatcher.waiting
-        for at, item in enumerate(waiting):
-            if item.message.topic == topic:
-                waiting[at] = item._replace(queue=None)
+        self.dispatcher.unqueue(topic)
+        doomed = self.queues.take(topic)
+        if not doomed:
+            return 0
         self.flusher.forget_queues()
-        count = self.queues.delete([topic])
-        write_snapshot(self)  # lest a start take the queues for lost
-        return count
+        self.deleted.note(topic, log_end=self.log.end_offset, stored_ms=self._stored_ms)
+        note_deletion(self, topic)  # lest a start take the queues for lost, or build them again
+        for queue in doomed:
+            queue.remove()
+        return len(doomed)
 
     def clean_queues(self, live_topics: Iterable[str]) -> list[str]:
         """Remove the queues of all other topics; which these were."""

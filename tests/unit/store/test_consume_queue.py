@@ -1,0 +1,85 @@
+"""A queue's units over several files: where it ends, what is trimmed, what a search passes over."""
+
+import pytest
+
+from escrowmq.store.consume_queue import ConsumeQueue
+from escrowmq.testing.sim.disk import SimDisk
+
+PER_FILE = 4
+
+
+def queue_of(disk: SimDisk, log_offsets: list[int | None]) -> ConsumeQueue:
+    """A queue with one unit for each log offset; None is a gap."""
+    queue = ConsumeQueue(disk, "T", 0, segment_size=20 * PER_FILE)
+    for log_offset in log_offsets:
+        if log_offset is None:
+            queue.fill_gap(queue.end + 1)
+        else:
+            queue.append(log_offset, 100, 0)
+        queue.next_offset = queue.end
+    return queue
+
+
+def test_trimming_keeps_the_file_in_which_the_queue_ends() -> None:
+    """A later file may have been made ahead, for what a full disk then refused."""
+    queue = queue_of(SimDisk(), [1000, 1100, 1200])
+    queue.reserve(4)
+    assert len(queue.files.starts) == 2
+    assert queue.drop_before(500) == 0
+    assert (queue.min, queue.end) == (0, 3)
+    assert queue.unit(2) == (1200, 100, 0)
+
+
+def test_trimming_removes_files_that_lie_wholly_before() -> None:
+    queue = queue_of(SimDisk(), [100 * number for number in range(10)])
+    assert queue.drop_before(450) == 1
+    assert (queue.min, queue.end) == (5, 10)
+    assert queue.drop_before(99_999) == 1
+    assert (queue.min, queue.end) == (10, 10)
+    queue.append(100_000, 100, 0)
+    assert queue.unit(10) == (100_000, 100, 0)
+
+
+@pytest.mark.parametrize("gap", [1, 5, 64, 65, 200, 5000])
+def test_trimming_keeps_what_stands_before_a_long_gap(gap: int) -> None:
+    before, behind = [0, 100, 200, 300], [90_000 + number for number in range(3)]
+    queue = queue_of(SimDisk(), [*before, *[None] * gap, *behind])
+    assert queue.drop_before(0) == 0
+    assert queue.min == 0
+    queue.drop_before(200)
+    assert queue.min == 2
+    queue.drop_before(301)
+    assert queue.unit(queue.min) in (None, (90_000, 100, 0))
+    assert queue.min > 3
+    assert queue.first_at_log(90_002) == queue.end - 1
+
+
+def test_a_gap_at_the_end_of_a_file_does_not_make_its_other_units_old() -> None:
+    queue = queue_of(SimDisk(), [1000, 1100, 1200, None, 1400, 1500])
+    assert queue.drop_before(1000) == 0
+    assert queue.unit(0) == (1000, 100, 0)
+
+
+def test_files_of_a_life_that_ended_are_removed_from_the_end() -> None:
+    disk = SimDisk()
+    queue_of(disk, [100 * number for number in range(10)])
+    new = [5000, 5100]
+    fresh = SimDisk()
+    queue_of(fresh, [*new])
+    disk.files["consumequeue/T/0/00000000000000000000"].live[:] = fresh.files[
+        "consumequeue/T/0/00000000000000000000"
+    ].live
+    queue = ConsumeQueue(disk, "T", 0, segment_size=20 * PER_FILE)
+    queue.load()
+    assert queue.drop_dead(4000)
+    assert (queue.min, queue.end, queue.is_suspect) == (0, 2, False)
+    assert not queue.drop_dead(4000)
+
+
+def test_a_queue_of_which_nothing_but_the_old_life_is_left_is_empty() -> None:
+    disk = SimDisk()
+    queue_of(disk, [100 * number for number in range(10)])
+    queue = ConsumeQueue(disk, "T", 0, segment_size=20 * PER_FILE)
+    queue.load()
+    assert queue.drop_dead(4000)
+    assert (queue.min, queue.end, queue.files.starts) == (0, 0, [])
