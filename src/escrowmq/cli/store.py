@@ -24,6 +24,7 @@ from escrowmq.net.disk import ReadOnlyDisk
 from escrowmq.store.check import Check, Checked, sized
 from escrowmq.store.commit_log import FOLDER
 from escrowmq.store.consume_queue import ConsumeQueue
+from escrowmq.store.queues import Queues
 from escrowmq.store.scan import LogScan
 from escrowmq.store.segment import Segments
 
@@ -113,9 +114,8 @@ def _dump(disk: ReadOnlyDisk, arguments: argparse.Namespace) -> int:
         if arguments.topic is None:
             print("escrowmq store dump: --queue needs --topic", file=sys.stderr)
             return UNUSABLE
-        queue = ConsumeQueue(
-            disk, arguments.topic, arguments.queue, segment_size=settings.queue_segment_size
-        )
+        queues = Queues(disk, segment_size=settings.queue_segment_size)
+        queue = queues.make(arguments.topic, arguments.queue)
         queue.load()
         messages = _of_queue(segments, queue, arguments.begin)
     else:

@@ -14,6 +14,7 @@ from escrowmq.base.message import Topic
 from escrowmq.base.ports import Disk, File
 from escrowmq.codec.entries import ENTRY, ENTRY_SIZE, GAP_ENTRY
 from escrowmq.codec.hashes import java_hash
+from escrowmq.store.queue_journal import QueueJournal
 from escrowmq.store.segment import Segments
 
 FOLDER: Final = "consumequeue"
@@ -30,13 +31,17 @@ class ConsumeQueue:
     """One queue of one topic."""
 
     __slots__ = (
-        "_dirty_start", "_disk", "_file", "_file_end", "_file_start", "end", "files", "is_dirty",
-        "is_schedule", "is_suspect", "key_prefix", "min", "next_offset", "queue_id", "topic",
+        "_dirty_start", "_disk", "_file", "_file_end", "_file_start", "_journal", "end", "files",
+        "is_dirty", "is_schedule", "is_suspect", "key_prefix", "min", "next_offset", "queue_id",
+        "topic",
     )  # fmt: skip
 
-    def __init__(self, disk: Disk, topic: str, queue_id: int, *, segment_size: int) -> None:
+    def __init__(
+        self, disk: Disk, topic: str, queue_id: int, *, segment_size: int, journal: QueueJournal
+    ) -> None:
         size = -(-segment_size // ENTRY_SIZE) * ENTRY_SIZE
         self._disk = disk
+        self._journal = journal
         self.topic = topic
         self.queue_id = queue_id
         self.files = Segments(disk, f"{FOLDER}/{topic}/{queue_id}", segment_size=size)
@@ -53,7 +58,7 @@ class ConsumeQueue:
         """Write the unit at `end`. DiskFull, with nothing changed, when there is no room."""
         position = self.end * ENTRY_SIZE
         if position >= self._file_end or position < self._file_start:
-            self._switch(position)
+            self._switch(position, log_offset)
         file = self._file
         assert file is not None
         file.write(position - self._file_start, _pack(log_offset, record_size, tags_code))
@@ -92,6 +97,8 @@ class ConsumeQueue:
             part = units[: start + self.files.segment_size - position]
             self._dirty_start = min(self._dirty_start, start)
             self.files.make(position).write(position - start, part)
+            if position == start:
+                self._note_file(start, ENTRY.unpack_from(part)[0])
             position += len(part)
             units = units[len(part) :]
             self.is_dirty = True
@@ -264,6 +271,10 @@ class ConsumeQueue:
         self._dirty_start = max(self.files.last, 0)
         return [file for start in dirty if (file := self.files.file(start)) is not None]
 
+    def has_file(self, position: int) -> bool:
+        """Whether the file that starts at a position is there, with one unit at least."""
+        return self.files.has(position) and self.end * ENTRY_SIZE > position
+
     def distrust(self) -> None:
         """Take every unit for unsynced."""
         self._dirty_start = 0
@@ -284,10 +295,15 @@ class ConsumeQueue:
         self._file = None
         self._file_start = self._file_end = 0
 
-    def _switch(self, position: int) -> None:
+    def _switch(self, position: int, log_offset: int) -> None:
         self._file = self.files.make(position)
         self._file_start = self.files.start_of(position)
+        if position == self._file_start:
+            self._note_file(position, log_offset)
         self._file_end = self._file_start + self.files.segment_size
+
+    def _note_file(self, position: int, log_offset: int) -> None:
+        self._journal.note(self.topic, self.queue_id, position=position, log_offset=log_offset)
 
     def _find_end(self) -> None:
         """The queue ends behind its last unit. Units rise; where they do not, one is damaged or

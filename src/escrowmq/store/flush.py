@@ -192,6 +192,7 @@ class Flusher:
         self._round_due_ms = now_ms + max(self._queue_interval_ms, span_ms)
         if store.index is not None:
             self._round += store.index.dirty_files()
+        self._round += store.queues.journal.dirty_files()
         if self._round:
             # Units that a full disk holds back are younger than this.
             self._round_ms = max(dispatched_ms, store.checkpoint.value.queue_ms)

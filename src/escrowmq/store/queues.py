@@ -9,6 +9,7 @@ from escrowmq.base.message import Message
 from escrowmq.base.ports import Disk
 from escrowmq.errors import StorageError
 from escrowmq.store.consume_queue import FOLDER, ConsumeQueue
+from escrowmq.store.queue_journal import QueueJournal
 
 
 class Queues:
@@ -17,6 +18,7 @@ class Queues:
     def __init__(self, disk: Disk, *, segment_size: int) -> None:
         self._disk = disk
         self._segment_size = segment_size
+        self.journal = QueueJournal(disk)
         self.by_key: dict[tuple[str, int], ConsumeQueue] = {}
 
     def __iter__(self) -> Iterator[ConsumeQueue]:
@@ -35,7 +37,13 @@ class Queues:
         """A queue, new when there was none. No file is made before its first unit."""
         found = self.by_key.get((topic, queue_id))
         if found is None:
-            found = ConsumeQueue(self._disk, topic, queue_id, segment_size=self._segment_size)
+            found = ConsumeQueue(
+                self._disk,
+                topic,
+                queue_id,
+                segment_size=self._segment_size,
+                journal=self.journal,
+            )
             self.by_key[topic, queue_id] = found
         return found
 
@@ -69,6 +77,7 @@ class Queues:
         """Let go of every file."""
         for queue in self:
             queue.close()
+        self.journal.close()
 
 
 def is_path_safe(topic: str) -> bool:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from escrowmq.base.message import SysFlag
 from escrowmq.codec.hashes import java_hash
 from escrowmq.errors import DiskFull
+from escrowmq.store import snapshot as snapshots
 from escrowmq.store.answers import Damage, RecoveryReport
 from escrowmq.store.consume_queue import ConsumeQueue
 from escrowmq.store.index import IndexKey
@@ -147,17 +148,24 @@ class Recovery:
         store = self._store
         low = self._log.min_offset
         snapshot = self._snapshot
+        lost = ""
         if snapshot is not None:
-            lost = lost_queues(snapshot, store.queues)
-            if lost:
-                self._report.notes.append(f"queues lack units: {', '.join(lost[:10])}")
-                return low
+            names = lost_queues(snapshot, store.queues, low)
+            lost = f"queues lack units: {', '.join(names[:10])}" if names else ""
+        elif store.queues.journal.is_there:
+            lost = f"{snapshots.PATH} is missing"
+        elif low == 0 and any(queue.files.first for queue in store.queues):
+            lost = "queues begin behind the log's beginning"
+        if lost:
+            self._report.notes.append(f"{lost}; the whole log is read")
+            return low
         has_all_writes = self._report.was_clean or self._is_same_boot
         if has_all_writes:
             # Units are written in the log's order: whatever came before the newest has its own.
             start = max((self._last_log_offset(queue) for queue in store.queues), default=low)
         else:
             start = self._safe_segment()
+        start = min(start, self._first_lost_file())
         index = store.index
         if index is None or not self._log.segments.starts:
             return max(start, low)
@@ -171,6 +179,21 @@ class Recovery:
         elif has_all_writes:
             start = min(start, max(index.end_log_offset, self._safe_segment()))
         return max(start, low)
+
+    def _first_lost_file(self) -> int:
+        """The first record of those files of queues that were begun and are not there."""
+        store, low = self._store, self._log.min_offset
+        start = _END_OF_TIME
+        for begun in store.queues.journal.load():
+            queue = store.queues.by_key.get((begun.topic, begun.queue_id))
+            deletion = store.deleted.of_topic.get(begun.topic)
+            is_wanted = begun.log_offset >= (max(low, deletion.log_end) if deletion else low)
+            if is_wanted and (queue is None or not queue.has_file(begun.position)):
+                self._report.notes.append(
+                    f"queue {begun.topic}/{begun.queue_id} lacks the file {begun.position:020d}"
+                )
+                start = min(start, begun.log_offset)
+        return start
 
     def _safe_segment(self) -> int:
         """The newest segment whose first record is old enough to be durable everywhere."""

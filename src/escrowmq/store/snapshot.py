@@ -16,6 +16,7 @@ import msgspec
 
 from escrowmq.base.ports import Disk
 from escrowmq.errors import StorageError
+from escrowmq.store.consume_queue import ConsumeQueue
 from escrowmq.store.deleted import Deletion
 from escrowmq.store.queues import Queues
 
@@ -28,10 +29,12 @@ PATH: Final = "queues.json"
 
 
 class Snapshot(msgspec.Struct, rename="camel"):
-    """Ends of queues by topic and queue id; the newest record that the index leads to; where the
-    log began after its oldest segments were last deleted; topics that were deleted."""
+    """Ends of queues by topic and queue id; where their files began, but for those that began at
+    0, if the log begins where it did then; the newest record that the index leads to; where the log
+    began after its oldest segments were last deleted; topics that were deleted."""
 
     queue_ends: dict[str, dict[int, int]] = {}
+    queue_begins: dict[str, dict[int, int]] | None = None
     index_end: int = -1
     boot: str = ""
     log_begin: int = 0
@@ -53,17 +56,22 @@ def write_snapshot(store: Store) -> None:
     """Write the file."""
     store.deleted.forget_before(store.log.min_offset)
     ends: dict[str, dict[int, int]] = {}
+    begins: dict[str, dict[int, int]] = {}
     for queue in store.queues:
         if queue.end:
             ends.setdefault(queue.topic, {})[queue.queue_id] = queue.end
+        if queue.files.first:
+            begins.setdefault(queue.topic, {})[queue.queue_id] = queue.files.first
     snapshot = Snapshot(
         queue_ends=ends,
+        queue_begins=begins,
         index_end=store.index.end_log_offset if store.index is not None else -1,
         boot=store.boot,
         log_begin=store.log.min_offset,
         deleted=store.deleted.of_topic,
     )
     store.disk.replace(PATH, msgspec.json.encode(snapshot))
+    store.queues.journal.begin_anew()
 
 
 def note_deletion(store: Store, topic: str) -> None:
@@ -85,15 +93,23 @@ def note_log_begin(disk: Disk, log_offset: int) -> None:
     may bring one file back and another not."""
     snapshot = read_snapshot(disk) or Snapshot()
     snapshot.log_begin = log_offset
+    snapshot.queue_begins = None  # queues will be trimmed
     disk.replace(PATH, msgspec.json.encode(snapshot))
 
 
-def lost_queues(snapshot: Snapshot, queues: Queues) -> list[str]:
-    """The queues that reach less far than they once did."""
+def lost_queues(snapshot: Snapshot, queues: Queues, log_begin: int) -> list[str]:
+    """The queues that lack units which they once had, at either end."""
+    begins = snapshot.queue_begins if snapshot.log_begin == log_begin else None
     found = []
     for topic, ends in snapshot.queue_ends.items():
         for queue_id, end in ends.items():
             queue = queues.by_key.get((topic, queue_id))
-            if queue is None or queue.end < end:
+            if queue is None or queue.end < end or _lacks_begin(queue, begins):
                 found.append(f"{topic}/{queue_id}")
     return found
+
+
+def _lacks_begin(queue: ConsumeQueue, begins: dict[str, dict[int, int]] | None) -> bool:
+    if begins is None:
+        return False
+    return queue.files.first > begins.get(queue.topic, {}).get(queue.queue_id, 0)

@@ -460,11 +460,6 @@ class Store:
         return self._refusal
 
     @property
-    def is_writable(self) -> bool:
-        """Whether ordinary puts are taken."""
-        return self._refusal is None
-
-    @property
     def behind_size(self) -> int:
         """Bytes of log that consumers cannot see yet."""
         waiting = self.dispatcher.waiting

@@ -3,14 +3,19 @@
 import pytest
 
 from escrowmq.store.consume_queue import ConsumeQueue
+from escrowmq.store.queue_journal import QueueJournal
 from escrowmq.testing.sim.disk import SimDisk
 
 PER_FILE = 4
 
 
+def empty(disk: SimDisk) -> ConsumeQueue:
+    return ConsumeQueue(disk, "T", 0, segment_size=20 * PER_FILE, journal=QueueJournal(disk))
+
+
 def queue_of(disk: SimDisk, log_offsets: list[int | None]) -> ConsumeQueue:
     """A queue with one unit for each log offset; None is a gap."""
-    queue = ConsumeQueue(disk, "T", 0, segment_size=20 * PER_FILE)
+    queue = empty(disk)
     for log_offset in log_offsets:
         if log_offset is None:
             queue.fill_gap(queue.end + 1)
@@ -69,7 +74,7 @@ def test_files_of_a_life_that_ended_are_removed_from_the_end() -> None:
     disk.files["consumequeue/T/0/00000000000000000000"].live[:] = fresh.files[
         "consumequeue/T/0/00000000000000000000"
     ].live
-    queue = ConsumeQueue(disk, "T", 0, segment_size=20 * PER_FILE)
+    queue = empty(disk)
     queue.load()
     assert queue.drop_dead(4000)
     assert (queue.min, queue.end, queue.is_suspect) == (0, 2, False)
@@ -79,7 +84,7 @@ def test_files_of_a_life_that_ended_are_removed_from_the_end() -> None:
 def test_a_queue_of_which_nothing_but_the_old_life_is_left_is_empty() -> None:
     disk = SimDisk()
     queue_of(disk, [100 * number for number in range(10)])
-    queue = ConsumeQueue(disk, "T", 0, segment_size=20 * PER_FILE)
+    queue = empty(disk)
     queue.load()
     assert queue.drop_dead(4000)
     assert (queue.min, queue.end, queue.files.starts) == (0, 0, [])

@@ -29,10 +29,10 @@ def test_full_disk_refuses_ordinary_puts_and_serves_settling_ones(
         settled += 1
     assert settled * put_size(store) > 8_192 - 200
     store.wake(3_000)
-    assert not store.is_writable
+    assert store.refusal is not None
     disk.room += 10_000_000
     store.wake(6_000)
-    assert store.is_writable
+    assert store.refusal is None
     assert store.put(message(3), 6_000).status is PutStatus.OK
     assert store.behind_size == 0
     assert len(bodies(store)) == number + settled + 1

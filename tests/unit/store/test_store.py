@@ -166,14 +166,14 @@ def test_failed_sync_is_never_success_and_ends_writing() -> None:
     store.sync_failed("input/output error", 1_001)
     assert store.durable_offset < put.log_end
     assert store.bounds("orders", 0) == (0, 0)
-    assert not store.is_writable
+    assert store.refusal is not None
     assert "input/output error" in str(store.refusal)
     for is_settling in (False, True):
         refused = store.put(message(1), 1_002, is_settling=is_settling)
         assert refused.status is PutStatus.SERVICE_NOT_AVAILABLE
     store.wake(60_000)
     assert store.sync_wanted(60_000) is None
-    assert not store.is_writable
+    assert store.refusal is not None
     store.close(61_000)
     assert disk.size("abort") is not None
     assert store.durable_offset < put.log_end

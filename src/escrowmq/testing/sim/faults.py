@@ -49,7 +49,7 @@ class Faults:
         world.disk.room = world.disk.stop_at = world.disk.sync_error = None
         world.sync_ms_max = world.plan.sync_ms
         core = world.core
-        if core is not None and not core.broker.store.is_writable:
+        if core is not None and core.broker.store.refusal is not None:
             world.died(Loss.NOTHING)
 
     def _later(self, delay_ms: int, action: Callable[[], None]) -> None:

@@ -1,0 +1,104 @@
+"""Which files of queues were begun since the snapshot (snapshot.py), and with which record.
+
+A killed process leaves every unit that it wrote, so that the next start reads the log from the
+newest unit on. A file of a queue that somebody removed meanwhile would never be missed: this is
+what tells. Lines of `["topic",queue id,position of the file,log offset of its first record]`, then
+zeros.
+
+Not RocketMQ's, and not needed: without it, what is missing is found as far as the snapshot tells.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from escrowmq.base.ports import Disk, File
+from escrowmq.errors import StorageError
+
+PATH: Final = "queues.journal"
+SIZE: Final = 1024 * 1024
+
+
+class Begun(msgspec.Struct, array_like=True, frozen=True):
+    """A file of a queue was begun."""
+
+    topic: str
+    queue_id: int
+    position: int
+    log_offset: int
+
+
+_encode: Final = msgspec.json.Encoder().encode
+_decode: Final = msgspec.json.Decoder(Begun).decode
+
+
+class QueueJournal:
+    """Takes notes once it is begun anew, behind a snapshot."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        self._file: File | None = None
+        self._end = 0
+        self._is_dirty = False
+        self.is_full = False
+        """A snapshot is wanted: what comes now is noted nowhere."""
+
+    @property
+    def is_there(self) -> bool:
+        """Whether there is one on the disk."""
+        return self._disk.size(PATH) is not None
+
+    def load(self) -> list[Begun]:
+        """What an earlier process noted. A line that is torn, or whoever's, ends it."""
+        found = []
+        for line in (self._disk.read(PATH) or b"").split(b"\n"):
+            try:
+                found.append(_decode(line))
+            except (msgspec.DecodeError, UnicodeDecodeError):
+                break
+        return found
+
+    def begin_anew(self) -> None:
+        """A snapshot says all that was noted. On a disk without room nothing is noted from now on:
+        a start that lacks the notes misses what it would miss at RocketMQ."""
+        try:
+            if self._file is None:
+                if self._disk.size(PATH) not in (None, SIZE):
+                    self._disk.remove(PATH)
+                self._file = self._disk.open(PATH, size=SIZE)
+                self._file.reserve(0, SIZE)
+                self._end = len(self._file.read(0, SIZE).rstrip(b"\0"))
+            self._file.write(0, bytes(self._end))
+        except (StorageError, OSError):
+            self._file = None
+            return
+        self._end = 0
+        self._is_dirty = True
+        self.is_full = False
+
+    def note(self, topic: str, queue_id: int, *, position: int, log_offset: int) -> None:
+        """A file of a queue gets its first unit."""
+        if self._file is None:
+            return
+        line = _encode(Begun(topic, queue_id, position, log_offset)) + b"\n"
+        if self._end + len(line) >= SIZE:
+            self.is_full = True
+            return
+        self._file.write(self._end, line)
+        self._end += len(line)
+        self._is_dirty = True
+
+    def dirty_files(self) -> list[File]:
+        """The file when it may hold unsynced notes; it counts as clean from now on."""
+        if self._file is None or not self._is_dirty:
+            return []
+        self._is_dirty = False
+        return [self._file]
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
