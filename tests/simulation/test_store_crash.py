@@ -126,12 +126,12 @@ def verify(run: Run, promised: dict[int, tuple[Message, Put]], *, is_kill: bool)
     report = store.open(run.now_ms)
     found = readable(store)
     for log_offset, (sent, put) in promised.items():
-        stored = store.read(log_offset)
-        assert stored is not None, (log_offset, report)
-        assert stored.body == sent.body
+        stored = decode_record(store.read_record(log_offset, put.record_size))
+        assert stored.body == sent.body, report
         assert stored.queue_offset == put.queue_offset
         if not sent.sys_flag & SysFlag.PREPARED:
             assert log_offset in found
+            assert store.read(log_offset) == stored
         key = sent.properties["UNIQ_KEY"]
         hits = store.query(sent.topic, key, count_max=9, begin_ms=0, end_ms=1 << 60).records
         assert sent.body in [decode_record(hit).body for hit in hits]

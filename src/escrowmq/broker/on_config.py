@@ -170,8 +170,7 @@ class ConfigHandlers:
         ratio = f"{store.disk_percent / 100:.2f}"
         up_s = (now_ms - broker.started_ms) // 1000
         usage = store.disk.usage(FOLDER)
-        oldest = store.read(store.min_log_offset)
-        oldest_ms = oldest.stored_ms if oldest is not None else -1
+        oldest_ms = store.oldest_stored_ms
         figures = _NOT_HERE | {
             "brokerVersion": str(_VERSION),
             "brokerVersionDesc": _VERSION_NAME,

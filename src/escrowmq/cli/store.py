@@ -119,7 +119,10 @@ def _dump(disk: ReadOnlyDisk, arguments: argparse.Namespace) -> int:
         queue.load()
         messages = _of_queue(segments, queue, arguments.begin)
     else:
-        messages = _of_log(segments, arguments.begin, arguments.topic)
+        queues = Queues(disk, segment_size=settings.queue_segment_size)
+        queues.load()
+        scan = LogScan(segments, leads_to=queues.proof())
+        messages = _of_log(segments, scan, arguments.begin, arguments.topic)
     damaged = shown = 0
     for log_offset, message in messages:
         if shown + damaged >= arguments.limit:
@@ -149,9 +152,8 @@ def _of_queue(
 
 
 def _of_log(
-    segments: Segments, begin: int, topic: str | None
+    segments: Segments, scan: LogScan, begin: int, topic: str | None
 ) -> Iterator[tuple[int, StoredMessage | None]]:
-    scan = LogScan(segments, durable_offset=1 << 62, checks_body=True)
     start = segments.first if begin <= segments.first else scan.next_record(begin)
     if start is None:
         return

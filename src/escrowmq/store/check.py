@@ -107,7 +107,9 @@ class Check:
         )
         for note in segments.load():
             self._note(commit_log.FOLDER, note)
-        scan = LogScan(segments, durable_offset=1 << 62, checks_body=True)
+        queues = Queues(self._disk, segment_size=self._settings.queue_segment_size)
+        queues.load()
+        scan = LogScan(segments, leads_to=queues.proof())
         for records in scan.batches(segments.first):
             for record in records:
                 self._take(record)

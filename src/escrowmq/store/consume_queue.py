@@ -275,6 +275,12 @@ class ConsumeQueue:
         """Whether the file that starts at a position is there, with one unit at least."""
         return self.files.has(position) and self.end * ENTRY_SIZE > position
 
+    def distrust_from(self, log_offset: int) -> None:
+        """Take the units of records from a log offset on for unsynced."""
+        if len(self.files.starts) > 1:  # else its one file counts as unsynced anyway
+            start = self.files.start_of(self.first_at_log(log_offset) * ENTRY_SIZE)
+            self._dirty_start = min(self._dirty_start, start)
+
     def distrust(self) -> None:
         """Take every unit for unsynced."""
         self._dirty_start = 0

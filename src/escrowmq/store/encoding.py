@@ -52,7 +52,7 @@ def encode_with_crc(
     """A record with the peer's CRC property at its end. Positional: once a message."""
     record = encode_record(
         message,
-        properties=_ended(properties) + bytes(CRC_PROPERTY_SIZE),
+        properties=ended(properties) + bytes(CRC_PROPERTY_SIZE),
         queue_offset=queue_offset,
         log_offset=log_offset,
         stored_ms=stored_ms,
@@ -72,7 +72,7 @@ def encode_pieces(
     """Records one behind another, from a queue offset and a log offset on."""
     if has_crc:
         pieces = [
-            (flag, body, _ended(encoded) + bytes(CRC_PROPERTY_SIZE), properties)
+            (flag, body, ended(encoded) + bytes(CRC_PROPERTY_SIZE), properties)
             for flag, body, encoded, properties in pieces
         ]
     records = encode_run(
@@ -81,8 +81,20 @@ def encode_pieces(
     return [_with_crc(record) for record in records] if has_crc else records
 
 
-def _ended(properties: bytes) -> bytes:
+def ended(properties: bytes) -> bytes:
+    """Properties that end as they should. Clients leave the last 0x02 out, and a value may end with
+    a zero, which at a record's end would look like a torn write."""
     return properties + b"\x02" if properties and properties[-1] != 2 else properties
+
+
+def without_zeros(pieces: Sequence[Piece]) -> Sequence[Piece]:
+    """Pieces of which none has properties that end with a zero."""
+    if b"\0" not in [piece[2][-1:] for piece in pieces]:
+        return pieces
+    return [
+        (flag, body, ended(encoded) if encoded[-1:] == b"\0" else encoded, properties)
+        for flag, body, encoded, properties in pieces
+    ]
 
 
 def _with_crc(record: bytes) -> bytes:

@@ -317,6 +317,10 @@ class Index:
         dirty, self._dirty = self._dirty, []
         return [file.file for file in dirty]
 
+    def distrust_from(self, log_offset: int) -> None:
+        """Take the files with entries of records from a log offset on for unsynced."""
+        self._dirty = [file for file in self.files if file.end_log_offset >= log_offset]
+
     @property
     def is_dirty(self) -> bool:
         """Whether there are entries that no sync was asked for."""

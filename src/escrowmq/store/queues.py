@@ -10,6 +10,7 @@ from escrowmq.base.ports import Disk
 from escrowmq.errors import StorageError
 from escrowmq.store.consume_queue import FOLDER, ConsumeQueue
 from escrowmq.store.queue_journal import QueueJournal
+from escrowmq.store.scan import LeadsTo
 
 
 class Queues:
@@ -56,6 +57,19 @@ class Queues:
         except (StorageError, OSError):
             return False
         return True
+
+    def proof(self) -> LeadsTo | None:
+        """What tells whether a unit leads to a record; None when no queue has a unit."""
+        return self.leads_to if any(queue.end > queue.min for queue in self) else None
+
+    def leads_to(self, place: tuple[str, int], queue_offset: int, record: tuple[int, int]) -> bool:
+        """Whether the unit of a queue (topic, queue id) at an offset leads to a record (log offset,
+        size): whatever else a place of the log says of itself, this was written by the store."""
+        queue = self.by_key.get(place)
+        if queue is None or not queue.min <= queue_offset < queue.end:
+            return False
+        unit = queue.unit(queue_offset)
+        return unit is not None and unit[:2] == record
 
     def of(self, topic: str) -> list[ConsumeQueue]:
         """The queues of a topic, by queue id."""

@@ -157,7 +157,7 @@ class Reader:
     def _is_whole(self, got: Got, starts: list[int], queue: ConsumeQueue) -> bool:
         at, topic = 0, queue.topic.encode()
         for start, chunk in zip(starts, got.chunks, strict=True):
-            at = is_whole(chunk, start, topic, got.queue_offsets, at)
+            at = is_whole(chunk, start, topic, got.queue_offsets, at, self._settings.appends_crc)
             if at < 0:
                 return False
         return at == got.count
@@ -231,7 +231,13 @@ class Reader:
         record = self._log.read(log_offset, size) if 0 < size <= _SIZE_MAX else b""
         if log_offset >= self.trusted_from and int.from_bytes(record[:4], "big") == size:
             return record
-        reason = check_record(record, log_offset, queue_offset=queue_offset, topic=topic)
+        reason = check_record(
+            record,
+            log_offset,
+            queue_offset=queue_offset,
+            topic=topic,
+            has_crc=self._settings.appends_crc,
+        )
         if reason is None:
             return record
         if len(self.damaged) < _DAMAGED_MAX:

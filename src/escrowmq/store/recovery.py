@@ -256,6 +256,8 @@ class Recovery:
             self._log.segments,
             durable_offset=durable_offset,
             checks_body=store.settings.checks_crc_on_recovery,
+            has_crc=store.settings.appends_crc,
+            leads_to=store.queues.proof(),
         )
         self._rebuild = Rebuild(
             store, is_whole=start <= self._log.min_offset, was_clean=report.was_clean
@@ -323,7 +325,7 @@ class Recovery:
             index.remove_all()
             store.dispatcher.forget_found()
             report.index_rebuilt.append("the index led behind the end of the log")
-            rest = LogScan(self._log.segments, durable_offset=_END_OF_TIME, checks_body=False)
+            rest = LogScan(self._log.segments, checks_body=False, leads_to=store.queues.proof())
             for records in rest.batches(self._log.min_offset):
                 self._index([record for record in records if record.log_offset < end])
         self._log.start(end)
@@ -342,10 +344,22 @@ class Recovery:
                 if queue is not None and 0 < queue.end < end:
                     queue.fill_gap(end)
 
+    def _distrust(self, start: int) -> int:
+        """Take for unsynced what the checkpoint does not call durable; from where on. Within one
+        boot the kernel had everything, and the scan needed to read but little of it."""
+        start = min(start, self._safe_segment())
+        for queue in self._store.queues:
+            queue.distrust_from(start)
+        if self._store.index is not None:
+            self._store.index.distrust_from(start)
+        return start
+
     def _sync(self, start: int) -> None:
         """What was found may never have been synced by the process that wrote it."""
         store = self._store
         store.dispatcher.dispatched_ms = self.stored_ms
+        if not self._report.was_clean:
+            start = self._distrust(start)
         if not self._report.was_clean or self._report.truncated_size:
             for segment in self._log.segments.starts:
                 if segment + self._log.segment_size > start:

@@ -1,13 +1,18 @@
 """Walking the log: whole records, damage between them, and where it ends.
 
 A record is whole when its magic fits, its own log offset is where it stands, its fields add up to
-its size, and its body's CRC (and the CRC property, where it has one) is right.
+its size, and its body's CRC is right. The CRC property that RocketMQ may append to a record is
+believed only of a store that is set to write it: elsewhere it is what some client sent.
+
+Bodies and properties are whatever clients like, records in records among it. So a place is taken
+for the beginning of a record only when something of our own leads there: the record before it, a
+segment's start, a unit of a queue.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 from zlib import crc32
 
@@ -41,7 +46,14 @@ _HEADS: Final = {
     for flags in (0, _BORN_V6, _STORE_V6, _BORN_V6 | _STORE_V6)
 }
 _MAGICS: Final = (MAGIC_V1.to_bytes(4, "big"), MAGIC_V2.to_bytes(4, "big"))
+_FILLER: Final = MAGIC_FILLER.to_bytes(4, "big")
 _LOG_OFFSET_AT: Final = 28
+_OWN_OFFSET: Final = slice(_LOG_OFFSET_AT, _LOG_OFFSET_AT + 8)
+NO_END: Final = 1 << 62
+
+LeadsTo = Callable[[tuple[str, int], int, tuple[int, int]], bool]
+"""Whether the unit of a queue (topic, queue id) at a queue offset leads to a record (log offset,
+size)."""
 
 
 class Scanned(NamedTuple):
@@ -68,7 +80,7 @@ class Parsed(NamedTuple):
     wanted_size: int = 0
 
 
-def parse(data: bytes, base: int, *, checks_body: bool = True) -> Parsed:
+def parse(data: bytes, base: int, *, checks_body: bool = True, has_crc: bool = False) -> Parsed:
     """Walk the records of a stretch that starts at log offset `base`.
 
     What is usual is judged here, anything else by `_judge`. Measured: 1.5 us a record of 300
@@ -96,7 +108,10 @@ def parse(data: bytes, base: int, *, checks_body: bool = True) -> Parsed:
                 if (
                     properties_at <= record_end
                     and properties_at + (data[topic_end] << 8 | data[topic_end + 1]) == record_end
-                    and data[record_end - CRC_PROPERTY_SIZE : record_end - 11] != _CRC_MARK
+                    and not (
+                        has_crc
+                        and data[record_end - CRC_PROPERTY_SIZE : record_end - 11] == _CRC_MARK
+                    )
                     and (data[record_end - 1] or properties_at == record_end)
                 ):
                     topic = data[body_end + 1 : topic_end]
@@ -108,7 +123,7 @@ def parse(data: bytes, base: int, *, checks_body: bool = True) -> Parsed:
                     found.append(new(Scanned, fields))
                     at = record_end
                     continue
-        judged = _judge(data, at, base, checks_body=checks_body)
+        judged = _judge(data, at, base, checks_body=checks_body, has_crc=has_crc)
         if isinstance(judged, Parsed):
             return judged._replace(records=found, size=at)
         found.append(judged)
@@ -116,7 +131,9 @@ def parse(data: bytes, base: int, *, checks_body: bool = True) -> Parsed:
     return Parsed(found, at, "")
 
 
-def _judge(data: bytes, at: int, base: int, *, checks_body: bool) -> Scanned | Parsed:
+def _judge(
+    data: bytes, at: int, base: int, *, checks_body: bool, has_crc: bool
+) -> Scanned | Parsed:
     """One record of any kind, or what is there instead."""
     size, magic = (
         int.from_bytes(data[at : at + 4], "big"),
@@ -154,9 +171,8 @@ def _judge(data: bytes, at: int, base: int, *, checks_body: bool) -> Scanned | P
     if properties.endswith(b"\0"):
         # The last property ends with 0x02. Zeros are what a torn write leaves.
         return Parsed([], 0, "its properties end in zeros")
-    if properties[-CRC_PROPERTY_SIZE:].startswith(_CRC_MARK) and not _crc_fits(
-        data, at, record_end
-    ):
+    is_crc = has_crc and properties[-CRC_PROPERTY_SIZE:].startswith(_CRC_MARK)
+    if is_crc and not _crc_fits(data, at, record_end):
         return Parsed([], 0, "the record's CRC property is wrong")
     topic = data[topic_at:topic_end]
     return Scanned(own, size, queue_id, queue_offset, sys_flag, stored_ms, topic, properties)
@@ -188,10 +204,15 @@ def crc_property(record: bytes) -> bytes:
 
 
 def check_record(
-    record: bytes, log_offset: int, *, queue_offset: int | None = None, topic: bytes | None = None
+    record: bytes,
+    log_offset: int,
+    *,
+    queue_offset: int | None = None,
+    topic: bytes | None = None,
+    has_crc: bool = False,
 ) -> str | None:
     """Why bytes are not the whole record that should stand at an offset; None when they are."""
-    found = parse(record, log_offset)
+    found = parse(record, log_offset, has_crc=has_crc)
     if found.size != len(record) or not found.records:
         return found.reason or f"{len(record)} bytes are not a record"
     if queue_offset is not None and found.records[0].queue_offset != queue_offset:
@@ -201,7 +222,14 @@ def check_record(
     return None
 
 
-def is_whole(run: bytes, base: int, topic: bytes, queue_offsets: list[int], first: int) -> int:
+def is_whole(
+    run: bytes,
+    base: int,
+    topic: bytes,
+    queue_offsets: list[int],
+    first: int,
+    has_crc: bool,
+) -> int:
     """Whether a run of records is what units promised: the number of the queue offset behind the
     run's last one, counted from `first`; -1 when a record is not whole or not the queue's.
 
@@ -220,11 +248,17 @@ def is_whole(run: bytes, base: int, topic: bytes, queue_offsets: list[int], firs
             or at + size > end
             or sys_flag & (_V6)
             or magic != MAGIC_V1
-            or run[at + size - CRC_PROPERTY_SIZE : at + size - 11] == _CRC_MARK
+            or (has_crc and run[at + size - CRC_PROPERTY_SIZE : at + size - 11] == _CRC_MARK)
         ):
             # Rare kinds take the long way.
             record = run[at : at + size]
-            if check_record(record, base + at, queue_offset=queue_offsets[first], topic=topic):
+            if check_record(
+                record,
+                base + at,
+                queue_offset=queue_offsets[first],
+                topic=topic,
+                has_crc=has_crc,
+            ):
                 return -1
         else:
             body_end = at + _HEAD_SIZE + body_size
@@ -244,12 +278,25 @@ def is_whole(run: bytes, base: int, topic: bytes, queue_offsets: list[int], firs
 
 
 class LogScan:
-    """One walk over the log, from an offset where a record starts to where nothing follows."""
+    """One walk over the log, from an offset where a record starts to where nothing follows.
 
-    def __init__(self, segments: Segments, *, durable_offset: int, checks_body: bool) -> None:
+    `leads_to` says whether a unit of a queue leads to a record: what damage is passed over by. None
+    when there is no queue at all; then looks must do."""
+
+    def __init__(
+        self,
+        segments: Segments,
+        *,
+        durable_offset: int = NO_END,
+        checks_body: bool = True,
+        has_crc: bool = False,
+        leads_to: LeadsTo | None = None,
+    ) -> None:
         self._segments = segments
         self._durable_offset = durable_offset
         self._checks_body = checks_body
+        self._has_crc = has_crc
+        self._leads_to = leads_to
         self.end_offset = 0
         self.stored_ms = 0
         self.records_count = 0
@@ -268,7 +315,7 @@ class LogScan:
                 position = after
             following = segments.start_of(position) + segments.segment_size
             data = segments.read(position, min(CHUNK_SIZE, following - position))
-            found = parse(data, position, checks_body=self._checks_body)
+            found = self._parse(data, position, checks_body=self._checks_body)
             if found.records:
                 position += found.size
                 self.stored_ms = found.records[-1].stored_ms
@@ -281,7 +328,7 @@ class LogScan:
                 continue  # the chunk ended within a record
             if self._is_larger(found, data, following - position):
                 size = found.wanted_size
-                single = parse(segments.read(position, size), position)
+                single = self._parse(segments.read(position, size), position)
                 if single.records:
                     position += single.size
                     self.stored_ms = single.records[-1].stored_ms
@@ -296,12 +343,15 @@ class LogScan:
             position = after
         self.end_offset = position
 
+    def _parse(self, data: bytes, base: int, *, checks_body: bool = True) -> Parsed:
+        return parse(data, base, checks_body=checks_body, has_crc=self._has_crc)
+
     def _is_larger(self, found: Parsed, data: bytes, left: int) -> bool:
         return len(data) < found.wanted_size <= left
 
     def _resume(self, position: int, reason: str) -> int | None:
         """Where the walk goes on behind something that is not a record; None at the log's end."""
-        after = self.next_record(position + 1)
+        after = self.next_record(position + 1, claimed=self._claimed_end(position))
         if after is None:
             self.cut_reason = reason
             return None
@@ -326,20 +376,59 @@ class LogScan:
         # Fewer than 4 bytes of a record's head are zeros even when it is whole.
         return any(len(sector) >= 4 and not any(sector) for sector in sectors)
 
-    def next_record(self, position: int) -> int | None:
-        """Where the next whole record stands that is not a remnant: store times never go back."""
+    def _claimed_end(self, position: int) -> int | None:
+        """Where something that looks like the record of this place says that it ends, when a whole
+        record does begin there: damage hits the body in most cases, which is the larger part."""
+        segments = self._segments
+        head = segments.read(position, _HEAD_SIZE)
+        if len(head) < _HEAD_SIZE or head[4:8] not in _MAGICS:
+            return None
+        size, own = int.from_bytes(head[:4], "big"), int.from_bytes(head[_OWN_OFFSET], "big")
+        following = segments.start_of(position) + segments.segment_size
+        if own != position or not RECORD_SIZE_MIN <= size <= following - position - FILLER_SIZE:
+            return None
+        end = position + size
+        if segments.read(end + 4, 4) == _FILLER:
+            end = following
+        return end if self._is_record(end) else None
+
+    def next_record(self, position: int, *, claimed: int | None = None) -> int | None:
+        """Where the next whole record stands that is not a remnant: store times never go back.
+
+        Where a unit of a queue leads, at a segment's start, or where the damaged record before
+        `claimed` that it ends. Without queues, the first that looks like a record."""
+        goes_by_looks = self._leads_to is None and claimed is None
         for start in self._segments.starts:
             if start + self._segments.segment_size <= position:
                 continue
             for candidate in self._candidates(max(position, start)):
-                size = int.from_bytes(self._segments.read(candidate, 4), "big")
-                left = start + self._segments.segment_size - candidate
-                if not RECORD_SIZE_MIN <= size <= left:
-                    continue
-                found = parse(self._segments.read(candidate, size), candidate)
-                if found.records and found.records[0].stored_ms >= self.stored_ms:
+                is_proven = candidate in (start, claimed) or self._is_led_to(candidate)
+                if (is_proven or goes_by_looks) and self._is_record(candidate):
                     return candidate
         return None
+
+    def _is_record(self, position: int) -> bool:
+        size = int.from_bytes(self._segments.read(position, 4), "big")
+        left = self._segments.start_of(position) + self._segments.segment_size - position
+        if not RECORD_SIZE_MIN <= size <= left:
+            return False
+        found = self._parse(self._segments.read(position, size), position)
+        return bool(found.records) and found.records[0].stored_ms >= self.stored_ms
+
+    def _is_led_to(self, position: int) -> bool:
+        """Whether a unit leads to what looks like the head of a record: no body is read for it."""
+        head = self._segments.read(position, _HEADS[_V6].size)
+        if self._leads_to is None or len(head) < _HEADS[_V6].size:
+            return False
+        sys_flag = _HEADS[0].unpack_from(head)[6]
+        layout = _HEADS[sys_flag & _V6]
+        size, magic, _, queue_id, queue_offset, _, _, _, body_size = layout.unpack_from(head)
+        width = 2 if magic == MAGIC_V2 else 1
+        topic_at = position + layout.size + body_size
+        length = int.from_bytes(self._segments.read(topic_at, width), "big")
+        topic = self._segments.read(topic_at + width, length)
+        place = (topic.decode("utf-8", "replace"), queue_id)
+        return self._leads_to(place, queue_offset, (position, size))
 
     def _candidates(self, position: int) -> Iterator[int]:
         """Positions in one segment where a magic stands and the record's own offset fits."""
@@ -385,7 +474,7 @@ def clear_behind(segments: Segments, end_offset: int) -> int:
     """Make everything behind the log's end zeros, so that no remnant can be taken for a record
     later; segments that lie wholly behind it are removed. How many bytes had something in them."""
     cleared = 0
-    scan = LogScan(segments, durable_offset=0, checks_body=False)
+    scan = LogScan(segments, durable_offset=0)
     while segments.last >= max(end_offset, 1) and segments.last > segments.start_of(end_offset):
         last = segments.last
         if scan.next_data(last, last + segments.segment_size)[1]:

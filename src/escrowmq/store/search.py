@@ -30,8 +30,32 @@ class Searcher:
     def __init__(self, store: Store) -> None:
         self._store = store
 
+    def message_at(self, log_offset: int) -> StoredMessage | None:
+        """The message whose record starts at an offset, whoever names it; None when none does.
+
+        Clients put into a message what they like, a forged record among it: so it is not enough
+        that something there looks like one. The queue that it names must lead there."""
+        record = self.record_at(log_offset)
+        try:
+            message = decode_record(record) if record is not None else None
+        except CorruptRecord:
+            return None
+        return message if message is not None and self._is_led_to(message) else None
+
+    def _is_led_to(self, message: StoredMessage) -> bool:
+        """Whether a unit leads to a message, or will when the disk has room or is done."""
+        store, place = self._store, (message.topic, message.queue_id)
+        record = (message.log_offset, message.record_size)
+        queue = store.queues.by_key.get(place)
+        if queue is None:
+            return False
+        if message.queue_offset < queue.end:
+            return store.queues.leads_to(place, message.queue_offset, record)
+        return any(waiting.log_offset == record[0] for waiting in store.dispatcher.waiting)
+
     def record_at(self, log_offset: int) -> bytes | None:
-        """The whole record that starts at an offset, after every check; None when none does."""
+        """The whole record that starts at an offset which we know to be a record's; None when it
+        cannot be read."""
         log = self._store.log
         if not log.min_offset <= log_offset <= log.end_offset - RECORD_SIZE_MIN:
             return None
@@ -39,18 +63,22 @@ class Searcher:
         if not RECORD_SIZE_MIN <= size <= log.end_offset - log_offset:
             return None
         record = log.read(log_offset, size)
-        return record if check_record(record, log_offset) is None else None
+        has_crc = self._store.settings.appends_crc
+        return record if check_record(record, log_offset, has_crc=has_crc) is None else None
 
     def stored_ms(self, queue: ConsumeQueue, queue_offset: int) -> int:
         """When the message at a queue offset was stored; -1 when there is none."""
         unit = queue.unit(queue_offset)
-        if unit is None:
-            return -1
-        head = self._store.log.read(unit[0], _STORED_AT_V6 + 8)
+        return self.stored_ms_at(unit[0]) if unit is not None else -1
+
+    def stored_ms_at(self, place: int) -> int:
+        """When the record was stored that a unit leads to, or that begins a segment; -1 when there
+        is none."""
+        head = self._store.log.read(place, _STORED_AT_V6 + 8)
         if len(head) < _STORED_AT_V6 + 8:
             return -1
         *_, log_offset, sys_flag = _FIRST.unpack_from(head)
-        if log_offset != unit[0]:
+        if log_offset != place:
             return -1
         at = _STORED_AT_V6 if sys_flag & SysFlag.BORN_HOST_V6 else _STORED_AT
         stored_ms: int = _TIME.unpack_from(head, at)[0]
@@ -104,24 +132,26 @@ class Searcher:
                 continue
             seen.add(log_offset)
             record = self.record_at(log_offset)
-            if record is not None and _has_key(record, topic, key, begin_ms, end_ms):
+            if record is not None and self._is_wanted(record, topic, key, begin_ms, end_ms):
                 found.records.append(record)
                 size += len(record)
         return found
 
-
-def _has_key(record: bytes, topic: str, key: str, begin_ms: int, end_ms: int) -> bool:
-    """A hash is not a key: the record decides. Positional: times by their order."""
-    try:
-        message: StoredMessage = decode_record(record)
-    except CorruptRecord:
-        return False
-    properties = message.properties
-    return (
-        message.topic == topic
-        and begin_ms <= message.stored_ms <= end_ms
-        and (
-            properties.get(Property.UNIQ_KEY) == key
-            or key in properties.get(Property.KEYS, "").split(" ")
+    def _is_wanted(self, record: bytes, topic: str, key: str, begin_ms: int, end_ms: int) -> bool:
+        """A hash is not a key: the record decides. Positional: times by their order."""
+        try:
+            message = decode_record(record)
+        except CorruptRecord:
+            return False
+        properties = message.properties
+        deletion = self._store.deleted.of_topic.get(topic)
+        if deletion is not None and deletion.covers(message.log_offset, message.stored_ms):
+            return False
+        return (
+            message.topic == topic
+            and begin_ms <= message.stored_ms <= end_ms
+            and (
+                properties.get(Property.UNIQ_KEY) == key
+                or key in properties.get(Property.KEYS, "").split(" ")
+            )
         )
-    )

@@ -18,7 +18,7 @@ from escrowmq.base.ports import Disk
 from escrowmq.base.settings import StoreSettings
 from escrowmq.codec.entries import ENTRY
 from escrowmq.codec.properties import encode_properties
-from escrowmq.codec.record import FILLER_SIZE, decode_record, encode_record
+from escrowmq.codec.record import FILLER_SIZE, encode_record
 from escrowmq.errors import CorruptRecord, DiskFull, StorageError
 from escrowmq.store.answers import (
     Arrival,
@@ -39,8 +39,10 @@ from escrowmq.store.encoding import (
     answers_of,
     encode_pieces,
     encode_with_crc,
+    ended,
     judge,
     size_bound,
+    without_zeros,
 )
 from escrowmq.store.flush import Flusher
 from escrowmq.store.index import Index
@@ -110,11 +112,8 @@ class Store:
         self._properties_size_max = PROPERTIES_SIZE_MAX - (
             CRC_PROPERTY_SIZE + 1 if self._appends_crc else 0
         )
-        self._judge = partial(
-            judge,
-            body_size_max=self._body_size_max,
-            properties_size_max=self._properties_size_max,
-        )
+        body_max, properties_max = self._body_size_max, self._properties_size_max
+        self._judge = partial(judge, body_size_max=body_max, properties_size_max=properties_max)
         self._by_key = self.queues.by_key
         self._stored_ms = 0
 
@@ -139,8 +138,7 @@ class Store:
         except DiskFull:
             if self.disk.size(ABORT) is None:
                 raise
-        self._is_open = True
-        self._refusal, self._is_refusal_lasting = None, False
+        self._is_open, self._refusal, self._is_refusal_lasting = True, None, False
         self.retention.watch(now_ms)
         return report
 
@@ -181,6 +179,8 @@ class Store:
             return Put(PutStatus.SERVICE_NOT_AVAILABLE, reason=self._refusal)
         if properties is None:
             properties = encode_properties(message.properties)
+        elif properties[-1:] == b"\0":
+            properties = ended(properties)
         queue = self._by_key.get((message.topic, message.queue_id))
         if (
             queue is None
@@ -238,6 +238,7 @@ class Store:
         if refused is not None:
             return [refused] * len(pieces)
         now_ms = self._stored_ms = max(now_ms, self._stored_ms)
+        pieces = without_zeros(pieces)
         queue, log = self.queues.make(message.topic, message.queue_id), self.log
         encode = partial(
             encode_pieces,
@@ -306,12 +307,9 @@ class Store:
     # -- reading ------------------------------------------------------------------------------
 
     def read(self, log_offset: int) -> StoredMessage | None:
-        """The message whose record starts at an offset, after every check; None when none does."""
-        record = self._searcher.record_at(log_offset)
-        try:
-            return decode_record(record) if record is not None else None
-        except CorruptRecord:
-            return None
+        """The message of a queue whose record starts at an offset; None when none does. The offset
+        may be anybody's word."""
+        return self._searcher.message_at(log_offset)
 
     def read_record(self, log_offset: int, size: int) -> bytes:
         """A record whose place and size are known; CorruptRecord when it is not there."""
@@ -373,9 +371,8 @@ class Store:
 
     def query(self, topic: str, key: str, *, count_max: int, begin_ms: int, end_ms: int) -> Found:
         """Messages of a topic with a key (or unique key), stored in between, newest first."""
-        return self._searcher.query(
-            topic, key, count_max=count_max, begin_ms=begin_ms, end_ms=end_ms
-        )
+        find = self._searcher.query
+        return find(topic, key, count_max=count_max, begin_ms=begin_ms, end_ms=end_ms)
 
     def queues_of(self, topic: str) -> list[int]:
         """The queue ids of a topic that hold, or held, messages."""
@@ -422,7 +419,6 @@ class Store:
     def sync_failed(self, reason: str, now_ms: int) -> None:
         """The sync that was wanted failed. Nothing that was waiting for it is durable, nor ever
         called so: the store takes no more messages in this process."""
-        del now_ms
         self.flusher.failed = reason
         self._refuse(f"a sync failed ({reason}); restart to read again from disk", is_lasting=True)
 
@@ -453,6 +449,11 @@ class Store:
     def min_log_offset(self) -> int:
         """Where the log begins."""
         return self.log.min_offset
+
+    @property
+    def oldest_stored_ms(self) -> int:
+        """Store time of the oldest record; -1 when there is none."""
+        return self._searcher.stored_ms_at(self.log.min_offset)
 
     @property
     def refusal(self) -> str | None:

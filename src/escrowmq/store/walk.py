@@ -11,7 +11,6 @@ from escrowmq.errors import CorruptRecord
 from escrowmq.store.scan import LogScan, Scanned
 from escrowmq.store.store import Store
 
-_END_OF_LOG: Final = 1 << 62
 _EVER_MS: Final = (1 << 62) - 1
 _READ_COUNT: Final = 256
 _SAME_KEY_MAX: Final = 64
@@ -23,7 +22,11 @@ def walk(
 ) -> Iterator[StoredMessage]:
     """The whole records of the log from a place on, those that are wanted; what is damaged in
     between is passed over."""
-    scan = LogScan(store.log.segments, durable_offset=_END_OF_LOG, checks_body=True)
+    scan = LogScan(
+        store.log.segments,
+        has_crc=store.settings.appends_crc,
+        leads_to=store.queues.proof(),
+    )
     end_offset = store.end_offset
     for records in scan.batches(max(log_offset, store.min_log_offset)):
         for record in records:
