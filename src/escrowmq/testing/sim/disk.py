@@ -24,7 +24,7 @@ class SimCrash(BaseException):
 class Loss(enum.Enum):
     """What a crash does to writes that were not synced."""
 
-    NOTHING = "the process was killed; the kernel still writes everything"
+    NOTHING = "the process was killed; what it wrote is there, and no more durable than before"
     ALL = "no unsynced write survives"
     PREFIX = "a prefix of each file's writes survives, the last one torn at any byte"
     SECTORS = "each sector has the state after some of the writes to it"
@@ -252,13 +252,14 @@ class SimDisk:
         self._is_stopped = False
         self._locks.clear()
         self.epoch += 1
-        if loss is not Loss.NOTHING:
-            for path, found in [*self.pending_removals.items()]:
-                if chance.random() < 0.5:
-                    self._undo_removal(path, found)
+        if loss is Loss.NOTHING:
+            return
+        for path, found in [*self.pending_removals.items()]:
+            if chance.random() < 0.5:
+                self._undo_removal(path, found)
         self.pending_removals.clear()
         for path, file in [*self.files.items()]:
-            if loss is not Loss.NOTHING and not file.is_name_durable and chance.random() < 0.5:
+            if not file.is_name_durable and chance.random() < 0.5:
                 del self.files[path]
                 self.used -= len(file.blocks) * _BLOCK_SIZE
                 continue
@@ -295,9 +296,7 @@ class SimDisk:
 
     def _lose(self, file: SimFile, chance: random.Random, loss: Loss) -> None:
         writes, file.writes = file.writes, []
-        if loss is Loss.NOTHING:
-            file.durable[:] = file.live
-        elif loss is Loss.PREFIX:
+        if loss is Loss.PREFIX:
             kept = chance.randint(0, len(writes))
             for position, data in writes[:kept]:
                 file.durable[position : position + len(data)] = data
