@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from escrowmq.base.message import SysFlag
+from escrowmq.base.message import Message, Property, SysFlag
 from escrowmq.codec.entries import ENTRY, ENTRY_SIZE, GAP_ENTRY
 from escrowmq.codec.hashes import tags_code
 from escrowmq.codec.properties import decode_properties
-from escrowmq.codec.record import RECORD_SIZE_MIN
+from escrowmq.codec.record import RECORD_SIZE_MIN, decode_record
+from escrowmq.errors import DiskFull
 from escrowmq.store.answers import Damage
 from escrowmq.store.consume_queue import ConsumeQueue
+from escrowmq.store.dispatch import Dispatch
 from escrowmq.store.queues import is_path_safe
 from escrowmq.store.scan import Scanned, value_of
 
@@ -23,6 +25,12 @@ if TYPE_CHECKING:
     from escrowmq.store.store import Store
 
 _UNITS_MAX: Final = 400_000
+_UNITS_KEPT_MAX: Final = 100_000
+"""Units of a queue that a full disk does not take, at most: they wait in memory."""
+
+_MARKS: Final = (Property.TAGS, Property.DELAY)
+"""What a unit says of a message beside its place. Keys are the index's, and found by the scan."""
+
 _CODES_MAX: Final = 100_000
 _DAMAGES_MAX: Final = 10_000
 
@@ -78,6 +86,9 @@ class Rebuild:
             for topic, found in store.deleted.of_topic.items()
         }
         self._was_clean = was_clean
+        self.stalled: list[Dispatch] = []
+        """What a full disk keeps queues from, in the log's order: dispatched when there is room."""
+
         self.mended: dict[str, ConsumeQueue] = {}
         self.damaged: list[Damage] = []
 
@@ -121,6 +132,7 @@ class Rebuild:
                 else:
                     self._reject(builder, held)
         self._merge_all()
+        self._stall()
         for builder in self._builders.values():
             queue = builder.queue
             end = max(builder.next, queue.min)
@@ -227,10 +239,35 @@ class Rebuild:
             )
         # After an abnormal end the newest units may well be missing.
         is_told = self._was_clean or builder.start + len(builder.units) // ENTRY_SIZE <= queue.end
-        if queue.merge(builder.start, bytes(builder.units)) and is_told:
-            self._note(queue)
+        try:
+            if queue.merge(builder.start, bytes(builder.units)) and is_told:
+                self._note(queue)
+        except DiskFull:
+            if builder.start > queue.end or len(builder.units) > _UNITS_KEPT_MAX * ENTRY_SIZE:
+                raise
+            return  # they stay, and are tried again with those that follow
         builder.start += len(builder.units) // ENTRY_SIZE
         builder.units = bytearray()
+
+    def _stall(self) -> None:
+        """Let wait what had no room in its queue."""
+        log = self._store.log
+        for builder in self._builders.values():
+            queue = builder.queue
+            for number, (log_offset, size, _) in enumerate(
+                ENTRY.iter_unpack(builder.units), builder.start
+            ):
+                if number < queue.end:
+                    continue
+                record = decode_record(log.read(log_offset, size))
+                marks = {name: record.properties.get(name, "") for name in _MARKS}
+                message = Message(
+                    topic=record.topic, queue_id=record.queue_id, body=b"", properties=marks
+                )
+                self.stalled.append(
+                    Dispatch(queue, message, number, log_offset, size, record.stored_ms)
+                )
+        self.stalled.sort(key=lambda item: item.log_offset)
 
     def _note(self, queue: ConsumeQueue) -> None:
         self.mended[f"{queue.topic}/{queue.queue_id}"] = queue

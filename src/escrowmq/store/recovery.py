@@ -320,6 +320,7 @@ class Recovery:
         for queue in store.queues:
             queue.drop_before(self._log.min_offset)
             queue.next_offset = queue.end
+        self._stall()
         index = store.index
         if index is not None and index.end_log_offset >= end:
             index.remove_all()
@@ -333,6 +334,18 @@ class Recovery:
         is_checked = store.settings.checks_crc_on_recovery and not report.damaged
         store.reader.trusted_from = start if is_checked else end
         store.dispatcher.dispatched_offset = end
+
+    def _stall(self) -> None:
+        """What a full disk keeps queues from is dispatched when there is room."""
+        stalled, dispatcher = self._rebuild.stalled, self._store.dispatcher
+        if not stalled:
+            return
+        self._report.notes.append(f"the disk has no room for {len(stalled)} units of queues")
+        dispatcher.stalled = "the disk is full"
+        dispatcher.waiting.extend(stalled)
+        for item in stalled:
+            assert item.queue is not None
+            item.queue.next_offset = item.queue_offset + 1
 
     def _keep_offsets(self) -> None:
         """Where records were damaged, a queue goes on behind the offsets that it once gave."""

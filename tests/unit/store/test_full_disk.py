@@ -3,6 +3,7 @@
 import pytest
 
 from escrowmq.base.settings import StoreSettings
+from escrowmq.codec.record import decode_record
 from escrowmq.errors import DiskFull
 from escrowmq.store import dispatch
 from escrowmq.store.store import PutStatus, Store
@@ -104,6 +105,42 @@ def test_store_that_was_killed_on_a_full_disk_opens_and_goes_on() -> None:
     store.wake(9_000)
     for key in ("k0", "k189", "k190"):
         assert hits_of(store, key) == 1, key
+
+
+@pytest.mark.parametrize("count", [1, 50])
+def test_queues_that_a_full_disk_does_not_take_wait_over_a_kill(count: int) -> None:
+    """Messages of a topic whose queue's folder could not even be made, between others."""
+    disk = SimDisk()
+    settings = small(log_segment_size=65_536, queue_segment_size=40, has_index=False)
+    store, _ = opened(disk, settings)
+    store.put(message(0), 1_000)
+    disk.room = disk.used
+    for number in range(1, 1 + count):
+        for topic in ("paid", "orders"):
+            put = store.put(message(number, topic=topic), 1_000, is_settling=True)
+            assert put.status is PutStatus.OK
+    disk.restart()
+    for now_ms in (5_000, 6_000):  # killed again, before there is room
+        store, report = opened(disk, settings, now_ms=now_ms)
+        assert any("no room" in note for note in report.notes)
+        assert store.dispatcher.stalled
+        put = store.put(message(90, topic="paid"), now_ms, is_settling=True)
+        assert put.status is PutStatus.OK
+        assert store.bounds("paid", 0) == (0, 0)
+        disk.restart()
+    store, _ = opened(disk, settings, now_ms=7_000)
+    disk.room += 10_000_000
+    store.wake(9_000)
+    assert store.behind_size == 0
+    for topic, wanted in (
+        ("orders", [*range(1 + count)]),
+        ("paid", [*range(1, 1 + count), 90, 90]),
+    ):
+        assert store.bounds(topic, 0) == (0, len(wanted))
+        chunks = [store.get(topic, 0, at, count_max=1).chunks[0] for at in range(len(wanted))]
+        assert [int(decode_record(chunk).body[5:]) for chunk in chunks] == wanted
+    arrived = [(a.topic, a.queue_offset) for a in store.take_arrivals() if a.topic == "paid"]
+    assert arrived == [("paid", number) for number in range(count + 2)]
 
 
 def test_more_index_entries_than_memory_takes_want_room_first(
