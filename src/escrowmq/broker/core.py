@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import struct
 from collections.abc import Callable
+from functools import partial
 from typing import Final, Protocol
 
 import msgspec
@@ -15,6 +16,7 @@ from escrowmq.base.effects import Close, Effect, Replace, Send
 from escrowmq.base.measure import Family
 from escrowmq.base.message import Topic
 from escrowmq.base.ports import Chance, Disk
+from escrowmq.base.rounds import Rounds
 from escrowmq.base.settings import BrokerSettings, StoreSettings
 from escrowmq.broker import half_counts
 from escrowmq.broker.auditing import OPERATIONS, Denials, audited
@@ -45,6 +47,7 @@ from escrowmq.codec.command import encode_reply
 from escrowmq.codec.headers import HeaderError
 from escrowmq.delivery import delay, timer
 from escrowmq.delivery.delay import DelayQueues
+from escrowmq.delivery.progress import NEVER_MS
 from escrowmq.delivery.timer import TimerQueue
 from escrowmq.errors import EscrowMQError, RemoteProtocolError, StorageError
 from escrowmq.store.store import Store
@@ -97,6 +100,8 @@ class BrokerCore:
         self._delays = DelayQueues(store, store_settings)
         self._timer = TimerQueue(store, settings)
         broker.delays, broker.timer = self._delays, self._timer
+        for courier in (self._delays.courier, self._timer.courier):
+            broker.set_aside_counts.append(partial(getattr, courier, "dropped_count"))
         self._clients = ClientHandlers(broker)
         self._ends = EndHandlers(broker, putter)
         self._epochs = EpochHandlers(broker, putter, self._ends.engine)
@@ -108,7 +113,8 @@ class BrokerCore:
         self._entrance = Door(
             broker, disk, self._ends, accounts=accounts or disk, denials=denials, polls=self._polls
         )
-        self._measuring = Measuring(broker, self._ends, self._entrance)
+        self.rounds = Rounds()
+        self._measuring = Measuring(broker, self._ends, self._entrance, self.rounds)
         self._routes = _routes_of(
             SendHandlers(broker, putter, self._ends),
             self._ends,
@@ -124,6 +130,24 @@ class BrokerCore:
         self._door: Door | None = None
         self._save_at_ms = 0
         self._save_again_ms = 0
+        self._add_rounds()
+
+    def _add_rounds(self) -> None:
+        broker, add = self.broker, self.rounds.add
+        add("the store", broker.store.wake, broker.store.wake_at_ms)
+        add("statistics", broker.stats.wake, broker.stats.wake_at_ms)
+        add("requests to clients", broker.calls.wake, broker.calls.wake_at_ms)
+        add("transactions", self._ends.wake, self._ends.wake_at_ms)
+        add("counts of halves", self._half_counts.wake, self._half_counts.wake_at_ms)
+        add("delay levels", self._delays.wake, self._delays.wake_at_ms)
+        add("the timer", self._timer.wake, self._timer.wake_at_ms)
+        add("long polls", self._pulls.wake, self._pulls.holds.wake_at_ms)
+        add("pops", self._pops.wake, self._pops.wake_at_ms)
+        add("clients", self._clients.wake, self._clients.wake_at_ms)
+        add("registration", self.registration.wake, self.registration.wake_at_ms)
+        add("access control", self._entrance.wake, self._entrance.wake_at_ms)
+        add("waiting answers", self._answer_late, self._late_at_ms)
+        add("saving", self._save, lambda: self._save_at_ms)
 
     def _polls(self) -> tuple[Table, ...]:
         return (self._pulls.holds, *self._pops.polls)
@@ -250,7 +274,8 @@ class BrokerCore:
         reader = known.reader
         for command in reader.feed(data):
             if command.flag & Flag.REPLY:
-                self.broker.calls.answered(peer, command, now_ms)
+                answered = partial(self.broker.calls.answered, peer, command, now_ms)
+                self.rounds.guard("the answer of a client", answered, now_ms)
             else:
                 self._serve(known, command, now_ms)
         if reader.broken is not None:
@@ -280,15 +305,20 @@ class BrokerCore:
     def _settle(self, now_ms: int) -> None:
         """What every input may have caused: messages that arrived, tables that changed."""
         broker = self.broker
-        self._ends.seal(now_ms)
-        self._epochs.settle(now_ms)
-        self._pops.settle(now_ms)
-        self._note_arrivals(now_ms)
-        if broker.topics.is_changed or broker.groups.is_changed:
-            self._save_changed(now_ms)
+        try:
+            self._ends.seal(now_ms)
+            self._epochs.settle(now_ms)
+            self._pops.settle(now_ms)
+            self._note_arrivals(now_ms)
+        except Exception as error:  # noqa: BLE001 - one part; the others' turn comes all the same
+            self.rounds.failed("the end of an input", error, now_ms)
+            for part in (self._epochs.settle, self._pops.settle, self._note_arrivals):
+                self.rounds.guard("the end of an input", partial(part, now_ms), now_ms)
         sync = broker.store.sync_wanted(now_ms)
         if sync is not None:
             broker.effects.append(sync)
+        if broker.topics.is_changed or broker.groups.is_changed:
+            self._save_changed(now_ms)
 
     def _note_arrivals(self, now_ms: int) -> None:
         """Wake who waits for what arrived. Nobody waits for most queues, and nobody begins to
@@ -298,15 +328,18 @@ class BrokerCore:
             topic = arrival.topic
             if unawaited is not None and unawaited == (topic, arrival.queue_id):
                 continue
-            if topic == Topic.SCHEDULE:
-                self._delays.arrived(arrival, now_ms)
-            elif topic == Topic.TIMER:
-                self._timer.arrived(arrival)
-            elif self._pulls.awaits(topic, arrival.queue_id) or self._pops.awaits(topic):
-                self._pulls.arrived(arrival, now_ms)
-                self._pops.arrived(arrival, now_ms)
-            else:
-                unawaited = (topic, arrival.queue_id)
+            try:
+                if topic == Topic.SCHEDULE:
+                    self._delays.arrived(arrival, now_ms)
+                elif topic == Topic.TIMER:
+                    self._timer.arrived(arrival)
+                elif self._pulls.awaits(topic, arrival.queue_id) or self._pops.awaits(topic):
+                    self._pulls.arrived(arrival, now_ms)
+                    self._pops.arrived(arrival, now_ms)
+                else:
+                    unawaited = (topic, arrival.queue_id)
+            except Exception as error:  # noqa: BLE001 - one message; those behind it are told of
+                self.rounds.failed("the arrival of a message", error, now_ms)
 
     def synced(self, log_offset: int, now_ms: int) -> None:
         """The log is durable up to an offset: answer who waited for it."""
@@ -338,56 +371,37 @@ class BrokerCore:
 
     def wake(self, now_ms: int) -> None:
         """Whatever is due."""
-        broker = self.broker
-        broker.store.wake(now_ms)
-        broker.stats.wake(now_ms)
-        broker.calls.wake(now_ms)
-        self._ends.wake(now_ms)
-        self._half_counts.wake(now_ms)
-        if now_ms >= self._delays.wake_at_ms():
-            self._delays.due(now_ms)
-        if now_ms >= self._timer.wake_at_ms():
-            self._timer.due(now_ms)
-        self._pulls.wake(now_ms)
-        self._pops.wake(now_ms)
-        self._clients.wake(now_ms)
-        self.registration.wake(now_ms)
-        self._entrance.wake(now_ms)
+        self.rounds.wake(now_ms)
         # A limit may have been set meanwhile.
         self._door = self._entrance if self._entrance.is_needed else None
-        while broker.waiting and broker.waiting[0].deadline_ms <= now_ms:
-            waiting = broker.waiting.popleft()
-            broker.send(waiting.peer, waiting.timeout_reply)
-        if now_ms >= self._save_at_ms:
-            self._save_at_ms = now_ms + broker.settings.offsets_flush_ms
-            self._ends.note_progress(now_ms)
-            self._epochs.note_progress()
-            self._pops.saver.note(now_ms)
-            for path, data in self._progress(now_ms):
-                broker.effects.append(Replace(path, data))
         self._settle(now_ms)
 
     def wake_at_ms(self) -> int:
         """When `wake` has something to do next."""
+        return self.rounds.wake_at_ms()
+
+    def _answer_late(self, now_ms: int) -> None:
+        """Tell those whose messages are not durable in time."""
         broker = self.broker
-        at_ms = min(
-            broker.store.wake_at_ms(),
-            broker.stats.wake_at_ms(),
-            broker.calls.wake_at_ms(),
-            self._pulls.holds.wake_at_ms(),
-            self._pops.wake_at_ms(),
-            self._ends.wake_at_ms(),
-            self._half_counts.wake_at_ms(),
-            self._delays.wake_at_ms(),
-            self._timer.wake_at_ms(),
-            self._clients.wake_at_ms(),
-            self.registration.wake_at_ms(),
-            self._entrance.wake_at_ms(),
-            self._save_at_ms,
-        )
-        if broker.waiting:
-            at_ms = min(at_ms, broker.waiting[0].deadline_ms)
-        return at_ms
+        while broker.waiting and broker.waiting[0].deadline_ms <= now_ms:
+            waiting = broker.waiting.popleft()
+            broker.send(waiting.peer, waiting.timeout_reply)
+
+    def _late_at_ms(self) -> int:
+        waiting = self.broker.waiting
+        return waiting[0].deadline_ms if waiting else NEVER_MS
+
+    def _save(self, now_ms: int) -> None:
+        """Keep offsets and progress, each as far as it is durable."""
+        if now_ms < self._save_at_ms:
+            return
+        broker, guard = self.broker, self.rounds.guard
+        self._save_at_ms = now_ms + broker.settings.offsets_flush_ms
+        guard("progress of halves", partial(self._ends.note_progress, now_ms), now_ms)
+        guard("progress of epochs", self._epochs.note_progress, now_ms)
+        guard("saving of offsets", partial(self._pops.saver.note, now_ms), now_ms)
+        for path, data in self._progress(now_ms):
+            broker.effects.append(Replace(path, data))
 
     def measure(self, now_ms: int) -> list[Family]:
         """Figures for whoever watches the broker."""

@@ -22,6 +22,7 @@ from escrowmq.delivery.progress import (
     PutMessage,
 )
 from escrowmq.delivery.version import DataVersion
+from escrowmq.errors import StorageError
 from escrowmq.store.dispatch import delay_levels
 from escrowmq.store.store import Arrival, Store
 
@@ -89,6 +90,11 @@ class DelayQueues:
         """When `due` is to be called next."""
         return min(self._due_ms.values(), default=NEVER_MS)
 
+    def wake(self, now_ms: int) -> None:
+        """Do what is due, if anything is."""
+        if now_ms >= self.wake_at_ms():
+            self.due(now_ms)
+
     def due(self, now_ms: int) -> int:
         """Deliver what is due, a bounded number of messages; how many records were passed."""
         passed = 0
@@ -140,9 +146,17 @@ class DelayQueues:
 
     def _pass(self, log_offset: int, size: int, now_ms: int) -> bool:
         source = self.courier.read(log_offset, size)
-        if source is None or self._delivered.take(source):
+        if source is None:
             return True
-        return self.courier.deliver(source, restore(source), now_ms)
+        try:
+            if self._delivered.take(source):
+                return True
+            return self.courier.deliver(source, restore(source), now_ms)
+        except (OSError, StorageError):
+            raise  # of the disk, not of the record
+        except Exception as error:  # noqa: BLE001 - one record; set aside, those behind it go on
+            self.courier.drop(log_offset, f"{type(error).__name__}: {error}")
+            return True
 
     def _look(self, level: int, now_ms: int) -> None:
         """Find out when the head of a level is due."""

@@ -6,6 +6,7 @@ A pure state machine over the Disk port: one thread calls it, and only `File.syn
 from __future__ import annotations
 
 import logging
+import struct
 from collections.abc import Callable, Iterable, Sequence
 from datetime import tzinfo
 from functools import partial
@@ -196,27 +197,26 @@ class Store:
         # Prepared and rollback records belong to no queue.
         is_queued = not message.sys_flag & 4
         queue_offset = queue.next_offset if is_queued else 0
-        log = self.log
-        log_offset = log.end_offset
-        if self._appends_crc:
-            record = encode_with_crc(message, properties, queue_offset, log_offset, now_ms)
-        else:
-            record = encode_record(
-                message,
-                properties=properties,
-                queue_offset=queue_offset,
-                log_offset=log_offset,
-                stored_ms=now_ms,
-            )
-        size = len(record)
+        log, log_offset = self.log, self.log.end_offset
         try:
+            if self._appends_crc:
+                record = encode_with_crc(message, properties, queue_offset, log_offset, now_ms)
+            else:
+                record = encode_record(
+                    message,
+                    properties=properties,
+                    queue_offset=queue_offset,
+                    log_offset=log_offset,
+                    stored_ms=now_ms,
+                )
+            size = len(record)
             if size + FILLER_SIZE > log.segment_size - log_offset % log.segment_size:
                 if size > log.record_size_max:
                     return Put(PutStatus.MESSAGE_ILLEGAL, reason=_too_large(size, log))
                 log.roll(size, is_settling=is_settling)
                 return self.put(message, now_ms, properties=properties, is_settling=is_settling)
             log.append(record, is_settling=is_settling)
-        except (StorageError, OSError) as error:
+        except (StorageError, OSError, struct.error) as error:
             return self._failed(error)
         if is_queued:
             queue.next_offset = queue_offset + 1
@@ -245,9 +245,9 @@ class Store:
             has_crc=self._appends_crc,
             stored_ms=now_ms,
         )
-        records = encode(log_offset=log.end_offset)
-        size = sum(map(len, records))
         try:
+            records = encode(log_offset=log.end_offset)
+            size = sum(map(len, records))
             if not log.fits(size):
                 if size > log.record_size_max:
                     refused = Put(PutStatus.MESSAGE_ILLEGAL, reason=_too_large(size, log))
@@ -256,7 +256,7 @@ class Store:
                 records = encode(log_offset=log.end_offset)
             log_offset = log.end_offset
             log.append(b"".join(records))
-        except (StorageError, OSError) as error:
+        except (StorageError, OSError, struct.error) as error:
             return [self._failed(error)] * len(pieces)
         puts = answers_of(
             records, queue_offset=queue.next_offset, log_offset=log_offset, stored_ms=now_ms
@@ -280,8 +280,7 @@ class Store:
         record_size: int,
     ) -> None:
         """Now, or when it is durable: with SYNC_FLUSH nobody sees what may still be lost."""
-        dispatcher = self.dispatcher
-        stored_ms = self._stored_ms
+        dispatcher, stored_ms = self.dispatcher, self._stored_ms
         if not self._is_sync_flush and not dispatcher.waiting:
             try:
                 dispatcher.dispatch(
@@ -299,6 +298,8 @@ class Store:
         if isinstance(error, DiskFull):
             self._refuse(f"the disk is full: {error}", is_lasting=False)
             return Put(PutStatus.SERVICE_NOT_AVAILABLE, reason=str(error))
+        if isinstance(error, struct.error):  # sent again, it would not fit either
+            return Put(PutStatus.MESSAGE_ILLEGAL, reason=f"a field fits no record: {error}")
         return Put(PutStatus.CREATE_FILE_FAILED, reason=str(error))
 
     # -- reading ------------------------------------------------------------------------------
@@ -418,7 +419,6 @@ class Store:
     def sync_failed(self, reason: str, now_ms: int) -> None:
         """The sync that was wanted failed. Nothing that was waiting for it is durable, nor ever
         called so: the store takes no more messages in this process."""
-        del now_ms
         self.flusher.failed = reason
         self._refuse(f"a sync failed ({reason}); restart to read again from disk", is_lasting=True)
 

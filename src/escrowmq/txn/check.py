@@ -18,6 +18,7 @@ import msgspec
 
 from escrowmq.base.message import StoredMessage
 from escrowmq.base.settings import BrokerSettings
+from escrowmq.errors import StorageError
 from escrowmq.txn.claim import Answer
 from escrowmq.txn.engine import Engine
 from escrowmq.txn.half import immunity_ms
@@ -215,7 +216,7 @@ class Checker:
             queue_offset = ready.popleft()
             # One half is asked about for all of its transaction.
             if queue_offset in self._engine.pending and self._engine.bundles.leads(queue_offset):
-                self._decide(queue_offset, group, members, now_ms, asks)
+                self._try_to_decide(queue_offset, group, members, now_ms, asks)
         if not ready:
             del self._ready[group]
         if not self._group_load[group]:
@@ -233,6 +234,24 @@ class Checker:
         assert self.may_see is not None
         seeing = [m for m in self._members(group) if self.may_see(m.peer, topic)]
         return self._not_mute(seeing, now_ms)
+
+    def _try_to_decide(
+        self,
+        queue_offset: int,
+        group: str,
+        members: list[Member],
+        now_ms: int,
+        asks: list[Ask],
+    ) -> None:
+        try:
+            self._decide(queue_offset, group, members, now_ms, asks)
+        except (OSError, StorageError):
+            self._engine.pending.schedule(queue_offset, now_ms + RETRY_MS)
+            raise
+        except Exception as error:  # noqa: BLE001 - one half; set aside, the others' turn comes
+            _log.exception("half message at queue offset %d cannot be judged", queue_offset)
+            if queue_offset in self._engine.pending:
+                self._engine.set_aside(queue_offset, f"{type(error).__name__}: {error}")
 
     def _decide(
         self,

@@ -14,9 +14,10 @@ from typing import Final
 import msgspec
 
 from escrowmq.base.extensions import EPOCH, MESSAGES, TRANSACTION
+from escrowmq.base.limits import INT_MAX
 from escrowmq.base.message import Message, Property, StoredMessage, SysFlag, Topic
 from escrowmq.base.settings import BrokerSettings
-from escrowmq.codec.properties import encode_properties
+from escrowmq.codec.properties import encode_properties, number_in
 from escrowmq.store.store import Put, PutStatus, Store
 from escrowmq.store.walk import with_unique_key
 from escrowmq.txn.again import stored_again
@@ -304,8 +305,7 @@ class Engine:
         is_commit = ended.state == State.COMMITTED
         sources = [half if m == ended.queue_offset else self.read_half(m) for m in members]
         keys = {source.properties.get(Property.UNIQ_KEY, "") for source in sources if source}
-        wanted = half.properties.get(MESSAGES, "0")
-        is_part = wanted.isdecimal() and len(keys) < int(wanted)
+        is_part = len(keys) < (number_in(half.properties.get(MESSAGES), most=INT_MAX) or 0)
         records: list[Message] = []
         for source in sources:
             record = self._record_of(source, now_ms, len(keys), is_commit=is_commit)
@@ -461,17 +461,23 @@ class Engine:
         """A pending half; None, and out of the way, when it cannot be read any more."""
         half = self._half_at(queue_offset, self.pending.log_offset(queue_offset))
         if half is None or half.topic != Topic.HALF:
-            reason = "its record cannot be read"
-            self.quarantine[queue_offset] = reason
-            topic, group, stored_ms = self.pending.remove(queue_offset)
-            self.meter.note_pending(topic, group, -1)
-            self.epochs.remove(queue_offset)
-            leader = self.bundles.remove(queue_offset, None)
-            if leader is not None:
-                self.pending.schedule(leader, stored_ms)
-            _log.error("half message at queue offset %d is set aside: %s", queue_offset, reason)
+            self.set_aside(queue_offset, "its record cannot be read")
             return None
         return half
+
+    def set_aside(self, queue_offset: int, reason: str) -> None:
+        """Nothing can be done about a pending half; it is out of the way, and its transaction can
+        only be rolled back."""
+        self.quarantine[queue_offset] = reason
+        topic, group, stored_ms = self.pending.remove(queue_offset)
+        self.recent.drop(queue_offset)
+        self.decided.pop(queue_offset, None)
+        self.meter.note_pending(topic, group, -1)
+        self.epochs.remove(queue_offset)
+        leader = self.bundles.remove(queue_offset, None)
+        if leader is not None:
+            self.pending.schedule(leader, stored_ms)
+        _log.error("half message at queue offset %d is set aside: %s", queue_offset, reason)
 
     def resume(self, source: StoredMessage, now_ms: int) -> Put:
         """Have a discarded message asked about again, from the beginning."""

@@ -227,21 +227,28 @@ class Recovery:
         try:
             half = decode_record(self._store.read_record(log_offset, size))
         except CorruptRecord as error:
-            self._engine.quarantine[queue_offset] = str(error)
-            _log.error("half message at queue offset %d is set aside: %s", queue_offset, error)
+            self._quarantine(queue_offset, str(error))
             return
         self._watch(queue_offset, half.properties, log_offset, half.stored_ms)
+
+    def _quarantine(self, queue_offset: int, reason: str) -> None:
+        self._engine.quarantine[queue_offset] = reason
+        _log.error("half message at queue offset %d is set aside: %s", queue_offset, reason)
 
     def _watch(
         self, queue_offset: int, properties: dict[str, str], log_offset: int, stored_ms: int
     ) -> None:
-        self._engine.watch(
-            properties,
-            queue_offset=queue_offset,
-            log_offset=log_offset,
-            stored_ms=stored_ms,
-            origin="",
-        )
+        try:
+            self._engine.watch(
+                properties,
+                queue_offset=queue_offset,
+                log_offset=log_offset,
+                stored_ms=stored_ms,
+                origin="",
+            )
+        except Exception as error:  # noqa: BLE001 - one half; set aside, the broker starts
+            self._quarantine(queue_offset, f"{type(error).__name__}: {error}")
+            return
         unique_key = properties.get(Property.UNIQ_KEY)
         if unique_key and (
             Property.TRANSACTION_CHECK_TIMES in properties
