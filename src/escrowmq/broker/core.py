@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import struct
 from collections.abc import Callable
+from datetime import UTC, tzinfo
 from functools import partial
 from typing import Final, Protocol
 
@@ -89,9 +90,10 @@ class BrokerCore:
         mark: str = "",
         boot: str = "",
         accounts: Disk | None = None,
+        zone: tzinfo = UTC,
     ) -> None:
         changes = restore(disk, settings, store_settings)
-        store = Store(disk, store_settings, abort_text=mark, boot=boot)
+        store = Store(disk, store_settings, abort_text=mark, boot=boot, zone=zone)
         self._disk = disk
         self.broker = Broker(settings, store_settings, store, address=address, chance=chance)
         broker = self.broker

@@ -89,13 +89,13 @@ class EndHandlers:
         )
         self.keyring = Keyring(
             broker.chance,
-            lasting_ms=broker.store_settings.reserved_hours * HOUR_MS,
-            rotation_ms=broker.settings.key_rotation_hours * HOUR_MS,
+            lasting_ms=lambda: broker.store_settings.reserved_hours * HOUR_MS,
+            rotation_ms=lambda: broker.settings.key_rotation_hours * HOUR_MS,
         )
         self.checker = Checker(
             self.engine,
             broker.settings,
-            age_max_hours=broker.store_settings.reserved_hours,
+            age_max_hours=lambda: broker.store_settings.reserved_hours,
             members=self._members,
         )
         self.resumption = Resumption(self.engine, broker.store)

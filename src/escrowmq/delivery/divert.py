@@ -48,15 +48,20 @@ class Refusal(msgspec.Struct, frozen=True):
 
 
 class DelayRules:
-    """The settings that decide about diversion."""
+    """The settings that decide about diversion; some may change while the broker runs."""
 
     def __init__(self, store: StoreSettings, broker: BrokerSettings) -> None:
         self.spans_ms: Final = delay_levels(store.delay_levels)
         """Spans in ms by level."""
         self.level_max: Final = max(self.spans_ms, default=0)
         self.has_timer: Final = broker.has_timer
-        self.ahead_max_ms: Final = broker.timer_delay_max_s * 1000
         self.precision_ms: Final = broker.timer_precision_ms
+        self._broker = broker
+
+    @property
+    def ahead_max_ms(self) -> int:
+        """So far in the future a delivery time may lie."""
+        return self._broker.timer_delay_max_s * 1000
 
 
 def divert(message: Message, now_ms: int, rules: DelayRules) -> Message | Refusal:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable
 from datetime import datetime, tzinfo
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from escrowmq.base.ports import Usage
-from escrowmq.errors import StorageError
+from escrowmq.errors import StorageError, UsageError
 from escrowmq.store.commit_log import FOLDER
 from escrowmq.store.snapshot import note_log_begin
 
@@ -18,13 +20,33 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _HOUR_MS: Final = 3_600_000
+_LAST_HOUR: Final = 23
+_HOUR: Final = re.compile(r"[0-9]{1,2}")
 _WATCH_FULL_MS: Final = 1_000
 _MANUAL_ROUNDS: Final = 20
 
 
-def hour_in(zone: tzinfo | None) -> Callable[[int], int]:
-    """What tells the hour of a day in a time zone; None is the machine's."""
+def hour_in(zone: tzinfo) -> Callable[[int], int]:
+    """What tells the hour of a day in a time zone."""
     return lambda now_ms: datetime.fromtimestamp(now_ms / 1000, zone).hour
+
+
+@lru_cache(maxsize=8)
+def hours_of(text: str) -> frozenset[int]:
+    """The hours that deleteWhen names; what is no hour never comes."""
+    return frozenset(int(part) for part in _parts(text) if _HOUR.fullmatch(part))
+
+
+def check_hours(text: str) -> None:
+    """UsageError when deleteWhen names something that is no hour."""
+    if not all(_HOUR.fullmatch(part) and int(part) <= _LAST_HOUR for part in _parts(text)):
+        raise UsageError(
+            f"deleteWhen={text[:64]}: hours from 00 to {_LAST_HOUR} are expected, `;` between"
+        )
+
+
+def _parts(text: str) -> list[str]:
+    return [part.strip() for part in text.split(";") if part.strip()]
 
 
 class Retention:
@@ -34,7 +56,6 @@ class Retention:
         self._store = store
         self._hour = hour
         self._settings = store.settings
-        self._hours = {int(text) for text in store.settings.delete_when.split(";") if text.strip()}
         self._manual_rounds = 0
         self.disk_percent = 0
         self.deleted_count = 0
@@ -72,7 +93,7 @@ class Retention:
     def clean(self, now_ms: int) -> int:
         """Delete what is due of the log, and what leads there; how many segments."""
         settings = self._settings
-        is_hour = self._hour(now_ms) in self._hours
+        is_hour = self._hour(now_ms) in hours_of(settings.delete_when)
         is_forced = settings.deletes_forcibly and self.disk_percent > settings.disk_forcible_percent
         is_due = is_hour or is_forced or self.disk_percent > settings.disk_used_max_percent
         if self._manual_rounds > 0:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import struct
 from collections.abc import Callable, Iterable, Sequence
-from datetime import tzinfo
+from datetime import UTC, tzinfo
 from functools import partial
 from typing import Final
 
@@ -74,7 +74,7 @@ class Store:
         abort_text: str = "",
         boot: str = "",
         hour: Callable[[int], int] | None = None,
-        zone: tzinfo | None = None,
+        zone: tzinfo = UTC,
     ) -> None:
         self.settings = settings
         self.disk = disk

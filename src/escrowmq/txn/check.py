@@ -92,12 +92,12 @@ class Checker:
         engine: Engine,
         settings: BrokerSettings,
         *,
-        age_max_hours: int,
+        age_max_hours: Callable[[], int],
         members: Callable[[str], list[Member]],
     ) -> None:
         self._engine = engine
         self._settings = settings
-        self._age_max_ms = age_max_hours * _HOUR_MS
+        self._age_max_hours = age_max_hours
         self._members = members
         self.may_see: Callable[[int, str], bool] | None = None
         """Whether a connection may be shown a half of a topic; None when all may."""
@@ -111,6 +111,10 @@ class Checker:
         self._turn = 0
         self._has_room = False
         self.counters = Counters()
+
+    @property
+    def _age_max_ms(self) -> int:
+        return self._age_max_hours() * _HOUR_MS
 
     # -- what happens outside ----------------------------------------------------------------
 
