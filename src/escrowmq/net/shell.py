@@ -223,7 +223,7 @@ class Shell:
             self._tell(lambda: self.core.lost(peer, self._clock.now_ms()))
             self.perform()
 
-    def _tell(self, tell: Callable[[], None]) -> None:
+    def _tell(self, tell: Callable[[], object]) -> None:
         """Tell the core of something that has happened, whatever it makes of it."""
         try:
             tell()
@@ -294,7 +294,7 @@ class Shell:
                 link.last_active_ms = now_ms
             elif link.last_active_ms < limit_ms:
                 _log.info("%s: peer %d was idle; closed", self._name, link.peer)
-                link.close_idle()
+                self._tell(link.close_idle)
         self._idle_timer = self._loop.call_later(self._idle_scan_s, self._close_idle)
 
     async def _dial(self, peer: int, host: str, port: int) -> None:
@@ -311,11 +311,14 @@ class Shell:
         except (OSError, TimeoutError) as error:
             _log.debug("%s: no connection to %s:%d: %s", self._name, host, port, error)
             self.unreached(peer)
+        except Exception:  # noqa: BLE001 - one address; logged, tried again as one that is away
+            _log.exception("%s: %s:%d cannot be called", self._name, host, port)
+            self.unreached(peer)
 
     def _look(self) -> None:
         tls = self._doors.tls
         assert tls is not None
-        tls.certificates.look()
+        self._tell(tls.certificates.look)
         self._look_timer = self._loop.call_later(tls.look_s, self._look)
 
     # -- files, off the loop -----------------------------------------------------------------

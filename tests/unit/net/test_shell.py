@@ -272,6 +272,20 @@ def test_address_is_dialled_and_what_does_not_answer_is_lost() -> None:
     run(main)
 
 
+def test_address_that_no_socket_understands_is_lost_as_one_that_does_not_answer(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def main() -> None:
+        async with Running() as running:
+            running.core.effects.append(Dial(-1, "a" * 64 + ".example", 1))
+            running.core.effects.append(Dial(-2, "127.0.0.1", 1 << 17))
+            running.shell.perform()
+            await running.core.wait_for(lambda: {"lost -1", "lost -2"} <= set(running.core.events))
+
+    run(main)
+    assert "cannot be called" in caplog.text
+
+
 def test_taken_port_is_refused_with_its_address() -> None:
     door = bind("127.0.0.1", 0)
     door.listen()
