@@ -15,7 +15,7 @@ from escrowmq.base.codes import Flag, Response
 from escrowmq.base.command import Command
 from escrowmq.base.effects import Close, Effect, Replace, Send
 from escrowmq.base.measure import Family
-from escrowmq.base.message import Topic
+from escrowmq.base.message import Message, Topic
 from escrowmq.base.ports import Chance, Disk
 from escrowmq.base.rounds import Rounds
 from escrowmq.base.settings import BrokerSettings, StoreSettings
@@ -51,7 +51,7 @@ from escrowmq.delivery.delay import DelayQueues
 from escrowmq.delivery.progress import NEVER_MS
 from escrowmq.delivery.timer import TimerQueue
 from escrowmq.errors import EscrowMQError, RemoteProtocolError, StorageError
-from escrowmq.store.store import Store
+from escrowmq.store.store import Put, Store
 
 _log = logging.getLogger(__name__)
 
@@ -99,8 +99,8 @@ class BrokerCore:
         broker = self.broker
         putter = Putter(broker)
         self.registration = Registration(broker, ha_address=ha_address)
-        self._delays = DelayQueues(store, store_settings)
-        self._timer = TimerQueue(store, settings)
+        self._delays = DelayQueues(store, store_settings, self._put_delayed)
+        self._timer = TimerQueue(store, settings, self._put_delayed)
         broker.delays, broker.timer = self._delays, self._timer
         for courier in (self._delays.courier, self._timer.courier):
             broker.set_aside_counts.append(partial(getattr, courier, "dropped_count"))
@@ -151,6 +151,12 @@ class BrokerCore:
         add("waiting answers", self._answer_late, self._late_at_ms)
         add("saving", self._save, lambda: self._save_at_ms)
 
+    def _put_delayed(self, message: Message, now_ms: int) -> Put:
+        """Store a message whose time has come, where somebody reads it."""
+        broker = self.broker
+        message.queue_id = broker.topics.queue_read(message.topic, message.queue_id)
+        return broker.store.put(message, now_ms)
+
     def _polls(self) -> tuple[Table, ...]:
         return (self._pulls.holds, *self._pops.polls)
 
@@ -167,7 +173,7 @@ class BrokerCore:
         self._load(GROUPS_FILE, broker.groups.load)
         self._load(OFFSETS_FILE, broker.offsets.load)
         report = broker.store.open(now_ms)
-        now_ms = _going_on(now_ms, broker.store.last_stored_ms)
+        now_ms = _going_on(now_ms, broker.store)
         broker.started_ms = now_ms
         if not report.was_clean:
             broker.offsets.cut(
@@ -446,8 +452,9 @@ def _routes_of(*families: Routed) -> dict[int, Handler]:
     return found
 
 
-def _going_on(now_ms: int, stored_ms: int) -> int:
+def _going_on(now_ms: int, store: Store) -> int:
     """The time to go on from, by the clock and by the store's last record."""
+    stored_ms = store.last_stored_ms
     behind_ms = stored_ms - now_ms
     if behind_ms <= 0:
         return now_ms
@@ -457,10 +464,11 @@ def _going_on(now_ms: int, stored_ms: int) -> int:
         )
         return stored_ms
     _log.error(
-        "the clock is %d s behind the store's last record; it is believed, and what was to be "
-        "delivered or asked about at some time may be so at another",
+        "the clock is %d s behind the store's last record; it is believed, and what was stored "
+        "meanwhile counts from now on",
         behind_ms // 1000,
     )
+    store.go_back(now_ms)
     return now_ms
 
 

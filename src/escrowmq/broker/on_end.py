@@ -251,6 +251,7 @@ class EndHandlers:
         topic = self._broker.topics.get(final.topic) if key else None
         if key and topic is not None:
             final.queue_id = abs(java_hash(key)) % max(1, topic.write_queue_nums)
+        final.queue_id = self._broker.topics.queue_read(final.topic, final.queue_id)
         if is_delayed(final.properties):
             diverted = divert(final, now_ms, self._rules)
             if isinstance(diverted, Message):

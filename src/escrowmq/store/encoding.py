@@ -41,6 +41,12 @@ def judge(
     return None
 
 
+def too_large(size: int, size_max: int) -> Put:
+    """The answer to a message whose record no segment holds."""
+    reason = f"record of {size} bytes, segments take {size_max}"
+    return Put(PutStatus.MESSAGE_ILLEGAL, reason=reason)
+
+
 def size_bound(message: Message) -> int:
     """What the record of a message takes at most."""
     properties_size = len(encode_properties(message.properties)) + CRC_PROPERTY_SIZE + 1

@@ -21,15 +21,7 @@ from escrowmq.codec.entries import ENTRY
 from escrowmq.codec.properties import encode_properties
 from escrowmq.codec.record import FILLER_SIZE, decode_record, encode_record
 from escrowmq.errors import CorruptRecord, DiskFull, StorageError
-from escrowmq.store.answers import (
-    Arrival,
-    Found,
-    Got,
-    GotStatus,
-    Put,
-    PutStatus,
-    RecoveryReport,
-)
+from escrowmq.store.answers import Arrival, Found, Got, GotStatus, Put, PutStatus, RecoveryReport
 from escrowmq.store.checkpoint import CheckpointFile
 from escrowmq.store.commit_log import CommitLog
 from escrowmq.store.consume_queue import ConsumeQueue
@@ -41,6 +33,7 @@ from escrowmq.store.encoding import (
     encode_with_crc,
     judge,
     size_bound,
+    too_large,
 )
 from escrowmq.store.flush import Flusher
 from escrowmq.store.index import Index
@@ -212,7 +205,7 @@ class Store:
             size = len(record)
             if size + FILLER_SIZE > log.segment_size - log_offset % log.segment_size:
                 if size > log.record_size_max:
-                    return Put(PutStatus.MESSAGE_ILLEGAL, reason=_too_large(size, log))
+                    return too_large(size, log.record_size_max)
                 log.roll(size, is_settling=is_settling)
                 return self.put(message, now_ms, properties=properties, is_settling=is_settling)
             log.append(record, is_settling=is_settling)
@@ -250,8 +243,7 @@ class Store:
             size = sum(map(len, records))
             if not log.fits(size):
                 if size > log.record_size_max:
-                    refused = Put(PutStatus.MESSAGE_ILLEGAL, reason=_too_large(size, log))
-                    return [refused] * len(pieces)
+                    return [too_large(size, log.record_size_max)] * len(pieces)
                 log.roll(size)
                 records = encode(log_offset=log.end_offset)
             log_offset = log.end_offset
@@ -481,6 +473,12 @@ class Store:
         """Store time of the newest record."""
         return self._stored_ms
 
+    def go_back(self, now_ms: int) -> None:
+        """Stamp records with this time, although there are some of a later one: the clock was
+        wrong when they were stored."""
+        self._stored_ms = now_ms
+        self.flusher.started(now_ms, stored_ms=now_ms)
+
     def disk_watched(self, full: str | None) -> None:
         """The disk is full, or has room again; called by retention."""
         if full is not None:
@@ -494,7 +492,3 @@ class Store:
             if self._refusal is None and not is_lasting:
                 _log.error("no new messages are taken: %s", reason)
             self._refusal, self._is_refusal_lasting = reason, is_lasting
-
-
-def _too_large(size: int, log: CommitLog) -> str:
-    return f"record of {size} bytes, segments take {log.record_size_max}"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from escrowmq.base.message import Property, StoredMessage, Topic
+from escrowmq.base.message import Property, StoredMessage, SysFlag, Topic
 from escrowmq.store.store import Store
 from escrowmq.store.walk import with_unique_key
+from escrowmq.txn.half import real_place
 from escrowmq.txn.state import State
 
 
@@ -20,3 +21,17 @@ def stored_again(half: StoredMessage, *, state: State | None, alias: int, store:
             if Property.TRANSACTION_CHECK_TIMES in copy.properties:
                 alias = max(alias, copy.queue_offset)
     return alias if alias > half.queue_offset else -1
+
+
+def has_final(half: StoredMessage, store: Store) -> bool:
+    """Whether the message that a commit of a half makes visible is in the log."""
+    place = real_place(half)
+    if place is None:
+        return False
+    unique_key = half.properties.get(Property.UNIQ_KEY, "")
+    for final in with_unique_key(store, place[0], unique_key, begin_ms=half.stored_ms):
+        # One that was delivered later, by a delay, does not say of which half it is.
+        is_of_it = final.prepared_log_offset in (half.log_offset, 0)
+        if is_of_it and final.sys_flag & SysFlag.TRANSACTION_MASK == SysFlag.COMMIT:
+            return True
+    return False

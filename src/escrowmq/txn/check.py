@@ -102,7 +102,7 @@ class Checker:
         self.may_see: Callable[[int, str], bool] | None = None
         """Whether a connection may be shown a half of a topic; None when all may."""
         self._ready: dict[str, collections.deque[int]] = {}
-        self._parked: dict[str, dict[int, None]] = {}
+        self._parked = engine.parked
         self._under_way: dict[int, _UnderWay] = {}
         self._by_deadline: collections.deque[_UnderWay] = collections.deque()
         self._group_load: collections.Counter[str] = collections.Counter()
@@ -173,7 +173,7 @@ class Checker:
         """Make the checks of these halves due at once."""
         pending = self._engine.pending
         for queue_offset in queue_offsets:
-            self._parked.get(pending.group(queue_offset), {}).pop(queue_offset, None)
+            self._engine.unpark(queue_offset, pending.group(queue_offset))
             pending.schedule(queue_offset, now_ms)
 
     # -- time --------------------------------------------------------------------------------
@@ -373,7 +373,6 @@ class Checker:
             self._engine.pending.schedule(queue_offset, now_ms + RETRY_MS)
             return
         self._finish(queue_offset)
-        self._parked.get(half.properties.get("PGROUP", ""), {}).pop(queue_offset, None)
         self._engine.trail.note(now_ms, queue_offset, "expired", detail=f"after {checks} checks")
         _log.error(
             "transaction at half offset %d of group %s for topic %s is given up after %d checks; "

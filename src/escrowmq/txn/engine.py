@@ -15,12 +15,11 @@ import msgspec
 
 from escrowmq.base.extensions import EPOCH, MESSAGES, TRANSACTION
 from escrowmq.base.limits import INT_MAX
-from escrowmq.base.message import Message, Property, StoredMessage, SysFlag, Topic
+from escrowmq.base.message import Message, Property, StoredMessage, Topic
 from escrowmq.base.settings import BrokerSettings
 from escrowmq.codec.properties import encode_properties, number_in
 from escrowmq.store.store import Put, PutStatus, Store
-from escrowmq.store.walk import with_unique_key
-from escrowmq.txn.again import stored_again
+from escrowmq.txn.again import has_final, stored_again
 from escrowmq.txn.bundle import BundleId, Bundles
 from escrowmq.txn.claim import Answer, Claim, Ended
 from escrowmq.txn.epoch import Attempt, Epochs, attempt_of, stored_attempt
@@ -30,7 +29,6 @@ from escrowmq.txn.half import (
     final_of,
     half_of,
     immunity_ms,
-    real_place,
 )
 from escrowmq.txn.meter import Counters, Meter
 from escrowmq.txn.op import STATES, encode_op
@@ -87,6 +85,8 @@ class Engine:
         """Halves of a transaction that could be ended in part only: the rest follows."""
         self.quarantine: dict[int, str] = {}
         """Halves that cannot be read: queue offset and why."""
+        self.parked: dict[str, dict[int, None]] = {}
+        """Halves of each group that nobody was there to be asked about."""
         self.recent = Recent()
         self.aliases: dict[str, int] = {}
         """Unique keys of halves that a peer has stored again: an end may name the first copy."""
@@ -243,14 +243,8 @@ class Engine:
         state = self.ledger.outcome(half.queue_offset) or State.SETTLED
         if state == State.EXPIRED and (later := self._stored_again(half)) >= 0:
             return self.ledger.outcome(later) or State.SETTLED
-        place = real_place(half)
-        if state == State.SETTLED and place is not None:
-            unique_key = half.properties.get(Property.UNIQ_KEY, "")
-            finals = with_unique_key(self._store, place[0], unique_key, begin_ms=half.stored_ms)
-            for final in finals:
-                # One that was delivered later, by a delay, does not say of which half it is.
-                if final.prepared_log_offset in (half.log_offset, 0) and _is_final(final):
-                    return State.COMMITTED
+        if state == State.SETTLED and has_final(half, self._store):
+            return State.COMMITTED
         return state
 
     def decide(
@@ -361,6 +355,8 @@ class Engine:
             self.epochs.remove(queue_offset)
         if self.decided:
             self.decided.pop(queue_offset, None)
+        if self.parked:
+            self.unpark(queue_offset, group)
         self.ledger.record(queue_offset, state)
         meter = self.meter
         meter.note_pending(topic, group, -1)
@@ -374,6 +370,12 @@ class Engine:
         else:
             self.counters.expired += 1
             meter.expired[topic] += 1
+
+    def unpark(self, queue_offset: int, group: str) -> None:
+        """A half does not wait for somebody to ask any more."""
+        parked = self.parked.get(group)
+        if parked is not None and parked.pop(queue_offset, self) is None and not parked:
+            del self.parked[group]
 
     def complete(self, members: list[int], now_ms: int) -> None:
         """Other messages of their transactions were made visible before the broker died."""
@@ -493,7 +495,3 @@ class Engine:
             )
             self.aliases[half.properties.get(Property.UNIQ_KEY, "")] = put.queue_offset
         return put
-
-
-def _is_final(message: Message) -> bool:
-    return message.sys_flag & SysFlag.TRANSACTION_MASK == SysFlag.COMMIT

@@ -98,6 +98,7 @@ class Recovery:
         self._done: dict[int, State] = {}
         self._shapes = Shapes()
         self._last_op_log_offset = -1
+        self._now_ms = 0
         self._is_last_op_ours = False
 
     def run(
@@ -112,6 +113,7 @@ class Recovery:
         """Read both queues from where they are not done with, or from where a snapshot of them
         ends. `is_sound` says that the store reported no damage."""
         found = Recovered()
+        self._now_ms = now_ms
         self._engine.tally.load(self._store.bounds(Topic.HALF, 0)[1])
         start = self._start(Topic.HALF, half_offset)
         op_start = self._start(Topic.OP, op_offset)
@@ -216,7 +218,7 @@ class Recovery:
                 self._engine.watch_run(run)
                 run = Run(shape)
             if shape.is_plain and self._engine.tally.is_empty:
-                run.add(number, record.log_offset, record.stored_ms)
+                run.add(number, record.log_offset, min(record.stored_ms, self._now_ms))
             else:
                 key = value_of(record.properties, _UNIQ_KEY).decode("utf-8", "replace")
                 properties = {**shape.properties, Property.UNIQ_KEY: key}
@@ -243,7 +245,7 @@ class Recovery:
                 properties,
                 queue_offset=queue_offset,
                 log_offset=log_offset,
-                stored_ms=stored_ms,
+                stored_ms=min(stored_ms, self._now_ms),  # the clock may have been wrong then
                 origin="",
             )
         except Exception as error:  # noqa: BLE001 - one half; set aside, the broker starts
