@@ -106,6 +106,7 @@ class BrokerCore:
             broker.set_aside_counts.append(partial(getattr, courier, "dropped_count"))
         self._clients = ClientHandlers(broker)
         self._ends = EndHandlers(broker, putter)
+        store.retention.keeper = self._carry
         self._epochs = EpochHandlers(broker, putter, self._ends.engine)
         self._half_counts = HalfCounts(broker, self._ends.engine.meter)
         self._pulls = PullHandlers(broker)
@@ -150,6 +151,12 @@ class BrokerCore:
         add("access control", self._entrance.wake, self._entrance.wake_at_ms)
         add("waiting answers", self._answer_late, self._late_at_ms)
         add("saving", self._save, lambda: self._save_at_ms)
+
+    def _carry(self, until: int, now_ms: int) -> int:
+        """Segments are to go: carry forward what waits in them. What is to be delivered later
+        keeps its segment till then."""
+        halves_from = self._ends.carrier.carry(until, now_ms)
+        return min(halves_from, self._delays.needed_from(), self._timer.needed_from())
 
     def _put_delayed(self, message: Message, now_ms: int) -> Put:
         """Store a message whose time has come, where somebody reads it."""

@@ -190,6 +190,12 @@ class Measuring:
                 broker.set_aside_count(),
             ),
             _one("escrowmq_connections", "gauge", "Open connections.", len(broker.peers)),
+            _one(
+                "escrowmq_kept_segments",
+                "gauge",
+                "Log files past their time in which messages wait for their end or their time.",
+                store.retention.kept_count,
+            ),
             _one("escrowmq_log_end_bytes", "gauge", "End of the log.", store.end_offset),
             _one("escrowmq_log_durable_bytes", "gauge", "Durable so far.", store.durable_offset),
         ]

@@ -214,7 +214,7 @@ class StoredPlaces:
         header = self._ends.read_end(request, self.now_ms)
         if isinstance(header, Refusal):
             return
-        half = self._broker.store.read(header.commit_log_offset)
+        half = self._ends.half_at(header.tran_state_table_offset, header.commit_log_offset)
         if half is None or half.topic != Topic.HALF:
             return  # there is nothing to end, which the handler says
         engine = self._ends.engine

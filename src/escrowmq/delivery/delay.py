@@ -80,6 +80,11 @@ class DelayQueues:
             places += self._store.entries(Topic.SCHEDULE, level - 1, max(offset, start), 1)
         return min((log_offset for log_offset, _, _ in places), default=None)
 
+    def needed_from(self) -> int:
+        """From where on the log is needed for what is not delivered yet."""
+        oldest = self._oldest_pending()
+        return self._store.end_offset if oldest is None else oldest
+
     def arrived(self, arrival: Arrival, now_ms: int) -> None:
         """A record became visible in the schedule topic."""
         level = arrival.queue_id + 1

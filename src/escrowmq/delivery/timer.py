@@ -144,6 +144,14 @@ class TimerQueue:
         places = self._store.entries(Topic.TIMER, 0, oldest, 1)
         return places[0][0] if places else None
 
+    def needed_from(self) -> int:
+        """From where on the log is needed for what is not delivered yet."""
+        block = next(iter(self._blocks), None)
+        oldest = self._taken if block is None else min(block << _BLOCK_BITS, self._taken)
+        start, _ = self._store.bounds(Topic.TIMER, 0)
+        places = self._store.entries(Topic.TIMER, 0, max(oldest, start), 1)
+        return places[0][0] if places else self._store.end_offset
+
     @property
     def _is_rebuilt(self) -> bool:
         return self._taken >= self._before.taken or not self._has_more

@@ -23,6 +23,9 @@ _HOUR_MS: Final = 3_600_000
 _LAST_HOUR: Final = 23
 _HOUR: Final = re.compile(r"[0-9]{1,2}")
 _WATCH_FULL_MS: Final = 1_000
+_LOOK_AGAIN_MS: Final = 1_000
+"""After so long it is tried again to delete what was needed still."""
+
 _MANUAL_ROUNDS: Final = 20
 
 
@@ -57,6 +60,12 @@ class Retention:
         self._hour = hour
         self._settings = store.settings
         self._manual_rounds = 0
+        self.keeper: Callable[[int, int], int] | None = None
+        """Told up to which log offset segments are to go, and when; it carries forward what it
+        can, and tells from where on the log is needed still."""
+        self.kept_count = 0
+        """Segments that are past their time and needed still."""
+        self._told_of = -1
         self.disk_percent = 0
         self.deleted_count = 0
         self.wake_at_ms = 0
@@ -118,12 +127,33 @@ class Retention:
             if self._store.behind_size and start >= self._store.dispatcher.waiting[0].log_offset:
                 break
             doomed.append(start)
+        doomed = self._without_needed(doomed, now_ms)
         if doomed:
             self._note_begin(doomed[-1] + log.segment_size)
         for start in doomed:
             log.segments.remove(start)
         self.deleted_count += len(doomed)
         return len(doomed)
+
+    def _without_needed(self, doomed: list[int], now_ms: int) -> list[int]:
+        """What may really go of these: not what messages wait in for their end or their time."""
+        if not doomed or self.keeper is None:
+            self.kept_count = 0
+            return doomed
+        size = self._store.log.segment_size
+        needed_from = self.keeper(doomed[-1] + size, now_ms)
+        free = [start for start in doomed if start + size <= needed_from]
+        self.kept_count = len(doomed) - len(free)
+        if self.kept_count:
+            self.wake_at_ms = min(self.wake_at_ms, now_ms + _LOOK_AGAIN_MS)
+            if self._told_of != doomed[len(free)]:
+                self._told_of = doomed[len(free)]
+                _log.warning(
+                    "the segment at log offset %d is past its time and kept: messages in it wait "
+                    "for the end of their transaction, or to be delivered later",
+                    self._told_of,
+                )
+        return free
 
     def _note_begin(self, log_offset: int) -> None:
         try:

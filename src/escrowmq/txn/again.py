@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import msgspec
+
+from escrowmq.base.extensions import CARRIED
 from escrowmq.base.message import Property, StoredMessage, SysFlag, Topic
+from escrowmq.codec.record import decode_record
 from escrowmq.store.store import Store
 from escrowmq.store.walk import with_unique_key
+from escrowmq.txn.claim import Claim
 from escrowmq.txn.half import real_place
 from escrowmq.txn.state import State
 
@@ -35,3 +40,14 @@ def has_final(half: StoredMessage, store: Store) -> bool:
         if is_of_it and final.sys_flag & SysFlag.TRANSACTION_MASK == SysFlag.COMMIT:
             return True
     return False
+
+
+def follow(claim: Claim, queue_offset: int, store: Store) -> Claim:
+    """What is claimed about a half, for its copy that was carried forward to a queue offset; as it
+    is when the claim is not about the first copy of that."""
+    for log_offset, size, _ in store.entries(Topic.HALF, 0, queue_offset, 1):
+        copy = decode_record(store.read_record(log_offset, size))
+        first = copy.properties.get(CARRIED, "")
+        if first.startswith(f"{claim.queue_offset}:{claim.log_offset}:"):
+            return msgspec.structs.replace(claim, queue_offset=queue_offset, log_offset=log_offset)
+    return claim

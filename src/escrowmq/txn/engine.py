@@ -19,17 +19,11 @@ from escrowmq.base.message import Message, Property, StoredMessage, Topic
 from escrowmq.base.settings import BrokerSettings
 from escrowmq.codec.properties import encode_properties, number_in
 from escrowmq.store.store import Put, PutStatus, Store
-from escrowmq.txn.again import has_final, stored_again
+from escrowmq.txn.again import follow, has_final, stored_again
 from escrowmq.txn.bundle import BundleId, Bundles
 from escrowmq.txn.claim import Answer, Claim, Ended
 from escrowmq.txn.epoch import Attempt, Epochs, attempt_of, stored_attempt
-from escrowmq.txn.half import (
-    checks_counted,
-    copy_to,
-    final_of,
-    half_of,
-    immunity_ms,
-)
+from escrowmq.txn.half import checks_counted, copy_to, final_of, half_of, immunity_ms
 from escrowmq.txn.meter import Counters, Meter
 from escrowmq.txn.op import STATES, encode_op
 from escrowmq.txn.pending import Pending, Row, Run
@@ -39,7 +33,6 @@ from escrowmq.txn.tally import Tally
 from escrowmq.txn.trail import Trail
 
 _log = logging.getLogger(__name__)
-
 _VERDICTS: Final = {State.COMMITTED: Verdict.COMMIT, State.EXPIRED: Verdict.EXPIRE}
 _LETTER: Final = {state: letter for letter, state in STATES.items()}
 _OPS_OF_RECORD_MAX: Final = 400
@@ -88,6 +81,8 @@ class Engine:
         self.parked: dict[str, dict[int, None]] = {}
         """Halves of each group that nobody was there to be asked about."""
         self.recent = Recent()
+        self.carried: dict[int, int] = {}
+        """Where halves stand by now that were carried forward, by their first queue offset."""
         self.aliases: dict[str, int] = {}
         """Unique keys of halves that a peer has stored again: an end may name the first copy."""
         self._done: list[_Done] = []
@@ -174,6 +169,8 @@ class Engine:
 
     def end(self, claim: Claim, now_ms: int) -> Ended:
         """End a transaction, or tell how it was ended."""
+        if claim.queue_offset in self.carried:
+            claim = follow(claim, self.carried[claim.queue_offset], self._store)
         half = self._half_at(claim.queue_offset, claim.log_offset)
         # The peer takes whatever record starts there; a record of another topic is none of ours.
         if half is None or half.topic != Topic.HALF:
@@ -466,6 +463,11 @@ class Engine:
             self.set_aside(queue_offset, "its record cannot be read")
             return None
         return half
+
+    def done_with(self, queue_offset: int) -> None:
+        """Have an op record name a half that is pending no longer, without an outcome."""
+        self.ledger.record(queue_offset, State.SETTLED)
+        self._done.append(_Done(queue_offset, State.SETTLED, None, None, None, ""))
 
     def set_aside(self, queue_offset: int, reason: str) -> None:
         """Nothing can be done about a pending half; it is out of the way, and its transaction can

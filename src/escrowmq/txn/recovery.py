@@ -14,13 +14,16 @@ from typing import Final
 
 import msgspec
 
-from escrowmq.base.extensions import MORE, OUTCOMES
+from escrowmq.base.extensions import CARRIED, MORE, OUTCOMES
+from escrowmq.base.limits import LONG_MAX
 from escrowmq.base.message import Property, StoredMessage, SysFlag, Topic
+from escrowmq.codec.properties import number_in
 from escrowmq.codec.record import decode_record
 from escrowmq.errors import CorruptRecord
 from escrowmq.store.scan import Scanned, parse, value_of
 from escrowmq.store.store import Store
 from escrowmq.store.walk import walk, walk_queue
+from escrowmq.txn.carry import note_carried, supersede
 from escrowmq.txn.engine import Engine
 from escrowmq.txn.op import STATES, decode_op
 from escrowmq.txn.pending import Run
@@ -240,6 +243,9 @@ class Recovery:
     def _watch(
         self, queue_offset: int, properties: dict[str, str], log_offset: int, stored_ms: int
     ) -> None:
+        if CARRIED in properties:
+            first_ms = number_in(properties[CARRIED].rpartition(":")[2], most=LONG_MAX)
+            stored_ms = stored_ms if first_ms is None else min(first_ms, stored_ms)
         try:
             self._engine.watch(
                 properties,
@@ -251,12 +257,21 @@ class Recovery:
         except Exception as error:  # noqa: BLE001 - one half; set aside, the broker starts
             self._quarantine(queue_offset, f"{type(error).__name__}: {error}")
             return
+        if CARRIED in properties:
+            self._supersede(properties, queue_offset)
         unique_key = properties.get(Property.UNIQ_KEY)
         if unique_key and (
             Property.TRANSACTION_CHECK_TIMES in properties
             or Property.TRAN_PREPARED_QUEUE_OFFSET in properties
         ):
             self._engine.aliases[unique_key] = queue_offset
+
+    def _supersede(self, properties: dict[str, str], queue_offset: int) -> None:
+        """A half that was carried forward stands for all copies before it, also when the broker
+        died before the op record said so."""
+        old = note_carried(self._engine, properties, queue_offset)
+        if old != queue_offset and old in self._engine.pending:
+            supersede(self._engine, old, queue_offset)
 
     def _derive(self, *, is_sound: bool, now_ms: int) -> int:
         """Ends whose final record is there while no op record names them."""

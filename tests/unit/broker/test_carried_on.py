@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import logging
+
+import msgspec
 import pytest
 
 from escrowmq.base.codes import Request
-from escrowmq.testing.exchange import COMMIT, START_MS, Exchange
-from escrowmq.testing.sim.disk import SimDisk
+from escrowmq.base.settings import BrokerSettings, StoreSettings
+from escrowmq.testing.caller import Caller
+from escrowmq.testing.exchange import COMMIT, ROLLBACK, SMALL, START_MS, Exchange, Half
+from escrowmq.testing.sim.disk import Loss, SimDisk
 
 DAY_MS = 86_400_000
 CHECK = Request.CHECK_TRANSACTION_STATE
@@ -94,3 +99,178 @@ def test_parked_halves_that_are_ended_otherwise_leave_nothing_behind() -> None:
     for half in halves:
         assert caller.end_by_id(half.escrow_id, COMMIT).code == 0
     assert engine.parked == {}
+
+
+# -- clean-up under what is pending --------------------------------------------------------------
+
+SEGMENTED = msgspec.structs.replace(SMALL, log_segment_size=1 << 16, reserve_size=1 << 14)
+
+
+def on_a_full_disk(*, is_sync: bool = False, seed: int = 0) -> tuple[Exchange, Caller]:
+    """A broker with small segments; `clean_up` makes its disk too full for a while."""
+    disk = SimDisk()
+    disk.now_ms = START_MS
+    settings = msgspec.structs.replace(SEGMENTED, is_sync_flush=is_sync)
+    exchange = Exchange(BrokerSettings(), settings, disk=disk, seed=seed)
+    exchange.create_topic("T", 1)
+    exchange.create_topic("F", 1)
+    caller = exchange.connect()
+    caller.heartbeat(producer="PG")
+    return exchange, caller
+
+
+def clean_up(exchange: Exchange) -> None:
+    caller = exchange.connect()
+    for _ in range(6):
+        caller.send("F", b"x" * 20_000)
+    exchange.disk.used_percent = 86
+    exchange.advance(30_000)
+    exchange.disk.used_percent = 10
+
+
+def begins_behind(exchange: Exchange, half: Half) -> bool:
+    return exchange.core.broker.store.min_log_offset > half.log_offset
+
+
+@pytest.mark.parametrize("is_sync", [False, True])
+@pytest.mark.parametrize("verdict", [COMMIT, ROLLBACK])
+def test_halves_are_carried_forward_before_their_segment_goes(is_sync: bool, verdict: int) -> None:
+    exchange, caller = on_a_full_disk(is_sync=is_sync)
+    half = caller.prepare(
+        "T", b"h" * 5_000, group="PG", wants_id=True, CHECK_IMMUNITY_TIME_IN_SECONDS="3600"
+    )
+    other = caller.prepare(
+        "T", b"other", group="PG", wants_id=True, CHECK_IMMUNITY_TIME_IN_SECONDS="3600"
+    )
+    for _ in range(3):  # it is carried more than once
+        clean_up(exchange)
+    assert begins_behind(exchange, other)
+    assert len(exchange.core._ends.engine.pending) == 2
+    assert caller.end(half, verdict).code == 0
+    assert caller.end(half, verdict).code == 0, "the outcome is told again"
+    assert caller.end_by_id(other.escrow_id, verdict).code == 0
+    expected = [b"h" * 5_000, b"other"] if verdict == COMMIT else []
+    assert caller.bodies("T") == expected
+    exchange.reopen()
+    assert exchange.connect().bodies("T") == expected
+    assert len(exchange.core._ends.engine.pending) == 0
+
+
+def test_a_carried_half_is_asked_about_once_and_answered_by_its_check() -> None:
+    exchange, caller = on_a_full_disk()
+    caller.prepare("T", b"h", group="PG", CHECK_IMMUNITY_TIME_IN_SECONDS="100")
+    clean_up(exchange)
+    assert caller.take(Request.CHECK_TRANSACTION_STATE) == []
+    exchange.advance(80_000)
+    assert len(caller.take(Request.CHECK_TRANSACTION_STATE)) == 1
+
+
+def test_a_transaction_of_several_messages_is_carried_and_ended_as_a_whole() -> None:
+    exchange, caller = on_a_full_disk()
+    halves = [
+        caller.prepare(
+            "T",
+            b"%d" % number,
+            group="PG",
+            escrowTransaction="one",
+            CHECK_IMMUNITY_TIME_IN_SECONDS="3600",
+        )
+        for number in range(3)
+    ]
+    clean_up(exchange)
+    exchange.crash()
+    assert begins_behind(exchange, halves[-1])
+    caller = exchange.connect()
+    assert caller.end(halves[1], COMMIT).code == 0
+    assert sorted(caller.bodies("T")) == [b"0", b"1", b"2"]
+
+
+@pytest.mark.parametrize("is_sync", [False, True])
+@pytest.mark.parametrize("loss", list(Loss))
+@pytest.mark.parametrize("seed", range(4))
+def test_a_crash_while_halves_are_carried_neither_loses_nor_doubles_any(
+    loss: Loss, is_sync: bool, seed: int
+) -> None:
+    exchange, caller = on_a_full_disk(is_sync=is_sync, seed=seed)
+    halves = [
+        caller.prepare("T", b"%d" % n, group="PG", CHECK_IMMUNITY_TIME_IN_SECONDS="3600")
+        for n in range(10)
+    ]
+    for _ in range(6):
+        caller.send("F", b"x" * 20_000)
+    exchange.advance(15_000)  # all of it is durable
+    assert exchange.core.broker.store.durable_offset == exchange.core.broker.store.end_offset
+    exchange.disk.used_percent = 86
+    exchange.holds_syncs = True
+    exchange.core.broker.store.retention.wake_at_ms = 0
+    exchange.core.wake(exchange.now_ms)
+    engine = exchange.core._ends.engine
+    assert len(engine.carried) == 10, "carried, and not durable yet"
+    exchange.disk.used_percent = 10
+    exchange.holds_syncs = False
+    exchange.crash(loss, seed=seed)
+    engine = exchange.core._ends.engine
+    assert len(engine.pending) == 10
+    exchange.crash(Loss.NOTHING)
+    caller = exchange.connect()
+    assert [caller.end(half, COMMIT).code for half in halves] == [0] * 10
+    assert sorted(caller.bodies("T")) == [b"%d" % n for n in range(10)]
+    exchange.crash(Loss.NOTHING)
+    assert len(exchange.core._ends.engine.pending) == 0
+    assert sorted(exchange.connect().bodies("T")) == [b"%d" % n for n in range(10)]
+
+
+def test_a_copy_without_its_op_record_stands_for_the_half_before_it() -> None:
+    exchange, caller = on_a_full_disk()
+    half = caller.prepare("T", b"h", group="PG", CHECK_IMMUNITY_TIME_IN_SECONDS="3600")
+    exchange.core._ends.carrier.carry(1 << 40, exchange.now_ms)
+    exchange.core._ends.engine._done.clear()  # it dies before the op record is written
+    exchange.crash()
+    engine = exchange.core._ends.engine
+    assert list(engine.pending) == [half.queue_offset + 1]
+    caller = exchange.connect()
+    assert caller.end(half, COMMIT).code == 0
+    exchange.crash()
+    assert exchange.connect().bodies("T") == [b"h"]
+
+
+@pytest.mark.parametrize(
+    ("days", "hours", "delay_max_s"), [(2, 72, 259_200), (5, 72, 7 * 86_400), (2, 24, 259_200)]
+)
+def test_a_delivery_time_beyond_retention_is_kept(days: int, hours: int, delay_max_s: int) -> None:
+    disk = SimDisk()
+    disk.now_ms = START_MS
+    store: StoreSettings = msgspec.structs.replace(
+        SMALL, reserved_hours=hours, clean_interval_ms=600_000, queue_flush_interval_ms=600_000
+    )
+    settings = BrokerSettings(timer_delay_max_s=delay_max_s, offsets_flush_ms=600_000)
+    exchange = Exchange(settings, store, disk=disk)
+    exchange.create_topic("T", 1)
+    caller = exchange.connect()
+    due_ms = exchange.now_ms + days * DAY_MS
+    assert caller.send("T", b"rent", TIMER_DELIVER_MS=str(due_ms), UNIQ_KEY="K1").code == 0
+    for _ in range(30):
+        caller.send("T", b"x" * 90_000)
+    for _ in range((days + 4) * 24):
+        exchange.now_ms += 3_600_000
+        disk.now_ms = exchange.now_ms
+        for _ in range(3):
+            exchange.core.wake(exchange.now_ms)
+            exchange._perform()
+        if exchange.now_ms == due_ms + 3_600_000:
+            assert [body for body in caller.bodies("T") if body == b"rent"] == [b"rent"]
+    assert exchange.core.broker.store.min_log_offset > 0, "then its segment goes"
+    assert exchange.core.broker.set_aside_count() == 0
+
+
+def test_a_segment_that_is_kept_is_told_once_and_counted(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    exchange, caller = on_a_full_disk()
+    caller.send("T", b"later", TIMER_DELAY_SEC="7200")
+    with caplog.at_level(logging.WARNING):
+        clean_up(exchange)
+        clean_up(exchange)
+    lines = [record.getMessage() for record in caplog.records]
+    assert len([line for line in lines if "is past its time and kept" in line]) == 1
+    assert exchange.core.broker.store.retention.kept_count > 0
