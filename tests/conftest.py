@@ -4,6 +4,7 @@ suites run."""
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def peer(request: pytest.FixtureRequest) -> str:
     """Who is judged: "escrow" or "java"."""
     return str(request.config.getoption("--peer"))
+
+
+@pytest.fixture(autouse=True)
+def _assertions_are_seen(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """What a server gets over is logged; an assertion among it is a mistake of ours."""
+    yield
+    for record in caplog.get_records("call"):
+        error = record.exc_info[1] if record.exc_info else None
+        assert not isinstance(error, AssertionError), record.getMessage()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -35,7 +35,7 @@ def on_any_ports(folder: Path) -> list[str]:
     return ["--data", str(folder), "--nameserver-port", "0", "--broker-port", "0"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGQUIT])
 def test_server_that_is_asked_to_end_exits_with_0_and_keeps_everything(
     tmp_path: Path, number: int
 ) -> None:
@@ -52,6 +52,23 @@ def test_server_that_is_asked_to_end_exits_with_0_and_keeps_everything(
         link = Link(server.broker)
         assert [message.body for message in read_queue(link, TOPIC, 0)] == [b"kept"]
         link.close()
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2])
+def test_signal_that_means_nothing_here_is_passed_over_with_a_line(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    folder = tmp_path / "store"
+    with Server(folder) as server:
+        server.process.send_signal(number)
+        link = Link(server.broker)
+        (reply,) = link.ask_all([send_request(TOPIC, 0, b"kept", "PG", {})])
+        assert reply.code == 0
+        link.close()
+        assert server.stop() == 0
+        (line,) = server.errors.read_text().splitlines()
+        assert f"{number.name} is passed over" in line
+    assert not (folder / "abort").exists()
 
 
 def test_ready_line_comes_when_both_doors_are_open_and_the_broker_is_registered(

@@ -46,6 +46,9 @@ class Places(Protocol):
     def has_topic(self, topic: str) -> bool:
         """Whether there is such a topic."""
 
+    def has_offsets(self, group: str, topic: str) -> bool:
+        """Whether a group has read, or is to read, a topic."""
+
 
 Reader = Callable[[Command], Iterable[Need]]
 """Finds in a request what it needs."""
@@ -70,7 +73,8 @@ def is_inner(topic: str) -> bool:
     return topic in _INNER or topic.startswith(Topic.SYSTEM_PREFIX)
 
 
-_JOINTS: Final = "_+"
+_JOINT: Final = "+"
+_OLDER_JOINT: Final = "_"
 _INNER: Final = NOT_SENDABLE - {Topic.SELF_TEST}
 
 
@@ -343,9 +347,14 @@ def needs_of(request: Command, places: Places, *, as_peer: bool) -> Admin | list
 
 def _of_popped(retry_topic: str, places: Places) -> Iterator[Need]:
     """What `%RETRY%<group>_<topic>` needs besides: it looks like the retry topic of a group of
-    that long name, and holds what <group> has popped from <topic>."""
+    that long name, and holds what <group> has popped from <topic>. With the older joint it mostly
+    is that of the long name; what was popped is only there if <group> reads it."""
     name = retry_topic.removeprefix(Topic.RETRY_PREFIX)
     for at, letter in enumerate(name):
-        if letter in _JOINTS and places.has_topic(name[at + 1 :]):
-            yield Need(group_resource(name[:at]), SUB)
-            yield Need(name[at + 1 :], SUB)
+        group, topic = name[:at], name[at + 1 :]
+        is_popped = letter == _JOINT or (
+            letter == _OLDER_JOINT and places.has_offsets(group, retry_topic)
+        )
+        if is_popped and places.has_topic(topic):
+            yield Need(group_resource(group), SUB)
+            yield Need(topic, SUB)

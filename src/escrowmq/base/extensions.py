@@ -25,6 +25,10 @@ EPOCH: Final = "escrowEpoch"
 TOKEN: Final = "escrowToken"  # noqa: S105 - a name
 """Which attempt to write the batch a half belongs to."""
 
+CARRIED: Final = "escrowCarried"
+"""On a half that was stored again: queue offset, log offset and store time of its first copy,
+colons between."""
+
 OUTCOMES: Final = "escrowOutcomes"
 """On an op record: how each transaction of the record ended, a letter each. The peer reads
 tag and body alone."""

@@ -18,6 +18,11 @@ TOPIC_SIZE_MAX_LONG: Final = 255
 TOPIC_QUEUES_MAX: Final = 65_536
 """Queues of one topic; figures of a topic are worked out queue by queue."""
 
+INT_MAX: Final = (1 << 31) - 1
+"""The largest number that the peer's ints hold, and those of a record."""
+
+LONG_MAX: Final = (1 << 63) - 1
+
 GROUP_SIZE_MAX: Final = 255
 
 PROPERTIES_SIZE_MAX: Final = 32_767

@@ -121,6 +121,7 @@ class Topic:
 NOT_SENDABLE: Final = frozenset(
     {
         Topic.SCHEDULE,
+        Topic.TIMER,
         Topic.HALF,
         Topic.OP,
         Topic.CHECK_MAX_TIME,
@@ -129,4 +130,10 @@ NOT_SENDABLE: Final = frozenset(
         Topic.OFFSET_MOVED,
     }
 )
-"""Topics that no client may send to."""
+"""Topics that no client may send to. (The peer lets anybody write into its timer and its revive
+topics, records that it reads as its own later.)"""
+
+
+def is_sendable(topic: str) -> bool:
+    """Whether a client may send to a topic, as far as its name tells."""
+    return topic not in NOT_SENDABLE and not topic.startswith(Topic.REVIVE_PREFIX)

@@ -17,6 +17,10 @@ class Usage(msgspec.Struct, frozen=True):
     free_size: int
 
 
+class SyncNotBegun(OSError):
+    """A sync found no descriptor or no memory: nothing was tried, and nothing is lost by it."""
+
+
 class File(Protocol):
     """One file of fixed length, written and read at positions. Writes are visible to reads at once,
     durable only after `sync`."""
@@ -35,8 +39,9 @@ class File(Protocol):
         """Make sure that a later write of this range cannot lack room; DiskFull otherwise."""
 
     def sync(self) -> None:
-        """Make every write so far durable; OSError when the disk says that it could not.
-        May be called from another thread than the one that writes."""
+        """Make every write so far durable; OSError when the disk says that it could not, of
+        which SyncNotBegun may be tried again. May be called from another thread than the one that
+        writes."""
 
     def close(self) -> None:
         """Let go of the file; what was not synced may still reach the disk."""

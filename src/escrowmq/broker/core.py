@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import struct
 from collections.abc import Callable
+from datetime import UTC, tzinfo
+from functools import partial
 from typing import Final, Protocol
 
 import msgspec
@@ -13,8 +15,9 @@ from escrowmq.base.codes import Flag, Response
 from escrowmq.base.command import Command
 from escrowmq.base.effects import Close, Effect, Replace, Send
 from escrowmq.base.measure import Family
-from escrowmq.base.message import Topic
+from escrowmq.base.message import Message, Topic
 from escrowmq.base.ports import Chance, Disk
+from escrowmq.base.rounds import Rounds
 from escrowmq.base.settings import BrokerSettings, StoreSettings
 from escrowmq.broker import half_counts
 from escrowmq.broker.auditing import OPERATIONS, Denials, audited
@@ -45,9 +48,10 @@ from escrowmq.codec.command import encode_reply
 from escrowmq.codec.headers import HeaderError
 from escrowmq.delivery import delay, timer
 from escrowmq.delivery.delay import DelayQueues
+from escrowmq.delivery.progress import NEVER_MS
 from escrowmq.delivery.timer import TimerQueue
 from escrowmq.errors import EscrowMQError, RemoteProtocolError, StorageError
-from escrowmq.store.store import Store
+from escrowmq.store.store import Put, Store
 
 _log = logging.getLogger(__name__)
 
@@ -86,19 +90,23 @@ class BrokerCore:
         mark: str = "",
         boot: str = "",
         accounts: Disk | None = None,
+        zone: tzinfo = UTC,
     ) -> None:
         changes = restore(disk, settings, store_settings)
-        store = Store(disk, store_settings, abort_text=mark, boot=boot)
+        store = Store(disk, store_settings, abort_text=mark, boot=boot, zone=zone)
         self._disk = disk
         self.broker = Broker(settings, store_settings, store, address=address, chance=chance)
         broker = self.broker
         putter = Putter(broker)
         self.registration = Registration(broker, ha_address=ha_address)
-        self._delays = DelayQueues(store, store_settings)
-        self._timer = TimerQueue(store, settings)
+        self._delays = DelayQueues(store, store_settings, self._put_delayed)
+        self._timer = TimerQueue(store, settings, self._put_delayed)
         broker.delays, broker.timer = self._delays, self._timer
+        for courier in (self._delays.courier, self._timer.courier):
+            broker.set_aside_counts.append(partial(getattr, courier, "dropped_count"))
         self._clients = ClientHandlers(broker)
         self._ends = EndHandlers(broker, putter)
+        store.retention.keeper = self._carry
         self._epochs = EpochHandlers(broker, putter, self._ends.engine)
         self._half_counts = HalfCounts(broker, self._ends.engine.meter)
         self._pulls = PullHandlers(broker)
@@ -108,7 +116,8 @@ class BrokerCore:
         self._entrance = Door(
             broker, disk, self._ends, accounts=accounts or disk, denials=denials, polls=self._polls
         )
-        self._measuring = Measuring(broker, self._ends, self._entrance)
+        self.rounds = Rounds()
+        self._measuring = Measuring(broker, self._ends, self._entrance, self.rounds)
         self._routes = _routes_of(
             SendHandlers(broker, putter, self._ends),
             self._ends,
@@ -124,6 +133,36 @@ class BrokerCore:
         self._door: Door | None = None
         self._save_at_ms = 0
         self._save_again_ms = 0
+        self._add_rounds()
+
+    def _add_rounds(self) -> None:
+        broker, add = self.broker, self.rounds.add
+        add("the store", broker.store.wake, broker.store.wake_at_ms)
+        add("statistics", broker.stats.wake, broker.stats.wake_at_ms)
+        add("requests to clients", broker.calls.wake, broker.calls.wake_at_ms)
+        add("transactions", self._ends.wake, self._ends.wake_at_ms)
+        add("counts of halves", self._half_counts.wake, self._half_counts.wake_at_ms)
+        add("delay levels", self._delays.wake, self._delays.wake_at_ms)
+        add("the timer", self._timer.wake, self._timer.wake_at_ms)
+        add("long polls", self._pulls.wake, self._pulls.holds.wake_at_ms)
+        add("pops", self._pops.wake, self._pops.wake_at_ms)
+        add("clients", self._clients.wake, self._clients.wake_at_ms)
+        add("registration", self.registration.wake, self.registration.wake_at_ms)
+        add("access control", self._entrance.wake, self._entrance.wake_at_ms)
+        add("waiting answers", self._answer_late, self._late_at_ms)
+        add("saving", self._save, lambda: self._save_at_ms)
+
+    def _carry(self, until: int, now_ms: int) -> int:
+        """Segments are to go: carry forward what waits in them. What is to be delivered later
+        keeps its segment till then."""
+        halves_from = self._ends.carrier.carry(until, now_ms)
+        return min(halves_from, self._delays.needed_from(), self._timer.needed_from())
+
+    def _put_delayed(self, message: Message, now_ms: int) -> Put:
+        """Store a message whose time has come, where somebody reads it."""
+        broker = self.broker
+        message.queue_id = broker.topics.queue_read(message.topic, message.queue_id)
+        return broker.store.put(message, now_ms)
 
     def _polls(self) -> tuple[Table, ...]:
         return (self._pulls.holds, *self._pops.polls)
@@ -141,7 +180,7 @@ class BrokerCore:
         self._load(GROUPS_FILE, broker.groups.load)
         self._load(OFFSETS_FILE, broker.offsets.load)
         report = broker.store.open(now_ms)
-        now_ms = _going_on(now_ms, broker.store.last_stored_ms)
+        now_ms = _going_on(now_ms, broker.store)
         broker.started_ms = now_ms
         if not report.was_clean:
             broker.offsets.cut(
@@ -250,7 +289,8 @@ class BrokerCore:
         reader = known.reader
         for command in reader.feed(data):
             if command.flag & Flag.REPLY:
-                self.broker.calls.answered(peer, command, now_ms)
+                answered = partial(self.broker.calls.answered, peer, command, now_ms)
+                self.rounds.guard("the answer of a client", answered, now_ms)
             else:
                 self._serve(known, command, now_ms)
         if reader.broken is not None:
@@ -280,15 +320,20 @@ class BrokerCore:
     def _settle(self, now_ms: int) -> None:
         """What every input may have caused: messages that arrived, tables that changed."""
         broker = self.broker
-        self._ends.seal(now_ms)
-        self._epochs.settle(now_ms)
-        self._pops.settle(now_ms)
-        self._note_arrivals(now_ms)
-        if broker.topics.is_changed or broker.groups.is_changed:
-            self._save_changed(now_ms)
+        try:
+            self._ends.seal(now_ms)
+            self._epochs.settle(now_ms)
+            self._pops.settle(now_ms)
+            self._note_arrivals(now_ms)
+        except Exception as error:  # noqa: BLE001 - one part; the others' turn comes all the same
+            self.rounds.failed("the end of an input", error, now_ms)
+            for part in (self._epochs.settle, self._pops.settle, self._note_arrivals):
+                self.rounds.guard("the end of an input", partial(part, now_ms), now_ms)
         sync = broker.store.sync_wanted(now_ms)
         if sync is not None:
             broker.effects.append(sync)
+        if broker.topics.is_changed or broker.groups.is_changed:
+            self._save_changed(now_ms)
 
     def _note_arrivals(self, now_ms: int) -> None:
         """Wake who waits for what arrived. Nobody waits for most queues, and nobody begins to
@@ -298,15 +343,18 @@ class BrokerCore:
             topic = arrival.topic
             if unawaited is not None and unawaited == (topic, arrival.queue_id):
                 continue
-            if topic == Topic.SCHEDULE:
-                self._delays.arrived(arrival, now_ms)
-            elif topic == Topic.TIMER:
-                self._timer.arrived(arrival)
-            elif self._pulls.awaits(topic, arrival.queue_id) or self._pops.awaits(topic):
-                self._pulls.arrived(arrival, now_ms)
-                self._pops.arrived(arrival, now_ms)
-            else:
-                unawaited = (topic, arrival.queue_id)
+            try:
+                if topic == Topic.SCHEDULE:
+                    self._delays.arrived(arrival, now_ms)
+                elif topic == Topic.TIMER:
+                    self._timer.arrived(arrival)
+                elif self._pulls.awaits(topic, arrival.queue_id) or self._pops.awaits(topic):
+                    self._pulls.arrived(arrival, now_ms)
+                    self._pops.arrived(arrival, now_ms)
+                else:
+                    unawaited = (topic, arrival.queue_id)
+            except Exception as error:  # noqa: BLE001 - one message; those behind it are told of
+                self.rounds.failed("the arrival of a message", error, now_ms)
 
     def synced(self, log_offset: int, now_ms: int) -> None:
         """The log is durable up to an offset: answer who waited for it."""
@@ -338,56 +386,37 @@ class BrokerCore:
 
     def wake(self, now_ms: int) -> None:
         """Whatever is due."""
-        broker = self.broker
-        broker.store.wake(now_ms)
-        broker.stats.wake(now_ms)
-        broker.calls.wake(now_ms)
-        self._ends.wake(now_ms)
-        self._half_counts.wake(now_ms)
-        if now_ms >= self._delays.wake_at_ms():
-            self._delays.due(now_ms)
-        if now_ms >= self._timer.wake_at_ms():
-            self._timer.due(now_ms)
-        self._pulls.wake(now_ms)
-        self._pops.wake(now_ms)
-        self._clients.wake(now_ms)
-        self.registration.wake(now_ms)
-        self._entrance.wake(now_ms)
+        self.rounds.wake(now_ms)
         # A limit may have been set meanwhile.
         self._door = self._entrance if self._entrance.is_needed else None
-        while broker.waiting and broker.waiting[0].deadline_ms <= now_ms:
-            waiting = broker.waiting.popleft()
-            broker.send(waiting.peer, waiting.timeout_reply)
-        if now_ms >= self._save_at_ms:
-            self._save_at_ms = now_ms + broker.settings.offsets_flush_ms
-            self._ends.note_progress(now_ms)
-            self._epochs.note_progress()
-            self._pops.saver.note(now_ms)
-            for path, data in self._progress(now_ms):
-                broker.effects.append(Replace(path, data))
         self._settle(now_ms)
 
     def wake_at_ms(self) -> int:
         """When `wake` has something to do next."""
+        return self.rounds.wake_at_ms()
+
+    def _answer_late(self, now_ms: int) -> None:
+        """Tell those whose messages are not durable in time."""
         broker = self.broker
-        at_ms = min(
-            broker.store.wake_at_ms(),
-            broker.stats.wake_at_ms(),
-            broker.calls.wake_at_ms(),
-            self._pulls.holds.wake_at_ms(),
-            self._pops.wake_at_ms(),
-            self._ends.wake_at_ms(),
-            self._half_counts.wake_at_ms(),
-            self._delays.wake_at_ms(),
-            self._timer.wake_at_ms(),
-            self._clients.wake_at_ms(),
-            self.registration.wake_at_ms(),
-            self._entrance.wake_at_ms(),
-            self._save_at_ms,
-        )
-        if broker.waiting:
-            at_ms = min(at_ms, broker.waiting[0].deadline_ms)
-        return at_ms
+        while broker.waiting and broker.waiting[0].deadline_ms <= now_ms:
+            waiting = broker.waiting.popleft()
+            broker.send(waiting.peer, waiting.timeout_reply)
+
+    def _late_at_ms(self) -> int:
+        waiting = self.broker.waiting
+        return waiting[0].deadline_ms if waiting else NEVER_MS
+
+    def _save(self, now_ms: int) -> None:
+        """Keep offsets and progress, each as far as it is durable."""
+        if now_ms < self._save_at_ms:
+            return
+        broker, guard = self.broker, self.rounds.guard
+        self._save_at_ms = now_ms + broker.settings.offsets_flush_ms
+        guard("progress of halves", partial(self._ends.note_progress, now_ms), now_ms)
+        guard("progress of epochs", self._epochs.note_progress, now_ms)
+        guard("saving of offsets", partial(self._pops.saver.note, now_ms), now_ms)
+        for path, data in self._progress(now_ms):
+            broker.effects.append(Replace(path, data))
 
     def measure(self, now_ms: int) -> list[Family]:
         """Figures for whoever watches the broker."""
@@ -430,8 +459,9 @@ def _routes_of(*families: Routed) -> dict[int, Handler]:
     return found
 
 
-def _going_on(now_ms: int, stored_ms: int) -> int:
+def _going_on(now_ms: int, store: Store) -> int:
     """The time to go on from, by the clock and by the store's last record."""
+    stored_ms = store.last_stored_ms
     behind_ms = stored_ms - now_ms
     if behind_ms <= 0:
         return now_ms
@@ -441,10 +471,11 @@ def _going_on(now_ms: int, stored_ms: int) -> int:
         )
         return stored_ms
     _log.error(
-        "the clock is %d s behind the store's last record; it is believed, and what was to be "
-        "delivered or asked about at some time may be so at another",
+        "the clock is %d s behind the store's last record; it is believed, and what was stored "
+        "meanwhile counts from now on",
         behind_ms // 1000,
     )
+    store.go_back(now_ms)
     return now_ms
 
 

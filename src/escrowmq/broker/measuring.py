@@ -8,6 +8,7 @@ from itertools import accumulate
 from typing import Literal
 
 from escrowmq.base.measure import Distribution, Family, Sample
+from escrowmq.base.rounds import Rounds
 from escrowmq.broker.door import Door
 from escrowmq.broker.on_end import EndHandlers
 from escrowmq.broker.state import Broker
@@ -21,7 +22,8 @@ _BUCKETS = (*map(float, LATENCY_BOUNDS_S), math.inf)
 class Measuring:
     """All figures of one broker; asked for now and then."""
 
-    def __init__(self, broker: Broker, ends: EndHandlers, door: Door) -> None:
+    def __init__(self, broker: Broker, ends: EndHandlers, door: Door, rounds: Rounds) -> None:
+        self._rounds = rounds
         self._broker = broker
         self._ends = ends
         self._door = door
@@ -174,7 +176,26 @@ class Measuring:
             _labelled(
                 "rocketmq_consumer_connections", "Consumers by group.", "consumer_group", consumers
             ),
+            Family(
+                "escrowmq_failed_rounds",
+                "counter",
+                "Background work that ended with an internal error, by part; see the log.",
+                ("part",),
+                tuple(Sample((name,), count) for name, count in self._rounds.failures.items()),
+            ),
+            _one(
+                "escrowmq_records_set_aside",
+                "counter",
+                "Delayed or popped messages and their records that make no sense; see the log.",
+                broker.set_aside_count(),
+            ),
             _one("escrowmq_connections", "gauge", "Open connections.", len(broker.peers)),
+            _one(
+                "escrowmq_kept_segments",
+                "gauge",
+                "Log files past their time in which messages wait for their end or their time.",
+                store.retention.kept_count,
+            ),
             _one("escrowmq_log_end_bytes", "gauge", "End of the log.", store.end_offset),
             _one("escrowmq_log_durable_bytes", "gauge", "Durable so far.", store.durable_offset),
         ]

@@ -205,12 +205,16 @@ class StoredPlaces:
         """Whether there is such a topic."""
         return self._broker.topics.get(topic) is not None
 
+    def has_offsets(self, group: str, topic: str) -> bool:
+        """Whether a group has read, or is to read, a topic."""
+        return bool(self._broker.offsets.of(group, topic))
+
     def ended_topics(self, request: Command) -> Iterator[str]:
         """The topics of all messages that an END commits or rolls back."""
         header = self._ends.read_end(request, self.now_ms)
         if isinstance(header, Refusal):
             return
-        half = self._broker.store.read(header.commit_log_offset)
+        half = self._ends.half_at(header.tran_state_table_offset, header.commit_log_offset)
         if half is None or half.topic != Topic.HALF:
             return  # there is nothing to end, which the handler says
         engine = self._ends.engine

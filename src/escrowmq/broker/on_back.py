@@ -6,6 +6,7 @@ from typing import Final
 
 from escrowmq.base.codes import FAQ, Request, Response, Version
 from escrowmq.base.command import Command
+from escrowmq.base.limits import INT_MAX
 from escrowmq.base.message import Message, Property, StoredMessage, Topic
 from escrowmq.broker.putting import Putter, Refusal
 from escrowmq.broker.state import Broker, Handler, Peer
@@ -111,5 +112,5 @@ class BackHandlers:
             born_ms=source.born_ms,
             born_host=source.born_host,
             store_host=self._broker.packed,
-            reconsume_times=source.reconsume_times + 1,
+            reconsume_times=min(source.reconsume_times + 1, INT_MAX),
         )

@@ -18,6 +18,7 @@ from escrowmq.delivery.stats import BROKER_GET, BROKER_PUT, GET_SIZE, Meter
 from escrowmq.delivery.version import DataVersion
 from escrowmq.errors import UsageError
 from escrowmq.store.commit_log import FOLDER
+from escrowmq.store.retention import check_hours
 
 _log = logging.getLogger(__name__)
 
@@ -44,7 +45,9 @@ peer takes any key but a few, which led to remote code execution, CVE-2023-33246
 
 _FROM_NEXT_START: Final = frozenset(
     {
-        "accessMessageInMemoryMaxRatio", "defaultMessageRequestMode", "escrowReserveBytes",
+        "accessMessageInMemoryMaxRatio", "brokerTopicEnable", "checkCRCOnRecover",
+        "clusterTopicEnable", "defaultMessageRequestMode", "defaultTopicQueueNums",
+        "escrowReserveBytes", "msgTraceTopicName", "traceTopicEnable",
         "flushCommitLogLeastPages", "flushCommitLogThoroughInterval", "flushIntervalCommitLog",
         "flushIntervalConsumeQueue", "maxMessageSize", "maxPopPollingSize", "popPollingSize",
     }
@@ -142,6 +145,7 @@ class ConfigHandlers:
             )
         try:
             parsed = self._changes.parse(texts)
+            check_hours(parsed.get("deleteWhen", ""))
         except UsageError as error:
             return encode_reply(request, Response.INVALID_PARAMETER, remark=str(error))
         self._disk.replace(CHANGES_FILE, self._changes.saved_with(parsed))

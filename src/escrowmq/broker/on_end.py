@@ -35,6 +35,8 @@ from escrowmq.delivery.subscriptions import TRANSACTION_GROUP
 from escrowmq.errors import StorageError, UsageError
 from escrowmq.store.store import Put, PutStatus
 from escrowmq.txn import identity, snapshot
+from escrowmq.txn.again import follow
+from escrowmq.txn.carry import Carrier
 from escrowmq.txn.check import Ask, Checker, Member
 from escrowmq.txn.claim import Answer, Claim, Ended
 from escrowmq.txn.engine import Engine
@@ -89,15 +91,16 @@ class EndHandlers:
         )
         self.keyring = Keyring(
             broker.chance,
-            lasting_ms=broker.store_settings.reserved_hours * HOUR_MS,
-            rotation_ms=broker.settings.key_rotation_hours * HOUR_MS,
+            lasting_ms=lambda: broker.store_settings.reserved_hours * HOUR_MS,
+            rotation_ms=lambda: broker.settings.key_rotation_hours * HOUR_MS,
         )
         self.checker = Checker(
             self.engine,
             broker.settings,
-            age_max_hours=broker.store_settings.reserved_hours,
+            age_max_hours=lambda: broker.store_settings.reserved_hours,
             members=self._members,
         )
+        self.carrier = Carrier(self.engine, self.checker, broker.store)
         self.resumption = Resumption(self.engine, broker.store)
         self._recovery = Recovery(self.engine, broker.store)
         self._unsealed: list[_Unsealed] = []
@@ -236,7 +239,7 @@ class EndHandlers:
         """What a transaction id says, and its half if the log holds it still. UsageError when the
         id is not one of this broker's, or has run out."""
         found = self.keyring.read(text, broker_name=self._broker.settings.name, now_ms=now_ms)
-        half = self._broker.store.read(found.log_offset)
+        half = self.half_at(found.queue_offset, found.log_offset)
         if (
             half is None
             or half.topic != Topic.HALF
@@ -245,12 +248,23 @@ class EndHandlers:
             return found, None
         return found, half
 
+    def half_at(self, queue_offset: int, log_offset: int) -> StoredMessage | None:
+        """What stands at a half's place, or, if it was carried forward, where it stands now."""
+        newest = self.engine.carried.get(queue_offset)
+        if newest is not None:
+            place = Claim(
+                log_offset=log_offset, queue_offset=queue_offset, group="", verdict=Verdict.UNKNOWN
+            )
+            log_offset = follow(place, newest, self._broker.store).log_offset
+        return self._broker.store.read(log_offset)
+
     def _as_delivered(self, final: Message, now_ms: int) -> Message:
         """What is stored for a committed message."""
         key = final.properties.get(ORDER_KEY)
         topic = self._broker.topics.get(final.topic) if key else None
         if key and topic is not None:
             final.queue_id = abs(java_hash(key)) % max(1, topic.write_queue_nums)
+        final.queue_id = self._broker.topics.queue_read(final.topic, final.queue_id)
         if is_delayed(final.properties):
             diverted = divert(final, now_ms, self._rules)
             if isinstance(diverted, Message):

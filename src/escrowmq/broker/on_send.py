@@ -7,7 +7,7 @@ from typing import Final
 from escrowmq.base.codes import FAQ, Request, Response, Version
 from escrowmq.base.command import Command
 from escrowmq.base.limits import TOPIC_SIZE_MAX
-from escrowmq.base.message import NOT_SENDABLE, Message, Property, SysFlag, Topic
+from escrowmq.base.message import Message, Property, SysFlag, Topic, is_sendable
 from escrowmq.broker.on_end import EndHandlers
 from escrowmq.broker.putting import Diverted, Putter, Refusal, is_retry
 from escrowmq.broker.state import Broker, Handler, Peer
@@ -111,11 +111,11 @@ class SendHandlers:
             fault = name_fault(header.topic)
             if fault is not None:
                 return Refusal(Response.INVALID_PARAMETER, fault)
-            if header.topic not in NOT_SENDABLE:
+            if is_sendable(header.topic):
                 topic = self._create_topic(header, now_ms)
         elif topic.order and not broker.settings.permission & Perm.WRITE:
             return Refusal(Response.NO_PERMISSION, self._forbidden("sending message"))
-        if header.topic in NOT_SENDABLE:
+        if not is_sendable(header.topic):
             remark = f"Sending message to topic[{header.topic}] is forbidden."
             return Refusal(Response.NO_PERMISSION, remark)
         if topic is None:
@@ -156,6 +156,9 @@ class SendHandlers:
         properties = parse_properties(header.properties)
         self._complete(properties, peer, now_ms)
         sys_flag = header.sys_flag & ~(SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6)
+        if sys_flag & SysFlag.TRANSACTION_MASK == SysFlag.COMMIT:
+            # A start takes what says so for the end of a half; only the broker may say it.
+            sys_flag &= ~SysFlag.TRANSACTION_MASK
         if topic.topic_filter_type == _MULTI_TAG:
             sys_flag |= SysFlag.MULTI_TAGS
         return Message(

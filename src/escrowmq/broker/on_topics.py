@@ -22,6 +22,7 @@ from escrowmq.codec.headers import (
     TopicHeader,
     read_header,
 )
+from escrowmq.codec.receipt import RETRY_V1, RETRY_V2, retry_topic
 from escrowmq.delivery.subscriptions import GroupConfig
 from escrowmq.delivery.topics import (
     MESSAGE_TYPE,
@@ -170,18 +171,27 @@ class TopicHandlers:
             )
         doomed = [name]
         if broker.settings.clears_retry_topics:
-            doomed += [
-                topic
-                for topic in broker.topics.names()
-                if topic.startswith(Topic.RETRY_PREFIX)
-                and (topic.endswith((f"_{name}", f"+{name}")))
-            ]
+            doomed += self._retry_topics(name)
         for topic in doomed:
             broker.topics.delete(topic, now_ms)
             broker.store.delete_topic(topic)
             broker.offsets.forget_topic(topic)
             broker.stats.forget(topic)
         return encode_reply(request, Response.SUCCESS)
+
+    def _retry_topics(self, name: str) -> list[str]:
+        """Where messages of a topic come again that groups have popped. The older spelling may be
+        the name of another's retry topic as well, which then stays."""
+        broker = self._broker
+        found = []
+        for group in broker.offsets.groups_of(name):
+            found.append(retry_topic(name, group, RETRY_V2))
+            older = retry_topic(name, group, RETRY_V1)
+            others = set(broker.offsets.groups_of(older)) - {group}
+            is_pulled = older.removeprefix(Topic.RETRY_PREFIX) in broker.clients.consumers
+            if not others and not is_pulled:
+                found.append(older)
+        return [topic for topic in found if broker.topics.get(topic) is not None]
 
     def get_topic(self, peer: Peer, request: Command, now_ms: int) -> bytes:
         """One topic's configuration."""

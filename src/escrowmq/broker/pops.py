@@ -36,6 +36,7 @@ class Pops:
             host=broker.packed,
             later=putter.put,
         )
+        broker.set_aside_counts.append(lambda: self.ledger.dropped_count)
         popper = Popper(broker, self.ledger, self.orders)
         self._pops = PopHandlers(broker, popper, self.orders, self._freed)
         self._peeks = PeekHandlers(broker, popper, self._pops)

@@ -90,6 +90,7 @@ class Broker:
         self.timer: TimerQueue | None = None
         self.stats = Stats()
         self.calls = Calls()
+        self.set_aside_counts: list[Callable[[], int]] = []
         self.producer_hooks: list[Callable[[str, Channel, int], None]] = []
         self.peers: dict[int, Peer] = {}
         self.effects: list[Effect] = []
@@ -114,6 +115,10 @@ class Broker:
             if known is not None and topic in known.subscriptions:
                 return known.subscriptions[topic]
         return None
+
+    def set_aside_count(self) -> int:
+        """Records that were passed over because nothing could be done about them."""
+        return sum(count() for count in self.set_aside_counts)
 
     def next_opaque(self) -> int:
         """A request id for a request of ours."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 _ENTRY_SIZE_MIN: Final = 3
+_DIGITS_MAX: Final = 19
+"""Of the largest long. Python refuses to read numbers of some thousand digits."""
 
 
 def encode_properties(properties: dict[str, str]) -> bytes:
@@ -29,3 +31,12 @@ def parse_properties(text: str) -> dict[str, str]:
             if name and value:
                 properties[name] = value
     return properties
+
+
+def number_in(text: str | None, *, most: int) -> int | None:
+    """The number from 0 to `most` that a property holds; None when it holds anything else. Its
+    value is a client's: whoever reads it again later must not trip over it."""
+    if not text or len(text) > _DIGITS_MAX or not (text.isascii() and text.isdecimal()):
+        return None
+    number = int(text)
+    return number if number <= most else None

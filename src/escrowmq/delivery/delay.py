@@ -22,6 +22,7 @@ from escrowmq.delivery.progress import (
     PutMessage,
 )
 from escrowmq.delivery.version import DataVersion
+from escrowmq.errors import StorageError
 from escrowmq.store.dispatch import delay_levels
 from escrowmq.store.store import Arrival, Store
 
@@ -79,6 +80,11 @@ class DelayQueues:
             places += self._store.entries(Topic.SCHEDULE, level - 1, max(offset, start), 1)
         return min((log_offset for log_offset, _, _ in places), default=None)
 
+    def needed_from(self) -> int:
+        """From where on the log is needed for what is not delivered yet."""
+        oldest = self._oldest_pending()
+        return self._store.end_offset if oldest is None else oldest
+
     def arrived(self, arrival: Arrival, now_ms: int) -> None:
         """A record became visible in the schedule topic."""
         level = arrival.queue_id + 1
@@ -88,6 +94,11 @@ class DelayQueues:
     def wake_at_ms(self) -> int:
         """When `due` is to be called next."""
         return min(self._due_ms.values(), default=NEVER_MS)
+
+    def wake(self, now_ms: int) -> None:
+        """Do what is due, if anything is."""
+        if now_ms >= self.wake_at_ms():
+            self.due(now_ms)
 
     def due(self, now_ms: int) -> int:
         """Deliver what is due, a bounded number of messages; how many records were passed."""
@@ -140,9 +151,17 @@ class DelayQueues:
 
     def _pass(self, log_offset: int, size: int, now_ms: int) -> bool:
         source = self.courier.read(log_offset, size)
-        if source is None or self._delivered.take(source):
+        if source is None:
             return True
-        return self.courier.deliver(source, restore(source), now_ms)
+        try:
+            if self._delivered.take(source):
+                return True
+            return self.courier.deliver(source, restore(source), now_ms)
+        except (OSError, StorageError):
+            raise  # of the disk, not of the record
+        except Exception as error:  # noqa: BLE001 - one record; set aside, those behind it go on
+            self.courier.drop(log_offset, f"{type(error).__name__}: {error}")
+            return True
 
     def _look(self, level: int, now_ms: int) -> None:
         """Find out when the head of a level is due."""

@@ -13,9 +13,10 @@ from typing import Final
 import msgspec
 
 from escrowmq.base.codes import Response
-from escrowmq.base.limits import PROPERTIES_SIZE_MAX
+from escrowmq.base.limits import PROPERTIES_SIZE_MAX, TOPIC_QUEUES_MAX
 from escrowmq.base.message import Message, Property, StoredMessage, SysFlag, Topic
 from escrowmq.base.settings import BrokerSettings, StoreSettings
+from escrowmq.codec.properties import number_in
 from escrowmq.store.dispatch import delay_levels
 
 WISHES: Final = (Property.TIMER_DELAY_SEC, Property.TIMER_DELAY_MS, Property.TIMER_DELIVER_MS)
@@ -47,15 +48,20 @@ class Refusal(msgspec.Struct, frozen=True):
 
 
 class DelayRules:
-    """The settings that decide about diversion."""
+    """The settings that decide about diversion; some may change while the broker runs."""
 
     def __init__(self, store: StoreSettings, broker: BrokerSettings) -> None:
         self.spans_ms: Final = delay_levels(store.delay_levels)
         """Spans in ms by level."""
         self.level_max: Final = max(self.spans_ms, default=0)
         self.has_timer: Final = broker.has_timer
-        self.ahead_max_ms: Final = broker.timer_delay_max_s * 1000
         self.precision_ms: Final = broker.timer_precision_ms
+        self._broker = broker
+
+    @property
+    def ahead_max_ms(self) -> int:
+        """So far in the future a delivery time may lie."""
+        return self._broker.timer_delay_max_s * 1000
 
 
 def divert(message: Message, now_ms: int, rules: DelayRules) -> Message | Refusal:
@@ -143,8 +149,9 @@ def restore(source: StoredMessage, **added: str) -> Message | None:
     DELAY, REAL_TOPIC, REAL_QID and the timer's properties stay on it, as they do on the peer's
     disk: it clears them after the string that it stores was made."""
     properties = source.properties
-    topic, queue_id = properties.get(Property.REAL_TOPIC), properties.get(Property.REAL_QID, "")
-    if not topic or topic in _NEVER_DIVERTED or not (queue_id.isascii() and queue_id.isdecimal()):
+    topic = properties.get(Property.REAL_TOPIC)
+    queue_id = number_in(properties.get(Property.REAL_QID), most=TOPIC_QUEUES_MAX - 1)
+    if not topic or topic in _NEVER_DIVERTED or queue_id is None:
         return None
     if source.record_size - len(source.body) > PROPERTIES_SIZE_MAX - _ROOM:
         added = {}
@@ -153,7 +160,7 @@ def restore(source: StoredMessage, **added: str) -> Message | None:
     return Message(
         topic=topic,
         body=source.body,
-        queue_id=int(queue_id),
+        queue_id=queue_id,
         flag=source.flag,
         properties=properties,
         sys_flag=source.sys_flag,

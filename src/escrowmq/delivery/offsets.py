@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
@@ -131,13 +131,15 @@ class OffsetTable:
 
     def topics_of(self, group: str) -> list[str]:
         """Topics in which a group has offsets."""
-        suffix = f"@{group}"
-        return [key[: -len(suffix)] for key in self._offsets if key.endswith(suffix)]
+        return [topic for topic, _, other in self._names() if other == group]
 
     def groups_of(self, topic: str) -> list[str]:
         """Groups that have offsets in a topic."""
-        prefix = f"{topic}@"
-        return [key[len(prefix) :] for key in self._offsets if key.startswith(prefix)]
+        return [group for other, _, group in self._names() if other == topic]
+
+    def _names(self) -> Iterator[tuple[str, str, str]]:
+        """Topic, joint and group of every key. No topic has the joint in its name, groups may."""
+        return (key.partition("@") for key in self._offsets)
 
     def clone(self, source: str, target: str, topic: str, now_ms: int) -> None:
         """Give one group the offsets of another."""
@@ -146,11 +148,11 @@ class OffsetTable:
 
     def forget_topic(self, topic: str) -> None:
         """A topic is gone."""
-        self._forget(lambda key: key.startswith(f"{topic}@"))
+        self._forget(lambda key: key.partition("@")[0] == topic)
 
     def forget_group(self, group: str) -> None:
         """A group is gone."""
-        self._forget(lambda key: key.endswith(f"@{group}"))
+        self._forget(lambda key: key.partition("@")[2] == group)
 
     def _forget(self, is_gone: Any) -> None:  # noqa: ANN401
         for table in (self._offsets, self._pulled, self._resets):

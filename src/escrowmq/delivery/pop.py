@@ -20,9 +20,10 @@ from typing import Final
 
 import msgspec
 
-from escrowmq.base.limits import CHECK_POINTS_MAX
+from escrowmq.base.limits import CHECK_POINTS_MAX, LONG_MAX
 from escrowmq.base.message import Message, Property, StoredMessage
 from escrowmq.base.settings import BrokerSettings
+from escrowmq.codec.properties import number_in
 from escrowmq.codec.receipt import normal_topic
 from escrowmq.codec.record import decode_record
 from escrowmq.delivery.offsets import OffsetTable
@@ -120,15 +121,14 @@ class PopLedger:
                 for log_offset, size, _ in entries:
                     record = self._read(log_offset, size)
                     if record is not None:
-                        self._take(record, at, now_ms, moves_offsets=at >= known)
+                        self._try_to_take(record, at, now_ms, moves_offsets=at >= known)
                     at += 1
 
     def _read(self, log_offset: int, size: int) -> StoredMessage | None:
         try:
             return decode_record(self._store.read_record(log_offset, size))
         except StorageError as error:
-            self.dropped_count += 1
-            _log.error("record at log offset %d is passed over: %s", log_offset, error)
+            self._drop(log_offset, str(error))
             return None
 
     def arrived(self, arrival: Arrival, now_ms: int) -> None:
@@ -139,29 +139,38 @@ class PopLedger:
             return
         record = self._read(arrival.log_offset, arrival.record_size)
         if record is not None:
-            self._take(record, arrival.queue_offset, now_ms, moves_offsets=False)
+            self._try_to_take(record, arrival.queue_offset, now_ms, moves_offsets=False)
+
+    def _try_to_take(
+        self, record: StoredMessage, revive_offset: int, now_ms: int, *, moves_offsets: bool
+    ) -> None:
+        """What a record says is of its writer; one that makes no sense is passed over."""
+        try:
+            self._take(record, revive_offset, now_ms, moves_offsets=moves_offsets)
+        except Exception as error:  # noqa: BLE001 - one record; set aside, those behind it go on
+            self._drop(record.log_offset, f"{type(error).__name__}: {error}")
+
+    def _drop(self, log_offset: int, reason: str) -> None:
+        self.dropped_count += 1
+        _log.error("record at log offset %d is passed over: %s", log_offset, reason)
 
     def _take(
         self, record: StoredMessage, revive_offset: int, now_ms: int, *, moves_offsets: bool
     ) -> None:
         """Do what a record says."""
         tag = record.properties.get(Property.TAGS)
-        try:
-            if tag == CHECK_POINT_TAG:
-                body = msgspec.json.decode(record.body, type=CheckPointBody)
-                self._take_check_point(record, body, revive_offset, now_ms, moves_offsets)
-            elif tag in (ACK_TAG, BATCH_ACK_TAG):
-                ack = msgspec.json.decode(record.body, type=AckBody)
-                handle = Handle(ack.c, ack.t, ack.q, ack.so, ack.pt, record.queue_id)
-                point = self.popped.find(handle)
-                if point is not None:
-                    self.popped.acknowledge(point, ack.offsets())
-            elif tag == ORDER_TAG and moves_offsets:
-                order = msgspec.json.decode(record.body, type=OrderBody)
-                self._advance(order.c, order.t, order.q, order.o, now_ms)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            self.dropped_count += 1
-            _log.error("revive record at log offset %d: %s", record.log_offset, error)
+        if tag == CHECK_POINT_TAG:
+            body = msgspec.json.decode(record.body, type=CheckPointBody)
+            self._take_check_point(record, body, revive_offset, now_ms, moves_offsets)
+        elif tag in (ACK_TAG, BATCH_ACK_TAG):
+            ack = msgspec.json.decode(record.body, type=AckBody)
+            handle = Handle(ack.c, ack.t, ack.q, ack.so, ack.pt, record.queue_id)
+            point = self.popped.find(handle)
+            if point is not None:
+                self.popped.acknowledge(point, ack.offsets())
+        elif tag == ORDER_TAG and moves_offsets:
+            order = msgspec.json.decode(record.body, type=OrderBody)
+            self._advance(order.c, order.t, order.q, order.o, now_ms)
 
     def _take_check_point(
         self,
@@ -186,11 +195,11 @@ class PopLedger:
                 grace_ms=PEER_GRACE_MS if Property.TIMER_OUT_MS in record.properties else GRACE_MS,
                 acked=acked,
             )
-        following = record.properties.get(NEXT_PROPERTY, "")
-        if moves_offsets and following.isascii() and following.isdecimal():
+        following = number_in(record.properties.get(NEXT_PROPERTY), most=LONG_MAX)
+        if moves_offsets and following is not None:
             is_next = body.so <= self._offsets.get(body.c, body.t, body.q)
             if is_next or self._is_sound:
-                self._advance(body.c, body.t, body.q, int(following), now_ms)
+                self._advance(body.c, body.t, body.q, following, now_ms)
 
     def _advance(self, group: str, topic: str, queue_id: int, offset: int, now_ms: int) -> None:
         end = self._store.bounds(topic, queue_id)[1]
@@ -374,7 +383,7 @@ class PopLedger:
                 break
             handle = point.handle()
             for queue_offset in point.open_offsets():
-                if not self._deliver_again(handle, queue_offset, now_ms):
+                if not self._try_to_deliver_again(handle, queue_offset, now_ms):
                     self._retry_ms = now_ms + RETRY_MS
                     self.flush(now_ms)
                     return settled
@@ -383,6 +392,19 @@ class PopLedger:
             settled += 1
         self.flush(now_ms)
         return settled
+
+    def _try_to_deliver_again(self, handle: Handle, queue_offset: int, now_ms: int) -> bool:
+        try:
+            return self._deliver_again(handle, queue_offset, now_ms)
+        except (OSError, StorageError):
+            raise  # of the disk, not of the message
+        except Exception as error:  # noqa: BLE001 - one message; set aside, the others' turn comes
+            self.dropped_count += 1
+            _log.exception(
+                "message %d of %s/%d is not delivered again to %s: %s",
+                queue_offset, handle.topic, handle.queue_id, handle.group, error,
+            )  # fmt: skip
+            return True
 
     def _deliver_again(self, handle: Handle, queue_offset: int, now_ms: int) -> bool:
         """Put a message into the retry topic; False when it is to be tried later."""

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from escrowmq.base.limits import INT_MAX
 from escrowmq.base.message import Message, Property, StoredMessage, Topic
 from escrowmq.codec.receipt import NORMAL, kind_of, retry_topic
 
@@ -153,7 +154,7 @@ def again(source: StoredMessage, handle: Handle, *, host: bytes, is_v2: bool) ->
         born_ms=source.born_ms,
         born_host=host,
         store_host=host,
-        reconsume_times=source.reconsume_times + 1,
+        reconsume_times=min(source.reconsume_times + 1, INT_MAX),
     )
 
 

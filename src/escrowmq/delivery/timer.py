@@ -27,8 +27,10 @@ import struct
 import zlib
 from typing import Final, NamedTuple
 
+from escrowmq.base.limits import LONG_MAX
 from escrowmq.base.message import Property, StoredMessage, Topic
 from escrowmq.base.settings import BrokerSettings
+from escrowmq.codec.properties import number_in
 from escrowmq.delivery.divert import restore, wish
 from escrowmq.delivery.progress import (
     BATCH_MAX,
@@ -42,6 +44,7 @@ from escrowmq.delivery.progress import (
     PutMessage,
 )
 from escrowmq.delivery.timing import TimingCounts
+from escrowmq.errors import StorageError
 from escrowmq.store.store import Arrival, Store
 
 PATH: Final = "config/timercheck"
@@ -141,6 +144,14 @@ class TimerQueue:
         places = self._store.entries(Topic.TIMER, 0, oldest, 1)
         return places[0][0] if places else None
 
+    def needed_from(self) -> int:
+        """From where on the log is needed for what is not delivered yet."""
+        block = next(iter(self._blocks), None)
+        oldest = self._taken if block is None else min(block << _BLOCK_BITS, self._taken)
+        start, _ = self._store.bounds(Topic.TIMER, 0)
+        places = self._store.entries(Topic.TIMER, 0, max(oldest, start), 1)
+        return places[0][0] if places else self._store.end_offset
+
     @property
     def _is_rebuilt(self) -> bool:
         return self._taken >= self._before.taken or not self._has_more
@@ -165,6 +176,11 @@ class TimerQueue:
         if self._has_more:
             return 0
         return max(self._heap[0] >> _OFFSET_BITS, self._retry_ms) if self._heap else NEVER_MS
+
+    def wake(self, now_ms: int) -> None:
+        """Do what is due, if anything is."""
+        if now_ms >= self.wake_at_ms():
+            self.due(now_ms)
 
     def due(self, now_ms: int) -> int:
         """Take in what arrived and deliver what is due, a bounded number of records of each; how
@@ -207,25 +223,31 @@ class TimerQueue:
             for log_offset, size, _ in entries:
                 source = self.courier.read(log_offset, size)
                 if source is not None:
-                    self._push(source, self._taken, now_ms)
+                    self._try_to_push(source, self._taken, now_ms)
                 self._taken += 1
         self._has_more = self._taken < end
 
+    def _try_to_push(self, source: StoredMessage, queue_offset: int, now_ms: int) -> None:
+        try:
+            self._push(source, queue_offset, now_ms)
+        except Exception as error:  # noqa: BLE001 - one record; set aside, those behind it go on
+            self.courier.drop(source.log_offset, f"{type(error).__name__}: {error}")
+
     def _push(self, source: StoredMessage, queue_offset: int, now_ms: int) -> None:
-        slot = source.properties.get(Property.TIMER_OUT_MS, "")
-        if not (slot.isascii() and slot.isdecimal()):
+        slot_ms = number_in(source.properties.get(Property.TIMER_OUT_MS), most=LONG_MAX)
+        if slot_ms is None:
             self.courier.drop(source.log_offset, "it has no delivery time")
             return
-        key = _key(self._wish_ms(source, int(slot)), queue_offset)
+        key = _key(self._wish_ms(source, slot_ms), queue_offset)
         if queue_offset < self._before.taken and (
-            key < self._before.border or self._is_rolled(source, int(slot))
+            key < self._before.border or self._is_rolled(source, slot_ms)
         ):
             return  # delivered before this start
         recall = source.properties.get(Property.TIMER_DEL_UNIQKEY)
         if recall is None:
             self.counts.add(source, 1, now_ms)
         elif len(self._recalls) < RECALLS_MAX:
-            self._recalls[recall] = slot
+            self._recalls[recall] = source.properties[Property.TIMER_OUT_MS]
         heapq.heappush(self._heap, key)
         block = queue_offset >> _BLOCK_BITS
         self._blocks[block] = self._blocks.get(block, 0) + 1
@@ -261,10 +283,16 @@ class TimerQueue:
         source = self.courier.read(*entries[0][:2])
         if source is None:
             return True
-        is_passed = self._is_recalled(source) or self._delivered.take(source)
-        is_passed = is_passed or self._deliver(source, now_ms)
-        if is_passed and Property.TIMER_DEL_UNIQKEY not in source.properties:
-            self.counts.add(source, -1, now_ms)
+        try:
+            is_passed = self._is_recalled(source) or self._delivered.take(source)
+            is_passed = is_passed or self._deliver(source, now_ms)
+            if is_passed and Property.TIMER_DEL_UNIQKEY not in source.properties:
+                self.counts.add(source, -1, now_ms)
+        except (OSError, StorageError):
+            raise  # of the disk, not of the record
+        except Exception as error:  # noqa: BLE001 - one record; set aside, those behind it go on
+            self.courier.drop(source.log_offset, f"{type(error).__name__}: {error}")
+            return True
         return is_passed
 
     def _deliver(self, source: StoredMessage, now_ms: int) -> bool:

@@ -162,6 +162,14 @@ class TopicTable:
         self.unregistered.update(self._topics)
         self.is_changed = True
 
+    def queue_read(self, name: str, queue_id: int) -> int:
+        """The queue of a topic for a message that was meant for this one when it was sent: another
+        one when the topic has become narrower since, and nobody reads that any more."""
+        config = self._topics.get(name)
+        if config is None or not 0 < config.read_queue_nums <= queue_id:
+            return queue_id
+        return queue_id % config.read_queue_nums
+
     def _changed(self, name: str, now_ms: int) -> None:
         self.version.advance(now_ms)
         self.unregistered.add(name)

@@ -6,6 +6,8 @@ from collections import Counter
 
 import msgspec
 
+from escrowmq.net import descriptors
+
 
 class ConnectionLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Bounds on connections; 0 is none."""
@@ -14,17 +16,38 @@ class ConnectionLimits(msgspec.Struct, frozen=True, kw_only=True):
     per_address_max: int = 0
 
 
+class Total:
+    """Connections to all ports of this process together: as many as its descriptors allow."""
+
+    def __init__(self, most: int = 0) -> None:
+        self._most = most
+        self.count = 0
+
+    @property
+    def most(self) -> int:
+        """So many there may be. Asked late: a process raises its limit when it starts."""
+        if not self._most:
+            self._most = descriptors.connections_max()
+        return self._most
+
+
 class Admission:
     """Counts who is there. Only peers that came by themselves are counted."""
 
-    def __init__(self, limits: ConnectionLimits) -> None:
+    def __init__(self, limits: ConnectionLimits, total: Total) -> None:
         self._limits = limits
+        self._total = total
         self._counts: Counter[str] = Counter()
         self.count = 0
 
     def admit(self, host: str) -> str:
         """Count one more of an address; why it may not stay, and then it is not counted."""
-        limits = self._limits
+        limits, total = self._limits, self._total
+        if total.count >= total.most:
+            return (
+                f"{total.count} connections are open, and the limit of {descriptors.files_limit()} "
+                "open files allows no more; close some or raise it (ulimit -n)"
+            )
         if limits.connections_max and self.count >= limits.connections_max:
             return (
                 f"{self.count} connections are open, escrowConnectionsMax="
@@ -38,12 +61,14 @@ class Admission:
             )
         self._counts[host] += 1
         self.count += 1
+        total.count += 1
         return ""
 
     def dismiss(self, host: str) -> None:
         """One of an address is gone."""
         assert self._counts[host] > 0, host
         self.count -= 1
+        self._total.count -= 1
         self._counts[host] -= 1
         if not self._counts[host]:
             del self._counts[host]

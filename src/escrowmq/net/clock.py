@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from datetime import UTC, datetime, timedelta, tzinfo
 
 
 class SystemClock:
@@ -30,9 +31,28 @@ class SystemClock:
         self._ahead_ns += max(0, time_ms - self.now_ms()) * 1_000_000
 
 
-def local_hour(now_ms: int) -> int:
-    """The hour of the day at this machine's place."""
-    return time.localtime(now_ms // 1000).tm_hour
+class LocalZone(tzinfo):
+    """The machine's time zone, with its changes over the year."""
+
+    def fromutc(self, dt: datetime) -> datetime:
+        """The local time of a moment."""
+        moment = dt.replace(tzinfo=UTC)
+        return dt + timedelta(seconds=time.localtime(moment.timestamp()).tm_gmtoff)
+
+    def utcoffset(self, dt: datetime | None) -> timedelta | None:
+        """How far local time is ahead of UTC at a local time."""
+        if dt is None:
+            return None
+        seconds = time.mktime((*dt.timetuple()[:8], -1))
+        return timedelta(seconds=time.localtime(seconds).tm_gmtoff)
+
+    def dst(self, dt: datetime | None) -> timedelta | None:
+        """Not told apart."""
+        return None if dt is None else timedelta(0)
+
+    def tzname(self, dt: datetime | None) -> str | None:
+        """Not told."""
+        return None
 
 
 def worked_s() -> float:

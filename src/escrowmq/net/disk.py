@@ -1,38 +1,20 @@
-"""The real Disk: files below one data folder, mapped into memory, made durable by fdatasync.
-
-A write to a mapped page that has no block on the disk would kill the process (SIGBUS) when the
-disk is full. So blocks are allocated ahead of every write; a full disk is then a DiskFull.
-"""
+"""The real Disk: files below one data folder."""
 
 from __future__ import annotations
 
 import errno
 import fcntl
-import mmap
 import os
-import resource
 import stat
-import threading
-from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
 from escrowmq.base.ports import File, Usage
 from escrowmq.errors import DiskFull, SegmentMissing, StorageError, StoreLocked
+from escrowmq.net import descriptors
+from escrowmq.net.mapped import NO_ROOM, CalledFile, MappedFile
 
-_NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
-_BLOCK_BITS: Final = 16
-_BLOCK_SIZE: Final = 1 << _BLOCK_BITS
-_AHEAD_SIZE_MAX: Final = 16 * 1024 * 1024
-_OPEN_FILES_MIN: Final = 64
-_OPEN_FILES_MAX: Final = 2048
 _IN_MEMORY: Final = ("tmpfs", "ramfs")
-_FILES_PER_MAP: Final = 4  # mmap keeps a descriptor of its own; half is left to connections
-
-
-def _open_files_max() -> int:
-    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    return min(max(soft // _FILES_PER_MAP, _OPEN_FILES_MIN), _OPEN_FILES_MAX)
 
 
 def _is_in_memory(folder: str) -> bool:
@@ -47,204 +29,6 @@ def _is_in_memory(folder: str) -> bool:
     return bool(kinds) and kinds[0] in _IN_MEMORY
 
 
-class MappedFile:
-    """A File in memory; unmapped when too many others are open, and mapped again when touched.
-
-    Allocated and therefore safe to write: the range [_ready_from, _ready_end), which grows with
-    writes that continue it, and single blocks elsewhere (an index file's hash slots)."""
-
-    __slots__ = (
-        "_ahead_size", "_blocks", "_descriptor", "_disk", "_guard", "_is_new", "_is_sequential",
-        "_map", "_path", "_ready_end", "_ready_from", "size", "was_used",
-    )  # fmt: skip
-
-    def __init__(
-        self, disk: FileDisk, path: str, *, size: int, is_new: bool, is_sequential: bool = False
-    ) -> None:
-        self.size = size
-        self._is_sequential = is_sequential
-        self.was_used = True
-        self._disk = disk
-        self._path = path
-        self._is_new = is_new
-        self._descriptor = -1
-        self._map: mmap.mmap | None = None
-        self._ready_from = self._ready_end = 0
-        self._ahead_size = _BLOCK_SIZE
-        self._blocks: set[int] = set()
-        self._guard = threading.Lock()
-
-    def write(self, position: int, data: bytes) -> None:
-        """Put bytes at a position; see File.write."""
-        end = position + len(data)
-        if position < self._ready_from or end > self._ready_end:
-            self._make_ready(position, end)
-        self.was_used = True
-        (self._map or self._open())[position:end] = data
-
-    def read(self, position: int, size: int) -> bytes:
-        """Bytes from a position; see File.read."""
-        self.was_used = True
-        return (self._map or self._open())[position : position + size]
-
-    def read_many(self, positions: list[int], size: int) -> bytes:
-        """Pieces of one size from many positions, joined."""
-        self.was_used = True
-        mapped = self._map or self._open()
-        return b"".join([mapped[at : at + size] for at in positions])
-
-    def write_many(self, pieces: Sequence[tuple[int, bytes]]) -> None:
-        """Put many small pieces at their positions; none crosses a block's border. DiskFull, with
-        nothing written, when there is no room for one."""
-        self.was_used = True
-        mapped = self._map or self._open()
-        for block in {at >> _BLOCK_BITS for at, _ in pieces} - self._blocks:
-            self._allocate_block(block)
-        for at, piece in pieces:
-            mapped[at : at + len(piece)] = piece
-
-    def reserve(self, position: int, size: int) -> None:
-        """Allocate a range; see File.reserve."""
-        assert 0 <= position <= position + size <= self.size, (position, size, self.size)
-        end = position + size
-        if self._ready_from <= position and end <= self._ready_end:
-            return
-        self._allocate(position, end)
-        if self._ready_from <= position <= self._ready_end:
-            self._ready_end = end
-        elif self._ready_end == 0:
-            self._ready_from, self._ready_end = position, end
-
-    def data_from(self, position: int) -> int:
-        """The first position from here on that may hold something; `size` when all is zeros."""
-        if self._map is None:
-            self._open()
-        try:
-            return min(os.lseek(self._descriptor, position, os.SEEK_DATA), self.size)
-        except OSError as error:
-            if error.errno == errno.ENXIO:
-                return self.size
-            return position
-
-    def data_end(self) -> int:
-        """Behind the last byte that may be something; 0 when all is zeros."""
-        if self._map is None:
-            self._open()
-        end = 0
-        while end < self.size:
-            try:
-                begin = os.lseek(self._descriptor, end, os.SEEK_DATA)
-            except OSError as error:
-                if error.errno == errno.ENXIO:
-                    break
-                return self.size
-            end = min(os.lseek(self._descriptor, begin, os.SEEK_HOLE), self.size)
-        return end
-
-    def sync(self) -> None:
-        """fdatasync, which on Linux covers what was written through the map; see File.sync."""
-        with self._guard:
-            try:
-                if self._descriptor >= 0:
-                    descriptor = os.dup(self._descriptor)
-                else:
-                    descriptor = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
-            except FileNotFoundError:
-                return  # removed since: nothing is left that could be durable
-            is_new, self._is_new = self._is_new, False
-        try:
-            os.fdatasync(descriptor)
-            if is_new:
-                self._disk.sync_folders(self._path)
-        except OSError:
-            self._is_new = is_new
-            raise
-        finally:
-            os.close(descriptor)
-
-    def close(self) -> None:
-        """Unmap; a later touch maps the file again."""
-        with self._guard:
-            if self._map is not None:
-                self._map.close()
-                self._map = None
-                os.close(self._descriptor)
-                self._descriptor = -1
-                self._disk.forget(self)
-
-    def _open(self) -> mmap.mmap:
-        self._disk.make_room(self)
-        with self._guard:
-            descriptor = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
-            try:
-                mapped = mmap.mmap(descriptor, self.size)
-                if not self._is_sequential:
-                    # The first touch of a file would read 8 MB ahead, or fill in as many zeros:
-                    # 2 ms, where this takes 0.02, and a topic of 1024 queues has as many files.
-                    mapped.madvise(mmap.MADV_RANDOM)
-                self._map = mapped
-            except BaseException:
-                os.close(descriptor)
-                raise
-            self._descriptor = descriptor
-        return self._map
-
-    def _make_ready(self, position: int, end: int) -> None:
-        """Slow path of `write`: allocate what it needs, and some more where writes continue."""
-        if end > self.size:
-            raise StorageError(f"{self._path}: write up to {end} in a file of {self.size} bytes")
-        first, last = position >> _BLOCK_BITS, (end - 1) >> _BLOCK_BITS
-        if first in self._blocks and (first == last or last in self._blocks):
-            return
-        is_next = self._ready_from <= position <= self._ready_end
-        if is_next or self._ready_end == 0:
-            until = min(max(end, self._ready_end) + self._ahead_size, self.size)
-            try:
-                self._allocate(position, until)
-            except DiskFull:
-                until = end  # perhaps there is room for just this
-                self._allocate(position, until)
-            if not is_next or self._ready_end == 0:
-                self._ready_from = position
-            self._ready_end = until
-            self._ahead_size = min(2 * self._ahead_size, _AHEAD_SIZE_MAX)
-            return
-        for block in range(first, last + 1):
-            self._allocate_block(block)
-
-    def _allocate_block(self, block: int) -> None:
-        self._allocate(block << _BLOCK_BITS, min((block + 1) << _BLOCK_BITS, self.size))
-        self._blocks.add(block)
-
-    def _allocate(self, position: int, end: int) -> None:
-        if self._map is None:
-            self._open()
-        try:
-            os.posix_fallocate(self._descriptor, position, end - position)
-        except OSError as error:
-            if error.errno in _NO_ROOM:
-                raise DiskFull(f"{self._path}: no room for {end - position} bytes") from error
-            raise
-
-
-class CalledFile(MappedFile):
-    """A File on a file system in memory (tmpfs), read by calls: there the mere reading of a hole
-    through a map takes a page, and kills the process when there is no room."""
-
-    __slots__ = ()
-
-    def read(self, position: int, size: int) -> bytes:
-        """Bytes from a position; see File.read."""
-        self.was_used = True
-        if self._map is None:
-            self._open()
-        return os.pread(self._descriptor, size, position)
-
-    def read_many(self, positions: list[int], size: int) -> bytes:
-        """Pieces of one size from many positions, joined."""
-        return b"".join([self.read(at, size) for at in positions])
-
-
 class FileDisk:
     """The files below one data folder."""
 
@@ -252,10 +36,11 @@ class FileDisk:
 
     def __init__(self, root: str, *, open_files_max: int | None = None) -> None:
         self.root = os.path.realpath(root)
-        self._open_files_max = open_files_max or _open_files_max()
+        self._open_files_max = open_files_max or descriptors.open_files_max()
         self._open: list[MappedFile] = []
         self._locks: dict[str, int] = {}
         self._new_folders: set[str] = set()
+        self.spare = descriptors.Spare()
         os.makedirs(self.root, exist_ok=True)
         self._kind = CalledFile if _is_in_memory(self.root) else MappedFile
 
@@ -323,11 +108,11 @@ class FileDisk:
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(full + ".tmp", full)
+            self._sync_folder(folder)
         except OSError as error:
             with suppress(OSError):
                 os.unlink(full + ".tmp")
             raise _translated(error, path) from error
-        _sync_folder(folder)
 
     def remove(self, path: str) -> None:
         """See Disk.remove. A folder that is not empty stays."""
@@ -375,6 +160,7 @@ class FileDisk:
             os.close(descriptor)
             FileDisk._locked.discard(full)
         self._locks.clear()
+        self.spare.close()
 
     def make_room(self, opened: MappedFile) -> None:
         """Take note of a file about to be mapped; unmap one not used lately when too many are."""
@@ -395,11 +181,20 @@ class FileDisk:
     def sync_folders(self, full: str) -> None:
         """Make a new file's name durable, and those of the folders made for it."""
         folder = os.path.dirname(full)
-        _sync_folder(folder)
-        while folder in self._new_folders:
+        try:
+            self._sync_folder(folder)
+            while folder in self._new_folders:
+                above = os.path.dirname(folder)
+                self._sync_folder(above)
+                self._new_folders.discard(folder)
+                folder = above
+        except FileNotFoundError:
+            # Removed since, with all that was in it: no name is left that could be durable.
             self._new_folders.discard(folder)
-            folder = os.path.dirname(folder)
-            _sync_folder(folder)
+
+    def _sync_folder(self, folder: str) -> None:
+        with self.spare.opened(folder, os.O_RDONLY | os.O_DIRECTORY) as descriptor:
+            os.fsync(descriptor)
 
     def _full(self, path: str) -> str:
         return f"{self.root}/{path}" if path else self.root
@@ -487,14 +282,6 @@ def _private(path: str, flags: int) -> int:
 
 
 def _translated(error: OSError, path: str) -> Exception:
-    if error.errno in _NO_ROOM:
+    if error.errno in NO_ROOM:
         return DiskFull(f"{path}: no room on the disk")
     return StorageError(f"{path}: {error.strerror}")
-
-
-def _sync_folder(folder: str) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import socket
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 
 from escrowmq.base.effects import Close, Dial, Effect, Replace, Send, Sync
 from escrowmq.base.ports import Clock, Core, Disk, File
 from escrowmq.base.seldom import Seldom
-from escrowmq.errors import ConnectFailed, DiskFull
+from escrowmq.errors import ConnectFailed
 from escrowmq.net.admission import Admission
 from escrowmq.net.clock import worked_s
+from escrowmq.net.files import FileWork
 from escrowmq.net.link import READ_SIZE, Link
 from escrowmq.net.tls import Doors, Greeter, Session, TlsLink
 
@@ -33,6 +33,9 @@ _LATE_MS = 20
 _ARM_S = 0.002
 """The core's next deadline is asked for this long after an input, once for all inputs until then.
 To ask costs a few microseconds, which each message of a loaded core would pay."""
+
+_UNKNOWN_MS = 1_000
+"""A core that cannot tell when it wants to be woken is woken after so long."""
 
 _DIAL_TIMEOUT_S = 3.0
 
@@ -76,12 +79,11 @@ class Shell:
     ) -> None:
         self.core = core
         self._clock = clock
-        self._disk = disk
         self._name = name
         self._idle_ms = idle_ms
         self._flush_s = flush_s
         self._doors = doors or Doors()
-        self._admission = Admission(self._doors.limits)
+        self._admission = Admission(self._doors.limits, self._doors.total)
         self._admitted: dict[int, tuple[str, asyncio.Transport]] = {}
         """Peers that came by themselves, also those who have not said yet how they speak."""
         self._complaints = Seldom(
@@ -94,17 +96,13 @@ class Shell:
         """Peers that have sent more than one turn takes."""
         self._servers: list[asyncio.Server] = []
         self._dials: set[asyncio.Task[None]] = set()
-        self._files = ThreadPoolExecutor(1, thread_name_prefix=f"{name}-files")
-        self._replacing: dict[str, bytes] = {}
+        self._files = FileWork(disk, name=name)
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at_ms = 0
         self._arming: asyncio.TimerHandle | None = None
         self._armed_ms, self._armed_s = 0, 0.0
         self._next_peer = 1
         self._is_closed = False
-        self._syncs_count = 0
-        self._no_sync = asyncio.Event()
-        self._no_sync.set()
         self._idle_scan_s = min(_IDLE_SCAN_S, idle_ms / 4_000)
         self._idle_timer = self._loop.call_later(self._idle_scan_s, self._close_idle)
         self._look_timer: asyncio.TimerHandle | None = None
@@ -119,8 +117,7 @@ class Shell:
 
     def start(self) -> None:
         """Let the core begin: its timers and whatever it wants to do first."""
-        self.core.wake(self._clock.now_ms())
-        self.perform()
+        self._wake()
 
     async def close(self) -> None:
         """Let nobody in, answer who waits for the disk, let written bytes leave."""
@@ -128,9 +125,7 @@ class Shell:
             server.close()
         for link in self._links.values():
             link.stop_reading()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_DRAIN_S):
-                await self._no_sync.wait()
+        await self._files.settle(_DRAIN_S)
         self._is_closed = True
         for timer in (self._timer, self._idle_timer, self._arming, self._look_timer):
             if timer is not None:
@@ -141,8 +136,7 @@ class Shell:
             link.close(flush_s=self._flush_s)
         for _, transport in list(self._admitted.values()):
             transport.close()  # those who had not said yet how they speak
-        await self._loop.run_in_executor(self._files, int)
-        self._files.shutdown(wait=True)
+        await self._files.close()
 
     # -- from the world to the core ----------------------------------------------------------
 
@@ -195,7 +189,7 @@ class Shell:
         link.last_active_ms = now_ms
         self._links[link.peer] = link
         name = link.transport.get_extra_info("peername") or ("127.0.0.1", 0)
-        self.core.connected(link.peer, name[0], name[1], now_ms)
+        self._tell(lambda: self.core.connected(link.peer, name[0], name[1], now_ms))
         self.perform()
 
     def receive(self, link: Link, data: bytes, *, waited_ms: int = 0) -> None:
@@ -219,15 +213,22 @@ class Shell:
         self.dismiss(link.peer)
         self.behind.discard(link.peer)
         if self._links.pop(link.peer, None) is not None:
-            self.core.lost(link.peer, self._clock.now_ms())
+            self._tell(lambda: self.core.lost(link.peer, self._clock.now_ms()))
             if not self._is_closed:
                 self.perform()
 
     def unreached(self, peer: int) -> None:
         """A peer that was dialled did not let us in."""
         if not self._is_closed:
-            self.core.lost(peer, self._clock.now_ms())
+            self._tell(lambda: self.core.lost(peer, self._clock.now_ms()))
             self.perform()
+
+    def _tell(self, tell: Callable[[], object]) -> None:
+        """Tell the core of something that has happened, whatever it makes of it."""
+        try:
+            tell()
+        except Exception:  # noqa: BLE001 - one event; logged
+            _log.exception("%s: an event could not be taken in", self._name)
 
     # -- from the core to the world ----------------------------------------------------------
 
@@ -258,13 +259,17 @@ class Shell:
                 self._dials.add(task)
                 task.add_done_callback(self._dials.discard)
             case Replace(path, data):
-                self._replace(path, data)
+                self._files.replace(path, data)
             case Send():
                 raise AssertionError("performed by the caller")
 
     def _arm(self) -> None:
         self._arming = None
-        at_ms = self.core.wake_at_ms()
+        try:
+            at_ms = self.core.wake_at_ms()
+        except Exception:  # noqa: BLE001 - without a timer nothing would ever be due again
+            _log.exception("%s: it is not known when to wake the core", self._name)
+            at_ms = self._clock.now_ms() + _UNKNOWN_MS
         if at_ms == self._timer_at_ms and self._timer is not None:
             return
         if self._timer is not None:
@@ -277,10 +282,7 @@ class Shell:
         self._timer = None
         if self._is_closed:
             return
-        try:
-            self.core.wake(self._clock.now_ms())
-        except Exception:  # noqa: BLE001 - one background round; logged
-            _log.exception("%s: a background round failed", self._name)
+        self._tell(lambda: self.core.wake(self._clock.now_ms()))
         self.perform()
 
     def _close_idle(self) -> None:
@@ -292,7 +294,7 @@ class Shell:
                 link.last_active_ms = now_ms
             elif link.last_active_ms < limit_ms:
                 _log.info("%s: peer %d was idle; closed", self._name, link.peer)
-                link.close_idle()
+                self._tell(link.close_idle)
         self._idle_timer = self._loop.call_later(self._idle_scan_s, self._close_idle)
 
     async def _dial(self, peer: int, host: str, port: int) -> None:
@@ -309,64 +311,30 @@ class Shell:
         except (OSError, TimeoutError) as error:
             _log.debug("%s: no connection to %s:%d: %s", self._name, host, port, error)
             self.unreached(peer)
+        except Exception:  # noqa: BLE001 - one address; logged, tried again as one that is away
+            _log.exception("%s: %s:%d cannot be called", self._name, host, port)
+            self.unreached(peer)
 
     def _look(self) -> None:
         tls = self._doors.tls
         assert tls is not None
-        tls.certificates.look()
+        self._tell(tls.certificates.look)
         self._look_timer = self._loop.call_later(tls.look_s, self._look)
 
     # -- files, off the loop -----------------------------------------------------------------
 
     def _sync(self, files: tuple[File, ...], log_offset: int) -> None:
-        self._syncs_count += 1
-        self._no_sync.clear()
-        future = self._loop.run_in_executor(self._files, _sync_all, files)
-
-        def done(outcome: asyncio.Future[str]) -> None:
-            self._syncs_count -= 1
-            failure = outcome.result()
+        def done(failure: str) -> None:
+            now_ms = self._clock.now_ms()
             if failure:
-                _log.error("%s: %s", self._name, failure)
-                self.core.sync_failed(failure, self._clock.now_ms())
+                self._tell(lambda: self.core.sync_failed(failure, now_ms))
             else:
-                self.core.synced(log_offset, self._clock.now_ms())
+                self._tell(lambda: self.core.synced(log_offset, now_ms))
             self.perform()
-            if not self._syncs_count:
-                self._no_sync.set()
 
-        future.add_done_callback(done)
-
-    def _replace(self, path: str, data: bytes) -> None:
-        assert self._disk is not None, "a core without a disk wants to write a file"
-        is_under_way = path in self._replacing
-        self._replacing[path] = data
-        if not is_under_way:
-            self._files.submit(self._replace_newest, path)
-
-    def _replace_newest(self, path: str) -> None:
-        assert self._disk is not None
-        data = self._replacing.pop(path)
-        try:
-            self._disk.replace(path, data)
-        except DiskFull as error:
-            _log.error("%s: %s; it is saved with its next change", self._name, error)
-        except Exception:  # noqa: BLE001 - one file; logged, saved with its next change
-            _log.exception(
-                "%s: %s could not be saved; tried again at its next change", self._name, path
-            )
+        self._files.sync(files, done)
 
 
 def _host_of(transport: asyncio.BaseTransport) -> str:
     name = transport.get_extra_info("peername") or ("127.0.0.1", 0)
     return str(name[0])
-
-
-def _sync_all(files: tuple[File, ...]) -> str:
-    """Empty when all is durable, else what went wrong."""
-    try:
-        for file in files:
-            file.sync()
-    except (OSError, ValueError) as error:
-        return f"the disk could not make the store durable: {error}"
-    return ""

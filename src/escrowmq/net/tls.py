@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 import msgspec
 
-from escrowmq.net.admission import ConnectionLimits
+from escrowmq.net.admission import ConnectionLimits, Total
 from escrowmq.net.certificates import Certificates, Mode
 from escrowmq.net.link import READ_SIZE, Link
 
@@ -44,6 +44,8 @@ class Doors(msgspec.Struct, kw_only=True):
     """On what terms peers come in, and how others are called on."""
 
     limits: ConnectionLimits = ConnectionLimits()
+    total: Total = msgspec.field(default_factory=Total)
+    """Shared by all shells that have these doors."""
     tls: TlsDoor | None = None
     """None refuses TLS."""
     dials_tls: ssl.SSLContext | None = None

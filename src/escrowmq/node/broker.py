@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from escrowmq.base.settings import BrokerSettings, StoreSettings
 from escrowmq.broker.core import BrokerCore
 from escrowmq.errors import ConnectFailed, UsageError
-from escrowmq.net.clock import SystemClock
+from escrowmq.net.clock import LocalZone, SystemClock
 from escrowmq.net.disk import FileDisk
 from escrowmq.net.shell import Shell, bind
 from escrowmq.net.tls import Doors
@@ -67,6 +67,7 @@ class BrokerNode:
             mark=str(os.getpid()),
             boot=_boot_id(),
             accounts=FileDisk(accounts) if settings.acl_enabled and accounts else None,
+            zone=LocalZone(),
         )
         self._shell: Shell | None = None
         self._exporter: Exporter | None = None

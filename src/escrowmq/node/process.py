@@ -12,6 +12,13 @@ from collections.abc import Awaitable, Callable
 
 import uvloop
 
+_log = logging.getLogger(__name__)
+
+_ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
+_PASSED_OVER = (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+"""Terminals that are closed and log rotation send these; by default they would kill the process
+without a clean end."""
+
 _GC_YOUNG = 50_000
 """Allocations between young collections. The hot path makes no cycles; the default of 700 costs
 several per cent of the time of a loaded broker."""
@@ -42,13 +49,15 @@ def announce(**doors: str) -> None:
 
 
 def run(main: Callable[[asyncio.Event], Awaitable[None]]) -> int:
-    """Run until SIGTERM or SIGINT sets the event that `main` waits for."""
+    """Run until SIGTERM, SIGINT or SIGQUIT sets the event that `main` waits for."""
 
     async def supervised() -> None:
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in _ENDING:
             loop.add_signal_handler(number, stop.set)
+        for number in _PASSED_OVER:
+            loop.add_signal_handler(number, _pass_over, number)
         await main(stop)
 
     raise_file_limit()
@@ -56,6 +65,14 @@ def run(main: Callable[[asyncio.Event], Awaitable[None]]) -> int:
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(supervised())
     return 0
+
+
+def _pass_over(number: signal.Signals) -> None:
+    _log.warning(
+        "%s is passed over: settings are changed by `escrowmq broker set` or with a restart, "
+        "certificates and accounts are read when their files change; SIGTERM ends the process",
+        number.name,
+    )
 
 
 def settle_memory() -> None:

@@ -10,6 +10,7 @@ from escrowmq.base.codes import Flag, Request, Response
 from escrowmq.base.command import Command
 from escrowmq.base.effects import Close, Effect, Send
 from escrowmq.base.ports import Disk
+from escrowmq.base.rounds import Rounds
 from escrowmq.base.settings import NameServerSettings
 from escrowmq.codec.command import encode_reply
 from escrowmq.codec.frame import FrameReader, FrameWatch
@@ -75,6 +76,10 @@ class RegistryCore:
         self._effects: list[Effect] = []
         self._watch = FrameWatch()
         self._scan_at_ms = started_ms + settings.scan_interval_ms
+        self._look_at_ms = self._scan_at_ms
+        self.rounds = Rounds()
+        self.rounds.add("silent brokers", self._expire, lambda: self._scan_at_ms)
+        self.rounds.add("frames", self._watch_frames, lambda: self._look_at_ms)
 
     def connected(self, peer: int, host: str, port: int, now_ms: int) -> None:
         """A peer is there."""
@@ -137,17 +142,23 @@ class RegistryCore:
 
     def wake(self, now_ms: int) -> None:
         """Look for brokers that were silent for too long, and for frames that do not end."""
-        if now_ms < self._scan_at_ms:
-            return
-        self._scan_at_ms = now_ms + self.state.settings.scan_interval_ms
-        for peer in dict.fromkeys(self.state.routes.expire(now_ms)):
-            self._close(peer, "its broker was silent for too long")
-        for peer in self._watch.overdue(self._readers.items(), now_ms):
-            self._close(peer, "a frame was begun and not ended")
+        self.rounds.wake(now_ms)
+
+    def _expire(self, now_ms: int) -> None:
+        if now_ms >= self._scan_at_ms:
+            self._scan_at_ms = now_ms + self.state.settings.scan_interval_ms
+            for peer in dict.fromkeys(self.state.routes.expire(now_ms)):
+                self._close(peer, "its broker was silent for too long")
+
+    def _watch_frames(self, now_ms: int) -> None:
+        if now_ms >= self._look_at_ms:
+            self._look_at_ms = now_ms + self.state.settings.scan_interval_ms
+            for peer in self._watch.overdue(self._readers.items(), now_ms):
+                self._close(peer, "a frame was begun and not ended")
 
     def wake_at_ms(self) -> int:
         """When the next look is due."""
-        return self._scan_at_ms
+        return self.rounds.wake_at_ms()
 
     def take_effects(self) -> list[Effect]:
         """Hand over, and forget, what is to be done."""

@@ -33,13 +33,21 @@ class Deleted:
 
     def __init__(self) -> None:
         self.of_topic: dict[str, Deletion] = {}
+        self.latest_ms = 0
+        """The latest time of any record, if the clock was ahead once and went back."""
 
     def note(self, topic: str, *, log_end: int, stored_ms: int) -> None:
         """A topic is about to be deleted."""
         self.of_topic.pop(topic, None)  # lest the newest note stand where the oldest one stood
         while len(self.of_topic) >= _TOPICS_MAX:
             del self.of_topic[next(iter(self.of_topic))]
-        self.of_topic[topic] = Deletion(log_end, stored_ms)
+        self.of_topic[topic] = Deletion(log_end, max(stored_ms, self.latest_ms))
+
+    def gone_back(self, latest_ms: int) -> None:
+        """Records up to this time stand in the log, and those that follow are of earlier ones."""
+        self.latest_ms = max(self.latest_ms, latest_ms)
+        for found in self.of_topic.values():
+            found.stored_ms = max(found.stored_ms, self.latest_ms)
 
     def forget_before(self, log_offset: int) -> None:
         """The log begins here: older records are gone, and need no note."""

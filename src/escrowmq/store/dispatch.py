@@ -6,9 +6,10 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from escrowmq.base.limits import INDEX_KEYS_HELD_MAX
+from escrowmq.base.limits import INDEX_KEYS_HELD_MAX, LONG_MAX
 from escrowmq.base.message import Message, Property, SysFlag
 from escrowmq.codec.hashes import java_hash, tags_code
+from escrowmq.codec.properties import number_in
 from escrowmq.errors import DiskFull, StorageError
 from escrowmq.store.answers import Arrival, Put
 from escrowmq.store.consume_queue import ConsumeQueue
@@ -179,11 +180,11 @@ class Dispatcher:
 
     def unit_code(self, properties: dict[str, str], stored_ms: int, code: int) -> int:
         """What a unit of the schedule topic keeps: when the message is due."""
-        delay = properties.get(Property.DELAY, "")
-        if not delay.isdecimal() or int(delay) <= 0 or not self._delays_ms:
+        delay = number_in(properties.get(Property.DELAY), most=LONG_MAX)
+        if not delay or not self._delays_ms:
             return code
         # As the peer (CommitLog.checkMessageAndReturnSize): a level too high is the highest.
-        level = min(int(delay), max(self._delays_ms))
+        level = min(delay, max(self._delays_ms))
         return stored_ms + self._delays_ms[level]
 
     def flush_keys(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from escrowmq.base.limits import TOPIC_QUEUES_MAX
 from escrowmq.base.message import Message
 from escrowmq.codec.properties import encode_properties
 from escrowmq.codec.record import RECORD_SIZE_MIN, encode_record, encode_run
@@ -34,10 +35,16 @@ def judge(
     if properties_size > properties_size_max:
         reason = f"properties of {properties_size} bytes, {properties_size_max} allowed"
         return Put(PutStatus.PROPERTIES_SIZE_EXCEEDED, reason=reason)
-    if not is_path_safe(message.topic) or message.queue_id < 0:
+    if not is_path_safe(message.topic) or not 0 <= message.queue_id < TOPIC_QUEUES_MAX:
         reason = f"no queue can be {message.topic!r}/{message.queue_id}"
         return Put(PutStatus.MESSAGE_ILLEGAL, reason=reason)
     return None
+
+
+def too_large(size: int, size_max: int) -> Put:
+    """The answer to a message whose record no segment holds."""
+    reason = f"record of {size} bytes, segments take {size_max}"
+    return Put(PutStatus.MESSAGE_ILLEGAL, reason=reason)
 
 
 def size_bound(message: Message) -> int:

@@ -11,7 +11,7 @@ import array
 import struct
 import sys
 from collections.abc import Iterator, Sequence
-from datetime import datetime, tzinfo
+from datetime import UTC, datetime, tzinfo
 from typing import Final, Protocol, runtime_checkable
 
 from escrowmq.base.ports import Disk, File
@@ -247,7 +247,7 @@ class Index:
     """All index files; the newest one is written."""
 
     def __init__(
-        self, disk: Disk, *, slots_count: int, entries_max: int, zone: tzinfo | None = None
+        self, disk: Disk, *, slots_count: int, entries_max: int, zone: tzinfo = UTC
     ) -> None:
         self._disk = disk
         self._zone = zone
@@ -366,7 +366,7 @@ class Index:
         self.files.append(made)
 
 
-def index_name(now_ms: int, zone: tzinfo | None) -> str:
+def index_name(now_ms: int, zone: tzinfo) -> str:
     """The local time of creation as 17 digits."""
     moment = datetime.fromtimestamp(now_ms // 1000, zone)
     return f"{moment:%Y%m%d%H%M%S}{now_ms % 1000:03d}"

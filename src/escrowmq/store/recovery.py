@@ -87,6 +87,7 @@ class Recovery:
         store = self._store
         if self._snapshot is not None:
             store.deleted.of_topic = dict(self._snapshot.deleted)
+            store.deleted.latest_ms = self._snapshot.latest_ms
         for queue in list(store.queues):
             deletion = store.deleted.of_topic.get(queue.topic)
             if deletion is not None and queue.drop_dead(deletion.log_end):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable
 from datetime import datetime, tzinfo
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from escrowmq.base.ports import Usage
-from escrowmq.errors import StorageError
+from escrowmq.errors import StorageError, UsageError
 from escrowmq.store.commit_log import FOLDER
 from escrowmq.store.snapshot import note_log_begin
 
@@ -18,13 +20,36 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _HOUR_MS: Final = 3_600_000
+_LAST_HOUR: Final = 23
+_HOUR: Final = re.compile(r"[0-9]{1,2}")
 _WATCH_FULL_MS: Final = 1_000
+_LOOK_AGAIN_MS: Final = 1_000
+"""After so long it is tried again to delete what was needed still."""
+
 _MANUAL_ROUNDS: Final = 20
 
 
-def hour_in(zone: tzinfo | None) -> Callable[[int], int]:
-    """What tells the hour of a day in a time zone; None is the machine's."""
+def hour_in(zone: tzinfo) -> Callable[[int], int]:
+    """What tells the hour of a day in a time zone."""
     return lambda now_ms: datetime.fromtimestamp(now_ms / 1000, zone).hour
+
+
+@lru_cache(maxsize=8)
+def hours_of(text: str) -> frozenset[int]:
+    """The hours that deleteWhen names; what is no hour never comes."""
+    return frozenset(int(part) for part in _parts(text) if _HOUR.fullmatch(part))
+
+
+def check_hours(text: str) -> None:
+    """UsageError when deleteWhen names something that is no hour."""
+    if not all(_HOUR.fullmatch(part) and int(part) <= _LAST_HOUR for part in _parts(text)):
+        raise UsageError(
+            f"deleteWhen={text[:64]}: hours from 00 to {_LAST_HOUR} are expected, `;` between"
+        )
+
+
+def _parts(text: str) -> list[str]:
+    return [part.strip() for part in text.split(";") if part.strip()]
 
 
 class Retention:
@@ -34,8 +59,13 @@ class Retention:
         self._store = store
         self._hour = hour
         self._settings = store.settings
-        self._hours = {int(text) for text in store.settings.delete_when.split(";") if text.strip()}
         self._manual_rounds = 0
+        self.keeper: Callable[[int, int], int] | None = None
+        """Told up to which log offset segments are to go, and when; it carries forward what it
+        can, and tells from where on the log is needed still."""
+        self.kept_count = 0
+        """Segments that are past their time and needed still."""
+        self._told_of = -1
         self.disk_percent = 0
         self.deleted_count = 0
         self.wake_at_ms = 0
@@ -72,7 +102,7 @@ class Retention:
     def clean(self, now_ms: int) -> int:
         """Delete what is due of the log, and what leads there; how many segments."""
         settings = self._settings
-        is_hour = self._hour(now_ms) in self._hours
+        is_hour = self._hour(now_ms) in hours_of(settings.delete_when)
         is_forced = settings.deletes_forcibly and self.disk_percent > settings.disk_forcible_percent
         is_due = is_hour or is_forced or self.disk_percent > settings.disk_used_max_percent
         if self._manual_rounds > 0:
@@ -97,12 +127,33 @@ class Retention:
             if self._store.behind_size and start >= self._store.dispatcher.waiting[0].log_offset:
                 break
             doomed.append(start)
+        doomed = self._without_needed(doomed, now_ms)
         if doomed:
             self._note_begin(doomed[-1] + log.segment_size)
         for start in doomed:
             log.segments.remove(start)
         self.deleted_count += len(doomed)
         return len(doomed)
+
+    def _without_needed(self, doomed: list[int], now_ms: int) -> list[int]:
+        """What may really go of these: not what messages wait in for their end or their time."""
+        if not doomed or self.keeper is None:
+            self.kept_count = 0
+            return doomed
+        size = self._store.log.segment_size
+        needed_from = self.keeper(doomed[-1] + size, now_ms)
+        free = [start for start in doomed if start + size <= needed_from]
+        self.kept_count = len(doomed) - len(free)
+        if self.kept_count:
+            self.wake_at_ms = min(self.wake_at_ms, now_ms + _LOOK_AGAIN_MS)
+            if self._told_of != doomed[len(free)]:
+                self._told_of = doomed[len(free)]
+                _log.warning(
+                    "the segment at log offset %d is past its time and kept: messages in it wait "
+                    "for the end of their transaction, or to be delivered later",
+                    self._told_of,
+                )
+        return free
 
     def _note_begin(self, log_offset: int) -> None:
         try:

@@ -393,27 +393,28 @@ class LogScan:
         return end if self._is_record(end) else None
 
     def next_record(self, position: int, *, claimed: int | None = None) -> int | None:
-        """Where the next whole record stands that is not a remnant: store times never go back.
-
-        Where a unit of a queue leads, at a segment's start, or where the damaged record before
-        `claimed` that it ends. Without queues, the first that looks like a record."""
+        """Where the next whole record stands: where a unit of a queue leads, at a segment's start,
+        or where the damaged record before `claimed` that it ends. Without queues, the first that
+        looks like a record and is no remnant: store times do not go back."""
         goes_by_looks = self._leads_to is None and claimed is None
         for start in self._segments.starts:
             if start + self._segments.segment_size <= position:
                 continue
             for candidate in self._candidates(max(position, start)):
                 is_proven = candidate in (start, claimed) or self._is_led_to(candidate)
-                if (is_proven or goes_by_looks) and self._is_record(candidate):
+                if is_proven and self._is_record(candidate):
+                    return candidate
+                if goes_by_looks and self._is_record(candidate, from_ms=self.stored_ms):
                     return candidate
         return None
 
-    def _is_record(self, position: int) -> bool:
+    def _is_record(self, position: int, *, from_ms: int = 0) -> bool:
         size = int.from_bytes(self._segments.read(position, 4), "big")
         left = self._segments.start_of(position) + self._segments.segment_size - position
         if not RECORD_SIZE_MIN <= size <= left:
             return False
         found = self._parse(self._segments.read(position, size), position)
-        return bool(found.records) and found.records[0].stored_ms >= self.stored_ms
+        return bool(found.records) and found.records[0].stored_ms >= from_ms
 
     def _is_led_to(self, position: int) -> bool:
         """Whether a unit leads to what looks like the head of a record: no body is read for it."""

@@ -39,6 +39,7 @@ class Snapshot(msgspec.Struct, rename="camel"):
     boot: str = ""
     log_begin: int = 0
     deleted: dict[str, Deletion] = {}
+    latest_ms: int = 0
 
 
 def read_snapshot(disk: Disk) -> Snapshot | None:
@@ -69,6 +70,7 @@ def write_snapshot(store: Store) -> None:
         boot=store.boot,
         log_begin=store.log.min_offset,
         deleted=store.deleted.of_topic,
+        latest_ms=store.deleted.latest_ms,
     )
     store.disk.replace(PATH, msgspec.json.encode(snapshot))
     store.queues.journal.begin_anew()

@@ -6,8 +6,9 @@ A pure state machine over the Disk port: one thread calls it, and only `File.syn
 from __future__ import annotations
 
 import logging
+import struct
 from collections.abc import Callable, Iterable, Sequence
-from datetime import tzinfo
+from datetime import UTC, tzinfo
 from functools import partial
 from typing import Final
 
@@ -20,15 +21,7 @@ from escrowmq.codec.entries import ENTRY
 from escrowmq.codec.properties import encode_properties
 from escrowmq.codec.record import FILLER_SIZE, encode_record
 from escrowmq.errors import CorruptRecord, DiskFull, StorageError
-from escrowmq.store.answers import (
-    Arrival,
-    Found,
-    Got,
-    GotStatus,
-    Put,
-    PutStatus,
-    RecoveryReport,
-)
+from escrowmq.store.answers import Arrival, Found, Got, GotStatus, Put, PutStatus, RecoveryReport
 from escrowmq.store.checkpoint import CheckpointFile
 from escrowmq.store.commit_log import CommitLog
 from escrowmq.store.consume_queue import ConsumeQueue
@@ -42,6 +35,7 @@ from escrowmq.store.encoding import (
     ended,
     judge,
     size_bound,
+    too_large,
     without_zeros,
 )
 from escrowmq.store.flush import Flusher
@@ -76,7 +70,7 @@ class Store:
         abort_text: str = "",
         boot: str = "",
         hour: Callable[[int], int] | None = None,
-        zone: tzinfo | None = None,
+        zone: tzinfo = UTC,
     ) -> None:
         self.settings = settings
         self.disk = disk
@@ -198,27 +192,26 @@ class Store:
         # Prepared and rollback records belong to no queue.
         is_queued = not message.sys_flag & 4
         queue_offset = queue.next_offset if is_queued else 0
-        log = self.log
-        log_offset = log.end_offset
-        if self._appends_crc:
-            record = encode_with_crc(message, properties, queue_offset, log_offset, now_ms)
-        else:
-            record = encode_record(
-                message,
-                properties=properties,
-                queue_offset=queue_offset,
-                log_offset=log_offset,
-                stored_ms=now_ms,
-            )
-        size = len(record)
+        log, log_offset = self.log, self.log.end_offset
         try:
+            if self._appends_crc:
+                record = encode_with_crc(message, properties, queue_offset, log_offset, now_ms)
+            else:
+                record = encode_record(
+                    message,
+                    properties=properties,
+                    queue_offset=queue_offset,
+                    log_offset=log_offset,
+                    stored_ms=now_ms,
+                )
+            size = len(record)
             if size + FILLER_SIZE > log.segment_size - log_offset % log.segment_size:
                 if size > log.record_size_max:
-                    return Put(PutStatus.MESSAGE_ILLEGAL, reason=_too_large(size, log))
+                    return too_large(size, log.record_size_max)
                 log.roll(size, is_settling=is_settling)
                 return self.put(message, now_ms, properties=properties, is_settling=is_settling)
             log.append(record, is_settling=is_settling)
-        except (StorageError, OSError) as error:
+        except (StorageError, OSError, struct.error) as error:
             return self._failed(error)
         if is_queued:
             queue.next_offset = queue_offset + 1
@@ -248,18 +241,17 @@ class Store:
             has_crc=self._appends_crc,
             stored_ms=now_ms,
         )
-        records = encode(log_offset=log.end_offset)
-        size = sum(map(len, records))
         try:
+            records = encode(log_offset=log.end_offset)
+            size = sum(map(len, records))
             if not log.fits(size):
                 if size > log.record_size_max:
-                    refused = Put(PutStatus.MESSAGE_ILLEGAL, reason=_too_large(size, log))
-                    return [refused] * len(pieces)
+                    return [too_large(size, log.record_size_max)] * len(pieces)
                 log.roll(size)
                 records = encode(log_offset=log.end_offset)
             log_offset = log.end_offset
             log.append(b"".join(records))
-        except (StorageError, OSError) as error:
+        except (StorageError, OSError, struct.error) as error:
             return [self._failed(error)] * len(pieces)
         puts = answers_of(
             records, queue_offset=queue.next_offset, log_offset=log_offset, stored_ms=now_ms
@@ -283,8 +275,7 @@ class Store:
         record_size: int,
     ) -> None:
         """Now, or when it is durable: with SYNC_FLUSH nobody sees what may still be lost."""
-        dispatcher = self.dispatcher
-        stored_ms = self._stored_ms
+        dispatcher, stored_ms = self.dispatcher, self._stored_ms
         if not self._is_sync_flush and not dispatcher.waiting:
             try:
                 dispatcher.dispatch(
@@ -302,6 +293,8 @@ class Store:
         if isinstance(error, DiskFull):
             self._refuse(f"the disk is full: {error}", is_lasting=False)
             return Put(PutStatus.SERVICE_NOT_AVAILABLE, reason=str(error))
+        if isinstance(error, struct.error):  # sent again, it would not fit either
+            return Put(PutStatus.MESSAGE_ILLEGAL, reason=f"a field fits no record: {error}")
         return Put(PutStatus.CREATE_FILE_FAILED, reason=str(error))
 
     # -- reading ------------------------------------------------------------------------------
@@ -481,6 +474,13 @@ class Store:
         """Store time of the newest record."""
         return self._stored_ms
 
+    def go_back(self, now_ms: int) -> None:
+        """Stamp records with this time, although there are some of a later one: the clock was
+        wrong when they were stored."""
+        self.deleted.gone_back(self._stored_ms)
+        self._stored_ms = now_ms
+        self.flusher.started(now_ms, stored_ms=now_ms)
+
     def disk_watched(self, full: str | None) -> None:
         """The disk is full, or has room again; called by retention."""
         if full is not None:
@@ -494,7 +494,3 @@ class Store:
             if self._refusal is None and not is_lasting:
                 _log.error("no new messages are taken: %s", reason)
             self._refusal, self._is_refusal_lasting = reason, is_lasting
-
-
-def _too_large(size: int, log: CommitLog) -> str:
-    return f"record of {size} bytes, segments take {log.record_size_max}"

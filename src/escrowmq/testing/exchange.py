@@ -67,6 +67,8 @@ class Exchange:
         self.disk = disk or SimDisk()
         self.now_ms = now_ms
         self.holds_syncs = False
+        self.gets_over_errors = False
+        """Whether background work may fail; otherwise its first error is raised."""
         self.waited_ms = 0
         """For so long all inputs have waited to be read."""
         self.syncs: list[Sync] = []
@@ -143,6 +145,9 @@ class Exchange:
         while effects := self.core.take_effects():
             for effect in effects:
                 self._perform_one(effect)
+        error = self.core.rounds.first_error
+        if error is not None and not self.gets_over_errors:
+            raise error
 
     def _perform_one(self, effect: Effect) -> None:
         match effect:

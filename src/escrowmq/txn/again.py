@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from escrowmq.base.message import Property, StoredMessage, Topic
+import msgspec
+
+from escrowmq.base.extensions import CARRIED
+from escrowmq.base.message import Property, StoredMessage, SysFlag, Topic
+from escrowmq.codec.record import decode_record
 from escrowmq.store.store import Store
 from escrowmq.store.walk import with_unique_key
+from escrowmq.txn.claim import Claim
+from escrowmq.txn.half import real_place
 from escrowmq.txn.state import State
 
 
@@ -20,3 +26,28 @@ def stored_again(half: StoredMessage, *, state: State | None, alias: int, store:
             if Property.TRANSACTION_CHECK_TIMES in copy.properties:
                 alias = max(alias, copy.queue_offset)
     return alias if alias > half.queue_offset else -1
+
+
+def has_final(half: StoredMessage, store: Store) -> bool:
+    """Whether the message that a commit of a half makes visible is in the log."""
+    place = real_place(half)
+    if place is None:
+        return False
+    unique_key = half.properties.get(Property.UNIQ_KEY, "")
+    for final in with_unique_key(store, place[0], unique_key, begin_ms=half.stored_ms):
+        # One that was delivered later, by a delay, does not say of which half it is.
+        is_of_it = final.prepared_log_offset in (half.log_offset, 0)
+        if is_of_it and final.sys_flag & SysFlag.TRANSACTION_MASK == SysFlag.COMMIT:
+            return True
+    return False
+
+
+def follow(claim: Claim, queue_offset: int, store: Store) -> Claim:
+    """What is claimed about a half, for its copy that was carried forward to a queue offset; as it
+    is when the claim is not about the first copy of that."""
+    for log_offset, size, _ in store.entries(Topic.HALF, 0, queue_offset, 1):
+        copy = decode_record(store.read_record(log_offset, size))
+        first = copy.properties.get(CARRIED, "")
+        if first.startswith(f"{claim.queue_offset}:{claim.log_offset}:"):
+            return msgspec.structs.replace(claim, queue_offset=queue_offset, log_offset=log_offset)
+    return claim

@@ -86,6 +86,12 @@ class Bundles:
                 self._ended.popitem(last=False)
         return None
 
+    def leave(self, queue_offset: int) -> None:
+        """Another half stands for this one from now on; it is among the members already."""
+        bundle = self._of.pop(queue_offset, None)
+        if bundle is not None:
+            self._members[bundle].remove(queue_offset)
+
     def is_broken(self, queue_offset: int) -> bool:
         """Whether a half of the same transaction cannot be read: it can only be rolled back."""
         return self._of.get(queue_offset) in self._broken

@@ -18,6 +18,7 @@ import msgspec
 
 from escrowmq.base.message import StoredMessage
 from escrowmq.base.settings import BrokerSettings
+from escrowmq.errors import StorageError
 from escrowmq.txn.claim import Answer
 from escrowmq.txn.engine import Engine
 from escrowmq.txn.half import immunity_ms
@@ -91,17 +92,17 @@ class Checker:
         engine: Engine,
         settings: BrokerSettings,
         *,
-        age_max_hours: int,
+        age_max_hours: Callable[[], int],
         members: Callable[[str], list[Member]],
     ) -> None:
         self._engine = engine
         self._settings = settings
-        self._age_max_ms = age_max_hours * _HOUR_MS
+        self._age_max_hours = age_max_hours
         self._members = members
         self.may_see: Callable[[int, str], bool] | None = None
         """Whether a connection may be shown a half of a topic; None when all may."""
         self._ready: dict[str, collections.deque[int]] = {}
-        self._parked: dict[str, dict[int, None]] = {}
+        self._parked = engine.parked
         self._under_way: dict[int, _UnderWay] = {}
         self._by_deadline: collections.deque[_UnderWay] = collections.deque()
         self._group_load: collections.Counter[str] = collections.Counter()
@@ -110,6 +111,10 @@ class Checker:
         self._turn = 0
         self._has_room = False
         self.counters = Counters()
+
+    @property
+    def _age_max_ms(self) -> int:
+        return self._age_max_hours() * _HOUR_MS
 
     # -- what happens outside ----------------------------------------------------------------
 
@@ -168,7 +173,7 @@ class Checker:
         """Make the checks of these halves due at once."""
         pending = self._engine.pending
         for queue_offset in queue_offsets:
-            self._parked.get(pending.group(queue_offset), {}).pop(queue_offset, None)
+            self._engine.unpark(queue_offset, pending.group(queue_offset))
             pending.schedule(queue_offset, now_ms)
 
     # -- time --------------------------------------------------------------------------------
@@ -215,7 +220,7 @@ class Checker:
             queue_offset = ready.popleft()
             # One half is asked about for all of its transaction.
             if queue_offset in self._engine.pending and self._engine.bundles.leads(queue_offset):
-                self._decide(queue_offset, group, members, now_ms, asks)
+                self._try_to_decide(queue_offset, group, members, now_ms, asks)
         if not ready:
             del self._ready[group]
         if not self._group_load[group]:
@@ -233,6 +238,24 @@ class Checker:
         assert self.may_see is not None
         seeing = [m for m in self._members(group) if self.may_see(m.peer, topic)]
         return self._not_mute(seeing, now_ms)
+
+    def _try_to_decide(
+        self,
+        queue_offset: int,
+        group: str,
+        members: list[Member],
+        now_ms: int,
+        asks: list[Ask],
+    ) -> None:
+        try:
+            self._decide(queue_offset, group, members, now_ms, asks)
+        except (OSError, StorageError):
+            self._engine.pending.schedule(queue_offset, now_ms + RETRY_MS)
+            raise
+        except Exception as error:  # noqa: BLE001 - one half; set aside, the others' turn comes
+            _log.exception("half message at queue offset %d cannot be judged", queue_offset)
+            if queue_offset in self._engine.pending:
+                self._engine.set_aside(queue_offset, f"{type(error).__name__}: {error}")
 
     def _decide(
         self,
@@ -350,7 +373,6 @@ class Checker:
             self._engine.pending.schedule(queue_offset, now_ms + RETRY_MS)
             return
         self._finish(queue_offset)
-        self._parked.get(half.properties.get("PGROUP", ""), {}).pop(queue_offset, None)
         self._engine.trail.note(now_ms, queue_offset, "expired", detail=f"after {checks} checks")
         _log.error(
             "transaction at half offset %d of group %s for topic %s is given up after %d checks; "

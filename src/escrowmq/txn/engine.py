@@ -14,23 +14,16 @@ from typing import Final
 import msgspec
 
 from escrowmq.base.extensions import EPOCH, MESSAGES, TRANSACTION
-from escrowmq.base.message import Message, Property, StoredMessage, SysFlag, Topic
+from escrowmq.base.limits import INT_MAX
+from escrowmq.base.message import Message, Property, StoredMessage, Topic
 from escrowmq.base.settings import BrokerSettings
-from escrowmq.codec.properties import encode_properties
+from escrowmq.codec.properties import encode_properties, number_in
 from escrowmq.store.store import Put, PutStatus, Store
-from escrowmq.store.walk import with_unique_key
-from escrowmq.txn.again import stored_again
+from escrowmq.txn.again import follow, has_final, stored_again
 from escrowmq.txn.bundle import BundleId, Bundles
 from escrowmq.txn.claim import Answer, Claim, Ended
 from escrowmq.txn.epoch import Attempt, Epochs, attempt_of, stored_attempt
-from escrowmq.txn.half import (
-    checks_counted,
-    copy_to,
-    final_of,
-    half_of,
-    immunity_ms,
-    real_place,
-)
+from escrowmq.txn.half import checks_counted, copy_to, final_of, half_of, immunity_ms
 from escrowmq.txn.meter import Counters, Meter
 from escrowmq.txn.op import STATES, encode_op
 from escrowmq.txn.pending import Pending, Row, Run
@@ -40,7 +33,6 @@ from escrowmq.txn.tally import Tally
 from escrowmq.txn.trail import Trail
 
 _log = logging.getLogger(__name__)
-
 _VERDICTS: Final = {State.COMMITTED: Verdict.COMMIT, State.EXPIRED: Verdict.EXPIRE}
 _LETTER: Final = {state: letter for letter, state in STATES.items()}
 _OPS_OF_RECORD_MAX: Final = 400
@@ -86,7 +78,11 @@ class Engine:
         """Halves of a transaction that could be ended in part only: the rest follows."""
         self.quarantine: dict[int, str] = {}
         """Halves that cannot be read: queue offset and why."""
+        self.parked: dict[str, dict[int, None]] = {}
+        """Halves of each group that nobody was there to be asked about."""
         self.recent = Recent()
+        self.carried: dict[int, int] = {}
+        """Where halves stand by now that were carried forward, by their first queue offset."""
         self.aliases: dict[str, int] = {}
         """Unique keys of halves that a peer has stored again: an end may name the first copy."""
         self._done: list[_Done] = []
@@ -173,6 +169,8 @@ class Engine:
 
     def end(self, claim: Claim, now_ms: int) -> Ended:
         """End a transaction, or tell how it was ended."""
+        if claim.queue_offset in self.carried:
+            claim = follow(claim, self.carried[claim.queue_offset], self._store)
         half = self._half_at(claim.queue_offset, claim.log_offset)
         # The peer takes whatever record starts there; a record of another topic is none of ours.
         if half is None or half.topic != Topic.HALF:
@@ -242,14 +240,8 @@ class Engine:
         state = self.ledger.outcome(half.queue_offset) or State.SETTLED
         if state == State.EXPIRED and (later := self._stored_again(half)) >= 0:
             return self.ledger.outcome(later) or State.SETTLED
-        place = real_place(half)
-        if state == State.SETTLED and place is not None:
-            unique_key = half.properties.get(Property.UNIQ_KEY, "")
-            finals = with_unique_key(self._store, place[0], unique_key, begin_ms=half.stored_ms)
-            for final in finals:
-                # One that was delivered later, by a delay, does not say of which half it is.
-                if final.prepared_log_offset in (half.log_offset, 0) and _is_final(final):
-                    return State.COMMITTED
+        if state == State.SETTLED and has_final(half, self._store):
+            return State.COMMITTED
         return state
 
     def decide(
@@ -304,8 +296,7 @@ class Engine:
         is_commit = ended.state == State.COMMITTED
         sources = [half if m == ended.queue_offset else self.read_half(m) for m in members]
         keys = {source.properties.get(Property.UNIQ_KEY, "") for source in sources if source}
-        wanted = half.properties.get(MESSAGES, "0")
-        is_part = wanted.isdecimal() and len(keys) < int(wanted)
+        is_part = len(keys) < (number_in(half.properties.get(MESSAGES), most=INT_MAX) or 0)
         records: list[Message] = []
         for source in sources:
             record = self._record_of(source, now_ms, len(keys), is_commit=is_commit)
@@ -361,6 +352,8 @@ class Engine:
             self.epochs.remove(queue_offset)
         if self.decided:
             self.decided.pop(queue_offset, None)
+        if self.parked:
+            self.unpark(queue_offset, group)
         self.ledger.record(queue_offset, state)
         meter = self.meter
         meter.note_pending(topic, group, -1)
@@ -374,6 +367,12 @@ class Engine:
         else:
             self.counters.expired += 1
             meter.expired[topic] += 1
+
+    def unpark(self, queue_offset: int, group: str) -> None:
+        """A half does not wait for somebody to ask any more."""
+        parked = self.parked.get(group)
+        if parked is not None and parked.pop(queue_offset, self) is None and not parked:
+            del self.parked[group]
 
     def complete(self, members: list[int], now_ms: int) -> None:
         """Other messages of their transactions were made visible before the broker died."""
@@ -461,17 +460,28 @@ class Engine:
         """A pending half; None, and out of the way, when it cannot be read any more."""
         half = self._half_at(queue_offset, self.pending.log_offset(queue_offset))
         if half is None or half.topic != Topic.HALF:
-            reason = "its record cannot be read"
-            self.quarantine[queue_offset] = reason
-            topic, group, stored_ms = self.pending.remove(queue_offset)
-            self.meter.note_pending(topic, group, -1)
-            self.epochs.remove(queue_offset)
-            leader = self.bundles.remove(queue_offset, None)
-            if leader is not None:
-                self.pending.schedule(leader, stored_ms)
-            _log.error("half message at queue offset %d is set aside: %s", queue_offset, reason)
+            self.set_aside(queue_offset, "its record cannot be read")
             return None
         return half
+
+    def done_with(self, queue_offset: int) -> None:
+        """Have an op record name a half that is pending no longer, without an outcome."""
+        self.ledger.record(queue_offset, State.SETTLED)
+        self._done.append(_Done(queue_offset, State.SETTLED, None, None, None, ""))
+
+    def set_aside(self, queue_offset: int, reason: str) -> None:
+        """Nothing can be done about a pending half; it is out of the way, and its transaction can
+        only be rolled back."""
+        self.quarantine[queue_offset] = reason
+        topic, group, stored_ms = self.pending.remove(queue_offset)
+        self.recent.drop(queue_offset)
+        self.decided.pop(queue_offset, None)
+        self.meter.note_pending(topic, group, -1)
+        self.epochs.remove(queue_offset)
+        leader = self.bundles.remove(queue_offset, None)
+        if leader is not None:
+            self.pending.schedule(leader, stored_ms)
+        _log.error("half message at queue offset %d is set aside: %s", queue_offset, reason)
 
     def resume(self, source: StoredMessage, now_ms: int) -> Put:
         """Have a discarded message asked about again, from the beginning."""
@@ -487,7 +497,3 @@ class Engine:
             )
             self.aliases[half.properties.get(Property.UNIQ_KEY, "")] = put.queue_offset
         return put
-
-
-def _is_final(message: Message) -> bool:
-    return message.sys_flag & SysFlag.TRANSACTION_MASK == SysFlag.COMMIT

@@ -6,11 +6,15 @@ import re
 from typing import Final
 
 from escrowmq.base.extensions import DELAYED
+from escrowmq.base.limits import INT_MAX, TOPIC_QUEUES_MAX
 from escrowmq.base.message import Message, Property, StoredMessage, SysFlag, Topic
+from escrowmq.codec.properties import number_in
 
 _SECONDS: Final = re.compile(r"-?[0-9]{1,18}")
 IMMUNITY_MAX_MS: Final = 7 * 24 * 3_600_000
 """A longer wish for no checks is cut to this."""
+
+_CHECKS_MAX: Final = 99_999
 
 _DELAYING: Final = frozenset(
     {
@@ -26,8 +30,8 @@ def is_half(properties: dict[str, str], reconsume_times: int) -> bool:
     """Whether a message that is sent belongs to a transaction (SendMessageProcessor's rule)."""
     if properties.get(Property.TRAN_MSG, "").lower() != "true":
         return False
-    level = properties.get(Property.DELAY, "0")
-    return not (reconsume_times > 0 and level.isdecimal() and int(level) > 0)
+    level = number_in(properties.get(Property.DELAY), most=INT_MAX)
+    return not (reconsume_times > 0 and level is not None and level > 0)
 
 
 def is_delayed(properties: dict[str, str]) -> bool:
@@ -67,10 +71,10 @@ def half_of(message: Message) -> Message:
 def real_place(half: StoredMessage) -> tuple[str, int] | None:
     """Topic and queue that a half message is for; None when it does not say."""
     topic = half.properties.get(Property.REAL_TOPIC)
-    queue_id = half.properties.get(Property.REAL_QID, "")
-    if not topic or not (queue_id.isascii() and queue_id.isdecimal()):
+    queue_id = number_in(half.properties.get(Property.REAL_QID), most=TOPIC_QUEUES_MAX - 1)
+    if not topic or queue_id is None:
         return None
-    return topic, int(queue_id)
+    return topic, queue_id
 
 
 def final_of(half: StoredMessage) -> Message | None:
@@ -124,5 +128,4 @@ def immunity_ms(properties: dict[str, str]) -> int | None:
 
 def checks_counted(properties: dict[str, str]) -> int:
     """Checks that a peer's copy of a half message has counted."""
-    text = properties.get(Property.TRANSACTION_CHECK_TIMES, "")
-    return int(text) if text.isascii() and text.isdecimal() and len(text) < 6 else 0
+    return number_in(properties.get(Property.TRANSACTION_CHECK_TIMES), most=_CHECKS_MAX) or 0

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Final
 
@@ -35,9 +36,12 @@ class _KeyFile(msgspec.Struct):
 
 
 class Keyring:
-    """The keys of one store. `lasting_ms` is how long an id is good."""
+    """The keys of one store. `lasting_ms` tells how long an id is good, `rotation_ms` how long a
+    key signs; both may change while the broker runs."""
 
-    def __init__(self, chance: Chance, *, lasting_ms: int, rotation_ms: int) -> None:
+    def __init__(
+        self, chance: Chance, *, lasting_ms: Callable[[], int], rotation_ms: Callable[[], int]
+    ) -> None:
         self._chance = chance
         self._lasting_ms = lasting_ms
         self._rotation_ms = rotation_ms
@@ -65,7 +69,7 @@ class Keyring:
         """Sign with a new key from now on; its number. Keys whose ids have all run out go."""
         keys = list(self._keys.values())
         for key, following in pairwise(keys):
-            if following.since_ms + self._lasting_ms < now_ms:
+            if following.since_ms + self._lasting_ms() < now_ms:
                 del self._keys[key.number]
         number = (self._current.number if self._current else 0) % _KEYS_MAX + 1
         secret = self._chance.getrandbits(_KEY_BITS).to_bytes(_KEY_BITS // 8, "big")
@@ -75,7 +79,7 @@ class Keyring:
 
     def is_due(self, now_ms: int) -> bool:
         """Whether it is time for a new key."""
-        return self._current is None or now_ms - self._current.since_ms >= self._rotation_ms
+        return self._current is None or now_ms - self._current.since_ms >= self._rotation_ms()
 
     def sign(
         self,
@@ -95,7 +99,7 @@ class Keyring:
                 queue_offset=queue_offset,
                 log_offset=log_offset,
                 message_crc=crc_of(unique_key),
-                expires_s=(now_ms + self._lasting_ms) // 1000,
+                expires_s=(now_ms + self._lasting_ms()) // 1000,
                 broker_name=broker_name,
             )
         )

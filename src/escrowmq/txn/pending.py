@@ -21,7 +21,7 @@ BUCKET_MS: Final = 50
 """Deadlines are met to within this span."""
 
 _SLOTS_BLOCK: Final = 4096
-_NEVER_MS: Final = (1 << 62) - 1
+NEVER_MS: Final = (1 << 62) - 1
 
 
 class Names:
@@ -237,7 +237,7 @@ class Pending:
                 if self._due_ms[slot] > now_ms or len(taken) == count_max:
                     later.append(queue_offset)
                 else:
-                    self._due_ms[slot] = _NEVER_MS
+                    self._due_ms[slot] = NEVER_MS
                     taken.append(queue_offset)
             if later:
                 self._buckets[number] = later
@@ -248,7 +248,7 @@ class Pending:
     def wake_at_ms(self) -> int:
         """When `take_due` may have something next."""
         if not self._bucket_heap:
-            return _NEVER_MS
+            return NEVER_MS
         # The end of the bucket's span: one wake-up serves all of it.
         return (self._bucket_heap[0] + 1) * BUCKET_MS
 

@@ -14,13 +14,16 @@ from typing import Final
 
 import msgspec
 
-from escrowmq.base.extensions import MORE, OUTCOMES
+from escrowmq.base.extensions import CARRIED, MORE, OUTCOMES
+from escrowmq.base.limits import LONG_MAX
 from escrowmq.base.message import Property, StoredMessage, SysFlag, Topic
+from escrowmq.codec.properties import number_in
 from escrowmq.codec.record import decode_record
 from escrowmq.errors import CorruptRecord
 from escrowmq.store.scan import Scanned, parse, value_of
 from escrowmq.store.store import Store
 from escrowmq.store.walk import walk, walk_queue
+from escrowmq.txn.carry import note_carried, supersede
 from escrowmq.txn.engine import Engine
 from escrowmq.txn.op import STATES, decode_op
 from escrowmq.txn.pending import Run
@@ -98,6 +101,7 @@ class Recovery:
         self._done: dict[int, State] = {}
         self._shapes = Shapes()
         self._last_op_log_offset = -1
+        self._now_ms = 0
         self._is_last_op_ours = False
 
     def run(
@@ -112,6 +116,7 @@ class Recovery:
         """Read both queues from where they are not done with, or from where a snapshot of them
         ends. `is_sound` says that the store reported no damage."""
         found = Recovered()
+        self._now_ms = now_ms
         self._engine.tally.load(self._store.bounds(Topic.HALF, 0)[1])
         start = self._start(Topic.HALF, half_offset)
         op_start = self._start(Topic.OP, op_offset)
@@ -216,7 +221,7 @@ class Recovery:
                 self._engine.watch_run(run)
                 run = Run(shape)
             if shape.is_plain and self._engine.tally.is_empty:
-                run.add(number, record.log_offset, record.stored_ms)
+                run.add(number, record.log_offset, min(record.stored_ms, self._now_ms))
             else:
                 key = value_of(record.properties, _UNIQ_KEY).decode("utf-8", "replace")
                 properties = {**shape.properties, Property.UNIQ_KEY: key}
@@ -227,27 +232,46 @@ class Recovery:
         try:
             half = decode_record(self._store.read_record(log_offset, size))
         except CorruptRecord as error:
-            self._engine.quarantine[queue_offset] = str(error)
-            _log.error("half message at queue offset %d is set aside: %s", queue_offset, error)
+            self._quarantine(queue_offset, str(error))
             return
         self._watch(queue_offset, half.properties, log_offset, half.stored_ms)
+
+    def _quarantine(self, queue_offset: int, reason: str) -> None:
+        self._engine.quarantine[queue_offset] = reason
+        _log.error("half message at queue offset %d is set aside: %s", queue_offset, reason)
 
     def _watch(
         self, queue_offset: int, properties: dict[str, str], log_offset: int, stored_ms: int
     ) -> None:
-        self._engine.watch(
-            properties,
-            queue_offset=queue_offset,
-            log_offset=log_offset,
-            stored_ms=stored_ms,
-            origin="",
-        )
+        if CARRIED in properties:
+            first_ms = number_in(properties[CARRIED].rpartition(":")[2], most=LONG_MAX)
+            stored_ms = stored_ms if first_ms is None else min(first_ms, stored_ms)
+        try:
+            self._engine.watch(
+                properties,
+                queue_offset=queue_offset,
+                log_offset=log_offset,
+                stored_ms=min(stored_ms, self._now_ms),  # the clock may have been wrong then
+                origin="",
+            )
+        except Exception as error:  # noqa: BLE001 - one half; set aside, the broker starts
+            self._quarantine(queue_offset, f"{type(error).__name__}: {error}")
+            return
+        if CARRIED in properties:
+            self._supersede(properties, queue_offset)
         unique_key = properties.get(Property.UNIQ_KEY)
         if unique_key and (
             Property.TRANSACTION_CHECK_TIMES in properties
             or Property.TRAN_PREPARED_QUEUE_OFFSET in properties
         ):
             self._engine.aliases[unique_key] = queue_offset
+
+    def _supersede(self, properties: dict[str, str], queue_offset: int) -> None:
+        """A half that was carried forward stands for all copies before it, also when the broker
+        died before the op record said so."""
+        old = note_carried(self._engine, properties, queue_offset)
+        if old != queue_offset and old in self._engine.pending:
+            supersede(self._engine, old, queue_offset)
 
     def _derive(self, *, is_sound: bool, now_ms: int) -> int:
         """Ends whose final record is there while no op record names them."""

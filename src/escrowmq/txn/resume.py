@@ -12,8 +12,9 @@ from typing import Final
 import msgspec
 
 from escrowmq.base.extensions import MESSAGES, TRANSACTION
-from escrowmq.base.limits import BUNDLE_MESSAGES_MAX
+from escrowmq.base.limits import BUNDLE_MESSAGES_MAX, INT_MAX
 from escrowmq.base.message import Property, StoredMessage, Topic
+from escrowmq.codec.properties import number_in
 from escrowmq.store.store import Put, PutStatus, Store
 from escrowmq.store.walk import walk_queue, with_unique_key
 from escrowmq.txn.engine import Engine
@@ -64,12 +65,12 @@ class Resumption:
     def resume(self, source: StoredMessage, now_ms: int) -> Resumed:
         """Have a message that was given up asked about again, with all of its transaction."""
         whole = self._whole(source)
-        text = source.properties.get(MESSAGES, "1")
-        if text.isdecimal() and len(whole) < int(text):
+        wanted = number_in(source.properties.get(MESSAGES), most=INT_MAX) or 1
+        if len(whole) < wanted:
             name = source.properties.get(TRANSACTION)
             return Resumed(
-                refusal=f"of the {text} messages of transaction {name} only {len(whole)} are kept; "
-                "nothing was changed"
+                refusal=f"of the {wanted} messages of transaction {name} only {len(whole)} are "
+                "kept; nothing was changed"
             )
         sources = [one for one in whole if self.state_of(one) == State.EXPIRED]
         if len(sources) > 1 and not self._store.has_room(

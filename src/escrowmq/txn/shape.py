@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from escrowmq.base.extensions import EPOCH, MESSAGES, TOKEN, TRANSACTION
+from escrowmq.base.extensions import CARRIED, EPOCH, MESSAGES, TOKEN, TRANSACTION
 from escrowmq.base.message import Property
 from escrowmq.store.scan import value_of
 from escrowmq.txn.half import checks_counted, immunity_ms
@@ -26,7 +26,7 @@ _MARKS: Final = tuple(
     for name in (
         Property.PGROUP, Property.REAL_TOPIC, Property.CHECK_IMMUNITY_TIME,
         Property.TRANSACTION_CHECK_TIMES, Property.TRAN_PREPARED_QUEUE_OFFSET, TRANSACTION,
-        MESSAGES, EPOCH, TOKEN,
+        MESSAGES, EPOCH, TOKEN, CARRIED,
     )
 )  # fmt: skip
 
@@ -106,7 +106,7 @@ def _shape(encoded: bytes) -> Shape:
         wait_ms=immunity_ms(found),
         is_plain=not checks_counted(found)
         and found.keys().isdisjoint(
-            (TRANSACTION, MESSAGES, EPOCH, Property.TRANSACTION_CHECK_TIMES,
+            (TRANSACTION, MESSAGES, EPOCH, CARRIED, Property.TRANSACTION_CHECK_TIMES,
              Property.TRAN_PREPARED_QUEUE_OFFSET)
         ),
         properties=found,

@@ -34,6 +34,9 @@ class Nowhere:
     def topic_at(self, log_offset: int) -> str | None:
         return None
 
+    def has_offsets(self, group: str, topic: str) -> bool:
+        return group == "g" and topic.startswith("%RETRY%g_")
+
     def has_topic(self, topic: str) -> bool:
         return False
 

@@ -24,6 +24,9 @@ class Places:
     def topic_at(self, log_offset: int) -> str | None:
         return "stored" if log_offset == 7 else None
 
+    def has_offsets(self, group: str, topic: str) -> bool:
+        return group == "g" and topic.startswith("%RETRY%g_")
+
     def has_topic(self, topic: str) -> bool:
         return topic in ("T", "a_b")
 
@@ -98,6 +101,8 @@ def test_a_retry_topic_of_pops_needs_its_group_and_its_topic() -> None:
     two = needed(38, consumerGroup="g_a_b")
     assert two == [("%RETRY%g_a_b", SUB), ("%RETRY%g", SUB), ("a_b", SUB)]
     assert needed(38, consumerGroup="g_v2") == [("%RETRY%g_v2", SUB)]
+    # A group whose name merely ends in a topic's; nobody has popped anything into its topic.
+    assert needed(38, consumerGroup="billing_T") == [("%RETRY%billing_T", SUB)]
     assert needed(200051, topic="%RETRY%g_T", consumerGroup="g") == popped
 
 

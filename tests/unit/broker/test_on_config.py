@@ -2,15 +2,21 @@ from __future__ import annotations
 
 import json
 import random
+from typing import Any
 
+import msgspec
 import pytest
 
 from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
-from escrowmq.base.settings import BrokerSettings
+from escrowmq.base.settings import BrokerSettings, StoreSettings
+from escrowmq.broker import on_config
+from escrowmq.broker.core import BrokerCore
 from escrowmq.broker.on_config import CHANGES_FILE
+from escrowmq.codec.changes import Changes
 from escrowmq.errors import DiskFull
-from escrowmq.testing.exchange import START_MS, Caller, Exchange
+from escrowmq.store.retention import hours_of
+from escrowmq.testing.exchange import SMALL, START_MS, Caller, Exchange
 from escrowmq.testing.sim.disk import Loss, SimDisk
 
 
@@ -100,6 +106,86 @@ def test_bad_value_is_refused_with_29_and_nothing_is_changed(
 def test_text_that_java_cannot_read_is_refused(operator: Caller) -> None:
     reply = change(operator, "transactionTimeOut=\\u12")
     assert (reply.code, "four hexadecimal digits" in (reply.remark or "")) == (1, True)
+
+
+_READ: set[str] = set()
+"""Settings that were looked at."""
+
+
+class WatchedBrokerSettings(BrokerSettings):
+    def __getattribute__(self, name: str) -> Any:
+        _READ.add(name)
+        return super().__getattribute__(name)
+
+
+class WatchedStoreSettings(StoreSettings):
+    def __getattribute__(self, name: str) -> Any:
+        _READ.add(name)
+        return super().__getattribute__(name)
+
+
+def test_setting_that_is_read_once_is_not_said_to_hold_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Looks over the shoulder of a broker that is made: what it has read by then and does not read
+    again later is not changed by a request that is answered without a remark."""
+    made: set[str] = set()
+
+    def note(core: BrokerCore, now_ms: int) -> int:
+        made.update(_READ)
+        return opened(core, now_ms)
+
+    def texts(changes: Changes) -> dict[str, str]:
+        before = set(_READ)
+        found = shown(changes)
+        _READ.clear()
+        _READ.update(before)
+        return found
+
+    opened, shown = BrokerCore.open, Changes.texts
+    monkeypatch.setattr(BrokerCore, "open", note)
+    monkeypatch.setattr(Changes, "texts", texts)
+    store = WatchedStoreSettings(**msgspec.structs.asdict(SMALL))
+    _READ.clear()
+    Exchange(WatchedBrokerSettings(), store)
+    fields = [*msgspec.structs.fields(BrokerSettings), *msgspec.structs.fields(StoreSettings)]
+    lasting = on_config._FIXED | on_config._FROM_NEXT_START
+    names = {field.name: field.encode_name for field in fields if field.encode_name not in lasting}
+    assert {names[name] for name in made & names.keys()} == {"traceOn"}  # each send looks again
+    assert {names[name] for name in (_READ - made) & names.keys()} == {
+        # All of them are read again when they are needed.
+        "autoCreateTopicEnable", "channelExpiredTimeout", "cleanResourceInterval",
+        "diskSpaceWarningLevelRatio", "escrowBytesPerSecond", "escrowRequestsPerSecond",
+        "flushConsumerOffsetInterval",
+    }  # fmt: skip
+
+
+def test_hours_of_clean_up_are_changed_while_the_broker_runs(
+    exchange: Exchange, operator: Caller
+) -> None:
+    retention = exchange.core.broker.store.retention
+    hour = retention._hour(exchange.now_ms)
+    assert change(operator, f"deleteWhen={(hour + 1) % 24:02d}").code == 0
+    assert retention.clean(exchange.now_ms) == 0
+    for text in ("deleteWhen=24", "deleteWhen=4;x", "deleteWhen=-1"):
+        reply = change(operator, text)
+        assert (reply.code, "hours from 00 to 23" in (reply.remark or "")) == (29, True)
+    assert change(operator, f"deleteWhen=99;{hour:02d};").code == 29
+    assert hours_of(f"99;{hour:02d};x") == {99, hour}
+
+
+def test_spans_that_were_copied_once_follow_their_settings(
+    exchange: Exchange, operator: Caller
+) -> None:
+    ends = exchange.core._ends
+    change(operator, "escrowKeyRotationHours=1\nfileReservedTime=5\ntimerMaxDelaySec=60")
+    half = operator.prepare("T", b"x", group="PG", wants_id=True)
+    assert half.escrow_id
+    assert not ends.keyring.is_due(exchange.now_ms + 3_599_999)
+    assert ends.keyring.is_due(exchange.now_ms + 3_600_000)
+    assert ends.checker._age_max_ms == 5 * 3_600_000
+    assert operator.send("T", TIMER_DELAY_SEC="61").code == 13
+    assert operator.send("T", TIMER_DELAY_SEC="59").code == 0
 
 
 # -- over a restart ------------------------------------------------------------------------------

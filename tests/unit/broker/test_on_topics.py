@@ -8,6 +8,7 @@ import pytest
 from escrowmq.base.codes import NOT_SET, Request
 from escrowmq.base.command import Command
 from escrowmq.base.settings import BrokerSettings
+from escrowmq.codec.record import decode_records
 from escrowmq.testing.exchange import START_MS, Caller, Exchange
 
 
@@ -137,6 +138,49 @@ def test_deleted_topic_is_gone_with_messages_offsets_and_retry_topics_of_pops(
     ext["setZeroIfNotFound"] = "false"
     assert operator.ask(Request.QUERY_CONSUMER_OFFSET, ext).code == 22
     assert operator.ask(Request.DELETE_TOPIC_IN_BROKER, {"topic": "none"}).code == 0
+
+
+def test_deletion_takes_no_retry_topic_of_another_group_or_topic(
+    exchange: Exchange, operator: Caller
+) -> None:
+    for topic in ("orders", "not_paid", "paid"):
+        exchange.create_topic(topic)
+    popped = {
+        "consumerGroup": "g", "topic": "not_paid", "queueId": "-1", "maxMsgNums": "1",
+        "invisibleTime": "1000", "pollTime": "0", "bornTime": "0", "initMode": "0",
+        "order": "false",
+    }  # fmt: skip
+    operator.heartbeat(consumer="mailer_paid", topics={"orders": "*"})
+    operator.send("orders", b"order 1")
+    (message,) = operator.messages("orders")
+    back = {"group": "mailer_paid", "offset": str(message.log_offset), "delayLevel": "1"}
+    assert operator.ask(Request.CONSUMER_SEND_MSG_BACK, back).code == 0
+    operator.send("not_paid", b"reminder 1")
+    assert operator.ask(Request.POP_MESSAGE, popped).code == 0
+    exchange.advance(5_000)
+    # A group that reads the topic, and whose older retry topic would have a name in use.
+    commit = {"consumerGroup": "mailer", "topic": "paid", "queueId": "0", "commitOffset": "0"}
+    operator.ask(Request.UPDATE_CONSUMER_OFFSET, commit)
+    before = {name for name in exchange.core.broker.topics.names() if name.startswith("%RETRY%")}
+    assert {"%RETRY%mailer_paid"} < before
+    assert operator.ask(Request.DELETE_TOPIC_IN_BROKER, {"topic": "paid"}).code == 0
+    assert before <= set(exchange.core.broker.topics.names())
+    exchange.advance(60_000)
+    assert [m.body for m in decode_records(operator.ask(Request.POP_MESSAGE, popped).body)] == [
+        b"reminder 1"
+    ]
+
+
+def test_forgetting_a_group_forgets_no_group_whose_name_ends_alike(
+    exchange: Exchange, operator: Caller
+) -> None:
+    offsets = exchange.core.broker.offsets
+    for group in ("b", "a@b"):
+        offsets.commit(group, "T", 0, 1, exchange.now_ms)
+    assert sorted(offsets.groups_of("T")) == ["a@b", "b"]
+    offsets.forget_group("b")
+    assert (offsets.get("b", "T", 0), offsets.get("a@b", "T", 0)) == (-1, 1)
+    assert offsets.topics_of("a@b") == ["T"]
 
 
 def test_system_topics_are_not_deleted(operator: Caller) -> None:

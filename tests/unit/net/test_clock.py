@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 import time
+from datetime import datetime, timedelta
 
 import pytest
 
-from escrowmq.net.clock import SystemClock
+from escrowmq.net.clock import LocalZone, SystemClock
 
 SECOND_NS = 1_000_000_000
 
@@ -57,3 +58,21 @@ def test_clock_goes_on_from_a_later_time(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_clock_is_that_of_the_machine() -> None:
     assert abs(SystemClock().now_ms() - time.time() * 1000) < 5_000
+
+
+def test_local_zone_knows_summer_and_winter(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    try:
+        zone = LocalZone()
+        winter = datetime.fromtimestamp(1_700_000_000, zone)
+        summer = datetime.fromtimestamp(1_690_000_000, zone)
+        assert (winter.hour, summer.hour) == (23, 6)
+        assert winter.utcoffset() == timedelta(hours=1)
+        assert summer.utcoffset() == timedelta(hours=2)
+        assert (winter.dst(), winter.tzname()) == (timedelta(0), None)
+        assert zone.utcoffset(None) is None
+        assert zone.dst(None) is None
+    finally:
+        monkeypatch.undo()
+        time.tzset()

@@ -1,21 +1,25 @@
 """The real disk: what a File and a Disk promise, on this machine's file system."""
 
+import contextlib
 import errno
 import os
+import resource
 import struct
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from escrowmq.base.message import Message
+from escrowmq.base.ports import SyncNotBegun
 from escrowmq.base.settings import StoreSettings
 from escrowmq.codec.record import decode_records
 from escrowmq.errors import DiskFull, StorageError, StoreLocked
-from escrowmq.net.disk import FileDisk, MappedFile
+from escrowmq.net.disk import FileDisk
+from escrowmq.net.mapped import MappedFile
 from escrowmq.store.store import Store
 
 MIB = 1 << 20
@@ -324,3 +328,131 @@ def test_end_of_what_was_written_is_known_without_reading_all(disk: FileDisk) ->
     assert file.data_end() >= 1_000_001
     file.write(5_999_999, b"z")
     assert file.data_end() == 6_000_000
+
+
+# -- syncs that have not failed ------------------------------------------------------------------
+
+
+@pytest.fixture
+def no_descriptor_left() -> Iterator[Callable[[], None]]:
+    """Uses up the process's descriptors when called."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    taken: list[int] = []
+
+    def use_up() -> None:
+        resource.setrlimit(
+            resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/proc/self/fd"))), hard)
+        )
+        with contextlib.suppress(OSError):
+            while True:
+                taken.append(os.open(os.devnull, os.O_RDONLY))
+
+    yield use_up
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    for descriptor in taken:
+        os.close(descriptor)
+
+
+def test_open_and_new_and_unmapped_files_are_synced_when_no_descriptor_is_left(
+    disk: FileDisk, no_descriptor_left: Callable[[], None]
+) -> None:
+    known, new, unmapped = (disk.open(name, size=MIB) for name in ("known", "a/new", "unmapped"))
+    known.sync()
+    for file in (known, new, unmapped):
+        file.write(0, b"abc")
+    unmapped.close()
+    no_descriptor_left()
+    with pytest.raises(OSError, match="Too many open files"):
+        os.open(os.devnull, os.O_RDONLY)
+    for _ in range(3):
+        for file in (known, new, unmapped):
+            file.sync()
+
+
+def test_sync_without_any_descriptor_has_not_begun_and_can_be_done_later(
+    disk: FileDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = disk.open("a/b/f", size=MIB)
+    file.write(0, b"abc")
+    folders: list[str] = []
+    real_open, real_sync = os.open, os.fsync
+
+    def broken(path: str, flags: int, *args: int) -> int:
+        if flags & os.O_DIRECTORY:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return real_open(path, flags, *args)
+
+    def noted(descriptor: int) -> None:
+        folders.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        real_sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", broken)
+        for _ in range(2):
+            with pytest.raises(SyncNotBegun, match="Too many open files"):
+                file.sync()
+    file.sync()
+    assert folders == [f"{disk.root}/a/b", f"{disk.root}/a", disk.root]
+
+
+def test_file_whose_folder_is_removed_during_its_sync_leaves_nothing_to_be_made_durable(
+    disk: FileDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = disk.open("q/T/0", size=MIB)
+    file.write(0, b"abc")
+    real = os.fdatasync
+
+    def slow(descriptor: int) -> None:
+        file.close()
+        disk.remove("q/T/0")
+        disk.remove("q/T")
+        real(descriptor)
+
+    before = len(os.listdir("/proc/self/fd"))
+    monkeypatch.setattr(os, "fdatasync", slow)
+    file.sync()
+    assert len(os.listdir("/proc/self/fd")) == before - 2, "map and descriptor are given back"
+    assert disk.names("q") == []
+
+
+def test_file_that_is_closed_and_used_again_during_its_sync_stays_usable(
+    disk: FileDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = disk.open("f", size=MIB)
+    file.write(0, b"abc")
+    real = os.fdatasync
+
+    def slow(descriptor: int) -> None:
+        file.close()
+        assert file.read(0, 3) == b"abc"
+        real(descriptor)
+
+    before = len(os.listdir("/proc/self/fd"))
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fdatasync", slow)
+        file.sync()
+    file.write(0, b"def")
+    file.sync()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_file_that_somebody_removed_beneath_the_broker_is_not_called_durable(
+    disk: FileDisk,
+) -> None:
+    file = disk.open("f", size=MIB)
+    file.write(0, b"abc")
+    os.unlink(f"{disk.root}/f")
+    with pytest.raises(FileNotFoundError, match="removed by somebody else"):
+        file.sync()
+
+
+def test_small_file_whose_folder_cannot_be_synced_is_told_as_not_stored(
+    disk: FileDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(_: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "fsync", broken)
+    with pytest.raises(StorageError, match="Input/output error"):
+        disk.replace("small", b"1")

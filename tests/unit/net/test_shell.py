@@ -176,6 +176,39 @@ def test_core_is_woken_when_it_wants_to_be() -> None:
     run(main)
 
 
+class Troubled(EchoCore):
+    """Cannot be woken, nor say when it wants to be, nor take in who comes and goes."""
+
+    def wake(self, now_ms: int) -> None:
+        super().wake(now_ms)
+        raise RuntimeError("asked to fail")
+
+    def wake_at_ms(self) -> int:
+        raise RuntimeError("asked to fail")
+
+    def connected(self, peer: int, host: str, port: int, now_ms: int) -> None:
+        super().connected(peer, host, port, now_ms)
+        raise RuntimeError("asked to fail")
+
+    def synced(self, log_offset: int, now_ms: int) -> None:
+        super().synced(log_offset, now_ms)
+        raise RuntimeError("asked to fail")
+
+
+def test_whatever_fails_in_the_core_it_starts_serves_and_ends() -> None:
+    async def main() -> None:
+        running = Running()
+        running.core = running.shell.core = Troubled()
+        async with running:
+            assert await running.ask(b"hello", 5) == b"hello"
+            running.core.effects.append(Sync((SlowFile(),), 77))
+            running.shell.perform()
+            await running.core.wait_for(lambda: "synced 77" in running.core.events)
+            await running.core.wait_for(lambda: running.core.wakes_count >= 2)
+
+    run(main)
+
+
 def test_files_are_synced_on_another_thread_and_failures_told() -> None:
     async def main() -> None:
         async with Running() as running:
@@ -220,7 +253,7 @@ def test_small_file_without_room_is_one_line_in_the_log(
     run(main)
     (record,) = [one for one in caplog.records if "a.json" in one.getMessage()]
     assert record.exc_info is None
-    assert "a.json: no room on the disk; it is saved with its next change" in record.getMessage()
+    assert "a.json: no room on the disk; it is tried again until it is saved" in record.getMessage()
 
 
 def test_address_is_dialled_and_what_does_not_answer_is_lost() -> None:
@@ -237,6 +270,20 @@ def test_address_is_dialled_and_what_does_not_answer_is_lost() -> None:
             closed.close()
 
     run(main)
+
+
+def test_address_that_no_socket_understands_is_lost_as_one_that_does_not_answer(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def main() -> None:
+        async with Running() as running:
+            running.core.effects.append(Dial(-1, "a" * 64 + ".example", 1))
+            running.core.effects.append(Dial(-2, "127.0.0.1", 1 << 17))
+            running.shell.perform()
+            await running.core.wait_for(lambda: {"lost -1", "lost -2"} <= set(running.core.events))
+
+    run(main)
+    assert "cannot be called" in caplog.text
 
 
 def test_taken_port_is_refused_with_its_address() -> None:

@@ -69,7 +69,7 @@ class Ground:
         self.checker = Checker(
             self.engine,
             self.settings,
-            age_max_hours=self.store_settings.reserved_hours,
+            age_max_hours=lambda: self.store_settings.reserved_hours,
             members=lambda group: self.members.get(group, []),
         )
         return self.recovery.run(

@@ -16,7 +16,9 @@ NOW_MS = 1_700_000_000_000
 
 
 def keyring(seed: int = 0) -> Keyring:
-    found = Keyring(random.Random(seed), lasting_ms=72 * HOUR_MS, rotation_ms=720 * HOUR_MS)
+    found = Keyring(
+        random.Random(seed), lasting_ms=lambda: 72 * HOUR_MS, rotation_ms=lambda: 720 * HOUR_MS
+    )
     found.rotate(NOW_MS)
     return found
 
@@ -84,7 +86,9 @@ def test_id_is_of_one_broker_one_store_and_a_time() -> None:
 def test_keys_survive_in_their_file() -> None:
     keys = keyring()
     text = sign(keys)
-    again = Keyring(random.Random(9), lasting_ms=72 * HOUR_MS, rotation_ms=720 * HOUR_MS)
+    again = Keyring(
+        random.Random(9), lasting_ms=lambda: 72 * HOUR_MS, rotation_ms=lambda: 720 * HOUR_MS
+    )
     assert again.is_due(NOW_MS)
     again.load(keys.save())
     assert not again.is_due(NOW_MS)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from escrowmq.base.limits import GROUP_SIZE_MAX, PROPERTIES_SIZE_MAX, TOPIC_SIZE_MAX
-from escrowmq.base.message import NOT_SENDABLE
+from escrowmq.base.message import is_sendable
 from escrowmq.client.core.message import KEYS_SEPARATOR, RESERVED, Message
 from escrowmq.errors import InvalidMessage
 
@@ -38,7 +38,7 @@ def _check_topic_name(topic: str) -> None:
         )
     if not _NAME.fullmatch(topic):
         raise InvalidMessage(f"the topic {topic!r} has characters that cannot be; {_ALLOWED}")
-    if topic in NOT_SENDABLE:
+    if not is_sendable(topic):
         raise InvalidMessage(f"the topic {topic!r} is the broker's own; send to another")
 
 

@@ -21,13 +21,20 @@ from collections.abc import Callable
 
 from escrowmq.base.message import Property, StoredMessage, Topic
 from escrowmq.broker.core import OFFSETS_FILE, BrokerCore
-from escrowmq.codec import fastjson
 from escrowmq.delivery.subscriptions import TRANSACTION_GROUP
 from escrowmq.testing.sim.clock import WallClock
 from escrowmq.testing.sim.disk import Loss, SimDisk
 from escrowmq.testing.sim.ledger import COMMIT, ROLLBACK, Ident, Ledger
 from escrowmq.testing.sim.plan import Plan
-from escrowmq.testing.sim.reading import Queue, Reading, Seen, scope_of
+from escrowmq.testing.sim.reading import (
+    Queue,
+    Reading,
+    Seen,
+    checks_before,
+    first_stored_ms,
+    progress_of,
+    scope_of,
+)
 from escrowmq.testing.sim.stage import Stage, Violation
 from escrowmq.testing.sim.steps import Steps
 from escrowmq.txn.engine import Engine
@@ -206,10 +213,11 @@ class Checker:
         if not discards:
             raise Violation(f"{ident} was given up and is not kept anywhere")
         halves = self._together(reading, number)
-        asked = max(self._counted((half.key, half.log_offset)) for half in halves)
+        counts = [self._counted((h.key, h.log_offset)) + checks_before(h.message) for h in halves]
+        asked = max(counts)
         if asked >= self._plan.checks_max:
             return
-        oldest_ms = min(half.message.stored_ms for half in halves)
+        oldest_ms = min(first_stored_ms(half.message) for half in halves)
         if max(d.message.stored_ms for d in discards) - oldest_ms <= self._age_max_ms:
             raise Violation(f"{ident} was given up after {asked} checks that reached somebody")
         self._stage.done["halves given up for their age, as seen in audits"] += 1
@@ -392,7 +400,7 @@ class Checker:
     def _check_peer_view(self, found: Reading, engine: Engine, offsets: bytes | None) -> None:
         """A reader with RocketMQ's rules asks about every pending half, and of the others only
         about those whose op record was not written yet."""
-        half_start, op_start = _progress(offsets)
+        half_start, op_start = progress_of(offsets)
         named = {
             half_offset
             for item in found.queues[Topic.OP, 0][op_start:]
@@ -457,11 +465,12 @@ class Checker:
             number not in reading.outcomes and ident[1] < reading.min_log_offset
             for number, ident in halves
         )
-        if len(halves) != ends["c"] + ends["r"] + ends["x"] + pending_count + deleted:
+        if len(halves) != sum(ends[letter] for letter in "crx-") + pending_count + deleted:
             raise Violation(f"{len(halves)} halves: {ends}, {pending_count} pending, {deleted} old")
         done["halves committed"] += ends["c"]
         done["halves rolled back"] += ends["r"]
         done["halves given up"] += ends["x"]
+        done["halves carried forward"] += ends["-"]
         done["halves parked at the end"] += pending_count
 
     def _check_delivery(self, group: str) -> None:
@@ -489,12 +498,3 @@ class Checker:
 
 def _some(numbers: set[int]) -> list[int]:
     return sorted(numbers)[:10]
-
-
-def _progress(offsets: bytes | None) -> tuple[int, int]:
-    if offsets is None:
-        return 0, 0
-    table = fastjson.decode(offsets)["offsetTable"]
-    half = table.get(f"{Topic.HALF}@{TRANSACTION_GROUP}", {}).get("0", 0)
-    op = table.get(f"{Topic.OP}@{TRANSACTION_GROUP}", {}).get("0", 0)
-    return int(half), int(op)

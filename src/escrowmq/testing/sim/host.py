@@ -98,6 +98,10 @@ class SimHost:
         try:
             feed(core, now_ms)
             self._perform(core)
+            # What a core gets over by itself is a mistake all the same.
+            failed = getattr(core, "rounds", None)
+            if failed is not None and failed.first_error is not None:
+                raise failed.first_error
             if self.on_step is not None:
                 self.on_step()
         except SimCrash as crash:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
-from escrowmq.base.extensions import DELAYED, ORDER_KEY, TRANSACTION
+from escrowmq.base.extensions import CARRIED, DELAYED, ORDER_KEY, TRANSACTION
 from escrowmq.base.message import Property, StoredMessage, SysFlag, Topic
+from escrowmq.codec import fastjson
 from escrowmq.codec.record import decode_record
+from escrowmq.delivery.subscriptions import TRANSACTION_GROUP
 from escrowmq.errors import CorruptRecord
 from escrowmq.store.store import Store
 from escrowmq.testing.sim.halves import LEVELS_MAX
@@ -214,3 +216,25 @@ class Reading:
                     raise Violation(f"{queue} offset {number} ({item.key}) was durable and is gone")
                 if found.message != item.message:
                     raise Violation(f"{queue} offset {number} ({item.key}) has changed")
+
+
+def checks_before(half: StoredMessage) -> int:
+    """Checks of the copies of a half before it was carried forward."""
+    is_carried = CARRIED in half.properties
+    return int(half.properties.get(Property.TRANSACTION_CHECK_TIMES, 0)) if is_carried else 0
+
+
+def first_stored_ms(half: StoredMessage) -> int:
+    """When the first copy of a half was stored."""
+    first = half.properties.get(CARRIED)
+    return half.stored_ms if first is None else int(first.rpartition(":")[2])
+
+
+def progress_of(offsets: bytes | None) -> tuple[int, int]:
+    """Where half and op queues are done with, by consumerOffset.json."""
+    if offsets is None:
+        return 0, 0
+    table = fastjson.decode(offsets)["offsetTable"]
+    half = table.get(f"{Topic.HALF}@{TRANSACTION_GROUP}", {}).get("0", 0)
+    op = table.get(f"{Topic.OP}@{TRANSACTION_GROUP}", {}).get("0", 0)
+    return int(half), int(op)

@@ -1,0 +1,74 @@
+"""Background rounds, each guarded by itself: one that fails stops no other, and rests a while."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+REST_MS: Final = 1_000
+"""A round that failed is left alone for so long, doubled with each failure that follows at once."""
+
+REST_MAX_MS: Final = 60_000
+
+_log = logging.getLogger(__name__)
+
+
+class _Round(msgspec.Struct):
+    name: str
+    wake: Callable[[int], object]
+    wake_at_ms: Callable[[], int]
+    rests_until_ms: int = 0
+    rest_ms: int = REST_MS
+
+
+class Rounds:
+    """What a core does by the clock, in order."""
+
+    def __init__(self) -> None:
+        self._rounds: list[_Round] = []
+        self._silent_until_ms: dict[str, int] = {}
+        self.failures: Counter[str] = Counter()
+        """How often each part has failed since the start."""
+        self.first_error: Exception | None = None
+
+    def add(self, name: str, wake: Callable[[int], object], wake_at_ms: Callable[[], int]) -> None:
+        """One more, behind the others."""
+        self._rounds.append(_Round(name, wake, wake_at_ms))
+
+    def wake(self, now_ms: int) -> None:
+        """Let everybody do what is due, but those who rest."""
+        for each in self._rounds:
+            if now_ms < each.rests_until_ms:
+                continue
+            try:
+                each.wake(now_ms)
+            except Exception as error:  # noqa: BLE001 - one round; logged, counted, tried again
+                each.rests_until_ms = now_ms + each.rest_ms
+                each.rest_ms = min(2 * each.rest_ms, REST_MAX_MS)
+                self.failed(each.name, error, now_ms)
+            else:
+                each.rest_ms = REST_MS
+
+    def wake_at_ms(self) -> int:
+        """When `wake` has something to do next."""
+        return min(max(each.wake_at_ms(), each.rests_until_ms) for each in self._rounds)
+
+    def guard(self, name: str, step: Callable[[], object], now_ms: int) -> None:
+        """Do one step of something larger, the rest of which goes on whatever happens."""
+        try:
+            step()
+        except Exception as error:  # noqa: BLE001 - one step; logged, counted
+            self.failed(name, error, now_ms)
+
+    def failed(self, name: str, error: Exception, now_ms: int) -> None:
+        """Count a failure; of those of one part that follow one another quickly one is logged."""
+        self.failures[name] += 1
+        if self.first_error is None:
+            self.first_error = error
+        if now_ms >= self._silent_until_ms.get(name, 0):
+            self._silent_until_ms[name] = now_ms + REST_MS
+            _log.error("%s failed; everything else goes on", name, exc_info=error)

@@ -1,0 +1,187 @@
+"""Syncs and small files, on a thread of their own.
+
+The loop's thread alone knows what is under way and what waits; the other one gets what it works on
+as arguments. A sync that has not begun for want of a descriptor is tried again, and a small file
+that could not be written too. After a failed fdatasync nothing is tried again: Linux may have
+marked the pages clean that it could not write, and may have dropped them, so that a second one
+that succeeds proves nothing, and what the page cache shows need not be what is on the disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Final, NamedTuple
+
+from escrowmq.base.ports import Disk, File, SyncNotBegun
+from escrowmq.errors import DiskFull
+
+_log = logging.getLogger(__name__)
+
+AGAIN_S: Final = 0.05
+"""What could not be done is tried again after so long, doubled each time."""
+
+AGAIN_MAX_S: Final = 5.0
+
+
+class _Outcome(NamedTuple):
+    failure: str
+    """Empty when all is durable."""
+    is_begun: bool = True
+
+
+class _Waiting(NamedTuple):
+    """A small file that could not be written, and when that is tried again."""
+
+    timer: asyncio.TimerHandle
+    wait_s: float
+
+
+class FileWork:
+    """What one shell does with files off the loop."""
+
+    def __init__(self, disk: Disk | None, *, name: str) -> None:
+        self._disk = disk
+        self._name = name
+        self._loop = asyncio.get_running_loop()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"{name}-files")
+        self._newest: dict[str, bytes] = {}
+        """Content that waits: for the write of the same file under way, or for a better moment."""
+        self._writing: set[str] = set()
+        self._again: dict[str, _Waiting] = {}
+        self._syncs_count = 0
+        self._no_sync = asyncio.Event()
+        self._no_sync.set()
+        self._is_closed = False
+
+    # -- syncs -----------------------------------------------------------------------------------
+
+    def sync(self, files: tuple[File, ...], done: Callable[[str], None]) -> None:
+        """Make files durable, then call `done` with an empty text or with what went wrong."""
+        self._syncs_count += 1
+        self._no_sync.clear()
+        self._try_to_sync(files, done, AGAIN_S)
+
+    def _try_to_sync(
+        self, files: tuple[File, ...], done: Callable[[str], None], wait_s: float
+    ) -> None:
+        if self._is_closed:
+            return
+        future = self._loop.run_in_executor(self._thread, _sync_all, files)
+        future.add_done_callback(partial(self._synced, files, done, wait_s))
+
+    def _synced(
+        self,
+        files: tuple[File, ...],
+        done: Callable[[str], None],
+        wait_s: float,
+        future: asyncio.Future[_Outcome],
+    ) -> None:
+        outcome = future.result()
+        if not outcome.is_begun and not self._is_closed:
+            if wait_s == AGAIN_S:
+                _log.error(
+                    "%s: a sync could not begin: %s; nothing is lost, it is tried again; allow the "
+                    "process more files (ulimit -n), or fewer connections",
+                    self._name, outcome.failure,
+                )  # fmt: skip
+            again_s = min(2 * wait_s, AGAIN_MAX_S)
+            self._loop.call_later(wait_s, self._try_to_sync, files, done, again_s)
+            return
+        if outcome.failure:
+            _log.error("%s: %s", self._name, outcome.failure)
+        elif wait_s != AGAIN_S:
+            _log.warning("%s: the sync that could not begin is done", self._name)
+        self._syncs_count -= 1
+        try:
+            done(outcome.failure)
+        finally:
+            if not self._syncs_count:
+                self._no_sync.set()
+
+    # -- small files -----------------------------------------------------------------------------
+
+    def replace(self, path: str, data: bytes) -> None:
+        """Replace a small file; of several contents that wait the newest is written."""
+        self._newest[path] = data
+        if path not in self._writing:
+            self._write(path)
+
+    def _write(self, path: str) -> None:
+        assert self._disk is not None, "a core without a disk wants to write a file"
+        waiting = self._again.pop(path, None)
+        wait_s = AGAIN_S if waiting is None else waiting.wait_s
+        if waiting is not None:
+            waiting.timer.cancel()
+        data = self._newest.pop(path)
+        self._writing.add(path)
+        future = self._loop.run_in_executor(self._thread, _replace, self._disk, path, data)
+        future.add_done_callback(partial(self._written, path, data, wait_s))
+
+    def _written(
+        self, path: str, data: bytes, wait_s: float, future: asyncio.Future[Exception | None]
+    ) -> None:
+        self._writing.discard(path)
+        error = future.result()
+        if error is None:
+            if wait_s != AGAIN_S:
+                _log.warning("%s: %s is saved again", self._name, path)
+            if path in self._newest:
+                self._write(path)
+            return
+        self._newest.setdefault(path, data)
+        if wait_s == AGAIN_S:
+            self._tell(path, error)
+        if self._is_closed:
+            return
+        timer = self._loop.call_later(wait_s, self._write, path)
+        self._again[path] = _Waiting(timer, min(2 * wait_s, AGAIN_MAX_S))
+
+    def _tell(self, path: str, error: Exception) -> None:
+        if isinstance(error, DiskFull):
+            _log.error("%s: %s; it is tried again until it is saved", self._name, error)
+        else:
+            _log.error(
+                "%s: %s could not be saved; it is tried again", self._name, path, exc_info=error
+            )
+
+    # -- end -------------------------------------------------------------------------------------
+
+    async def settle(self, timeout_s: float) -> None:
+        """Wait until no sync is under way, but not for ever."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._no_sync.wait()
+
+    async def close(self) -> None:
+        """Finish what is under way, and end the thread. What could not be written is given up:
+        a core that ends writes everything once more."""
+        self._is_closed = True
+        for waiting in self._again.values():
+            waiting.timer.cancel()
+        while self._writing:
+            await self._loop.run_in_executor(self._thread, int)
+        self._thread.shutdown(wait=True)
+
+
+def _sync_all(files: tuple[File, ...]) -> _Outcome:
+    try:
+        for file in files:
+            file.sync()
+    except SyncNotBegun as error:
+        return _Outcome(str(error), is_begun=False)
+    except Exception as error:  # noqa: BLE001 - whatever it is, nothing may be called durable
+        return _Outcome(f"the disk could not make the store durable: {error}")
+    return _Outcome("")
+
+
+def _replace(disk: Disk, path: str, data: bytes) -> Exception | None:
+    try:
+        disk.replace(path, data)
+    except Exception as error:  # noqa: BLE001 - one file; told and tried again on the loop
+        return error
+    return None

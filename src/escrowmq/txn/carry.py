@@ -1,0 +1,124 @@
+"""Pending halves are stored again at the log's end before the segments that they stand in go.
+
+As the peer's putBackHalf: the copy stands for the first one from then on, an op record says that
+the old one is done with, and whoever ends the transaction may name either. The copy comes first in
+the log. A start that finds a copy without the op record drops the old one all the same, so that
+nothing is asked about, or committed, twice.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from escrowmq.base.extensions import CARRIED
+from escrowmq.base.limits import LONG_MAX
+from escrowmq.base.message import Property, Topic
+from escrowmq.codec.properties import number_in
+from escrowmq.store.store import PutStatus, Store
+from escrowmq.txn.check import Checker
+from escrowmq.txn.engine import Engine
+from escrowmq.txn.half import copy_to
+from escrowmq.txn.pending import NEVER_MS
+
+CARRIED_AT_ONCE: Final = 500
+"""Halves of one turn; the rest follow with the next look."""
+
+_FOLLOWED_MIN: Final = 10_000
+"""So many places are remembered at least, that ends may be repeated."""
+
+
+class Carrier:
+    """Carries the pending halves of one broker forward."""
+
+    def __init__(self, engine: Engine, checker: Checker, store: Store) -> None:
+        self._engine = engine
+        self._checker = checker
+        self._store = store
+        self._log_end = 0
+        self.carried_count = 0
+
+    def carry(self, until: int, now_ms: int) -> int:
+        """Carry what stands before a log offset, a bounded number; from where on the log is still
+        needed then."""
+        pending = self._engine.pending
+        until = min(until, self._store.end_offset)
+        for _ in range(CARRIED_AT_ONCE):
+            oldest = pending.oldest()
+            if oldest is None or pending.log_offset(oldest) >= until:
+                break
+            if self._checker.is_under_way(oldest) or not self._carry_one(oldest, now_ms):
+                break
+        if self._store.durable_offset < self._log_end:
+            return 0  # the copies might be lost, and then the old ones count
+        oldest = pending.oldest()
+        return self._store.end_offset if oldest is None else pending.log_offset(oldest)
+
+    def _carry_one(self, queue_offset: int, now_ms: int) -> bool:
+        """False when it is to be tried again later."""
+        engine = self._engine
+        half = engine.read_half(queue_offset)
+        if half is None:
+            return True
+        row = engine.pending.row(queue_offset)
+        first = half.properties.get(
+            CARRIED, f"{half.queue_offset}:{half.log_offset}:{row.stored_ms}"
+        )
+        copy = copy_to(
+            half,
+            Topic.HALF,
+            **{
+                CARRIED: first,
+                Property.TRAN_PREPARED_QUEUE_OFFSET: first.partition(":")[0],
+                Property.TRANSACTION_CHECK_TIMES: str(row.checks),
+            },
+        )
+        put = self._store.put(copy, now_ms, is_settling=True)
+        if put.status is not PutStatus.OK:
+            return False
+        engine.watch(
+            copy.properties,
+            queue_offset=put.queue_offset,
+            log_offset=put.log_offset,
+            stored_ms=row.stored_ms,
+            origin=row.origin,
+        )
+        # One that has come up already and waits for its turn has no appointment.
+        due_ms = now_ms if row.due_ms >= NEVER_MS else row.due_ms
+        engine.pending.schedule(put.queue_offset, due_ms)
+        supersede(engine, queue_offset, put.queue_offset)
+        note_carried(engine, copy.properties, put.queue_offset)
+        self._log_end = put.log_end
+        self.carried_count += 1
+        self._forget_old()
+        return True
+
+    def _forget_old(self) -> None:
+        """What was carried and has ended need not be followed for ever."""
+        carried, pending = self._engine.carried, self._engine.pending
+        if len(carried) > 2 * len(pending) + _FOLLOWED_MIN:
+            for first, newest in list(carried.items()):
+                if newest not in pending:
+                    del carried[first]
+
+
+def note_carried(engine: Engine, properties: dict[str, str], queue_offset: int) -> int:
+    """Remember where a half stands that was carried here; the queue offset of the copy before."""
+    first = number_in(properties[CARRIED].partition(":")[0], most=LONG_MAX)
+    if first is None:
+        return -1
+    old = engine.carried.get(first, first)
+    engine.carried[first] = queue_offset
+    return old
+
+
+def supersede(engine: Engine, old: int, new: int) -> None:
+    """A pending half was stored again, and the new one has been taken into the index."""
+    topic, group, _ = engine.pending.remove(old)
+    engine.meter.note_pending(topic, group, -1)
+    engine.recent.drop(old)
+    engine.unpark(old, group)
+    engine.bundles.leave(old)
+    engine.epochs.remove(old)
+    if old in engine.decided:
+        engine.decided[new] = engine.decided.pop(old)
+    engine.done_with(old)

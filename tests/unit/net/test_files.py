@@ -1,0 +1,162 @@
+"""Syncs and small files off the loop, over files and disks that do as they are told."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from escrowmq.base.ports import SyncNotBegun
+from escrowmq.errors import DiskFull
+from escrowmq.net.disk import FileDisk
+from escrowmq.net.files import FileWork
+
+_WAIT_S = 10.0
+
+
+class Script:
+    """A file whose syncs fail in the given order, and then succeed."""
+
+    size = 1
+
+    def __init__(self, *errors: Exception) -> None:
+        self._errors = list(errors)
+        self.syncs_count = 0
+
+    def write(self, position: int, data: bytes) -> None: ...
+
+    def read(self, position: int, size: int) -> bytes:
+        return b""
+
+    def reserve(self, position: int, size: int) -> None: ...
+
+    def close(self) -> None: ...
+
+    def sync(self) -> None:
+        self.syncs_count += 1
+        if self._errors:
+            raise self._errors.pop(0)
+
+
+class Gate(FileDisk):
+    """Small files are written when the test lets them be, and fail as often as it says."""
+
+    def __init__(self, root: str, *, failures: int = 0) -> None:
+        super().__init__(root)
+        self.may_write = threading.Event()
+        self.written: list[bytes] = []
+        self.failures = failures
+
+    def replace(self, path: str, data: bytes, *, is_private: bool = False) -> None:
+        assert self.may_write.wait(_WAIT_S)
+        if self.failures:
+            self.failures -= 1
+            raise DiskFull(f"{path}: no room on the disk")
+        self.written.append(data)
+        super().replace(path, data)
+
+
+def run(main: Callable[[], Awaitable[None]]) -> None:
+    async def bounded() -> None:
+        async with asyncio.timeout(_WAIT_S):
+            await main()
+
+    asyncio.run(bounded())
+
+
+async def synced(work: FileWork, *files: Script) -> str:
+    told: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    work.sync(files, told.set_result)
+    return await told
+
+
+def test_sync_that_found_no_descriptor_is_tried_again_and_told_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def main() -> None:
+        work = FileWork(None, name="test")
+        file = Script(SyncNotBegun(24, "Too many open files"), SyncNotBegun(24, "still too many"))
+        assert await synced(work, Script(), file) == ""
+        assert file.syncs_count == 3
+        await work.close()
+
+    run(main)
+    lines = [record.getMessage() for record in caplog.records]
+    assert len([line for line in lines if "could not begin: [Errno 24]" in line]) == 1
+
+
+@pytest.mark.parametrize("error", [OSError(5, "I/O"), ValueError("closed"), RuntimeError("odd")])
+def test_sync_that_failed_is_told_as_failed_whatever_the_error(error: Exception) -> None:
+    async def main() -> None:
+        work = FileWork(None, name="test")
+        file = Script(error)
+        assert str(error) in await synced(work, file)
+        assert file.syncs_count == 1, "a second one that succeeds would prove nothing"
+        await work.close()
+
+    run(main)
+
+
+def test_content_that_comes_during_a_write_is_written_behind_it(tmp_path: object) -> None:
+    async def main() -> None:
+        disk = Gate(str(tmp_path))
+        work = FileWork(disk, name="test")
+        for number in range(10):
+            work.replace("a", b"%d" % number)
+        disk.may_write.set()
+        await work.close()
+        assert disk.written == [b"0", b"9"]
+
+    run(main)
+
+
+def test_a_file_is_written_for_ever_however_the_threads_take_turns(tmp_path: object) -> None:
+    async def main() -> None:
+        disk = Gate(str(tmp_path))
+        disk.may_write.set()
+        work = FileWork(disk, name="test")
+        for number in range(300):
+            work.replace("a", b"%d" % number)
+            await asyncio.sleep(0)
+        await work.close()
+        assert disk.written[-1] == b"299"
+        assert disk.written == sorted(disk.written, key=int)
+
+    interval_s = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        run(main)
+    finally:
+        sys.setswitchinterval(interval_s)
+
+
+def test_content_that_could_not_be_written_is_tried_again_without_a_next_change(
+    tmp_path: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        disk = Gate(str(tmp_path), failures=3)
+        disk.may_write.set()
+        work = FileWork(disk, name="test")
+        work.replace("a", b"1")
+        while not disk.written:
+            await asyncio.sleep(0)
+        await work.close()
+        assert disk.read("a") == b"1"
+
+    run(main)
+    lines = [record.getMessage() for record in caplog.records]
+    assert len([line for line in lines if "no room on the disk" in line]) == 1
+
+
+def test_close_ends_although_a_file_cannot_be_written(tmp_path: object) -> None:
+    async def main() -> None:
+        disk = Gate(str(tmp_path), failures=1_000)
+        disk.may_write.set()
+        work = FileWork(disk, name="test")
+        work.replace("a", b"1")
+        await work.close()
+
+    run(main)
