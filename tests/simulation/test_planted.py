@@ -290,7 +290,13 @@ def meter_drifts(core: BrokerCore) -> None:
     engine.resume = spoilt  # type: ignore[method-assign]
 
 
+def deletion_not_noted(core: BrokerCore) -> None:
+    """A start that reads the log brings deleted topics back."""
+    core.broker.store.deleted.note = lambda topic, **_: None  # type: ignore[method-assign]
+
+
 FOUND_BY: dict[Plant, int] = {
+    deletion_not_noted: 0,
     answer_before_durable: 0,
     op_record_dropped: 0,
     undelivered_check_counted: 3,

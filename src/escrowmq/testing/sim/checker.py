@@ -37,6 +37,7 @@ from escrowmq.testing.sim.reading import (
 )
 from escrowmq.testing.sim.stage import Stage, Violation
 from escrowmq.testing.sim.steps import Steps
+from escrowmq.testing.sim.tenant import SimTenant
 from escrowmq.txn.engine import Engine
 from escrowmq.txn.op import decode_op
 
@@ -57,10 +58,13 @@ def engine_of(core: BrokerCore) -> Engine:
 class Checker:
     """The judge of one world. `wall` is the clock of the broker's machine."""
 
-    def __init__(self, stage: Stage, plan: Plan, ledger: Ledger, wall: WallClock) -> None:
+    def __init__(
+        self, stage: Stage, plan: Plan, ledger: Ledger, wall: WallClock, tenant: SimTenant
+    ) -> None:
         self._stage = stage
         self._plan = plan
         self._ledger = ledger
+        self._tenant = tenant
         self._wall = wall
         self._broker_ms = wall.now_ms
         self._age_max_ms = plan.habits.reserved_hours * _HOUR_MS
@@ -149,6 +153,7 @@ class Checker:
         self._check_quarantine(engine)
         self._check_meter(engine)
         self._check_counts(engine)
+        self._tenant.check(core, survives=_ALL, loses=False)
         early = set(engine.pending) & self.reading.outcomes.keys()
         if early:
             raise Violation(f"halves {sorted(early)} are pending, and op records name them")
@@ -285,6 +290,7 @@ class Checker:
         found, finals = self.judge(core, loss=loss, durable_offset=durable_offset)
         if not self._keeps_all(loss):
             self._forget(found)
+            self._tenant.check(core, survives=durable_offset, loses=True)
         self.reading = found
         self._dispatched = -1
         self.steps.look(core, found, finals, self._broker_ms())
@@ -315,6 +321,7 @@ class Checker:
             raise Violation(f"halves {_some(pending - expected)} are pending, and were ended")
         self._check_tally(engine, found, loss)
         self.steps.check_ended_whole(core, found)
+        self._tenant.check(core, survives=survives, loses=False)
         return found, finals
 
     def _check_tally(self, engine: Engine, found: Reading, loss: Loss) -> None:
@@ -475,15 +482,9 @@ class Checker:
 
     def _check_delivery(self, group: str) -> None:
         got = self.got[group]
-        for queue, seen in self.reading.queues.items():
+        for queue in self.reading.queues:
             if queue[0].startswith("orders"):
-                missing = {
-                    number
-                    for number, item in enumerate(seen)
-                    if item is not None
-                    and item.log_offset >= self.reading.deleted_before
-                    and (queue, number) not in got
-                }
+                missing = {n for n in self.reading.numbers_of(queue) if (queue, n) not in got}
                 if missing:
                     raise Violation(f"{group} never got {queue} {_some(missing)}")
 

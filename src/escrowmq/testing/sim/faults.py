@@ -35,6 +35,7 @@ class Faults:
             (plan.habits.jump_every_ms, self._set_clock),
             (plan.habits.admin_every_ms, self._world.admin.act),
             (plan.habits.vandal_every_ms, self._world.vandal.act),
+            (plan.habits.tenant_every_ms, self._world.tenant.act),
         ):
             if mean_ms:
                 self._plan(mean_ms, fire)

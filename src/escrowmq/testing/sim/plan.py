@@ -42,6 +42,8 @@ class Habits(msgspec.Struct, kw_only=True, frozen=True):
     reserved_hours: int
     pending_max: int
     has_popper: bool
+    tenant_every_ms: int
+    """Between two acts of somebody whose topic is deleted and made again."""
 
 
 class Plan(msgspec.Struct, kw_only=True, frozen=True):
@@ -230,4 +232,5 @@ def _draw_habits(dice: _Dice, chaos_ms: int) -> Habits:
         reserved_hours=chance.choice((1, 72)),
         pending_max=chance.choice((3, 2_000_000, 2_000_000, 2_000_000)),
         has_popper=chance.random() < 0.25,
+        tenant_every_ms=int(every(0.05, 0.5, 0.4)),
     )

@@ -105,6 +105,14 @@ class Reading:
         self.deleted_before = max(self.deleted_before, self.min_log_offset)
         return list(self.finals.values())[first_final:]
 
+    def numbers_of(self, queue: Queue) -> list[int]:
+        """Queue offsets of the messages that the log still has."""
+        return [
+            number
+            for number, item in enumerate(self.queues[queue])
+            if item is not None and item.log_offset >= self.deleted_before
+        ]
+
     def _news(self, store: Store, queue: Queue, start: int) -> list[Seen | None]:
         low, end = store.bounds(*queue)
         if end < start:

@@ -30,6 +30,7 @@ from escrowmq.testing.sim.plan import Plan, draw
 from escrowmq.testing.sim.popper import SimPopper
 from escrowmq.testing.sim.producer import SimProducer
 from escrowmq.testing.sim.stage import Stage, Violation
+from escrowmq.testing.sim.tenant import SimTenant
 from escrowmq.testing.sim.vandal import SimVandal
 
 _START_MS = 1_700_000_000_000
@@ -90,7 +91,8 @@ class World:
         )
         self.host.on_send = self._sent
         self.host.on_step = self._stepped
-        self.checker = Checker(self.stage, plan, self.ledger, self.host.wall)
+        self.tenant = SimTenant(self.stage, self.network, _BROKER)
+        self.checker = Checker(self.stage, plan, self.ledger, self.host.wall, self.tenant)
         self.producers = self._make_producers()
         self.consumers = self._make_consumers()
         self.popper = SimPopper(
@@ -150,7 +152,9 @@ class World:
 
     def clients(self) -> list[SimClient]:
         """Everybody who talks to the broker."""
-        others = [self.popper] if self.plan.habits.has_popper else []
+        habits = self.plan.habits
+        others: list[SimClient] = [self.popper] if habits.has_popper else []
+        others += [self.tenant] if habits.tenant_every_ms else []
         return [*self.producers, *self.consumers, self.admin, self.vandal, *others]
 
     @property
