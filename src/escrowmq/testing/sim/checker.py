@@ -20,7 +20,8 @@ from collections import Counter
 from collections.abc import Callable
 
 from escrowmq.base.message import Property, StoredMessage, Topic
-from escrowmq.broker.core import OFFSETS_FILE, BrokerCore
+from escrowmq.broker.core import BrokerCore
+from escrowmq.broker.opening import OFFSETS_FILE
 from escrowmq.codec import fastjson
 from escrowmq.delivery.subscriptions import TRANSACTION_GROUP
 from escrowmq.testing.sim.clock import WallClock
