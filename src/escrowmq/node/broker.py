@@ -17,7 +17,10 @@ from escrowmq.net.clock import SystemClock
 from escrowmq.net.disk import FileDisk
 from escrowmq.net.shell import Shell, bind
 from escrowmq.net.tls import Doors
-from escrowmq.node.config import NodeSettings, check_texts, convert, store_settings, unknown_keys
+from escrowmq.node.addresses import advertised, joined
+from escrowmq.node.config import NodeSettings, check_texts, convert, store_settings, tell_unknown
+from escrowmq.node.unserved import as_rocketmq_takes, refuse_unserved
+from escrowmq.store.commit_log import FOLDER
 
 if TYPE_CHECKING:
     from escrowmq.node.metrics import Exporter
@@ -34,8 +37,6 @@ _PRESETS = {
 }
 """What escrowPreset sets that is not set otherwise."""
 
-_ANY_HOST = ("", "0.0.0.0", "::")  # noqa: S104 - compared, not bound
-
 
 class BrokerNode:
     """A broker that is being opened, open, or closed."""
@@ -48,21 +49,21 @@ class BrokerNode:
         data: str,
         host: str,
         port: int,
+        log: str = "",
         accounts: str = "",
     ) -> None:
         self._door = bind(host, port)
         self.port = int(self._door.getsockname()[1])
         self._fast_door = _bind_fast(host, port)
-        advertised = settings.advertised_host
-        self.address = f"{advertised}:{self.port}"
+        told = settings.advertised_host
         self._clock = SystemClock()
-        self._disk = FileDisk(data)
+        self._disk = FileDisk(data, elsewhere={FOLDER: log} if log else None)
         self.core = BrokerCore(
             self._disk,
             settings,
             store,
-            address=(advertised, self.port),
-            ha_address=f"{advertised}:{self.port + 1}",
+            address=(told, self.port),
+            ha_address=f"{told}:{self.port + 1}",
             chance=random.SystemRandom(),
             mark=str(os.getpid()),
             boot=_boot_id(),
@@ -100,7 +101,7 @@ class BrokerNode:
             host=host,
             port=node.exporter_port,
         )
-        return {"metrics": f"{host}:{self._exporter.port}"}
+        return {"metrics": joined(host, self._exporter.port)}
 
     async def registered(self) -> None:
         """Wait until a name server knows this broker (or none was named)."""
@@ -148,11 +149,11 @@ def broker_settings(
     found: dict[str, str], *, source: str, name: str, name_servers: str | None, host: str
 ) -> tuple[BrokerSettings, StoreSettings, NodeSettings]:
     """All settings of a broker process; `name` is that of a broker to which none is given."""
+    refuse_unserved(found, source=source)
+    found = as_rocketmq_takes(found, source=source)
     node = convert(NodeSettings, found, source=source)
     if node.exporter not in ("DISABLE", "PROM"):
         raise UsageError(f"{source}: metricsExporterType={node.exporter}: DISABLE or PROM is there")
-    if node.role == "SLAVE":
-        raise UsageError(f"{source}: brokerRole=SLAVE: only masters are there yet")
     preset = convert(BrokerSettings, found, source=source).preset
     settings = convert(BrokerSettings, _PRESETS.get(preset, {}) | found, source=source)
     store = store_settings(found, node, source=source)
@@ -160,10 +161,7 @@ def broker_settings(
         settings.name = name
     if name_servers:
         settings.name_servers = name_servers
-    if "brokerIP1" not in found:
-        settings.advertised_host = "127.0.0.1" if host in _ANY_HOST else host
+    settings.advertised_host = advertised(host, chosen=found.get("brokerIP1"))
     check_texts(settings, store, source=source)
-    unknown = unknown_keys(found)
-    if unknown:
-        _log.warning("%s: not known here, and without effect: %s", source, ", ".join(unknown))
+    tell_unknown(found, source=source)
     return settings, store, node

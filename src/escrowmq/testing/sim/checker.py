@@ -38,7 +38,6 @@ _ALL = 1 << 62
 _HOUR_MS = 3_600_000
 _GIVEN_UP_WITHIN_MS = 120_000
 MakeCore = Callable[[SimDisk, Loss], BrokerCore]
-
 _SAID_FOR = {"c": COMMIT, "r": ROLLBACK}
 _LETTERS = {"committed": "c", "rolled_back": "r", "expired": "x"}
 
