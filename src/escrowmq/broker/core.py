@@ -244,7 +244,7 @@ class BrokerCore:
         except HeaderError as error:
             reply = encode_reply(request, Response.SYSTEM_ERROR, remark=str(error))
         except EscrowMQError as error:
-            _log.info("request %d of %s: %s", request.code, peer.address, error)
+            _log.debug("request %d of %s: %s", request.code, peer.address, error)
             reply = encode_reply(request, Response.SYSTEM_ERROR, remark=str(error))
         except Exception as error:  # noqa: BLE001 - one request; logged, answered with code 1
             _log.exception("request %d of %s failed", request.code, peer.address)

@@ -30,11 +30,6 @@ class SystemClock:
         self._ahead_ns += max(0, time_ms - self.now_ms()) * 1_000_000
 
 
-def local_hour(now_ms: int) -> int:
-    """The hour of the day at this machine's place."""
-    return time.localtime(now_ms // 1000).tm_hour
-
-
 def worked_s() -> float:
     """Seconds that this thread has computed: a machine that gives it no time does not count."""
     return time.thread_time()

@@ -23,22 +23,24 @@ def joined(host: str, port: int) -> str:
 
 def advertised(host: str, *, chosen: str | None) -> str:
     """The address that clients are told: the one that was chosen, else where the broker listens.
-    One that listens everywhere has to find its own. What might go wrong with it is said."""
-    if chosen is None:
-        if host not in ANY:
-            return host
-        found = own_address()
+    One that listens everywhere has to find its own."""
+    if chosen is not None:
+        return chosen
+    return own_address() if host in ANY else host
+
+
+def tell_advertised(host: str, told: str, *, is_chosen: bool) -> None:
+    """Say what might go wrong with the address that clients are told."""
+    if host in ANY and not is_chosen:
         _log.info(
             "clients are told to call %s; set brokerIP1 when they reach this broker by another "
-            "address", found,
+            "address", told,
         )  # fmt: skip
-        return found
-    if host not in ANY and host != chosen and (_is_loopback(host) or _is_ours(chosen)):
+    elif host not in ANY and host != told and (_is_loopback(host) or _is_ours(told)):
         _log.warning(
             "clients are told to call brokerIP1=%s, but the broker listens on %s alone: set "
-            "bindAddress=0.0.0.0, or --host", chosen, host,
+            "bindAddress=0.0.0.0, or --host", told, host,
         )  # fmt: skip
-    return chosen
 
 
 def own_address() -> str:

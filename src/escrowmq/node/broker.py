@@ -7,6 +7,7 @@ import logging
 import os
 import random
 import socket
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,8 +18,9 @@ from escrowmq.net.clock import SystemClock
 from escrowmq.net.disk import FileDisk
 from escrowmq.net.shell import Shell, bind
 from escrowmq.net.tls import Doors
-from escrowmq.node.addresses import advertised, joined
+from escrowmq.node.addresses import advertised, joined, tell_advertised
 from escrowmq.node.config import NodeSettings, check_texts, convert, store_settings, tell_unknown
+from escrowmq.node.process import release
 from escrowmq.node.unserved import as_rocketmq_takes, refuse_unserved
 from escrowmq.store.commit_log import FOLDER
 
@@ -69,6 +71,7 @@ class BrokerNode:
             boot=_boot_id(),
             accounts=FileDisk(accounts) if settings.acl_enabled and accounts else None,
         )
+        self._flushing = "SYNC_FLUSH" if store.is_sync_flush else "ASYNC_FLUSH"
         self._shell: Shell | None = None
         self._exporter: Exporter | None = None
         self._labels = {
@@ -79,7 +82,17 @@ class BrokerNode:
 
     async def open(self, *, idle_ms: int, doors: Doors) -> None:
         """Load the store, then let clients in."""
+        began_s = time.monotonic()
         self._clock.go_on_from(self.core.open(self._clock.now_ms()))
+        _log.info(
+            "broker %s of %s, EscrowMQ %s, has opened %s within %.1f s (%s)",
+            self._labels["node_id"],
+            self._labels["cluster"],
+            release(),
+            self._disk.root,
+            time.monotonic() - began_s,
+            self._flushing,
+        )
         self._shell = Shell(
             self.core, self._clock, self._disk, name="broker", idle_ms=idle_ms, doors=doors
         )
@@ -119,6 +132,7 @@ class BrokerNode:
             self._shell.perform()
             await self._shell.close()
             self.core.close(self._clock.now_ms())
+            _log.info("the store is closed")
         self._door.close()
         if self._fast_door is not None:
             self._fast_door.close()
@@ -164,4 +178,5 @@ def broker_settings(
     settings.advertised_host = advertised(host, chosen=found.get("brokerIP1"))
     check_texts(settings, store, source=source)
     tell_unknown(found, source=source)
+    tell_advertised(host, settings.advertised_host, is_chosen="brokerIP1" in found)
     return settings, store, node

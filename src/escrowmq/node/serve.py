@@ -139,6 +139,11 @@ def serve_broker(options: Options) -> int:
         name_servers=names,
         host=host,
     )
+    if not settings.name_servers:
+        _log.warning(
+            "no name server is named (-n HOST:PORT, namesrvAddr or NAMESRV_ADDR): clients that ask "
+            "one for topics do not find this broker"
+        )
     doors = _doors(options, found)
     data = _folder(options, node)
     broker = BrokerNode(

@@ -25,10 +25,10 @@ _OTHERS: Final = ("users", "acls")
 _DLEDGER: Final = "dledger-"
 
 
-def refuse_other(disk: Disk) -> None:
+def refuse_other(disk: Disk, *, boot: str = "") -> None:
     """StorageError when the folder holds a store that nobody here can read, or the remains of one
-    whose log is somewhere else."""
-    fault = _other_kind(disk) or _without_log(disk)
+    whose log is somewhere else. `boot` names the machine's present boot, if known."""
+    fault = _other_kind(disk) or _without_log(disk, boot)
     if fault:
         raise StorageError(fault)
 
@@ -54,11 +54,11 @@ def _other_kind(disk: Disk) -> str:
     return ""
 
 
-def _without_log(disk: Disk) -> str:
+def _without_log(disk: Disk, boot: str) -> str:
     """Why there was a log once, when there is none; else empty."""
     if has_log(disk):
         return ""
-    witness = _witness(disk)
+    witness = _witness(disk, boot)
     if not witness:
         return ""
     return (
@@ -76,9 +76,9 @@ def has_log(disk: Disk) -> bool:
     )
 
 
-def _witness(disk: Disk) -> str:
-    """What says that messages were durable in a log. Queues do so after a clean stop only: the
-    first ones may outlive the log of a machine that lost its power within a second."""
+def _witness(disk: Disk, boot: str) -> str:
+    """What says that there were messages in a log. Queues do so after a clean stop, or when the
+    machine has run on since: the first ones may outlive a log that was lost with the power."""
     snapshot = read_snapshot(disk)
     if snapshot is not None and snapshot.queue_ends:
         return f"queues.json knows {len(snapshot.queue_ends)} topics with messages"
@@ -87,7 +87,8 @@ def _witness(disk: Disk) -> str:
         known = decode_checkpoint(data)
         if known.log_ms > 0 or known.confirmed_offset > 0:
             return "the checkpoint knows of messages"
-    if disk.size("abort") is None:
+    is_same_boot = bool(boot) and snapshot is not None and snapshot.boot == boot
+    if is_same_boot or disk.size("abort") is None:
         for topic in disk.names(consume_queue.FOLDER):
             for queue_id in disk.names(f"{consume_queue.FOLDER}/{topic}"):
                 if disk.names(f"{consume_queue.FOLDER}/{topic}/{queue_id}"):

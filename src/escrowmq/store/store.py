@@ -124,7 +124,7 @@ class Store:
         those of these settings, or not a whole store's of this kind."""
         assert not self._is_open, "open once"
         self.disk.lock(LOCK)
-        refuse_other(self.disk)
+        refuse_other(self.disk, boot=self.boot)
         recovery = Recovery(self)
         try:
             report = recovery.run(now_ms)
