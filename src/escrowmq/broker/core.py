@@ -15,6 +15,7 @@ from escrowmq.base.settings import BrokerSettings, StoreSettings
 from escrowmq.broker import half_counts
 from escrowmq.broker.auditing import OPERATIONS, Denials, audited
 from escrowmq.broker.door import Door, Table
+from escrowmq.broker.gauges import refusal
 from escrowmq.broker.half_counts import HalfCounts
 from escrowmq.broker.measuring import Measuring
 from escrowmq.broker.on_back import BackHandlers
@@ -369,6 +370,10 @@ class BrokerCore:
     def measure(self, now_ms: int) -> list[Family]:
         """Figures for whoever watches the broker."""
         return self._measuring.families(now_ms)
+
+    def refusal(self) -> str:
+        """Why no messages are taken; empty when they are."""
+        return refusal(self.broker)
 
     def take_effects(self) -> list[Effect]:
         """Hand over what is to be done, one write a peer."""

@@ -113,6 +113,8 @@ class BrokerNode:
             labels=self._labels,
             host=host,
             port=node.exporter_port,
+            refusal=self.core.refusal,
+            version=release(),
         )
         return {"metrics": joined(host, self._exporter.port)}
 
