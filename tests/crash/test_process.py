@@ -56,7 +56,7 @@ def test_server_that_is_asked_to_end_exits_with_0_and_keeps_everything(
         assert all(LINE.match(line) for line in lines), lines
         assert lines[-2].endswith(f"{signal.Signals(number).name}: stopping")
         assert lines[-1].endswith("the store is closed")
-        for said in ("the store was closed properly", "has opened", "has registered broker-a"):
+        for said in ("the store is empty", "has opened", "has registered broker-a"):
             assert sum(said in line for line in lines) == 1, (said, lines)
     assert not (folder / "abort").exists()
     with Server(folder) as server:

@@ -171,6 +171,9 @@ class Opening:
 
 def _tell(report: RecoveryReport) -> None:
     """One line for the recovery, one for each thing that was damaged, cut or made anew."""
+    if report.was_clean and not report.log_end:
+        _log.info("the store is empty")
+        return
     _log.info(
         "the store was %s: %d records read from %d on, the log ends at %d",
         "closed properly" if report.was_clean else "not closed, and is recovered",

@@ -1,4 +1,4 @@
-"""`spark.read.format("escrowmq")`: a batch of messages that were there when it began."""
+"""The format `escrowmq`: topics as batches and streams, to read and to write."""
 
 from __future__ import annotations
 

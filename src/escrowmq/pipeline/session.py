@@ -41,7 +41,8 @@ def start_session(
         **(_LOCAL if is_new and master.startswith("local") else {}),
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
-        "spark.log.level": "ERROR",
+        # What fails is told in one line; Spark would write a trace of Java in front of it.
+        "spark.log.level": "FATAL",
         **(_DELTA if form.name == "delta" else {}),
         **settings,
     }
