@@ -7,6 +7,10 @@ that the broker never heard of: `Compensator` looks up each message and has the 
 Nothing here is needed with brokers that check back; of the other rooms only commands know of it.
 """
 
+from escrowmq.base.extras import require
+
+require("compensation", "redis")
+
 from escrowmq.client.announced import Compared, Member, Sets
 from escrowmq.client.lease import LeaseTaken
 from escrowmq.compensation.announcing import Announcer

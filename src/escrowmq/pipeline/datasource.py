@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from escrowmq.base.extras import require
+
+require("spark", "pyspark", "pyarrow")
+
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceArrowWriter,

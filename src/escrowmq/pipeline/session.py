@@ -9,6 +9,10 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Final, Self
 
+from escrowmq.base.extras import require
+
+require("spark", "pyspark", "pyarrow")
+
 from pyspark.sql import SparkSession
 
 from escrowmq.errors import UsageError
