@@ -11,13 +11,15 @@ if TYPE_CHECKING:
 
 
 TABLES: Final = "config/"
+NAMES_TABLE: Final = "kvConfig.json"
 FORMER: Final = ".bak"
 
 
 def former_path(path: str) -> str:
     """Where a table's former content lies, beside it, as RocketMQ keeps it; empty for a file that
-    is no table."""
-    return f"{path}{FORMER}" if path.startswith(TABLES) else ""
+    is no table, of a broker or (kvConfig.json) of a name server."""
+    is_table = path.startswith(TABLES) or path == NAMES_TABLE
+    return f"{path}{FORMER}" if is_table else ""
 
 
 class Usage(msgspec.Struct, frozen=True):

@@ -191,6 +191,7 @@ class ConfigHandlers:
         figures = _NOT_HERE | {
             "brokerVersion": str(_VERSION),
             "brokerVersionDesc": _VERSION_NAME,
+            "escrowVersion": broker.release,
             "brokerActive": "true",
             "bootTimestamp": str(broker.started_ms),
             "runtime": f"[ {up_s // 86400} days, {up_s // 3600 % 24} hours, "

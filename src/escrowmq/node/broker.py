@@ -71,6 +71,7 @@ class BrokerNode:
             boot=_boot_id(),
             accounts=FileDisk(accounts) if settings.acl_enabled and accounts else None,
         )
+        self.core.broker.release = release()
         self._flushing = "SYNC_FLUSH" if store.is_sync_flush else "ASYNC_FLUSH"
         self._shell: Shell | None = None
         self._exporter: Exporter | None = None
