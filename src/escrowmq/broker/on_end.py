@@ -40,6 +40,7 @@ from escrowmq.txn.carry import Carrier
 from escrowmq.txn.check import Ask, Checker, Member
 from escrowmq.txn.claim import Answer, Claim, Ended
 from escrowmq.txn.engine import Engine
+from escrowmq.txn.epoch import attempt_of
 from escrowmq.txn.half import is_delayed, real_place
 from escrowmq.txn.identity import Keyring
 from escrowmq.txn.recovery import Recovery
@@ -202,8 +203,12 @@ class EndHandlers:
         reason = self.engine.refusal(message)
         if not reason:
             return None
-        is_busy = len(self.engine.pending) >= self._broker.settings.pending_max
-        return Refusal(Response.SYSTEM_BUSY if is_busy else Response.MESSAGE_ILLEGAL, reason)
+        if len(self.engine.pending) >= self._broker.settings.pending_max:
+            return Refusal(Response.SYSTEM_BUSY, reason)
+        is_of_epoch = attempt_of(properties) is not None
+        # Of an epoch only one thing can stand in the way: that it is decided.
+        code = Response.TRANSACTION_STATE_UNKNOW if is_of_epoch else Response.MESSAGE_ILLEGAL
+        return Refusal(code, reason)
 
     def prepare(self, peer: Peer, message: Message, now_ms: int) -> Put:
         """Store a message that belongs to a transaction."""

@@ -7,6 +7,7 @@ from escrowmq.net.clock import SystemClock
 from escrowmq.net.disk import FileDisk
 from escrowmq.net.shell import Shell, bind
 from escrowmq.net.tls import Doors
+from escrowmq.node.addresses import joined
 from escrowmq.registry.core import RegistryCore
 
 
@@ -16,7 +17,7 @@ class NameServerNode:
     def __init__(self, settings: NameServerSettings, *, data: str, host: str, port: int) -> None:
         self._door = bind(host, port)
         self.port = int(self._door.getsockname()[1])
-        self.address = f"{host}:{self.port}"
+        self.address = joined(host, self.port)
         self._clock = SystemClock()
         self._disk = FileDisk(data)
         self.core = RegistryCore(settings, self._disk, started_ms=self._clock.now_ms())

@@ -14,7 +14,11 @@ LOG = "commitlog/00000000000000000000"
 QUEUE = "consumequeue/orders/0/00000000000000000000"
 
 
+TOPICS = "config/topics.json"
+
+
 def checked(disk: SimDisk) -> Checked:
+    disk.small.setdefault(TOPICS, b'{"topicConfigTable":{"orders":{}}}')
     before = {path: bytes(file.live) for path, file in disk.files.items()}
     small = dict(disk.small)
     found = Check(disk, SMALL).run(10_000)
@@ -69,7 +73,6 @@ def test_each_kind_of_damage_is_told_where_it_is(path: str, position: int, says:
 def test_missing_and_surplus_units_and_offsets_are_told() -> None:
     disk = SimDisk()
     filled(disk, 30)
-    disk.small["config/topics.json"] = b'{"topicConfigTable":{"orders":{}}}'
     disk.small["config/consumerOffset.json"] = b'{"offsetTable":{"orders@g":{0:30,1:2}}}'
     disk.overwrite("consumequeue/orders/0/00000000000000000400", 180, bytes(20))
     texts = [finding.text for finding in checked(disk).findings]
