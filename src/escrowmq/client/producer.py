@@ -17,6 +17,7 @@ from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.core.sending import Outcome, SendResult
 from escrowmq.client.core.validation import check_group, check_topic
 from escrowmq.client.dispatch import Dispatch
+from escrowmq.client.ending import Ending
 from escrowmq.client.instance import Instance
 from escrowmq.client.options import client_options
 from escrowmq.client.replies import Replies
@@ -93,6 +94,7 @@ class Producer:
         )
         if topic := trace_topic(self.options.trace):
             watch.tracer = Tracer(self.instance, topic, group=self.wire_group, role="PRODUCE")
+        self._ending = Ending(self._close)
         self._has_warned = False
         self._is_open = False
         self._is_closed = False
@@ -111,6 +113,14 @@ class Producer:
         if self._is_open:
             return self
         self._is_open = True
+        try:
+            await self._open()
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def _open(self) -> None:
         instance = self.instance
         for name in self._groups():
             instance.presence.add_producer(name)
@@ -126,20 +136,23 @@ class Producer:
             await instance.presence.announce()
         if self.dispatch.watch.tracer is not None:
             self.dispatch.watch.tracer.open()
-        return self
 
     async def close(self) -> None:
-        """End: what is under way fails, brokers are told. Calling it again does nothing."""
-        if self._is_closed:
-            return
+        """End: what is under way fails, brokers are told. Calling it again does nothing, or waits
+        for what an earlier call began."""
         self._is_closed = True
+        await self._ending.wait()
+
+    async def _close(self) -> None:
         self._checks.close()
         self._replies.close()
-        if self.dispatch.watch.tracer is not None:
-            await self.dispatch.watch.tracer.close()
-        if self._is_owner:
-            await self.instance.close()
-        elif self._is_open:
+        try:
+            if self.dispatch.watch.tracer is not None:
+                await self.dispatch.watch.tracer.close()
+        finally:
+            if self._is_owner:
+                await self.instance.close()
+        if not self._is_owner and self._is_open:
             for name in self._groups():
                 await self.instance.presence.remove_producer(name)
 

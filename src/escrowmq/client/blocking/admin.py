@@ -124,3 +124,6 @@ class Admin(Served[engine.Admin]):
         except BaseException:
             self.close()
             raise
+
+    def __repr__(self) -> str:
+        return repr(self._inner).replace("<aio.", "<", 1)

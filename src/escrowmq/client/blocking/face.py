@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from types import TracebackType
-from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
+from typing import Any, Concatenate, Final, Generic, ParamSpec, Protocol, Self, TypeVar
 
 from escrowmq.client.portal import Portal, release
 from escrowmq.errors import ClientClosed, ClientForked
@@ -33,6 +34,8 @@ class Closable(Protocol):
 
 C = TypeVar("C", bound=Closable)
 
+_giving_up: Final = threading.Lock()
+
 
 class Served(Generic[C]):
     """A plain client that has a share in the process's event loop until it is closed."""
@@ -42,9 +45,9 @@ class Served(Generic[C]):
     _is_closed: bool
 
     def close(self) -> None:
-        """End: what is under way fails, brokers are told. Calling it again does nothing."""
+        """End: what is under way fails, brokers are told. Calling it again does nothing; after an
+        interrupt, it does the rest."""
         if not self._is_closed:
-            self._is_closed = True
             self._leave()
 
     def _leave(self) -> None:
@@ -52,8 +55,18 @@ class Served(Generic[C]):
         try:
             with contextlib.suppress(ClientClosed, ClientForked):
                 self._portal.call(self._inner.close())
-        finally:
-            release(self._portal)
+        except Exception:
+            self._give_up()
+            raise
+        self._give_up()
+
+    def _give_up(self) -> None:
+        # Several threads may close at once; the share is given up once.
+        with _giving_up:
+            if self._is_closed:
+                return
+            self._is_closed = True
+        release(self._portal)
 
     def __enter__(self) -> Self:
         return self
