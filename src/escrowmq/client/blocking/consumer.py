@@ -20,7 +20,7 @@ from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.delivery import Held
 from escrowmq.client.handling import is_coroutine
 from escrowmq.client.iteration import Slot
-from escrowmq.client.portal import Caller, Portal, acquire, release
+from escrowmq.client.portal import Caller, Portal, release
 from escrowmq.errors import ClientClosed, EscrowMQError
 
 if TYPE_CHECKING:
@@ -115,11 +115,11 @@ class Consumer(Served[_Engine]):
         handler = settings.get("handler")
         if handler is not None and not is_coroutine(handler) and callable(handler):
             settings["handler"] = _marking(handler, self._inside)
-        self._portal = acquire()
+        self._portal = self._join()
         try:
             self._inner = _Engine(self._portal, name_servers, group=group, **settings)
         except BaseException:
-            release(self._portal)
+            self._give_up()
             raise
         self._is_closed = False
         try:

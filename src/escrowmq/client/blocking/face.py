@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from types import TracebackType
-from typing import Any, Concatenate, Final, Generic, ParamSpec, Protocol, Self, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
 
-from escrowmq.client.portal import Portal, release
+from escrowmq.client.portal import Portal, acquire, release
 from escrowmq.errors import ClientClosed, ClientForked
 
 E = TypeVar("E")
@@ -34,8 +33,6 @@ class Closable(Protocol):
 
 C = TypeVar("C", bound=Closable)
 
-_giving_up: Final = threading.Lock()
-
 
 class Served(Generic[C]):
     """A plain client that has a share in the process's event loop until it is closed."""
@@ -43,6 +40,12 @@ class Served(Generic[C]):
     _portal: Portal
     _inner: C
     _is_closed: bool
+
+    def _join(self) -> Portal:
+        """Take a share in the process's event loop."""
+        portal = acquire()
+        self._shares = [portal]
+        return portal
 
     def close(self) -> None:
         """End: what is under way fails, brokers are told. Calling it again does nothing; after an
@@ -61,12 +64,10 @@ class Served(Generic[C]):
         self._give_up()
 
     def _give_up(self) -> None:
-        # Several threads may close at once; the share is given up once.
-        with _giving_up:
-            if self._is_closed:
-                return
-            self._is_closed = True
-        release(self._portal)
+        self._is_closed = True
+        # Several threads may close at once; the one that takes the share gives it back.
+        with contextlib.suppress(IndexError):
+            release(self._shares.pop())
 
     def __enter__(self) -> Self:
         return self

@@ -15,7 +15,7 @@ from escrowmq.client.blocking.transaction import Transaction
 from escrowmq.client.core.message import Message, ReceivedMessage
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.core.sending import Outcome, SendResult
-from escrowmq.client.portal import Finish, acquire
+from escrowmq.client.portal import Finish
 from escrowmq.client.settings import MessageFields, ProducerSettings, message_of
 
 _log = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ class Producer(Served[engine.Producer]):
         self._inner = engine.Producer(name_servers, group=group, **settings)
         self.group = group
         self._is_closed = False
-        self._portal = acquire()
+        self._portal = self._join()
         try:
             self._portal.call(self._inner.open())
         except BaseException:
