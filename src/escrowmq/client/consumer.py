@@ -285,6 +285,11 @@ class Consumer:
         """What `receive` hands out."""
         self._check_usable()
         self._check_hands()
+        if not self._reading.has_topics:
+            raise UsageError(
+                "the consumer has no topic, so that nothing would ever come; give it topic= or "
+                "topics=, or call subscribe()"
+            )
         return await self._reading.take(count_max, timeout_s=timeout_s)
 
     async def take_into(

@@ -103,6 +103,11 @@ class Reading:
         """The class of deliveries."""
         return self._kind
 
+    @property
+    def has_topics(self) -> bool:
+        """Whether anything but the group's own retries is wanted."""
+        return bool(self.subscriptions.keys() - {self.retry_topic()})
+
     def subscribed(self, topic: str) -> Subscription:
         """What is wanted of a topic; everything, of one that is being left."""
         return self.subscriptions.get(topic) or Subscription(topic=topic)

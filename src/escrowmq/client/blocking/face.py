@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import functools
+import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
 
 from escrowmq.client.portal import Portal, acquire, release
 from escrowmq.errors import ClientClosed, ClientForked
+
+_log = logging.getLogger(__name__)
 
 E = TypeVar("E")
 P = ParamSpec("P")
@@ -43,6 +47,12 @@ class Served(Generic[C]):
 
     def _join(self) -> Portal:
         """Take a share in the process's event loop."""
+        with contextlib.suppress(RuntimeError):
+            asyncio.get_running_loop()
+            _log.warning(
+                "a plain %s is made inside a running event loop, which each of its calls will hold "
+                "up; use escrowmq.aio there", type(self).__name__,
+            )  # fmt: skip
         portal = acquire()
         self._shares = [portal]
         return portal
