@@ -4,22 +4,30 @@ from __future__ import annotations
 
 import datetime as dt
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
 
+from escrowmq.client.blocking.delivery import Delivery as PlainDelivery
 from escrowmq.client.core.allocation import STRATEGIES
 from escrowmq.client.core.backoff import ATTEMPTS_DEFAULT, BROKER_DECIDES, delay_level
 from escrowmq.client.core.hooks import Interceptor
 from escrowmq.client.core.routes import MessageQueue
+from escrowmq.client.delivery import Delivery
 from escrowmq.client.options import ClientOptions
 from escrowmq.client.settings import ConnectionSettings
 from escrowmq.errors import UsageError
 
-Handler = Callable[[Any], Any]
+Handler = (
+    Callable[[PlainDelivery], None]
+    | Callable[[list[PlainDelivery]], None]
+    | Callable[[Delivery], Awaitable[object]]
+    | Callable[[list[Delivery]], Awaitable[object]]
+)
 """Takes a delivery (a list of them when `batch_max` is above 1). It returns when the messages are
-consumed, and raises when they are to come again."""
+consumed, and raises when they are to come again. A plain function is given an `escrowmq.Delivery`,
+a coroutine function an `escrowmq.aio.Delivery`."""
 
 Start = Literal["first", "last"] | dt.datetime
 """Where a group begins that never consumed: with what is there, with what comes, or at a time."""

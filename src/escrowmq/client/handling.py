@@ -31,7 +31,7 @@ class Handling:
     def __init__(
         self, handler: Handler, options: ConsumerOptions, *, take: Take, watch: Watch
     ) -> None:
-        self._handler = handler
+        self._handler: Callable[[Any], Any] = handler
         self._options = options
         self._take = take
         self._watch = watch
@@ -88,7 +88,7 @@ class Handling:
                     raise RuntimeError("the handler raised TimeoutError") from error
                 raise
 
-    def _watched(self, batch: Sequence[Held]) -> Handler:
+    def _watched(self, batch: Sequence[Held]) -> Callable[[Any], Any]:
         def handle(given: Any) -> Any:  # noqa: ANN401 - whatever the user's handler takes
             with self._watch.around_consume(batch):
                 return self._handler(given)

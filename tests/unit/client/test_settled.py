@@ -358,3 +358,29 @@ def test_an_opening_that_is_cancelled_leaves_nothing_open() -> None:
             assert len(asyncio.all_tasks()) == before
 
     run(go())
+
+
+def _handlers_for_the_type_checker() -> None:
+    """Never called: mypy reads it, and an ignore that is not needed is an error."""
+
+    def plain(message: escrowmq.Delivery) -> None:
+        message.ack()
+
+    def many(messages: list[escrowmq.Delivery]) -> None:
+        messages[0].ack()
+
+    async def awaited(message: Delivery) -> None:
+        await message.ack()
+
+    async def plain_delivery_awaited(message: escrowmq.Delivery) -> None:
+        message.ack()
+
+    def awaited_delivery_plain(message: Delivery) -> None:
+        del message
+
+    for kind in (escrowmq.Consumer, Consumer):
+        kind(group="g", handler=plain)
+        kind(group="g", handler=many)
+        kind(group="g", handler=awaited)
+        kind(group="g", handler=plain_delivery_awaited)  # type: ignore[arg-type]
+        kind(group="g", handler=awaited_delivery_plain)  # type: ignore[arg-type]
