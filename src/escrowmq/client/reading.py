@@ -332,6 +332,8 @@ class Reading:
             ticket.source.consumed_ms = now_ms
             if is_simple:
                 ticket.source.finish(message, ticket.generation)
+            elif level is None:  # which asks no broker, so that nothing can come between
+                await self._settle(message, ticket, level)
             else:
                 # Decided is decided: a caller who is cancelled meanwhile would leave the message
                 # neither done with nor coming again, and its queue waiting for it.
