@@ -345,7 +345,8 @@ class _Shared:
     """The process's portal and how many clients use it."""
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
+        # A signal's handler may close one client while this thread opens another.
+        self.lock = threading.RLock()
         self.portal: Portal | None = None
         self.users_count = 0
 
