@@ -8,7 +8,8 @@ from typing import Final
 
 from escrowmq.base.codes import Flag, Request, Response, Version
 from escrowmq.base.command import Command
-from escrowmq.base.message import Message, Property
+from escrowmq.base.message import Message, Property, is_sendable
+from escrowmq.broker.entry import admit, take_off
 from escrowmq.broker.putting import Putter, Refusal
 from escrowmq.broker.state import Broker, Handler, Peer
 from escrowmq.codec.command import encode_reply, encode_request
@@ -188,6 +189,9 @@ class RelayHandlers:
             header = read_header(SendHeaderV2, request.ext)
         broker = self._broker
         properties = parse_properties(header.properties)
+        refusal = _refusal(header, properties)
+        if refusal is not None:
+            return encode_reply(request, refusal.code, remark=refusal.remark)
         asker = properties.get(Property.REPLY_TO_CLIENT)
         if not asker:
             return encode_reply(
@@ -240,21 +244,21 @@ class RelayHandlers:
         if not broker.settings.stores_replies or topic is None or not request.body:
             return {}
         queue_id = max(0, min(header.queue_id, topic.write_queue_nums - 1))
-        put = self._putter.put(
-            Message(
-                topic=header.topic,
-                body=request.body,
-                queue_id=queue_id,
-                flag=header.flag,
-                properties=dict(properties),
-                sys_flag=header.sys_flag,
-                born_ms=header.born_timestamp,
-                born_host=peer.packed,
-                store_host=broker.packed,
-                reconsume_times=header.reconsume_times,
-            ),
-            now_ms,
+        message = Message(
+            topic=header.topic,
+            body=request.body,
+            queue_id=queue_id,
+            flag=header.flag,
+            properties=dict(properties),
+            sys_flag=header.sys_flag,
+            born_ms=header.born_timestamp,
+            born_host=peer.packed,
+            store_host=broker.packed,
+            reconsume_times=header.reconsume_times,
         )
+        if admit(message, is_half=False):
+            return {}
+        put = self._putter.put(message, now_ms)
         if isinstance(put, Refusal):
             return {}
         return {
@@ -262,6 +266,15 @@ class RelayHandlers:
             "queueId": str(queue_id),
             "queueOffset": str(put.queue_offset),
         }
+
+
+def _refusal(header: SendHeader | SendHeaderV2, properties: dict[str, str]) -> Refusal | None:
+    """Why a reply may not be stored; the peer asks nothing, and stores it wherever it says."""
+    if not is_sendable(header.topic):
+        remark = f"Sending message to topic[{header.topic}] is forbidden."
+        return Refusal(Response.NO_PERMISSION, remark)
+    fault = take_off(properties, header.topic)
+    return Refusal(Response.MESSAGE_ILLEGAL, fault) if fault else None
 
 
 def _drop_time(

@@ -39,6 +39,8 @@ class Bundles:
         """Why no half can join; empty when it can."""
         if len(bundle.text) > ID_SIZE_MAX:
             return f"{TRANSACTION} has {len(bundle.text)} characters, {ID_SIZE_MAX} are allowed"
+        if not bundle.text.isprintable():
+            return f"{TRANSACTION} is {bundle.text!r}; letters that can be printed are allowed"
         state = self._ended.get(bundle)
         if state is not None:
             return f"transaction {bundle.text} is {state.name} already; begin another one"
