@@ -23,6 +23,7 @@ from escrowmq.codec.command import encode_reply
 from escrowmq.delivery.version import DataVersion
 from escrowmq.errors import EscrowMQError, UsageError
 from escrowmq.txn.again import stored_again
+from escrowmq.txn.likeness import likeness
 
 LOOK_MS: Final = 300
 """Between looks at the files; what changed is in force after two of them."""
@@ -221,7 +222,7 @@ class StoredPlaces:
         again = stored_again(
             half,
             state=engine.ledger.outcome(half.queue_offset),
-            alias=engine.aliases.get(half.properties.get(Property.UNIQ_KEY, ""), -1),
+            alias=engine.aliases.get(likeness(half.properties), -1),
             store=self._broker.store,
         )
         yield half.properties.get(Property.REAL_TOPIC, "")

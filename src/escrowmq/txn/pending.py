@@ -207,6 +207,11 @@ class Pending:
         """The producer group that can answer."""
         return self.names.text(self._group[self._slots[queue_offset]])
 
+    def are_alike(self, one: int, other: int) -> bool:
+        """Whether two halves are of one group and for one topic."""
+        left, right = self._slots[one], self._slots[other]
+        return self._group[left] == self._group[right] and self._topic[left] == self._topic[right]
+
     def checks(self, queue_offset: int) -> int:
         """Checks that were delivered."""
         return self._checks[self._slots[queue_offset]]
