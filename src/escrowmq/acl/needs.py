@@ -14,11 +14,13 @@ import msgspec
 from escrowmq.acl.accounts import ANY, PUB, SUB
 from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
-from escrowmq.base.message import NOT_SENDABLE, Topic
+from escrowmq.base.extensions import EPOCH
+from escrowmq.base.message import NOT_SENDABLE, Property, Topic
 from escrowmq.codec.acks import decode_acks
 from escrowmq.codec.bodies import CheckClientBody, HeartbeatBody, LockBody, decode_body
 from escrowmq.codec.decision import Epoch
 from escrowmq.codec.headers import RecallHeader, SendBackHeader, ViewHeader, read_header
+from escrowmq.codec.properties import parse_properties
 from escrowmq.codec.recall import decode_handle
 from escrowmq.codec.receipt import normal_topic
 
@@ -205,6 +207,24 @@ def _recalled(request: Command) -> Iterable[Need]:
     return (Need(header.topic, PUB), Need(decode_handle(header.recall_handle).topic, PUB))
 
 
+_OF_EPOCH: Final = f"{EPOCH}\x01"
+
+
+def _sent(topic: str, properties: str) -> Reader:
+    """PUB on the topic; a half of an epoch counts for whoever decides about it, and needs the same
+    right to the group."""
+    plain = _field(topic, PUB)
+
+    def read(request: Command) -> Iterable[Need]:
+        text = (request.ext or {}).get(properties, "")
+        if _OF_EPOCH not in text:
+            return plain(request)
+        group = parse_properties(text).get(Property.PGROUP, "")
+        return (*plain(request), Need(group_resource(group), PUB))
+
+    return read
+
+
 def _replied(name: str) -> Stored:
     plain = _field(name, PUB)
 
@@ -227,8 +247,8 @@ _ANY_TOPIC: Final = _field("topic", ANY)
 _R: Final = Request
 
 NEEDS: Final[dict[int, Rule]] = {
-    _R.SEND_MESSAGE: _field("topic", PUB),
-    _R.SEND_MESSAGE_V2: _field("b", PUB),
+    _R.SEND_MESSAGE: _sent("topic", "properties"),
+    _R.SEND_MESSAGE_V2: _sent("b", "i"),
     _R.SEND_BATCH_MESSAGE: _field("b", PUB),
     _R.SEND_REPLY_MESSAGE: _replied("topic"),
     _R.SEND_REPLY_MESSAGE_V2: _replied("b"),
@@ -312,11 +332,13 @@ PEER_NEEDS: Final[dict[int, Rule]] = {
     **{
         code: NEEDS[code]
         for code in (
-            _R.SEND_MESSAGE, _R.SEND_MESSAGE_V2, _R.SEND_BATCH_MESSAGE, _R.PULL_MESSAGE,
+            _R.SEND_BATCH_MESSAGE, _R.PULL_MESSAGE,
             _R.QUERY_MESSAGE, _R.HEART_BEAT, _R.UNREGISTER_CLIENT, _R.GET_CONSUMER_LIST_BY_GROUP,
             _R.UPDATE_CONSUMER_OFFSET,
         )
     },
+    _R.SEND_MESSAGE: _field("topic", PUB),
+    _R.SEND_MESSAGE_V2: _field("b", PUB),
     _R.CONSUMER_SEND_MSG_BACK: _group_sent_back,
     **dict.fromkeys(
         (

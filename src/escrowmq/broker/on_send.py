@@ -6,6 +6,7 @@ from typing import Final
 
 from escrowmq.base.codes import FAQ, Request, Response, Version
 from escrowmq.base.command import Command
+from escrowmq.base.extensions import OWNER, TRANSACTION
 from escrowmq.base.limits import TOPIC_SIZE_MAX
 from escrowmq.base.message import Message, Property, SysFlag, Topic, is_sendable
 from escrowmq.broker.entry import MARKED, admit, take_off
@@ -14,6 +15,7 @@ from escrowmq.broker.putting import Diverted, Putter, Refusal, is_retry
 from escrowmq.broker.state import Broker, Handler, Peer
 from escrowmq.codec.batch import decode_batch
 from escrowmq.codec.command import encode_reply
+from escrowmq.codec.hashes import account_mark
 from escrowmq.codec.headers import SendHeader, SendHeaderV2, read_header
 from escrowmq.codec.ids import offset_id
 from escrowmq.codec.properties import decode_properties, encode_properties, parse_properties
@@ -207,6 +209,8 @@ class SendHandlers:
         wants_id = is_transactional and (request.ext or {}).get("escrowWantsId") == "true"
         put: Put | Refusal
         if is_transactional:
+            if TRANSACTION in message.properties:
+                self._own(peer, request, message)
             put = self._prepare(peer, message, now_ms, wants_id=wants_id)
         else:
             put = self._putter.put(message, now_ms)
@@ -237,6 +241,13 @@ class SendHandlers:
             ext["escrowId"] = self._ends.sign(put, unique_key, now_ms)
         waits = message.properties.get(Property.WAIT) != "false"
         return self._putter.answer(peer, request, put, ext=ext, waits=waits, now_ms=now_ms)
+
+    def _own(self, peer: Peer, request: Command, message: Message) -> None:
+        """A transaction of several messages is its account's: no other can put a half into it."""
+        account_of = self._broker.account_of
+        account = "" if account_of is None else account_of(peer, request)
+        if account:
+            message.properties[OWNER] = account_mark(account)
 
     def _prepare(
         self, peer: Peer, message: Message, now_ms: int, *, wants_id: bool

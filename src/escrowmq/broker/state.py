@@ -94,6 +94,9 @@ class Broker:
         self.stats = Stats()
         self.calls = Calls()
         self.set_aside_counts: list[Callable[[], int]] = []
+        self.account_of: Callable[[Peer, Command], str] | None = None
+        """Of whom a request is that was let in, empty where nobody had to prove it; None while
+        names have no owners: without access control, and where it is to be as the peer's."""
         self.producer_hooks: list[Callable[[str, Channel, int], None]] = []
         self.peers: dict[int, Peer] = {}
         self.effects: list[Effect] = []

@@ -20,7 +20,7 @@ from escrowmq.base.settings import BrokerSettings
 from escrowmq.codec.properties import encode_properties, number_in
 from escrowmq.store.store import Put, PutStatus, Store
 from escrowmq.txn.again import follow, has_final, stored_again
-from escrowmq.txn.bundle import BundleId, Bundles
+from escrowmq.txn.bundle import BundleId, Bundles, bundle_of
 from escrowmq.txn.claim import Answer, Claim, Ended
 from escrowmq.txn.epoch import Attempt, Epochs, attempt_of, stored_attempt
 from escrowmq.txn.half import checks_counted, copy_to, final_of, half_of, immunity_ms
@@ -118,10 +118,8 @@ class Engine:
         attempt = attempt_of(message.properties)
         if attempt is not None:
             return self.epochs.refusal(attempt)
-        text = message.properties.get(TRANSACTION)
-        if text is None:
-            return ""
-        return self.bundles.refusal(BundleId(message.properties.get(Property.PGROUP, ""), text))
+        bundle = bundle_of(message.properties)
+        return "" if bundle is None else self.bundles.refusal(bundle)
 
     def watch(
         self,
@@ -151,8 +149,9 @@ class Engine:
         )
         self.pending.add(queue_offset, row)
         self.meter.note_pending(topic, group, 1)
-        if TRANSACTION in properties:
-            self.bundles.add(BundleId(group, properties[TRANSACTION]), queue_offset)
+        bundle = bundle_of(properties)
+        if bundle is not None:
+            self.bundles.add(bundle, queue_offset)
         if attempt is not None:
             self.epochs.add(attempt, queue_offset)
 

@@ -17,6 +17,7 @@ from escrowmq.base.message import Property, StoredMessage, Topic
 from escrowmq.codec.properties import number_in
 from escrowmq.store.store import Put, PutStatus, Store
 from escrowmq.store.walk import walk_queue, with_unique_key
+from escrowmq.txn.bundle import bundle_of
 from escrowmq.txn.engine import Engine
 from escrowmq.txn.half import copy_to
 from escrowmq.txn.likeness import likeness
@@ -103,11 +104,6 @@ class Resumption:
         last = min(end, source.queue_offset + _NEAR_COUNT)
         found = {source.properties.get(Property.UNIQ_KEY, ""): source}
         for message in walk_queue(self._store, Topic.CHECK_MAX_TIME, first, last):
-            if _scope(message) == _scope(source):
+            if bundle_of(message.properties) == bundle_of(source.properties):
                 found.setdefault(message.properties.get(Property.UNIQ_KEY, ""), message)
         return list(found.values())
-
-
-def _scope(message: StoredMessage) -> tuple[str | None, str | None]:
-    properties = message.properties
-    return properties.get(Property.PGROUP), properties.get(TRANSACTION)

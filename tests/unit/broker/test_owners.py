@@ -1,0 +1,139 @@
+"""Names belong to whoever began them, when accounts are on: transactions, epochs, replies."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from escrowmq.base.codes import Request
+from escrowmq.base.extensions import OWNER
+from escrowmq.base.settings import BrokerSettings
+from escrowmq.testing.exchange import COMMIT, ROLLBACK, Caller, Exchange
+from escrowmq.testing.sim.disk import SimDisk
+
+SECRET = "secret-of-all"
+FILE = f"""
+globalWhiteRemoteAddresses: [10.0.0.9]
+accounts:
+- {{accessKey: operator, secretKey: {SECRET}, admin: true}}
+- {{accessKey: nothing, secretKey: {SECRET}}}
+- accessKey: a-team-1
+  secretKey: {SECRET}
+  topicPerms: [TA=PUB|SUB, Q=PUB]
+  groupPerms: [GA=PUB|SUB]
+- accessKey: b-team-1
+  secretKey: {SECRET}
+  topicPerms: [TB=PUB|SUB, Q=PUB]
+  groupPerms: [GB=PUB|SUB, PGB=PUB]
+- accessKey: answers
+  secretKey: {SECRET}
+  topicPerms: [Q=SUB]
+  groupPerms: [GQ=SUB]
+""".encode()
+TX: dict[str, Any] = {"escrowTransaction": "tx-1"}
+
+
+def world(**settings: Any) -> Exchange:
+    disk = SimDisk()
+    disk.small["plain_acl.yml"] = FILE
+    exchange = Exchange(BrokerSettings(acl_enabled=True, **settings), disk=disk)
+    for topic in ("TA", "TB", "Q"):
+        exchange.create_topic(topic, 1)
+    return exchange
+
+
+@pytest.fixture(name="exchange")
+def make_exchange() -> Exchange:
+    return world()
+
+
+def come(exchange: Exchange, key: str, client_id: str | None = None) -> Caller:
+    caller = exchange.connect(client_id, host="10.0.0.1")
+    caller.credentials = (key, SECRET)
+    return caller
+
+
+def half(caller: Caller, topic: str, body: bytes = b"x", **properties: Any) -> int:
+    said: dict[str, Any] = {"TRAN_MSG": "true", "PGROUP": "PGB", **properties}
+    return caller.send(topic, body, **said).code
+
+
+# -- transactions of several messages ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("restart", ["none", "clean", "killed"])
+def test_a_half_of_another_account_is_none_of_a_transaction(
+    exchange: Exchange, restart: str
+) -> None:
+    b = come(exchange, "b-team-1")
+    first = b.prepare("TB", b"b1", group="PGB", **TX)
+    assert half(come(exchange, "a-team-1"), "TA", b"spoiler", **TX) == 0
+    b.prepare("TB", b"b2", group="PGB", **TX)
+    if restart == "clean":
+        exchange.reopen()
+    elif restart == "killed":
+        exchange.crash()
+    b = come(exchange, "b-team-1")
+    ended = b.end(first, COMMIT, fields={"escrowCount": "2"})
+    assert ended.code == 0
+
+    assert [m.body for m in messages(exchange, "TB")] == [b"b1", b"b2"]
+    assert messages(exchange, "TA") == []
+
+
+def messages(exchange: Exchange, topic: str) -> list[Any]:
+    caller = exchange.connect(host="10.0.0.9")
+    return caller.messages(topic)
+
+
+def test_nobody_fills_or_ends_a_transaction_id_of_another_account(exchange: Exchange) -> None:
+    a, b = come(exchange, "a-team-1"), come(exchange, "b-team-1")
+    theirs = a.prepare("TA", group="PGB", **TX)
+    assert a.end(theirs, ROLLBACK).code == 0
+    for _ in range(256):
+        assert half(a, "TA", escrowTransaction="tx-2") == 0
+    assert half(b, "TB", **TX) == 0
+    assert half(b, "TB", escrowTransaction="tx-2") == 0
+
+
+def test_the_mark_of_an_account_is_the_brokers_to_set(exchange: Exchange) -> None:
+    a, b = come(exchange, "a-team-1"), come(exchange, "b-team-1")
+    mine = b.prepare("TB", group="PGB", **TX)
+    assert b.end(mine, COMMIT).code == 0
+    mark = messages(exchange, "TB")[0].properties[OWNER]
+    assert "team" not in mark
+    theirs = a.prepare("TA", group="PGB", **TX, **{OWNER: mark})
+    assert a.end(theirs, COMMIT).code == 0
+    assert messages(exchange, "TA")[0].properties[OWNER] != mark
+
+
+def test_halves_of_one_message_and_of_open_brokers_have_no_mark(exchange: Exchange) -> None:
+    b = come(exchange, "b-team-1")
+    assert b.end(b.prepare("TB", group="PGB"), COMMIT).code == 0
+    assert OWNER not in messages(exchange, "TB")[0].properties
+    for exchange in (Exchange(), world(acl_as_peer=True)):
+        exchange.create_topic("TB", 1)
+        b = come(exchange, "b-team-1")
+        assert b.end(b.prepare("TB", group="PGB", **TX), COMMIT).code == 0
+        caller = exchange.connect(host="10.0.0.9")
+        assert OWNER not in caller.messages("TB")[0].properties
+
+
+# -- epochs --------------------------------------------------------------------------------------
+
+
+def test_a_half_of_an_epoch_needs_the_right_to_decide_about_it(exchange: Exchange) -> None:
+    a, b = come(exchange, "a-team-1"), come(exchange, "b-team-1")
+    epoch: dict[str, Any] = {"escrowEpoch": "query/1", "escrowToken": "token"}
+    for _ in range(3):
+        assert half(b, "TB", **epoch) == 0
+    said: dict[str, Any] = {"TRAN_MSG": "true", "PGROUP": "PGB", **epoch}
+    refused = a.send("TA", b"x", **said)
+    assert refused.code == 1
+    assert (refused.remark or "").endswith("No default permission for group:PGB")
+    decide = {"group": "PGB", "epoch": "query/1", "tokens": {"token": 3}}
+    reply = b.ask(Request.ESCROW_DECIDE, {}, json.dumps(decide).encode())
+    assert reply.code == 0
+    assert json.loads(reply.body)["count"] == 3
