@@ -46,6 +46,9 @@ POP_MESSAGES_MAX: Final = 32
 CHECK_POINTS_MAX: Final = 2_000_000
 """Pops that are not acknowledged; beyond, nothing more is handed out."""
 
+CHECK_POINTS_OF_GROUP_MAX: Final = CHECK_POINTS_MAX // 4
+"""The same for one group, so that others can pop whatever it does."""
+
 PUBLISHED_TOPICS_MAX: Final = 64
 """Topics of transactional messages that are remembered of one producer."""
 

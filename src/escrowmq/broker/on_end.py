@@ -11,7 +11,7 @@ import msgspec
 from escrowmq.base.codes import Flag, Request, Response
 from escrowmq.base.command import Command
 from escrowmq.base.effects import Replace
-from escrowmq.base.extensions import ORDER_KEY
+from escrowmq.base.extensions import OPEN, ORDER_KEY
 from escrowmq.base.limits import PUBLISHED_TOPICS_MAX
 from escrowmq.base.message import Message, Property, StoredMessage, SysFlag, Topic
 from escrowmq.base.ports import Disk
@@ -298,6 +298,8 @@ class EndHandlers:
         ended = self.engine.end(claim, now_ms)
         if header.from_transaction_check:
             self.checker.answered(ended.queue_offset, peer.id)
+            if ended.answer is Answer.UNKNOWN and (request.ext or {}).get(OPEN) == "true":
+                self.checker.held_open(ended.queue_offset, peer.id)
         if ended.answer not in _SETTLED and ended.queue_offset >= 0:
             what = "said unknown" if ended.answer is Answer.UNKNOWN else "refused"
             detail = "" if ended.answer is Answer.UNKNOWN else ended.answer.name.lower()

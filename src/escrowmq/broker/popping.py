@@ -236,7 +236,7 @@ class Popper:
             return  # what is behind it does not count as the rest: nobody can have it
         left = header.max_msg_nums - finds.count
         size_left = self._size_max - finds.size
-        if left <= 0 or size_left <= 0 or not self._ledger.has_room:
+        if left <= 0 or size_left <= 0 or not self._ledger.has_room(group):
             finds.rest += max(0, store.bounds(topic, queue_id)[1] - offset)
             return
         selector = ask.selector

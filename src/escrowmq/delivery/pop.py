@@ -20,7 +20,7 @@ from typing import Final
 
 import msgspec
 
-from escrowmq.base.limits import CHECK_POINTS_MAX, LONG_MAX
+from escrowmq.base.limits import CHECK_POINTS_MAX, CHECK_POINTS_OF_GROUP_MAX, LONG_MAX
 from escrowmq.base.message import Message, Property, StoredMessage
 from escrowmq.base.settings import BrokerSettings
 from escrowmq.codec.properties import number_in
@@ -208,10 +208,10 @@ class PopLedger:
 
     # -- handing out -----------------------------------------------------------------------------
 
-    @property
-    def has_room(self) -> bool:
-        """Whether more may be handed out."""
-        return self.popped.count < CHECK_POINTS_MAX
+    def has_room(self, group: str) -> bool:
+        """Whether more may be handed out to a group."""
+        popped = self.popped
+        return popped.count < CHECK_POINTS_MAX and popped.counts[group] < CHECK_POINTS_OF_GROUP_MAX
 
     def revive_queue(self, invisible_ms: int) -> int:
         """Which revive queue a pop uses."""
@@ -228,7 +228,7 @@ class PopLedger:
     ) -> bool:
         """Remember that messages are handed out, and where the group reads on, if that is news;
         False when that cannot be, and they must not."""
-        if not self.has_room or self.popped.find(handle) is not None:
+        if not self.has_room(handle.group) or self.popped.find(handle) is not None:
             return False
         body = encode_check_point(
             handle, queue_offsets, invisible_ms=invisible_ms, broker_name=self._settings.name
