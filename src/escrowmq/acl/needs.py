@@ -6,7 +6,7 @@ an END needs the topic of the half that it ends, a view the topic of the message
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, Protocol
 
 import msgspec
@@ -37,7 +37,10 @@ class Places(Protocol):
 
     @property
     def reply_topic(self) -> str:
-        """The topic of replies to requests, to which everybody may answer."""
+        """The topic of replies to requests."""
+
+    def asked_in(self, properties: Mapping[str, str]) -> str | None:
+        """The topic of the request that a reply with these properties answers, if it is known."""
 
     def ended_topics(self, request: Command) -> Iterable[str]:
         """The topics of the messages that an END commits or rolls back."""
@@ -225,12 +228,18 @@ def _sent(topic: str, properties: str) -> Reader:
     return read
 
 
-def _replied(name: str) -> Stored:
+def _replied(name: str, properties: str) -> Stored:
+    """PUB on the topic. Who answers a request may do that on the cluster's reply topic without,
+    if he may read where it was asked."""
     plain = _field(name, PUB)
 
     def read(request: Command, places: Places) -> Iterable[Need]:
-        is_reply = (request.ext or {}).get(name) == places.reply_topic
-        return () if is_reply else plain(request)
+        ext = request.ext or {}
+        if ext.get(name) == places.reply_topic:
+            asked_in = places.asked_in(parse_properties(ext.get(properties, "")))
+            if asked_in is not None:
+                return (Need(asked_in, SUB),)
+        return plain(request)
 
     return Stored(read)
 
@@ -250,8 +259,8 @@ NEEDS: Final[dict[int, Rule]] = {
     _R.SEND_MESSAGE: _sent("topic", "properties"),
     _R.SEND_MESSAGE_V2: _sent("b", "i"),
     _R.SEND_BATCH_MESSAGE: _field("b", PUB),
-    _R.SEND_REPLY_MESSAGE: _replied("topic"),
-    _R.SEND_REPLY_MESSAGE_V2: _replied("b"),
+    _R.SEND_REPLY_MESSAGE: _replied("topic", "properties"),
+    _R.SEND_REPLY_MESSAGE_V2: _replied("b", "i"),
     _R.RECALL_MESSAGE: _recalled,
     _R.END_TRANSACTION: Stored(_ended),
     **dict.fromkeys((_R.ESCROW_DECIDE, _R.ESCROW_ABANDON, _R.ESCROW_DECISION), _decided),

@@ -64,6 +64,9 @@ BUNDLES_REMEMBERED_MAX: Final = 100_000
 CLIENT_ID_SIZE_MAX: Final = 1024
 """Characters of a client's id."""
 
+ASKED_MAX: Final = 65_536
+"""Requests that wait for another client's reply, and are remembered with whose they are."""
+
 CONNECTION_GROUPS_MAX: Final = 4096
 """Producer and consumer groups that one connection may be a member of."""
 

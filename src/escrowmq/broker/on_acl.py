@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from escrowmq.acl import editing
@@ -200,6 +200,11 @@ class StoredPlaces:
     def reply_topic(self) -> str:
         """The topic of replies to requests."""
         return self._broker.settings.cluster + Topic.REPLY_SUFFIX
+
+    def asked_in(self, properties: Mapping[str, str]) -> str | None:
+        """The topic of the request that a reply with these properties answers."""
+        asked = self._broker.asked.find(properties, self.now_ms)
+        return None if asked is None else asked.topic
 
     def topic_at(self, log_offset: int) -> str | None:
         """The topic of the record at an offset of the log."""

@@ -199,7 +199,7 @@ class RelayHandlers:
                 Response.SYSTEM_ERROR,
                 remark="reply message properties[REPLY_TO_CLIENT] is null",
             )
-        channel = broker.clients.find_client(asker)
+        channel = self._asker(asker, properties, now_ms)
         if channel is None:
             return encode_reply(
                 request,
@@ -218,9 +218,12 @@ class RelayHandlers:
         broker.send(channel.peer, frame)
 
         def heard(reply: Command | None, now_ms: int) -> None:  # noqa: ARG001
+            is_taken = reply is not None and reply.code == Response.SUCCESS
+            if is_taken:
+                broker.asked.answered(properties)
             if request.flag & Flag.ONE_WAY:
                 return
-            if reply is not None and reply.code == Response.SUCCESS:
+            if is_taken:
                 answer = encode_reply(request, Response.SUCCESS, ext=ext)
             else:
                 answer = encode_reply(
@@ -230,6 +233,22 @@ class RelayHandlers:
 
         broker.calls.expect(opaque, channel.peer, heard, now_ms + _CALL_MS)
         return None
+
+    def _asker(self, client_id: str, properties: dict[str, str], now_ms: int) -> Channel | None:
+        """The connection that a reply is for. Anybody may call himself by the client id of another:
+        with accounts on it is one of the account that asked, and of a request that is not known
+        here (another broker of the cluster took it) only who is the one account of that name."""
+        broker = self._broker
+        found = broker.clients.find_clients(client_id)
+        if broker.account_of is None:
+            return next(found, None)
+        of_account: dict[str, Channel] = {}
+        for channel in found:
+            of_account.setdefault(broker.peers[channel.peer].account, channel)
+        asked = broker.asked.find(properties, now_ms)
+        if asked is not None:
+            return of_account.get(asked.account)
+        return next(iter(of_account.values())) if len(of_account) == 1 else None
 
     def _store_reply(
         self,

@@ -209,13 +209,13 @@ class SendHandlers:
         wants_id = is_transactional and (request.ext or {}).get("escrowWantsId") == "true"
         put: Put | Refusal
         if is_transactional:
-            if TRANSACTION in message.properties:
-                self._own(peer, request, message)
-            put = self._prepare(peer, message, now_ms, wants_id=wants_id)
+            put = self._prepare(peer, request, message, now_ms, wants_id=wants_id)
         else:
             put = self._putter.put(message, now_ms)
         if isinstance(put, Refusal):
             return self._refuse(request, put)
+        if Property.REPLY_TO_CLIENT in message.properties and not is_retry(header.topic):
+            self._note_asked(peer, request, message, now_ms)
         self._broker.stats.put(header.topic, 1, put.record_size)
         queue_id = header.queue_id if header.queue_id >= 0 else message.queue_id
         message_id = offset_id(self._broker.packed, put.log_offset)
@@ -242,6 +242,13 @@ class SendHandlers:
         waits = message.properties.get(Property.WAIT) != "false"
         return self._putter.answer(peer, request, put, ext=ext, waits=waits, now_ms=now_ms)
 
+    def _note_asked(self, peer: Peer, request: Command, message: Message, now_ms: int) -> None:
+        """Remember whose request this is, for its reply."""
+        broker = self._broker
+        if broker.account_of is not None:
+            account = broker.account_of(peer, request)
+            broker.asked.note(message.properties, account, message.topic, now_ms)
+
     def _own(self, peer: Peer, request: Command, message: Message) -> None:
         """A transaction of several messages is its account's: no other can put a half into it."""
         account_of = self._broker.account_of
@@ -250,9 +257,11 @@ class SendHandlers:
             message.properties[OWNER] = account_mark(account)
 
     def _prepare(
-        self, peer: Peer, message: Message, now_ms: int, *, wants_id: bool
+        self, peer: Peer, request: Command, message: Message, now_ms: int, *, wants_id: bool
     ) -> Put | Refusal:
         """Store a half message."""
+        if TRANSACTION in message.properties:
+            self._own(peer, request, message)
         if self._broker.settings.rejects_transactions:
             return Refusal(Response.NO_PERMISSION, self._forbidden("sending transaction message"))
         refusal = self._ends.refusal(message, now_ms, wants_id=wants_id)

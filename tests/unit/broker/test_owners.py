@@ -10,7 +10,8 @@ import pytest
 from escrowmq.base.codes import Request
 from escrowmq.base.extensions import OWNER
 from escrowmq.base.settings import BrokerSettings
-from escrowmq.testing.exchange import COMMIT, ROLLBACK, Caller, Exchange
+from escrowmq.codec.properties import encode_properties
+from escrowmq.testing.exchange import COMMIT, ROLLBACK, Caller, Exchange, Pending
 from escrowmq.testing.sim.disk import SimDisk
 
 SECRET = "secret-of-all"
@@ -137,3 +138,92 @@ def test_a_half_of_an_epoch_needs_the_right_to_decide_about_it(exchange: Exchang
     reply = b.ask(Request.ESCROW_DECIDE, {}, json.dumps(decide).encode())
     assert reply.code == 0
     assert json.loads(reply.body)["count"] == 3
+
+
+# -- requests and their replies ------------------------------------------------------------------
+
+REPLIES = "DefaultCluster_REPLY_TOPIC"
+ID = "10.0.0.5@4711#123456"
+
+
+def ask_q(caller: Caller, correlation_id: str = "c-1") -> int:
+    return caller.send("Q", b"?", REPLY_TO_CLIENT=ID, CORRELATION_ID=correlation_id).code
+
+
+def answer_to(caller: Caller, correlation_id: str = "c-1", *, code: int = 325) -> Pending:
+    properties = {"REPLY_TO_CLIENT": ID, "CORRELATION_ID": correlation_id}
+    text = encode_properties(properties).decode()
+    if code == Request.SEND_REPLY_MESSAGE_V2:
+        ext = {"a": "PG", "b": REPLIES, "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "5",
+               "h": "0", "i": text}  # fmt: skip
+    else:
+        ext = {"producerGroup": "PG", "topic": REPLIES, "queueId": "0", "sysFlag": "0",
+               "bornTimestamp": "5", "flag": "0", "properties": text}  # fmt: skip
+    return caller.begin(code, ext, b"answer")
+
+
+@pytest.mark.parametrize("code", [324, 325])
+def test_a_reply_goes_to_who_asked_whoever_took_his_client_id_before(
+    exchange: Exchange, code: int
+) -> None:
+    a, b = come(exchange, "a-team-1", ID), come(exchange, "b-team-1", ID)
+    assert a.heartbeat(producer="any").code == 0
+    assert b.heartbeat(producer="other").code == 0
+    assert ask_q(b) == 0
+    assert ask_q(a) == 0  # who has read the request may write it again
+    pending = answer_to(come(exchange, "answers"), code=code)
+    assert a.take() == []
+    (push,) = b.take(Request.PUSH_REPLY_MESSAGE_TO_CLIENT)
+    assert push.body == b"answer"
+    b.answer(push)
+    assert pending.now.code == 0
+
+
+def test_a_reply_reaches_the_heartbeats_connection_of_a_client_with_several(
+    exchange: Exchange,
+) -> None:
+    first, second = come(exchange, "b-team-1", ID), come(exchange, "b-team-1", ID)
+    first.heartbeat(producer="other")
+    assert ask_q(second) == 0
+    answer_to(come(exchange, "answers"))
+    assert len(first.take(Request.PUSH_REPLY_MESSAGE_TO_CLIENT)) == 1
+
+
+def test_who_may_not_read_the_request_cannot_answer_it(exchange: Exchange) -> None:
+    b = come(exchange, "b-team-1", ID)
+    b.heartbeat(producer="other")
+    assert ask_q(b) == 0
+    for key in ("nothing", "a-team-1"):
+        refused = answer_to(come(exchange, key)).now
+        assert refused.code == 1
+        assert (refused.remark or "").endswith("permission for topic:Q")
+    assert b.take() == []
+
+
+def test_a_reply_to_nothing_needs_the_right_to_the_topic_of_replies(exchange: Exchange) -> None:
+    b = come(exchange, "b-team-1", ID)
+    b.heartbeat(producer="other")
+    for key in ("nothing", "answers"):
+        refused = answer_to(come(exchange, key), "never-asked").now
+        assert (refused.remark or "").endswith(f"No default permission for topic:{REPLIES}")
+    assert b.take() == []
+    # Of a cluster's brokers another one may have got the request.
+    answer_to(come(exchange, "operator"), "never-asked")
+    assert len(b.take(Request.PUSH_REPLY_MESSAGE_TO_CLIENT)) == 1
+
+
+def test_a_reply_to_nothing_goes_to_nobody_when_two_accounts_have_the_clients_id(
+    exchange: Exchange,
+) -> None:
+    come(exchange, "a-team-1", ID).heartbeat(producer="any")
+    come(exchange, "b-team-1", ID).heartbeat(producer="other")
+    reply = answer_to(come(exchange, "operator"), "never-asked").now
+    assert reply.remark == f"push reply message fail, channel of <{ID}> not found."
+
+
+def test_as_at_the_peer_anybody_answers() -> None:
+    exchange = world(acl_as_peer=True)
+    b = come(exchange, "b-team-1", ID)
+    b.heartbeat(producer="other")
+    answer_to(come(exchange, "nothing"), "never-asked")
+    assert len(b.take(Request.PUSH_REPLY_MESSAGE_TO_CLIENT)) == 1
