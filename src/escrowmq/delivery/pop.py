@@ -28,6 +28,7 @@ from escrowmq.codec.receipt import normal_topic
 from escrowmq.codec.record import decode_record
 from escrowmq.delivery.offsets import OffsetTable
 from escrowmq.delivery.popped import MESSAGES_MAX, NEVER_MS, TIME_MAX, CheckPoint, Popped
+from escrowmq.delivery.retries import RetryTopics
 from escrowmq.delivery.revive import (
     ACK_TAG,
     BATCH_ACK_TAG,
@@ -87,6 +88,7 @@ class PopLedger:
         self._topics = topics
         self._groups = groups
         self._offsets = offsets
+        self._retries = RetryTopics(topics, groups, offsets)
         self._host = host
         self._later = later
         self.topic = revive_topic(settings.cluster)
@@ -416,7 +418,7 @@ class PopLedger:
         if source is None:
             _log.warning("%s/%d has no message %d any more", topic, handle.queue_id, queue_offset)
             return True
-        is_v2 = self._settings.has_retry_topic_v2
+        is_v2 = self._retries.wants_newer(topic, group, is_v2=self._settings.has_retry_topic_v2)
         message = again(source, handle, host=self._host, is_v2=is_v2)
         if self._topics.get(message.topic) is None:
             self._topics.ensure(message.topic, now_ms=now_ms)
