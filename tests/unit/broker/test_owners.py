@@ -10,6 +10,7 @@ import pytest
 from escrowmq.base.codes import Request
 from escrowmq.base.extensions import OWNER
 from escrowmq.base.settings import BrokerSettings
+from escrowmq.codec.ids import offset_id
 from escrowmq.codec.properties import encode_properties
 from escrowmq.testing.exchange import COMMIT, ROLLBACK, Caller, Exchange, Pending
 from escrowmq.testing.sim.disk import SimDisk
@@ -97,6 +98,33 @@ def test_nobody_fills_or_ends_a_transaction_id_of_another_account(exchange: Exch
         assert half(a, "TA", escrowTransaction="tx-2") == 0
     assert half(b, "TB", **TX) == 0
     assert half(b, "TB", escrowTransaction="tx-2") == 0
+
+
+def test_nobody_ends_messages_of_another_account_by_a_half_of_his_own(exchange: Exchange) -> None:
+    a, b = come(exchange, "a-team-1"), come(exchange, "b-team-1")
+    leading = a.prepare("TA", b"a1", group="PGB", **TX)
+    theirs = b.prepare("TB", b"b1", group="PGB", **TX)
+    assert a.end(leading, COMMIT).code == 0
+    assert messages(exchange, "TB") == []
+    assert b.end(theirs, ROLLBACK).code == 0
+
+
+def test_what_was_given_up_is_resumed_with_the_halves_of_its_own_account_alone() -> None:
+    exchange = world(transaction_checks_max=1, transaction_check_interval_ms=6_000)
+    a, b = come(exchange, "a-team-1"), come(exchange, "b-team-1")
+    for caller, topic in ((a, "TA"), (b, "TB")):
+        caller.heartbeat(producer="PGB")
+        caller.prepare(topic, group="PGB", **TX)
+    exchange.advance(60_000)
+    assert len(exchange.core._ends.engine.pending) == 0
+    given_up = messages(exchange, "TRANS_CHECK_MAX_TIME_TOPIC")
+    (mine,) = [one for one in given_up if one.properties["REAL_TOPIC"] == "TB"]
+    message_id = offset_id(mine.store_host, mine.log_offset)
+    operator = come(exchange, "operator")
+    assert operator.ask(Request.RESUME_CHECK_HALF_MESSAGE, {"msgId": message_id}).code == 0
+    assert [
+        exchange.core._ends.engine.pending.topic(n) for n in exchange.core._ends.engine.pending
+    ] == ["TB"]
 
 
 def test_the_mark_of_an_account_is_the_brokers_to_set(exchange: Exchange) -> None:
