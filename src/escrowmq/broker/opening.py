@@ -16,7 +16,7 @@ from escrowmq.delivery.offsets import OffsetTable
 from escrowmq.delivery.subscriptions import SYSTEM_GROUPS, TRANSACTION_GROUP, GroupTable
 from escrowmq.delivery.topics import TopicTable
 from escrowmq.errors import CorruptRecord, StorageError
-from escrowmq.store import check
+from escrowmq.store import check, snapshot
 from escrowmq.store.answers import RecoveryReport
 from escrowmq.store.tables import Take, take_table
 
@@ -56,6 +56,7 @@ class Opening:
         self._broker = broker
         self._disk = disk
         self._has_all_topics = False
+        self._has_snapshot = disk.size(snapshot.PATH) is not None
 
     def take(self, path: str, take: Take) -> bool:
         """Take over a table; whether it was the newest. StorageError when it is not what it should
@@ -90,8 +91,10 @@ class Opening:
         self._cut_offsets(now_ms, was_clean=report.was_clean)
 
     def _refuse_offsets_alone(self) -> None:
-        """Offsets of consumers say that there were messages; without any, the log is elsewhere."""
-        if self._broker.store.end_offset:
+        """Offsets of consumers say that there were messages; without any, the log is elsewhere. (Or
+        the power failed before the first of them were durable, which our own note tells: it knows
+        no queue that had one.)"""
+        if self._broker.store.end_offset or self._has_snapshot:
             return
         found = [key for key, queues in self._broker.offsets.items() if any(queues.values())]
         if found:
