@@ -7,8 +7,23 @@ from typing import Final
 FRAME_SIZE_MAX: Final = 16_777_216
 """A remoting frame with its length field; the peer's com.rocketmq.remoting.frameMaxLength."""
 
+HEADER_SIZE_MAX: Final = 262_144
+"""A command's header. The largest that a real client writes has PROPERTIES_SIZE_MAX of properties,
+each byte of them six in JSON at worst; a quarter is left for all other fields."""
+
 EXT_FIELDS_MAX: Final = 512
 """Header fields of one command."""
+
+HALF_FRAMES_SIZE_MAX: Final = 268_435_456
+"""Bytes of all frames of a server that have begun and are not whole yet; beyond, the one that
+began first is given up."""
+
+STRANGERS_HALF_FRAMES_SIZE_MAX: Final = 67_108_864
+"""The same for those of peers who have not proved yet who they are."""
+
+STRANGERS_FRAME_SLACK: Final = 1_048_576
+"""A stranger's frame may have the largest message, which may be the first that an account sends
+on a connection, and so much more."""
 
 TOPIC_SIZE_MAX: Final = 127
 """Bytes of a topic's name; retry and dead-letter topics may have TOPIC_SIZE_MAX_LONG."""

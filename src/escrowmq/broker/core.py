@@ -262,14 +262,18 @@ class BrokerCore:
 
     def connected(self, peer: int, host: str, port: int, now_ms: int) -> None:
         """A peer is there."""
-        self.broker.peers[peer] = Peer(peer, host, port)
-        if self.registration.is_name_server(peer):
+        is_name_server = self.registration.is_name_server(peer)
+        is_stranger = self._entrance.judges and not is_name_server
+        self.broker.meet(peer, host, port, is_stranger=is_stranger)
+        if is_name_server:
             self.registration.connected(peer, now_ms)
 
     def lost(self, peer: int, now_ms: int) -> None:
         """A peer is gone."""
         broker = self.broker
-        broker.peers.pop(peer, None)
+        known = broker.peers.pop(peer, None)
+        if known is not None:
+            known.reader.leave()
         broker.outbox.pop(peer, None)
         broker.calls.lost(peer, now_ms)
         if self.registration.is_name_server(peer):

@@ -72,10 +72,11 @@ class Door:
         )
         self.users = AuthHandlers(broker, disk, self._changed)
         self._old_accounts = AccountFiles(accounts)
-        ends.checker.may_see = self._may_see if self._judges else None
+        ends.checker.may_see = self._may_see if self.judges else None
 
     @property
-    def _judges(self) -> bool:
+    def judges(self) -> bool:
+        """Whether everybody has to prove who he is."""
         return self.accounts is not None or self._broker.settings.authenticates
 
     @property
@@ -86,7 +87,7 @@ class Door:
     @property
     def is_needed(self) -> bool:
         """Whether anything is asked of anybody."""
-        return self._judges or self.rates.is_on
+        return self.judges or self.rates.is_on
 
     def routes(self) -> dict[int, Handler]:
         """Request codes and who serves them."""
@@ -113,10 +114,12 @@ class Door:
             refused = self.rates.judge(peer.host, request, now_ms)
             if refused is not None:
                 return encode_reply(request, refused.code, remark=refused.remark)
-        if not self._judges:
+        if not self.judges:
             return None
         found = self._judge(peer, request, now_ms)
         if found is None:
+            if peer.is_stranger and request.code not in self.users.terms.unauthenticated:
+                self._broker.let_in(peer)
             if request.code == Request.HEART_BEAT:
                 # As whom it is a member of its groups from now on, if anybody asked for a proof.
                 is_proved = Request.HEART_BEAT not in self.users.terms.unauthenticated
