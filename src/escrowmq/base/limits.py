@@ -124,6 +124,12 @@ EPOCH_QUERIES_MAX: Final = 10_000
 EPOCH_TOKENS_MAX: Final = 4096
 """Attempts that one decision names."""
 
+TRUSTED_ADDRESSES_MAX: Final = 256
+"""Patterns of addresses from which a name server may be changed."""
+
+QUERY_FRAME_SIZE_MAX: Final = HEADER_SIZE_MAX + 65_536
+"""A frame of who may only ask a name server for routes: no such request has a body."""
+
 AUTH_USERS_MAX: Final = 10_000
 """Users of ACL 2.0."""
 

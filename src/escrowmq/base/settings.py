@@ -328,3 +328,33 @@ class NameServerSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=Tru
     blacklist: Annotated[str, Meta(description="keys that no request may change, `;`")] = field(
         default="configBlackList;configStorePath;kvConfigPath", name="configBlackList"
     )
+
+
+class NameServerGuardSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """Who may change what a name server knows. No request shows or changes these."""
+
+    changes_from: Annotated[
+        str,
+        Meta(
+            description="addresses that may register brokers and change settings, `;` between: "
+            "patterns, private, loopback; auto: private without accounts, nobody with them"
+        ),
+    ] = field(default="auto", name="escrowNameServerChangesFrom")
+    acl_enabled: Annotated[bool, Meta(description="administrators of plain_acl.yml may")] = field(
+        default=False, name="aclEnable"
+    )
+    authenticates: Annotated[bool, Meta(description="super users of ACL 2.0 may")] = field(
+        default=False, name="authenticationEnabled"
+    )
+    acl_as_peer: Annotated[bool, Meta(description="everybody may, as at RocketMQ's")] = field(
+        default=False, name="escrowAclAsRocketMQ"
+    )
+    first_user: Annotated[
+        str, Meta(description='an administrator, {"username":"...","password":"..."}')
+    ] = field(default="", name="initAuthenticationUser")
+    inner_user: Annotated[
+        str, Meta(description='what brokers sign with, {"accessKey":"...","secretKey":"..."}')
+    ] = field(default="", name="innerClientAuthenticationCredentials")
+
+    def __repr__(self) -> str:
+        return f"NameServerGuardSettings({self.changes_from!r})"  # no password in any log

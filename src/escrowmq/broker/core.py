@@ -91,6 +91,7 @@ class BrokerCore:
         boot: str = "",
         accounts: Disk | None = None,
         zone: tzinfo = UTC,
+        signs_as: tuple[str, str] | None = None,
     ) -> None:
         changes = restore(disk, settings, store_settings)
         store = Store(disk, store_settings, abort_text=mark, boot=boot, zone=zone)
@@ -98,7 +99,7 @@ class BrokerCore:
         self.broker = Broker(settings, store_settings, store, address=address, chance=chance)
         broker = self.broker
         putter = Putter(broker)
-        self.registration = Registration(broker, ha_address=ha_address)
+        self.registration = Registration(broker, ha_address=ha_address, signs_as=signs_as)
         self._delays = DelayQueues(store, store_settings, self._put_delayed)
         self._timer = TimerQueue(store, settings, self._put_delayed)
         broker.delays, broker.timer = self._delays, self._timer

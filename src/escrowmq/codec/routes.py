@@ -116,6 +116,10 @@ class Registration(msgspec.Struct, kw_only=True):
     mappings: dict[str, dict[str, Any]] = {}
     filter_servers: list[str] | None = None
 
+    def names(self) -> set[str]:
+        """The names of its topics, whatever they stand under."""
+        return {topic.topic_name or key for key, topic in self.topics.items()}
+
 
 class _TopicTable(msgspec.Struct, rename="camel"):
     data_version: TableVersion | None = None

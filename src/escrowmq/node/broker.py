@@ -49,6 +49,7 @@ class BrokerNode:
         host: str,
         port: int,
         accounts: str = "",
+        signs_as: tuple[str, str] | None = None,
     ) -> None:
         self._door = bind(host, port)
         self.port = int(self._door.getsockname()[1])
@@ -68,6 +69,7 @@ class BrokerNode:
             boot=_boot_id(),
             accounts=FileDisk(accounts) if settings.acl_enabled and accounts else None,
             zone=LocalZone(),
+            signs_as=signs_as,
         )
         self._shell: Shell | None = None
         self._exporter: Exporter | None = None

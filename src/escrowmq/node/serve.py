@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 import socket
 from pathlib import Path
 
 import msgspec
 
-from escrowmq.base.settings import NameServerSettings
+from escrowmq.base.settings import BrokerSettings, NameServerGuardSettings, NameServerSettings
 from escrowmq.net.tls import Doors
 from escrowmq.node import config
 from escrowmq.node.broker import BrokerNode, broker_settings
 from escrowmq.node.doors import DoorSettings, doors_of
-from escrowmq.node.nameserver import NameServerNode
+from escrowmq.node.nameserver import GuardPlan, NameServerNode
 from escrowmq.node.process import announce, run, settle_memory
 
 NAMESERVER_PORT = 9876
 BROKER_PORT = 10911
+_SECRET_SIZE = 32
+_LOCAL = {"0.0.0.0": "127.0.0.1", "::": "127.0.0.1"}  # noqa: S104 - compared, not bound
+"""How a process calls its own port that listens on all addresses."""
+
 EMBEDDED_NAME = "broker-a"
 """The embedded broker's name does not depend on the host: its data folder may move."""
 
@@ -29,6 +34,7 @@ class Options(msgspec.Struct, kw_only=True):
     data: str | None = None
     host: str | None = None
     port: int | None = None
+    nameserver_host: str | None = None
     nameserver_port: int | None = None
     name_servers: str | None = None
     file: str | None = None
@@ -59,13 +65,17 @@ def serve(options: Options) -> int:
     idle_ms = node.idle_s * 1000
     doors = _doors(options, found, calls_itself=True)
     data = _folder(options, node)
+    accounts = config.accounts_folder(node, data=data)
+    own = _own_account(settings)
+    names_host = options.nameserver_host or host
     registry = NameServerNode(
         names,
         data=str(Path(data) / "namesrv"),
-        host=host,
+        host=names_host,
         port=NAMESERVER_PORT if options.nameserver_port is None else options.nameserver_port,
+        guard=_guard(options, found, accounts=accounts, users=data, own=own),
     )
-    local = "127.0.0.1" if host in ("0.0.0.0", "::") else host  # noqa: S104 - compared, not bound
+    local = _LOCAL.get(names_host, names_host)
     settings.name_servers = f"{local}:{registry.port}"
     broker = BrokerNode(
         settings,
@@ -73,7 +83,8 @@ def serve(options: Options) -> int:
         data=data,
         host=host,
         port=_port(options, node),
-        accounts=config.accounts_folder(node, data=data),
+        accounts=accounts,
+        signs_as=own,
     )
 
     async def main(stop: asyncio.Event) -> None:
@@ -83,7 +94,7 @@ def serve(options: Options) -> int:
             await broker.registered()
             settle_memory()
             more = broker.export(node, host=host)
-            announce(nameserver=f"{host}:{registry.port}", broker=f"{host}:{broker.port}", **more)
+            announce(nameserver=registry.address, broker=f"{host}:{broker.port}", **more)
             await stop.wait()
         finally:
             await broker.close()
@@ -102,7 +113,9 @@ def serve_nameserver(options: Options) -> int:
     port = options.port if options.port is not None else node.port or NAMESERVER_PORT
     data = found.get("kvConfigPath")
     folder = str(Path(data).parent) if data else options.data or str(Path.home() / "namesrv")
-    registry = NameServerNode(settings, data=folder, host=host, port=port)
+    accounts = config.accounts_folder(node, data=folder)
+    guard = _guard(options, found, accounts=accounts, users=node.data or folder)
+    registry = NameServerNode(settings, data=folder, host=host, port=port, guard=guard)
 
     async def main(stop: asyncio.Event) -> None:
         await registry.open(idle_ms=node.idle_s * 1000, doors=doors)
@@ -148,6 +161,27 @@ def serve_broker(options: Options) -> int:
             await broker.close()
 
     return run(main)
+
+
+def _own_account(settings: BrokerSettings) -> tuple[str, str] | None:
+    """What the embedded broker proves itself with at the name server beside it, where it has no
+    account of its own: nobody else ever learns it."""
+    has_accounts = settings.acl_enabled or settings.authenticates
+    if not has_accounts or settings.inner_user.strip():
+        return None
+    return f"{settings.name}@{os.getpid()}", secrets.token_hex(_SECRET_SIZE)
+
+
+def _guard(
+    options: Options,
+    found: dict[str, str],
+    *,
+    accounts: str,
+    users: str,
+    own: tuple[str, str] | None = None,
+) -> GuardPlan:
+    settings = config.convert(NameServerGuardSettings, found, source=options.source)
+    return GuardPlan(settings=settings, accounts=accounts, users=users, own=own)
 
 
 def _doors(options: Options, found: dict[str, str], *, calls_itself: bool = False) -> Doors:
