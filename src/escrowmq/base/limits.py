@@ -85,6 +85,18 @@ CONNECTION_SUBSCRIPTIONS_MAX: Final = 4096
 SUBSCRIPTION_SIZE_MAX: Final = 16_384
 """Characters of one subscription: its topic, its expression and its tags."""
 
+SELECTORS_SIZE_MAX: Final = 262_144
+"""Characters of the expressions that are kept compiled; one takes some 70 times its own size."""
+
+HEARTBEAT_SQL_SIZE_MAX: Final = 65_536
+"""Characters of all SQL92 expressions of one heartbeat: to compile them takes 3 µs each."""
+
+RELEASED_AT_ONCE_MAX: Final = 500
+"""Long polls that are answered in one go, some 6 ms; then it is the others' turn."""
+
+CROWD_ARRIVALS_MAX: Final = 1_000
+"""Messages of one queue that wait until all who wait for them have been answered."""
+
 MEMBERSHIPS_MAX: Final = 1_000_000
 """Groups of all connections together, each counted once a connection."""
 

@@ -145,7 +145,7 @@ class BrokerCore:
         add("counts of halves", self._half_counts.wake, self._half_counts.wake_at_ms)
         add("delay levels", self._delays.wake, self._delays.wake_at_ms)
         add("the timer", self._timer.wake, self._timer.wake_at_ms)
-        add("long polls", self._pulls.wake, self._pulls.holds.wake_at_ms)
+        add("long polls", self._pulls.wake, self._pulls.wake_at_ms)
         add("pops", self._pops.wake, self._pops.wake_at_ms)
         add("clients", self._clients.wake, self._clients.wake_at_ms)
         add("registration", self.registration.wake, self.registration.wake_at_ms)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Final
 
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.command import Command
+from escrowmq.base.limits import RELEASED_AT_ONCE_MAX
 from escrowmq.broker.on_pop import MARGIN_MS, PopHandlers
 from escrowmq.broker.on_pull import Refused
 from escrowmq.broker.popping import Ask, Popper, judge_broker, judge_place
@@ -147,7 +149,7 @@ class PeekHandlers:
 
     def wake(self, now_ms: int) -> None:
         """Tell those that have waited for long enough."""
-        for held in self.polls.expired(now_ms):
+        for held in islice(self.polls.expired(now_ms), RELEASED_AT_ONCE_MAX):
             if not self._is_still_allowed(held.pull, now_ms):
                 continue
             has_message = self._popper.has_message(held.pull.header, now_ms)

@@ -33,8 +33,9 @@ class Holds(Generic[T]):
 
     def __init__(self, held_max: int = PULLS_HELD_MAX) -> None:
         self._held_max = held_max
-        self._by_queue: dict[tuple[str, int], list[Held[T]]] = {}
-        self._by_peer: dict[int, list[Held[T]]] = {}
+        # Dicts as sets that keep their order: out of a list of 90 000 each is found by a walk.
+        self._by_queue: dict[tuple[str, int], dict[Held[T], None]] = {}
+        self._by_peer: dict[int, dict[Held[T], None]] = {}
         self._deadlines: list[tuple[int, int, Held[T]]] = []
         self._serial = 0
         self.count = 0
@@ -43,13 +44,13 @@ class Holds(Generic[T]):
         """Let a pull wait. When too many wait, the one that would end first is given back, or the
         first of this client when it alone has too many."""
         self._serial += 1
-        self._by_queue.setdefault(held.key, []).append(held)
-        own = self._by_peer.setdefault(held.peer, [])
-        own.append(held)
+        self._by_queue.setdefault(held.key, {})[held] = None
+        own = self._by_peer.setdefault(held.peer, {})
+        own[held] = None
         heapq.heappush(self._deadlines, (held.deadline_ms, self._serial, held))
         self.count += 1
         if len(own) > HELD_PER_PEER_MAX:
-            first = own[0]
+            first = next(iter(own))
             self.release(first)
             return first
         if self.count > self._held_max:
@@ -79,8 +80,7 @@ class Holds(Generic[T]):
         held.is_done = True
         self.count -= 1
         queue, own = self._by_queue[held.key], self._by_peer[held.peer]
-        queue.remove(held)
-        own.remove(held)
+        del queue[held], own[held]
         if not queue:
             del self._by_queue[held.key]
         if not own:
