@@ -1,5 +1,5 @@
-"""House rules that no linter knows: file and function length, one test file a source file, and
-what must not stand in the project. Prints each breach; the exit code is 1 when there is one."""
+"""House rules that no linter knows: file and function length, and what must not stand in the
+project. Prints each breach; the exit code is 1 when there is one."""
 
 from __future__ import annotations
 

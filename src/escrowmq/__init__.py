@@ -69,6 +69,10 @@ too, and need no client."""
 
 
 def __getattr__(name: str) -> object:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("escrowmq")
     if name in ("aio", "errors"):
         return importlib.import_module(f"escrowmq.{name}")
     home = _HOMES.get(name)

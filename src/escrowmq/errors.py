@@ -290,16 +290,24 @@ class ExpressionInvalid(ResponseError):
     code = 23
 
 
+_ONE_SUBSCRIPTION = (
+    "all members of a group must subscribe to the same topics and tags: give each kind of member a "
+    "group of its own"
+)
+
+
 class SubscriptionMissing(ResponseError):
-    """The broker does not know this subscription."""
+    """The broker does not know this subscription: the group's members want different topics."""
 
     code = 24
+    advice = _ONE_SUBSCRIPTION
 
 
 class SubscriptionOutdated(ResponseError):
     """The broker knows another version of this subscription."""
 
     code = 25
+    advice = _ONE_SUBSCRIPTION
 
 
 class GroupNotFound(ResponseError):

@@ -31,6 +31,11 @@ def missing() -> str:
     """The first of both servers that this machine has not; empty when both are there."""
     if shutil.which("redis-server") is None:
         return "redis-server"
+    return missing_postgres()
+
+
+def missing_postgres() -> str:
+    """Empty when PostgreSQL is here."""
     return "" if _POSTGRES_FOLDERS else "postgresql"
 
 

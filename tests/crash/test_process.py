@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import socket
 import subprocess
@@ -16,6 +17,11 @@ from .server import START_S, Server, command
 from .writer import TOPIC, send_request
 
 pytestmark = pytest.mark.crash
+
+LINE = re.compile(
+    r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}[+-]\d\d:\d\d (INFO|WARNING) escrowmq\.\w+\.\w+: "
+)
+"""A line of the log: a time with its zone, the level, the room."""
 
 
 def refused(verb: str, *options: str) -> str:
@@ -35,7 +41,7 @@ def on_any_ports(folder: Path) -> list[str]:
     return ["--data", str(folder), "--nameserver-port", "0", "--broker-port", "0"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGQUIT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_server_that_is_asked_to_end_exits_with_0_and_keeps_everything(
     tmp_path: Path, number: int
 ) -> None:
@@ -46,7 +52,13 @@ def test_server_that_is_asked_to_end_exits_with_0_and_keeps_everything(
         assert reply.code == 0
         link.close()
         assert server.stop(number) == 0
-        assert server.errors.read_text() == ""
+        lines = server.errors.read_text().splitlines()
+        assert all(LINE.match(line) for line in lines), lines
+        told = [line for line in lines if "is gone: 1 brokers unregistered" not in line]
+        assert told[-2].endswith(f"{signal.Signals(number).name}: stopping")
+        assert told[-1].endswith("the store is closed")
+        for said in ("the store is empty", "has opened", "has registered broker-a"):
+            assert sum(said in line for line in lines) == 1, (said, lines)
     assert not (folder / "abort").exists()
     with Server(folder) as server:
         link = Link(server.broker)
@@ -54,21 +66,42 @@ def test_server_that_is_asked_to_end_exits_with_0_and_keeps_everything(
         link.close()
 
 
-@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2])
-def test_signal_that_means_nothing_here_is_passed_over_with_a_line(
-    tmp_path: Path, number: signal.Signals
-) -> None:
+def test_signals_that_mean_nothing_stop_nothing(tmp_path: Path) -> None:
+    with Server(tmp_path / "store") as server:
+        for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGQUIT):
+            server.process.send_signal(number)
+        Link(server.broker).close()
+        assert server.stop() == 0
+        said = server.errors.read_text()
+    for text in ("SIGUSR1 means nothing", "SIGUSR2 means nothing", "most recent call first"):
+        assert text in said
+
+
+def test_a_killed_broker_says_that_it_recovers(tmp_path: Path) -> None:
     folder = tmp_path / "store"
     with Server(folder) as server:
-        server.process.send_signal(number)
+        server.kill()
+    with Server(folder) as server:
+        assert "the store was not closed, and is recovered" in server.errors.read_text()
+
+
+def test_a_log_on_another_disk_is_served_and_its_absence_refused(tmp_path: Path) -> None:
+    folder, log = tmp_path / "store", tmp_path / "disk" / "log"
+    where = ["--set", f"storePathCommitLog={log}"]
+    with Server(folder, *where) as server:
         link = Link(server.broker)
-        (reply,) = link.ask_all([send_request(TOPIC, 0, b"kept", "PG", {})])
-        assert reply.code == 0
+        link.ask_all([send_request(TOPIC, 0, b"kept", "PG", {})])
         link.close()
-        assert server.stop() == 0
-        (line,) = server.errors.read_text().splitlines()
-        assert f"{number.name} is passed over" in line
-    assert not (folder / "abort").exists()
+        server.kill()
+    assert not (folder / "commitlog").exists()
+    assert list(log.iterdir())
+    line = refused("serve", *on_any_ports(folder))
+    assert "commitlog has no file, but" in line
+    assert "storePathCommitLog" in line
+    with Server(folder, *where) as server:
+        link = Link(server.broker)
+        assert [message.body for message in read_queue(link, TOPIC, 0)] == [b"kept"]
+        link.close()
 
 
 def test_ready_line_comes_when_both_doors_are_open_and_the_broker_is_registered(

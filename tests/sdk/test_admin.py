@@ -63,6 +63,27 @@ def test_an_ordered_topic_keeps_its_queues(server: Server) -> None:
         assert wire.ask(server.nameserver, 101, wanted).code != 0
 
 
+def test_creating_what_exists_changes_only_what_is_named(server: Server) -> None:
+    topic, group = unique("T"), unique("CG")
+    with escrowmq.Admin(server.nameserver) as admin:
+        admin.topics.create(topic, queues=16, is_ordered=True, permission="r")
+        admin.topics.update(topic, read_queues=12)
+        admin.topics.create(topic)
+        (info,) = admin.topics.describe(topic).brokers
+        assert (info.read_queues, info.write_queues, info.permission) == (12, 16, "r")
+        assert info.is_ordered
+        admin.topics.create(topic, permission="rw", is_ordered=False)
+        (info,) = admin.topics.describe(topic).brokers
+        assert (info.write_queues, info.permission, info.is_ordered) == (16, "rw", False)
+        admin.topics.delete(topic)
+
+        admin.groups.create(group, attempts_max=5, is_ordered=True)
+        admin.groups.create(group, retry_queues=2)
+        (found,) = admin.groups.describe(group).brokers
+        assert (found.attempts_max, found.is_ordered, found.retry_queues) == (5, True, 2)
+        admin.groups.delete(group)
+
+
 def test_a_group_lives(server: Server, topic: str) -> None:
     group = unique("CG")
     with escrowmq.Admin(server.nameserver) as admin:

@@ -169,12 +169,45 @@ def test_a_commit_waits_for_a_broker_that_restarts(cluster: Cluster) -> None:
         assert seen(cluster, "T") == [b"x"]
 
 
-def test_a_commit_that_nobody_confirms_raises_and_the_check_settles_it(cluster: Cluster) -> None:
-    asked = threading.Event()
+def test_a_restart_of_the_only_broker_fails_no_send(cluster: Cluster) -> None:
+    with escrowmq.Producer(cluster.nameserver, group="PG") as producer:
+        producer.send("T", b"x")
+        failures: list[Exception] = []
+        sent: list[int] = []
+        is_over = threading.Event()
+
+        def send() -> None:
+            while not is_over.is_set():
+                try:
+                    producer.send("T", b"x")
+                    sent.append(1)
+                except escrowmq.errors.EscrowMQError as error:
+                    failures.append(error)
+
+        threads = [threading.Thread(target=send) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for end in (cluster.brokers[0].kill, cluster.brokers[0].stop):
+            before = len(sent)
+            until("sends", lambda before=before: len(sent) > before + 100)  # type: ignore[misc]
+            end()
+            cluster.brokers[0].start()
+        before = len(sent)
+        until("sends go on", lambda: len(sent) > before + 100)
+        is_over.set()
+        for thread in threads:
+            thread.join(30)
+    assert not failures, failures[0]
+
+
+def test_a_commit_that_nobody_confirms_raises_and_answers_the_brokers_check_itself(
+    cluster: Cluster,
+) -> None:
+    asked: list[str] = []
 
     def check(message: escrowmq.ReceivedMessage) -> escrowmq.Outcome:
-        asked.set()
-        return escrowmq.Outcome.COMMIT
+        asked.append(message.message_id)
+        return escrowmq.Outcome.ROLLBACK
 
     with escrowmq.Producer(cluster.nameserver, group="PG", check=check, timeout_ms=500) as producer:
         tx = producer.transaction("T", b"x").begin()
@@ -182,8 +215,8 @@ def test_a_commit_that_nobody_confirms_raises_and_the_check_settles_it(cluster: 
         with pytest.raises(OutcomeUnknown, match="check-back"):
             tx.settle(escrowmq.Outcome.COMMIT)
         cluster.brokers[0].start()
-        assert asked.wait(60)
         until("the commit", lambda: seen(cluster, "T") == [b"x"])
+        assert not asked
 
 
 FORKS = """

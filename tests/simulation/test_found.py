@@ -6,7 +6,8 @@ from escrowmq.base.command import Command
 from escrowmq.base.effects import Replace, Send, Sync
 from escrowmq.base.message import Message, Property, Topic
 from escrowmq.base.settings import BrokerSettings, StoreSettings
-from escrowmq.broker.core import OFFSETS_FILE, BrokerCore
+from escrowmq.broker.core import BrokerCore
+from escrowmq.broker.opening import OFFSETS_FILE
 from escrowmq.codec.command import encode_command
 from escrowmq.codec.frame import FrameReader
 from escrowmq.store.store import PutStatus, Store

@@ -47,7 +47,13 @@ def ours() -> World:
     )  # fmt: skip
     log.final(first)
     log.op(first, second, outcomes="cr")
-    log.final(log.half(note("no op yet", Fate.COMMITTED)))
+    log.final(log.half(note("no op yet", Fate.COMMITTED)), age_s=20)
+    log.final(log.half(note("op is gone", Fate.COMMITTED, "final of open half")))
+    for key, outcomes in (("rolled back first", "rc"), ("committed first", "cr")):
+        told_twice = log.half(note(key, Fate.COMMITTED, "contradictory ends"))
+        log.final(told_twice)
+        for outcome in outcomes:
+            log.op(told_twice, outcomes=outcome)
     log.half(note("young", Fate.PENDING, "pending"), age_s=20)
     log.half(note("old", Fate.PENDING, "overdue"))
     log.half(note("alone", Fate.PARKED, "parked"))
@@ -199,11 +205,15 @@ def test_what_is_not_understood_is_counted(spark: SparkSession) -> None:
 def test_exactly_the_differences_are_found(spark: SparkSession, make: Callable[[], World]) -> None:
     world = make()
     tables = Tables(spark, world)
-    found = differences.transactions(tables.fates, now=NOW, overdue_s=120)
+    found = differences.transactions(tables.fates, now=NOW, overdue_s=120, grace_s=60)
     assert classes(found) == world.classes
     rows = {row["class"]: row for row in found.collect()}
     assert rows["overdue"]["repair"] == "ask the producers"
-    assert rows["overdue"]["evidence"]["ageSeconds"] in ("900", "1000")
+    later = differences.transactions(
+        tables.fates, now=NOW + dt.timedelta(hours=1), overdue_s=120, grace_s=60
+    )
+    evidence = {row["messageId"]: row["evidence"] for row in found.collect()}
+    assert evidence.items() <= {r["messageId"]: r["evidence"] for r in later.collect()}.items()
     assert rows["two finals"]["evidence"]["finalLogOffsets"].count(",") == 1
     if make is ours:
         assert rows["committed without final"]["repair"] == "store the final message again"
@@ -219,6 +229,45 @@ def test_a_final_message_without_its_half_is_found_where_halves_were_read(
         read = spark.createDataFrame([("broker-a", begin, end)], schema)
         found = differences.orphans(tables.halves, tables.finals, read=read)
         assert classes(found) == expected
+
+
+def test_a_stranger_in_the_place_of_a_final_message_is_found(spark: SparkSession) -> None:
+    log = Log()
+    half = log.half("k")
+    log.put("paid", sys_flag=8, prepared=half["physicalOffset"], UNIQ_KEY="stranger")
+    tables = Tables(spark, _of(log))
+    read = spark.createDataFrame(
+        [("broker-a", 0, 9999)], "broker string, logBegin long, logEnd long"
+    )
+    found = differences.orphans(tables.halves, tables.finals, read=read)
+    assert classes(found) == {"stranger": "final without half"}
+
+
+def test_later_runs_name_final_messages_whose_half_cannot_be_open(spark: SparkSession) -> None:
+    log = Log()
+    at = [log.half(key)["physicalOffset"] for key in ("k", "known")]
+    for key, prepared in (("nowhere", 0), ("inside", at[0] + 1), ("behind", at[1] + 1)):
+        log.put("paid", sys_flag=8, age_s=30, prepared=prepared, UNIQ_KEY=key)
+    log.put("paid", sys_flag=8, age_s=30, prepared=at[0] + 2, UNIQ_KEY="known")
+    log.put("paid", sys_flag=8, age_s=300, prepared=0, UNIQ_KEY="of the last run")
+    log.put("paid", sys_flag=8, age_s=5, prepared=at[1] + 1, UNIQ_KEY="young")
+    tables = Tables(spark, _of(log))
+    read = spark.createDataFrame(
+        [("broker-a", at[1], at[1])], "broker string, logBegin long, logEnd long"
+    )
+    until, since = (START - dt.timedelta(seconds=age_s) for age_s in (10, 60))
+
+    def found(since: dt.datetime | None) -> set[str]:
+        return set(
+            classes(
+                differences.orphans(
+                    tables.halves, tables.finals, read=read, until=until, new_since=since
+                )
+            )
+        )
+
+    assert found(since) == {"nowhere", "inside", "behind"}
+    assert found(None) == {"behind"}
 
 
 def test_what_a_group_has_not_consumed(spark: SparkSession) -> None:

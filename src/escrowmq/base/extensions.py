@@ -25,6 +25,10 @@ EPOCH: Final = "escrowEpoch"
 TOKEN: Final = "escrowToken"  # noqa: S105 - a name
 """Which attempt to write the batch a half belongs to."""
 
+OPEN: Final = "escrowOpen"
+"""On the answer to a check: its transaction is under way here still, so that nobody else can know
+how it ends."""
+
 CARRIED: Final = "escrowCarried"
 """On a half that was stored again: queue offset, log offset and store time of its first copy,
 colons between."""

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
 import msgspec
 
 if TYPE_CHECKING:
     from escrowmq.base.effects import Effect
+
+
+TABLES: Final = "config/"
+NAMES_TABLE: Final = "kvConfig.json"
+FORMER: Final = ".bak"
+
+
+def former_path(path: str) -> str:
+    """Where a table's former content lies, beside it, as RocketMQ keeps it; empty for a file that
+    is no table, of a broker or (kvConfig.json) of a name server."""
+    is_table = path.startswith(TABLES) or path == NAMES_TABLE
+    return f"{path}{FORMER}" if is_table else ""
 
 
 class Usage(msgspec.Struct, frozen=True):
@@ -81,7 +93,8 @@ class Disk(Protocol):
 
     def replace(self, path: str, data: bytes, *, is_private: bool = False) -> None:
         """Write a small file so that at every moment either the old or the new content is whole
-        and, when this returns, the new one is durable. A private one is for its owner's eyes."""
+        and, when this returns, the new one is durable. A private one is for its owner's eyes; of
+        any other below `config/` the former content stays beside it (see `former_path`)."""
 
     def remove(self, path: str) -> None:
         """Remove a file or an empty folder; nothing happens when it is absent."""

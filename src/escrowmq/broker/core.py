@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import logging
-import struct
-from collections.abc import Callable
 from datetime import UTC, tzinfo
 from functools import partial
 from typing import Final, Protocol
-
-import msgspec
 
 from escrowmq.base.codes import Flag, Response
 from escrowmq.base.command import Command
@@ -22,6 +18,7 @@ from escrowmq.base.settings import BrokerSettings, StoreSettings
 from escrowmq.broker import half_counts
 from escrowmq.broker.auditing import OPERATIONS, Denials, audited
 from escrowmq.broker.door import Door, Table
+from escrowmq.broker.gauges import refusal
 from escrowmq.broker.half_counts import HalfCounts
 from escrowmq.broker.measuring import Measuring
 from escrowmq.broker.on_back import BackHandlers
@@ -40,6 +37,7 @@ from escrowmq.broker.on_resets import ResetHandlers
 from escrowmq.broker.on_send import SendHandlers
 from escrowmq.broker.on_topics import TopicHandlers
 from escrowmq.broker.on_views import ViewHandlers
+from escrowmq.broker.opening import GROUPS_FILE, OFFSETS_FILE, TOPICS_FILE, Opening
 from escrowmq.broker.pops import Pops
 from escrowmq.broker.putting import Putter
 from escrowmq.broker.registration import Registration
@@ -50,22 +48,15 @@ from escrowmq.delivery import delay, timer
 from escrowmq.delivery.delay import DelayQueues
 from escrowmq.delivery.progress import NEVER_MS
 from escrowmq.delivery.timer import TimerQueue
-from escrowmq.errors import EscrowMQError, RemoteProtocolError, StorageError
+from escrowmq.errors import EscrowMQError, StorageError
 from escrowmq.store.store import Put, Store
 
 _log = logging.getLogger(__name__)
 
-TOPICS_FILE: Final = "config/topics.json"
-GROUPS_FILE: Final = "config/subscriptionGroup.json"
 _SAVE_AGAIN_MS: Final = 1_000
 _BEHIND_MAX_MS: Final = 24 * 3_600_000
 """A clock that was set back by no more goes on where it was. Further in the future the store's last
 record is more likely to have been the mistake."""
-
-OFFSETS_FILE: Final = "config/consumerOffset.json"
-
-_MISREAD: Final = (AttributeError, KeyError, TypeError, ValueError, OverflowError, struct.error)
-"""What a table raises that finds other values in its file than it has ever written."""
 
 
 class Routed(Protocol):
@@ -177,38 +168,25 @@ class BrokerCore:
         broker = self.broker
         self._entrance.load(now_ms)
         self._door = self._entrance if self._entrance.is_needed else None
-        self._load(TOPICS_FILE, broker.topics.load)
-        self._load(GROUPS_FILE, broker.groups.load)
-        self._load(OFFSETS_FILE, broker.offsets.load)
+        opening = Opening(broker, self._disk)
+        opening.tables()
         report = broker.store.open(now_ms)
         now_ms = _going_on(now_ms, broker.store)
         broker.started_ms = now_ms
-        if not report.was_clean:
-            broker.offsets.cut(
-                lambda topic, queue_id: broker.store.bounds(topic, queue_id)[1], now_ms
-            )
-        self._load(delay.PATH, lambda data: self._delays.load(data, now_ms))
-        self._load(timer.PATH, self._timer.load)
+        opening.agree(report, now_ms)
+        opening.take(delay.PATH, lambda data: self._delays.load(data, now_ms))
+        opening.take(timer.PATH, self._timer.load)
         self._ends.load(self._disk, now_ms, is_sound=not report.damaged)
         self._epochs.load(self._disk, now_ms)
         self._half_counts.load(self._disk.read(half_counts.PATH))
         broker.topics.create_system_topics(now_ms)
+        opening.restore_topics(now_ms)
         broker.groups.create_system_groups(now_ms)
-        self._pops.load(self._disk, now_ms, is_sound=not report.damaged)
+        self._pops.load(opening.take_lesser, now_ms, is_sound=not report.damaged)
         self._save_tables(now_ms)
         broker.topics.unregistered.clear()  # a name server is told of all when it is connected
         self._save_at_ms = now_ms + broker.settings.offsets_flush_ms
         return now_ms
-
-    def _load(self, path: str, take: Callable[[bytes | None], None]) -> None:
-        """Take over a small file; StorageError when it is not what it should be."""
-        try:
-            take(self._disk.read(path))
-        except (RemoteProtocolError, msgspec.ValidationError, *_MISREAD) as error:
-            raise StorageError(
-                f"{path} cannot be read: {error}; put a copy of it back, or take it away and lose "
-                "what it says"
-            ) from error
 
     def close(self, now_ms: int) -> None:
         """Save everything; the store is whole afterwards."""
@@ -312,7 +290,7 @@ class BrokerCore:
         except HeaderError as error:
             reply = encode_reply(request, Response.SYSTEM_ERROR, remark=str(error))
         except EscrowMQError as error:
-            _log.info("request %d of %s: %s", request.code, peer.address, error)
+            _log.debug("request %d of %s: %s", request.code, peer.address, error)
             reply = encode_reply(request, Response.SYSTEM_ERROR, remark=str(error))
         except Exception as error:  # noqa: BLE001 - one request; logged, answered with code 1
             _log.exception("request %d of %s failed", request.code, peer.address)
@@ -426,6 +404,10 @@ class BrokerCore:
     def measure(self, now_ms: int) -> list[Family]:
         """Figures for whoever watches the broker."""
         return self._measuring.families(now_ms)
+
+    def refusal(self) -> str:
+        """Why no messages are taken; empty when they are."""
+        return refusal(self.broker)
 
     def take_effects(self) -> list[Effect]:
         """Hand over what is to be done, one write a peer."""

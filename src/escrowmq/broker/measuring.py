@@ -10,6 +10,7 @@ from typing import Literal
 from escrowmq.base.measure import Distribution, Family, Sample
 from escrowmq.base.rounds import Rounds
 from escrowmq.broker.door import Door
+from escrowmq.broker.gauges import gauges
 from escrowmq.broker.on_end import EndHandlers
 from escrowmq.broker.state import Broker
 from escrowmq.delivery.stats import GET_COUNT, GET_SIZE, PUT_COUNT, PUT_SIZE
@@ -36,6 +37,7 @@ class Measuring:
             *self._messages(),
             *self._state(),
             *self._refusals(),
+            *gauges(self._broker, now_ms),
         ]
 
     def _refusals(self) -> list[Family]:

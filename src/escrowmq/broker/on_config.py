@@ -54,6 +54,13 @@ _FROM_NEXT_START: Final = frozenset(
 )  # fmt: skip
 """Settings that are read once; a change is kept, and the answer says when it holds."""
 
+_OF_THE_PROCESS: Final = frozenset(
+    {"bindAddress", "listenPort", "storePathRootDir", "storePathCommitLog", "flushDiskType",
+     "brokerRole", "metricsExporterType", "metricsPromExporterHost", "metricsPromExporterPort",
+     "serverChannelMaxIdleTimeSeconds", "escrowAclFolder"}
+)  # fmt: skip
+"""Settings around the broker, which hold from start to end."""
+
 _FORBIDDEN: Final = frozenset({"brokerConfigPath", "rocketmqHome", "configBlackList"})
 """Keys that the peer refuses by name, with code 16."""
 
@@ -135,6 +142,15 @@ class ConfigHandlers:
                 Response.NO_PERMISSION,
                 remark="Can not update config in black list.",
             )
+        unknown = sorted(
+            name for name in texts if not self._changes.knows(name) and name not in _OF_THE_PROCESS
+        )
+        if unknown:
+            return encode_reply(
+                request,
+                Response.INVALID_PARAMETER,
+                remark=f"{', '.join(unknown)}: not known here; those that are can be asked for",
+            )
         refused = sorted(name for name in texts if not self._changes.may_change(name))
         if refused:
             return encode_reply(
@@ -178,6 +194,7 @@ class ConfigHandlers:
         figures = _NOT_HERE | {
             "brokerVersion": str(_VERSION),
             "brokerVersionDesc": _VERSION_NAME,
+            "escrowVersion": broker.release,
             "brokerActive": "true",
             "bootTimestamp": str(broker.started_ms),
             "runtime": f"[ {up_s // 86400} days, {up_s // 3600 % 24} hours, "

@@ -11,7 +11,7 @@ import msgspec
 from escrowmq.base.codes import Flag, Request, Response
 from escrowmq.base.command import Command
 from escrowmq.base.effects import Replace
-from escrowmq.base.extensions import ORDER_KEY
+from escrowmq.base.extensions import OPEN, ORDER_KEY
 from escrowmq.base.limits import PUBLISHED_TOPICS_MAX
 from escrowmq.base.message import Message, Property, StoredMessage, SysFlag, Topic
 from escrowmq.base.ports import Disk
@@ -40,6 +40,7 @@ from escrowmq.txn.carry import Carrier
 from escrowmq.txn.check import Ask, Checker, Member
 from escrowmq.txn.claim import Answer, Claim, Ended
 from escrowmq.txn.engine import Engine
+from escrowmq.txn.epoch import attempt_of
 from escrowmq.txn.half import is_delayed, real_place
 from escrowmq.txn.identity import Keyring
 from escrowmq.txn.recovery import Recovery
@@ -202,8 +203,12 @@ class EndHandlers:
         reason = self.engine.refusal(message)
         if not reason:
             return None
-        is_busy = len(self.engine.pending) >= self._broker.settings.pending_max
-        return Refusal(Response.SYSTEM_BUSY if is_busy else Response.MESSAGE_ILLEGAL, reason)
+        if len(self.engine.pending) >= self._broker.settings.pending_max:
+            return Refusal(Response.SYSTEM_BUSY, reason)
+        is_of_epoch = attempt_of(properties) is not None
+        # Of an epoch only one thing can stand in the way: that it is decided.
+        code = Response.TRANSACTION_STATE_UNKNOW if is_of_epoch else Response.MESSAGE_ILLEGAL
+        return Refusal(code, reason)
 
     def prepare(self, peer: Peer, message: Message, now_ms: int) -> Put:
         """Store a message that belongs to a transaction."""
@@ -289,6 +294,8 @@ class EndHandlers:
         ended = self.engine.end(claim, now_ms)
         if header.from_transaction_check:
             self.checker.answered(ended.queue_offset, peer.id)
+            if ended.answer is Answer.UNKNOWN and (request.ext or {}).get(OPEN) == "true":
+                self.checker.held_open(ended.queue_offset, peer.id)
         if ended.answer not in _SETTLED and ended.queue_offset >= 0:
             what = "said unknown" if ended.answer is Answer.UNKNOWN else "refused"
             detail = "" if ended.answer is Answer.UNKNOWN else ended.answer.name.lower()

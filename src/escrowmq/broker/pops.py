@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from escrowmq.base.ports import Disk
+from collections.abc import Callable
+
 from escrowmq.broker.on_ack import AckHandlers
 from escrowmq.broker.on_assignment import AssignmentHandlers
 from escrowmq.broker.on_peek import PeekHandlers
@@ -17,6 +18,7 @@ from escrowmq.delivery.order import OrderTable
 from escrowmq.delivery.poll import Polls
 from escrowmq.delivery.pop import PopLedger
 from escrowmq.store.store import Arrival
+from escrowmq.store.tables import Take
 
 
 class Pops:
@@ -53,10 +55,10 @@ class Pops:
             **self._assignments.routes(),
         }
 
-    def load(self, disk: Disk, now_ms: int, *, is_sound: bool) -> None:
-        """Take over what was popped before this start."""
-        self._assignments.modes.load(disk.read(assignment.PATH))
-        self.orders.load(disk.read(order.PATH))
+    def load(self, take: Callable[[str, Take], None], now_ms: int, *, is_sound: bool) -> None:
+        """Take over what was popped before this start; `take` reads a table for one."""
+        take(assignment.PATH, self._assignments.modes.load)
+        take(order.PATH, self.orders.load)
         self.ledger.load(now_ms, is_sound=is_sound)
 
     def settle(self, now_ms: int) -> None:

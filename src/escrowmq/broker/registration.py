@@ -55,6 +55,12 @@ class _NameServer:
         self.is_registered = False
         self.retry_ms = _RETRY_MS
         self.due_ms = 0
+        self.failures_count = 0
+        """Attempts in vain since it last took the registration."""
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"name server {host}:{self.port}"
 
 
 class Registration:
@@ -101,7 +107,14 @@ class Registration:
         """A name server is gone, or was not there."""
         server = self._servers[peer]
         if server.is_registered and not self._is_leaving:
-            _log.warning("name server %s:%d is gone; dialling it again", server.host, server.port)
+            _log.warning("%s is gone; dialling it again", server)
+        elif server.failures_count == 0 and not self._is_leaving:
+            _log.warning(
+                "%s cannot be reached; dialled again, with up to %d s between",
+                server,
+                _RETRY_MAX_MS // 1000,
+            )
+        server.failures_count += 1
         server.is_connected = server.is_dialling = server.is_registered = False
         server.due_ms = now_ms + server.retry_ms
         server.retry_ms = min(server.retry_ms * 2, _RETRY_MAX_MS)
@@ -163,14 +176,14 @@ class Registration:
 
         def heard(reply: Command | None, now_ms: int) -> None:  # noqa: ARG001
             if reply is not None and reply.code == Response.SUCCESS:
-                server.is_registered = True
+                self._note_taken(server)
                 if self.on_known is not None:
                     self.on_known()
             else:
+                server.failures_count += 1
                 _log.warning(
-                    "name server %s:%d did not register this broker: %s",
-                    server.host,
-                    server.port,
+                    "%s did not register this broker: %s",
+                    server,
                     "no answer" if reply is None else reply.remark,
                 )
 
@@ -184,6 +197,18 @@ class Registration:
         key, secret = self._signs_as
         ext = {**ext, ACCESS_KEY: key}
         return {**ext, SIGNATURE: sign(ext, body, secret=secret)}
+
+    def _note_taken(self, server: _NameServer) -> None:
+        if not server.is_registered:
+            after = f", after {server.failures_count} attempts in vain"
+            _log.info(
+                "%s has registered %s as %s%s",
+                server,
+                self._broker.settings.name,
+                self._broker.address,
+                after if server.failures_count else "",
+            )
+        server.is_registered, server.failures_count = True, 0
 
     def _permitted(self, file: TopicFile) -> TopicFile:
         """Topics as the broker's own permission leaves them."""

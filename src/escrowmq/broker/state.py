@@ -97,6 +97,9 @@ class Broker:
         self.locks = QueueLocks()
         self.delays: DelayQueues | None = None
         self.timer: TimerQueue | None = None
+        self.release = ""
+        """Which EscrowMQ this is; the process knows."""
+
         self.stats = Stats()
         self.calls = Calls()
         self.set_aside_counts: list[Callable[[], int]] = []

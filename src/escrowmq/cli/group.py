@@ -20,7 +20,7 @@ def add_parser(verbs: Any) -> None:  # noqa: ANN401 - argparse has no public nam
         actions={
             "list": "list consumer groups",
             "show": "show a group's settings, members and lag",
-            "create": "create a group, or change one that exists",
+            "create": "create a group; of one that exists, change what is given",
             "update": "change a group",
             "delete": "delete a group with its offsets and dead letters",
         },

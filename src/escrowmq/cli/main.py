@@ -50,9 +50,9 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action=_Version, nargs=0, help="show the version, and exit")
     parser.add_argument(
         "--log-level",
-        default="warning",
+        default="info",
         choices=["debug", "info", "warning", "error"],
-        help="what is logged to standard error (default warning)",
+        help="what servers log to standard error (default info)",
     )
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="COMMAND")
 

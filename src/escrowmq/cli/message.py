@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import base64
+import sys
 from typing import TYPE_CHECKING, Any, Final
 
-from escrowmq.cli.asking import OK, add_action, moment, run_action, show_json, told
+from escrowmq.cli.asking import NO, OK, add_action, moment, run_action, show_json, told
 
 if TYPE_CHECKING:
     from escrowmq.client.blocking.admin import Admin
@@ -59,12 +60,12 @@ def _run(admin: Admin, arguments: argparse.Namespace) -> int:
         case "show":
             _show(messages.get(arguments.id, topic=arguments.topic), arguments)
         case "find":
-            for message in messages.find(arguments.topic, arguments.key, count_max=arguments.limit):
-                _show(message, arguments)
+            several = messages.find(arguments.topic, arguments.key, count_max=arguments.limit)
+            return _show_each(several, arguments, f"no message of {arguments.topic} has that key")
         case "at":
             queue = MessageQueue(arguments.topic, arguments.broker, arguments.queue)
-            for message in messages.at(queue, arguments.offset, count_max=arguments.limit):
-                _show(message, arguments)
+            several = messages.at(queue, arguments.offset, count_max=arguments.limit)
+            return _show_each(several, arguments, "no message is there")
         case "send":
             sent = messages.send(
                 Message(
@@ -84,6 +85,17 @@ def _run(admin: Admin, arguments: argparse.Namespace) -> int:
             messages.deliver(found, group=arguments.group, client_id=arguments.client)
             return told(arguments, {"consumed": True}, "consumed")
     return OK
+
+
+def _show_each(
+    messages: list[ReceivedMessage], arguments: argparse.Namespace, otherwise: str
+) -> int:
+    """Show what there is, or say that nothing is; the exit code."""
+    for message in messages:
+        _show(message, arguments)
+    if not messages:
+        print(f"escrowmq message {arguments.action}: {otherwise}", file=sys.stderr)
+    return OK if messages else NO
 
 
 def _show(message: ReceivedMessage, arguments: argparse.Namespace) -> None:

@@ -129,6 +129,10 @@ def _add_reconcile(parser: argparse.ArgumentParser) -> None:
         "--fail-on", type=_thresholds, default={}, metavar="CLASS=N,...",
         help="exit with 1 when there are more, as overdue=0,two-finals=0",
     )  # fmt: skip
+    parser.add_argument(
+        "--count", choices=["open", "new"], default="open",
+        help="what --fail-on counts: all that nobody has mended (default), or what this run found",
+    )  # fmt: skip
     acting = parser.add_mutually_exclusive_group()
     acting.add_argument("--dry-run", action="store_true", help="only say what would be redone")
     acting.add_argument("--redo", action="store_true", help="mend what can be mended")
@@ -178,7 +182,8 @@ def _thresholds(text: str) -> dict[str, int]:
 
 _CLASSES: Final = (
     "pending", "overdue", "parked", "committed-without-final", "final-without-half", "two-finals",
-    "final-after-rollback", "not-consumed", "row-without-message", "message-without-row",
+    "final-after-rollback", "contradictory-ends", "final-of-open-half", "not-consumed",
+    "row-without-message", "message-without-row",
 )  # fmt: skip
 
 

@@ -49,14 +49,17 @@ def reconcile(arguments: argparse.Namespace) -> int:
             assert admin is not None, "checked before"
             deeds = _redo(arguments, admin, job.results, report.run)
     _tell(arguments, report, deeds)
-    counts = {name.replace(" ", "-"): count for name, count in report.classes.items()}
+    is_open = arguments.fail_on and arguments.count == "open"
+    classes = job.results.open_classes() if is_open else report.classes
+    counts = {name.replace(" ", "-"): count for name, count in classes.items()}
     exceeded = {
         name: counts[name]
         for name, allowed in arguments.fail_on.items()
         if counts.get(name, 0) > allowed
     }
     for name, count in exceeded.items():
-        print(f"{name}: {count}, {arguments.fail_on[name]} allowed", file=sys.stderr)
+        allowed = arguments.fail_on[name]
+        print(f"{name}: {count} {arguments.count}, {allowed} allowed", file=sys.stderr)
     return NO if exceeded else OK
 
 

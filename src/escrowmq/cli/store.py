@@ -17,10 +17,11 @@ import msgspec
 
 from escrowmq.base.message import Property, StoredMessage
 from escrowmq.base.settings import StoreSettings
+from escrowmq.broker.opening import readers
 from escrowmq.codec.record import decode_record
 from escrowmq.errors import CorruptRecord, EscrowMQError
 from escrowmq.net.clock import SystemClock
-from escrowmq.net.disk import ReadOnlyDisk
+from escrowmq.net.read_only import ReadOnlyDisk
 from escrowmq.store.check import Check, Checked, sized
 from escrowmq.store.commit_log import FOLDER
 from escrowmq.store.consume_queue import ConsumeQueue
@@ -42,6 +43,9 @@ def add_parser(verbs: Any) -> None:  # noqa: ANN401 - argparse has no public nam
     dump = actions.add_parser("dump", help="print messages")
     for action in (check, dump):
         action.add_argument("folder", metavar="DIR", help="data folder of a broker")
+        action.add_argument(
+            "--commitlog", metavar="DIR", help="storePathCommitLog, when the log lies elsewhere"
+        )
         action.add_argument("--json", action="store_true", help="machine-readable output")
     check.add_argument(
         "--index-slots", type=int, help="maxHashSlotNum of the store, if not the usual one"
@@ -65,7 +69,8 @@ def add_parser(verbs: Any) -> None:  # noqa: ANN401 - argparse has no public nam
 def run(arguments: argparse.Namespace) -> int:
     """Do what was asked; the exit code."""
     try:
-        disk = ReadOnlyDisk(arguments.folder)
+        log = {FOLDER: arguments.commitlog} if arguments.commitlog else {}
+        disk = ReadOnlyDisk(arguments.folder, elsewhere=log)
         if arguments.action == "check":
             return _check(disk, arguments)
         return _dump(disk, arguments)
@@ -81,7 +86,7 @@ def _check(disk: ReadOnlyDisk, arguments: argparse.Namespace) -> int:
         "index_entries_max": arguments.index_entries or settings.index_entries_max,
     }
     settings = msgspec.structs.replace(settings, **changes)
-    checked = Check(disk, settings).run(SystemClock().now_ms())
+    checked = Check(disk, settings, readers=readers()).run(SystemClock().now_ms())
     if arguments.json:
         found = msgspec.to_builtins(checked) | {"is_sound": checked.is_sound}
         print(json.dumps(found, indent=2))
@@ -102,7 +107,8 @@ def _show(checked: Checked) -> None:
         print("sound")
     elif not any(f.is_damage and f.where.startswith(FOLDER) for f in checked.findings):
         print(
-            "the log is whole: remove the damaged queue or index files and start; they are rebuilt"
+            "the log is whole: a start mends queues and index by it. When one does not, move "
+            "consumequeue, index and queues.json away, all of them, and start: they are made anew"
         )
 
 

@@ -29,7 +29,7 @@ def add_parser(verbs: Any) -> None:  # noqa: ANN401 - argparse has no public nam
         actions={
             "list": "list topics",
             "show": "show a topic's brokers, queues and readers",
-            "create": "create a topic, or change one that exists",
+            "create": "create a topic; of one that exists, change what is given",
             "update": "change a topic",
             "delete": "delete a topic with its messages",
         },
@@ -38,8 +38,13 @@ def add_parser(verbs: Any) -> None:  # noqa: ANN401 - argparse has no public nam
         "--all", action="store_true", help="also retries, dead letters, system"
     )
     create, update = actions["create"], actions["update"]
-    create.add_argument("--queues", type=int, default=8, help="per broker (default 8)")
-    create.add_argument("--ordered", action="store_true", help="its queues keep their order")
+    create.add_argument("--queues", type=int, help="per broker (default 8, or as they are)")
+    create.add_argument(
+        "--ordered",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="its queues keep their order",
+    )
     update.add_argument("--read-queues", type=int)
     update.add_argument("--write-queues", type=int)
     for one in (create, update):
@@ -66,7 +71,7 @@ def _run(admin: Admin, arguments: argparse.Namespace) -> int:
             admin.topics.create(
                 arguments.topic,
                 queues=arguments.queues,
-                permission=_permission(arguments) or "rw",
+                permission=_permission(arguments),
                 is_ordered=arguments.ordered,
                 attributes=pairs(arguments.attribute),
                 broker=arguments.broker,

@@ -122,6 +122,8 @@ def _count(admin: Admin, arguments: argparse.Namespace) -> int:
         show_json(found)
         return OK
     print(f"{found.count} pending, {found.parked} parked, oldest {moment(found.oldest_ms)}")
+    if found.not_counted:
+        print(f"not counted: {', '.join(found.not_counted)} (RocketMQ's brokers cannot say it)")
     for title, counts in (("topic", found.by_topic), ("group", found.by_group)):
         for name, count in sorted(counts.items()):
             print(f"{title}\t{name}\t{count}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from typing import Final, Protocol
 
 import msgspec
@@ -44,6 +45,9 @@ class Shares(Protocol):
     async def take_over(self, topic: str, queues: list[MessageQueue]) -> bool:
         """Read these queues of a topic from now on, and no others; False when that is to be tried
         again soon."""
+
+    def note_queues(self, topic: str, queues: Sequence[MessageQueue]) -> None:
+        """All queues that a topic has now; none when nobody knows it."""
 
     def refuse(self, topic: str, error: PermissionDenied | None) -> None:
         """Brokers do not allow this client to read a topic at all, or do so by now."""
@@ -88,6 +92,7 @@ class Balance:
                 self._shares.refuse(topic, None)
             except RouteMissing as error:
                 # Its route is watched, and news of it bring a round. Retry topics come late.
+                self._shares.note_queues(topic, ())
                 if not topic.startswith(Topic.RETRY_PREFIX):
                     self._tell(topic, error)
             except EscrowMQError as error:
@@ -105,6 +110,7 @@ class Balance:
 
     async def _mine(self, topic: str) -> list[MessageQueue] | None:
         queues = await self._shares.instance.queues_to_read(topic)
+        self._shares.note_queues(topic, queues)
         if self._takes_all or not queues:
             return list(queues)
         members = await self._members(queues[0].broker_name)

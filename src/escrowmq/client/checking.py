@@ -20,8 +20,10 @@ from escrowmq.client.connection import Connection
 from escrowmq.client.core.ending import check_answer_fields, judge_end
 from escrowmq.client.core.message import ReceivedMessage, received
 from escrowmq.client.core.sending import Outcome
+from escrowmq.client.failures import is_failure
 from escrowmq.client.instance import Instance
 from escrowmq.client.settings import Check, ProducerOptions
+from escrowmq.client.verdicts import Verdicts
 from escrowmq.client.watching import Watch
 from escrowmq.client.workers import Workers
 from escrowmq.codec.record import decode_record
@@ -32,6 +34,9 @@ _log = logging.getLogger(__name__)
 _REMARK: Final = "checkLocalTransactionState Exception"
 """How the peer's clients begin the remark of an answer that a check failed to give."""
 
+_OPEN: Final = "the transaction's block is still open"
+_UNKNOWN: Final = Outcome.UNKNOWN
+
 _LISTENER_THREADS: Final = 32
 
 
@@ -41,19 +46,26 @@ class _Asked(msgspec.Struct):
     connection: Connection
     fields: dict[str, str]
     message: ReceivedMessage
-    check: Check
+    check: Check | None
 
 
 class Checks:
     """Answers the check-backs of one producer group."""
 
     def __init__(
-        self, instance: Instance, options: ProducerOptions, *, group: str, watch: Watch
+        self,
+        instance: Instance,
+        options: ProducerOptions,
+        *,
+        group: str,
+        watch: Watch,
+        verdicts: Verdicts,
     ) -> None:
         self._instance = instance
         self._options = options
         self._group = group
         self._watch = watch
+        self._verdicts = verdicts
         self._waiting: collections.deque[_Asked] = collections.deque()
         self._running_count = 0
         self._is_closed = False
@@ -85,26 +97,32 @@ class Checks:
         stored = decode_record(request.body)
         if stored.properties.get(Property.PGROUP) != self._group:
             return False
-        check = self._checker(stored)
-        if check is None:
+        known = self._verdicts.of(stored.properties)
+        check = self._checker(stored) if known is None else None
+        asked = _Asked(connection, request.ext or {}, self._message(request, stored), check)
+        if known is not None:
+            self._instance.spawn(self._answer(asked, known, _OPEN if known is _UNKNOWN else None))
+        elif check is None:
             _log.warning(
                 "broker %s asks about a transaction of %r, and this producer has no check for it; "
                 "pass check= or checkers= to its constructor",
                 connection.address,
                 stored.topic,
             )
-            return True
-        if len(self._waiting) >= self._options.checks_held_max:
+        elif len(self._waiting) >= self._options.checks_held_max:
             _log.warning(
                 "%d checks wait already; this one is dropped, the broker will ask again",
                 len(self._waiting),
             )
-            return True
+        else:
+            self._waiting.append(asked)
+            self._start()
+        return True
+
+    def _message(self, request: Command, stored: StoredMessage) -> ReceivedMessage:
         message = received(stored, topic=self._instance.options.unwrap(stored.topic))
         message.broker_name = (request.ext or {}).get("bname", "")
-        self._waiting.append(_Asked(connection, request.ext or {}, message, check))
-        self._start()
-        return True
+        return message
 
     def _checker(self, stored: StoredMessage) -> Check | None:
         """By the handler name that the message carries, by topic, or the one for all."""
@@ -119,8 +137,10 @@ class Checks:
 
     def _start(self) -> None:
         while self._waiting and self._running_count < self._options.checks_running_max:
+            # Spawned first: should that be refused, the check waits on and no place is lost.
+            self._instance.spawn(self._serve(self._waiting[0]))
+            self._waiting.popleft()
             self._running_count += 1
-            self._instance.spawn(self._serve(self._waiting.popleft()))
 
     async def _serve(self, asked: _Asked) -> None:
         try:
@@ -137,6 +157,7 @@ class Checks:
         timeout_s = self._options.check_timeout_ms / 1000
         where = f"the check of {asked.message.topic!r} for message {asked.message.message_id}"
         work: asyncio.Future[Any] | None = None
+        assert asked.check is not None
         try:
             async with asyncio.timeout(timeout_s):
                 if _is_coroutine_function(asked.check):
@@ -151,16 +172,21 @@ class Checks:
             if work is not None and not self._workers.give_up(work):
                 _log.error("too many checks hang; the next ones wait for this one")
             return Outcome.UNKNOWN, f"{_REMARK}: no answer within {timeout_s} s"
-        except Exception as error:  # noqa: BLE001 - the user's code; logged, asked again later
+        except BaseException as error:
+            if not is_failure(error):
+                raise
             _log.exception("%s failed; the broker will ask again", where)
             return Outcome.UNKNOWN, f"{_REMARK}: {error!r}"
 
     def _check_watched(self, asked: _Asked) -> Any:  # noqa: ANN401 - what the user's check returns
+        assert asked.check is not None
         with self._watch.around_check(asked.message):
             return asked.check(asked.message)
 
     async def _answer(self, asked: _Asked, outcome: Outcome, remark: str | None) -> None:
-        fields = check_answer_fields(asked.fields, outcome, group=self._group)
+        fields = check_answer_fields(
+            asked.fields, outcome, group=self._group, is_open=remark is _OPEN
+        )
         connection, watch, message = asked.connection, self._watch, asked.message
         watch.before_settle(message.message_id, outcome, [message])
         error: Exception | None = None

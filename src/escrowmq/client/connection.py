@@ -31,6 +31,14 @@ REQUESTS_WAITING_MAX: Final = 65_535
 _OPAQUE_MASK: Final = 0x7FFF_FFFF
 _HIGH_WATER: Final = 4 * 1024 * 1024
 _CLOSED: Final = "the peer closed it"
+_FOREIGN: Final = (
+    (b"HTTP/", "HTTP"),
+    (b"E\x00\x00", "PostgreSQL"),
+    (b"-ERR", "Redis"),
+    (b"\x15\x03", "TLS"),
+    (b"SSH-", "SSH"),
+)
+"""How the answers of other servers begin."""
 _SWEEP_LATE_S: Final = 0.001
 """A timer may be a little early; what is overdue then is overdue a moment later for certain."""
 
@@ -198,18 +206,32 @@ class Connection(asyncio.Protocol):
                 waiting.done(command, None)
             self.language = command.language
         if self._reader.broken is not None:
-            self.abort(f"it sent what is no frame: {self._reader.broken}")
+            self.abort(f"{self._foreign(data)}it sent what is no frame: {self._reader.broken}")
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone."""
         if exc is not None:
             self._reason = str(exc) or type(exc).__name__
         elif self._reason == _CLOSED and self.language is None and not self._is_tls:
-            self._reason = f"{_CLOSED} before it said anything; does it speak TLS only?"
+            self._reason = (
+                f"{_CLOSED} before it said anything; does it speak TLS only, or is this another "
+                "server's port (gRPC, a database)?"
+            )
         self._fail_all()
         self._owner.lost(self)
 
     # -- inside ------------------------------------------------------------------------------
+
+    def _foreign(self, data: bytes) -> str:
+        """Which other protocol the peer speaks, if its first words tell."""
+        if self.language is not None:
+            return ""
+        name = next((name for words, name in _FOREIGN if data.startswith(words)), "")
+        return (
+            f"it speaks {name} and not RocketMQ's remoting, so this is another port; "
+            if name
+            else ""
+        )
 
     def _serve(self, command: Command) -> None:
         try:

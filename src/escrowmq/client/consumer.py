@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, Literal, Self, Unpack
 
 from escrowmq.base.codes import Request, Response
+from escrowmq.client.blocking.delivery import Delivery as PlainDelivery
 from escrowmq.client.consumer_settings import (
     ConsumerSettings,
     split_consumer_settings,
@@ -24,12 +25,14 @@ from escrowmq.client.core.subscription import (
 )
 from escrowmq.client.core.validation import check_group, check_topic
 from escrowmq.client.delivery import Delivery, Held
-from escrowmq.client.handling import Handling
+from escrowmq.client.ending import Ending
+from escrowmq.client.handling import Handling, is_coroutine
 from escrowmq.client.instance import Instance
-from escrowmq.client.iteration import Iteration
+from escrowmq.client.iteration import Hands, Iteration, Slot
 from escrowmq.client.offsets import Bounds, BrokerOffsets
 from escrowmq.client.options import client_options
 from escrowmq.client.popping import PopReading
+from escrowmq.client.portal import Caller, LoopCaller
 from escrowmq.client.producer import Producer
 from escrowmq.client.reading import Offsets, Reading
 from escrowmq.client.returning import Returns
@@ -85,11 +88,13 @@ class Consumer:
         group: str,
         **settings: Unpack[ConsumerSettings],
     ) -> None:
+        self._is_open = self._is_closed = False
         check_group(group)
         self.options, connection = split_consumer_settings(settings)
         self.group = group
         self.instance = Instance(client_options(name_servers, connection))
         self.wire_group = self.instance.options.wrap(group)
+        self._calls = self._caller()
         self._producer = Producer(group=_RETURNS_GROUP, instance=self.instance)
         kind_of_reading = PopReading if self.options.mode == "pop" else Reading
         self._reading = kind_of_reading(
@@ -111,13 +116,15 @@ class Consumer:
         )
         if topic := trace_topic(self.options.trace):
             watch.tracer = Tracer(self.instance, topic, group=self.wire_group, role="CONSUME")
-        self._held: dict[int, Held] = {}
-        self._left: list[Held] = []
+        self.hands = Hands(self._reading)
         self._end = asyncio.Event()
-        self._ending: asyncio.Task[None] | None = None
-        self._is_open = False
-        self._is_closed = False
+        self._ending = Ending(self._close)
         self._subscribe_first()
+
+    def __repr__(self) -> str:
+        state = "closed" if self._is_closed else "open" if self._is_open else "not open yet"
+        topics = ", ".join(self._reading.subscriptions)
+        return f"<aio.Consumer of group {self.group!r} for {topics or 'no topic'}, {state}>"
 
     # -- life --------------------------------------------------------------------------------
 
@@ -129,39 +136,43 @@ class Consumer:
         if self._is_open:
             return self
         self._is_open = True
+        try:
+            await self._open()
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def _open(self) -> None:
         instance, reading = self.instance, self._reading
         if reading.is_known:
             instance.presence.add_consumer(self.wire_group, self._body)
         Steering(reading, self._handling.call if self._handling is not None else None).open()
         instance.on_route.append(lambda _topic: reading.balance.soon())
         await instance.open()
+        for topic in reading.subscriptions:
+            reading.note_queues(topic, instance.book.read_queues(topic))
         await self._producer.open()
         if reading.watch.tracer is not None:
             reading.watch.tracer.open()
-        try:
-            for wanted in list(reading.subscriptions.values()):
-                await self._check(wanted)
-        except BaseException:
-            await self.close()
-            raise
+        for wanted in list(reading.subscriptions.values()):
+            await self._check(wanted)
         if self.options.auto_commit:
             instance.every(self.options.commit_interval_ms, reading.keep_offsets)
         if self.options.is_orderly:
             reading.watch_locks()
-        instance.spawn(reading.balance.run())
+        instance.keep("the sharing out of queues", reading.balance.run)
         if self._handling is not None:
             self._handling.open(instance)
-        return self
 
     async def close(self) -> None:
         """End: running handlers are waited for, offsets kept, the group told. What was handed out
         and not settled comes again. Takes a few seconds at most; calling it again does nothing.
         A handler may call it: then the end comes after it has returned."""
-        if not self._is_closed:
-            self._is_closed = True
-            self._ending = asyncio.get_running_loop().create_task(self._close())
-        if self._ending is not None and not (self._handling and self._handling.is_inside()):
-            await asyncio.shield(self._ending)
+        self._is_closed = True
+        self._ending.begin()
+        if not (self._handling and self._handling.is_inside()):
+            await self._ending.wait()
 
     async def wait(self) -> None:
         """Wait until the consumer is closed."""
@@ -178,7 +189,7 @@ class Consumer:
     ) -> None:
         if kind is None and not self._is_closed:
             with contextlib.suppress(EscrowMQError):
-                await self.acknowledge_held()
+                await self.hands.settle(None)
         await self.close()
 
     # -- receiving ---------------------------------------------------------------------------
@@ -274,45 +285,56 @@ class Consumer:
         """What `receive` hands out."""
         self._check_usable()
         self._check_hands()
+        if not self._reading.has_topics:
+            raise UsageError(
+                "the consumer has no topic, so that nothing would ever come; give it topic= or "
+                "topics=, or call subscribe()"
+            )
         return await self._reading.take(count_max, timeout_s=timeout_s)
 
-    async def advance(self, previous: Held | None) -> Held | None:
-        """Acknowledge what an iteration handed out before, and take the next; None after the
-        end."""
-        if previous is not None:
-            self._held.pop(id(previous), None)
-            await self._reading.settle(previous, None)
-        while self._left:
-            left = self._left.pop()
-            if self._held.pop(id(left), None) is not None:
-                await self._reading.settle(left, BROKER_DECIDES)
+    async def take_into(
+        self, box: list[Held], count_max: int, *, timeout_s: float | None = None
+    ) -> None:
+        """The same, into a list that the caller has, whatever becomes of the call."""
+        box += await self.take(count_max, timeout_s=timeout_s)
+
+    async def advance(self, slot: Slot) -> bool:
+        """Acknowledge what an iteration handed out before, and put the next message into its slot;
+        False after the end."""
+        await self.hands.empty(slot)
         try:
             (message,) = await self.take(1)
         except ClientClosed:
             if self._is_closed:
-                return None
+                return False
             raise
-        self._held[id(message)] = message
-        return message
+        self.hands.fill(slot, message)
+        return True
 
-    def leave(self, message: Held) -> None:
-        """An iteration ended with this message in hand, perhaps by an exception: when another one
-        begins, the message is to come again. Callable from any thread."""
-        self._left.append(message)
+    def untake(self, messages: list[Held]) -> None:
+        """Messages that were taken and reached nobody wait again."""
+        while messages:
+            self._reading.untake(messages.pop())
 
-    async def acknowledge_held(self) -> None:
-        """Acknowledge what iterations handed out last."""
-        held, self._held = self._held, {}
-        for message in held.values():
-            await self._reading.settle(message, None)
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was closed."""
+        return self._is_closed
 
     # -- inside ------------------------------------------------------------------------------
 
     def _kind(self) -> type[Held]:
-        return Delivery
+        """What a plain handler is given, on its thread, is not to be awaited."""
+        handler = self.options.handler
+        return Delivery if handler is None or is_coroutine(handler) else PlainDelivery
+
+    def _caller(self) -> Caller:
+        return LoopCaller(lambda: self.instance.loop)
 
     def _stamp(self, message: Held) -> None:
-        """Plain deliveries learn of their portal here."""
+        """Plain deliveries learn by whom they are to be settled."""
+        if isinstance(message, PlainDelivery):
+            message.portal = self._calls
 
     def _offsets(self) -> Offsets:
         if self.options.is_broadcasting:
@@ -324,7 +346,10 @@ class Consumer:
                 group=self.wire_group,
                 start=self.options.consume_from,
             )
-        return BrokerOffsets(self.instance, self.wire_group, self.options.consume_from)
+        options = self.options
+        return BrokerOffsets(
+            self.instance, self.wire_group, options.consume_from, keeps_start=options.auto_commit
+        )
 
     def _subscribe_first(self) -> None:
         topics = check_topics(self.options.topics)
@@ -441,11 +466,9 @@ class Consumer:
         self._reading.stop()
         if self._handling is not None:
             await self._handling.close()
-        held, self._held = self._held, {}
         with contextlib.suppress(EscrowMQError, TimeoutError):
             async with asyncio.timeout(_END_S):
-                for message in held.values():
-                    await self._reading.settle(message, BROKER_DECIDES)
+                await self.hands.settle(BROKER_DECIDES)
         with contextlib.suppress(EscrowMQError, TimeoutError):
             async with asyncio.timeout(_END_S):
                 await self._reading.leave()

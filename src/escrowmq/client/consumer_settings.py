@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Mapping, Sequence
+import inspect
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
 
+from escrowmq.client.blocking.delivery import Delivery as PlainDelivery
 from escrowmq.client.core.allocation import STRATEGIES
-from escrowmq.client.core.backoff import ATTEMPTS_DEFAULT
+from escrowmq.client.core.backoff import ATTEMPTS_DEFAULT, BROKER_DECIDES, delay_level
 from escrowmq.client.core.hooks import Interceptor
 from escrowmq.client.core.routes import MessageQueue
+from escrowmq.client.delivery import Delivery
 from escrowmq.client.options import ClientOptions
 from escrowmq.client.settings import ConnectionSettings
 from escrowmq.errors import UsageError
 
-Handler = Callable[[Any], Any]
+Handler = (
+    Callable[[PlainDelivery], None]
+    | Callable[[list[PlainDelivery]], None]
+    | Callable[[Delivery], Awaitable[object]]
+    | Callable[[list[Delivery]], Awaitable[object]]
+)
 """Takes a delivery (a list of them when `batch_max` is above 1). It returns when the messages are
-consumed, and raises when they are to come again."""
+consumed, and raises when they are to come again. A plain function is given an `escrowmq.Delivery`,
+a coroutine function an `escrowmq.aio.Delivery`."""
 
 Start = Literal["first", "last"] | dt.datetime
 """Where a group begins that never consumed: with what is there, with what comes, or at a time."""
@@ -44,6 +53,7 @@ class ConsumerSettings(ConnectionSettings, total=False):
     consume_from: Start
     strategy: str
     attempts_max: int
+    retry_after_s: float | Sequence[float]
     suspend_ms: int
     consume_timeout_ms: int
     prefetch_max: int
@@ -93,6 +103,10 @@ class ConsumerOptions(msgspec.Struct, kw_only=True, frozen=True):
     attempts_max: int = ATTEMPTS_DEFAULT
     """How often a message that fails comes again, as RocketMQ counts; when it fails after that
     too, it goes to the dead letters. 0: at its first failure (orderly: never)."""
+    retry_after_s: float | Sequence[float] = ()
+    """How long until a message comes again that a handler failed with: each time, or by attempt,
+    the last one for all further. The broker's next longer delay level counts, and its own back-off
+    (10 s, 30 s, 1 min, ... up to 2 h) when nothing is given."""
     suspend_ms: int = 1_000
     """How long a failed message holds up its queue before it is tried again (orderly)."""
     consume_timeout_ms: int = 900_000
@@ -138,9 +152,31 @@ class ConsumerOptions(msgspec.Struct, kw_only=True, frozen=True):
             raise UsageError(f"strategy={self.strategy!r}; one of {known} is expected")
         if self.mode not in ("pull", "pop"):
             raise UsageError(f"mode={self.mode!r}; 'pull' or 'pop' is expected")
+        for attempt in range(len(self._pauses())):
+            self.level_after(attempt)
         self._check_start()
         self._check_choice()
         self._check_combinations()
+
+    def level_after(self, deliveries_before: int) -> int:
+        """The delay level after which a message comes again that failed once more."""
+        pauses = self._pauses()
+        if not pauses:
+            return BROKER_DECIDES
+        try:
+            return delay_level(pauses[min(deliveries_before, len(pauses) - 1)])
+        except UsageError as error:
+            raise UsageError(f"retry_after_s={self.retry_after_s!r}; {error}") from error
+
+    def is_last(self, deliveries_before: int) -> bool:
+        """Whether a message that fails now is a dead letter."""
+        if self.is_orderly and not self.attempts_max:
+            return False
+        return not self.is_broadcasting and deliveries_before >= self.attempts_max
+
+    def _pauses(self) -> Sequence[float]:
+        given = self.retry_after_s
+        return given if isinstance(given, Sequence) else (given,)
 
     def _check_number(self, name: str, highest: int | None) -> None:
         value: object = getattr(self, name)
@@ -170,6 +206,11 @@ class ConsumerOptions(msgspec.Struct, kw_only=True, frozen=True):
     def _check_combinations(self) -> None:
         if self.handler is not None and not callable(self.handler):
             raise UsageError(f"handler={self.handler!r} cannot be called; give a function")
+        if self.handler is not None and not _takes_one(self.handler):
+            raise UsageError(
+                f"handler={self.handler!r} cannot be called with one argument, the message (a list "
+                "of them when batch_max is above 1)"
+            )
         if self.is_broadcasting and not self.offsets_folder:
             raise UsageError("a broadcasting consumer keeps offsets itself; give offsets_folder=")
         if self.mode == "pop" and (self.is_orderly or self.is_broadcasting):
@@ -178,6 +219,16 @@ class ConsumerOptions(msgspec.Struct, kw_only=True, frozen=True):
             raise UsageError("queues= is for one reader; it goes with no other way of sharing")
         if not self.topic and (self.tags or self.sql):
             raise UsageError("tags= and sql= are those of topic=; it is not given")
+
+
+def _takes_one(handler: Handler) -> bool:
+    try:
+        inspect.signature(handler).bind(None)
+    except TypeError:
+        return False
+    except ValueError:  # written in C, and says nothing about itself
+        return True
+    return True
 
 
 def split_consumer_settings(

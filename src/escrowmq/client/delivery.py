@@ -30,7 +30,7 @@ class Desk(Protocol):
 class Ticket:
     """Where a delivery came from, and whether it is done with."""
 
-    __slots__ = ("desk", "end", "generation", "is_settled", "receipt", "source", "taken")
+    __slots__ = ("desk", "end", "generation", "is_settled", "level", "receipt", "source", "taken")
 
     def __init__(
         self,
@@ -46,6 +46,8 @@ class Ticket:
         self.receipt = receipt
         """What a popped message is acknowledged with."""
         self.is_settled = False
+        self.level: int | None = None
+        """What was decided, once it is settled: None for done with, else a delay level."""
         self.end = End.FAILED
         """Why it comes again, if it does."""
         self.taken: tuple[str, int] | None = None
@@ -82,6 +84,24 @@ class Held(ReceivedMessage, kw_only=True, eq=False):
             raise UsageError("this message came from no consumer; there is nothing to settle")
         return self.ticket.desk
 
+    def deciding_desk(self, level: int | None) -> Desk:
+        """The same, for who decides by hand. UsageError when something else was decided before:
+        that is under way, or done."""
+        desk, ticket = self.desk(), self.ticket
+        assert ticket is not None
+        if ticket.is_settled and ticket.source is not None and _kind(ticket.level) != _kind(level):
+            raise UsageError(
+                f"message {self.message_id} was {_kind(ticket.level)} before, so it cannot be "
+                f"{_kind(level)}; decide once"
+            )
+        return desk
+
+
+def _kind(level: int | None) -> str:
+    if level is None:
+        return "acknowledged"
+    return "rejected" if level == NEVER else "given back to come again"
+
 
 class Delivery(Held, kw_only=True, eq=False):
     """A message that was handed over. It is acknowledged by itself, when the next one is asked for
@@ -89,13 +109,14 @@ class Delivery(Held, kw_only=True, eq=False):
 
     async def ack(self) -> None:
         """It is consumed: no member of the group gets it again."""
-        await self.desk().settle(self, None)
+        await self.deciding_desk(None).settle(self, None)
 
     async def retry(self, after: dt.timedelta | float | None = None) -> None:
         """It is to come again: after the broker's own back-off, or after a time (a timedelta, or
         seconds; the broker's next longer delay level counts)."""
-        await self.desk().settle(self, delay_level(after))
+        level = delay_level(after)
+        await self.deciding_desk(level).settle(self, level)
 
     async def reject(self) -> None:
         """It goes to the group's dead letters and comes no more."""
-        await self.desk().settle(self, NEVER)
+        await self.deciding_desk(NEVER).settle(self, NEVER)

@@ -9,9 +9,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
 from escrowmq.client.consumer_settings import ConsumerOptions, Handler
-from escrowmq.client.core.backoff import BROKER_DECIDES
 from escrowmq.client.core.trace import End
 from escrowmq.client.delivery import Held
+from escrowmq.client.failures import is_failure
 from escrowmq.client.instance import Instance
 from escrowmq.client.watching import Watch
 from escrowmq.client.workers import Workers
@@ -31,17 +31,19 @@ class Handling:
     def __init__(
         self, handler: Handler, options: ConsumerOptions, *, take: Take, watch: Watch
     ) -> None:
-        self._handler = handler
+        self._handler: Callable[[Any], Any] = handler
         self._options = options
         self._take = take
         self._watch = watch
-        self._is_coroutine = _is_coroutine(handler)
+        self._is_coroutine = is_coroutine(handler)
+        self._is_closing = False
         self._workers = Workers(threads_max=options.concurrency, name="escrowmq-handler")
         self._tasks: list[asyncio.Task[None]] = []
 
     def open(self, instance: Instance) -> None:
         """Begin to hand messages out."""
-        self._tasks = [instance.spawn(self._serve()) for _ in range(self._options.concurrency)]
+        count = self._options.concurrency
+        self._tasks = [instance.keep("a handler's place", self._serve) for _ in range(count)]
 
     def is_inside(self) -> bool:
         """Whether a handler is the caller."""
@@ -49,6 +51,7 @@ class Handling:
 
     async def close(self) -> None:
         """Wait for the handlers that run, for a while; what they hold then comes again."""
+        self._is_closing = True
         if self._tasks:
             timeout_s = self._options.close_timeout_ms / 1000
             _, left = await asyncio.wait(self._tasks, timeout=timeout_s)
@@ -85,7 +88,7 @@ class Handling:
                     raise RuntimeError("the handler raised TimeoutError") from error
                 raise
 
-    def _watched(self, batch: Sequence[Held]) -> Handler:
+    def _watched(self, batch: Sequence[Held]) -> Callable[[Any], Any]:
         def handle(given: Any) -> Any:  # noqa: ANN401 - whatever the user's handler takes
             with self._watch.around_consume(batch):
                 return self._handler(given)
@@ -109,17 +112,48 @@ class Handling:
         try:
             await self.call(batch)
         except TimeoutError:
-            _log.error(
-                "the handler took longer than %d ms with %s; it is given up and the message comes "
-                "again", self._options.consume_timeout_ms, batch[0].message_id,
-            )  # fmt: skip
-            level = BROKER_DECIDES
-            _mark(batch, End.TIME_OUT)
-        except Exception:  # noqa: BLE001 - the user's code; logged, and the message comes again
-            _log.exception("the handler failed; %s comes again", batch[0].message_id)
-            level = BROKER_DECIDES
-            _mark(batch, End.EXCEPTION)
+            took = f"took longer than {self._options.consume_timeout_ms} ms and is given up"
+            level = self._comes_again(batch, End.TIME_OUT, took)
+        except BaseException as error:
+            if not self._is_failure(error):
+                raise
+            level = self._comes_again(batch, End.EXCEPTION, "failed", error)
         await self._settle(batch, level)
+
+    def _is_failure(self, error: BaseException) -> bool:
+        """A handler may even cancel the task that it runs in: its place stays, unless the consumer
+        itself is being closed."""
+        task = asyncio.current_task()
+        if isinstance(error, asyncio.CancelledError) and task is not None:
+            while task.cancelling() and not self._is_closing:
+                task.uncancel()
+        return is_failure(error)
+
+    def _comes_again(
+        self, batch: list[Held], end: End, what: str, error: BaseException | None = None
+    ) -> int:
+        """Log what happened and what becomes of the message; after which delay level it comes."""
+        for message in batch:
+            if message.ticket is not None:
+                message.ticket.end = end
+        _log.error("the handler %s: %s", what, self._told(batch), exc_info=error)
+        return self._options.level_after(batch[0].deliveries_before)
+
+    def _told(self, batch: list[Held]) -> str:
+        first, options = batch[0], self._options
+        name = f"message {first.message_id} of {first.topic!r}"
+        if first.keys:
+            name += f", keys {' '.join(first.key_list)}"
+        if len(batch) > 1:
+            name += f", and {len(batch) - 1} more"
+        attempt = f"attempt {first.deliveries_before + 1} of {options.attempts_max + 1}"
+        if first.ticket is not None and first.ticket.is_settled:
+            return f"{name}, {attempt}; it was settled before"
+        if options.is_broadcasting:
+            return f"{name}; broadcast messages do not come again"
+        if options.is_last(first.deliveries_before):
+            return f"{name}, {attempt}; it goes to the dead letters of {first.group!r}"
+        return f"{name}, {attempt}; it comes again"
 
     async def _settle(self, batch: list[Held], level: int | None) -> None:
         try:
@@ -128,12 +162,7 @@ class Handling:
             _log.warning("%s is not settled: %s", batch[0].message_id, error)
 
 
-def _mark(batch: Sequence[Held], end: End) -> None:
-    for message in batch:
-        if message.ticket is not None:
-            message.ticket.end = end
-
-
-def _is_coroutine(handler: Handler) -> bool:
+def is_coroutine(handler: object) -> bool:
+    """Whether a handler runs on the event loop, and not on a thread."""
     call = getattr(handler, "__call__", None)  # noqa: B004 - an object with such a method
     return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(call)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import os
 import secrets
@@ -16,6 +17,8 @@ from escrowmq.base.message import Topic
 from escrowmq.base.ports import Chance, Clock
 from escrowmq.client.connection import Connection, Fields
 from escrowmq.client.core.routes import MASTER, MessageQueue, RouteBook, template_route
+from escrowmq.client.ending import Ending
+from escrowmq.client.failures import is_failure
 from escrowmq.client.forks import Forks
 from escrowmq.client.host import local_address
 from escrowmq.client.naming import NameServers
@@ -33,6 +36,7 @@ from escrowmq.errors import (
     ResponseError,
     RouteMissing,
     TransportError,
+    UsageError,
     WrongThread,
     response_error,
 )
@@ -51,6 +55,9 @@ TASKS_MAX: Final = 10_000
 """Background work of one instance at one time; beyond, new work is refused."""
 
 TEMPLATE_QUEUES_MAX: Final = 4
+_ANEW_S: Final = 1.0
+"""Before work that failed begins anew."""
+
 _LOOK_AGAIN_MS: Final = 250
 _LOOK_AGAIN_MAX_MS: Final = 5_000
 T = TypeVar("T")
@@ -83,6 +90,9 @@ class Instance:
         self._refreshes: dict[str, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._is_closed = False
+        self._ending = Ending(self._close)
+        self.failures_count = 0
+        """Background work that failed where it never should."""
         self.wants_all_brokers = False
         """Know the whole cluster, without naming topics."""
         self.pool = Pool(
@@ -114,24 +124,26 @@ class Instance:
         self._thread = threading.get_ident()
         is_known = await self._look_around()
         await self.presence.announce()
-        self.spawn(self._keep_looking(is_known))
+        self.keep("looking after routes", functools.partial(self._keep_looking, is_known))
         self.every(self.options.heartbeat_interval_ms, self.presence.announce)
 
     async def close(self) -> None:
         """Say good-bye to the brokers and end every connection. Takes no longer than one
-        request's time; calling it again does nothing."""
-        if self._is_closed:
-            return
+        request's time; calling it again does nothing, or waits for what an earlier call began."""
         self._is_closed = True
-        current = asyncio.current_task()
-        tasks = [task for task in self._tasks if task is not current]
+        await self._ending.wait()
+
+    async def _close(self) -> None:
+        tasks = [*self._tasks]
         for task in tasks:
             task.cancel()
-        if self._loop is not None and tasks:
-            await asyncio.wait(tasks, timeout=self.options.request_timeout_ms / 1000)
-        if self._loop is not None:
-            await self.presence.leave()
-        await self.pool.close()
+        try:
+            if self._loop is not None and tasks:
+                await asyncio.wait(tasks, timeout=self.options.request_timeout_ms / 1000)
+            if self._loop is not None:
+                await self.presence.leave()
+        finally:
+            await self.pool.close()
 
     def check_usable(self) -> None:
         """Raises ClientClosed, ClientForked or WrongThread when this client cannot be used
@@ -172,7 +184,12 @@ class Instance:
         """Background work that ends with this client; a failure goes to the log."""
         if self._is_closed or len(self._tasks) >= TASKS_MAX:
             work.close()
-            raise ClientClosed("the client is closed, or has too much work under way")
+            if self._is_closed:
+                raise ClientClosed("the client is closed; make a new one")
+            raise UsageError(
+                f"the client has {TASKS_MAX} pieces of work under way in the background, which is "
+                "its limit; ask less of it at a time"
+            )
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._done)
@@ -182,6 +199,22 @@ class Instance:
         """Repeat work for as long as this client is open, first after one period. Work that
         fails is logged and repeated."""
         return self.spawn(self._repeat(period_ms, work))
+
+    def keep(self, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> asyncio.Task[None]:
+        """Work that goes on for as long as this client is open, or until it returns or its task is
+        cancelled. Should it fail, the log says so, `failures_count` counts it, and it begins
+        anew."""
+        return self.spawn(self._keep(name, work))
+
+    async def to_its_end(self, work: Coroutine[Any, Any, T]) -> T:
+        """Await work that is done to its end, although its caller may be cancelled meanwhile."""
+        task = self.spawn(work)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError as error:
+            if is_failure(error):
+                raise ClientClosed("the client was closed meanwhile; make a new one") from error
+            raise
 
     # -- routes ------------------------------------------------------------------------------
 
@@ -394,6 +427,19 @@ class Instance:
             for notice in list(self.on_route):
                 notice(topic)
 
+    async def _keep(self, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        while True:
+            try:
+                await work()
+            except BaseException as error:
+                if not is_failure(error):
+                    raise
+                self.failures_count += 1
+                _log.exception("%s failed, and begins anew", name)
+            else:
+                return
+            await asyncio.sleep(_ANEW_S)
+
     async def _repeat(self, period_ms: int, work: Callable[[], Awaitable[object]]) -> None:
         while True:
             await asyncio.sleep(period_ms / 1000)
@@ -401,10 +447,19 @@ class Instance:
                 await work()
             except EscrowMQError as error:
                 _log.warning("a background round failed, and is repeated: %s", error)
-            except Exception:  # noqa: BLE001 - one background round; logged
+            except BaseException as error:
+                if not is_failure(error):
+                    raise
+                self.failures_count += 1
                 _log.exception("a background round failed, and is repeated")
 
     def _done(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            _log.debug("background work ended: %s", task.exception())
+        if task.cancelled():
+            return
+        error = task.exception()
+        if isinstance(error, EscrowMQError):  # whoever awaits it is told
+            _log.debug("background work ended: %s", error)
+        elif error is not None:
+            self.failures_count += 1
+            _log.error("background work failed", exc_info=error)

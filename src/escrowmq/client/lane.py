@@ -144,7 +144,7 @@ class Lane:
 
     def start(self) -> None:
         """Begin to fetch."""
-        self.task = self._work.instance.spawn(self._run())
+        self.task = self._work.instance.keep(f"the reading of {self.queue}", self._run)
 
     # -- inside ------------------------------------------------------------------------------
 
@@ -179,6 +179,10 @@ class Lane:
         except (TransportError, RouteMissing, ProtocolError) as error:
             self._broker_id = MASTER
             return self._failed(error)
+        except EscrowMQError as error:
+            # A record that fails its check, for example: said each time, as no message passes.
+            _log.error("what the broker sent from %s cannot be read: %s", self.queue, error)
+            return max(_REFUSED_PAUSE_S, self._failed(error))
         return pause_s
 
     async def _pull(self) -> Command:

@@ -34,6 +34,8 @@ class NameServers:
         self.addresses = tuple(addresses)
         self._pool = pool
         self._timeout_s = timeout_s
+        self.has_answered = False
+        """Whether one of them ever answered: else their addresses may be wrong."""
         # Clients of one configuration spread over all name servers.
         self._index = chance.randrange(len(self.addresses))
 
@@ -46,6 +48,7 @@ class NameServers:
                 connection = await self._pool.get(address)
                 reply = await connection.request(code, fields, body, timeout_s=self._timeout_s)
                 if reply.code != Response.REQUEST_CODE_NOT_SUPPORTED or code not in _ASKED_OF_ALL:
+                    self.has_answered = True
                     return reply
                 raise ConnectFailed(
                     f"{address} is no name server; is that a broker's address? Name servers "

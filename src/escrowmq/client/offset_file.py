@@ -42,16 +42,12 @@ class FileOffsets:
         self._table = self._load()
         self._lock = asyncio.Lock()
 
-    async def begin(self, queue: MessageQueue) -> int:
+    async def begin(self, queue: MessageQueue, *, since_ms: int | None = None) -> int:
         """Where to go on: what was kept, else where the user wants to start."""
         found = self._table.get(queue)
         if found is not None:
             return found
-        if self._start == "last":
-            return await self._bounds.end(queue)
-        if self._start == "first":
-            return await self._bounds.first(queue)
-        return await self._bounds.at(queue, int(self._start.timestamp() * 1000))
+        return await self._bounds.start(queue, self._start, since_ms=since_ms)
 
     async def committed(self, queue: MessageQueue) -> int | None:
         """What is kept of a queue; None when nothing is."""

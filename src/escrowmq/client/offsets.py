@@ -39,6 +39,17 @@ class Bounds:
         """Where the next message will stand."""
         return await self._ask(queue, Request.GET_MAX_OFFSET, {})
 
+    async def start(self, queue: MessageQueue, start: Start, *, since_ms: int | None) -> int:
+        """Where a group begins that has no offset here. `since_ms` is given for a queue that
+        appeared while its reader ran: what came into it since then is new, also for `last`."""
+        if start == "first":
+            return await self.first(queue)
+        if start != "last":
+            return await self.at(queue, int(start.timestamp() * 1000))
+        if since_ms is not None:
+            return await self.at(queue, since_ms)
+        return await self.end(queue)
+
     async def at(self, queue: MessageQueue, moment_ms: int) -> int:
         """The first message that was stored at that time or later; the end when there is none."""
         more = {"timestamp": str(moment_ms)}
@@ -53,27 +64,29 @@ class Bounds:
 class BrokerOffsets:
     """Offsets of a group, kept by the brokers."""
 
-    def __init__(self, instance: Instance, group: str, start: Start) -> None:
+    def __init__(
+        self, instance: Instance, group: str, start: Start, *, keeps_start: bool = False
+    ) -> None:
         self._instance = instance
         self._group = group
         self._start = start
+        self._keeps_start = keeps_start
         self._bounds = Bounds(instance)
         self._has_failed = False
         self._limit = asyncio.Semaphore(_COMMITS_AT_ONCE_MAX)
 
-    async def begin(self, queue: MessageQueue) -> int:
+    async def begin(self, queue: MessageQueue, *, since_ms: int | None = None) -> int:
         """Where to go on: what was committed, else where new groups start."""
         found = await self.committed(queue)
         if found is not None:
             return found
-        start = self._start
         if queue.topic.startswith(Topic.RETRY_PREFIX):
             return 0
-        if start == "last":
-            return await self._bounds.end(queue)
-        if start == "first":
-            return await self._bounds.first(queue)
-        return await self._bounds.at(queue, int(start.timestamp() * 1000))
+        found = await self._bounds.start(queue, self._start, since_ms=since_ms)
+        if self._keeps_start and self._start != "first":
+            # At once: should this member be gone in a moment, the next would begin later still.
+            await self.commit(queue, found)
+        return found
 
     async def committed(self, queue: MessageQueue) -> int | None:
         """What was committed; None when nothing was."""

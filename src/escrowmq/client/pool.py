@@ -70,10 +70,13 @@ class Pool:
     async def close(self) -> None:
         """End every connection and every dial."""
         self._is_closed = True
-        for dial in list(self._dials.values()):
+        dials = list(self._dials.values())
+        for dial in dials:
             dial.cancel()
         for connection in list(self._all):
             connection.close()
+        if dials:
+            await asyncio.wait(dials)
         if self._tls is not None and self._all:
             await self._part()
         await asyncio.sleep(0)
@@ -114,6 +117,9 @@ class Pool:
                 f"no connection to {address}: {_reason(error)}; does it run there"
                 f"{' and speak TLS' if self._tls is not None else ''}?"
             ) from error
+        if self._is_closed:
+            connection.abort("this client closed it")
+            raise ClientClosed("the client was closed meanwhile; make a new one")
         self._ready[address] = connection
         self._all.add(connection)
         self._greet(connection)

@@ -77,6 +77,10 @@ class PopLane:
         """At most so many of them."""
         return [self._waiting.popleft() for _ in range(min(count, len(self._waiting)))]
 
+    def give_back(self, message: Held) -> None:
+        """A message that was taken waits again, in front."""
+        self._waiting.appendleft(message)
+
     def finish(self) -> None:
         """A message is settled."""
         self.held_count -= 1
@@ -90,7 +94,7 @@ class PopLane:
 
     def start(self) -> None:
         """Begin."""
-        self._task = self._reading.instance.spawn(self._run())
+        self._task = self._reading.instance.keep(f"the popping of {self.queue}", self._run)
 
     def drop(self) -> list[Held]:
         """Pop no more; what nobody has taken, to be given back."""
@@ -267,6 +271,20 @@ class PopReading(Reading):
             _log.warning("%s is not settled, and comes again: %s", message.message_id, error)
         finally:
             lane.finish()
+
+    def untake(self, message: Held) -> None:
+        """A message that was taken and reached nobody waits again, or is shown to others."""
+        ticket = message.ticket
+        assert ticket is not None
+        lane = ticket.source
+        assert isinstance(lane, PopLane)
+        if ticket.is_settled:
+            return
+        if lane.is_dropped:
+            self._unused.append(message)
+        else:
+            lane.give_back(message)
+            self.inbox.offer(lane)
 
     async def settle_batch(self, batch: list[Held], level: int | None) -> None:
         """The same for what a handler was given and did not settle itself."""

@@ -55,10 +55,44 @@ Begin = Callable[[Finish[T]], bool]
 """Begins work without waiting for anything; False when it would have to."""
 
 
+class Caller(Protocol):
+    """Lets an event loop on another thread do something, and waits for it."""
+
+    def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """What the coroutine returns or raises."""
+
+
+class LoopCaller:
+    """Calls from the threads of plain handlers onto the event loop of an asyncio client."""
+
+    def __init__(self, loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
+        self._loop = loop
+
+    def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """What the coroutine returns or raises."""
+        loop = self._loop()
+        with contextlib.suppress(RuntimeError):
+            asyncio.get_running_loop()
+            coroutine.close()
+            raise WrongThread(
+                "a plain handler's delivery was used on the event loop; make the handler an "
+                "`async def`, whose deliveries are awaited"
+            )
+        try:
+            return asyncio.run_coroutine_threadsafe(coroutine, loop).result()
+        except RuntimeError:
+            if not loop.is_closed():
+                raise
+            coroutine.close()
+            raise _closed_meanwhile() from None
+
+
 class _Call(Generic[T]):
     """One call on its way through the loop."""
 
-    __slots__ = ("context", "coroutine", "done", "error", "is_over", "result", "task")
+    __slots__ = (
+        "context", "coroutine", "done", "error", "is_dropped", "is_over", "result", "task",
+    )  # fmt: skip
 
     def __init__(self, coroutine: Coroutine[Any, Any, T] | None) -> None:
         self.coroutine = coroutine
@@ -67,13 +101,18 @@ class _Call(Generic[T]):
         self.done = threading.Lock()
         self.done.acquire()
         self.is_over = False
+        self.is_dropped = False
+        """Its caller has gone."""
         self.result: T | None = None
         self.error: BaseException | None = None
         self.task: asyncio.Task[None] | None = None
 
     def begin(self, portal: Portal) -> None:
         """Start a task for it."""
-        portal.start(self)
+        if self.is_dropped:
+            self.fail()
+        else:
+            portal.start(self)
 
     async def run(self) -> None:
         """Let the coroutine run and wake the caller."""
@@ -115,6 +154,9 @@ class _QuickCall(_Call[T]):
 
     def begin(self, portal: Portal) -> None:
         """Begin it, or start a task when it would have to wait."""
+        if self.is_dropped:
+            self.fail()
+            return
         self._portal = portal
         portal.running.add(self)
         try:
@@ -167,7 +209,8 @@ class Portal:
 
     def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """What the coroutine returns or raises; it runs on the loop's thread. An interrupt of
-        the caller cancels it."""
+        the caller cancels it; what it had done by then is done, and its result is lost: what must
+        not be lost is to be left in an object that the caller has."""
         try:
             self._check()
         except BaseException:
@@ -182,21 +225,23 @@ class Portal:
         return self._wait_for(_QuickCall(begin, wait))
 
     def _wait_for(self, call: _Call[T]) -> T:
-        self._calls.append(call)
-        if not self._is_woken:
-            self._is_woken = True
-            self._wake(call)
         try:
+            self._calls.append(call)
+            if not self._is_woken:
+                self._is_woken = True
+                self._wake(call)
             call.done.acquire()
+            if call.error is None:
+                return cast("T", call.result)
         except BaseException:
-            self._cancel(call)
+            # It may have come between the flag and the wake-up, for which everybody would wait.
+            self.post(self._take)
+            self._drop(call)
             raise
-        if call.error is not None:
-            try:
-                raise call.error
-            finally:
-                del call  # no cycle of frame and exception
-        return cast("T", call.result)
+        try:
+            raise call.error
+        finally:
+            del call  # no cycle of frame and exception
 
     def post(self, work: Callable[[], object]) -> None:
         """Let the loop's thread run a function soon; nobody waits for it."""
@@ -255,7 +300,9 @@ class Portal:
         self.running.discard(call)
         call.fail()  # when it was cancelled before its first step
 
-    def _cancel(self, call: _Call[Any]) -> None:
+    def _drop(self, call: _Call[Any]) -> None:
+        call.is_dropped = True
+
         def cancel() -> None:
             if call.task is not None:
                 call.task.cancel()
@@ -298,7 +345,8 @@ class _Shared:
     """The process's portal and how many clients use it."""
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
+        # A signal's handler may close one client while this thread opens another.
+        self.lock = threading.RLock()
         self.portal: Portal | None = None
         self.users_count = 0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, Self, Unpack
@@ -16,6 +17,7 @@ from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.core.sending import Outcome, SendResult
 from escrowmq.client.core.validation import check_group, check_topic
 from escrowmq.client.dispatch import Dispatch
+from escrowmq.client.ending import Ending
 from escrowmq.client.instance import Instance
 from escrowmq.client.options import client_options
 from escrowmq.client.replies import Replies
@@ -29,6 +31,7 @@ from escrowmq.client.settings import (
 from escrowmq.client.settling import Settler
 from escrowmq.client.tracing import Tracer, trace_topic
 from escrowmq.client.transaction import Transaction
+from escrowmq.client.verdicts import Verdicts
 from escrowmq.codec.recall import decode_handle
 from escrowmq.errors import ClientClosed, UsageError
 
@@ -59,6 +62,9 @@ class Producer:
     `ProducerOptions` and `ClientOptions`.
     """
 
+    unconfirmed_count = 0
+    """Ends of transactions that a broker did not confirm, whether raised or only logged."""
+
     def __init__(
         self,
         name_servers: str | Sequence[str] | None = None,
@@ -77,11 +83,25 @@ class Producer:
         watch = self.dispatch.watch
         self.settler = Settler(self.instance, timeout_ms=self.options.timeout_ms, watch=watch)
         self._replies = Replies(self.instance)
-        self._checks = Checks(self.instance, self.options, group=self.wire_group, watch=watch)
+        self.verdicts = Verdicts()
+        """What is known here of transactions that brokers may ask about."""
+        self._checks = Checks(
+            self.instance,
+            self.options,
+            group=self.wire_group,
+            watch=watch,
+            verdicts=self.verdicts,
+        )
         if topic := trace_topic(self.options.trace):
             watch.tracer = Tracer(self.instance, topic, group=self.wire_group, role="PRODUCE")
+        self._ending = Ending(self._close)
+        self._has_warned = False
         self._is_open = False
         self._is_closed = False
+
+    def __repr__(self) -> str:
+        state = "closed" if self._is_closed else "open" if self._is_open else "not open yet"
+        return f"<aio.Producer of group {self.group!r}, {state}>"
 
     # -- life --------------------------------------------------------------------------------
 
@@ -93,6 +113,14 @@ class Producer:
         if self._is_open:
             return self
         self._is_open = True
+        try:
+            await self._open()
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def _open(self) -> None:
         instance = self.instance
         for name in self._groups():
             instance.presence.add_producer(name)
@@ -108,20 +136,23 @@ class Producer:
             await instance.presence.announce()
         if self.dispatch.watch.tracer is not None:
             self.dispatch.watch.tracer.open()
-        return self
 
     async def close(self) -> None:
-        """End: what is under way fails, brokers are told. Calling it again does nothing."""
-        if self._is_closed:
-            return
+        """End: what is under way fails, brokers are told. Calling it again does nothing, or waits
+        for what an earlier call began."""
         self._is_closed = True
+        await self._ending.wait()
+
+    async def _close(self) -> None:
         self._checks.close()
         self._replies.close()
-        if self.dispatch.watch.tracer is not None:
-            await self.dispatch.watch.tracer.close()
-        if self._is_owner:
-            await self.instance.close()
-        elif self._is_open:
+        try:
+            if self.dispatch.watch.tracer is not None:
+                await self.dispatch.watch.tracer.close()
+        finally:
+            if self._is_owner:
+                await self.instance.close()
+        if not self._is_owner and self._is_open:
             for name in self._groups():
                 await self.instance.presence.remove_producer(name)
 
@@ -253,16 +284,21 @@ class Producer:
         body: bytes = b"",
         *,
         checker: str = "",
+        check_after: dt.timedelta | float | None = None,
         **fields: Unpack[MessageFields],
     ) -> Transaction:
-        """A transaction for `async with`: commits when the block ends, rolls back when it raises.
+        """A transaction for `async with`: commits when the block ends, rolls back when it raises;
+        what is raised behind `tx.database_decides()` leaves it to the check-back.
 
         With a topic, its one message is stored, invisible, when the block begins. Without, any
         number of messages is sent inside with `tx.send`, all of which appear or none (brokers of
         EscrowMQ only). `checker` names which of the producer's `checkers` answers for it.
+        `check_after` (seconds, or a timedelta) lets brokers ask no sooner: give it to a transaction
+        that takes longer than their transactionTimeOut (6 s).
         """
         message = message_of(topic, body, fields) if topic is not None else None
-        return Transaction(self, message, checker=checker)
+        self._warn_without_check()
+        return Transaction(self, message, checker=checker, check_after=check_after)
 
     async def send_in_transaction(self, message: Message, arg: object = None) -> SendResult:
         """Send with the producer's `listener`: its `execute(message, arg)` runs between the two
@@ -288,6 +324,14 @@ class Producer:
         """Roll back a transaction that was detached, here or in another process."""
         self.check_open()
         await self.settler.settle_token(transaction_id, Outcome.ROLLBACK)
+
+    def _warn_without_check(self) -> None:
+        if not self.options.has_checks and not self._has_warned:
+            self._has_warned = True
+            _log.warning(
+                "producer group %r has transactions and no check here: should this process die in "
+                "one, nobody tells what became of it; pass check= to the producer", self.group,
+            )  # fmt: skip
 
     def _groups(self) -> list[str]:
         """What brokers are told. A producer that answers no checks keeps its group to itself:

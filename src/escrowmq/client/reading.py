@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Protocol, TypedDict, Unpack
 
 from escrowmq.base.message import Topic
@@ -30,11 +30,15 @@ _KEEP_HERE_S: Final = 5.0
 """A message that no broker takes back is handed out again here after this time."""
 
 
+_CLOCKS_APART_MS: Final = 60_000
+"""A broker's clock, by which messages are found, may be so far behind ours."""
+
+
 class Offsets(Protocol):
     """Where offsets are kept."""
 
-    async def begin(self, queue: MessageQueue) -> int:
-        """Where to go on in a queue."""
+    async def begin(self, queue: MessageQueue, *, since_ms: int | None = None) -> int:
+        """Where to go on in a queue; `since_ms` of one that appeared while the consumer ran."""
 
     async def committed(self, queue: MessageQueue) -> int | None:
         """What is kept of a queue; None when nothing is."""
@@ -82,6 +86,9 @@ class Reading:
             interval_ms=options.rebalance_interval_ms,
             takes_all=bool(options.is_broadcasting or options.mode == "pop" or options.queues),
         )
+        self._began_ms = instance.clock.now_ms()
+        self._found_at_first: dict[str, frozenset[MessageQueue]] = {}
+        """By topic, for as long as it is subscribed to."""
         self.locks = Locks(instance, self.wire_group)
         self.is_paused = False
         self._leaving: dict[MessageQueue, Lane] = {}
@@ -95,6 +102,11 @@ class Reading:
     def kind(self) -> type[Held]:
         """The class of deliveries."""
         return self._kind
+
+    @property
+    def has_topics(self) -> bool:
+        """Whether anything but the group's own retries is wanted."""
+        return bool(self.subscriptions.keys() - {self.retry_topic()})
 
     def subscribed(self, topic: str) -> Subscription:
         """What is wanted of a topic; everything, of one that is being left."""
@@ -113,6 +125,8 @@ class Reading:
         left = {queue.topic for queue in self.lanes} - self.subscriptions.keys()
         for topic in left:
             self._leave(topic, ())
+        for topic in self._found_at_first.keys() - self.subscriptions.keys():
+            del self._found_at_first[topic]
         return list(self.subscriptions)
 
     async def take_over(self, topic: str, queues: list[MessageQueue]) -> bool:
@@ -137,6 +151,16 @@ class Reading:
         results = await asyncio.gather(*(self._enter(queue) for queue in new))
         self._share()
         return is_whole and not waits and all(results)
+
+    def note_queues(self, topic: str, queues: Sequence[MessageQueue]) -> None:
+        """All queues that a topic has now. Those of the first time were there before."""
+        self._found_at_first.setdefault(topic, frozenset(queues))
+
+    def _since_ms(self, queue: MessageQueue) -> int | None:
+        """When this consumer began, for a queue that was not there then."""
+        if queue in self._found_at_first.get(queue.topic, (queue,)):
+            return None
+        return self._began_ms - _CLOCKS_APART_MS
 
     def refuse(self, topic: str, error: PermissionDenied | None) -> None:
         """Let who waits for messages know that brokers do not allow this."""
@@ -219,7 +243,7 @@ class Reading:
 
     async def _enter(self, queue: MessageQueue) -> bool:
         try:
-            begin = await self.offsets.begin(queue)
+            begin = await self.offsets.begin(queue, since_ms=self._since_ms(queue))
         except EscrowMQError as error:
             _log.warning("%s is not read yet: %s", queue, error)
             if isinstance(error, PermissionDenied):
@@ -244,6 +268,22 @@ class Reading:
         if found and self.watch:
             self._tell_taken(found)
         return found
+
+    def untake(self, message: Held) -> None:
+        """A message that was taken and reached nobody waits again, in front."""
+        ticket = message.ticket
+        assert ticket is not None
+        lane = ticket.source
+        assert isinstance(lane, Lane)
+        if ticket.is_settled:
+            return
+        lane.give_back([message], ticket.generation)
+        if not self.options.is_orderly:
+            self.inbox.offer(lane)
+            return
+        lane.out_count -= 1
+        if lane.out_count <= 0:
+            self._go_on(lane, ticket.generation)
 
     def _tell_taken(self, found: list[Held]) -> None:
         self.watch.before_consume(found)
@@ -292,8 +332,12 @@ class Reading:
             ticket.source.consumed_ms = now_ms
             if is_simple:
                 ticket.source.finish(message, ticket.generation)
-            else:
+            elif level is None:  # which asks no broker, so that nothing can come between
                 await self._settle(message, ticket, level)
+            else:
+                # Decided is decided: a caller who is cancelled meanwhile would leave the message
+                # neither done with nor coming again, and its queue waiting for it.
+                await self.instance.to_its_end(self._settle(message, ticket, level))
 
     def put_away(self, message: Held, lane: Lane) -> None:
         """Let a message that cannot be unpacked go to the dead letters, where its record stays as
@@ -313,6 +357,7 @@ class Reading:
         if ticket.is_settled:
             return None
         ticket.is_settled = True
+        ticket.level = level
         self.tell_settled(message, level)
         return ticket
 
@@ -320,8 +365,9 @@ class Reading:
         """Let interceptors and the trace know what becomes of a message."""
         if not self.watch:
             return
+        is_dead = level == NEVER or self.options.is_last(message.deliveries_before)
         outcome: Consumed = (
-            "acknowledged" if level is None else "rejected" if level == NEVER else "retried"
+            "acknowledged" if level is None else "rejected" if is_dead else "retried"
         )
         self.watch.after_consume(message, outcome)
         ticket = message.ticket

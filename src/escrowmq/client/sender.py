@@ -6,6 +6,7 @@ import asyncio
 import functools
 import logging
 from collections.abc import Sequence
+from typing import Final
 
 import msgspec
 
@@ -19,7 +20,9 @@ from escrowmq.client.core.sending import Outgoing, send_fields
 from escrowmq.client.instance import Instance
 from escrowmq.client.pressure import Pressure
 from escrowmq.errors import (
+    ConnectFailed,
     EscrowMQError,
+    GoingAway,
     NoNameServer,
     RequestTimeout,
     ResponseError,
@@ -30,6 +33,9 @@ from escrowmq.errors import (
 )
 
 _log = logging.getLogger(__name__)
+
+_PAUSE_FIRST_S: Final = 0.02
+_PAUSE_MAX_S: Final = 0.25
 
 
 class Sent(msgspec.Struct):
@@ -80,8 +86,17 @@ class _Attempts:
         self.timeout_ms = timeout_ms
         self.deadline = started + timeout_ms / 1000
         self.failures: list[tuple[str, Exception]] = []
+        self.broker_name = ""
+        """Of the latest attempt."""
         self.is_sent = False
         """Whether anything has left for a broker."""
+
+    def note(self, error: Exception) -> None:
+        """One more failure; of a broker that refuses again and again, the last one is kept."""
+        name = self.broker_name
+        if isinstance(error, ConnectFailed | GoingAway):
+            self.failures = [each for each in self.failures if not _is_same(each, name, error)]
+        self.failures.append((name, error))
 
     def timeout(self) -> RequestTimeout:
         """The time is used up."""
@@ -118,6 +133,28 @@ class _Attempts:
         return f"{len(self.failures)} attempts: {told}"
 
 
+class _Patience:
+    """Waits for brokers that refuse connections, or are going away: they are being restarted,
+    perhaps. Nothing was sent, so that this is no attempt; it only takes of the message's time."""
+
+    def __init__(self) -> None:
+        self._refused: set[str] = set()
+        self._pause_s = _PAUSE_FIRST_S
+
+    async def wait(self, name: str, names: set[str], *, left_s: float) -> bool:
+        """The broker `name`, of those that would do, refuses. Whether to try again: at once, when
+        there are others, else after a pause, if there is time for one."""
+        if name not in self._refused and names - self._refused - {name}:
+            self._refused.add(name)
+            return True
+        self._refused.clear()
+        if left_s <= self._pause_s:
+            return False
+        await asyncio.sleep(self._pause_s)
+        self._pause_s = min(2 * self._pause_s, _PAUSE_MAX_S)
+        return True
+
+
 class Sender:
     """Sends for one producer."""
 
@@ -126,6 +163,7 @@ class Sender:
         self._rules = rules
         self._faults = Faults() if rules.avoids_slow else None
         self._chooser = Chooser(instance.chance, self._faults)
+        self._looking: set[str] = set()
         self._pressure = Pressure(count_max=rules.inflight_max, size_max=rules.inflight_size_max)
 
     def begin(self, sending: Sending, done: Done) -> Begun | None:
@@ -220,49 +258,80 @@ class Sender:
         attempts: _Attempts,
         first: tuple[MessageQueue, Connection, Answer] | None,
     ) -> Sent:
-        message, may_repeat = sending.message, sending.may_repeat
-        count = 1 if given is not None else 1 + self._rules.retries
-        avoid = ""
+        left = 1 if given is not None else 1 + self._rules.retries
+        patience = _Patience()
         kept: Sent | None = None
-        for number in range(count):
-            try:
-                if first is not None:
-                    # Taken before it may raise: else every attempt would be this one again.
-                    answered, first = first, None
-                    avoid = answered[0].broker_name
-                    sent = _sent(*answered)
-                else:
-                    queue = given or self.choose(await self._queues(attempts), avoid=avoid)
-                    avoid = queue.broker_name
-                    sent = await self._once(message, queue, attempts)
-                step = after_reply(sent.reply.code, retries_unsafe=self._rules.retries_unsafe)
+        failure: EscrowMQError | None = None
+        while left > 0:
+            # The first answer is handed over once: else every attempt would be this one again.
+            came, first = await self._try(sending.message, given, attempts, first), None
+            if isinstance(came, Sent):
+                step = after_reply(came.reply.code, retries_unsafe=self._rules.retries_unsafe)
                 if step is Step.DONE:
-                    return sent
-                if sent.reply.code in STORED:
-                    kept = sent
+                    return came
+                kept, left = came, left - 1
+                continue
+            failure = came
+            if self._is_away(came):
+                names = self._names(attempts.topic, given)
+                left_s = attempts.deadline - self._instance.now()
+                if await patience.wait(attempts.broker_name, names, left_s=left_s):
                     continue
-                refusal = response_error(
-                    sent.reply.code, sent.reply.remark, address=sent.connection.address
-                )
-                step = after_failure(refusal, may_repeat=may_repeat)
-                attempts.failures.append((avoid, refusal))
-            except (RouteMissing, NoNameServer):
-                if not attempts.failures:
-                    raise
                 break
-            except TransportError as error:
-                attempts.failures.append((avoid, error))
-                step = after_failure(error, may_repeat=may_repeat)
-                self._look_again(message.topic)
-            if step is Step.GIVE_UP:
+            left -= 1
+            if after_failure(came, may_repeat=sending.may_repeat) is Step.GIVE_UP:
                 break
             if self._instance.now() >= attempts.deadline:
-                raise attempts.timeout() from attempts.failures[-1][1]
-            if number + 1 < count:
-                _log.info("sending to %r again: %s", message.topic, attempts.failures[-1][1])
+                raise attempts.timeout() from came
+            if left:
+                _log.info("sending to %r again: %s", attempts.topic, came)
         if kept is not None:
             return kept
-        raise attempts.exhausted()
+        assert failure is not None
+        raise attempts.exhausted() if attempts.failures else failure
+
+    async def _try(
+        self,
+        message: Outgoing,
+        given: MessageQueue | None,
+        attempts: _Attempts,
+        first: tuple[MessageQueue, Connection, Answer] | None,
+    ) -> Sent | EscrowMQError:
+        """One attempt, or the answer to the first one: the answer of a broker that stored it, or
+        what went wrong."""
+        try:
+            if first is not None:
+                attempts.broker_name = first[0].broker_name
+                sent = _sent(*first)
+            else:
+                queues = (given,) if given is not None else await self._queues(attempts)
+                queue = given or self.choose(queues, avoid=attempts.broker_name)
+                attempts.broker_name = queue.broker_name
+                sent = await self._once(message, queue, attempts)
+        except (RouteMissing, NoNameServer) as error:
+            return error
+        except TransportError as error:
+            attempts.note(error)
+            self._look_again(message.topic)
+            return error
+        if sent.reply.code in STORED:
+            return sent
+        address = sent.connection.address
+        refusal = response_error(sent.reply.code, sent.reply.remark, address=address)
+        attempts.note(refusal)
+        return refusal
+
+    def _is_away(self, error: EscrowMQError) -> bool:
+        """Whether nothing was sent, as nobody was there who is there at other times."""
+        if isinstance(error, NoNameServer):
+            return self._instance.names.has_answered
+        return isinstance(error, ConnectFailed | GoingAway)
+
+    def _names(self, topic: str, given: MessageQueue | None) -> set[str]:
+        """The brokers that a message can go to."""
+        if given is not None:
+            return {given.broker_name}
+        return {queue.broker_name for queue in self._instance.book.write_queues(topic)}
 
     async def _once(self, message: Outgoing, queue: MessageQueue, attempts: _Attempts) -> Sent:
         instance = self._instance
@@ -317,8 +386,12 @@ class Sender:
                 await self._instance.refresh(topic)
             except EscrowMQError as error:
                 _log.info("the route of %r is as it was: %s", topic, error)
+            finally:
+                self._looking.discard(topic)
 
-        if not self._instance.is_closed:
+        # Thousands of messages may fail together; one look is enough for all.
+        if not self._instance.is_closed and topic not in self._looking:
+            self._looking.add(topic)
             self._instance.spawn(look())
 
 
@@ -329,6 +402,10 @@ def _answered(
         answer = reply or error
         assert answer is not None
         future.set_result(answer)
+
+
+def _is_same(failure: tuple[str, Exception], name: str, error: Exception) -> bool:
+    return failure[0] == name and type(failure[1]) is type(error)
 
 
 def _sent(queue: MessageQueue, connection: Connection, answer: Answer) -> Sent:

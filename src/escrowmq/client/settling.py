@@ -15,6 +15,7 @@ from escrowmq.client.watching import Ends, Watch
 from escrowmq.errors import (
     ConnectFailed,
     EscrowMQError,
+    IllegalOperation,
     OutcomeContradicted,
     OutcomeUnknown,
     PermissionDenied,
@@ -26,6 +27,8 @@ _log = logging.getLogger(__name__)
 
 _PAUSE_FIRST_S: Final = 0.02
 _PAUSE_MAX_S: Final = 0.5
+_FROM_CHECK: Final = "fromTransactionCheck"
+_TRUE: Final = "true"
 _BUSY: Final = frozenset({Response.SYSTEM_BUSY, Response.SERVICE_NOT_AVAILABLE, Response.GO_AWAY})
 
 
@@ -67,16 +70,19 @@ class Settler:
 
     async def _settle(self, half: Half, outcome: Outcome, count: int) -> None:
         if outcome is Outcome.UNKNOWN:
-            await self._leave_open(half)
+            self._leave_open(half)
         else:
             await self._confirm(half, outcome, count)
 
-    async def _leave_open(self, half: Half) -> None:
-        """The peer's clients tell this too, so that the broker's log shows it."""
+    def _leave_open(self, half: Half) -> None:
+        """The peer's clients tell this too, so that the broker's log shows it. It changes nothing,
+        so nobody waits for a connection: perhaps an interrupt ended the block."""
+        connection = self._known(half)
+        if connection is None:
+            return
+        fields = end_fields(half, Outcome.UNKNOWN)
         try:
-            address = await self._find(half)
-            fields = end_fields(half, Outcome.UNKNOWN)
-            await self._instance.tell(address, Request.END_TRANSACTION, fields)
+            connection.tell(Request.END_TRANSACTION, fields)
         except EscrowMQError as error:
             _log.info("the broker was not told that an outcome is not known yet: %s", error)
 
@@ -90,6 +96,11 @@ class Settler:
                 return
             if isinstance(failure, OutcomeContradicted | PermissionDenied):
                 raise failure
+            if isinstance(failure, IllegalOperation) and fields[_FROM_CHECK] != _TRUE:
+                # Past the time of its `check_after`, a broker takes the end of a transaction as the
+                # answer to a check alone (EndTransactionProcessor.rejectCommitOrRollback, 5.3.3).
+                fields = {**fields, _FROM_CHECK: _TRUE}
+                continue
             left_s = deadline - self._instance.now()
             if left_s <= pause_s or not self._may_repeat(half, failure):
                 raise OutcomeUnknown(

@@ -77,7 +77,7 @@ class Tracer:
 
     def open(self) -> None:
         """Begin to send."""
-        self._task = self._instance.spawn(self._run())
+        self._task = self._instance.keep("the sending of the trace", self._run)
 
     async def close(self) -> None:
         """Send what is left, for a short time."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import datetime as dt
 import logging
+import math
 from typing import TYPE_CHECKING, Final, Self, Unpack
 
 from escrowmq.base.codes import Response
@@ -15,9 +18,13 @@ from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.core.sending import Outcome, SendResult, delay_properties
 from escrowmq.client.settings import MessageFields, message_of
 from escrowmq.errors import (
+    AlreadyCommitted,
+    AlreadyRolledBack,
+    ClientClosed,
     EscrowMQError,
     HalfNotSafe,
     ManyMessagesUnsupported,
+    OutcomeContradicted,
     OutcomeUnknown,
     TransactionBroken,
     UsageError,
@@ -34,26 +41,87 @@ OUR_LANGUAGE: Final = "PYTHON"
 """What EscrowMQ's brokers say that they are written in; RocketMQ's say JAVA."""
 
 
+CHECK_AFTER_MAX_S: Final = 7 * 24 * 3_600
+"""Brokers of EscrowMQ put a check off no longer."""
+
+
+def check_after_seconds(check_after: dt.timedelta | float | None) -> int:
+    """Whole seconds before a transaction's first check; 0 leaves it to the broker."""
+    if check_after is None:
+        return 0
+    seconds: object = (
+        check_after.total_seconds() if isinstance(check_after, dt.timedelta) else check_after
+    )
+    if (
+        not isinstance(seconds, int | float)
+        or isinstance(seconds, bool)
+        or not 0 < seconds <= CHECK_AFTER_MAX_S
+    ):
+        raise UsageError(
+            f"check_after={check_after!r}: a timedelta, or seconds up to {CHECK_AFTER_MAX_S}, is "
+            "expected; leave it out for the broker's own time (transactionTimeOut)"
+        )
+    return math.ceil(seconds)
+
+
 class Transaction:
     """Made by `Producer.transaction`. Commits when its block ends, rolls back when it raises.
+
+    Call `database_decides()` right before your database commits: what is raised from there on says
+    nothing about the database, and the check-back settles the transaction. An interrupt or a
+    cancellation says nothing either, wherever it comes.
 
     A commit is confirmed by the broker before the block is left; OutcomeUnknown says that it was
     not, and that the check-back will settle it.
     """
 
-    def __init__(self, producer: Producer, message: Message | None, *, checker: str = "") -> None:
+    _is_begun = _is_over = True
+    """Of one that could not even be made: `__del__` has nothing to say about it."""
+
+    def __init__(
+        self,
+        producer: Producer,
+        message: Message | None,
+        *,
+        checker: str = "",
+        check_after: dt.timedelta | float | None = None,
+    ) -> None:
         self._producer = producer
         self._first = message
         self._checker = checker
+        self._check_after_s = check_after_seconds(check_after)
+        self._key = ""
         self._bundle = ""
         self._halves: list[Half] = []
         self._plan = Outcome.COMMIT
-        self._is_begun = False
-        self._is_over = False
+        self._verdict: Outcome | None = Outcome.UNKNOWN
+        self._outcome: Outcome | None = None
+        self._error: EscrowMQError | None = None
         self._is_detached = False
+        self._is_decided_elsewhere = False
         self._failure: BaseException | None = None
         self._results: list[SendResult] = []
         self._ends: list[tuple[Message, str]] = []
+        self._is_begun = self._is_over = False
+
+    def __repr__(self) -> str:
+        if self._is_detached:
+            state = "detached"
+        elif self._outcome is not None:
+            state = f"ended: {self._outcome.name}"
+        else:
+            state = "open" if self._is_begun else "not begun"
+        topics = ", ".join(dict.fromkeys(message.topic for message, _ in self._ends))
+        if not topics and self._first is not None:
+            topics = str(self._first.topic)
+        return f"<Transaction {self._key or '(nothing stored)'} to {topics or 'no topic'}, {state}>"
+
+    def __del__(self) -> None:
+        # As a text: a log that keeps its records would keep the transaction alive, and open.
+        if not self._is_begun:
+            _log.warning("%s was made and never begun: nothing was sent; use `with`", repr(self))
+        elif not self._is_over and self._halves:
+            _log.warning("%s was dropped before it ended; the check-back settles it", repr(self))
 
     @property
     def id(self) -> str:
@@ -64,6 +132,23 @@ class Transaction:
     def plan(self) -> Outcome:
         """What the end of the block will do, if nothing is raised in it."""
         return self._plan
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """How it ended, as far as the broker has confirmed it: UNKNOWN when the check-back is to
+        settle it, None before the end."""
+        return self._outcome
+
+    @property
+    def error(self) -> EscrowMQError | None:
+        """What was not raised after `database_decides()`: OutcomeUnknown, OutcomeContradicted or
+        what else the broker said to the end."""
+        return self._error
+
+    @property
+    def verdict(self) -> Outcome | None:
+        """For this room: what a check is answered without asking the user's; None asks it."""
+        return None if self._is_detached else self._verdict
 
     @property
     def results(self) -> list[SendResult]:
@@ -86,10 +171,28 @@ class Transaction:
         self._is_begun = True
         self._producer.check_open()
         if self._first is None:
-            self._bundle = self._producer.dispatch.new_id()
-        else:
+            self._key = self._bundle = self._producer.dispatch.new_id()
+            self._producer.verdicts.open(self._key, self)
+            return self
+        try:
             await self._send(self._first)
+        except BaseException:
+            self.abandon()
+            raise
         return self
+
+    def abandon(self) -> None:
+        """For this room: its block never begins. A message that was stored all the same is rolled
+        back, now or when the broker asks."""
+        if self._is_over and self._outcome is Outcome.ROLLBACK:
+            return
+        self._verdict = Outcome.ROLLBACK
+        if self._key:
+            self._producer.verdicts.remember(self._key, Outcome.ROLLBACK)
+        if self._halves and not self._is_over:
+            work = self._roll_back_quietly()
+            with contextlib.suppress(ClientClosed):
+                self._producer.instance.spawn(work)
 
     async def __aenter__(self) -> Self:
         return await self.begin()
@@ -103,15 +206,20 @@ class Transaction:
         if self._is_over:
             return
         if error is not None:
-            await self._roll_back_quietly()
+            await self._end_quietly(self._after(error))
         elif self._failure is not None:
             await self._roll_back_quietly()
-            raise TransactionBroken(
-                "a message of the transaction could not be sent, so all of it was rolled back; "
-                "run the transaction again"
-            ) from self._failure
+            raise self._broken()
         else:
             await self.settle(self._plan)
+
+    def _after(self, error: BaseException) -> Outcome:
+        """An exception says that the block did not do its work. That is no word about a database
+        which may have committed before or behind it; nor is an interrupt or a cancellation, which
+        may come between a commit and its answer."""
+        if self._is_decided_elsewhere or self._plan is Outcome.UNKNOWN:
+            return Outcome.UNKNOWN
+        return Outcome.ROLLBACK if isinstance(error, Exception) else Outcome.UNKNOWN
 
     async def send(
         self, topic: str | Message, body: bytes = b"", **fields: Unpack[MessageFields]
@@ -120,6 +228,10 @@ class Transaction:
         transaction that was made without a message; all messages go to one broker."""
         if self._is_over or not self._is_begun:
             raise UsageError("messages are sent inside the transaction's block only")
+        if self._is_decided_elsewhere:
+            raise UsageError(
+                "database_decides() was called, behind which nothing can be added; send before it"
+            )
         if not self._bundle:
             raise UsageError(
                 "this transaction was made with its one message; use `transaction()` without "
@@ -139,8 +251,24 @@ class Transaction:
             )
         return await self._send(message)
 
+    def database_decides(self) -> None:
+        """From here on the outcome is your database's: call it right before its commit.
+
+        When the block ends well, the transaction is committed. Whatever is raised behind this, the
+        transaction is neither committed nor rolled back: the check-back answers from the database.
+        What the broker says to the commit is not raised any more, as the database stands: see
+        `outcome`, `error`, the log, and an interceptor's `after_settle`.
+
+        Raises TransactionBroken when a message could not be sent; then do not commit.
+        """
+        self._check_running("let the database decide")
+        if self._failure is not None:
+            raise self._broken()
+        self._is_decided_elsewhere = True
+
     def unknown(self) -> None:
-        """Leave the outcome open at the end of the block: the broker will ask the check-back."""
+        """Leave the outcome open at the end of the block, also when something is raised: the broker
+        will ask the check-back."""
         self._plan = Outcome.UNKNOWN
 
     def rollback(self) -> None:
@@ -149,45 +277,89 @@ class Transaction:
 
     def detach(self) -> str:
         """The transaction's id. The block leaves it alone from now on: whoever has the id ends it
-        with `Producer.commit` or `Producer.rollback`, from any process; else a check-back does."""
+        with `Producer.commit` or `Producer.rollback`, from any process; else a check-back does.
+        Raises TransactionBroken when a message could not be sent."""
         if not self._halves:
             raise UsageError("a transaction without a message cannot be detached; send one first")
-        if self._is_over:
-            raise UsageError("the transaction has ended; detach it inside its block")
+        self._check_running("detach it")
+        if self._failure is not None:
+            raise self._broken()
         self._is_over = self._is_detached = True
         return self.id
 
     async def settle(self, outcome: Outcome) -> None:
         """End it now. A block does this by itself."""
+        self._check_running("settle it")
+        if not isinstance(outcome, Outcome):
+            raise UsageError(f"outcome={outcome!r}; an Outcome is expected: COMMIT or ROLLBACK")
+        # From here on a check is answered with the outcome, whether or not the broker hears of it.
+        self._verdict = None if outcome is Outcome.UNKNOWN else outcome
+        self._is_over = True
+        if not self._halves:
+            self._outcome = outcome
+            return
+        try:
+            await self._tell(outcome)
+        except EscrowMQError as error:
+            self._not_confirmed(outcome, error)
+        else:
+            self._outcome = outcome
+
+    # -- inside ------------------------------------------------------------------------------
+
+    async def _tell(self, outcome: Outcome) -> None:
+        count = len(self._halves) if self._bundle and self._halves[0].signed_id else 0
+        producer = self._producer
+        try:
+            await producer.settler.settle(self._halves[0], outcome, count=count, ends=self._ends)
+        except BaseException as error:
+            self._outcome = Outcome.UNKNOWN
+            if self._verdict is not None and not isinstance(error, OutcomeContradicted):
+                producer.verdicts.remember(self._key, outcome)
+            raise
+
+    def _not_confirmed(self, outcome: Outcome, error: EscrowMQError) -> None:
+        """Raise it to who must know; not behind a database whose commit stands."""
+        producer = self._producer
+        producer.unconfirmed_count += 1
+        self._outcome = _settled_before(error)
+        if not self._is_decided_elsewhere:
+            if not isinstance(error, OutcomeUnknown):
+                raise error
+            if outcome is Outcome.COMMIT and producer.options.confirms_commits:
+                raise error
+        self._error = error
+        _log.warning("%s", error)
+
+    def _check_running(self, what: str) -> None:
         if self._is_over:
-            raise UsageError("the transaction has ended, or was detached")
+            raise UsageError(
+                f"the transaction has ended, or was detached; {what} inside its block, once"
+            )
         if not self._is_begun:
             raise UsageError(
                 "the transaction has not begun, so that nothing is stored; use it in a `with` "
                 "block, or call begin() first"
             )
-        if not isinstance(outcome, Outcome):
-            raise UsageError(f"outcome={outcome!r}; an Outcome is expected: COMMIT or ROLLBACK")
-        self._is_over = True
-        if not self._halves:
-            return
-        count = len(self._halves) if self._bundle and self._halves[0].signed_id else 0
-        try:
-            settler = self._producer.settler
-            await settler.settle(self._halves[0], outcome, count=count, ends=self._ends)
-        except OutcomeUnknown as error:
-            if outcome is Outcome.COMMIT and self._producer.options.confirms_commits:
-                raise
-            _log.warning("%s", error)
 
-    # -- inside ------------------------------------------------------------------------------
+    def _broken(self) -> TransactionBroken:
+        broken = TransactionBroken(
+            "a message of the transaction could not be sent, so all of it is rolled back; run the "
+            "transaction again"
+        )
+        broken.__cause__ = self._failure
+        return broken
 
     async def _roll_back_quietly(self) -> None:
-        """What went wrong in the block is news; that its rollback went wrong too is a line in
-        the log, as the broker will ask."""
+        await self._end_quietly(Outcome.ROLLBACK)
+
+    async def _end_quietly(self, outcome: Outcome) -> None:
+        """What went wrong in the block is news; that its end went wrong too is a line in the log,
+        as the broker will ask."""
         try:
-            await self.settle(Outcome.ROLLBACK)
+            await self.settle(outcome)
         except EscrowMQError as error:
+            self._error = error
             _log.warning("%s", error)
 
     async def _send(self, message: Message) -> SendResult:
@@ -209,6 +381,9 @@ class Transaction:
         queue = await self._queue(message)
         out = producer.dispatch.prepare(message, self._properties(message))
         out.wants_id = True
+        if not self._key:
+            self._key = out.unique_key
+            producer.verdicts.open(self._key, self)
         sent, result = await producer.dispatch.deliver(
             message, out, queue=queue, may_repeat=not self._bundle
         )
@@ -227,6 +402,8 @@ class Transaction:
             found[TRANSACTION] = self._bundle
         if self._checker:
             found[CHECKER] = self._checker
+        if self._check_after_s:
+            found[Property.CHECK_IMMUNITY_TIME] = str(self._check_after_s)
         if message.order_key:
             found[ORDER_KEY] = message.order_key
         if delay_properties(message):
@@ -268,3 +445,10 @@ class Transaction:
             f"the first phase was stored with {result.status.name} only and was rolled back; "
             "try again, mend the broker's disk or slave, or set accepts_unsafe_halves"
         )
+
+
+def _settled_before(error: EscrowMQError) -> Outcome:
+    """What the broker says that a transaction had ended with."""
+    if isinstance(error.__cause__, AlreadyCommitted):
+        return Outcome.COMMIT
+    return Outcome.ROLLBACK if isinstance(error.__cause__, AlreadyRolledBack) else Outcome.UNKNOWN

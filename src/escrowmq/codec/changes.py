@@ -48,6 +48,10 @@ class Changes:
             name: _text(getattr(table, field.name)) for name, (table, field) in self._places.items()
         }
 
+    def knows(self, name: str) -> bool:
+        """Whether there is such a setting."""
+        return name in self._places
+
     def may_change(self, name: str) -> bool:
         """Whether there is such a setting, and it does not hold from start to end."""
         return name in self._places and name not in self._fixed

@@ -4,8 +4,12 @@ The producer announces each commit in a topic of its own (`Announcer`). The cons
 transactional message that it has consumed (`Worker`), and each announcement (`AnnouncementReader`),
 in two sets of a Redis server (`RedisSets`). What was announced and not consumed are the commits
 that the broker never heard of: `Compensator` looks up each message and has the business do it.
-Nothing here is needed with brokers that check back; no other room knows of it.
+Nothing here is needed with brokers that check back; of the other rooms only commands know of it.
 """
+
+from escrowmq.base.extras import require
+
+require("compensation", "redis")
 
 from escrowmq.client.announced import Compared, Member, Sets
 from escrowmq.client.lease import LeaseTaken

@@ -24,6 +24,8 @@ class Announcer:
     >>> announcer = Announcer(producer)
     >>> with announcer.transaction("paid", b"order 1") as tx:
     ...     pass  # change the database here
+    ...     tx.database_decides()
+    ...     pass  # and commit it here
     """
 
     def __init__(self, producer: escrowmq.Producer, *, topic: str = TOPIC) -> None:

@@ -13,7 +13,6 @@ import msgspec
 from escrowmq.base.message import Topic
 from escrowmq.codec import fastjson
 from escrowmq.codec.fastjson import Queue
-from escrowmq.errors import RemoteProtocolError
 
 PATH: Final = "config/messageRequestMode.json"
 PULL: Final = "PULL"
@@ -39,18 +38,11 @@ class RequestModes:
         self._modes: dict[str, dict[str, RequestMode]] = {}
 
     def load(self, data: bytes | None) -> None:
-        """Take over messageRequestMode.json; one that cannot be read counts for nothing."""
-        if not data or not data.strip():
-            return
-        try:
-            raw: dict[str, Any] = fastjson.decode(data)
-            self._modes = msgspec.convert(
-                raw.get("messageRequestModeMap") or {},
-                dict[str, dict[str, RequestMode]],
-                strict=False,
-            )
-        except (RemoteProtocolError, msgspec.ValidationError, AttributeError):
-            self._modes = {}
+        """Take over messageRequestMode.json; raises when it cannot be read."""
+        raw: dict[str, Any] = fastjson.decode(data) if data else {}
+        self._modes = msgspec.convert(
+            raw.get("messageRequestModeMap") or {}, dict[str, dict[str, RequestMode]], strict=False
+        )
 
     def encode(self) -> bytes:
         """All modes, as one line."""

@@ -72,18 +72,22 @@ class OffsetTable:
         if self._commits_count % _VERSION_STEP == 0:
             self.version.advance(now_ms)
 
-    def cut(self, end_of: Callable[[str, int], int], now_ms: int) -> int:
-        """Take back offsets beyond the ends of their queues: what stood there was lost with the
-        power, and what comes there next was read by nobody. How many."""
-        count = 0
+    def items(self) -> list[tuple[str, dict[int, int]]]:
+        """Each TOPIC@GROUP with its offsets by queue."""
+        return list(self._offsets.items())
+
+    def cut(self, end_of: Callable[[str, int], int | None], now_ms: int) -> list[str]:
+        """Take back offsets beyond the ends of their queues: what stood there was lost, and what
+        comes there next was read by nobody. What was done, in words; None is an end unknown."""
+        done = []
         for key, queues in self._offsets.items():
             topic, _, group = key.partition("@")
             for queue_id, offset in queues.items():
                 end = end_of(topic, queue_id)
-                if offset > end:
+                if end is not None and offset > end:
                     self.commit(group, topic, queue_id, end, now_ms)
-                    count += 1
-        return count
+                    done.append(f"offset of {group} in {topic}/{queue_id}: {offset} set to {end}")
+        return done
 
     def get(self, group: str, topic: str, queue_id: int) -> int:
         """The committed offset; -1 when there is none. A pending reset counts as committed."""

@@ -15,7 +15,6 @@ from typing import Any, Final
 import msgspec
 
 from escrowmq.codec import fastjson
-from escrowmq.errors import RemoteProtocolError
 
 PATH: Final = "config/consumerOrderInfo.json"
 NEVER_MS: Final = 1 << 62
@@ -87,18 +86,17 @@ class OrderTable:
     # -- the file --------------------------------------------------------------------------------
 
     def load(self, data: bytes | None) -> None:
-        """Take over consumerOrderInfo.json; one that cannot be read counts for nothing."""
-        if not data or not data.strip():
-            return
-        try:
-            raw: dict[str, Any] = fastjson.decode(data)
-            for key, queues in (raw.get("table") or {}).items():
-                topic, _, group = key.partition(_JOINT)
-                for queue_id, value in queues.items():
-                    batch = msgspec.convert(value, Batch, strict=False)
-                    self._keep((group, topic, int(queue_id)), batch)
-        except (RemoteProtocolError, msgspec.ValidationError, AttributeError, ValueError):
-            self._batches.clear()
+        """Take over consumerOrderInfo.json; raises when it cannot be read, and holds nothing."""
+        self._batches.clear()
+        found: list[tuple[Line, Batch]] = []
+        raw: dict[str, Any] = fastjson.decode(data) if data else {}
+        for key, queues in (raw.get("table") or {}).items():
+            topic, _, group = key.partition(_JOINT)
+            for queue_id, value in queues.items():
+                batch = msgspec.convert(value, Batch, strict=False)
+                found.append(((group, topic, int(queue_id)), batch))
+        for line, batch in found:
+            self._keep(line, batch)
 
     def save(self, is_there: Callable[[Line], bool], now_ms: int) -> bytes:
         """consumerOrderInfo.json as it would be written now, without what is gone or long over."""

@@ -45,7 +45,7 @@ class GroupFile(msgspec.Struct, rename="camel", kw_only=True):
 
 
 TRANSACTION_GROUP: Final = "CID_RMQ_SYS_TRANS"
-_SYSTEM_GROUPS: Final = (
+SYSTEM_GROUPS: Final = (
     "TOOLS_CONSUMER",
     "FILTERSRV_CONSUMER",
     "SELF_TEST_C_GROUP",
@@ -94,7 +94,7 @@ class GroupTable:
 
     def create_system_groups(self, now_ms: int) -> None:
         """What exists on a fresh broker of the peer's."""
-        for name in _SYSTEM_GROUPS:
+        for name in SYSTEM_GROUPS:
             if name not in self._groups:
                 self.put(
                     GroupConfig(group_name=name, consume_broadcast_enable=name in _BROADCASTING),
@@ -125,7 +125,7 @@ class GroupTable:
         return config
 
     def _may_create(self, name: str) -> bool:
-        if not self._settings.creates_groups and name not in _SYSTEM_GROUPS:
+        if not self._settings.creates_groups and name not in SYSTEM_GROUPS:
             return False
         return len(name) <= GROUP_SIZE_MAX and not name_fault(name[:100])
 

@@ -24,6 +24,10 @@ import threading
 from collections.abc import Iterator, Sequence
 from typing import Final, Generic, TypeVar
 
+from escrowmq.base.extras import require
+
+require("otel", "opentelemetry")
+
 from opentelemetry import propagate, trace
 from opentelemetry.context import Context
 from opentelemetry.trace import Link, Span, SpanKind, StatusCode, TracerProvider

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
 import stat
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final
 
-from escrowmq.base.ports import File, Usage
-from escrowmq.errors import DiskFull, SegmentMissing, StorageError, StoreLocked
+from escrowmq.base.ports import File, Usage, former_path
+from escrowmq.errors import DiskFull, StorageError, StoreLocked
 from escrowmq.net import descriptors
 from escrowmq.net.mapped import NO_ROOM, CalledFile, MappedFile
 
@@ -30,19 +30,37 @@ def _is_in_memory(folder: str) -> bool:
 
 
 class FileDisk:
-    """The files below one data folder."""
+    """The files below one data folder. `elsewhere` names the folders in it whose files lie at other
+    places, on a disk of their own: {"commitlog": "/fast/commitlog"}."""
 
     _locked: Final[set[str]] = set()  # POSIX locks do not exclude the process that holds them
 
-    def __init__(self, root: str, *, open_files_max: int | None = None) -> None:
+    def __init__(
+        self,
+        root: str,
+        *,
+        open_files_max: int | None = None,
+        elsewhere: Mapping[str, str] | None = None,
+    ) -> None:
         self.root = os.path.realpath(root)
+        self._elsewhere = {
+            folder: os.path.realpath(place) for folder, place in (elsewhere or {}).items()
+        }
         self._open_files_max = open_files_max or descriptors.open_files_max()
         self._open: list[MappedFile] = []
         self._locks: dict[str, int] = {}
         self._new_folders: set[str] = set()
         self.spare = descriptors.Spare()
-        os.makedirs(self.root, exist_ok=True)
-        self._kind = CalledFile if _is_in_memory(self.root) else MappedFile
+        self._kinds: dict[str, type[MappedFile]] = {}
+        for place in (self.root, *self._elsewhere.values()):
+            self._prepare(place)
+
+    def _prepare(self, place: str) -> None:
+        """Make sure that a folder is there that files are kept below."""
+        try:
+            os.makedirs(place, exist_ok=True)
+        except OSError as error:
+            raise StorageError(f"{place}: {error.strerror}; name a folder to write to") from error
 
     def open(self, path: str, *, size: int, is_sequential: bool = False) -> File:
         """See Disk.open."""
@@ -54,7 +72,7 @@ class FileDisk:
             found = os.stat(full).st_size
             if found != size:
                 raise StorageError(f"{path} has {found} bytes, {size} expected") from None
-            return self._kind(self, full, size=size, is_new=False, is_sequential=is_sequential)
+            return self._file(full, size=size, is_new=False, is_sequential=is_sequential)
         except OSError as error:
             raise _translated(error, path) from error
         try:
@@ -64,7 +82,14 @@ class FileDisk:
             raise _translated(error, path) from error
         finally:
             os.close(descriptor)
-        return self._kind(self, full, size=size, is_new=True, is_sequential=is_sequential)
+        return self._file(full, size=size, is_new=True, is_sequential=is_sequential)
+
+    def _file(self, full: str, *, size: int, is_new: bool, is_sequential: bool) -> File:
+        place = next((p for p in self._elsewhere.values() if full.startswith(f"{p}/")), self.root)
+        kind = self._kinds.get(place)
+        if kind is None:
+            kind = self._kinds[place] = CalledFile if _is_in_memory(place) else MappedFile
+        return kind(self, full, size=size, is_new=is_new, is_sequential=is_sequential)
 
     def names(self, folder: str) -> list[str]:
         """See Disk.names."""
@@ -107,7 +132,10 @@ class FileDisk:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
+            keeps_former = not is_private and former_path(path) and _set_aside(full)
             os.replace(full + ".tmp", full)
+            if keeps_former:
+                os.replace(full + ".former", self._full(former_path(path)))
             self._sync_folder(folder)
         except OSError as error:
             with suppress(OSError):
@@ -197,6 +225,11 @@ class FileDisk:
             os.fsync(descriptor)
 
     def _full(self, path: str) -> str:
+        if self._elsewhere:
+            folder, _, rest = path.partition("/")
+            place = self._elsewhere.get(folder)
+            if place is not None:
+                return f"{place}/{rest}" if rest else place
         return f"{self.root}/{path}" if path else self.root
 
     def _make_folders(self, folder: str) -> None:
@@ -214,71 +247,24 @@ class FileDisk:
             self._new_folders.add(name)
 
 
-class _ReadOnlyFile:
-    """A File that is never written."""
-
-    def __init__(self, path: str, size: int) -> None:
-        self.size = size
-        self._path = path
-
-    def read(self, position: int, size: int) -> bytes:
-        """See File.read."""
-        with open(self._path, "rb") as file:
-            return os.pread(file.fileno(), size, position)
-
-    def data_from(self, position: int) -> int:
-        """See MappedFile.data_from."""
-        with open(self._path, "rb") as file:
-            try:
-                return os.lseek(file.fileno(), position, os.SEEK_DATA)
-            except OSError as error:
-                return self.size if error.errno == errno.ENXIO else position
-
-    def write(self, position: int, data: bytes) -> None:
-        """Never."""
-        raise StorageError(f"{self._path} is open for reading only")
-
-    def reserve(self, position: int, size: int) -> None:
-        """Never."""
-        raise StorageError(f"{self._path} is open for reading only")
-
-    def sync(self) -> None:
-        """Nothing was written."""
-
-    def close(self) -> None:
-        """Nothing is held."""
-
-
-class ReadOnlyDisk(FileDisk):
-    """The same files, for looking only: nothing is made, changed or removed, whoever uses them."""
-
-    def __init__(self, root: str) -> None:
-        if not os.path.isdir(root):
-            raise StorageError(f"{root} is not a folder")
-        super().__init__(root)
-
-    def open(self, path: str, *, size: int, is_sequential: bool = False) -> File:
-        """An existing file."""
-        found = self.size(path)
-        if found is None:
-            raise SegmentMissing(f"{path} is not there")
-        if found != size:
-            raise StorageError(f"{path} has {found} bytes, {size} expected")
-        return _ReadOnlyFile(self._full(path), size)
-
-    def replace(self, path: str, data: bytes, *, is_private: bool = False) -> None:
-        """Never."""
-        raise StorageError(f"{path} is open for reading only")
-
-    def remove(self, path: str) -> None:
-        """Nothing happens: what a loader wants removed is left out of its view."""
-
-    def lock(self, path: str) -> None:
-        """Nothing: to look, no lock is needed."""
-
-
 def _private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
+
+
+def _set_aside(full: str) -> bool:
+    """Give a file a second name, so that it outlives its replacement. It takes the place of the
+    `.bak` only when the new content is there: what is replaced may be torn, and the `.bak` the one
+    good copy. Empty ones are not kept; a file system without links keeps none."""
+    aside = full + ".former"
+    try:
+        if not os.stat(full).st_size:
+            return False
+        with suppress(FileNotFoundError):
+            os.unlink(aside)
+        os.link(full, aside)
+    except OSError:
+        return False
+    return True
 
 
 def _translated(error: OSError, path: str) -> Exception:

@@ -293,7 +293,7 @@ class Shell:
                 link.has_written = False
                 link.last_active_ms = now_ms
             elif link.last_active_ms < limit_ms:
-                _log.info("%s: peer %d was idle; closed", self._name, link.peer)
+                _log.debug("%s: peer %d was idle; closed", self._name, link.peer)
                 self._tell(link.close_idle)
         self._idle_timer = self._loop.call_later(self._idle_scan_s, self._close_idle)
 

@@ -7,6 +7,7 @@ import logging
 import os
 import random
 import socket
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,11 @@ from escrowmq.net.clock import LocalZone, SystemClock
 from escrowmq.net.disk import FileDisk
 from escrowmq.net.shell import Shell, bind
 from escrowmq.net.tls import Doors
-from escrowmq.node.config import NodeSettings, check_texts, convert, store_settings, unknown_keys
+from escrowmq.node.addresses import advertised, joined, tell_advertised
+from escrowmq.node.config import NodeSettings, check_texts, convert, store_settings, tell_unknown
+from escrowmq.node.process import release
+from escrowmq.node.unserved import as_rocketmq_takes, refuse_unserved
+from escrowmq.store.commit_log import FOLDER
 
 if TYPE_CHECKING:
     from escrowmq.node.metrics import Exporter
@@ -34,13 +39,11 @@ _PRESETS = {
 }
 """What escrowPreset sets that is not set otherwise."""
 
-_ANY_HOST = ("", "0.0.0.0", "::")  # noqa: S104 - compared, not bound
-
 
 class BrokerNode:
     """A broker that is being opened, open, or closed."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a process knows and a broker must be told
         self,
         settings: BrokerSettings,
         store: StoreSettings,
@@ -48,22 +51,22 @@ class BrokerNode:
         data: str,
         host: str,
         port: int,
+        log: str = "",
         accounts: str = "",
         signs_as: tuple[str, str] | None = None,
     ) -> None:
         self._door = bind(host, port)
         self.port = int(self._door.getsockname()[1])
         self._fast_door = _bind_fast(host, port)
-        advertised = settings.advertised_host
-        self.address = f"{advertised}:{self.port}"
+        told = settings.advertised_host
         self._clock = SystemClock()
-        self._disk = FileDisk(data)
+        self._disk = FileDisk(data, elsewhere={FOLDER: log} if log else None)
         self.core = BrokerCore(
             self._disk,
             settings,
             store,
-            address=(advertised, self.port),
-            ha_address=f"{advertised}:{self.port + 1}",
+            address=(told, self.port),
+            ha_address=f"{told}:{self.port + 1}",
             chance=random.SystemRandom(),
             mark=str(os.getpid()),
             boot=_boot_id(),
@@ -71,6 +74,8 @@ class BrokerNode:
             zone=LocalZone(),
             signs_as=signs_as,
         )
+        self.core.broker.release = release()
+        self._flushing = "SYNC_FLUSH" if store.is_sync_flush else "ASYNC_FLUSH"
         self._shell: Shell | None = None
         self._exporter: Exporter | None = None
         self._labels = {
@@ -81,7 +86,17 @@ class BrokerNode:
 
     async def open(self, *, idle_ms: int, doors: Doors) -> None:
         """Load the store, then let clients in."""
+        began_s = time.monotonic()
         self._clock.go_on_from(self.core.open(self._clock.now_ms()))
+        _log.info(
+            "broker %s of %s, EscrowMQ %s, has opened %s within %.1f s (%s)",
+            self._labels["node_id"],
+            self._labels["cluster"],
+            release(),
+            self._disk.root,
+            time.monotonic() - began_s,
+            self._flushing,
+        )
         self._shell = Shell(
             self.core, self._clock, self._disk, name="broker", idle_ms=idle_ms, doors=doors
         )
@@ -102,8 +117,10 @@ class BrokerNode:
             labels=self._labels,
             host=host,
             port=node.exporter_port,
+            refusal=self.core.refusal,
+            version=release(),
         )
-        return {"metrics": f"{host}:{self._exporter.port}"}
+        return {"metrics": joined(host, self._exporter.port)}
 
     async def registered(self) -> None:
         """Wait until a name server knows this broker (or none was named)."""
@@ -121,6 +138,7 @@ class BrokerNode:
             self._shell.perform()
             await self._shell.close()
             self.core.close(self._clock.now_ms())
+            _log.info("the store is closed")
         self._door.close()
         if self._fast_door is not None:
             self._fast_door.close()
@@ -151,11 +169,11 @@ def broker_settings(
     found: dict[str, str], *, source: str, name: str, name_servers: str | None, host: str
 ) -> tuple[BrokerSettings, StoreSettings, NodeSettings]:
     """All settings of a broker process; `name` is that of a broker to which none is given."""
+    refuse_unserved(found, source=source)
+    found = as_rocketmq_takes(found, source=source)
     node = convert(NodeSettings, found, source=source)
     if node.exporter not in ("DISABLE", "PROM"):
         raise UsageError(f"{source}: metricsExporterType={node.exporter}: DISABLE or PROM is there")
-    if node.role == "SLAVE":
-        raise UsageError(f"{source}: brokerRole=SLAVE: only masters are there yet")
     preset = convert(BrokerSettings, found, source=source).preset
     settings = convert(BrokerSettings, _PRESETS.get(preset, {}) | found, source=source)
     store = store_settings(found, node, source=source)
@@ -163,10 +181,8 @@ def broker_settings(
         settings.name = name
     if name_servers:
         settings.name_servers = name_servers
-    if "brokerIP1" not in found:
-        settings.advertised_host = "127.0.0.1" if host in _ANY_HOST else host
+    settings.advertised_host = advertised(host, chosen=found.get("brokerIP1"))
     check_texts(settings, store, source=source)
-    unknown = unknown_keys(found)
-    if unknown:
-        _log.warning("%s: not known here, and without effect: %s", source, ", ".join(unknown))
+    tell_unknown(found, source=source)
+    tell_advertised(host, settings.advertised_host, is_chosen="brokerIP1" in found)
     return settings, store, node

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import logging
 import os
 import re
 from pathlib import Path
@@ -19,6 +20,9 @@ from escrowmq.base.settings import (
 from escrowmq.codec.conf import ConfError, parse_conf
 from escrowmq.errors import UsageError
 from escrowmq.node.doors import DoorSettings, with_tls_file
+from escrowmq.node.unserved import JUDGED
+
+_log = logging.getLogger(__name__)
 
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -27,17 +31,23 @@ _PORT: Final = re.compile(r"[0-9]{1,5}")
 _PORT_MAX: Final = 65_535
 
 
+Port = Annotated[int, msgspec.Meta(ge=0, le=_PORT_MAX)]
+
+
 class NodeSettings(msgspec.Struct, kw_only=True):
     """What a process needs beside its cores' settings."""
 
     host: str = msgspec.field(default="", name="bindAddress")
-    port: int = msgspec.field(default=0, name="listenPort")
+    port: Port = msgspec.field(default=0, name="listenPort")
     data: str = msgspec.field(default="", name="storePathRootDir")
+    log: Annotated[
+        str, msgspec.Meta(description="folder of the log; commitlog of the data folder by default")
+    ] = msgspec.field(default="", name="storePathCommitLog")
     flush: str = msgspec.field(default="ASYNC_FLUSH", name="flushDiskType")
     role: str = msgspec.field(default="ASYNC_MASTER", name="brokerRole")
     exporter: str = msgspec.field(default="DISABLE", name="metricsExporterType")
     exporter_host: str = msgspec.field(default="", name="metricsPromExporterHost")
-    exporter_port: int = msgspec.field(default=5557, name="metricsPromExporterPort")
+    exporter_port: Port = msgspec.field(default=5557, name="metricsPromExporterPort")
     idle_s: int = msgspec.field(default=120, name="serverChannelMaxIdleTimeSeconds")
     accounts: Annotated[
         str,
@@ -134,7 +144,14 @@ def unknown_keys(found: dict[str, str]) -> list[str]:
         )
         for field in msgspec.structs.fields(kind)
     }
-    return sorted(set(found) - known)
+    return sorted(set(found) - known - JUDGED)
+
+
+def tell_unknown(found: dict[str, str], *, source: str) -> None:
+    """Say which keys nothing here reads."""
+    unknown = unknown_keys(found)
+    if unknown:
+        _log.warning("%s: not known here, and without effect: %s", source, ", ".join(unknown))
 
 
 def accounts_folder(node: NodeSettings, *, data: str) -> str:

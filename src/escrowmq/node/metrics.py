@@ -1,28 +1,40 @@
-"""Figures for Prometheus over HTTP, under the peer's settings (metricsExporterType=PROM)."""
+"""Figures for Prometheus over HTTP, under RocketMQ's settings (metricsExporterType=PROM).
+
+/health   200 `ready`, or 503 `read-only` and why
+others    the figures
+"""
 
 from __future__ import annotations
 
 import asyncio
 import concurrent.futures
 import logging
-from collections.abc import Callable, Iterator
-from http.server import HTTPServer
+import socket
+from collections.abc import Callable, Iterable, Iterator
 from threading import Thread
+from typing import TYPE_CHECKING, TypeVar
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
-from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client import CollectorRegistry, ProcessCollector, make_wsgi_app
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
     HistogramMetricFamily,
     Metric,
 )
+from prometheus_client.exposition import ThreadingWSGIServer
 from prometheus_client.registry import Collector
 
 from escrowmq.base.measure import Distribution, Family, Sample
 from escrowmq.errors import ConnectFailed
 
+if TYPE_CHECKING:
+    from wsgiref.types import StartResponse, WSGIEnvironment
+
 _log = logging.getLogger(__name__)
 _ANSWER_S = 5.0
+_HEALTH = "/health"
+T = TypeVar("T")
 _KINDS: dict[str, type[GaugeMetricFamily | CounterMetricFamily]] = {
     "gauge": GaugeMetricFamily,
     "counter": CounterMetricFamily,
@@ -31,44 +43,91 @@ _KINDS: dict[str, type[GaugeMetricFamily | CounterMetricFamily]] = {
 Read = Callable[[], list[Family]]
 
 
+class _Quiet(WSGIRequestHandler):
+    """Writes no line for each look at the figures."""
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+        """Nothing."""
+
+
 class Exporter:
     """Serves one core's figures from a thread of its own; they are read on the event loop."""
 
-    def __init__(self, read: Read, *, labels: dict[str, str], host: str, port: int) -> None:
+    def __init__(
+        self,
+        read: Read,
+        *,
+        labels: dict[str, str],
+        host: str,
+        port: int,
+        refusal: Callable[[], str] = str,
+        version: str = "",
+    ) -> None:
         self._read = read
+        self._refusal = refusal
         self._labels = labels
+        self._build = Family(
+            "escrowmq_build", "gauge", "Which EscrowMQ this is.", ("version",),
+            (Sample((version,), 1),),
+        )  # fmt: skip
         self._loop = asyncio.get_running_loop()
         registry = CollectorRegistry()
         registry.register(_Collector(self._families))
+        ProcessCollector(registry=registry)
+        self._figures = make_wsgi_app(registry)
+        kind = _server_kind(host)
         try:
-            served: tuple[HTTPServer, Thread] = start_http_server(
-                port, addr=host, registry=registry
-            )
+            self._server = make_server(host, port, self._serve, kind, handler_class=_Quiet)
         except OSError as error:
             raise ConnectFailed(
                 f"cannot serve metrics on {host}:{port}: {error.strerror}; choose another "
                 "metricsPromExporterPort, or 0 for any"
             ) from error
-        self._server, self._thread = served
+        self._thread = Thread(target=self._server.serve_forever, name="metrics", daemon=True)
+        self._thread.start()
         self.port = int(self._server.server_port)
 
-    def _families(self) -> list[Metric]:
-        future: concurrent.futures.Future[list[Family]] = concurrent.futures.Future()
-        self._loop.call_soon_threadsafe(self._answer, future)
-        return [_shown(family, self._labels) for family in future.result(_ANSWER_S)]
+    def _serve(self, environ: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
+        if environ.get("PATH_INFO") != _HEALTH:
+            figures: Iterable[bytes] = self._figures(environ, start)
+            return figures
+        refusal = self._on_loop(self._refusal)
+        start(
+            "503 Service Unavailable" if refusal else "200 OK",
+            [("Content-Type", "text/plain; charset=utf-8")],
+        )
+        return [f"read-only: {refusal}\n".encode() if refusal else b"ready\n"]
 
-    def _answer(self, future: concurrent.futures.Future[list[Family]]) -> None:
-        try:
-            future.set_result(self._read())
-        except Exception as error:  # noqa: BLE001 - one look at the figures; told and logged
-            _log.exception("the figures could not be read")
-            future.set_exception(error)
+    def _families(self) -> list[Metric]:
+        families = [*self._on_loop(self._read), self._build]
+        return [_shown(family, self._labels) for family in families]
+
+    def _on_loop(self, read: Callable[[], T]) -> T:
+        """What the event loop's thread reads for this one."""
+        future: concurrent.futures.Future[T] = concurrent.futures.Future()
+        self._loop.call_soon_threadsafe(_answer, read, future)
+        return future.result(_ANSWER_S)
 
     async def close(self) -> None:
         """Serve no more."""
         await self._loop.run_in_executor(None, self._server.shutdown)
         self._server.server_close()
         self._thread.join()
+
+
+def _answer(read: Callable[[], T], future: concurrent.futures.Future[T]) -> None:
+    try:
+        future.set_result(read())
+    except Exception as error:  # noqa: BLE001 - one look at the figures; told and logged
+        _log.exception("the figures could not be read")
+        future.set_exception(error)
+
+
+def _server_kind(host: str) -> type[WSGIServer]:
+    class Kind(ThreadingWSGIServer):
+        address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+
+    return Kind
 
 
 class _Collector(Collector):

@@ -9,6 +9,7 @@ from escrowmq.net.clock import SystemClock
 from escrowmq.net.disk import FileDisk
 from escrowmq.net.shell import Shell, bind
 from escrowmq.net.tls import Doors
+from escrowmq.node.addresses import joined
 from escrowmq.registry.core import RegistryCore
 from escrowmq.registry.guard import Guard
 
@@ -43,7 +44,7 @@ class NameServerNode:
     ) -> None:
         self._door = bind(host, port)
         self.port = int(self._door.getsockname()[1])
-        self.address = f"{host}:{self.port}"
+        self.address = joined(host, self.port)
         self._clock = SystemClock()
         self._disk = FileDisk(data)
         self.core = RegistryCore(

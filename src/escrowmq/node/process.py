@@ -3,25 +3,35 @@
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import gc
 import logging
 import resource
 import signal
 import sys
 from collections.abc import Awaitable, Callable
+from datetime import datetime
+from importlib.metadata import PackageNotFoundError, version
 
 import uvloop
-
-_log = logging.getLogger(__name__)
-
-_ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
-_PASSED_OVER = (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
-"""Terminals that are closed and log rotation send these; by default they would kill the process
-without a clean end."""
 
 _GC_YOUNG = 50_000
 """Allocations between young collections. The hot path makes no cycles; the default of 700 costs
 several per cent of the time of a loaded broker."""
+
+
+_ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_MEANINGLESS = (signal.SIGUSR1, signal.SIGUSR2)
+
+_log = logging.getLogger(__name__)
+
+
+def release() -> str:
+    """Which EscrowMQ this is."""
+    try:
+        return version("escrowmq")
+    except PackageNotFoundError:
+        return "not installed"
 
 
 def raise_file_limit() -> None:
@@ -31,13 +41,23 @@ def raise_file_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
+class _Line(logging.Formatter):
+    """One line an event: time with its zone, level, room, text."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
+
+    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: N802
+        """As 2024-02-29T23:59:59.999+01:00."""
+        moment = datetime.fromtimestamp(record.created).astimezone()
+        return moment.isoformat(timespec="milliseconds")
+
+
 def log_to_stderr(level: str) -> None:
-    """One line an event: time, level, room, text."""
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=level.upper(),
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-    )
+    """Write what is logged to standard error, from a level on."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Line())
+    logging.basicConfig(handlers=[handler], level=level.upper())
     # What operators did is on record however little else is wanted.
     logging.getLogger("escrowmq.audit").setLevel(logging.INFO)
 
@@ -49,15 +69,17 @@ def announce(**doors: str) -> None:
 
 
 def run(main: Callable[[asyncio.Event], Awaitable[None]]) -> int:
-    """Run until SIGTERM, SIGINT or SIGQUIT sets the event that `main` waits for."""
+    """Run until a signal sets the event that `main` waits for: SIGTERM, SIGINT, or SIGHUP as at
+    Java. SIGQUIT shows what every thread is at, as there; others are passed over."""
 
     async def supervised() -> None:
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
         for number in _ENDING:
-            loop.add_signal_handler(number, stop.set)
-        for number in _PASSED_OVER:
+            loop.add_signal_handler(number, _end, number, stop)
+        for number in _MEANINGLESS:
             loop.add_signal_handler(number, _pass_over, number)
+        faulthandler.register(signal.SIGQUIT, file=sys.stderr, all_threads=True)
         await main(stop)
 
     raise_file_limit()
@@ -67,12 +89,14 @@ def run(main: Callable[[asyncio.Event], Awaitable[None]]) -> int:
     return 0
 
 
+def _end(number: signal.Signals, stop: asyncio.Event) -> None:
+    if not stop.is_set():
+        _log.info("%s: stopping", number.name)
+    stop.set()
+
+
 def _pass_over(number: signal.Signals) -> None:
-    _log.warning(
-        "%s is passed over: settings are changed by `escrowmq broker set` or with a restart, "
-        "certificates and accounts are read when their files change; SIGTERM ends the process",
-        number.name,
-    )
+    _log.warning("%s means nothing here; SIGTERM stops", number.name)
 
 
 def settle_memory() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import secrets
 import socket
@@ -13,16 +14,18 @@ import msgspec
 from escrowmq.base.settings import BrokerSettings, NameServerGuardSettings, NameServerSettings
 from escrowmq.net.tls import Doors
 from escrowmq.node import config
+from escrowmq.node.addresses import ANY, LOOPBACK, joined
 from escrowmq.node.broker import BrokerNode, broker_settings
 from escrowmq.node.doors import DoorSettings, doors_of
 from escrowmq.node.nameserver import GuardPlan, NameServerNode
 from escrowmq.node.process import announce, run, settle_memory
 
+_log = logging.getLogger(__name__)
+
 NAMESERVER_PORT = 9876
 BROKER_PORT = 10911
 _SECRET_SIZE = 32
-_LOCAL = {"0.0.0.0": "127.0.0.1", "::": "127.0.0.1"}  # noqa: S104 - compared, not bound
-"""How a process calls its own port that listens on all addresses."""
+
 
 EMBEDDED_NAME = "broker-a"
 """The embedded broker's name does not depend on the host: its data folder may move."""
@@ -57,7 +60,12 @@ def _folder(options: Options, node: config.NodeSettings) -> str:
 def serve(options: Options) -> int:
     """Name server and broker in one process, one data folder."""
     found = options.gather()
-    host = options.host or "127.0.0.1"
+    host = options.host or found.get("bindAddress") or LOOPBACK
+    if found.get("namesrvAddr"):
+        _log.warning(
+            "%s: namesrvAddr=%s is without effect: serve runs a name server of its own; `escrowmq "
+            "broker` registers elsewhere", options.source, found["namesrvAddr"],
+        )  # fmt: skip
     names = config.convert(NameServerSettings, found, source=options.source)
     settings, store, node = broker_settings(
         found, source=options.source, name=EMBEDDED_NAME, name_servers=None, host=host
@@ -75,14 +83,15 @@ def serve(options: Options) -> int:
         port=NAMESERVER_PORT if options.nameserver_port is None else options.nameserver_port,
         guard=_guard(options, found, accounts=accounts, users=data, own=own),
     )
-    local = _LOCAL.get(names_host, names_host)
-    settings.name_servers = f"{local}:{registry.port}"
+    local = LOOPBACK if names_host in ANY else names_host
+    settings.name_servers = joined(local, registry.port)
     broker = BrokerNode(
         settings,
         store,
         data=data,
         host=host,
         port=_port(options, node),
+        log=node.log,
         accounts=accounts,
         signs_as=own,
     )
@@ -94,7 +103,7 @@ def serve(options: Options) -> int:
             await broker.registered()
             settle_memory()
             more = broker.export(node, host=host)
-            announce(nameserver=registry.address, broker=f"{host}:{broker.port}", **more)
+            announce(nameserver=registry.address, broker=joined(host, broker.port), **more)
             await stop.wait()
         finally:
             await broker.close()
@@ -106,10 +115,11 @@ def serve(options: Options) -> int:
 def serve_nameserver(options: Options) -> int:
     """A name server alone."""
     found = options.gather()
+    config.tell_unknown(found, source=options.source)
     settings = config.convert(NameServerSettings, found, source=options.source)
     node = config.convert(config.NodeSettings, found, source=options.source)
     doors = _doors(options, found)
-    host = options.host or node.host or "127.0.0.1"
+    host = options.host or node.host or LOOPBACK
     port = options.port if options.port is not None else node.port or NAMESERVER_PORT
     data = found.get("kvConfigPath")
     folder = str(Path(data).parent) if data else options.data or str(Path.home() / "namesrv")
@@ -132,7 +142,7 @@ def serve_broker(options: Options) -> int:
     found = options.gather()
     names = options.name_servers or found.get("namesrvAddr") or os.environ.get("NAMESRV_ADDR")
     node = config.convert(config.NodeSettings, found, source=options.source)
-    host = options.host or node.host or "127.0.0.1"
+    host = options.host or node.host or LOOPBACK
     settings, store, node = broker_settings(
         found,
         source=options.source,
@@ -140,6 +150,11 @@ def serve_broker(options: Options) -> int:
         name_servers=names,
         host=host,
     )
+    if not settings.name_servers:
+        _log.warning(
+            "no name server is named (-n HOST:PORT, namesrvAddr or NAMESRV_ADDR): clients that ask "
+            "one for topics do not find this broker"
+        )
     doors = _doors(options, found)
     data = _folder(options, node)
     broker = BrokerNode(
@@ -148,6 +163,7 @@ def serve_broker(options: Options) -> int:
         data=data,
         host=host,
         port=_port(options, node),
+        log=node.log,
         accounts=config.accounts_folder(node, data=data),
     )
 
@@ -155,7 +171,7 @@ def serve_broker(options: Options) -> int:
         try:
             await broker.open(idle_ms=node.idle_s * 1000, doors=doors)
             settle_memory()
-            announce(broker=f"{host}:{broker.port}", **broker.export(node, host=host))
+            announce(broker=joined(host, broker.port), **broker.export(node, host=host))
             await stop.wait()
         finally:
             await broker.close()

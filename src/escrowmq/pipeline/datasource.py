@@ -1,8 +1,12 @@
-"""`spark.read.format("escrowmq")`: a batch of messages that were there when it began."""
+"""The format `escrowmq`: topics as batches and streams, to read and to write."""
 
 from __future__ import annotations
 
 from typing import Final
+
+from escrowmq.base.extras import require
+
+require("spark", "pyspark", "pyarrow")
 
 from pyspark.sql.datasource import (
     DataSource,

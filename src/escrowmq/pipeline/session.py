@@ -9,6 +9,10 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Final, Self
 
+from escrowmq.base.extras import require
+
+require("spark", "pyspark", "pyarrow")
+
 from pyspark.sql import SparkSession
 
 from escrowmq.errors import UsageError
@@ -41,7 +45,8 @@ def start_session(
         **(_LOCAL if is_new and master.startswith("local") else {}),
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
-        "spark.log.level": "ERROR",
+        # What fails is told in one line; Spark would write a trace of Java in front of it.
+        "spark.log.level": "FATAL",
         **(_DELTA if form.name == "delta" else {}),
         **settings,
     }

@@ -10,7 +10,8 @@ import msgspec
 from escrowmq.base.ports import Disk
 from escrowmq.codec import fastjson
 from escrowmq.codec.bodies import decode_body
-from escrowmq.errors import EscrowMQError, UsageError
+from escrowmq.errors import CorruptRecord, UsageError
+from escrowmq.store.tables import take_table
 
 ORDER_CONF: Final = "ORDER_TOPIC_CONFIG"
 """The namespace that maps an ordered topic to `broker:queues;...`."""
@@ -36,16 +37,24 @@ class KvConfig:
         self._tables: dict[str, dict[str, str]] = self._load()
 
     def _load(self) -> dict[str, dict[str, str]]:
-        data = self._disk.read(self._path) if self._disk is not None else None
-        if not data:
-            return {}
+        found: dict[str, dict[str, str]] = {}
+
+        def take(data: bytes | None) -> None:
+            if data is not None:
+                found.update(decode_body(_KvFile, data).config_table or {})
+
+        if self._disk is None:
+            return found
         try:
-            return decode_body(_KvFile, data).config_table or {}
-        except EscrowMQError as error:
+            note = take_table(self._disk, self._path, take)
+        except CorruptRecord as error:
             # A name server that does not start is worse than one without order configuration;
             # the file is kept until the next change.
-            _log.warning("%s is not read: %s", self._path, error)
+            _log.warning("%s; it counts for nothing", error)
             return {}
+        if note:
+            _log.warning("%s", note)
+        return found
 
     def get(self, namespace: str | None, key: str | None) -> str | None:
         """One value."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 from escrowmq.base.codes import NOT_SET, Response
 from escrowmq.codec import fastjson
 from escrowmq.codec.hashes import body_crc
@@ -15,6 +17,8 @@ from escrowmq.registry.answer import DONE, Answer, Asked, State
 from escrowmq.registry.headers import BrokerHeader, RegisterHeader
 from escrowmq.registry.kv import ORDER_CONF
 from escrowmq.registry.routes import Newcomer
+
+_log = logging.getLogger(__name__)
 
 
 def register(state: State, asked: Asked) -> Answer:
@@ -36,9 +40,12 @@ def register(state: State, asked: Asked) -> Answer:
         timeout_ms=header.heartbeat_timeout_millis,
         has_acting_master=header.enable_acting_master,
     )
+    is_new = state.routes.version_of(broker.cluster, broker.address) is None
     welcome = state.routes.register(broker, body, peer=asked.peer, now_ms=asked.now_ms)
     if welcome is None:
         return Answer(Response.SYSTEM_ERROR, {}, remark="register broker failed")
+    if is_new:
+        _log.info("broker %s at %s is registered", broker.name, broker.address)
     ext = {"haServerAddr": welcome.ha_address, "masterAddr": welcome.master_address}
     conf = state.kv.table(ORDER_CONF) if state.settings.returns_order_conf else None
     return Answer(

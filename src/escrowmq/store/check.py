@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
+from collections import Counter
 from typing import Any, Final
 
 import msgspec
@@ -15,6 +16,7 @@ import msgspec
 from escrowmq.base.message import SysFlag, Topic
 from escrowmq.base.ports import Disk
 from escrowmq.base.settings import StoreSettings
+from escrowmq.codec import fastjson
 from escrowmq.codec.entries import ENTRY, ENTRY_SIZE
 from escrowmq.codec.hashes import tags_code
 from escrowmq.codec.properties import decode_properties
@@ -23,15 +25,19 @@ from escrowmq.store import commit_log, consume_queue, index
 from escrowmq.store.checkpoint import PATH as CHECKPOINT
 from escrowmq.store.checkpoint import CheckpointFile
 from escrowmq.store.dispatch import Dispatcher, delay_levels
+from escrowmq.store.folder import refuse_other
 from escrowmq.store.queues import Queues
 from escrowmq.store.scan import LogScan, Scanned, value_of
 from escrowmq.store.segment import Segments
-from escrowmq.store.tables import read_table
+from escrowmq.store.snapshot import read_snapshot
+from escrowmq.store.tables import Take, take_table
 
 ABORT: Final = "abort"
 _FINDINGS_MAX: Final = 1_000
 _SHOWN_MAX: Final = 5
-_TABLES: Final = ("topics.json", "subscriptionGroup.json", "consumerOffset.json")
+TOPICS: Final = "config/topics.json"
+GROUPS: Final = "config/subscriptionGroup.json"
+OFFSETS: Final = "config/consumerOffset.json"
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -61,14 +67,24 @@ class Checked(msgspec.Struct):
 
 
 class Check:
-    """One check of one store."""
+    """One check of one store. `readers` take over the tables by path, as a start would."""
 
-    def __init__(self, disk: Disk, settings: StoreSettings) -> None:
+    def __init__(
+        self, disk: Disk, settings: StoreSettings, *, readers: dict[str, Take] | None = None
+    ) -> None:
+        refuse_other(disk)
         self._disk = disk
+        self._readers = readers or {}
+        self._tables: dict[str, dict[str, Any]] = {}
+        self._keyed_count = 0
         self._settings = sized(disk, settings)
         self._dispatcher = Dispatcher(None, delay_levels(settings.delay_levels))
         self._starts = array("q")
         self._units: dict[tuple[str, int], tuple[int, bytearray]] = {}
+        self._earlier: Counter[tuple[str, int]] = Counter()
+        """Messages of queues that began again behind them, and no note says why."""
+        snapshot = read_snapshot(disk)
+        self._deleted = snapshot.deleted if snapshot is not None else {}
         self.checked = Checked(findings=[])
 
     def run(self, now_ms: int) -> Checked:
@@ -78,10 +94,11 @@ class Check:
         if not checked.was_closed:
             self._note(ABORT, "the store is in use, or was not closed; a start mends what it can")
         self._check_log()
+        self._check_tables()
         self._check_queues()
         self._check_index()
         self._check_checkpoint(now_ms)
-        self._check_tables()
+        self._check_offsets()
         return checked
 
     def _damage(self, where: str, text: str) -> None:
@@ -129,9 +146,14 @@ class Check:
 
     def _take(self, record: Scanned) -> None:
         self._starts.append(record.log_offset)
+        if value_of(record.properties, b"UNIQ_KEY\x01"):
+            self._keyed_count += 1
         if record.sys_flag & SysFlag.PREPARED:
             return
         topic = record.topic.decode("utf-8", "replace")
+        deletion = self._deleted.get(topic)
+        if deletion is not None and deletion.covers(record.log_offset, record.stored_ms):
+            return
         code = tags_code(value_of(record.properties, b"TAGS\x01").decode("utf-8", "replace"))
         if topic == Topic.SCHEDULE:
             properties = decode_properties(record.properties)
@@ -140,7 +162,8 @@ class Check:
         start, units = self._units.get(key, (record.queue_offset, bytearray()))
         expected = start + len(units) // ENTRY_SIZE
         if record.queue_offset < expected:
-            # The topic was deleted and made again: the later life counts.
+            # The topic was deleted and made again, as far as can be told: the later life counts.
+            self._earlier[key] += expected - start
             start, units, expected = record.queue_offset, bytearray(), record.queue_offset
         missing = record.queue_offset - expected
         if missing > record.log_offset // ENTRY_SIZE:
@@ -157,6 +180,10 @@ class Check:
         queues = Queues(self._disk, segment_size=self._settings.queue_segment_size)
         for note in queues.load():
             self._mendable(consume_queue.FOLDER, note)
+        for (topic, queue_id), count in sorted(self._earlier.items()):
+            where = f"{consume_queue.FOLDER}/{topic}/{queue_id}"
+            text = f"{count} messages of the log cannot be read: the queue began again behind them"
+            self._note(where, f"{text}, as when a topic is deleted and made anew")
         live = set(self._live_topics())
         for key, (start, units) in sorted(self._units.items()):
             where = f"{consume_queue.FOLDER}/{key[0]}/{key[1]}"
@@ -202,13 +229,8 @@ class Check:
             self._damage(where, f"{len(wrong)} units lead to other places, from {shown} on")
 
     def _live_topics(self) -> list[str]:
-        try:
-            table = read_table(self._disk, "topics.json")
-        except CorruptRecord:
-            return []
-        if not isinstance(table, dict):
-            return [topic for topic, _ in self._units]
-        return list(table.get("topicConfigTable", {}))
+        topics = self._tables.get(TOPICS, {}).get("topicConfigTable")
+        return list(topics) if topics else [topic for topic, _ in self._units]
 
     def _check_index(self) -> None:
         settings = self._settings
@@ -219,6 +241,9 @@ class Check:
         )
         for note in found.load():
             self._note(index.FOLDER, note)
+        if not found.files and self._keyed_count:
+            text = f"it is missing ({self._keyed_count} messages have keys); a start makes it anew"
+            self._mendable(index.FOLDER, text)
         starts, begin = self._starts, self.checked.log_begin
         for file in found.files:
             self.checked.index_entries_count += file.count - 1
@@ -249,24 +274,44 @@ class Check:
     # -- tables ---------------------------------------------------------------------------------
 
     def _check_tables(self) -> None:
-        for name in _TABLES:
-            try:
-                table = read_table(self._disk, name)
-            except CorruptRecord as error:
-                self._damage(f"config/{name}", str(error))
-                continue
-            if name == "consumerOffset.json" and isinstance(table, dict):
-                self._check_offsets(table)
+        """Read each table as a start does, which goes back to a former one or refuses."""
+        for path in (TOPICS, GROUPS, OFFSETS, *self._readers):
+            if path not in self._tables:
+                self._tables[path] = self._read(path)
+        is_told = any(finding.where == TOPICS for finding in self.checked.findings)
+        if not self._tables[TOPICS] and self._units and not is_told:
+            self._damage(TOPICS, "it is not there; a start makes the topics anew from the queues")
 
-    def _check_offsets(self, table: dict[str, Any]) -> None:
-        for key, offsets in table.get("offsetTable", {}).items():
+    def _read(self, path: str) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+
+        def take(data: bytes | None) -> None:
+            self._readers.get(path, _nobody)(data)
+            if data is not None and path.endswith(".json"):
+                found.update(fastjson.decode(data))
+
+        try:
+            note = take_table(self._disk, path, take)
+        except CorruptRecord as error:
+            self._damage(path, str(error))
+            return {}
+        if note:
+            self._damage(path, note)
+        return found
+
+    def _check_offsets(self) -> None:
+        for key, offsets in (self._tables[OFFSETS].get("offsetTable") or {}).items():
             topic = key.partition("@")[0]
             for queue_id, queue_offset in offsets.items():
                 queue = self._queues.by_key.get((topic, int(queue_id)))
                 end = queue.end if queue is not None else 0
-                if queue_offset > end:
+                if int(queue_offset) > end:
                     text = f"{key} queue {queue_id} is at {queue_offset}, the queue ends at {end}"
-                    self._mendable("config/consumerOffset.json", text)
+                    self._mendable(OFFSETS, text)
+
+
+def _nobody(data: bytes | None) -> None:
+    """Of what the table says, only that it is one matters."""
 
 
 def sized(disk: Disk, settings: StoreSettings) -> StoreSettings:

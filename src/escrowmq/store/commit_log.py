@@ -40,11 +40,6 @@ class CommitLog:
         """Where the oldest segment starts."""
         return self.segments.first
 
-    @property
-    def reserved_left(self) -> int:
-        """Bytes that can be written even when the disk is full."""
-        return max(self._reserved_end - self.end_offset, 0)
-
     def start(self, end_offset: int) -> None:
         """Take up appending at an offset, after recovery."""
         self.end_offset = self.durable_offset = end_offset
@@ -106,11 +101,6 @@ class CommitLog:
         except DiskFull:
             return False
         return True
-
-    @property
-    def is_durable(self) -> bool:
-        """Whether nothing waits for a sync."""
-        return self.durable_offset >= self.end_offset
 
     def unsynced(self) -> tuple[File, ...]:
         """The files to sync so that everything up to the present end becomes durable."""

@@ -110,6 +110,16 @@ class Retention:
             is_due = True
         deleted = self._delete(now_ms, is_forced=is_forced) if is_due else 0
         if deleted:
+            _log.log(
+                logging.WARNING if is_forced else logging.INFO,
+                "%d files of the log (%d bytes) are deleted %s; it begins at %d now",
+                deleted,
+                deleted * self._store.log.segment_size,
+                f"whatever their age, the disk is at {self.disk_percent} %"
+                if is_forced
+                else f"after {settings.reserved_hours} h",
+                self._store.log.min_offset,
+            )
             self.trim()
             self.watch(now_ms)
         return deleted

@@ -60,13 +60,25 @@ class Segments:
                 self._disk.remove(self.path(int(name)))
                 notes.append(f"{self.path(int(name))} was empty and is removed")
             elif size != self.segment_size or int(name) % self.segment_size:
-                raise StorageError(
-                    f"{self.path(int(name))} has {size} bytes, the settings say "
-                    f"{self.segment_size}; set the size that the store was made with"
-                )
+                raise StorageError(self._misfit(name, size, is_last=name == segments[-1]))
             else:
                 self._files[int(name)] = None
         return notes
+
+    def _misfit(self, name: str, size: int | None, *, is_last: bool) -> str:
+        """What is wrong with a file of another length, and what to do: a last one that is shorter
+        than all others was cut off."""
+        path = self.path(int(name))
+        if is_last and size is not None and size < self.segment_size and self._files:
+            return (
+                f"{path} has {size} bytes, the files before it {self.segment_size}: it was cut "
+                f"off. Put a whole copy back, or lengthen it (truncate -s {self.segment_size}) and "
+                "lose what it lacks"
+            )
+        return (
+            f"{path} has {size} bytes, the settings say {self.segment_size}; set the size that the "
+            "store was made with, or put back a whole copy if the file was cut off"
+        )
 
     def path(self, start: int) -> str:
         """Where the file that starts at a position is kept."""

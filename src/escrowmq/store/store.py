@@ -39,6 +39,7 @@ from escrowmq.store.encoding import (
     without_zeros,
 )
 from escrowmq.store.flush import Flusher
+from escrowmq.store.folder import refuse_other
 from escrowmq.store.index import Index
 from escrowmq.store.queues import Queues
 from escrowmq.store.reading import Reader
@@ -95,13 +96,11 @@ class Store:
         self.flusher = Flusher(self)
         self.retention = Retention(self, hour or hour_in(zone))
         self._searcher = Searcher(self)
-        self.boot = boot
-        self._abort_text = abort_text
+        self.boot, self._abort_text = boot, abort_text
         self._refusal: str | None = "the store is not open"
         self._is_refusal_lasting = True
         self._is_open = False
-        self._is_sync_flush = settings.is_sync_flush
-        self._appends_crc = settings.appends_crc
+        self._is_sync_flush, self._appends_crc = settings.is_sync_flush, settings.appends_crc
         self._body_size_max = settings.body_size_max
         self._properties_size_max = PROPERTIES_SIZE_MAX - (
             CRC_PROPERTY_SIZE + 1 if self._appends_crc else 0
@@ -117,9 +116,10 @@ class Store:
         """Lock, load and recover; says what was found damaged, cut off or built again.
 
         StoreLocked when another process uses the folder; StorageError when the files are not
-        those of these settings."""
+        those of these settings, or not a whole store's of this kind."""
         assert not self._is_open, "open once"
         self.disk.lock(LOCK)
+        refuse_other(self.disk, boot=self.boot)
         recovery = Recovery(self)
         try:
             report = recovery.run(now_ms)

@@ -1,63 +1,70 @@
-"""The peer's tables under `config/`: topics.json, consumerOffset.json and the like.
+"""The tables under `config/`: topics.json, consumerOffset.json and the like.
 
-Read tolerantly (the peer writes integer keys without quotes), written strictly (it reads quoted
-ones as well), each beside a `.bak` of its former content.
+Read tolerantly (RocketMQ writes integer keys without quotes). Whoever writes one keeps its former
+content beside it (`base.ports.former_path`), which stands in for one that is absent, empty or torn.
 """
 
 from __future__ import annotations
 
-import json
-from typing import Any, Final
+import struct
+from collections.abc import Callable
+from typing import Final
 
-from escrowmq.base.effects import Replace
-from escrowmq.base.ports import Disk
-from escrowmq.codec import fastjson
+import msgspec
+
+from escrowmq.base.ports import Disk, former_path
 from escrowmq.errors import CorruptRecord, RemoteProtocolError
 
-FOLDER: Final = "config"
+_MISREAD: Final = (
+    RemoteProtocolError,
+    msgspec.MsgspecError,
+    AttributeError,
+    KeyError,
+    TypeError,
+    ValueError,
+    OverflowError,
+    struct.error,
+)
+"""What is raised by a reader that finds other values in a file than were ever written to it."""
 
 
-def table_path(name: str) -> str:
-    """Where a table is kept."""
-    return f"{FOLDER}/{name}"
+Take = Callable[[bytes | None], None]
+
+_ABSENT: Final = "is not there"
+_BLANK: Final = b" \t\r\n\0"
+"""What a file holds that lost its content with the power; there is no JSON of it."""
 
 
-def read_table(disk: Disk, name: str) -> Any:  # noqa: ANN401 - JSON is what it is
-    """The table's value, or that of its `.bak` when it is absent, empty or damaged; None when
-    neither is there. CorruptRecord when something is there, but nothing that can be read."""
-    path = table_path(name)
-    problem = ""
-    for candidate in (path, f"{path}.bak"):
-        data = disk.read(candidate)
-        if data is None or not data.strip():
-            continue
-        try:
-            return fastjson.decode(data)
-        except RemoteProtocolError as error:
-            problem = problem or f"{candidate}: {error}"
-    if problem:
-        raise CorruptRecord(f"{problem}; no readable .bak beside it. Mend or remove the file")
-    return None
+def take_table(disk: Disk, path: str, take: Take) -> str:
+    """Hand a table's content to whoever takes it over, or its former content when it is absent,
+    empty or unreadable; None when there is neither. What there is to say about it, else empty.
+
+    CorruptRecord when something is there, but nothing that can be read."""
+    problem = _try(path, disk.read(path), take)
+    if not problem:
+        return ""
+    former = former_path(path)
+    data = disk.read(former)
+    behind = _try(path, data, take)
+    if not behind:
+        return f"{path} {problem}: taken from {former}, which may be a little older"
+    if data is None and problem == _ABSENT:
+        take(None)
+        return ""
+    raise CorruptRecord(
+        f"{path} {problem}, and {former} {behind}: put a copy of it back, or take both away and "
+        "lose what they say"
+    )
 
 
-def encode_table(value: object) -> bytes:
-    """Strict JSON, laid out with tabs as the peer does."""
-    text = json.dumps(value, ensure_ascii=False, indent="\t", separators=(",", ":"))
-    return text.encode("utf-8", "surrogatepass")
-
-
-def replacements(disk: Disk, name: str, data: bytes) -> list[Replace]:
-    """What brings new content to a table: its old content to `.bak` first. At every moment one of
-    both is whole."""
-    path = table_path(name)
-    old = disk.read(path)
-    found = [Replace(path, data)]
-    if old is not None and old.strip() and old != data:
-        found.insert(0, Replace(f"{path}.bak", old))
-    return found
-
-
-def write_table(disk: Disk, name: str, value: object) -> None:
-    """Write a table here and now, durably."""
-    for effect in replacements(disk, name, encode_table(value)):
-        disk.replace(effect.path, effect.data)
+def _try(path: str, data: bytes | None, take: Take) -> str:
+    """Empty when the data was taken, else what is wrong with it."""
+    if data is None:
+        return _ABSENT
+    if path.endswith(".json") and not data.strip(_BLANK):
+        return "is empty"
+    try:
+        take(data)
+    except _MISREAD as error:
+        return f"cannot be read ({type(error).__name__}: {error})"
+    return ""

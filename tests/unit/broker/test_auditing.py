@@ -65,7 +65,7 @@ def test_operations_are_written_with_who_what_and_how_it_went(
     assert (found[1]["topic"], found[1]["result"], found[1]["code"]) == ("T", "0", "215")
     assert found[2]["settings"] == "transactionTimeOut"
     assert "not for logs" not in str(found[3])
-    assert found[3]["result"] == "16"
+    assert found[3]["result"] == "29"
     assert found[4]["group"] == "g\nevent=x"
     assert "does not exist" in found[4]["reason"]
 

@@ -92,3 +92,33 @@ def test_file_of_the_counts_does_not_drift() -> None:
     exchange.advance(20_000)
     again = json.loads(exchange.disk.read(half_counts.PATH) or b"")["dataVersion"]["counter"]
     assert again == version, "nothing changed, nothing is written"
+
+
+def test_store_and_readers_have_their_figures() -> None:
+    exchange = Exchange()
+    client = exchange.connect()
+    client.send("T", b"one")
+    client.send("T", b"two")
+    client.send("%DLQ%G", b"dead")
+    client.send("T", b"later", DELAY="5")
+    exchange.core.broker.offsets.commit("G", "T", 0, 0, exchange.now_ms)
+    exchange.core.broker.offsets.commit("G", "%RETRY%G", 0, 0, exchange.now_ms)
+    exchange.now_ms += 500
+    found = figures(exchange)
+    store = exchange.core.broker.store
+    assert found["rocketmq_storage_size", "local", "disk"] == store.end_offset > 0
+    assert found["rocketmq_storage_dispatch_behind_bytes", "local", "disk"] == 0
+    assert found["rocketmq_storage_message_reserve_time", "local", "disk"] >= 500
+    assert found["rocketmq_topic_number",] == len(exchange.core.broker.topics.names())
+    assert found["rocketmq_consumer_group_number",] >= 8
+    assert found["rocketmq_consumer_lag_messages", "T", "G", "false"] == 2
+    assert found["rocketmq_consumer_lag_messages", "%RETRY%G", "G", "true"] == 0
+    assert found["rocketmq_send_to_dlq_messages", "G"] == 1
+    assert found["escrowmq_delayed_messages", "5"] == 1
+    assert found["escrowmq_read_only",] == 0
+    assert found["escrowmq_disk_used_percent",] == 10
+    assert exchange.core.refusal() == ""
+    exchange.disk.used_percent = 99
+    exchange.advance(60_000)
+    assert figures(exchange)["escrowmq_read_only",] == 1
+    assert "the disk is full" in exchange.core.refusal()

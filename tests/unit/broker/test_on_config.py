@@ -79,7 +79,7 @@ def test_change_is_refused_as_the_peer_refuses_it(
     "text",
     ["brokerName=b", "storePathRootDir=/", "mappedFileSizeCommitLog=5", "namesrvAddr=evil:1",
      "aclEnable=false", "escrowAclAsRocketMQ=true", "escrowAclFolder=/",
-     "escrowAdmin=everybody", "is_sync_flush=true", "unknown=1", "memory_size=5",
+     "escrowAdmin=everybody", "is_sync_flush=true", "memory_size=5",
      "flushDiskType=SYNC_FLUSH"],
 )  # fmt: skip
 def test_what_holds_from_start_to_end_is_not_changed(
@@ -89,6 +89,13 @@ def test_what_holds_from_start_to_end_is_not_changed(
     assert reply.code == 16
     assert text.partition("=")[0] in (reply.remark or "")
     assert exchange.settings.transaction_timeout_ms == 6_000
+
+
+def test_setting_that_nobody_knows_is_no_question_of_rights(operator: Caller) -> None:
+    reply = change(operator, "transactionTimeOut=5\nnoSuchKey=1")
+    assert (reply.code, reply.remark) == (
+        29, "noSuchKey: not known here; those that are can be asked for",
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -109,7 +109,7 @@ def test_a_half_for_a_decided_batch_is_refused() -> None:
     reply = sink.caller.send(
         "rows", TRAN_MSG="true", PGROUP="PG", escrowEpoch="q-1/3", escrowToken="late"
     )
-    assert reply.code == 13
+    assert reply.code == 202
     assert "batch 3 of q-1 is decided already" in (reply.remark or "")
 
 

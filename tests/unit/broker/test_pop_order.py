@@ -6,6 +6,7 @@ import pytest
 
 from escrowmq.base.codes import Request
 from escrowmq.delivery import order
+from escrowmq.errors import RemoteProtocolError
 
 from .consumer import PopConsumer
 from .world import START_MS, World, ext
@@ -172,7 +173,8 @@ def test_the_peers_own_spelling_of_the_file_is_read() -> None:
     assert table.is_blocked(line, attempt_id=None, invisible_ms=1, now_ms=60_999)
     assert not table.is_blocked(line, attempt_id=None, invisible_ms=1, now_ms=61_000)
     assert table.acknowledge(line, 4, 1_000) == 5
-    table.load(b"garbage")
+    with pytest.raises(RemoteProtocolError):
+        table.load(b"garbage")
     assert not table.has_any
 
 

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from escrowmq.base.message import Message
-from escrowmq.base.settings import StoreSettings
+from escrowmq.base.settings import BrokerSettings, StoreSettings
 from escrowmq.cli import store as cli
+from escrowmq.delivery.topics import TopicTable
 from escrowmq.net.disk import FileDisk
 from escrowmq.store.store import Store
 
@@ -37,6 +38,10 @@ def folder(tmp_path: Path) -> Path:
         store.put(message(number, queue_id=number % 2), 1_000 + number)
     store.put(message(0, topic="paid"), 1_300)
     store.close(2_000)
+    topics = TopicTable(BrokerSettings())
+    for name in ("orders", "paid"):
+        topics.ensure(name, now_ms=2_000)
+    disk.replace("config/topics.json", topics.save())
     disk.close()
     return tmp_path
 
@@ -52,6 +57,16 @@ def test_check_of_a_sound_store(folder: Path, capsys: pytest.CaptureFixture[str]
     assert run("check", str(folder), *INDEX) == 0
     assert "201 records; 3 queues, 201 units; 603 index entries\nsound" in capsys.readouterr().out
     assert before == {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+
+
+def test_check_of_a_store_whose_log_lies_elsewhere(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "commitlog").rename(folder.parent / "elsewhere")
+    assert run("check", str(folder), *INDEX) == 2
+    assert "commitlog has no file, but queues.json knows 2 topics" in capsys.readouterr().err
+    assert run("check", str(folder), *INDEX, "--commitlog", str(folder.parent / "elsewhere")) == 0
+    assert "sound" in capsys.readouterr().out
 
 
 def test_check_of_a_damaged_store(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -73,7 +88,7 @@ def test_damaged_queue_comes_with_advice(folder: Path, capsys: pytest.CaptureFix
     assert run("check", str(folder), *INDEX) == 1
     out = capsys.readouterr().out
     assert "DAMAGE consumequeue/orders/0: 1 units lead to other places, from 2 on" in out
-    assert "remove the damaged queue" in out
+    assert "a start mends queues and index by it" in out
 
 
 def test_what_is_no_store_is_unusable(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -94,6 +94,16 @@ def test_a_coroutine_function_answers_checks_too() -> None:
     assert (answer.ext or {})["commitOrRollback"] == "8"
 
 
+def test_a_check_that_meets_a_cancellation_says_that_it_does_not_know() -> None:
+    async def check(message: Any) -> Outcome:
+        future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        future.cancel()
+        return await future
+
+    (answer,) = asyncio.run(asked({"check": check}))
+    assert (answer.ext or {})["commitOrRollback"] == "0"
+
+
 def test_the_checker_is_found_by_name_then_by_topic_then_the_one_for_all() -> None:
     def says(outcome: Outcome) -> Any:
         return lambda message: outcome

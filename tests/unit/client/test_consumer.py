@@ -419,7 +419,9 @@ def test_interceptors_take_part() -> None:
             async with Consumer(names, group="g", topic="T", **settings) as consumer:
                 one, two, three = [(await consumer.receive(1))[0] for _ in range(3)]
                 await one.ack()
-                await one.retry()
+                await one.ack()
+                with pytest.raises(UsageError, match="was acknowledged before"):
+                    await one.retry()
                 await two.retry()
                 await three.reject()
         before = [("before", n) for n in range(3)]

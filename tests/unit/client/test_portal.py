@@ -212,6 +212,9 @@ def test_what_was_begun_may_fail_or_go_on(portal: Portal) -> None:
         with pytest.raises(KeyError, match="planted"):
             portal.call_quickly(begin, never)
     assert portal.call_quickly(goes_on, never) == 7
+    turned = threading.Event()
+    portal.post(turned.set)  # the caller may be woken before the loop has put the call away
+    assert turned.wait(DEADLINE_S)
     assert not portal.running
 
 

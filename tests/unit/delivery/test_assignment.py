@@ -17,6 +17,7 @@ from escrowmq.delivery.assignment import (
     allocate_in_turn,
     assign,
 )
+from escrowmq.errors import RemoteProtocolError
 
 
 def queues(count: int, *brokers: str) -> list[Queue]:
@@ -99,9 +100,10 @@ def test_modes_are_kept_in_the_peers_file() -> None:
     read = RequestModes(PULL)
     read.load(modes.save())
     assert read.get("T", "G") == pop(8)
-    read.load(b"nonsense")
-    assert read.get("T", "G").mode == PULL
+    with pytest.raises(RemoteProtocolError):
+        read.load(b"nonsense")
     read.load(None)
+    assert read.get("T", "G").mode == PULL
 
 
 def test_the_default_mode_is_not_for_retry_topics() -> None:

@@ -217,7 +217,8 @@ def test_replace_is_whole_and_leaves_nothing_behind(
     disk.replace("config/t.json", b"one")
     disk.replace("config/t.json", b"two")
     assert disk.read("config/t.json") == b"two"
-    assert disk.names("config") == ["t.json"]
+    assert disk.names("config") == ["t.json", "t.json.bak"]
+    assert disk.read("config/t.json.bak") == b"one"
 
     def full(descriptor: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -226,7 +227,50 @@ def test_replace_is_whole_and_leaves_nothing_behind(
     with pytest.raises(DiskFull):
         disk.replace("config/t.json", b"three")
     assert disk.read("config/t.json") == b"two"
-    assert disk.names("config") == ["t.json"]
+    assert disk.names("config") == ["t.json", "t.json.bak"]
+    assert disk.read("config/t.json.bak") == b"one"
+
+
+def test_a_good_former_content_outlives_a_torn_one(
+    disk: FileDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk.replace("config/t.json", b"one")
+    disk.replace("config/t.json", b"two")
+    (Path(disk.root) / "config/t.json").write_bytes(b"to")
+    renames = []
+    rename = os.replace
+
+    def stopping(source: str, target: str) -> None:
+        renames.append(Path(target).name)
+        if len(renames) == 2:
+            raise KeyboardInterrupt
+        rename(source, target)
+
+    monkeypatch.setattr(os, "replace", stopping)
+    with pytest.raises(KeyboardInterrupt):
+        disk.replace("config/t.json", b"three")
+    assert disk.read("config/t.json") == b"three"
+    assert disk.read("config/t.json.bak") == b"one"
+    monkeypatch.undo()
+    disk.replace("config/t.json", b"four")
+    assert disk.read("config/t.json.bak") == b"three"
+    (Path(disk.root) / "config/t.json").write_bytes(b"")
+    disk.replace("config/t.json", b"five")
+    assert disk.read("config/t.json.bak") == b"three"
+
+
+def test_a_folder_may_lie_on_another_disk(tmp_path: Path) -> None:
+    disk = FileDisk(
+        str(tmp_path / "store"), elsewhere={"commitlog": str(tmp_path / "fast" / "log")}
+    )
+    disk.open("commitlog/0", size=100).write(0, b"abc")
+    disk.replace("commitlogs", b"x")
+    assert disk.names("commitlog") == ["0"]
+    assert disk.size("commitlog/0") == 100
+    assert (tmp_path / "fast" / "log" / "0").read_bytes()[:3] == b"abc"
+    assert disk.names("") == ["commitlogs"]
+    assert disk.usage("commitlog").total_size > 0
+    disk.close()
 
 
 def test_remove_takes_files_and_empty_folders_only(disk: FileDisk) -> None:
@@ -437,9 +481,7 @@ def test_file_that_is_closed_and_used_again_during_its_sync_stays_usable(
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_file_that_somebody_removed_beneath_the_broker_is_not_called_durable(
-    disk: FileDisk,
-) -> None:
+def test_file_that_was_removed_beneath_the_broker_is_not_called_durable(disk: FileDisk) -> None:
     file = disk.open("f", size=MIB)
     file.write(0, b"abc")
     os.unlink(f"{disk.root}/f")

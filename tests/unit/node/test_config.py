@@ -6,6 +6,7 @@ import pytest
 
 from escrowmq.base.settings import BrokerSettings, NameServerSettings, StoreSettings
 from escrowmq.errors import UsageError
+from escrowmq.node.addresses import joined, own_address
 from escrowmq.node.broker import broker_settings
 from escrowmq.node.config import (
     NodeSettings,
@@ -82,7 +83,7 @@ def of(host: str = "127.0.0.1", **found: str) -> BrokerSettings:
 
 def test_broker_is_advertised_where_it_listens() -> None:
     assert of().advertised_host == "127.0.0.1"
-    assert of("0.0.0.0").advertised_host == "127.0.0.1"
+    assert of("0.0.0.0").advertised_host == own_address()
     assert of("10.1.2.3").advertised_host == "10.1.2.3"
     assert of(brokerIP1="10.0.0.5").advertised_host == "10.0.0.5"
     assert (of().name, of(brokerName="b").name) == ("n", "b")
@@ -97,10 +98,19 @@ def test_broker_is_advertised_where_it_listens() -> None:
         ("namesrvAddr", "host:0"),
         ("namesrvAddr", "127.0.0.1:9876;:1"),
         ("brokerRole", "SLAVE"),
+        ("brokerRole", "FOO"),
+        ("storeType", "defaultRocksDB"),
+        ("enableDLegerCommitLog", "true"),
+        ("enableControllerMode", "TRUE"),
+        ("readOnlyCommitLogStorePaths", "/a"),
+        ("storePathCommitLog", "/a,/b"),
+        ("deleteWhen", "noon"),
+        ("listenPort", "70000"),
+        ("metricsPromExporterPort", "99999"),
     ],
 )
 def test_texts_that_cannot_be_are_named(key: str, value: str) -> None:
-    with pytest.raises(UsageError, match=f"f: {key}="):
+    with pytest.raises(UsageError, match=f"f: {key}"):
         of(**{key: value})
 
 
@@ -143,3 +153,55 @@ def test_a_word_that_cannot_be_is_told_with_those_that_can() -> None:
         of(escrowPreset="Kafka")
     with pytest.raises(UsageError, match="mode=on: one of disabled, permissive, enforcing is"):
         convert(DoorSettings, {"tls.server.mode": "on"}, source="f")
+
+
+def test_copies_that_nobody_makes_are_not_promised() -> None:
+    with pytest.raises(UsageError, match="inSyncReplicas=2: there is no slave"):
+        of(brokerRole="SYNC_MASTER", inSyncReplicas="2")
+    of(brokerRole="ASYNC_MASTER", inSyncReplicas="2")  # RocketMQ does not wait for any then
+    of(brokerRole="SYNC_MASTER", storeType="default", enableControllerMode="false")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "name", "holds"),
+    [
+        ("diskMaxUsedSpaceRatio", "99", "disk_used_max_percent", 75),
+        ("diskMaxUsedSpaceRatio", "5", "disk_used_max_percent", 75),
+        ("diskSpaceWarningLevelRatio", "100", "disk_warning_percent", 90),
+        ("diskSpaceCleanForciblyRatio", "-1", "disk_forcible_percent", 30),
+        ("deleteWhen", "99", "delete_when", "99"),
+    ],
+)
+def test_what_rocketmq_takes_though_it_cannot_be_is_taken_and_told(
+    key: str, value: str, name: str, holds: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    _, store, _ = broker_settings(
+        {key: value}, source="f", name="n", name_servers=None, host="127.0.0.1"
+    )
+    assert getattr(store, name) == holds
+    assert len(caplog.records) == 1
+    assert f"f: {key}={value}" in caplog.text
+
+
+def test_a_masters_id_is_0(caplog: pytest.LogCaptureFixture) -> None:
+    assert of(brokerId="1").broker_id == 0
+    assert "brokerId=1: a master's is 0" in caplog.text
+
+
+def test_paths_that_rocketmq_does_not_read_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    of(storePathConsumeQueue="/a", storePathIndex="/b", abortFile="/c", storeCheckpoint="/d")
+    assert caplog.text.count("is without effect, here as at RocketMQ") == 4
+    assert "not known" not in caplog.text
+
+
+def test_an_address_on_which_nobody_listens_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    of("127.0.0.1", brokerIP1="127.0.0.1")
+    of("0.0.0.0", brokerIP1="10.0.0.5")
+    of("10.0.0.5", brokerIP1="203.0.113.7")  # behind a translation of addresses
+    assert caplog.text == ""
+    of("127.0.0.1", brokerIP1="10.0.0.5")
+    assert "brokerIP1=10.0.0.5, but the broker listens on 127.0.0.1 alone" in caplog.text
+
+
+def test_an_address_of_version_6_stands_in_brackets() -> None:
+    assert (joined("::1", 5), joined("127.0.0.1", 5)) == ("[::1]:5", "127.0.0.1:5")

@@ -22,8 +22,8 @@ FAMILIES = [
 ]  # fmt: skip
 
 
-def fetch(port: int) -> str:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+def fetch(port: int, path: str = "/metrics") -> str:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
         text: str = answer.read().decode()
         return text
 
@@ -42,7 +42,7 @@ def test_figures_are_served_as_prometheus_reads_them() -> None:
         (sample.name, sample.labels.get("topic"), sample.labels.get("le")): sample.value
         for family in text_string_to_metric_families(text)
         for sample in family.samples
-        if sample.labels.items() >= LABELS.items()
+        if sample.labels.items() >= LABELS.items() and sample.name != "escrowmq_build"
     }
     assert found == {
         ("depth", "T", None): 3,
@@ -86,3 +86,29 @@ def test_port_in_use_is_told() -> None:
             await first.close()
 
     asyncio.run(main())
+
+
+def test_health_is_a_page_of_its_own() -> None:
+    why = [""]
+
+    async def both() -> tuple[str, str]:
+        exporter = Exporter(
+            lambda: FAMILIES, labels=LABELS, host="127.0.0.1", port=0, refusal=lambda: why[0]
+        )
+        try:
+            ready = await asyncio.to_thread(fetch, exporter.port, "/health")
+            why[0] = "the disk is full"
+            with pytest.raises(urllib.error.HTTPError) as refused:
+                await asyncio.to_thread(fetch, exporter.port, "/health")
+            assert refused.value.code == 503
+            return ready, refused.value.read().decode()
+        finally:
+            await exporter.close()
+
+    assert asyncio.run(both()) == ("ready\n", "read-only: the disk is full\n")
+
+
+def test_process_and_build_are_told() -> None:
+    text = asyncio.run(served([]))
+    assert 'escrowmq_build{cluster="c",node_id="b",version=""} 1.0' in text
+    assert "process_resident_memory_bytes" in text

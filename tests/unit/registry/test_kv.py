@@ -48,3 +48,15 @@ def test_items_and_their_size_are_bounded(monkeypatch: pytest.MonkeyPatch) -> No
         table.put("n", "k2", "v")
     with pytest.raises(UsageError, match="32768 are allowed"):
         table.put("n", "k", "v" * kv.KV_TEXT_SIZE_MAX)
+
+
+@pytest.mark.parametrize("torn", [b"", b"{{{", None])
+def test_a_torn_file_is_replaced_by_its_former_content_and_this_is_said(
+    torn: bytes | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    disk = MemoryDisk()
+    disk.files[f"{kv.KV_PATH}.bak"] = b'{"configTable":{"ns1":{"k":"v"}}}'
+    if torn is not None:
+        disk.files[kv.KV_PATH] = torn
+    assert config(disk).get("ns1", "k") == "v"
+    assert "taken from kvConfig.json.bak" in caplog.text

@@ -53,14 +53,22 @@ class Admin:
         self._is_open = False
         self._is_closed = False
 
+    def __repr__(self) -> str:
+        state = "closed" if self._is_closed else "open" if self._is_open else "not open yet"
+        return f"<aio.Admin of {';'.join(self.instance.options.name_servers)}, {state}>"
+
     async def open(self) -> Self:
         """Begin. NoNameServer when none can be reached."""
         if self._is_closed:
             raise ClientClosed("the admin client is closed; make a new one")
         if not self._is_open:
             self._is_open = True
-            await self.instance.open()
-            await self.instance.watch_all_brokers()
+            try:
+                await self.instance.open()
+                await self.instance.watch_all_brokers()
+            except BaseException:
+                await self.close()
+                raise
         return self
 
     async def close(self) -> None:
@@ -69,11 +77,7 @@ class Admin:
         await self.instance.close()
 
     async def __aenter__(self) -> Self:
-        try:
-            return await self.open()
-        except BaseException:
-            await self.close()
-            raise
+        return await self.open()
 
     async def __aexit__(
         self,

@@ -152,24 +152,21 @@ class Groups:
         self,
         group: str,
         *,
-        attempts_max: int = ATTEMPTS_DEFAULT,
-        retry_queues: int = 1,
-        is_enabled: bool = True,
-        may_broadcast: bool = True,
-        is_ordered: bool = False,
+        attempts_max: int | None = None,
+        retry_queues: int | None = None,
+        is_enabled: bool | None = None,
+        may_broadcast: bool | None = None,
+        is_ordered: bool | None = None,
     ) -> None:
-        """Create a group on all brokers; one that exists is changed."""
+        """Create a group on all brokers: 16 attempts, one retry queue, enabled, when nothing else
+        is said. Of one that exists, what is given is changed and nothing else."""
         check_group(group)
-        changes = {
-            "groupName": self._cluster.wrap(group),
-            "retryMaxTimes": attempts_max,
-            "retryQueueNums": retry_queues,
-            "consumeEnable": is_enabled,
-            "consumeBroadcastEnable": may_broadcast,
-            "consumeMessageOrderly": is_ordered,
-        }
+        name = self._cluster.wrap(group)
+        changes = _given(attempts_max, retry_queues, is_enabled, may_broadcast, is_ordered)
         for address in (await self._cluster.masters()).values():
-            await self._put(address, changes)
+            config = (await self._table(address)).get(name)
+            known = config if config is not None else msgspec.to_builtins(_Config(group_name=name))
+            await self._put(address, {**known, **changes})
 
     async def update(
         self,
@@ -182,14 +179,7 @@ class Groups:
         is_ordered: bool | None = None,
     ) -> None:
         """Change what is given, wherever the group is. GroupNotFound when there is none."""
-        given = {
-            "retryMaxTimes": attempts_max,
-            "retryQueueNums": retry_queues,
-            "consumeEnable": is_enabled,
-            "consumeBroadcastEnable": may_broadcast,
-            "consumeMessageOrderly": is_ordered,
-        }
-        changes = {name: value for name, value in given.items() if value is not None}
+        changes = _given(attempts_max, retry_queues, is_enabled, may_broadcast, is_ordered)
         is_known = False
         for address in (await self._cluster.masters()).values():
             config = (await self._table(address)).get(self._cluster.wrap(group))
@@ -278,6 +268,24 @@ class Groups:
             )
             for queue, status in decode_queue_map(table).items()
         ]
+
+
+def _given(
+    attempts_max: int | None,
+    retry_queues: int | None,
+    is_enabled: bool | None,
+    may_broadcast: bool | None,
+    is_ordered: bool | None,
+) -> dict[str, Any]:
+    """What is given, under RocketMQ's names."""
+    given = {
+        "retryMaxTimes": attempts_max,
+        "retryQueueNums": retry_queues,
+        "consumeEnable": is_enabled,
+        "consumeBroadcastEnable": may_broadcast,
+        "consumeMessageOrderly": is_ordered,
+    }
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def _info(group: str, broker: str, config: _Config) -> GroupInfo:

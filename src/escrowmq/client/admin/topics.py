@@ -122,29 +122,34 @@ class Topics:
         self,
         topic: str,
         *,
-        queues: int = QUEUES_DEFAULT,
-        permission: str = "rw",
-        is_ordered: bool = False,
+        queues: int | None = None,
+        permission: str | None = None,
+        is_ordered: bool | None = None,
         attributes: Mapping[str, str] | None = None,
         broker: str = "",
     ) -> None:
-        """Create a topic on all brokers, or on one; one that exists is changed. `attributes` are
-        RocketMQ's, such as `{"message.type": "TRANSACTION"}`."""
+        """Create a topic on all brokers, or on one, readable and writable with 8 unordered queues
+        when nothing else is said. Of one that exists, what is given is changed and nothing else.
+        `attributes` are RocketMQ's, such as `{"message.type": "TRANSACTION"}`."""
         check_topic(topic)
-        config = RegisteredTopic(
-            topic_name=self._cluster.wrap(topic),
-            read_queue_nums=_queues(queues),
-            write_queue_nums=_queues(queues),
-            perm=_permission(permission),
-            order=is_ordered,
-        )
+        wire_topic = self._cluster.wrap(topic)
+
+        async def make(name: str, address: str) -> tuple[str, RegisteredTopic]:
+            config = await self._known(address, wire_topic)
+            if queues is not None:
+                config.read_queue_nums = config.write_queue_nums = _queues(queues)
+            if permission is not None:
+                config.perm = _permission(permission)
+            if is_ordered is not None:
+                config.order = is_ordered
+            await self._put(address, config, attributes or {})
+            return name, config
+
         masters = await self._cluster.masters(broker)
-        await self._cluster.each(
-            masters, lambda _, address: self._put(address, config, attributes or {})
-        )
-        if is_ordered:
-            await self._pin(config.topic_name, masters, queues)
-        await self._await_route(config.topic_name, masters)
+        made = dict(await self._cluster.each(masters, make))
+        if any(config.order for config in made.values()):
+            await self._pin(wire_topic, made)
+        await self._await_route(wire_topic, masters)
 
     async def update(
         self,
@@ -232,13 +237,26 @@ class Topics:
             fields["attributes"] = ",".join(f"+{key}={value}" for key, value in attributes.items())
         await self._cluster.ask(address, Request.UPDATE_AND_CREATE_TOPIC, fields)
 
-    async def _pin(self, wire_topic: str, masters: Mapping[str, str], queues: int) -> None:
+    async def _known(self, address: str, wire_topic: str) -> RegisteredTopic:
+        """A topic as a broker has it, or as one that is new is made."""
+        try:
+            return await self._config(address, wire_topic)
+        except TopicNotFound:
+            return RegisteredTopic(
+                topic_name=wire_topic,
+                read_queue_nums=QUEUES_DEFAULT,
+                write_queue_nums=QUEUES_DEFAULT,
+                perm=PERMISSIONS["rw"],
+                order=False,
+            )
+
+    async def _pin(self, wire_topic: str, made: Mapping[str, RegisteredTopic]) -> None:
         """Tell name servers the queues of an ordered topic: they stay the same while a broker is
         away, so that no key moves to another queue."""
         fields = {
             "namespace": _ORDER_NAMESPACE,
             "key": wire_topic,
-            "value": ";".join(f"{name}:{queues}" for name in masters),
+            "value": ";".join(f"{name}:{made[name].write_queue_nums}" for name in made),
         }
         for address in self._cluster.instance.options.name_servers:
             await self._cluster.ask(address, Request.PUT_KV_CONFIG, fields)

@@ -4,6 +4,7 @@ those of RocketMQ beside them are passed over, and NotSupported says that there 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from functools import partial
 from typing import Final, Literal, TypedDict, TypeVar, Unpack
 
 import msgspec
@@ -58,6 +59,8 @@ class TransactionCounts(msgspec.Struct, kw_only=True, rename="camel"):
     """When the oldest was stored; -1 without any."""
     by_topic: dict[str, int] = {}
     by_group: dict[str, int] = {}
+    not_counted: list[str] = []
+    """Brokers that cannot say it: RocketMQ's."""
 
 
 class _Page(msgspec.Struct, rename="camel"):
@@ -86,9 +89,12 @@ class Transactions:
         which = self._filter(wanted)
         total = TransactionCounts()
         masters = await self._cluster.masters(wanted.get("broker", ""))
-        for parts in await self._of_each(masters, lambda address: self._counted(address, which)):
+        silent: list[str] = []
+        ask = partial(self._counted, which=which)
+        for parts in await self._of_each(masters, ask, silent):
             for part in parts:
                 _add(total, part)
+        total.not_counted = silent
         return total
 
     async def show(
@@ -198,16 +204,22 @@ class Transactions:
     # -- inside ------------------------------------------------------------------------------
 
     async def _of_each(
-        self, masters: Mapping[str, str], ask: Callable[[str], Awaitable[T]]
+        self,
+        masters: Mapping[str, str],
+        ask: Callable[[str], Awaitable[T]],
+        silent: list[str] | None = None,
     ) -> list[T]:
-        """What each broker says that knows such requests; NotSupported when none does."""
+        """What each broker says that knows such requests; NotSupported when none does. The names
+        of the others are added to `silent`."""
         found: list[T] = []
         refusal: NotSupported | None = None
-        for address in masters.values():
+        for name, address in masters.items():
             try:
                 found.append(await ask(address))
             except NotSupported as error:
                 refusal = error
+                if silent is not None:
+                    silent.append(name)
         if refusal is not None and not found:
             raise refusal
         return found

@@ -8,7 +8,6 @@ from typing import Unpack
 from escrowmq.client.admin import access, brokers, groups, messages, offsets, topics, transactions
 from escrowmq.client.admin import admin as engine
 from escrowmq.client.blocking.face import Face, Served, plain, plain_iterator
-from escrowmq.client.portal import acquire
 from escrowmq.client.settings import ConnectionSettings
 
 
@@ -111,7 +110,7 @@ class Admin(Served[engine.Admin]):
         inner = engine.Admin(name_servers, **settings)
         self._inner = inner
         self._is_closed = False
-        self._portal = portal = acquire()
+        self._portal = portal = self._join()
         self.access = Access(portal, inner.access)
         self.brokers = Brokers(portal, inner.brokers)
         self.groups = Groups(portal, inner.groups)
@@ -124,3 +123,6 @@ class Admin(Served[engine.Admin]):
         except BaseException:
             self.close()
             raise
+
+    def __repr__(self) -> str:
+        return repr(self._inner).replace("<aio.", "<", 1)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextlib
-import inspect
 import os
 import threading
 import weakref
@@ -19,7 +18,9 @@ from escrowmq.client.consumer import Where
 from escrowmq.client.consumer_settings import ConsumerSettings, Handler
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.delivery import Held
-from escrowmq.client.portal import Portal, acquire, release
+from escrowmq.client.handling import is_coroutine
+from escrowmq.client.iteration import Slot
+from escrowmq.client.portal import Caller, Portal, release
 from escrowmq.errors import ClientClosed, EscrowMQError
 
 if TYPE_CHECKING:
@@ -44,34 +45,44 @@ class _Engine(engine.Consumer):
         super().__init__(name_servers, group=group, **settings)
 
     def _kind(self) -> type[Held]:
-        return Delivery
+        return Delivery if self.options.handler is None else super()._kind()
 
-    def _stamp(self, message: Held) -> None:
-        assert isinstance(message, Delivery)
-        message.portal = self._portal
+    def _caller(self) -> Caller:
+        return self._portal
 
 
 class Iteration:
     """Messages one by one, for `for`. Each is acknowledged when the next one is asked for."""
 
-    def __init__(self, consumer: Consumer) -> None:
-        self._consumer = consumer
-        self._previous: Held | None = None
+    def __init__(self, consumer: Consumer, portal: Portal, inner: _Engine) -> None:
+        self._consumer = consumer  # which is closed when nobody has it
+        self._portal = portal
+        self._inner = inner
+        self._slot = Slot()
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> Delivery:
-        previous, self._previous = self._previous, None
-        message = self._consumer.advance(previous)
-        if message is None:
+        slot = self._slot
+        # What came when an earlier call was interrupted is still there.
+        if slot.arrived is None and not self._advance():
             raise StopIteration
-        self._previous = message
+        message = slot.arrived
+        assert isinstance(message, Delivery)
+        slot.arrived, slot.handed = None, message
         return message
 
+    def _advance(self) -> bool:
+        try:
+            return self._portal.call(self._inner.advance(self._slot))
+        except ClientClosed:
+            if self._inner.is_closed:
+                return False
+            raise
+
     def __del__(self) -> None:
-        if self._previous is not None:
-            self._consumer.leave(self._previous)
+        self._inner.hands.leave(self._slot)
 
 
 class Consumer(Served[_Engine]):
@@ -102,13 +113,13 @@ class Consumer(Served[_Engine]):
         self._inside = threading.local()
         self.group = group
         handler = settings.get("handler")
-        if handler is not None and not inspect.iscoroutinefunction(handler) and callable(handler):
+        if handler is not None and not is_coroutine(handler) and callable(handler):
             settings["handler"] = _marking(handler, self._inside)
-        self._portal = acquire()
+        self._portal = self._join()
         try:
             self._inner = _Engine(self._portal, name_servers, group=group, **settings)
         except BaseException:
-            release(self._portal)
+            self._give_up()
             raise
         self._is_closed = False
         try:
@@ -118,6 +129,9 @@ class Consumer(Served[_Engine]):
             raise
         (_open if self._inner.options.handler is None else _running).add(self)
 
+    def __repr__(self) -> str:
+        return repr(self._inner).replace("<aio.", "<", 1)
+
     # -- life --------------------------------------------------------------------------------
 
     def close(self) -> None:
@@ -126,9 +140,9 @@ class Consumer(Served[_Engine]):
         A handler may call it: then the end comes after it has returned."""
         if self._is_closed:
             return
-        self._is_closed = True
         _running.discard(self)
         if getattr(self._inside, "is_handling", False):
+            self._is_closed = True
             _close_later(self._portal, self._inner)
             return
         self._leave()
@@ -146,7 +160,7 @@ class Consumer(Served[_Engine]):
     ) -> None:
         if kind is None and not self._is_closed:
             with contextlib.suppress(EscrowMQError):
-                self._portal.call(self._inner.acknowledge_held())
+                self._portal.call(self._inner.hands.settle(None))
         self.close()
 
     def __del__(self) -> None:
@@ -166,7 +180,7 @@ class Consumer(Served[_Engine]):
         ...     message.retry(after=10)  # or ack(), or reject() to the dead letters
         ...     break
         """
-        return Iteration(self)
+        return Iteration(self, self._portal, self._inner)
 
     def receive(self, count_max: int = 32, *, timeout_s: float | None = None) -> list[Delivery]:
         """At most so many messages of one queue, as soon as there is one; none when the time is
@@ -176,27 +190,13 @@ class Consumer(Served[_Engine]):
         ...     for message in consumer.receive(10, timeout_s=30):
         ...         message.ack()
         """
-        found: list[Delivery] = []
-        for message in self._portal.call(self._inner.take(count_max, timeout_s=timeout_s)):
-            assert isinstance(message, Delivery)
-            found.append(message)
-        return found
-
-    def advance(self, previous: Held | None) -> Delivery | None:
-        """One step of an iteration: acknowledge what it had, take the next; None after the end."""
+        box: list[Held] = []
         try:
-            message = self._portal.call(self._inner.advance(previous))
-        except ClientClosed:
-            if self._is_closed:
-                return None
+            self._portal.call(self._inner.take_into(box, count_max, timeout_s=timeout_s))
+            return [message for message in box if isinstance(message, Delivery)]
+        except BaseException:  # an interrupt: what was taken reaches nobody
+            self._portal.post(lambda: self._inner.untake(box))
             raise
-        assert message is None or isinstance(message, Delivery)
-        return message
-
-    def leave(self, message: Held) -> None:
-        """An iteration ended with this message in hand: when another one begins, it comes
-        again."""
-        self._inner.leave(message)
 
     # -- topics ------------------------------------------------------------------------------
 

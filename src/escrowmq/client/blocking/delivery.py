@@ -6,7 +6,7 @@ import datetime as dt
 
 from escrowmq.client.core.backoff import NEVER, delay_level
 from escrowmq.client.delivery import Held
-from escrowmq.client.portal import Portal
+from escrowmq.client.portal import Caller
 from escrowmq.errors import UsageError
 
 
@@ -22,7 +22,7 @@ class Delivery(Held, kw_only=True, eq=False):
     ...         message.reject()
     """
 
-    portal: Portal | None = None
+    portal: Caller | None = None
     """For this library alone."""
 
     def ack(self) -> None:
@@ -39,7 +39,7 @@ class Delivery(Held, kw_only=True, eq=False):
         self._settle(NEVER)
 
     def _settle(self, level: int | None) -> None:
-        desk = self.desk()
+        desk = self.deciding_desk(level)
         if self.portal is None:
             raise UsageError("this message came from no consumer; there is nothing to settle")
         self.portal.call(desk.settle(self, level))

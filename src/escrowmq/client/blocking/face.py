@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import functools
+import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
 
-from escrowmq.client.portal import Portal, release
+from escrowmq.client.portal import Portal, acquire, release
 from escrowmq.errors import ClientClosed, ClientForked
+
+_log = logging.getLogger(__name__)
 
 E = TypeVar("E")
 P = ParamSpec("P")
@@ -41,10 +45,22 @@ class Served(Generic[C]):
     _inner: C
     _is_closed: bool
 
+    def _join(self) -> Portal:
+        """Take a share in the process's event loop."""
+        with contextlib.suppress(RuntimeError):
+            asyncio.get_running_loop()
+            _log.warning(
+                "a plain %s is made inside a running event loop, which each of its calls will hold "
+                "up; use escrowmq.aio there", type(self).__name__,
+            )  # fmt: skip
+        portal = acquire()
+        self._shares = [portal]
+        return portal
+
     def close(self) -> None:
-        """End: what is under way fails, brokers are told. Calling it again does nothing."""
+        """End: what is under way fails, brokers are told. Calling it again does nothing; after an
+        interrupt, it does the rest."""
         if not self._is_closed:
-            self._is_closed = True
             self._leave()
 
     def _leave(self) -> None:
@@ -52,8 +68,16 @@ class Served(Generic[C]):
         try:
             with contextlib.suppress(ClientClosed, ClientForked):
                 self._portal.call(self._inner.close())
-        finally:
-            release(self._portal)
+        except Exception:
+            self._give_up()
+            raise
+        self._give_up()
+
+    def _give_up(self) -> None:
+        self._is_closed = True
+        # Several threads may close at once; the one that takes the share gives it back.
+        with contextlib.suppress(IndexError):
+            release(self._shares.pop())
 
     def __enter__(self) -> Self:
         return self

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import logging
 from collections.abc import Sequence
 from typing import Unpack
@@ -14,7 +15,7 @@ from escrowmq.client.blocking.transaction import Transaction
 from escrowmq.client.core.message import Message, ReceivedMessage
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.core.sending import Outcome, SendResult
-from escrowmq.client.portal import Finish, acquire
+from escrowmq.client.portal import Finish
 from escrowmq.client.settings import MessageFields, ProducerSettings, message_of
 
 _log = logging.getLogger(__name__)
@@ -45,12 +46,20 @@ class Producer(Served[engine.Producer]):
         self._inner = engine.Producer(name_servers, group=group, **settings)
         self.group = group
         self._is_closed = False
-        self._portal = acquire()
+        self._portal = self._join()
         try:
             self._portal.call(self._inner.open())
         except BaseException:
             self.close()
             raise
+
+    def __repr__(self) -> str:
+        return f"<Producer of group {self.group!r}, {'closed' if self._is_closed else 'open'}>"
+
+    @property
+    def unconfirmed_count(self) -> int:
+        """Ends of transactions that a broker did not confirm, whether raised or only logged."""
+        return self._inner.unconfirmed_count
 
     # -- sending -----------------------------------------------------------------------------
 
@@ -135,21 +144,29 @@ class Producer(Served[engine.Producer]):
         body: bytes = b"",
         *,
         checker: str = "",
+        check_after: dt.timedelta | float | None = None,
         **fields: Unpack[MessageFields],
     ) -> Transaction:
-        """A transaction for `with`: commits when the block ends, rolls back when it raises.
+        """A transaction for `with`: commits when the block ends, rolls back when it raises; what is
+        raised behind `tx.database_decides()` leaves it to the check-back.
 
         With a topic, its one message is stored, invisible, when the block begins. Without, any
         number of messages is sent inside with `tx.send`, all of which appear or none (brokers of
         EscrowMQ only). `checker` names which of the producer's `checkers` answers for it.
+        `check_after` (seconds, or a timedelta) lets brokers ask no sooner: give it to a transaction
+        that takes longer than their transactionTimeOut (6 s).
 
-        >>> with producer.transaction("paid", b"order 3", keys=["o-3"]) as tx:
+        >>> with producer.transaction("paid", b"order 3", keys=["o-3"], check_after=60) as tx:
         ...     pass  # change the database here
+        ...     tx.database_decides()
+        ...     pass  # commit it here
         >>> with producer.transaction() as tx:
         ...     sent = tx.send("paid", b"order 4")
         ...     sent = tx.send("stock", b"one less")
         """
-        inner = self._inner.transaction(topic, body, checker=checker, **fields)
+        inner = self._inner.transaction(
+            topic, body, checker=checker, check_after=check_after, **fields
+        )
         return Transaction(self._portal, inner)
 
     def send_in_transaction(self, message: Message, arg: object = None) -> SendResult:

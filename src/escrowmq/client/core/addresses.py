@@ -24,6 +24,10 @@ def parse_addresses(text: str | Sequence[str]) -> tuple[str, ...]:
             "or set the environment variable NAMESRV_ADDR"
         )
     for address in found:
+        if "://" in address:
+            raise UsageError(
+                f"address {address!r}: 'host:port' is expected, with nothing in front of it"
+            )
         split_address(address)
     return tuple(dict.fromkeys(found))
 

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from escrowmq.client.core.validation import check_topic
+from escrowmq.client.core.validation import check_topic_name
 from escrowmq.codec.bodies import SubscriptionBody
 from escrowmq.codec.hashes import java_hash
 from escrowmq.errors import UsageError
@@ -50,7 +50,7 @@ def subscription(
 ) -> Subscription:
     """What a user's words mean: `tags` are `a || b`, `*` or nothing for all; `sql` is a condition
     about properties. UsageError when they say nothing that can be."""
-    check_topic(topic)
+    check_topic_name(topic)
     if sql:
         if tags:
             raise UsageError(f"{topic}: tags={tags!r} and sql={sql!r}; give one of them")

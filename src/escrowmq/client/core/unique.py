@@ -13,6 +13,9 @@ from typing import Final
 _COUNTER_MASK: Final = 0xFFFF
 _PROCESS_MASK: Final = 0xFFFF
 _MONTHS: Final = 12
+_MARK_MASK: Final = 0xFFFF_FFFF
+_MARKS_APART: Final = 0x9E37_79B1
+"""Odd, so that no two months within four thousand million have one mark."""
 
 
 class UniqueIds:
@@ -20,7 +23,9 @@ class UniqueIds:
 
     def __init__(self, *, host: str, process: int, mark: int) -> None:
         address = ipaddress.ip_address(host).packed[-4:]
-        self._front = f"{address.hex()}{process & _PROCESS_MASK:04x}{mark & 0xFFFFFFFF:08x}".upper()
+        self._maker = f"{address.hex()}{process & _PROCESS_MASK:04x}".upper()
+        self._mark = mark
+        self._front = ""
         self._counter = 0
         self._month_start_ms = 0
         self._month_end_ms = 0
@@ -36,6 +41,9 @@ class UniqueIds:
         # Months of local time, as the peer reckons: tools read the sending time out of an id.
         now = dt.datetime.fromtimestamp(now_ms / 1000).astimezone()
         start = now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+        # Times and counts begin anew with each month; another mark keeps the ids from doing so too.
+        mark = (self._mark + (start.year * _MONTHS + start.month) * _MARKS_APART) & _MARK_MASK
+        self._front = f"{self._maker}{mark:08X}"
         year, month = start.year + start.month // _MONTHS, start.month % _MONTHS + 1
         self._month_start_ms = int(start.timestamp() * 1000)
         self._month_end_ms = int(start.replace(year=year, month=month).timestamp() * 1000)

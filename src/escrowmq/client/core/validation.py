@@ -17,11 +17,19 @@ _NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
 _ALLOWED: Final = "letters, digits and the characters % | _ - are allowed"
 DELAY_LEVEL_MAX: Final = 18
 _NAMED_BY_THE_PEER: Final = frozenset({"DEFAULT_PRODUCER", "DEFAULT_CONSUMER"})
+_BETWEEN_TAGS: Final = "||"
 _SEPARATORS: Final = ("\x01", "\x02")
 
 
 def check_topic(topic: object) -> None:
     """A topic that can be sent to."""
+    check_topic_name(topic)
+    if not is_sendable(str(topic)):
+        raise InvalidMessage(f"the topic {topic!r} is the broker's own; send to another")
+
+
+def check_topic_name(topic: object) -> None:
+    """A name that a topic can have."""
     if not isinstance(topic, str):
         raise InvalidMessage(f"the topic is {topic!r}; name one")
     _check_topic_name(topic)
@@ -38,8 +46,6 @@ def _check_topic_name(topic: str) -> None:
         )
     if not _NAME.fullmatch(topic):
         raise InvalidMessage(f"the topic {topic!r} has characters that cannot be; {_ALLOWED}")
-    if not is_sendable(topic):
-        raise InvalidMessage(f"the topic {topic!r} is the broker's own; send to another")
 
 
 @functools.lru_cache(maxsize=1024)
@@ -88,6 +94,9 @@ def check_message(message: Message, *, body_size_max: int) -> None:
 
 
 def _check_keys(message: Message) -> None:
+    given: object = message.keys
+    if not isinstance(given, str | list | tuple | set | frozenset):
+        raise InvalidMessage(f"keys={given!r}; a text, or a list of texts, is expected")
     keys: list[object] = [*message.key_list]
     for key in keys:
         if not isinstance(key, str) or not key or KEYS_SEPARATOR in key:
@@ -97,6 +106,11 @@ def _check_keys(message: Message) -> None:
 
 
 def _check_texts(message: Message) -> None:
+    if _BETWEEN_TAGS in str(message.tag):
+        raise InvalidMessage(
+            f"the tag {message.tag!r} holds {_BETWEEN_TAGS!r}, which stands between tags where "
+            "consumers choose them; a message has one tag"
+        )
     found: list[tuple[str, object]] = [("tag", message.tag), ("order_key", message.order_key)]
     for name, value in found:
         if not isinstance(value, str):

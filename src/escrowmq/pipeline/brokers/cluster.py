@@ -30,6 +30,9 @@ from escrowmq.pipeline.brokers.ranges import Positions
 _log = logging.getLogger(__name__)
 
 TIMEOUT_MS: Final = 10_000
+NAMES_TIMEOUT_MS: Final = 3_000
+"""Name servers answer out of their memory; a wrong address is soon told."""
+
 _AT_ONCE: Final = 512
 """Questions that wait for their answers on one connection."""
 
@@ -90,7 +93,11 @@ class Cluster:
         failures = []
         for address in self._access.name_servers:
             try:
-                reply = self._on(address, lambda link: link.take(link.post(code, fields)))
+                reply = self._on(
+                    address,
+                    lambda link: link.take(link.post(code, fields)),
+                    timeout_ms=min(self._timeout_ms, NAMES_TIMEOUT_MS),
+                )
             except TransportError as error:
                 failures.append(str(error))
                 continue
@@ -99,6 +106,12 @@ class Cluster:
                     f"no name server knows the topic {fields.get('topic')!r}; create it, or see "
                     "that its brokers run and are registered"
                 )
+            if reply.code == Response.REQUEST_CODE_NOT_SUPPORTED:
+                failures.append(
+                    f"{address} is no name server; is that a broker's address? Name servers listen "
+                    "on port 9876 unless they are told otherwise"
+                )
+                continue
             if reply.code != Response.SUCCESS:
                 raise response_error(reply.code, reply.remark, address=address)
             return reply
@@ -249,10 +262,10 @@ class Cluster:
 
         return self._on(self.address(broker_name), ask)
 
-    def _on(self, address: str, work: Callable[[Link], T]) -> T:
+    def _on(self, address: str, work: Callable[[Link], T], *, timeout_ms: int = 0) -> T:
         link = self._links.get(address)
         if link is None:
-            link = Link(address, self._access, timeout_ms=self._timeout_ms)
+            link = Link(address, self._access, timeout_ms=timeout_ms or self._timeout_ms)
             self._links[address] = link
         try:
             return work(link)

@@ -3,7 +3,6 @@ of its source, so that a second replay sends the same messages, not others."""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
@@ -42,12 +41,6 @@ def with_keys(messages: DataFrame, *, topic: str) -> DataFrame:
               ("topic", "brokerName", "queueId", "queueOffset")]  # fmt: skip
     key = F.upper(F.substring(F.sha2(F.concat_ws("\x01", F.lit(topic), *places), 256), 1, 32))
     return messages.withColumn("key", key)
-
-
-def key_of(topic: str, place: Iterable[object]) -> str:
-    """The same for one message, for who wants to find its copy."""
-    text = "\x01".join([topic, *map(str, place)])
-    return hashlib.sha256(text.encode()).hexdigest()[:32].upper()
 
 
 def unsent(keyed: DataFrame, present: DataFrame) -> DataFrame:

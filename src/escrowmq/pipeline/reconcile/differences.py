@@ -28,6 +28,12 @@ class Class(enum.StrEnum):
     NO_HALF = "final without half"
     TWO_FINALS = "two finals"
     FINAL_AFTER_ROLLBACK = "final after rollback"
+    CONTRADICTED = "contradictory ends"
+    """Op records tell several outcomes of one half."""
+
+    FINAL_OF_OPEN = "final of open half"
+    """Delivered, but no op record names the half: a broker will ask about it, or end it again."""
+
     NOT_CONSUMED = "not consumed"
     ROW_WITHOUT_MESSAGE = "row without message"
     MESSAGE_WITHOUT_ROW = "message without row"
@@ -47,9 +53,10 @@ class Repair(enum.StrEnum):
     DELIVER = "deliver the message to the business"
 
 
-def transactions(fates: DataFrame, *, now: datetime, overdue_s: int) -> DataFrame:
+def transactions(fates: DataFrame, *, now: datetime, overdue_s: int, grace_s: int = 0) -> DataFrame:
     """Differences between halves, op records and final messages."""
     age_s = F.unix_timestamp(F.lit(now)) - F.unix_timestamp("storedAt")
+    final_age_s = F.unix_timestamp(F.lit(now)) - F.unix_timestamp("finalAt")
     is_open = F.col("fate").isin(Fate.PENDING, Fate.PARKED)
     kind = (
         F.when(F.col("fate") == Fate.PARKED, Class.PARKED)
@@ -61,6 +68,11 @@ def transactions(fates: DataFrame, *, now: datetime, overdue_s: int) -> DataFram
             Class.FINAL_AFTER_ROLLBACK,
         )
         .when(F.col("finalsCount") > 1, Class.TWO_FINALS)
+        .when(F.col("isContradicted"), Class.CONTRADICTED)
+        .when(
+            F.col("isOpen") & (F.col("fate") == Fate.COMMITTED) & (final_age_s >= grace_s),
+            Class.FINAL_OF_OPEN,
+        )
     )
     repair = _by_class(
         kind,
@@ -71,6 +83,8 @@ def transactions(fates: DataFrame, *, now: datetime, overdue_s: int) -> DataFram
             Class.NO_FINAL: Repair.STORE_FINAL,
             Class.TWO_FINALS: Repair.DEDUPLICATE,
             Class.FINAL_AFTER_ROLLBACK: Repair.BY_HAND,
+            Class.CONTRADICTED: Repair.BY_HAND,
+            Class.FINAL_OF_OPEN: Repair.DEDUPLICATE,
         },
     )
     repair = F.when(is_open & F.col("epoch").isNotNull(), Repair.RUN_QUERY).otherwise(repair)
@@ -79,7 +93,6 @@ def transactions(fates: DataFrame, *, now: datetime, overdue_s: int) -> DataFram
         logOffset=F.col("logOffset"),
         producerGroup=F.col("producerGroup"),
         checks=F.col("checks"),
-        ageSeconds=age_s,
         outcome=F.col("outcome"),
         endedAt=F.col("endedAt"),
         finalLogOffsets=F.concat_ws(",", F.col("finalLogOffsets")),
@@ -92,16 +105,37 @@ def transactions(fates: DataFrame, *, now: datetime, overdue_s: int) -> DataFram
     )
 
 
-def orphans(halves: DataFrame, finals: DataFrame, *, read: DataFrame) -> DataFrame:
-    """Final messages whose half is not there. `read` has, for each `broker`, the log offset from
-    which on halves were read (`logBegin`), and of the last one (`logEnd`): of a final message
-    whose half is older or younger nothing is known."""
-    known = finals.join(F.broadcast(read), "broker")
-    is_known = F.col("preparedOffset").between(F.col("logBegin"), F.col("logEnd"))
-    lost = known.where(is_known).join(
-        halves.select("broker", F.col("logOffset").alias("preparedOffset")),
-        ["broker", "preparedOffset"],
-        "left_anti",
+def orphans(
+    halves: DataFrame,
+    finals: DataFrame,
+    *,
+    read: DataFrame,
+    until: datetime | None = None,
+    new_since: datetime | None = None,
+) -> DataFrame:
+    """Final messages whose half is not there, or is another message's. `read` has, for each
+    `broker`, the log offset from which on halves were read (`logBegin`), and of the last one
+    (`logEnd`). A half behind that would have been read, when its final message was stored before
+    `until`. Older halves that are open are known when all were read since the log's beginning: a
+    final message stored after `new_since`, where the last run ended, has one of these."""
+    place, stored = F.col("preparedOffset"), F.col("storedAt")
+    ids = halves.select("broker", "messageId").distinct().withColumn("isKnown", F.lit(True))
+    is_readable = place.between(F.col("logBegin"), F.col("logEnd"))
+    if until is not None:
+        is_old = stored < F.lit(until)
+        is_readable |= (place > F.col("logEnd")) & is_old
+        if new_since is not None:
+            is_new = is_old & (stored >= F.lit(new_since)) & F.col("isKnown").isNull()
+            is_readable |= (place < F.col("logBegin")) & is_new
+    lost = (
+        finals.join(F.broadcast(read), "broker")
+        .join(ids, ["broker", "messageId"], "left")
+        .where(is_readable)
+        .join(
+            halves.select("broker", "messageId", F.col("logOffset").alias("preparedOffset")),
+            ["broker", "messageId", "preparedOffset"],
+            "left_anti",
+        )
     )
     evidence = _evidence(
         finalLogOffset=F.col("logOffset"),

@@ -38,10 +38,12 @@ def fates(
     parked: DataFrame | None = None,
 ) -> DataFrame:
     """The halves, each with `fate`, `outcome` (what its op record tells), `endedAt`, and the number
-    of final messages (`finalsCount`, `finalAt` for the first). `parked` names halves (`broker`,
+    of final messages (`finalsCount`, `finalAt` for the first); `isContradicted` when its op records
+    tell several outcomes, `isOpen` when none names it. `parked` names halves (`broker`,
     `halfOffset`) that nobody answers for."""
     ended = ops.groupBy("broker", "halfOffset").agg(
         F.min("outcome").alias("outcome"),
+        (F.min("outcome") != F.max("outcome")).alias("isContradicted"),
         F.min("endedAt").alias("endedAt"),
         F.lit(True).alias("isNamed"),
     )
@@ -65,6 +67,8 @@ def fates(
         _fate().alias("fate"),
         "outcome",
         "endedAt",
+        F.coalesce("isContradicted", F.lit(False)).alias("isContradicted"),
+        (~F.coalesce("isNamed", "isDecided", F.lit(False))).alias("isOpen"),
         "finalsCount",
         F.array_min(F.transform("own", lambda final: final["storedAt"])).alias("finalAt"),
         F.sort_array(F.transform("own", lambda final: final["at"])).alias("finalLogOffsets"),

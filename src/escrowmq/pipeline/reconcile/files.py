@@ -16,8 +16,10 @@ from escrowmq.errors import EscrowMQError, UsageError
 from escrowmq.pipeline.reconcile.progress import Offsets, Progress, Window, moment
 from escrowmq.pipeline.reconcile.records import is_of_transactions
 from escrowmq.pipeline.reconcile.tables import COLUMNS, OFFSETS, Batch, Brokers, without_topics
+from escrowmq.pipeline.source.segments import plan_parts
 
 _LOG: Final = "log"
+_ANY_SIZE: Final = 1 << 30
 _QUEUE: Final = "0"
 
 
@@ -35,6 +37,9 @@ class FileMessages:
     ) -> None:
         if not folders:
             raise UsageError("no store folder is given; give one for each broker")
+        for folder in folders.values():
+            if "://" not in folder:
+                plan_parts(folder, _ANY_SIZE)  # raises at once when that is no store
         self._spark = spark
         self._folders = dict(folders)
         self._options = dict(options or {})

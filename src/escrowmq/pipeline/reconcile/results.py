@@ -93,6 +93,12 @@ class Results:
         rows = self.differences.read().where(F.col("goneAt").isNull() & (F.col("class") == kind))
         return rows.select("broker", "messageId")
 
+    def open_classes(self) -> dict[str, int]:
+        """How many differences of each class nobody has mended. Those that cannot go away, as two
+        finals, stay open."""
+        rows = self.differences.read().where(F.col("goneAt").isNull())
+        return {row["class"]: row["count"] for row in rows.groupBy("class").count().collect()}
+
     def commit(self, row: RunRow) -> None:
         """Put a run on record; with this its range is done."""
         found, balance = moment(row.started_ms), row.balance

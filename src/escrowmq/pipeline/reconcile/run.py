@@ -166,11 +166,30 @@ class Reconciler:
     ) -> DataFrame:
         now, settings = moment(window.now_ms), self._settings
         return differences.together(
-            differences.transactions(judged, now=now, overdue_s=int(settings.overdue_s)),
-            differences.orphans(halves, finals, read=read),
+            differences.transactions(
+                judged,
+                now=now,
+                overdue_s=int(settings.overdue_s),
+                grace_s=int(settings.grace_s),
+            ),
+            differences.orphans(
+                halves,
+                finals,
+                read=read,
+                until=moment(window.until_ms),
+                new_since=self._all_known_since(window),
+            ),
             *self._of_groups(finals, now),
             *self._of_business(finals, window),
         )
+
+    def _all_known_since(self, window: Window) -> dt.datetime | None:
+        """Where the last run ended, if all runs together have read every half since the log's
+        beginning."""
+        is_whole = not (self._settings.since_ms or self._source.skipped)
+        if not window.before.run or not is_whole or self._source.skipped_brokers:
+            return None
+        return moment(window.before.until_ms)
 
     def _of_groups(self, finals: DataFrame, now: dt.datetime) -> list[DataFrame]:
         settings = self._settings

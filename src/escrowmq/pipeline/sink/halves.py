@@ -19,8 +19,8 @@ from escrowmq.client.core.unique import UniqueIds
 from escrowmq.client.core.validation import check_message
 from escrowmq.client.host import local_address
 from escrowmq.errors import (
+    AlreadySettled,
     EscrowMQError,
-    MessageRefused,
     TransportError,
     UsageError,
     response_error,
@@ -181,6 +181,6 @@ def _refusal(reply: Command, broker_name: str) -> EscrowMQError:
     if reply.code in (10, 11, 12):
         return _Unsafe(f"{broker_name} stored a half with code {reply.code} only: {reply.remark}")
     error = response_error(reply.code, reply.remark, address=broker_name)
-    if isinstance(error, MessageRefused) and "is decided already" in str(error):
+    if isinstance(error, AlreadySettled):
         return EpochDecided(str(error))
     return error

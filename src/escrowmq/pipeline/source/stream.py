@@ -136,8 +136,10 @@ class StreamReader(DataSourceStreamReader):
         since = decode_place(start)
         lows, highs = self._backlog(since.at)
         ranges = ranges_between(lows, highs)
-        if not since.is_initial and not self._is_due(ranges, rows_min):
-            return start
+        if not self._is_due(ranges, rows_min):
+            if not since.is_initial:
+                return start
+            ranges, highs = [], dict(lows)  # an empty batch: what counts is its place
         births = self._queues().births(each.queue for each in ranges)
         for queue in births:
             if is_anew(queue, since.births, births):
@@ -180,7 +182,10 @@ class StreamReader(DataSourceStreamReader):
             return False
         if not rows_min or self._target is not None or backlog_count(ranges) >= rows_min:
             return True
-        return self._queues().now_ms() - self._triggered_ms >= self._options.limits.delay_ms
+        now_ms = self._queues().now_ms()
+        # A query that starts again begins to wait again: nobody knows when its last batch was.
+        self._triggered_ms = self._triggered_ms or now_ms
+        return now_ms - self._triggered_ms >= self._options.limits.delay_ms
 
     def _queues(self) -> Queues:
         if self._opened is None:

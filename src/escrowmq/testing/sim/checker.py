@@ -20,7 +20,8 @@ from collections import Counter
 from collections.abc import Callable
 
 from escrowmq.base.message import Property, StoredMessage, Topic
-from escrowmq.broker.core import OFFSETS_FILE, BrokerCore
+from escrowmq.broker.core import BrokerCore
+from escrowmq.broker.opening import OFFSETS_FILE
 from escrowmq.delivery.subscriptions import TRANSACTION_GROUP
 from escrowmq.testing.sim.clock import WallClock
 from escrowmq.testing.sim.disk import Loss, SimDisk
@@ -45,7 +46,6 @@ _ALL = 1 << 62
 _HOUR_MS = 3_600_000
 _GIVEN_UP_WITHIN_MS = 120_000
 MakeCore = Callable[[SimDisk, Loss], BrokerCore]
-
 _SAID_FOR = {"c": COMMIT, "r": ROLLBACK}
 _LETTERS = {"committed": "c", "rolled_back": "r", "expired": "x"}
 
@@ -468,10 +468,8 @@ class Checker:
         reading, done = self.reading, self._stage.done
         halves = reading.halves()
         ends = Counter(reading.outcomes.get(number, "") for number, _ in halves)
-        deleted = sum(
-            number not in reading.outcomes and ident[1] < reading.min_log_offset
-            for number, ident in halves
-        )
+        low, ended = reading.min_log_offset, reading.outcomes
+        deleted = sum(number not in ended and ident[1] < low for number, ident in halves)
         if len(halves) != sum(ends[letter] for letter in "crx-") + pending_count + deleted:
             raise Violation(f"{len(halves)} halves: {ends}, {pending_count} pending, {deleted} old")
         done["halves committed"] += ends["c"]

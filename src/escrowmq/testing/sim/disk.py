@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 import random
 
-from escrowmq.base.ports import File, Usage
+from escrowmq.base.ports import File, Usage, former_path
 from escrowmq.errors import DiskFull, StorageError, StoreLocked
 
 _BLOCK_SIZE = 4096
@@ -183,6 +183,9 @@ class SimDisk:
         """See Disk.replace."""
         self.check()
         self.step("replace")
+        former = self.small.get(path)
+        if former and former_path(path) and not is_private:
+            self.small[former_path(path)] = former
         self.small[path] = bytes(data)
         (self.private.add if is_private else self.private.discard)(path)
         self.pending_removals.pop(path, None)

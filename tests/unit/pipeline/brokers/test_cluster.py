@@ -9,6 +9,7 @@ pytest.importorskip("pyarrow")
 from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
 from escrowmq.codec.command import encode_reply
+from escrowmq.errors import NoNameServer
 from escrowmq.pipeline.brokers.cluster import Cluster
 from escrowmq.pipeline.brokers.options import Access
 from tests.unit.pipeline.scripted import QUEUE, Broker
@@ -35,5 +36,14 @@ def test_when_the_first_message_was_stored(ext: dict[str, str] | None, found: in
     broker.ext = ext
     cluster = Cluster(Access(name_servers=(broker.server.address,)), tries=1, try_again_ms=0)
     assert cluster.earliest_ms([QUEUE]) == {QUEUE: found}
+    cluster.close()
+    broker.server.close()
+
+
+def test_a_broker_that_is_taken_for_a_name_server_is_called_one() -> None:
+    broker = Born()
+    cluster = Cluster(Access(name_servers=(broker.server.address,)), tries=2, try_again_ms=0)
+    with pytest.raises(NoNameServer, match="is no name server; is that a broker's address"):
+        cluster.refresh_brokers()
     cluster.close()
     broker.server.close()

@@ -1,0 +1,216 @@
+"""What a start finds in the data folder beside the store, whether it agrees with it, and what is
+said about it: nothing is taken for empty, cut or set back unsaid."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from escrowmq.base.message import Topic
+from escrowmq.base.ports import Disk
+from escrowmq.base.settings import BrokerSettings
+from escrowmq.broker.state import Broker
+from escrowmq.codec import fastjson
+from escrowmq.delivery import delay
+from escrowmq.delivery.offsets import OffsetTable
+from escrowmq.delivery.subscriptions import SYSTEM_GROUPS, TRANSACTION_GROUP, GroupTable
+from escrowmq.delivery.topics import TopicTable
+from escrowmq.errors import CorruptRecord, StorageError
+from escrowmq.store import check
+from escrowmq.store.answers import RecoveryReport
+from escrowmq.store.tables import Take, take_table
+
+TOPICS_FILE: Final = check.TOPICS
+GROUPS_FILE: Final = check.GROUPS
+OFFSETS_FILE: Final = check.OFFSETS
+
+_TOLD_MAX: Final = 20
+"""Lines of one kind; the rest is counted."""
+
+_NAMED_MAX: Final = 5
+
+_log = logging.getLogger(__name__)
+
+
+def readers() -> dict[str, Take]:
+    """Who takes over each table in a start, for those who only want to know whether it can."""
+    settings = BrokerSettings()
+    return {
+        TOPICS_FILE: TopicTable(settings).load,
+        GROUPS_FILE: GroupTable(settings).load,
+        OFFSETS_FILE: OffsetTable().load,
+        delay.PATH: _read_delays,
+    }
+
+
+def _read_delays(data: bytes | None) -> None:
+    file = fastjson.decode(data) if data else {}
+    _ = {int(level): int(offset) for level, offset in (file.get("offsetTable") or {}).items()}
+
+
+class Opening:
+    """One start of one broker. Call `tables` before the store is opened, `agree` behind it, and
+    `restore_topics` when the broker's own topics are there."""
+
+    def __init__(self, broker: Broker, disk: Disk) -> None:
+        self._broker = broker
+        self._disk = disk
+        self._has_all_topics = False
+
+    def take(self, path: str, take: Take) -> bool:
+        """Take over a table; whether it was the newest. StorageError when it is not what it should
+        be."""
+        note = take_table(self._disk, path, take)
+        if note:
+            _log.warning("%s", note)
+        return not note
+
+    def take_lesser(self, path: str, take: Take) -> None:
+        """The same for a table that a start can do without."""
+        try:
+            self.take(path, take)
+        except CorruptRecord as error:
+            _log.error("%s; it counts for nothing", error)
+            take(None)
+
+    def tables(self) -> None:
+        """Take over topics, groups and offsets."""
+        broker = self._broker
+        is_newest = self.take(TOPICS_FILE, broker.topics.load)
+        self._has_all_topics = is_newest and bool(broker.topics.names())
+        self.take(GROUPS_FILE, broker.groups.load)
+        self.take(OFFSETS_FILE, broker.offsets.load)
+
+    def agree(self, report: RecoveryReport, now_ms: int) -> None:
+        """Say what the store found, and bring the tables in line with it."""
+        _tell(report)
+        self._refuse_offsets_alone()
+        self._miss_offsets()
+        self._restart_transactions(now_ms)
+        self._cut_offsets(now_ms, was_clean=report.was_clean)
+
+    def _refuse_offsets_alone(self) -> None:
+        """Offsets of consumers say that there were messages; without any, the log is elsewhere."""
+        if self._broker.store.end_offset:
+            return
+        found = [key for key, queues in self._broker.offsets.items() if any(queues.values())]
+        if found:
+            raise StorageError(
+                f"{OFFSETS_FILE} has offsets of {len(found)} groups ({_named(found)}), but the log "
+                "is empty. Mount the disk that holds the log, or name its folder as "
+                f"storePathCommitLog; to begin anew, take {OFFSETS_FILE} and its .bak away"
+            )
+
+    def _miss_offsets(self) -> None:
+        """Say that all offsets are gone, where there are messages and groups that read them."""
+        broker = self._broker
+        groups = [name for name in broker.groups.names() if name not in SYSTEM_GROUPS]
+        if broker.store.end_offset and groups and not broker.offsets.items():
+            _log.warning(
+                "%s is not there, or empty: %d groups have no offsets (%s), and their consumers "
+                "begin as new ones do",
+                OFFSETS_FILE,
+                len(groups),
+                _named(groups),
+            )
+
+    def _restart_transactions(self, now_ms: int) -> None:
+        """Progress behind the end of its queue is of another time than the log: what is pending is
+        looked for from the beginning, instead of being taken for settled."""
+        broker = self._broker
+        for topic in (Topic.HALF, Topic.OP):
+            offset = broker.offsets.get(TRANSACTION_GROUP, topic, 0)
+            end = broker.store.bounds(topic, 0)[1]
+            if offset > end:
+                _log.error(
+                    "progress of transactions in %s is at %d, the queue ends at %d: all its halves "
+                    "are looked at again",
+                    topic,
+                    offset,
+                    end,
+                )
+                for each in (Topic.HALF, Topic.OP):
+                    broker.offsets.commit(TRANSACTION_GROUP, each, 0, 0, now_ms)
+                return
+
+    def _cut_offsets(self, now_ms: int, *, was_clean: bool) -> None:
+        """Set back offsets behind the ends of their queues. Those of a queue that the store does
+        not know are left alone after a clean stop: an operator may have set them ahead."""
+        broker = self._broker
+
+        def end_of(topic: str, queue_id: int) -> int | None:
+            if was_clean and (topic, queue_id) not in broker.store.queues.by_key:
+                return None
+            return broker.store.bounds(topic, queue_id)[1]
+
+        cut = broker.offsets.cut(end_of, now_ms)
+        for text in cut[:_TOLD_MAX]:
+            _log.warning("%s: the queue ends there, and what was behind is lost", text)
+        if len(cut) > _TOLD_MAX:
+            _log.warning("%d more offsets were set back", len(cut) - _TOLD_MAX)
+        if cut:
+            self._save_offsets()
+
+    def _save_offsets(self) -> None:
+        """Now: should this process end before its first round of saving, the next one would find
+        the old offsets, and new messages in front of them that nobody has read."""
+        try:
+            self._disk.replace(OFFSETS_FILE, self._broker.offsets.save())
+        except (StorageError, OSError) as error:
+            _log.error("offsets that were set back cannot be saved yet: %s", error)
+
+    def restore_topics(self, now_ms: int) -> None:
+        """Without topics.json, or with a former one, nobody could read all that the queues hold:
+        they tell the topics. (A topic that was deleted has no queues.)"""
+        broker = self._broker
+        if self._has_all_topics:
+            return
+        found = [topic for topic in broker.store.topics() if broker.topics.get(topic) is None]
+        for topic in found:
+            count = max(broker.store.queues_of(topic)) + 1
+            broker.topics.ensure(topic, queues_count=count, now_ms=now_ms)
+        if found:
+            _log.error(
+                "%s lacks %d topics, which are made anew from their queues (%s); what else was set "
+                "of them, as permission, order and message type, is to be set again",
+                TOPICS_FILE,
+                len(found),
+                _named(found),
+            )
+
+
+def _tell(report: RecoveryReport) -> None:
+    """One line for the recovery, one for each thing that was damaged, cut or made anew."""
+    if report.was_clean and not report.log_end:
+        _log.info("the store is empty")
+        return
+    _log.info(
+        "the store was %s: %d records read from %d on, the log ends at %d",
+        "closed properly" if report.was_clean else "not closed, and is recovered",
+        report.records_count,
+        report.scanned_from,
+        report.log_end,
+    )
+    for note in report.notes[:_TOLD_MAX]:
+        _log.info("%s", note)
+    if report.truncated_size:
+        _log.warning("%d bytes behind the end of the log are cut off", report.truncated_size)
+    if report.queues_mended:
+        found = report.queues_mended
+        _log.warning("%d queues were built again from the log: %s", len(found), _named(found))
+    for text in report.index_rebuilt[:_TOLD_MAX]:
+        _log.warning("the index is built again: %s", text)
+    for damage in report.damaged[:_TOLD_MAX]:
+        _log.error(
+            "damage: %d bytes at log offset %d cannot be read: %s",
+            damage.size,
+            damage.log_offset,
+            damage.reason,
+        )
+    if len(report.damaged) > _TOLD_MAX:
+        _log.error("damage: %d more places of the log", len(report.damaged) - _TOLD_MAX)
+
+
+def _named(names: list[str]) -> str:
+    more = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
+    return ", ".join(names[:_NAMED_MAX]) + more

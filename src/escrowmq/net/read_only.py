@@ -1,0 +1,72 @@
+"""A data folder for looking only: nothing in it is made, changed or removed."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from escrowmq.base.ports import File
+from escrowmq.errors import SegmentMissing, StorageError
+from escrowmq.net.disk import FileDisk
+
+
+class _ReadOnlyFile:
+    """A File that is never written."""
+
+    def __init__(self, path: str, size: int) -> None:
+        self.size = size
+        self._path = path
+
+    def read(self, position: int, size: int) -> bytes:
+        """See File.read."""
+        with open(self._path, "rb") as file:
+            return os.pread(file.fileno(), size, position)
+
+    def data_from(self, position: int) -> int:
+        """See MappedFile.data_from."""
+        with open(self._path, "rb") as file:
+            try:
+                return os.lseek(file.fileno(), position, os.SEEK_DATA)
+            except OSError as error:
+                return self.size if error.errno == errno.ENXIO else position
+
+    def write(self, position: int, data: bytes) -> None:
+        """Never."""
+        raise StorageError(f"{self._path} is open for reading only")
+
+    def reserve(self, position: int, size: int) -> None:
+        """Never."""
+        raise StorageError(f"{self._path} is open for reading only")
+
+    def sync(self) -> None:
+        """Nothing was written."""
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class ReadOnlyDisk(FileDisk):
+    """The same files, for looking only: nothing is made, changed or removed, whoever uses them."""
+
+    def _prepare(self, place: str) -> None:
+        if not os.path.isdir(place):
+            raise StorageError(f"{place} is not a folder")
+
+    def open(self, path: str, *, size: int, is_sequential: bool = False) -> File:
+        """An existing file."""
+        found = self.size(path)
+        if found is None:
+            raise SegmentMissing(f"{path} is not there")
+        if found != size:
+            raise StorageError(f"{path} has {found} bytes, {size} expected")
+        return _ReadOnlyFile(self._full(path), size)
+
+    def replace(self, path: str, data: bytes, *, is_private: bool = False) -> None:
+        """Never."""
+        raise StorageError(f"{path} is open for reading only")
+
+    def remove(self, path: str) -> None:
+        """Nothing happens: what a loader wants removed is left out of its view."""
+
+    def lock(self, path: str) -> None:
+        """Nothing: to look, no lock is needed."""

@@ -1,0 +1,77 @@
+"""Where a server listens, and under which address clients are told to call it."""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import logging
+import socket
+from typing import Final
+
+_log = logging.getLogger(__name__)
+
+ANY: Final = ("", "0.0.0.0", "::")  # noqa: S104 - compared, not bound
+LOOPBACK: Final = "127.0.0.1"
+_OUTSIDE: Final = ("192.0.2.1", 9)
+"""An address of documentation, to which nothing is ever sent."""
+
+
+def joined(host: str, port: int) -> str:
+    """HOST:PORT, with brackets around an IPv6 address."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def advertised(host: str, *, chosen: str | None) -> str:
+    """The address that clients are told: the one that was chosen, else where the broker listens.
+    One that listens everywhere has to find its own."""
+    if chosen is not None:
+        return chosen
+    return own_address() if host in ANY else host
+
+
+def tell_advertised(host: str, told: str, *, is_chosen: bool) -> None:
+    """Say what might go wrong with the address that clients are told."""
+    if host in ANY and not is_chosen:
+        _log.info(
+            "clients are told to call %s; set brokerIP1 when they reach this broker by another "
+            "address", told,
+        )  # fmt: skip
+    elif host not in ANY and host != told and (_is_loopback(host) or _is_ours(told)):
+        _log.warning(
+            "clients are told to call brokerIP1=%s, but the broker listens on %s alone: set "
+            "bindAddress=0.0.0.0, or --host", told, host,
+        )  # fmt: skip
+
+
+def own_address() -> str:
+    """The address of this machine that others reach: by the way to the world, else by its name."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(_OUTSIDE)  # sends nothing
+            return str(probe.getsockname()[0])
+        except OSError:
+            pass
+    try:
+        found = socket.getaddrinfo(socket.gethostname(), None, socket.AF_INET, socket.SOCK_DGRAM)
+    except OSError:
+        return LOOPBACK
+    addresses = [str(item[4][0]) for item in found]
+    return next((address for address in addresses if not _is_loopback(address)), LOOPBACK)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _is_ours(address: str) -> bool:
+    """Whether this machine has an address."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.bind((address, 0))
+        except OSError as error:
+            return error.errno != errno.EADDRNOTAVAIL
+    return True

@@ -1,0 +1,128 @@
+"""RocketMQ's settings that ask for what is not here, or for what cannot be.
+
+A setting that would put messages at risk when it was passed over is refused, with what to do. What
+RocketMQ takes although it cannot be is taken as RocketMQ takes it, in one line of the log.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from escrowmq.errors import UsageError
+
+_log = logging.getLogger(__name__)
+
+_MASTERS: Final = ("ASYNC_MASTER", "SYNC_MASTER")
+_HOURS: Final = 24
+
+_BOUNDS: Final = {
+    # DefaultMessageStore.isSpaceToDelete takes 75 for what is out of bounds; the other two are
+    # brought within them (getDiskSpaceWarningLevelRatio, getDiskSpaceCleanForciblyRatio).
+    "diskMaxUsedSpaceRatio": (10, 95, 75, 75),
+    "diskSpaceWarningLevelRatio": (35, 99, 35, 90),
+    "diskSpaceCleanForciblyRatio": (30, 99, 30, 85),
+}
+"""Lowest and highest value, and what holds for one below and one above."""
+
+_WITHOUT_EFFECT: Final = {
+    "storePathConsumeQueue": "consumequeue",
+    "storePathIndex": "index",
+    "storeCheckpoint": "checkpoint",
+    "abortFile": "abort",
+}
+"""Keys of many a broker.conf that no RocketMQ reads, and what they seem to place elsewhere."""
+
+
+JUDGED: Final = frozenset(
+    {"storeType", "enableDLegerCommitLog", "enableControllerMode", "inSyncReplicas",
+     "readOnlyCommitLogStorePaths"}
+)  # fmt: skip
+"""Keys that are looked at here and mean nothing else."""
+
+
+def refuse_unserved(found: dict[str, str], *, source: str) -> None:
+    """UsageError for a setting that asks for another kind of store or broker."""
+    _refuse_roles(found, source=source)
+    kind = found.get("storeType", "default")
+    if kind != "default":
+        raise UsageError(
+            f"{source}: storeType={kind}: only stores of files are read and written here, "
+            "storeType=default; name another data folder for them"
+        )
+    for key, what in (
+        ("enableDLegerCommitLog", "a log that DLedger copies"),
+        ("enableControllerMode", "brokers that a controller makes masters and slaves"),
+    ):
+        if _is_true(found.get(key)):
+            raise UsageError(f"{source}: {key}=true: {what} are not there; leave it out")
+    if found.get("readOnlyCommitLogStorePaths"):
+        raise UsageError(
+            f"{source}: readOnlyCommitLogStorePaths: a log in several folders is not read here; "
+            "bring its files together in storePathCommitLog"
+        )
+    if "," in found.get("storePathCommitLog", ""):
+        raise UsageError(
+            f"{source}: storePathCommitLog={found['storePathCommitLog']}: a log in several folders "
+            "is not read here; bring its files together in one"
+        )
+    _check_hours(found.get("deleteWhen", ""), source=source)
+
+
+def _refuse_roles(found: dict[str, str], *, source: str) -> None:
+    role = found.get("brokerRole", _MASTERS[0])
+    if role == "SLAVE":
+        raise UsageError(f"{source}: brokerRole=SLAVE: only masters are there yet")
+    if role not in _MASTERS:
+        raise UsageError(f"{source}: brokerRole={role}: ASYNC_MASTER or SYNC_MASTER is expected")
+    copies = found.get("inSyncReplicas", "1")
+    if role == "SYNC_MASTER" and copies.isdigit() and int(copies) > 1:
+        raise UsageError(
+            f"{source}: inSyncReplicas={copies}: there is no slave that a message could be copied "
+            "to before it is acknowledged; leave it out, and use flushDiskType=SYNC_FLUSH"
+        )
+
+
+def as_rocketmq_takes(found: dict[str, str], *, source: str) -> dict[str, str]:
+    """The settings with those values that hold at RocketMQ in place of impossible ones."""
+    changed = dict(found)
+    for key, (low, high, below, above) in _BOUNDS.items():
+        text = found.get(key, "")
+        if text.lstrip("-").isdigit() and not low <= int(text) <= high:
+            changed[key] = str(below if int(text) < low else above)
+            _log.warning(
+                "%s: %s=%s is not from %d to %d: it counts as %s, as at RocketMQ",
+                source, key, text, low, high, changed[key],
+            )  # fmt: skip
+    broker_id = found.get("brokerId", "0")
+    if broker_id.isdigit() and int(broker_id):
+        changed["brokerId"] = "0"
+        _log.warning("%s: brokerId=%s: a master's is 0, as at RocketMQ", source, broker_id)
+    name = found.get("brokerName", "")
+    if any(letter.isspace() for letter in name):
+        _log.warning("%s: brokerName=%s: many tools cut names at blanks", source, name)
+    for key, what in _WITHOUT_EFFECT.items():
+        if changed.pop(key, None) is not None:
+            _log.warning(
+                "%s: %s is without effect, here as at RocketMQ: %s lies in storePathRootDir",
+                source, key, what,
+            )  # fmt: skip
+    return changed
+
+
+def _check_hours(text: str, *, source: str) -> None:
+    hours = [part.strip() for part in text.split(";") if part.strip()]
+    if not all(hour.isdigit() for hour in hours):
+        raise UsageError(
+            f"{source}: deleteWhen={text}: hours of two digits are expected, `;` between: 04;16"
+        )
+    never = [hour for hour in hours if int(hour) >= _HOURS]
+    if never:
+        _log.warning(
+            "%s: deleteWhen=%s: there is no hour %s; nothing is deleted by age then",
+            source, text, ", ".join(never),
+        )  # fmt: skip
+
+
+def _is_true(text: str | None) -> bool:
+    return (text or "").lower() == "true"

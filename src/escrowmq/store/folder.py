@@ -1,0 +1,96 @@
+"""Whether a data folder holds a store that is kept here: not another kind's, and not without its
+log.
+
+A start that took either for an empty store would be ready over nothing, and would overwrite what
+leads to the messages. `store check` asks the same.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from escrowmq.base.ports import TABLES, Disk
+from escrowmq.codec.entries import CHECKPOINT_SIZE, decode_checkpoint
+from escrowmq.errors import StorageError
+from escrowmq.store import checkpoint, commit_log, consume_queue
+from escrowmq.store.segment import NAME_SIZE
+from escrowmq.store.snapshot import read_snapshot
+
+_ROCKSDB: Final = "CURRENT"
+"""The one file that every RocksDB folder has."""
+
+_OTHERS: Final = ("users", "acls")
+"""RocksDB folders below `config/` that are no part of a store: accounts of ACL 2.0."""
+
+_DLEDGER: Final = "dledger-"
+
+
+def refuse_other(disk: Disk, *, boot: str = "") -> None:
+    """StorageError when the folder holds a store that nobody here can read, or the remains of one
+    whose log is somewhere else. `boot` names the machine's present boot, if known."""
+    fault = _other_kind(disk) or _without_log(disk, boot)
+    if fault:
+        raise StorageError(fault)
+
+
+def _other_kind(disk: Disk) -> str:
+    """What of RocketMQ's other kinds of stores is there; empty when nothing is."""
+    names = disk.names("")
+    folders = [name for name in names if name.startswith(consume_queue.FOLDER)]
+    tables = TABLES.rstrip("/")
+    folders += [f"{tables}/{name}" for name in disk.names(tables) if name not in _OTHERS]
+    for folder in folders:
+        if disk.size(f"{folder}/{_ROCKSDB}") is not None:
+            return (
+                f"{folder} is RocksDB's: the store is one of storeType=defaultRocksDB, which is "
+                "not read here. Name another data folder, and let consumers finish there"
+            )
+    for name in names:
+        if name.startswith(_DLEDGER) and disk.names(f"{name}/data"):
+            return (
+                f"{name} is a log of DLedger (enableDLegerCommitLog), which is not read here. Name "
+                "another data folder, and let consumers finish on the old brokers"
+            )
+    return ""
+
+
+def _without_log(disk: Disk, boot: str) -> str:
+    """Why there was a log once, when there is none; else empty."""
+    if has_log(disk):
+        return ""
+    witness = _witness(disk, boot)
+    if not witness:
+        return ""
+    return (
+        f"{commit_log.FOLDER} has no file, but {witness}. Mount the disk that holds the log, or "
+        "name its folder as storePathCommitLog; to begin anew, move the data folder away"
+    )
+
+
+def has_log(disk: Disk) -> bool:
+    """Whether there is a file of the log. One of length 0 was never written to."""
+    folder = commit_log.FOLDER
+    return any(
+        len(name) == NAME_SIZE and name.isdigit() and disk.size(f"{folder}/{name}")
+        for name in disk.names(folder)
+    )
+
+
+def _witness(disk: Disk, boot: str) -> str:
+    """What says that there were messages in a log. Queues do so after a clean stop, or when the
+    machine has run on since: the first ones may outlive a log that was lost with the power."""
+    snapshot = read_snapshot(disk)
+    if snapshot is not None and snapshot.queue_ends:
+        return f"queues.json knows {len(snapshot.queue_ends)} topics with messages"
+    data = disk.read(checkpoint.PATH)
+    if data is not None and len(data) == CHECKPOINT_SIZE:
+        known = decode_checkpoint(data)
+        if known.log_ms > 0 or known.confirmed_offset > 0:
+            return "the checkpoint knows of messages"
+    is_same_boot = bool(boot) and snapshot is not None and snapshot.boot == boot
+    if is_same_boot or disk.size("abort") is None:
+        for topic in disk.names(consume_queue.FOLDER):
+            for queue_id in disk.names(f"{consume_queue.FOLDER}/{topic}"):
+                if disk.names(f"{consume_queue.FOLDER}/{topic}/{queue_id}"):
+                    return f"{consume_queue.FOLDER} has queues, of {topic} for one"
+    return ""

@@ -1,0 +1,95 @@
+"""What a user who made a mistake reads, and that a mistake is said at all."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+import escrowmq
+from escrowmq.aio import Consumer, Message, Producer
+from escrowmq.client.core.subscription import subscription
+from escrowmq.client.core.validation import check_message
+from escrowmq.errors import (
+    ConnectionLost,
+    InvalidMessage,
+    SubscriptionMissing,
+    SubscriptionOutdated,
+    UsageError,
+)
+
+from .peer import a_place
+from .test_consumer import QUICK, a_script
+
+
+def test_keys_that_are_no_texts_and_tags_that_are_two_are_refused() -> None:
+    keys: Any = 7
+    with pytest.raises(InvalidMessage, match=r"keys=7; a text, or a list"):
+        check_message(Message("T", b"x", keys=keys), body_size_max=9)
+    with pytest.raises(InvalidMessage, match=r"a message has one tag"):
+        check_message(Message("T", b"x", tag="a||b"), body_size_max=9)
+
+
+@pytest.mark.parametrize("address", ["tcp://h:1", "https://h:1", "rocketmq://h:9876"])
+def test_an_address_with_a_scheme_is_refused_before_anything_is_sent(address: str) -> None:
+    with pytest.raises(UsageError, match="nothing in front of it"):
+        Producer(address, group="g")
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "HTTP"),
+        (b"E\x00\x00\x00\x8dSFATAL\x00", "PostgreSQL"),
+        (b"-ERR unknown command\r\n", "Redis"),
+    ],
+)
+def test_a_port_of_another_server_is_named(words: bytes, name: str) -> None:
+    async def go() -> None:
+        async with (
+            a_place("T") as (names, broker),
+            Producer(names.address, group="g") as producer,
+        ):
+            for code in (310, 34):
+                broker.answers[code] = lambda link, command: link.transport.write(words)
+            with pytest.raises(escrowmq.errors.SendFailed) as failed:
+                await producer.send("T", b"x", timeout_ms=500)
+            errors = [error for _, error in failed.value.attempts]
+            assert any(isinstance(e, ConnectionLost) and name in str(e) for e in errors), errors
+
+    asyncio.run(go())
+
+
+def test_a_consumer_may_read_what_is_the_brokers_own_and_needs_some_topic() -> None:
+    topic = "TRANS_CHECK_MAX_TIME_TOPIC"
+    assert subscription(topic, version=1, wire_topic=topic).topic == topic
+
+    async def go() -> None:
+        async with (
+            a_script() as (names, _),
+            Consumer(names, group="g", **QUICK) as consumer,
+        ):
+            with pytest.raises(UsageError, match="has no topic"):
+                await consumer.receive(1)
+
+    asyncio.run(go())
+
+
+def test_members_that_want_different_things_are_told_what_to_do() -> None:
+    for kind in (SubscriptionMissing, SubscriptionOutdated):
+        assert "same topics and tags" in str(kind("subscription not exist"))
+
+
+def test_the_package_has_a_version() -> None:
+    assert str(escrowmq.__version__).count(".") == 2
+
+
+def test_a_plain_client_inside_an_event_loop_is_warned_of(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def go() -> None:
+        escrowmq.Producer("127.0.0.1:1", group="g").close()
+
+    asyncio.run(go())
+    assert "use escrowmq.aio there" in caplog.text

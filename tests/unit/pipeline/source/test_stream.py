@@ -1,0 +1,107 @@
+"""When a stream begins its next batch, by a clock of the test's own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from pyspark.sql.types import StructType
+
+from escrowmq.client.core.routes import MessageQueue
+from escrowmq.pipeline.brokers.ranges import Positions
+from escrowmq.pipeline.source.options import parse_source
+from escrowmq.pipeline.source.state import Births, StreamPlace, decode_place, encode_place
+from escrowmq.pipeline.source.stream import StreamReader
+
+QUEUE = MessageQueue("t", "b", 0)
+OPTIONS = {"nameServer": "h:1", "subscribe": "t", "startingOffsets": "earliest"}
+START_MS = 1_700_000_000_000
+
+
+class Queues:
+    """One queue, as long as the test says."""
+
+    def __init__(self) -> None:
+        self.end = 0
+        self.time_ms = START_MS
+        self.cluster = self
+
+    def now_ms(self) -> int:
+        return self.time_ms
+
+    def look(self, since: Positions) -> tuple[Positions, Positions]:
+        return {QUEUE: self.end}, since
+
+    def first(self, queues: Any) -> Positions:
+        return dict.fromkeys(queues, 0)
+
+    def births(self, queues: Any) -> Births:
+        return {}
+
+
+class Stream:
+    """A query that waits for ten messages, or a minute."""
+
+    def __init__(self, queues: Queues) -> None:
+        options = OPTIONS | {"minOffsetsPerTrigger": "10", "maxTriggerDelay": "1m"}
+        self.reader = StreamReader(parse_source(options, is_stream=True), StructType())
+        self.reader._opened = queues  # type: ignore[assignment]
+        self.place = encode_place(StreamPlace({QUEUE: 0}, is_initial=True))
+
+    def next(self) -> int | None:
+        """Where the next batch ends; None when there is none."""
+        found = self.reader._following(self.place, 0, 0, 10)
+        if found == self.place:
+            return None
+        self.place = found
+        return decode_place(found).at[QUEUE]
+
+
+@pytest.fixture(name="queues")
+def make_queues() -> Queues:
+    return Queues()
+
+
+def test_fewer_messages_than_wanted_wait_from_the_first_batch_on(queues: Queues) -> None:
+    stream = Stream(queues)
+    queues.end = 6
+    assert stream.next() == 0, "the first batch is empty: the place counts"
+    queues.time_ms += 400
+    assert stream.next() is None
+    queues.end = 10
+    assert stream.next() == 10
+    queues.end = 19
+    queues.time_ms += 59_999
+    assert stream.next() is None
+    queues.time_ms += 1
+    assert stream.next() == 19
+
+
+def test_enough_messages_are_read_at_once(queues: Queues) -> None:
+    stream = Stream(queues)
+    queues.end = 25
+    assert stream.next() == 25
+    assert stream.next() is None
+
+
+def test_a_query_that_is_started_again_waits_again(queues: Queues) -> None:
+    stream = Stream(queues)
+    queues.end = 10
+    assert stream.next() == 10
+    again = Stream(queues)
+    again.place = stream.place
+    queues.end = 16
+    queues.time_ms += 3_600_000
+    assert again.next() is None
+    queues.time_ms += 60_000
+    assert again.next() == 16
+
+
+def test_nothing_new_is_no_batch_however_long_it_takes(queues: Queues) -> None:
+    stream = Stream(queues)
+    assert stream.next() == 0
+    queues.time_ms += 10_000_000
+    assert stream.next() is None

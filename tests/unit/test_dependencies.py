@@ -1,0 +1,114 @@
+"""A plain installation runs what it says, and what needs more says the name of the extra."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCE = ROOT / "src" / "escrowmq"
+MODULES = {"pyyaml": "yaml", "prometheus-client": "prometheus_client", "opentelemetry-api":
+           "opentelemetry"}  # fmt: skip
+EXTRAS = {"compensation": "compensation", "pipeline": "spark", "integrations": "otel"}
+"""Rooms that need an extra."""
+
+ASKED_FOR = {"psycopg", "tqdm", "py4j"}
+"""Imported inside a function by who is told when it is missing, or part of another package."""
+
+
+def provided(extra: str = "") -> set[str]:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = project["optional-dependencies"][extra] if extra else project["dependencies"]
+    names = [re.split(r"[<>=\[;]", text)[0].strip() for text in wanted]
+    return {MODULES.get(name, name) for name in names}
+
+
+def imported(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module.partition(".")[0]
+
+
+def needs(room: str, found: set[str]) -> set[str]:
+    """What modules of a room import that neither Python nor the installation provides."""
+    theirs = found - sys.stdlib_module_names - {"escrowmq"} - provided() - ASKED_FOR
+    return theirs - (provided(EXTRAS[room]) if room in EXTRAS else set())
+
+
+def test_every_import_is_declared() -> None:
+    found: dict[str, set[str]] = {}
+    for path in SOURCE.rglob("*.py"):
+        room = path.relative_to(SOURCE).parts[0]
+        found.setdefault(room, set()).update(imported(path))
+    # The commands find out by importing.
+    found["cli"] -= {"pyspark", "redis"}
+    missing = {room: more for room, names in found.items() if (more := needs(room, names))}
+    assert missing == {}
+
+
+WITHOUT = """
+import sys
+for name in {names!r}:
+    sys.modules[name] = None
+{rest}
+"""
+
+
+def run(names: list[str], rest: str) -> subprocess.CompletedProcess[str]:
+    code = WITHOUT.format(names=names, rest=rest)
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120
+    )
+
+
+@pytest.mark.parametrize(
+    ("missing", "words", "extra"),
+    [
+        ("pyspark", ["pipeline", "funnel", "--out", "x"], "escrowmq[spark]"),
+        ("pyspark", ["pipeline", "export", "--out", "x", "t"], "escrowmq[spark]"),
+    ],
+)
+def test_a_command_that_needs_more_names_the_extra_in_one_line(
+    missing: str, words: list[str], extra: str
+) -> None:
+    done = run([missing], f"from escrowmq.cli.main import main; sys.exit(main({words!r}))")
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.count("\n") == 1
+    assert extra in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("missing", "module", "extra"),
+    [
+        ("redis", "escrowmq.compensation", "escrowmq[compensation]"),
+        ("opentelemetry", "escrowmq.integrations.otel", "escrowmq[otel]"),
+        ("pyspark", "escrowmq.pipeline.datasource", "escrowmq[spark]"),
+        ("pyarrow", "escrowmq.pipeline.datasource", "escrowmq[spark]"),
+    ],
+)
+def test_a_module_that_needs_more_names_the_extra_in_its_error(
+    missing: str, module: str, extra: str
+) -> None:
+    done = run([missing], f"import {module}")
+    assert done.returncode == 1
+    assert f"pip install '{extra}'" in done.stderr.splitlines()[-1]
+
+
+def test_the_servers_and_the_sdk_need_no_extra() -> None:
+    names = ["redis", "opentelemetry", "pyspark", "pyarrow", "numpy", "pandas", "matplotlib",
+             "google"]  # fmt: skip
+    done = run(
+        names,
+        "import escrowmq, escrowmq.aio, escrowmq.node.serve, escrowmq.node.metrics\n"
+        "from escrowmq.cli.main import build_parser; build_parser()",
+    )
+    assert done.returncode == 0, done.stderr
