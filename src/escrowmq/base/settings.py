@@ -267,6 +267,26 @@ class BrokerSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     bytes_per_s: Annotated[
         int, Meta(ge=0, description="bytes of bodies a second from one address; 0: any number")
     ] = field(default=0, name="escrowBytesPerSecond")
+    account_requests_per_s: Annotated[
+        int, Meta(ge=0, description="requests a second of one account; 0: any number")
+    ] = field(default=50_000, name="escrowAccountRequestsPerSecond")
+    account_bytes_per_s: Annotated[
+        int, Meta(ge=0, description="bytes of bodies a second of one account; 0: any number")
+    ] = field(default=134_217_728, name="escrowAccountBytesPerSecond")
+    account_free_bytes_per_s: Annotated[
+        int,
+        Meta(ge=0, description="of these, of traces and replies, which need no right; 0: any"),
+    ] = field(default=8_388_608, name="escrowAccountFreeBytesPerSecond")
+    account_pending_percent: Annotated[
+        int,
+        Meta(ge=0, le=100, description="one account's share of escrowPendingMax; 0: no bound"),
+    ] = field(default=25, name="escrowAccountPendingPercent")
+    account_polls_max: Annotated[
+        int, Meta(ge=0, description="long polls of one account; 0: no bound of its own")
+    ] = field(default=25_000, name="escrowAccountPolls")
+    account_connections_max: Annotated[
+        int, Meta(ge=0, description="connections of one account; 0: no bound of its own")
+    ] = field(default=10_000, name="escrowAccountConnections")
     places_as_peer: Annotated[
         bool,
         Meta(description="keep offsets and bans of queues, topics and groups that are not there"),

@@ -253,6 +253,7 @@ class BrokerCore:
         known = broker.peers.pop(peer, None)
         if known is not None:
             known.reader.leave()
+            self._entrance.quotas.left(known)
         broker.outbox.pop(peer, None)
         broker.calls.lost(peer, now_ms)
         if self.registration.is_name_server(peer):

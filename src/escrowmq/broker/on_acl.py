@@ -87,6 +87,10 @@ class AclHandlers:
             as_peer=self._broker.settings.acl_as_peer,
         )
 
+    def trusts(self, peer: Peer) -> bool:
+        """Whether of a peer's address nothing is asked."""
+        return self._files.rules.trusts(parts_of(peer.host))
+
     def may(self, access_key: str, need: Need, host: str) -> bool:
         """Whether an account that was let in before may do something now."""
         return may(self._files.rules, access_key, need, parts_of(host))

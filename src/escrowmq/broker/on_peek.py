@@ -31,7 +31,9 @@ class PeekHandlers:
         self._pops = pops
         settings = broker.settings
         self.polls: Polls[Ask] = Polls(
-            count_max=settings.pop_polls_max, per_key_max=settings.pop_polls_per_key_max
+            count_max=settings.pop_polls_max,
+            per_key_max=settings.pop_polls_per_key_max,
+            counts=broker.polls_counts,
         )
 
     def routes(self) -> dict[int, Handler]:
@@ -94,7 +96,13 @@ class PeekHandlers:
         topics = [header.topic, *self._popper.retry_topics(header)]
         place = (header.topic, header.consumer_group)
         if self.polls.hold(
-            place, header.queue_id, ask, topics=topics, peer=peer.id, until_ms=until_ms
+            place,
+            header.queue_id,
+            ask,
+            topics=topics,
+            peer=peer.id,
+            until_ms=until_ms,
+            account=peer.counted_for,
         ):
             return None
         ext = _told(has_message=False, is_full=True)

@@ -57,7 +57,9 @@ class PopHandlers:
         self._again: deque[tuple[Place, int]] = deque()
         settings = broker.settings
         self.polls: Polls[Ask] = Polls(
-            count_max=settings.pop_polls_max, per_key_max=settings.pop_polls_per_key_max
+            count_max=settings.pop_polls_max,
+            per_key_max=settings.pop_polls_per_key_max,
+            counts=broker.polls_counts,
         )
 
     def routes(self) -> dict[int, Handler]:
@@ -167,7 +169,13 @@ class PopHandlers:
             return Response.POLLING_FULL if is_full else Response.POLLING_TIMEOUT
         topics = [header.topic, *self._popper.retry_topics(header)]
         if not self.polls.hold(
-            place, header.queue_id, ask, topics=topics, peer=ask.peer.id, until_ms=until_ms
+            place,
+            header.queue_id,
+            ask,
+            topics=topics,
+            peer=ask.peer.id,
+            until_ms=until_ms,
+            account=ask.peer.counted_for,
         ):
             return Response.POLLING_FULL
         if finds.has_skipped:

@@ -78,7 +78,7 @@ class PullHandlers:
         self._selectors = Selectors()
         self._crowds: dict[tuple[str, int], _Crowd] = {}
         """Queues for whose messages more wait than are answered in one go."""
-        self.holds: Holds[Pull] = Holds()
+        self.holds: Holds[Pull] = Holds(counts=broker.polls_counts)
 
     def routes(self) -> dict[int, Handler]:
         """Request codes and who serves them."""
@@ -278,6 +278,7 @@ class PullHandlers:
                 peer=pull.peer.id,
                 queue_offset=header.queue_offset,
                 deadline_ms=now_ms + max(0, wait_ms),
+                account=pull.peer.counted_for,
             )
         )
         if crowded is not None:

@@ -37,7 +37,16 @@ from escrowmq.store.store import Store
 class Peer:
     """One connection as the broker sees it."""
 
-    __slots__ = ("account", "address", "host", "id", "is_stranger", "packed", "reader")
+    __slots__ = (
+        "account",
+        "address",
+        "counted_for",
+        "host",
+        "id",
+        "is_stranger",
+        "packed",
+        "reader",
+    )
 
     def __init__(self, peer: int, host: str, port: int, reader: FrameReader | None = None) -> None:
         self.id = peer
@@ -45,6 +54,8 @@ class Peer:
         self.address = f"{host}:{port}"
         self.account = ""
         """Of whom the last heartbeat was that the door let in."""
+        self.counted_for = ""
+        """Whose quota of connections it is in."""
         self.is_stranger = False
         """Has still to prove who it is."""
         self.packed = pack_host(host, port)
@@ -105,6 +116,8 @@ class Broker:
         self.set_aside_counts: list[Callable[[], int]] = []
         self.producer_hooks: list[Callable[[str, Channel, int], None]] = []
         self.peers: dict[int, Peer] = {}
+        self.polls_counts: collections.Counter[str] = collections.Counter()
+        """Long polls of each account."""
         self.half_frames = HalfFrames(HALF_FRAMES_SIZE_MAX)
         self.strangers_half_frames = HalfFrames(STRANGERS_HALF_FRAMES_SIZE_MAX)
         self.effects: list[Effect] = []

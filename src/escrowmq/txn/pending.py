@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 from array import array
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterator
 from itertools import groupby
 from typing import Final
@@ -25,8 +26,8 @@ _VOID_SHARE: Final = 4
 NEVER_MS: Final = (1 << 62) - 1
 
 
-Source = tuple[str, str, str]
-"""Group, topic and origin of a half."""
+Source = tuple[str, str, str, str]
+"""Group, topic and origin of a half, and the account that sent it."""
 
 
 class Sources:
@@ -37,6 +38,8 @@ class Sources:
         self._numbers: dict[Source, int] = {}
         self._sources: list[Source | None] = []
         self._counts = array("i")
+        self.accounts: Counter[str] = Counter()
+        """Halves of each account, as far as it is known."""
         self._free: list[int] = []
 
     def __len__(self) -> int:
@@ -48,6 +51,8 @@ class Sources:
         if number is None:
             number = self._numbers[source] = self._new(source)
         self._counts[number] += count
+        if source[3]:
+            self.accounts[source[3]] += count
         return number
 
     def _new(self, source: Source) -> int:
@@ -69,6 +74,10 @@ class Sources:
         """A half of this source is gone."""
         source = self.source(number)
         self._counts[number] -= 1
+        if source[3]:
+            self.accounts[source[3]] -= 1
+            if not self.accounts[source[3]]:
+                del self.accounts[source[3]]
         if not self._counts[number]:
             del self._numbers[source]
             self._sources[number] = None
@@ -86,6 +95,8 @@ class Row(msgspec.Struct, kw_only=True):
     topic: str
     origin: str
     """The client that sent it; empty after a restart."""
+    account: str = ""
+    """The account that sent it; empty without accounts, and after a restart."""
     checks: int = 0
     """Checks that were delivered."""
 
@@ -149,7 +160,7 @@ class Pending:
         slot = self._free.pop() if self._free else self._new_slot()
         self._log_offset[slot] = row.log_offset
         self._stored_ms[slot] = row.stored_ms
-        self._source[slot] = self.sources.take((row.group, row.topic, row.origin))
+        self._source[slot] = self.sources.take((row.group, row.topic, row.origin, row.account))
         self._checks[slot] = min(row.checks, 0xFFFF)
         self._slots[queue_offset] = slot
         self.schedule(queue_offset, row.due_ms)
@@ -160,7 +171,7 @@ class Pending:
         assert run.shape is not None
         assert run.queue_offsets[0] > self._highest, (run.queue_offsets[0], self._highest)
         first, count = self._slots_count, len(run.queue_offsets)
-        source = self.sources.take((run.shape.group, run.shape.topic, ""), count)
+        source = self.sources.take((run.shape.group, run.shape.topic, "", ""), count)
         dues_ms = [stored_ms + wait_ms for stored_ms in run.stored_ms]
         for column, values in (
             (self._log_offset, run.log_offsets), (self._stored_ms, run.stored_ms),
@@ -198,7 +209,7 @@ class Pending:
     def row(self, queue_offset: int) -> Row:
         """Everything that is known about a pending half."""
         slot = self._slots[queue_offset]
-        group, topic, origin = self.sources.source(self._source[slot])
+        group, topic, origin, account = self.sources.source(self._source[slot])
         return Row(
             log_offset=self._log_offset[slot],
             stored_ms=self._stored_ms[slot],
@@ -206,6 +217,7 @@ class Pending:
             group=group,
             topic=topic,
             origin=origin,
+            account=account,
             checks=self._checks[slot],
         )
 
@@ -213,7 +225,7 @@ class Pending:
         """A half message is settled: its topic, its group, and when it was stored."""
         slot = self._slots.pop(queue_offset)
         self._free.append(slot)
-        group, topic, _ = self.sources.give_back(self._source[slot])
+        group, topic, *_ = self.sources.give_back(self._source[slot])
         return topic, group, self._stored_ms[slot]
 
     def after(self, queue_offset: int) -> list[int]:
