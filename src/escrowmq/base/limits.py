@@ -46,6 +46,13 @@ PROPERTIES_SIZE_MAX: Final = 32_767
 PULL_MESSAGES_MAX: Final = 1024
 """Messages of one pull answer, whatever the client asks for."""
 
+ANSWERS_AHEAD_MAX: Final = 1_048_576
+"""Bytes of answers to requests that came together; beyond, the rest of these waits until they are
+read: 36 KB of requests can ask for 25 MB."""
+
+PULL_SIZE_MAX: Final = 8_388_608
+"""Bytes of one pull answer, whatever the client asks for; a larger message comes alone."""
+
 SEND_BUFFER_SIZE_MAX: Final = 64 * 1024 * 1024
 """Unsent bytes of one peer that does not read; beyond, its connection is closed."""
 

@@ -10,7 +10,12 @@ import msgspec
 
 from escrowmq.base.codes import FAQ, Request, Response
 from escrowmq.base.command import Command
-from escrowmq.base.limits import CROWD_ARRIVALS_MAX, PULL_MESSAGES_MAX, RELEASED_AT_ONCE_MAX
+from escrowmq.base.limits import (
+    CROWD_ARRIVALS_MAX,
+    PULL_MESSAGES_MAX,
+    PULL_SIZE_MAX,
+    RELEASED_AT_ONCE_MAX,
+)
 from escrowmq.broker.selecting import EVERYTHING, Selector, Selectors, is_tag
 from escrowmq.broker.state import Broker, Handler, Peer
 from escrowmq.codec.command import encode_reply
@@ -236,7 +241,9 @@ class PullHandlers:
             queue_id,
             header.queue_offset,
             count_max=min(header.max_msg_nums, PULL_MESSAGES_MAX),
-            size_max=header.max_msg_bytes or broker.store_settings.read_size_max,
+            size_max=min(
+                header.max_msg_bytes or broker.store_settings.read_size_max, PULL_SIZE_MAX
+            ),
             codes=pull.selector.codes,
             accept=pull.selector.accept,
         )

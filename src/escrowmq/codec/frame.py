@@ -25,12 +25,13 @@ _FRONT_SIZE: Final = _FRONT.size
 class FrameReader:
     """Bytes in, commands out. Once `broken` is set nothing more comes: close the connection."""
 
-    __slots__ = ("_frame_size_max", "_held", "_needed", "_room", "broken", "count")
+    __slots__ = ("_frame_size_max", "_held", "_kept", "_needed", "_room", "broken", "count")
 
     def __init__(
         self, room: HalfFrames | None = None, *, frame_size_max: int = FRAME_SIZE_MAX
     ) -> None:
         self._held = bytearray()
+        self._kept: list[Command] = []
         self._needed = _FRONT_SIZE
         self._room = room
         self._frame_size_max = frame_size_max
@@ -59,8 +60,23 @@ class FrameReader:
         """Whether a frame has begun and is not whole yet."""
         return bool(self._held)
 
+    @property
+    def has_kept(self) -> bool:
+        """Whether there are commands that were given and taken back."""
+        return bool(self._kept)
+
+    def keep(self, commands: list[Command]) -> None:
+        """Take commands back that the peer has to wait for; they come first when it is fed next."""
+        self._kept = commands
+
     def feed(self, data: bytes) -> list[Command]:
         """The commands that are whole now; those in front of a broken frame are still given."""
+        if self._kept:
+            kept, self._kept = self._kept, []
+            return kept + self._feed(data)
+        return self._feed(data)
+
+    def _feed(self, data: bytes) -> list[Command]:
         if self.broken is not None:
             return []
         if self._held:

@@ -7,7 +7,7 @@ import logging
 import socket
 from collections.abc import Callable
 
-from escrowmq.base.effects import Close, Dial, Effect, Replace, Send, Sync
+from escrowmq.base.effects import Close, Dial, Effect, Hold, Replace, Send, Sync
 from escrowmq.base.ports import Clock, Core, Disk, File
 from escrowmq.base.seldom import Seldom
 from escrowmq.errors import ConnectFailed
@@ -254,6 +254,10 @@ class Shell:
                 if link is not None:
                     _log.info("%s: peer %d closed: %s", self._name, peer, reason)
                     link.close(flush_s=self._flush_s)
+            case Hold(peer):
+                link = self._links.get(peer)
+                if link is not None:
+                    link.hold()
             case Dial(peer, host, port):
                 task = self._loop.create_task(self._dial(peer, host, port))
                 self._dials.add(task)

@@ -8,8 +8,9 @@ from typing import Final
 
 from escrowmq.base.codes import Flag, Request, Response
 from escrowmq.base.command import Command
-from escrowmq.base.effects import Close, Effect, Send
+from escrowmq.base.effects import Close, Effect, Hold, Send
 from escrowmq.base.limits import (
+    ANSWERS_AHEAD_MAX,
     FRAME_SIZE_MAX,
     HALF_FRAMES_SIZE_MAX,
     QUERY_FRAME_SIZE_MAX,
@@ -122,15 +123,23 @@ class RegistryCore:
         if reader is None:
             return
         replies = []
-        for command in reader.feed(data):
+        size = 0
+        commands = reader.feed(data)
+        for nth, command in enumerate(commands, 1):
             if command.flag & Flag.REPLY:
                 continue  # this side asks nothing, so that a reply is a stray
             reply = self._refusal(command, peer, now_ms) or self._serve(command, peer, now_ms)
             if reply and not command.flag & Flag.ONE_WAY:
                 replies.append(reply)
+                size += len(reply)
+            if size > ANSWERS_AHEAD_MAX and nth < len(commands):
+                reader.keep(commands[nth:])
+                break
         if replies:
             self._effects.append(Send(peer, replies))
-        if reader.broken is not None:
+        if reader.has_kept:
+            self._effects.append(Hold(peer))
+        elif reader.broken is not None:
             self._close(peer, str(reader.broken))
 
     def _refusal(self, command: Command, peer: int, now_ms: int) -> bytes:
