@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from escrowmq.base.measure import Family
 from escrowmq.base.settings import BrokerSettings, StoreSettings
 from escrowmq.broker.core import BrokerCore
 from escrowmq.errors import ConnectFailed, UsageError
@@ -113,7 +114,7 @@ class BrokerNode:
 
         host = node.exporter_host or host
         self._exporter = Exporter(
-            lambda: self.core.measure(self._clock.now_ms()),
+            self._measure,
             labels=self._labels,
             host=host,
             port=node.exporter_port,
@@ -121,6 +122,10 @@ class BrokerNode:
             version=release(),
         )
         return {"metrics": joined(host, self._exporter.port)}
+
+    def _measure(self) -> list[Family]:
+        assert self._shell is not None
+        return [*self.core.measure(self._clock.now_ms()), *self._shell.turns.families()]
 
     async def registered(self) -> None:
         """Wait until a name server knows this broker (or none was named)."""
