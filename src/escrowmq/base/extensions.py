@@ -33,6 +33,9 @@ CARRIED: Final = "escrowCarried"
 """On a half that was stored again: queue offset, log offset and store time of its first copy,
 colons between."""
 
+OWNER: Final = "escrowOwner"
+"""On a half of a transaction of several messages: a mark of the account that sent it."""
+
 OUTCOMES: Final = "escrowOutcomes"
 """On an op record: how each transaction of the record ended, a letter each. The peer reads
 tag and body alone."""

@@ -275,7 +275,7 @@ class BrokerSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     ] = field(default=134_217_728, name="escrowAccountBytesPerSecond")
     account_free_bytes_per_s: Annotated[
         int,
-        Meta(ge=0, description="of these, of traces and replies, which need no right; 0: any"),
+        Meta(ge=0, description="of these, of traces and of replies to requests; 0: any"),
     ] = field(default=8_388_608, name="escrowAccountFreeBytesPerSecond")
     account_pending_percent: Annotated[
         int,

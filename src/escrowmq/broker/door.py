@@ -75,6 +75,8 @@ class Door:
         self.users = AuthHandlers(broker, disk, self._changed)
         self._old_accounts = AccountFiles(accounts)
         ends.checker.may_see = self._may_see if self.judges else None
+        if self.judges and not settings.acl_as_peer:
+            broker.account_of = self.account_of
 
     @property
     def judges(self) -> bool:
@@ -139,14 +141,6 @@ class Door:
             refused = self.rates.judge(peer.host, request, now_ms, account=account)
         return refused or self.quotas.judge(peer, account, request, now_ms)
 
-    def account_of(self, peer: Peer, request: Command) -> str:
-        """Of whom a request is that was let in; empty when nobody asked for a proof."""
-        is_proved = (
-            self._broker.settings.authenticates
-            and request.code not in self.users.terms.unauthenticated
-        ) or (self.accounts is not None and not self.accounts.trusts(peer))
-        return (request.ext or {}).get(ACCESS_KEY, "") if is_proved else ""
-
     def _passed(self, peer: Peer, request: Command, now_ms: int) -> bytes | None:
         """The answer to a request that does not pass; None, and it counts, when it does."""
         found = self._judge(peer, request, now_ms)
@@ -157,9 +151,8 @@ class Door:
             if peer.is_stranger and request.code not in self.users.terms.unauthenticated:
                 self._broker.let_in(peer)
             if request.code == Request.HEART_BEAT:
-                # As whom it is a member of its groups from now on, if anybody asked for a proof.
-                is_proved = Request.HEART_BEAT not in self.users.terms.unauthenticated
-                peer.account = (request.ext or {}).get(ACCESS_KEY, "") if is_proved else ""
+                # As whom it is a member of its groups from now on.
+                peer.account = self.account_of(peer, request)
             return None
         if self.rates.is_on and self._names_somebody(request):  # in vain
             refused = self.rates.judge(peer.host, request, now_ms)
@@ -168,6 +161,14 @@ class Door:
         code, reason, remark = found
         self.denials.note(peer, request, reason, now_ms)
         return encode_reply(request, code, remark=remark)
+
+    def account_of(self, peer: Peer, request: Command) -> str:
+        """Of whom a request is that was let in; empty when nobody asked for a proof."""
+        is_proved = (
+            self._broker.settings.authenticates
+            and request.code not in self.users.terms.unauthenticated
+        ) or (self.accounts is not None and not self.accounts.trusts(peer))
+        return (request.ext or {}).get(ACCESS_KEY, "") if is_proved else ""
 
     def _judge(self, peer: Peer, request: Command, now_ms: int) -> tuple[int, str, str] | None:
         """Code, reason and remark of a refusal."""

@@ -77,7 +77,7 @@ class Quotas:
         return ""
 
     def _excess_of_free(self, account: str, request: Command, now_ms: int) -> str:
-        """Traces and replies, to which every account has the right."""
+        """Traces, to which every account has the right, and replies, which are pushed on."""
         most = self._broker.settings.account_free_bytes_per_s
         rate = Rate(0, most, "", "escrowAccountFreeBytesPerSecond")
         return self._free_buckets.take(account, request, rate, now_ms)

@@ -249,6 +249,11 @@ class Pending:
         """The producer group that can answer."""
         return self.sources.source(self._source[self._slots[queue_offset]])[0]
 
+    def are_alike(self, one: int, other: int) -> bool:
+        """Whether two halves are of one group and for one topic."""
+        source, slots = self.sources.source, self._slots
+        return source(self._source[slots[one]])[:2] == source(self._source[slots[other]])[:2]
+
     def checks(self, queue_offset: int) -> int:
         """Checks that were delivered."""
         return self._checks[self._slots[queue_offset]]
