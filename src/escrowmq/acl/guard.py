@@ -53,6 +53,19 @@ def may(rules: Rules, access_key: str, need: Need, parts: Parts) -> bool:
     return account.is_admin or account.addresses.matches(parts) or not _refused(account, need)
 
 
+def administrator_refusal(rules: Rules, request: Command) -> str:
+    """Why a request is not proved to be an administrator's; empty when it is."""
+    access_key = (request.ext or {}).get(ACCESS_KEY)
+    if not access_key:
+        return "No accessKey is configured"
+    account = rules.accounts.get(access_key)
+    if account is None:
+        return f"No acl config for {access_key}"
+    if not is_signed(request, account.secret):
+        return f"Check signature failed for accessKey={access_key}"
+    return "" if account.is_admin else f"accessKey={access_key} is no administrator"
+
+
 def is_signed(request: Command, secret: str) -> bool:
     """Whether the holder of a secret has signed the request. Takes as long for a nearly right
     signature as for a wrong one."""

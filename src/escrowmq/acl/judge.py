@@ -53,6 +53,14 @@ def refusal(book: Book, request: Command, host: str, places: Places, terms: Term
     return ""
 
 
+def super_user_refusal(book: Book, request: Command) -> str:
+    """Why a request is not proved to be a super user's; empty when it is."""
+    user, reason = _authenticated(book, request)
+    if user is None:
+        return reason
+    return "" if user.is_super else f"{USER}{user.name} is no super user."
+
+
 def _authenticated(book: Book, request: Command) -> tuple[User | None, str]:
     """Whose request it is, or why that is nobody's."""
     name = (request.ext or {}).get(ACCESS_KEY)

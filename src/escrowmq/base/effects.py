@@ -21,6 +21,13 @@ class Close(msgspec.Struct):
     reason: str
 
 
+class Hold(msgspec.Struct):
+    """Read nothing more from a peer until it has taken what was sent to it; then call `receive`
+    with no bytes: the core has kept the rest of its requests."""
+
+    peer: int
+
+
 class Dial(msgspec.Struct):
     """Connect to an address and call the connection `peer` (a core's own numbers are negative)."""
 
@@ -43,4 +50,4 @@ class Replace(msgspec.Struct):
     data: bytes
 
 
-Effect = Send | Close | Dial | Sync | Replace
+Effect = Send | Close | Hold | Dial | Sync | Replace

@@ -7,8 +7,23 @@ from typing import Final
 FRAME_SIZE_MAX: Final = 16_777_216
 """A remoting frame with its length field; the peer's com.rocketmq.remoting.frameMaxLength."""
 
+HEADER_SIZE_MAX: Final = 262_144
+"""A command's header. The largest that a real client writes has PROPERTIES_SIZE_MAX of properties,
+each byte of them six in JSON at worst; a quarter is left for all other fields."""
+
 EXT_FIELDS_MAX: Final = 512
 """Header fields of one command."""
+
+HALF_FRAMES_SIZE_MAX: Final = 268_435_456
+"""Bytes of all frames of a server that have begun and are not whole yet; beyond, the one that
+began first is given up."""
+
+STRANGERS_HALF_FRAMES_SIZE_MAX: Final = 67_108_864
+"""The same for those of peers who have not proved yet who they are."""
+
+STRANGERS_FRAME_SLACK: Final = 1_048_576
+"""A stranger's frame may have the largest message, which may be the first that an account sends
+on a connection, and so much more."""
 
 TOPIC_SIZE_MAX: Final = 127
 """Bytes of a topic's name; retry and dead-letter topics may have TOPIC_SIZE_MAX_LONG."""
@@ -30,6 +45,13 @@ PROPERTIES_SIZE_MAX: Final = 32_767
 
 PULL_MESSAGES_MAX: Final = 1024
 """Messages of one pull answer, whatever the client asks for."""
+
+ANSWERS_AHEAD_MAX: Final = 1_048_576
+"""Bytes of answers to requests that came together; beyond, the rest of these waits until they are
+read: 36 KB of requests can ask for 25 MB."""
+
+PULL_SIZE_MAX: Final = 8_388_608
+"""Bytes of one pull answer, whatever the client asks for; a larger message comes alone."""
 
 SEND_BUFFER_SIZE_MAX: Final = 64 * 1024 * 1024
 """Unsent bytes of one peer that does not read; beyond, its connection is closed."""
@@ -76,6 +98,18 @@ CONNECTION_SUBSCRIPTIONS_MAX: Final = 4096
 SUBSCRIPTION_SIZE_MAX: Final = 16_384
 """Characters of one subscription: its topic, its expression and its tags."""
 
+SELECTORS_SIZE_MAX: Final = 262_144
+"""Characters of the expressions that are kept compiled; one takes some 70 times its own size."""
+
+HEARTBEAT_SQL_SIZE_MAX: Final = 65_536
+"""Characters of all SQL92 expressions of one heartbeat: to compile them takes 3 µs each."""
+
+RELEASED_AT_ONCE_MAX: Final = 500
+"""Long polls that are answered in one go, some 6 ms; then it is the others' turn."""
+
+CROWD_ARRIVALS_MAX: Final = 1_000
+"""Messages of one queue that wait until all who wait for them have been answered."""
+
 MEMBERSHIPS_MAX: Final = 1_000_000
 """Groups of all connections together, each counted once a connection."""
 
@@ -114,6 +148,12 @@ EPOCH_QUERIES_MAX: Final = 10_000
 
 EPOCH_TOKENS_MAX: Final = 4096
 """Attempts that one decision names."""
+
+TRUSTED_ADDRESSES_MAX: Final = 256
+"""Patterns of addresses from which a name server may be changed."""
+
+QUERY_FRAME_SIZE_MAX: Final = HEADER_SIZE_MAX + 65_536
+"""A frame of who may only ask a name server for routes: no such request has a body."""
 
 AUTH_USERS_MAX: Final = 10_000
 """Users of ACL 2.0."""

@@ -267,6 +267,26 @@ class BrokerSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     bytes_per_s: Annotated[
         int, Meta(ge=0, description="bytes of bodies a second from one address; 0: any number")
     ] = field(default=0, name="escrowBytesPerSecond")
+    account_requests_per_s: Annotated[
+        int, Meta(ge=0, description="requests a second of one account; 0: any number")
+    ] = field(default=50_000, name="escrowAccountRequestsPerSecond")
+    account_bytes_per_s: Annotated[
+        int, Meta(ge=0, description="bytes of bodies a second of one account; 0: any number")
+    ] = field(default=134_217_728, name="escrowAccountBytesPerSecond")
+    account_free_bytes_per_s: Annotated[
+        int,
+        Meta(ge=0, description="of these, of traces and of replies to requests; 0: any"),
+    ] = field(default=8_388_608, name="escrowAccountFreeBytesPerSecond")
+    account_pending_percent: Annotated[
+        int,
+        Meta(ge=0, le=100, description="one account's share of escrowPendingMax; 0: no bound"),
+    ] = field(default=25, name="escrowAccountPendingPercent")
+    account_polls_max: Annotated[
+        int, Meta(ge=0, description="long polls of one account; 0: no bound of its own")
+    ] = field(default=25_000, name="escrowAccountPolls")
+    account_connections_max: Annotated[
+        int, Meta(ge=0, description="connections of one account; 0: no bound of its own")
+    ] = field(default=10_000, name="escrowAccountConnections")
     places_as_peer: Annotated[
         bool,
         Meta(description="keep offsets and bans of queues, topics and groups that are not there"),
@@ -328,3 +348,33 @@ class NameServerSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=Tru
     blacklist: Annotated[str, Meta(description="keys that no request may change, `;`")] = field(
         default="configBlackList;configStorePath;kvConfigPath", name="configBlackList"
     )
+
+
+class NameServerGuardSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """Who may change what a name server knows. No request shows or changes these."""
+
+    changes_from: Annotated[
+        str,
+        Meta(
+            description="addresses that may register brokers and change settings, `;` between: "
+            "patterns, private, loopback; auto: private without accounts, nobody with them"
+        ),
+    ] = field(default="auto", name="escrowNameServerChangesFrom")
+    acl_enabled: Annotated[bool, Meta(description="administrators of plain_acl.yml may")] = field(
+        default=False, name="aclEnable"
+    )
+    authenticates: Annotated[bool, Meta(description="super users of ACL 2.0 may")] = field(
+        default=False, name="authenticationEnabled"
+    )
+    acl_as_peer: Annotated[bool, Meta(description="everybody may, as at RocketMQ's")] = field(
+        default=False, name="escrowAclAsRocketMQ"
+    )
+    first_user: Annotated[
+        str, Meta(description='an administrator, {"username":"...","password":"..."}')
+    ] = field(default="", name="initAuthenticationUser")
+    inner_user: Annotated[
+        str, Meta(description='what brokers sign with, {"accessKey":"...","secretKey":"..."}')
+    ] = field(default="", name="innerClientAuthenticationCredentials")
+
+    def __repr__(self) -> str:
+        return f"NameServerGuardSettings({self.changes_from!r})"  # no password in any log

@@ -9,7 +9,8 @@ from typing import Final, Protocol
 
 from escrowmq.base.codes import Flag, Response
 from escrowmq.base.command import Command
-from escrowmq.base.effects import Close, Effect, Replace, Send
+from escrowmq.base.effects import Close, Effect, Hold, Replace, Send
+from escrowmq.base.limits import ANSWERS_AHEAD_MAX
 from escrowmq.base.measure import Family
 from escrowmq.base.message import Message, Topic
 from escrowmq.base.ports import Chance, Disk
@@ -40,6 +41,7 @@ from escrowmq.broker.on_views import ViewHandlers
 from escrowmq.broker.opening import GROUPS_FILE, OFFSETS_FILE, TOPICS_FILE, Opening
 from escrowmq.broker.pops import Pops
 from escrowmq.broker.putting import Putter
+from escrowmq.broker.rates import READS
 from escrowmq.broker.registration import Registration
 from escrowmq.broker.state import Broker, Handler, Peer
 from escrowmq.codec.command import encode_reply
@@ -54,6 +56,10 @@ from escrowmq.store.store import Put, Store
 _log = logging.getLogger(__name__)
 
 _SAVE_AGAIN_MS: Final = 1_000
+_LOOK_EVERY: Final = 16
+"""After so many requests of one input it is looked at how large their answers are; after each that
+reads messages."""
+
 _BEHIND_MAX_MS: Final = 24 * 3_600_000
 """A clock that was set back by no more goes on where it was. Further in the future the store's last
 record is more likely to have been the mistake."""
@@ -82,6 +88,7 @@ class BrokerCore:
         boot: str = "",
         accounts: Disk | None = None,
         zone: tzinfo = UTC,
+        signs_as: tuple[str, str] | None = None,
     ) -> None:
         changes = restore(disk, settings, store_settings)
         store = Store(disk, store_settings, abort_text=mark, boot=boot, zone=zone)
@@ -89,7 +96,7 @@ class BrokerCore:
         self.broker = Broker(settings, store_settings, store, address=address, chance=chance)
         broker = self.broker
         putter = Putter(broker)
-        self.registration = Registration(broker, ha_address=ha_address)
+        self.registration = Registration(broker, ha_address=ha_address, signs_as=signs_as)
         self._delays = DelayQueues(store, store_settings, self._put_delayed)
         self._timer = TimerQueue(store, settings, self._put_delayed)
         broker.delays, broker.timer = self._delays, self._timer
@@ -135,7 +142,7 @@ class BrokerCore:
         add("counts of halves", self._half_counts.wake, self._half_counts.wake_at_ms)
         add("delay levels", self._delays.wake, self._delays.wake_at_ms)
         add("the timer", self._timer.wake, self._timer.wake_at_ms)
-        add("long polls", self._pulls.wake, self._pulls.holds.wake_at_ms)
+        add("long polls", self._pulls.wake, self._pulls.wake_at_ms)
         add("pops", self._pops.wake, self._pops.wake_at_ms)
         add("clients", self._clients.wake, self._clients.wake_at_ms)
         add("registration", self.registration.wake, self.registration.wake_at_ms)
@@ -240,14 +247,19 @@ class BrokerCore:
 
     def connected(self, peer: int, host: str, port: int, now_ms: int) -> None:
         """A peer is there."""
-        self.broker.peers[peer] = Peer(peer, host, port)
-        if self.registration.is_name_server(peer):
+        is_name_server = self.registration.is_name_server(peer)
+        is_stranger = self._entrance.judges and not is_name_server
+        self.broker.meet(peer, host, port, is_stranger=is_stranger)
+        if is_name_server:
             self.registration.connected(peer, now_ms)
 
     def lost(self, peer: int, now_ms: int) -> None:
         """A peer is gone."""
         broker = self.broker
-        broker.peers.pop(peer, None)
+        known = broker.peers.pop(peer, None)
+        if known is not None:
+            known.reader.leave()
+            self._entrance.quotas.left(known)
         broker.outbox.pop(peer, None)
         broker.calls.lost(peer, now_ms)
         if self.registration.is_name_server(peer):
@@ -265,13 +277,20 @@ class BrokerCore:
         if known is None:
             return
         reader = known.reader
-        for command in reader.feed(data):
+        commands = reader.feed(data)
+        for nth, command in enumerate(commands, 1):
             if command.flag & Flag.REPLY:
                 answered = partial(self.broker.calls.answered, peer, command, now_ms)
                 self.rounds.guard("the answer of a client", answered, now_ms)
             else:
                 self._serve(known, command, now_ms)
-        if reader.broken is not None:
+                if (nth % _LOOK_EVERY == 0 or command.code in READS) and nth < len(commands):
+                    answers = self.broker.outbox.get(peer, ())
+                    if sum(map(len, answers)) > ANSWERS_AHEAD_MAX:
+                        reader.keep(commands[nth:])
+                        self.broker.effects.append(Hold(peer))
+                        break
+        if reader.broken is not None and not reader.has_kept:
             self.broker.effects.append(Close(peer, str(reader.broken)))
         self._settle(now_ms)
 

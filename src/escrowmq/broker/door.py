@@ -24,7 +24,8 @@ from escrowmq.broker.auditing import Denials
 from escrowmq.broker.on_acl import AclHandlers, StoredPlaces
 from escrowmq.broker.on_auth import AuthHandlers
 from escrowmq.broker.on_end import EndHandlers
-from escrowmq.broker.rates import Rates
+from escrowmq.broker.quotas import Quotas
+from escrowmq.broker.rates import Rates, Refused
 from escrowmq.broker.state import Broker, Handler, Peer
 from escrowmq.codec.auth import Question, Verdicts
 from escrowmq.codec.bodies import decode_body
@@ -66,18 +67,20 @@ class Door:
         self._places = StoredPlaces(broker, ends)
         self._again: deque[tuple[Table, Held[Any]]] = deque()
         self.rates = Rates(settings)
+        self.quotas = Quotas(broker, ends.engine.pending)
         self.denials = denials
         self.accounts = (
             AclHandlers(broker, accounts, self._changed) if settings.acl_enabled else None
         )
         self.users = AuthHandlers(broker, disk, self._changed)
         self._old_accounts = AccountFiles(accounts)
-        ends.checker.may_see = self._may_see if self._judges else None
-        if self._judges and not settings.acl_as_peer:
+        ends.checker.may_see = self._may_see if self.judges else None
+        if self.judges and not settings.acl_as_peer:
             broker.account_of = self.account_of
 
     @property
-    def _judges(self) -> bool:
+    def judges(self) -> bool:
+        """Whether everybody has to prove who he is."""
         return self.accounts is not None or self._broker.settings.authenticates
 
     @property
@@ -88,7 +91,7 @@ class Door:
     @property
     def is_needed(self) -> bool:
         """Whether anything is asked of anybody."""
-        return self._judges or self.rates.is_on
+        return self.judges or self.rates.is_on
 
     def routes(self) -> dict[int, Handler]:
         """Request codes and who serves them."""
@@ -111,18 +114,50 @@ class Door:
     def refusal(self, peer: Peer, request: Command, now_ms: int) -> bytes | None:
         """The answer to a request that may not pass; None when it may. An EscrowMQError says that
         it cannot be read, and so not be judged."""
-        if self.rates.is_on:
-            refused = self.rates.judge(peer.host, request, now_ms)
+        refused: Refused | None = None
+        if not (self.judges and self._names_somebody(request)):
+            # Before anything is spent on it: a stranger's, or nobody has to prove who he is.
+            if self.rates.is_on:
+                refused = self.rates.judge(peer.host, request, now_ms)
             if refused is not None:
                 return encode_reply(request, refused.code, remark=refused.remark)
-        if not self._judges:
+            if not self.judges:
+                return None
+        return self._passed(peer, request, now_ms)
+
+    def _names_somebody(self, request: Command) -> bool:
+        key = (request.ext or {}).get(ACCESS_KEY, "")
+        return key in self.users.book.users or (
+            self.accounts is not None and key in self.accounts.rules.accounts
+        )
+
+    def _counted(self, peer: Peer, request: Command, now_ms: int) -> Refused | None:
+        """Why a request that was let in is one too many; each account has rates of its own."""
+        account = self.account_of(peer, request)
+        if not account:
             return None
+        refused: Refused | None = None
+        if self.rates.is_on:
+            refused = self.rates.judge(peer.host, request, now_ms, account=account)
+        return refused or self.quotas.judge(peer, account, request, now_ms)
+
+    def _passed(self, peer: Peer, request: Command, now_ms: int) -> bytes | None:
+        """The answer to a request that does not pass; None, and it counts, when it does."""
         found = self._judge(peer, request, now_ms)
         if found is None:
+            refused = self._counted(peer, request, now_ms)
+            if refused is not None:
+                return encode_reply(request, refused.code, remark=refused.remark)
+            if peer.is_stranger and request.code not in self.users.terms.unauthenticated:
+                self._broker.let_in(peer)
             if request.code == Request.HEART_BEAT:
                 # As whom it is a member of its groups from now on.
                 peer.account = self.account_of(peer, request)
             return None
+        if self.rates.is_on and self._names_somebody(request):  # in vain
+            refused = self.rates.judge(peer.host, request, now_ms)
+            if refused is not None:
+                return encode_reply(request, refused.code, remark=refused.remark)
         code, reason, remark = found
         self.denials.note(peer, request, reason, now_ms)
         return encode_reply(request, code, remark=remark)

@@ -52,8 +52,8 @@ class Measuring:
             _one(
                 "escrowmq_limited_requests",
                 "counter",
-                "Requests refused because their address asked for too much.",
-                door.rates.refused_count,
+                "Requests refused because their address or account asked for too much.",
+                door.rates.refused_count + door.quotas.refused_count,
             ),
             _one(
                 "escrowmq_accounts_stale",

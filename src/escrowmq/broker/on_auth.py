@@ -18,7 +18,7 @@ from escrowmq.base.command import Command
 from escrowmq.base.ports import Disk
 from escrowmq.base.settings import BrokerSettings
 from escrowmq.broker.state import Broker, Handler, Peer
-from escrowmq.codec.auth import AclInfo, UserInfo
+from escrowmq.codec.auth import AclInfo, UserInfo, first_user, inner_user
 from escrowmq.codec.bodies import decode_body
 from escrowmq.codec.command import encode_reply
 from escrowmq.codec.signature import ACCESS_KEY
@@ -27,11 +27,6 @@ from escrowmq.errors import EscrowMQError, UsageError
 _log = logging.getLogger(__name__)
 
 _BLANK: Final = "The username is blank"
-
-
-class _Inner(msgspec.Struct, rename="camel"):
-    access_key: str
-    secret_key: str
 
 
 def read_terms(settings: BrokerSettings) -> Terms:
@@ -89,8 +84,8 @@ class AuthHandlers:
         self.book.load()
         settings = self._broker.settings
         for name, text, read in (
-            ("initAuthenticationUser", settings.first_user, _first_user),
-            ("innerClientAuthenticationCredentials", settings.inner_user, _inner_user),
+            ("initAuthenticationUser", settings.first_user, first_user),
+            ("innerClientAuthenticationCredentials", settings.inner_user, inner_user),
         ):
             if not text.strip():
                 continue
@@ -250,12 +245,3 @@ def _user_of(request: Command) -> UserInfo:
     info = decode_body(UserInfo, request.body)
     info.username = (request.ext or {}).get("username", "")
     return info
-
-
-def _first_user(data: bytes) -> UserInfo:
-    return decode_body(UserInfo, data)
-
-
-def _inner_user(data: bytes) -> UserInfo:
-    inner = decode_body(_Inner, data)
-    return UserInfo(username=inner.access_key, password=inner.secret_key)

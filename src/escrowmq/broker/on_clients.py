@@ -9,6 +9,7 @@ from escrowmq.base.command import Command
 from escrowmq.base.effects import Close
 from escrowmq.base.limits import (
     CLIENT_ID_SIZE_MAX,
+    HEARTBEAT_SQL_SIZE_MAX,
     SUBSCRIPTION_SIZE_MAX,
     TOPIC_SIZE_MAX_LONG,
 )
@@ -102,11 +103,19 @@ class ClientHandlers:
             if fault:
                 raise UsageError(f"heartbeat: {fault}")
         consumers: dict[str, int] = {}
+        sql_size = 0
         for consumer in body.consumers or ():
             subscriptions = consumer.subscription_data_set or ()
             consumers[consumer.group_name] = len(subscriptions)
             for subscription in subscriptions:
                 _judge_subscription(subscription)
+                if not is_tag(subscription.expression_type):
+                    sql_size += len(subscription.sub_string or "")
+        if sql_size > HEARTBEAT_SQL_SIZE_MAX:
+            raise UsageError(
+                f"heartbeat: SQL92 expressions of {sql_size} characters together; "
+                f"{HEARTBEAT_SQL_SIZE_MAX} are allowed"
+            )
         self._broker.clients.admit(peer.id, producers=producers, consumers=consumers)
 
     def _consume(

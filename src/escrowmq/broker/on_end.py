@@ -220,7 +220,8 @@ class EndHandlers:
         channel = self._broker.clients.producers.get(group, {}).get(peer.id)
         if channel is not None and len(channel.published) < PUBLISHED_TOPICS_MAX:
             channel.published.add(message.topic)
-        return self.engine.prepare(message, now_ms, origin=channel.client_id if channel else "")
+        origin = channel.client_id if channel else ""
+        return self.engine.prepare(message, now_ms, origin=origin, account=peer.counted_for)
 
     def renew_key(self, now_ms: int) -> int:
         """Sign with a new key from now on, once it is kept; its number. DiskFull, or another

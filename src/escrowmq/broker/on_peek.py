@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Final
 
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.command import Command
+from escrowmq.base.limits import RELEASED_AT_ONCE_MAX
 from escrowmq.broker.on_pop import MARGIN_MS, PopHandlers
 from escrowmq.broker.on_pull import Refused
 from escrowmq.broker.popping import Ask, Popper, judge_broker, judge_place
@@ -29,7 +31,9 @@ class PeekHandlers:
         self._pops = pops
         settings = broker.settings
         self.polls: Polls[Ask] = Polls(
-            count_max=settings.pop_polls_max, per_key_max=settings.pop_polls_per_key_max
+            count_max=settings.pop_polls_max,
+            per_key_max=settings.pop_polls_per_key_max,
+            counts=broker.polls_counts,
         )
 
     def routes(self) -> dict[int, Handler]:
@@ -92,7 +96,13 @@ class PeekHandlers:
         topics = [header.topic, *self._popper.retry_topics(header)]
         place = (header.topic, header.consumer_group)
         if self.polls.hold(
-            place, header.queue_id, ask, topics=topics, peer=peer.id, until_ms=until_ms
+            place,
+            header.queue_id,
+            ask,
+            topics=topics,
+            peer=peer.id,
+            until_ms=until_ms,
+            account=peer.counted_for,
         ):
             return None
         ext = _told(has_message=False, is_full=True)
@@ -147,7 +157,7 @@ class PeekHandlers:
 
     def wake(self, now_ms: int) -> None:
         """Tell those that have waited for long enough."""
-        for held in self.polls.expired(now_ms):
+        for held in islice(self.polls.expired(now_ms), RELEASED_AT_ONCE_MAX):
             if not self._is_still_allowed(held.pull, now_ms):
                 continue
             has_message = self._popper.has_message(held.pull.header, now_ms)

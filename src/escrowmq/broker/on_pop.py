@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from itertools import islice
 from typing import Final
 
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.command import Command
-from escrowmq.base.limits import POP_MESSAGES_MAX
+from escrowmq.base.limits import POP_MESSAGES_MAX, RELEASED_AT_ONCE_MAX
 from escrowmq.broker.on_clients import language_name
 from escrowmq.broker.on_pull import Refused
 from escrowmq.broker.popping import Ask, Finds, Popper, judge_broker, judge_place
@@ -56,7 +57,9 @@ class PopHandlers:
         self._again: deque[tuple[Place, int]] = deque()
         settings = broker.settings
         self.polls: Polls[Ask] = Polls(
-            count_max=settings.pop_polls_max, per_key_max=settings.pop_polls_per_key_max
+            count_max=settings.pop_polls_max,
+            per_key_max=settings.pop_polls_per_key_max,
+            counts=broker.polls_counts,
         )
 
     def routes(self) -> dict[int, Handler]:
@@ -166,7 +169,13 @@ class PopHandlers:
             return Response.POLLING_FULL if is_full else Response.POLLING_TIMEOUT
         topics = [header.topic, *self._popper.retry_topics(header)]
         if not self.polls.hold(
-            place, header.queue_id, ask, topics=topics, peer=ask.peer.id, until_ms=until_ms
+            place,
+            header.queue_id,
+            ask,
+            topics=topics,
+            peer=ask.peer.id,
+            until_ms=until_ms,
+            account=ask.peer.counted_for,
         ):
             return Response.POLLING_FULL
         if finds.has_skipped:
@@ -252,7 +261,7 @@ class PopHandlers:
             place, queue_id = self._again.popleft()
             for held in self.polls.waiting(place, queue_id)[:1]:
                 self._try(held, now_ms)
-        for held in self.polls.expired(now_ms):
+        for held in islice(self.polls.expired(now_ms), RELEASED_AT_ONCE_MAX):
             if not self._is_still_allowed(held.pull, now_ms):
                 continue
             finds = self._popper.find(held.pull, now_ms)

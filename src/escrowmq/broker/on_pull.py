@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections import deque
+from itertools import islice
 from typing import Final
 
 import msgspec
 
 from escrowmq.base.codes import FAQ, Request, Response
 from escrowmq.base.command import Command
-from escrowmq.base.limits import PULL_MESSAGES_MAX
+from escrowmq.base.limits import (
+    CROWD_ARRIVALS_MAX,
+    PULL_MESSAGES_MAX,
+    PULL_SIZE_MAX,
+    RELEASED_AT_ONCE_MAX,
+)
 from escrowmq.broker.selecting import EVERYTHING, Selector, Selectors, is_tag
 from escrowmq.broker.state import Broker, Handler, Peer
 from escrowmq.codec.command import encode_reply
@@ -63,13 +70,20 @@ class Pull(msgspec.Struct):
     topic: TopicConfig
 
 
+_Crowd = deque[tuple[Arrival, list[Held[Pull]] | None]]
+"""Messages of a queue that many wait for, each with those who are still to be asked whether they
+want it; None before its turn."""
+
+
 class PullHandlers:
     """PULL_MESSAGE (11) and LITE_PULL_MESSAGE (361)."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._selectors = Selectors()
-        self.holds: Holds[Pull] = Holds()
+        self._crowds: dict[tuple[str, int], _Crowd] = {}
+        """Queues for whose messages more wait than are answered in one go."""
+        self.holds: Holds[Pull] = Holds(counts=broker.polls_counts)
 
     def routes(self) -> dict[int, Handler]:
         """Request codes and who serves them."""
@@ -227,7 +241,9 @@ class PullHandlers:
             queue_id,
             header.queue_offset,
             count_max=min(header.max_msg_nums, PULL_MESSAGES_MAX),
-            size_max=header.max_msg_bytes or broker.store_settings.read_size_max,
+            size_max=min(
+                header.max_msg_bytes or broker.store_settings.read_size_max, PULL_SIZE_MAX
+            ),
             codes=pull.selector.codes,
             accept=pull.selector.accept,
         )
@@ -269,6 +285,7 @@ class PullHandlers:
                 peer=pull.peer.id,
                 queue_offset=header.queue_offset,
                 deadline_ms=now_ms + max(0, wait_ms),
+                account=pull.peer.counted_for,
             )
         )
         if crowded is not None:
@@ -299,9 +316,23 @@ class PullHandlers:
         key = (arrival.topic, arrival.queue_id)
         if not self.holds.has(key):
             return
+        crowd = self._crowds.get(key)
+        if crowd is not None:
+            if len(crowd) >= CROWD_ARRIVALS_MAX:
+                crowd.pop()  # who waited for that one is told of this one
+            crowd.append((arrival, None))
+            return
+        rest = self._wake_some(arrival, self.holds.waiting(key), now_ms)
+        if rest:
+            self._crowds[key] = deque([(arrival, rest)])
+
+    def _wake_some(
+        self, arrival: Arrival, waiting: list[Held[Pull]], now_ms: int
+    ) -> list[Held[Pull]]:
+        """Answer the first of those who wait for a message; the others' turn comes."""
         store = self._broker.store
-        for held in self.holds.waiting(key):
-            if arrival.queue_offset < held.queue_offset:
+        for held in waiting[:RELEASED_AT_ONCE_MAX]:
+            if held.is_done or arrival.queue_offset < held.queue_offset:
                 continue
             selector = held.pull.selector
             if selector is EVERYTHING or selector.wants(
@@ -309,11 +340,34 @@ class PullHandlers:
                 lambda: store.read_record(arrival.log_offset, arrival.record_size),
             ):
                 self._release(held, now_ms)
+        return waiting[RELEASED_AT_ONCE_MAX:]
+
+    def _wake_crowd(self, now_ms: int) -> None:
+        """Go on with a queue that many wait for, and then with the next one."""
+        key = next(iter(self._crowds))
+        crowd = self._crowds.pop(key)
+        asked_count = 0
+        while crowd and asked_count < RELEASED_AT_ONCE_MAX:
+            arrival, waiting = crowd.popleft()
+            if waiting is None:
+                waiting = self.holds.waiting(key)
+            rest = self._wake_some(arrival, waiting, now_ms)
+            asked_count += 1 + len(waiting) - len(rest)
+            if rest:
+                crowd.appendleft((arrival, rest))
+        if crowd:
+            self._crowds[key] = crowd
 
     def wake(self, now_ms: int) -> None:
-        """Answer the pulls whose time is over."""
-        for held in self.holds.expired(now_ms):
+        """Answer the pulls whose time is over, and those of a crowd whose message came."""
+        if self._crowds:
+            self._wake_crowd(now_ms)
+        for held in islice(self.holds.expired(now_ms), RELEASED_AT_ONCE_MAX):
             self._release(held, now_ms)
+
+    def wake_at_ms(self) -> int:
+        """When somebody is to be answered next."""
+        return 0 if self._crowds else self.holds.wake_at_ms()
 
 
 def _refuse(request: Command, refused: Refused) -> bytes:

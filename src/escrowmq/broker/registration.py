@@ -11,10 +11,14 @@ import msgspec
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.command import Command
 from escrowmq.base.effects import Dial
+from escrowmq.base.settings import BrokerSettings
 from escrowmq.broker.state import Broker
 from escrowmq.codec import fastjson
+from escrowmq.codec.auth import inner_user
 from escrowmq.codec.command import encode_request
+from escrowmq.codec.signature import ACCESS_KEY, SIGNATURE, sign
 from escrowmq.delivery.topics import Perm, TopicConfig, TopicFile
+from escrowmq.errors import EscrowMQError, UsageError
 
 _log = logging.getLogger(__name__)
 
@@ -23,6 +27,20 @@ _RETRY_MAX_MS: Final = 30_000
 _SILENT_MS: Final = 10_000
 _HEARTBEAT_TIMEOUT_MS: Final = 120_000
 _NEVER_MS: Final = (1 << 62) - 1
+
+
+def _credentials(settings: BrokerSettings) -> tuple[str, str] | None:
+    """Name and secret that a broker proves itself with at other servers."""
+    if not settings.inner_user.strip():
+        return None
+    try:
+        info = inner_user(settings.inner_user.encode())
+    except EscrowMQError:
+        # The text of a decoder may quote what stands there.
+        raise UsageError(
+            "innerClientAuthenticationCredentials: this is not its form; see docs/security.md"
+        ) from None
+    return (info.username or "", info.password or "")
 
 
 class _NameServer:
@@ -48,8 +66,11 @@ class _NameServer:
 class Registration:
     """Keeps every name server told of this broker and its topics."""
 
-    def __init__(self, broker: Broker, *, ha_address: str) -> None:
+    def __init__(
+        self, broker: Broker, *, ha_address: str, signs_as: tuple[str, str] | None = None
+    ) -> None:
         self._broker = broker
+        self._signs_as = signs_as or _credentials(broker.settings)
         self._ha_address = ha_address
         self._servers: dict[int, _NameServer] = {}
         self._is_leaving = False
@@ -137,22 +158,20 @@ class Registration:
         wrapper["topicQueueMappingDetailMap"] = {}
         wrapper["topicQueueMappingInfoMap"] = {}
         opaque = broker.calls.next_opaque()
-        frame = encode_request(
-            Request.REGISTER_BROKER,
-            opaque,
-            ext={
-                "brokerName": settings.name,
-                "brokerAddr": broker.address,
-                "clusterName": settings.cluster,
-                "haServerAddr": self._ha_address,
-                "brokerId": str(settings.broker_id),
-                "heartbeatTimeoutMillis": str(_HEARTBEAT_TIMEOUT_MS),
-                "enableActingMaster": "false",
-                "compressed": "false",
-                "bodyCrc32": "0",
-            },
-            body=fastjson.encode({"filterServerList": [], "topicConfigSerializeWrapper": wrapper}),
-        )
+        ext = {
+            "brokerName": settings.name,
+            "brokerAddr": broker.address,
+            "clusterName": settings.cluster,
+            "haServerAddr": self._ha_address,
+            "brokerId": str(settings.broker_id),
+            "heartbeatTimeoutMillis": str(_HEARTBEAT_TIMEOUT_MS),
+            "enableActingMaster": "false",
+            "compressed": "false",
+            "bodyCrc32": "0",
+        }
+        body = fastjson.encode({"filterServerList": [], "topicConfigSerializeWrapper": wrapper})
+        ext = self._signed(ext, body)
+        frame = encode_request(Request.REGISTER_BROKER, opaque, ext=ext, body=body)
         broker.send(server.peer, frame)
 
         def heard(reply: Command | None, now_ms: int) -> None:  # noqa: ARG001
@@ -170,6 +189,14 @@ class Registration:
 
         timeout_ms = now_ms + settings.register_interval_ms
         broker.calls.expect(opaque, server.peer, heard, timeout_ms)
+
+    def _signed(self, ext: dict[str, str], body: bytes = b"") -> dict[str, str]:
+        """The fields with those that prove who sends them, if this broker has an account."""
+        if self._signs_as is None:
+            return ext
+        key, secret = self._signs_as
+        ext = {**ext, ACCESS_KEY: key}
+        return {**ext, SIGNATURE: sign(ext, body, secret=secret)}
 
     def _note_taken(self, server: _NameServer) -> None:
         if not server.is_registered:
@@ -205,12 +232,14 @@ class Registration:
                     encode_request(
                         Request.UNREGISTER_BROKER,
                         self._broker.calls.next_opaque(),
-                        ext={
-                            "brokerName": settings.name,
-                            "brokerAddr": self._broker.address,
-                            "clusterName": settings.cluster,
-                            "brokerId": str(settings.broker_id),
-                        },
+                        ext=self._signed(
+                            {
+                                "brokerName": settings.name,
+                                "brokerAddr": self._broker.address,
+                                "clusterName": settings.cluster,
+                                "brokerId": str(settings.broker_id),
+                            }
+                        ),
                         is_one_way=True,
                     ),
                 )

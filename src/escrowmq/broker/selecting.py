@@ -7,11 +7,13 @@ from typing import Final
 
 import msgspec
 
+from escrowmq.base.limits import SELECTORS_SIZE_MAX, SUBSCRIPTION_SIZE_MAX
 from escrowmq.codec.bodies import SubscriptionBody
 from escrowmq.codec.hashes import tags_code
 from escrowmq.codec.record import decode_record
 from escrowmq.filter.evaluate import Truth
-from escrowmq.filter.grammar import compile_sql
+from escrowmq.filter.grammar import compile_sql_anew
+from escrowmq.filter.operands import FilterError
 from escrowmq.filter.tags import ALL, parse_tags
 
 TAG: Final = "TAG"
@@ -77,19 +79,32 @@ class Selectors:
     def __init__(self, kept_max: int = 4096) -> None:
         self._kept: dict[tuple[str | None, str | None], Selector] = {}
         self._kept_max = kept_max
+        self._kept_size = 0
 
     def of(self, expression_type: str | None, expression: str | None) -> Selector:
-        """The selector of an expression; FilterError when it is wrong."""
+        """The selector of an expression; FilterError when it is wrong or too long."""
         key = (expression_type, expression)
         selector = self._kept.get(key)
-        if selector is None:
-            if is_tag(expression_type):
-                selector = select_tags(expression)
-            else:
-                selector = select_sql(compile_sql(expression or ""))
-            if len(self._kept) >= self._kept_max:
-                self._kept.clear()
-            self._kept[key] = selector
+        return self._compile(key) if selector is None else selector
+
+    def _compile(self, key: tuple[str | None, str | None]) -> Selector:
+        expression_type, expression = key
+        size = len(expression or "") + len(expression_type or "")
+        if size > SUBSCRIPTION_SIZE_MAX:
+            raise FilterError(
+                f"an expression of {size} characters; {SUBSCRIPTION_SIZE_MAX} are allowed, select "
+                "by a property that many messages share",
+                SUBSCRIPTION_SIZE_MAX,
+            )
+        if is_tag(expression_type):
+            selector = select_tags(expression)
+        else:
+            selector = select_sql(compile_sql_anew(expression or ""))
+        if len(self._kept) >= self._kept_max or self._kept_size + size > SELECTORS_SIZE_MAX:
+            self._kept.clear()
+            self._kept_size = 0
+        self._kept[key] = selector
+        self._kept_size += size
         return selector
 
     def of_subscription(self, subscription: SubscriptionBody) -> Selector:

@@ -9,11 +9,18 @@ import msgspec
 
 from escrowmq.base.command import Command
 from escrowmq.base.effects import Effect
+from escrowmq.base.limits import (
+    FRAME_SIZE_MAX,
+    HALF_FRAMES_SIZE_MAX,
+    HEADER_SIZE_MAX,
+    STRANGERS_FRAME_SLACK,
+    STRANGERS_HALF_FRAMES_SIZE_MAX,
+)
 from escrowmq.base.ports import Chance
 from escrowmq.base.settings import BrokerSettings, StoreSettings
 from escrowmq.broker.calls import Calls
 from escrowmq.codec.bodies import SubscriptionBody
-from escrowmq.codec.frame import FrameReader
+from escrowmq.codec.frame import FrameReader, HalfFrames
 from escrowmq.codec.ids import pack_host
 from escrowmq.delivery.asked import AskedTable
 from escrowmq.delivery.clients import Channel, Clients, ConsumerGroup
@@ -31,16 +38,29 @@ from escrowmq.store.store import Store
 class Peer:
     """One connection as the broker sees it."""
 
-    __slots__ = ("account", "address", "host", "id", "packed", "reader")
+    __slots__ = (
+        "account",
+        "address",
+        "counted_for",
+        "host",
+        "id",
+        "is_stranger",
+        "packed",
+        "reader",
+    )
 
-    def __init__(self, peer: int, host: str, port: int) -> None:
+    def __init__(self, peer: int, host: str, port: int, reader: FrameReader | None = None) -> None:
         self.id = peer
         self.host = host
         self.address = f"{host}:{port}"
         self.account = ""
         """Of whom the last heartbeat was that the door let in."""
+        self.counted_for = ""
+        """Whose quota of connections it is in."""
+        self.is_stranger = False
+        """Has still to prove who it is."""
         self.packed = pack_host(host, port)
-        self.reader = FrameReader()
+        self.reader = reader or FrameReader()
 
 
 Handler = Callable[[Peer, Command, int], bytes | None]
@@ -101,9 +121,29 @@ class Broker:
         names have no owners: without access control, and where it is to be as the peer's."""
         self.producer_hooks: list[Callable[[str, Channel, int], None]] = []
         self.peers: dict[int, Peer] = {}
+        self.polls_counts: collections.Counter[str] = collections.Counter()
+        """Long polls of each account."""
+        self.half_frames = HalfFrames(HALF_FRAMES_SIZE_MAX)
+        self.strangers_half_frames = HalfFrames(STRANGERS_HALF_FRAMES_SIZE_MAX)
         self.effects: list[Effect] = []
         self.outbox: dict[int, list[bytes]] = {}
         self.waiting: collections.deque[Waiting] = collections.deque()
+
+    def meet(self, peer: int, host: str, port: int, *, is_stranger: bool) -> None:
+        """A peer is there."""
+        if is_stranger:
+            largest = self.store_settings.body_size_max + HEADER_SIZE_MAX + STRANGERS_FRAME_SLACK
+            room = self.strangers_half_frames
+        else:
+            largest, room = FRAME_SIZE_MAX, self.half_frames
+        reader = FrameReader(room, frame_size_max=min(largest, FRAME_SIZE_MAX))
+        self.peers[peer] = Peer(peer, host, port, reader)
+        self.peers[peer].is_stranger = is_stranger
+
+    def let_in(self, peer: Peer) -> None:
+        """A stranger has proved who it is."""
+        peer.is_stranger = False
+        peer.reader.let_in(self.half_frames)
 
     def send(self, peer: int, *chunks: bytes) -> None:
         """Queue bytes for a peer; they leave in one write at the end of this input."""

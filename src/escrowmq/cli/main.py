@@ -58,6 +58,9 @@ def build_parser() -> argparse.ArgumentParser:
 
     serve = verbs.add_parser("serve", help="name server and broker in one process")
     _add_server(serve, data="data folder (default ~/store)", port=None)
+    serve.add_argument(
+        "--nameserver-host", help="address of the name server, where it is not that of --host"
+    )
     serve.add_argument("--nameserver-port", type=int, help="default 9876; 0 means any")
     serve.add_argument("--broker-port", dest="port", type=int, help="default 10911; 0 means any")
 
@@ -111,6 +114,7 @@ def _run(arguments: argparse.Namespace) -> int:
         port=arguments.port,
         file=arguments.file,
         pairs=arguments.pairs,
+        nameserver_host=getattr(arguments, "nameserver_host", None),
         nameserver_port=getattr(arguments, "nameserver_port", None),
         name_servers=getattr(arguments, "name_servers", None),
     )

@@ -6,7 +6,12 @@ import typing
 
 import msgspec
 
-from escrowmq.base.settings import BrokerSettings, NameServerSettings, StoreSettings
+from escrowmq.base.settings import (
+    BrokerSettings,
+    NameServerGuardSettings,
+    NameServerSettings,
+    StoreSettings,
+)
 from escrowmq.node.config import NodeSettings
 from escrowmq.node.doors import DoorSettings
 
@@ -21,6 +26,7 @@ def show_settings() -> int:
         ("broker", BrokerSettings),
         ("store", StoreSettings),
         ("name server", NameServerSettings),
+        ("who may change what a name server knows", NameServerGuardSettings),
     ):
         print(f"# {title}")
         hints = typing.get_type_hints(kind, include_extras=True)

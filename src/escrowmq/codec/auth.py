@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import msgspec
 
+from escrowmq.codec.bodies import decode_body
+
 
 class UserInfo(msgspec.Struct, rename="camel", omit_defaults=True):
     """A user as requests and files have it; None is not said."""
@@ -16,6 +18,22 @@ class UserInfo(msgspec.Struct, rename="camel", omit_defaults=True):
 
     def __repr__(self) -> str:
         return f"UserInfo({self.username!r})"  # no password in any log
+
+
+class _Inner(msgspec.Struct, rename="camel"):
+    access_key: str
+    secret_key: str
+
+
+def first_user(data: bytes) -> UserInfo:
+    """What the setting initAuthenticationUser says."""
+    return decode_body(UserInfo, data)
+
+
+def inner_user(data: bytes) -> UserInfo:
+    """What the setting innerClientAuthenticationCredentials says."""
+    inner = decode_body(_Inner, data)
+    return UserInfo(username=inner.access_key, password=inner.secret_key)
 
 
 class EntryInfo(msgspec.Struct, rename="camel", omit_defaults=True):

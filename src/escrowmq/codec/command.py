@@ -14,6 +14,7 @@ Binary header, big-endian
 from __future__ import annotations
 
 import struct
+from collections.abc import Sized
 from typing import Any, Final
 
 import msgspec
@@ -33,6 +34,8 @@ LANGUAGES: Final = (
 )  # fmt: skip
 _OUR_LANGUAGE: Final = LANGUAGES.index("PYTHON")
 _CODE_MAX_BINARY: Final = 32_767
+_SHOWN_MAX: Final = 64
+"""Characters of a wrong value that are shown."""
 
 _FIXED: Final = struct.Struct(">hbhiii")
 _INT: Final = struct.Struct(">i")
@@ -40,6 +43,16 @@ _FRONT: Final = struct.Struct(">II")
 
 _decode_json = msgspec.json.Decoder(Command).decode
 _encode_json = msgspec.json.Encoder().encode
+
+
+class _Fraction(str):
+    """A number that is kept as it was written: to read `1e300` takes 25 µs, and a header has room
+    for many of them."""
+
+    __slots__ = ()
+
+
+_decode_any = msgspec.json.Decoder(float_hook=_Fraction).decode
 
 
 class _WireHeader(msgspec.Struct, omit_defaults=True):
@@ -62,8 +75,8 @@ def decode_header(data: bytes, kind: int) -> Command:
             command = _decode_json(data)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             command = _decode_json_tolerantly(data)
-        if command.ext is not None and len(command.ext) > EXT_FIELDS_MAX:
-            raise RemoteProtocolError(f"more than {EXT_FIELDS_MAX} header fields")
+        if command.ext is not None:
+            _check_count(command.ext)
         command.body = b""
         command.is_binary = False
         return command
@@ -72,10 +85,17 @@ def decode_header(data: bytes, kind: int) -> Command:
     raise RemoteProtocolError(f"header kind {kind}; 0 (JSON) or 1 (binary) is expected")
 
 
+def _check_count(fields: Sized) -> None:
+    if len(fields) > EXT_FIELDS_MAX:
+        raise RemoteProtocolError(
+            f"{len(fields)} header fields; {EXT_FIELDS_MAX} are allowed, put the rest in the body"
+        )
+
+
 def _decode_json_tolerantly(data: bytes) -> Command:
     """As the peer reads it: numbers and nulls among the fields, odd languages."""
     try:
-        raw = msgspec.json.decode(data)
+        raw = _decode_any(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise RemoteProtocolError(f"header is not JSON: {error}") from error
     if not isinstance(raw, dict):
@@ -98,9 +118,10 @@ def _int(raw: dict[str, Any], name: str) -> int:
     if value is None:
         return 0
     try:
-        number = int(value)
+        number = int(float(value) if isinstance(value, _Fraction) else value)
     except (TypeError, ValueError, OverflowError) as error:
-        raise RemoteProtocolError(f"header field {name} is {value!r}, not a number") from error
+        seen = repr(value)[:_SHOWN_MAX]
+        raise RemoteProtocolError(f"header field {name} is {seen}, not a number") from error
     if not -(1 << 31) <= number < 1 << 31:
         raise RemoteProtocolError(f"header field {name} is {number}, beyond 32 bits")
     return number
@@ -111,6 +132,7 @@ def _ext(raw: object) -> dict[str, str] | None:
         return None
     if not isinstance(raw, dict):
         raise RemoteProtocolError("extFields is not an object")
+    _check_count(raw)  # before a text is made of each: that takes far longer than to read them
     return {str(name): _text(value) for name, value in raw.items() if value is not None}
 
 
@@ -119,7 +141,7 @@ def _text(value: object) -> str:
         return value
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, int | float):
+    if isinstance(value, int):
         return str(value)
     return _encode_json(value).decode()
 

@@ -50,9 +50,14 @@ def decode_fields(data: bytes) -> dict[str, str]:
 def _walk(data: bytes) -> dict[str, str]:
     spans: list[tuple[int, int, int]] = []
     ext: dict[str, str] = {}
-    at, end = 0, len(data)
+    at, end, count = 0, len(data), 0
     from_bytes = int.from_bytes
     while at < end:
+        count += 1  # those without value too, and those of one name
+        if count > EXT_FIELDS_MAX:
+            raise RemoteProtocolError(
+                f"more than {EXT_FIELDS_MAX} header fields; put the rest in the body"
+            )
         name_end = at + 2 + from_bytes(data[at : at + 2], "big")
         value_at = name_end + 4
         value_end = value_at + from_bytes(data[name_end:value_at], "big")
@@ -61,8 +66,6 @@ def _walk(data: bytes) -> dict[str, str]:
         if value_end > value_at:
             ext[data[at + 2 : name_end].decode()] = data[value_at:value_end].decode()
             spans.append((at, value_at, value_end))
-        if len(ext) > EXT_FIELDS_MAX:
-            raise RemoteProtocolError(f"more than {EXT_FIELDS_MAX} header fields")
         at = value_end
     if len(ext) == len(spans) and sum(end - at for at, _, end in spans) == len(data):
         if len(_layouts) >= _LAYOUTS_MAX:

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from escrowmq.base.command import Command
-from escrowmq.base.limits import FRAME_SIZE_MAX, FRAME_TIME_MAX_MS
+from escrowmq.base.limits import FRAME_SIZE_MAX, FRAME_TIME_MAX_MS, HEADER_SIZE_MAX
 from escrowmq.codec.command import decode_header
 from escrowmq.errors import RemoteProtocolError
 
@@ -25,29 +25,68 @@ _FRONT_SIZE: Final = _FRONT.size
 class FrameReader:
     """Bytes in, commands out. Once `broken` is set nothing more comes: close the connection."""
 
-    __slots__ = ("_held", "_needed", "broken", "count")
+    __slots__ = ("_frame_size_max", "_held", "_kept", "_needed", "_room", "broken", "count")
 
-    def __init__(self) -> None:
+    def __init__(
+        self, room: HalfFrames | None = None, *, frame_size_max: int = FRAME_SIZE_MAX
+    ) -> None:
         self._held = bytearray()
+        self._kept: list[Command] = []
         self._needed = _FRONT_SIZE
+        self._room = room
+        self._frame_size_max = frame_size_max
         self.count = 0
         self.broken: RemoteProtocolError | None = None
+
+    def let_in(self, room: HalfFrames) -> None:
+        """The peer has proved who it is: it has its share of another room, and whole frames."""
+        self.leave()
+        self._room, self._frame_size_max = room, FRAME_SIZE_MAX
+        if self._held:
+            room.hold(self, len(self._held))
+
+    def leave(self) -> None:
+        """The peer is gone, or its half frame is whole."""
+        if self._room is not None:
+            self._room.free(self)
+
+    def give_up(self, reason: str) -> None:
+        """Forget the frame that has begun; nothing more is read."""
+        self.broken = RemoteProtocolError(reason)
+        self._held = bytearray()
 
     @property
     def is_partial(self) -> bool:
         """Whether a frame has begun and is not whole yet."""
         return bool(self._held)
 
+    @property
+    def has_kept(self) -> bool:
+        """Whether there are commands that were given and taken back."""
+        return bool(self._kept)
+
+    def keep(self, commands: list[Command]) -> None:
+        """Take commands back that the peer has to wait for; they come first when it is fed next."""
+        self._kept = commands
+
     def feed(self, data: bytes) -> list[Command]:
         """The commands that are whole now; those in front of a broken frame are still given."""
+        if self._kept:
+            kept, self._kept = self._kept, []
+            return kept + self._feed(data)
+        return self._feed(data)
+
+    def _feed(self, data: bytes) -> list[Command]:
         if self.broken is not None:
             return []
         if self._held:
             self._held += data
             if len(self._held) < self._needed:
+                self._note_held()
                 return []
             data = bytes(self._held)
             self._held = bytearray()
+            self.leave()
         commands: list[Command] = []
         try:
             end = self._parse(data, commands)
@@ -56,8 +95,13 @@ class FrameReader:
             return commands
         if end < len(data):
             self._held += data[end:]
+            self._note_held()
         self.count += len(commands)
         return commands
+
+    def _note_held(self) -> None:
+        if self._room is not None:
+            self._room.hold(self, len(self._held))
 
     def _parse(self, data: bytes, commands: list[Command]) -> int:
         """Parse whole frames; where the first incomplete one starts."""
@@ -66,10 +110,11 @@ class FrameReader:
         while left >= _FRONT_SIZE:
             size, kind, high, low = _FRONT.unpack_from(data, at)
             header_size = high << 16 | low
-            if not 4 + header_size <= size <= FRAME_SIZE_MAX - 4:
+            most = self._frame_size_max - 4
+            if not 4 + header_size <= size <= most or header_size > HEADER_SIZE_MAX:
                 raise RemoteProtocolError(
-                    f"frame of {size} bytes with a header of {header_size}; "
-                    f"at most {FRAME_SIZE_MAX - 4} are allowed, and the header must fit"
+                    f"frame of {size} bytes with a header of {header_size}; at most {most} are "
+                    f"allowed, {HEADER_SIZE_MAX} of them for the header, which must fit"
                 )
             frame_size = size + 4
             if frame_size > left:
@@ -86,6 +131,34 @@ class FrameReader:
         return at
 
 
+class HalfFrames:
+    """The frames of many peers that have begun and are not whole yet, their bytes in sum bounded.
+    Beyond, the one that began first is given up: an honest sender's is whole soon."""
+
+    def __init__(self, size_max: int) -> None:
+        self._size_max = size_max
+        self._sizes: dict[FrameReader, int] = {}
+        self.size = 0
+        self.given_up_count = 0
+
+    def hold(self, reader: FrameReader, size: int) -> None:
+        """So many bytes of a reader's frame are there."""
+        self.size += size - self._sizes.get(reader, 0)
+        self._sizes[reader] = size
+        while self.size > self._size_max:
+            oldest = next(iter(self._sizes))
+            self.free(oldest)
+            self.given_up_count += 1
+            oldest.give_up(
+                f"half frames of all peers are more than {self._size_max} bytes, and this one "
+                "began first; send frames whole"
+            )
+
+    def free(self, reader: FrameReader) -> None:
+        """A reader's frame is whole, or will never be."""
+        self.size -= self._sizes.pop(reader, 0)
+
+
 class FrameWatch:
     """Finds those who begin a frame and do not end it, however many bytes they send meanwhile."""
 
@@ -93,11 +166,13 @@ class FrameWatch:
         self._begun: dict[FrameReader, tuple[int, int]] = {}
 
     def overdue(self, readers: Iterable[tuple[int, FrameReader]], now_ms: int) -> list[int]:
-        """The peers whose frame has been incomplete for too long. Ask now and then: a frame
-        counts as begun from the first look that finds it."""
+        """The peers whose frame has been incomplete for too long, or was given up. Ask now and
+        then: a frame counts as begun from the first look that finds it."""
         begun: dict[FrameReader, tuple[int, int]] = {}
         found = []
         for peer, reader in readers:
+            if reader.broken is not None:
+                found.append(peer)
             if not reader.is_partial:
                 continue
             count, since_ms = self._begun.get(reader, (reader.count, now_ms))

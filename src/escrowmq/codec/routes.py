@@ -21,7 +21,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from escrowmq.base.codes import Version
-from escrowmq.base.limits import DECOMPRESSED_SIZE_MAX
+from escrowmq.base.limits import FRAME_SIZE_MAX
 from escrowmq.codec import fastjson
 from escrowmq.codec.bodies import decode_body
 from escrowmq.errors import RemoteProtocolError
@@ -115,6 +115,10 @@ class Registration(msgspec.Struct, kw_only=True):
     topics: dict[str, RegisteredTopic] = {}
     mappings: dict[str, dict[str, Any]] = {}
     filter_servers: list[str] | None = None
+
+    def names(self) -> set[str]:
+        """The names of its topics, whatever they stand under."""
+        return {topic.topic_name or key for key, topic in self.topics.items()}
 
 
 class _TopicTable(msgspec.Struct, rename="camel"):
@@ -322,12 +326,12 @@ def _registration(table: _TopicTable, filter_servers: list[str] | None) -> Regis
 def _inflate(data: bytes) -> bytes:
     inflater = zlib.decompressobj()
     try:
-        plain = inflater.decompress(data, DECOMPRESSED_SIZE_MAX)
+        plain = inflater.decompress(data, FRAME_SIZE_MAX)  # written plainly it could be no larger
     except zlib.error as error:
         raise RemoteProtocolError(f"registration does not inflate: {error}") from error
     if inflater.unconsumed_tail:
         raise RemoteProtocolError(
-            f"registration inflates beyond {DECOMPRESSED_SIZE_MAX} bytes; register in parts"
+            f"registration inflates beyond {FRAME_SIZE_MAX} bytes; register in parts"
         )
     return plain
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Iterator
 from typing import Generic, TypeVar
 
@@ -15,14 +16,22 @@ _NEVER_MS = (1 << 62) - 1
 class Held(Generic[T]):
     """One waiting pull."""
 
-    __slots__ = ("deadline_ms", "is_done", "key", "peer", "pull", "queue_offset")
+    __slots__ = ("account", "deadline_ms", "is_done", "key", "peer", "pull", "queue_offset")
 
     def __init__(
-        self, key: tuple[str, int], pull: T, *, peer: int, queue_offset: int, deadline_ms: int
+        self,
+        key: tuple[str, int],
+        pull: T,
+        *,
+        peer: int,
+        queue_offset: int,
+        deadline_ms: int,
+        account: str = "",
     ) -> None:
         self.key = key
         self.pull = pull
         self.peer = peer
+        self.account = account
         self.queue_offset = queue_offset
         self.deadline_ms = deadline_ms
         self.is_done = False
@@ -31,10 +40,13 @@ class Held(Generic[T]):
 class Holds(Generic[T]):
     """Waiting pulls by queue, and by the time when they want an answer anyway."""
 
-    def __init__(self, held_max: int = PULLS_HELD_MAX) -> None:
+    def __init__(self, held_max: int = PULLS_HELD_MAX, counts: Counter[str] | None = None) -> None:
         self._held_max = held_max
-        self._by_queue: dict[tuple[str, int], list[Held[T]]] = {}
-        self._by_peer: dict[int, list[Held[T]]] = {}
+        self._counts: Counter[str] = Counter() if counts is None else counts
+        """How many of each account wait, here and in other tables that share this."""
+        # Dicts as sets that keep their order: out of a list of 90 000 each is found by a walk.
+        self._by_queue: dict[tuple[str, int], dict[Held[T], None]] = {}
+        self._by_peer: dict[int, dict[Held[T], None]] = {}
         self._deadlines: list[tuple[int, int, Held[T]]] = []
         self._serial = 0
         self.count = 0
@@ -43,13 +55,14 @@ class Holds(Generic[T]):
         """Let a pull wait. When too many wait, the one that would end first is given back, or the
         first of this client when it alone has too many."""
         self._serial += 1
-        self._by_queue.setdefault(held.key, []).append(held)
-        own = self._by_peer.setdefault(held.peer, [])
-        own.append(held)
+        self._by_queue.setdefault(held.key, {})[held] = None
+        own = self._by_peer.setdefault(held.peer, {})
+        own[held] = None
         heapq.heappush(self._deadlines, (held.deadline_ms, self._serial, held))
         self.count += 1
+        self._counts[held.account] += 1
         if len(own) > HELD_PER_PEER_MAX:
-            first = own[0]
+            first = next(iter(own))
             self.release(first)
             return first
         if self.count > self._held_max:
@@ -78,9 +91,11 @@ class Holds(Generic[T]):
             return
         held.is_done = True
         self.count -= 1
+        self._counts[held.account] -= 1
+        if not self._counts[held.account]:
+            del self._counts[held.account]
         queue, own = self._by_queue[held.key], self._by_peer[held.peer]
-        queue.remove(held)
-        own.remove(held)
+        del queue[held], own[held]
         if not queue:
             del self._by_queue[held.key]
         if not own:

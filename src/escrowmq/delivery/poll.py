@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Generic, TypeVar
 
@@ -17,8 +18,10 @@ class Polls(Generic[T]):
     """Waiting polls by topic, group and queue (-1: any queue). Of those that wait for the same,
     a message wakes the first that wants it."""
 
-    def __init__(self, *, count_max: int, per_key_max: int) -> None:
-        self._holds: Holds[T] = Holds(count_max)
+    def __init__(
+        self, *, count_max: int, per_key_max: int, counts: Counter[str] | None = None
+    ) -> None:
+        self._holds: Holds[T] = Holds(count_max, counts)
         self._count_max = count_max
         self._per_key_max = per_key_max
         self._queues: dict[Place, set[int]] = {}
@@ -36,12 +39,15 @@ class Polls(Generic[T]):
         topics: Iterable[str],
         peer: int,
         until_ms: int,
+        account: str = "",
     ) -> bool:
         """Let a poll wait for messages of some topics; False when too many wait."""
         if self.is_full(place, queue_id) or self._holds.count_of(peer) >= HELD_PER_PEER_MAX:
             return False
         key = (_name(place), queue_id)
-        self._holds.hold(Held(key, poll, peer=peer, queue_offset=0, deadline_ms=until_ms))
+        self._holds.hold(
+            Held(key, poll, peer=peer, queue_offset=0, deadline_ms=until_ms, account=account)
+        )
         if place not in self._queues:
             self._queues[place] = set()
             self._topics[place] = tuple(topics)

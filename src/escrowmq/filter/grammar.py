@@ -277,8 +277,7 @@ def _double(token: _Token) -> Node:
     return nodes.literal(number, Kind.DOUBLE)
 
 
-@functools.lru_cache(maxsize=COMPILED_MAX)
-def compile_sql(source: str, *, is_strict: bool = False) -> Truth:
+def compile_sql_anew(source: str, *, is_strict: bool = False) -> Truth:
     """The predicate of an expression: properties of a message to True, False or None (unknown);
     only True lets a message pass. FilterError says where it fails and what is expected.
 
@@ -289,3 +288,7 @@ def compile_sql(source: str, *, is_strict: bool = False) -> Truth:
             f"an expression of {len(source)} characters; {LENGTH_MAX} are allowed", LENGTH_MAX
         )
     return nodes.predicate(_Parser(source).parse(is_strict=is_strict))
+
+
+compile_sql: Final = functools.lru_cache(maxsize=COMPILED_MAX)(compile_sql_anew)
+"""The same, remembered: for who chooses the expressions himself."""

@@ -31,8 +31,8 @@ class Link(asyncio.BufferedProtocol):
     """The shell's half of a connection."""
 
     __slots__ = (
-        "_byte_ms", "_descriptor", "_is_stopped", "_shell", "has_written", "last_active_ms", "peer",
-        "transport",
+        "_byte_ms", "_descriptor", "_is_held", "_is_stopped", "_shell", "has_written",
+        "last_active_ms", "peer", "transport",
     )  # fmt: skip
 
     def __init__(self, shell: Shell, peer: int) -> None:
@@ -44,6 +44,7 @@ class Link(asyncio.BufferedProtocol):
         """What a byte took lately, refusals among it."""
         self._descriptor = -1
         self._is_stopped = False
+        self._is_held = False
         self.transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -95,7 +96,9 @@ class Link(asyncio.BufferedProtocol):
         return _size[0]
 
     def _take_turn(self) -> None:
-        if not self._is_stopped and self.transport is not None and not self.transport.is_closing():
+        if self._is_held or self._is_stopped:
+            return
+        if self.transport is not None and not self.transport.is_closing():
             self.transport.resume_reading()
 
     def stop_reading(self) -> None:
@@ -115,6 +118,27 @@ class Link(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         """It reads again."""
         self._is_stopped = False
+        if self._is_held:
+            self._go_on()
+        else:
+            self._take_turn()
+
+    def hold(self) -> None:
+        """The core has kept requests of this peer until it has read the answers to those before."""
+        self._is_held = True
+        if self.transport is None or self.transport.is_closing():
+            return
+        self.transport.pause_reading()
+        if not self._is_stopped:
+            asyncio.get_running_loop().call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        if not self._is_held or self._is_stopped:
+            return
+        if self.transport is None or self.transport.is_closing():
+            return
+        self._is_held = False
+        self._shell.receive(self, b"")
         self._take_turn()
 
     def write(self, chunks: list[bytes]) -> bool:

@@ -7,7 +7,7 @@ import logging
 import socket
 from collections.abc import Callable
 
-from escrowmq.base.effects import Close, Dial, Effect, Replace, Send, Sync
+from escrowmq.base.effects import Close, Dial, Effect, Hold, Replace, Send, Sync
 from escrowmq.base.ports import Clock, Core, Disk, File
 from escrowmq.base.seldom import Seldom
 from escrowmq.errors import ConnectFailed
@@ -16,6 +16,7 @@ from escrowmq.net.clock import worked_s
 from escrowmq.net.files import FileWork
 from escrowmq.net.link import READ_SIZE, Link
 from escrowmq.net.tls import Doors, Greeter, Session, TlsLink
+from escrowmq.net.turns import Turns
 
 _log = logging.getLogger(__name__)
 
@@ -101,6 +102,8 @@ class Shell:
         self._timer_at_ms = 0
         self._arming: asyncio.TimerHandle | None = None
         self._armed_ms, self._armed_s = 0, 0.0
+        self._begun_s = 0.0
+        self.turns = Turns()
         self._next_peer = 1
         self._is_closed = False
         self._idle_scan_s = min(_IDLE_SCAN_S, idle_ms / 4_000)
@@ -196,6 +199,8 @@ class Shell:
         """Bytes from a peer, known to have waited for so long at least."""
         now_ms = self._clock.now_ms()
         link.last_active_ms = now_ms
+        if self._arming is None:
+            self._begun_s = worked_s()
         try:
             # The timer that the first of these inputs armed should have fired: the loop has been
             # at what it found ready together since then.
@@ -243,6 +248,7 @@ class Shell:
                 self._perform_rare(effect)
         if self._arming is None and not self._is_closed:
             self._armed_ms, self._armed_s = self._clock.now_ms(), worked_s()
+            self._begun_s = self._begun_s or self._armed_s
             self._arming = self._loop.call_later(_ARM_S, self._arm)
 
     def _perform_rare(self, effect: Effect) -> None:
@@ -254,6 +260,10 @@ class Shell:
                 if link is not None:
                     _log.info("%s: peer %d closed: %s", self._name, peer, reason)
                     link.close(flush_s=self._flush_s)
+            case Hold(peer):
+                link = self._links.get(peer)
+                if link is not None:
+                    link.hold()
             case Dial(peer, host, port):
                 task = self._loop.create_task(self._dial(peer, host, port))
                 self._dials.add(task)
@@ -265,6 +275,8 @@ class Shell:
 
     def _arm(self) -> None:
         self._arming = None
+        self.turns.note(worked_s() - self._begun_s)
+        self._begun_s = 0.0
         try:
             at_ms = self.core.wake_at_ms()
         except Exception:  # noqa: BLE001 - without a timer nothing would ever be due again
@@ -282,6 +294,8 @@ class Shell:
         self._timer = None
         if self._is_closed:
             return
+        if self._arming is None:
+            self._begun_s = worked_s()
         self._tell(lambda: self.core.wake(self._clock.now_ms()))
         self.perform()
 

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from escrowmq.base.measure import Family
 from escrowmq.base.settings import BrokerSettings, StoreSettings
 from escrowmq.broker.core import BrokerCore
 from escrowmq.errors import ConnectFailed, UsageError
@@ -43,7 +44,7 @@ _PRESETS = {
 class BrokerNode:
     """A broker that is being opened, open, or closed."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a process knows and a broker must be told
         self,
         settings: BrokerSettings,
         store: StoreSettings,
@@ -53,6 +54,7 @@ class BrokerNode:
         port: int,
         log: str = "",
         accounts: str = "",
+        signs_as: tuple[str, str] | None = None,
     ) -> None:
         self._door = bind(host, port)
         self.port = int(self._door.getsockname()[1])
@@ -71,6 +73,7 @@ class BrokerNode:
             boot=_boot_id(),
             accounts=FileDisk(accounts) if settings.acl_enabled and accounts else None,
             zone=LocalZone(),
+            signs_as=signs_as,
         )
         self.core.broker.release = release()
         self._flushing = "SYNC_FLUSH" if store.is_sync_flush else "ASYNC_FLUSH"
@@ -111,7 +114,7 @@ class BrokerNode:
 
         host = node.exporter_host or host
         self._exporter = Exporter(
-            lambda: self.core.measure(self._clock.now_ms()),
+            self._measure,
             labels=self._labels,
             host=host,
             port=node.exporter_port,
@@ -119,6 +122,10 @@ class BrokerNode:
             version=release(),
         )
         return {"metrics": joined(host, self._exporter.port)}
+
+    def _measure(self) -> list[Family]:
+        assert self._shell is not None
+        return [*self.core.measure(self._clock.now_ms()), *self._shell.turns.families()]
 
     async def registered(self) -> None:
         """Wait until a name server knows this broker (or none was named)."""

@@ -11,7 +11,12 @@ from typing import Annotated, Final, Literal, TypeVar, get_args, get_origin
 
 import msgspec
 
-from escrowmq.base.settings import BrokerSettings, NameServerSettings, StoreSettings
+from escrowmq.base.settings import (
+    BrokerSettings,
+    NameServerGuardSettings,
+    NameServerSettings,
+    StoreSettings,
+)
 from escrowmq.codec.conf import ConfError, parse_conf
 from escrowmq.errors import UsageError
 from escrowmq.node.doors import DoorSettings, with_tls_file
@@ -129,7 +134,14 @@ def unknown_keys(found: dict[str, str]) -> list[str]:
     """Keys that nothing here reads; the peer has many that mean nothing to us."""
     known = {
         field.encode_name
-        for kind in (BrokerSettings, StoreSettings, NameServerSettings, NodeSettings, DoorSettings)
+        for kind in (
+            BrokerSettings,
+            StoreSettings,
+            NameServerSettings,
+            NameServerGuardSettings,
+            NodeSettings,
+            DoorSettings,
+        )
         for field in msgspec.structs.fields(kind)
     }
     return sorted(set(found) - known - JUDGED)

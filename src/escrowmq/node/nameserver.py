@@ -2,25 +2,54 @@
 
 from __future__ import annotations
 
-from escrowmq.base.settings import NameServerSettings
+import msgspec
+
+from escrowmq.base.settings import NameServerGuardSettings, NameServerSettings
 from escrowmq.net.clock import SystemClock
 from escrowmq.net.disk import FileDisk
 from escrowmq.net.shell import Shell, bind
 from escrowmq.net.tls import Doors
 from escrowmq.node.addresses import joined
 from escrowmq.registry.core import RegistryCore
+from escrowmq.registry.guard import Guard
+
+
+class GuardPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """By what a name server tells who may change it."""
+
+    settings: NameServerGuardSettings
+    accounts: str
+    """Folder of plain_acl.yml."""
+    users: str
+    """Folder in which config/auth.json stands: that of a broker's data."""
+    own: tuple[str, str] | None = None
+    """Name and secret of the broker in the same process."""
+
+    def build(self) -> Guard:
+        """The guard; folders are looked into where accounts are on."""
+        settings = self.settings
+        return Guard(
+            settings,
+            accounts=FileDisk(self.accounts) if settings.acl_enabled else None,
+            users=FileDisk(self.users) if settings.authenticates else None,
+            own=self.own,
+        )
 
 
 class NameServerNode:
     """A name server that is being opened, open, or closed."""
 
-    def __init__(self, settings: NameServerSettings, *, data: str, host: str, port: int) -> None:
+    def __init__(
+        self, settings: NameServerSettings, *, data: str, host: str, port: int, guard: GuardPlan
+    ) -> None:
         self._door = bind(host, port)
         self.port = int(self._door.getsockname()[1])
         self.address = joined(host, self.port)
         self._clock = SystemClock()
         self._disk = FileDisk(data)
-        self.core = RegistryCore(settings, self._disk, started_ms=self._clock.now_ms())
+        self.core = RegistryCore(
+            settings, self._disk, started_ms=self._clock.now_ms(), guard=guard.build()
+        )
         self._shell: Shell | None = None
 
     async def open(self, *, idle_ms: int, doors: Doors) -> None:

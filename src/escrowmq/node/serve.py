@@ -5,24 +5,28 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import secrets
 import socket
 from pathlib import Path
 
 import msgspec
 
-from escrowmq.base.settings import NameServerSettings
+from escrowmq.base.settings import BrokerSettings, NameServerGuardSettings, NameServerSettings
 from escrowmq.net.tls import Doors
 from escrowmq.node import config
 from escrowmq.node.addresses import ANY, LOOPBACK, joined
 from escrowmq.node.broker import BrokerNode, broker_settings
 from escrowmq.node.doors import DoorSettings, doors_of
-from escrowmq.node.nameserver import NameServerNode
+from escrowmq.node.nameserver import GuardPlan, NameServerNode
 from escrowmq.node.process import announce, run, settle_memory
 
 _log = logging.getLogger(__name__)
 
 NAMESERVER_PORT = 9876
 BROKER_PORT = 10911
+_SECRET_SIZE = 32
+
+
 EMBEDDED_NAME = "broker-a"
 """The embedded broker's name does not depend on the host: its data folder may move."""
 
@@ -33,6 +37,7 @@ class Options(msgspec.Struct, kw_only=True):
     data: str | None = None
     host: str | None = None
     port: int | None = None
+    nameserver_host: str | None = None
     nameserver_port: int | None = None
     name_servers: str | None = None
     file: str | None = None
@@ -68,13 +73,18 @@ def serve(options: Options) -> int:
     idle_ms = node.idle_s * 1000
     doors = _doors(options, found, calls_itself=True)
     data = _folder(options, node)
+    accounts = config.accounts_folder(node, data=data)
+    own = _own_account(settings)
+    names_host = options.nameserver_host or host
     registry = NameServerNode(
         names,
         data=str(Path(data) / "namesrv"),
-        host=host,
+        host=names_host,
         port=NAMESERVER_PORT if options.nameserver_port is None else options.nameserver_port,
+        guard=_guard(options, found, accounts=accounts, users=data, own=own),
     )
-    settings.name_servers = joined(LOOPBACK if host in ANY else host, registry.port)
+    local = LOOPBACK if names_host in ANY else names_host
+    settings.name_servers = joined(local, registry.port)
     broker = BrokerNode(
         settings,
         store,
@@ -82,7 +92,8 @@ def serve(options: Options) -> int:
         host=host,
         port=_port(options, node),
         log=node.log,
-        accounts=config.accounts_folder(node, data=data),
+        accounts=accounts,
+        signs_as=own,
     )
 
     async def main(stop: asyncio.Event) -> None:
@@ -92,9 +103,7 @@ def serve(options: Options) -> int:
             await broker.registered()
             settle_memory()
             more = broker.export(node, host=host)
-            announce(
-                nameserver=joined(host, registry.port), broker=joined(host, broker.port), **more
-            )
+            announce(nameserver=registry.address, broker=joined(host, broker.port), **more)
             await stop.wait()
         finally:
             await broker.close()
@@ -114,7 +123,9 @@ def serve_nameserver(options: Options) -> int:
     port = options.port if options.port is not None else node.port or NAMESERVER_PORT
     data = found.get("kvConfigPath")
     folder = str(Path(data).parent) if data else options.data or str(Path.home() / "namesrv")
-    registry = NameServerNode(settings, data=folder, host=host, port=port)
+    accounts = config.accounts_folder(node, data=folder)
+    guard = _guard(options, found, accounts=accounts, users=node.data or folder)
+    registry = NameServerNode(settings, data=folder, host=host, port=port, guard=guard)
 
     async def main(stop: asyncio.Event) -> None:
         await registry.open(idle_ms=node.idle_s * 1000, doors=doors)
@@ -166,6 +177,27 @@ def serve_broker(options: Options) -> int:
             await broker.close()
 
     return run(main)
+
+
+def _own_account(settings: BrokerSettings) -> tuple[str, str] | None:
+    """What the embedded broker proves itself with at the name server beside it, where it has no
+    account of its own: nobody else ever learns it."""
+    has_accounts = settings.acl_enabled or settings.authenticates
+    if not has_accounts or settings.inner_user.strip():
+        return None
+    return f"{settings.name}@{os.getpid()}", secrets.token_hex(_SECRET_SIZE)
+
+
+def _guard(
+    options: Options,
+    found: dict[str, str],
+    *,
+    accounts: str,
+    users: str,
+    own: tuple[str, str] | None = None,
+) -> GuardPlan:
+    settings = config.convert(NameServerGuardSettings, found, source=options.source)
+    return GuardPlan(settings=settings, accounts=accounts, users=users, own=own)
 
 
 def _doors(options: Options, found: dict[str, str], *, calls_itself: bool = False) -> Doors:

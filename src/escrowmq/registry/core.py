@@ -8,20 +8,38 @@ from typing import Final
 
 from escrowmq.base.codes import Flag, Request, Response
 from escrowmq.base.command import Command
-from escrowmq.base.effects import Close, Effect, Send
+from escrowmq.base.effects import Close, Effect, Hold, Send
+from escrowmq.base.limits import (
+    ANSWERS_AHEAD_MAX,
+    FRAME_SIZE_MAX,
+    HALF_FRAMES_SIZE_MAX,
+    QUERY_FRAME_SIZE_MAX,
+    STRANGERS_HALF_FRAMES_SIZE_MAX,
+)
 from escrowmq.base.ports import Disk
 from escrowmq.base.rounds import Rounds
-from escrowmq.base.settings import NameServerSettings
+from escrowmq.base.seldom import Seldom
+from escrowmq.base.settings import NameServerGuardSettings, NameServerSettings
+from escrowmq.codec.audit_line import audit_line
 from escrowmq.codec.command import encode_reply
-from escrowmq.codec.frame import FrameReader, FrameWatch
+from escrowmq.codec.frame import FrameReader, FrameWatch, HalfFrames
+from escrowmq.codec.signature import ACCESS_KEY
 from escrowmq.errors import EscrowMQError
 from escrowmq.registry import on_admin, on_broker, on_client
 from escrowmq.registry.answer import Answer, Asked, State
 from escrowmq.registry.config import Config
+from escrowmq.registry.guard import Guard
 from escrowmq.registry.kv import KV_PATH, KvConfig
 from escrowmq.registry.routes import RouteTable
 
 _log = logging.getLogger(__name__)
+_audit = logging.getLogger("escrowmq.audit")
+
+_LINES_SPAN_MS: Final = 60_000
+_KINDS_MAX: Final = 64
+"""A line a minute for each kind of bad request, and kinds that are told apart."""
+
+_REMARK_SIZE_MAX: Final = 1_024
 
 Handler = Callable[[State, Asked], Answer]
 
@@ -62,6 +80,7 @@ class RegistryCore:
         *,
         started_ms: int,
         kv_path: str = KV_PATH,
+        guard: Guard | None = None,
     ) -> None:
         config = Config(settings, disk)
         self.state = State(
@@ -71,7 +90,13 @@ class RegistryCore:
             config=config,
             started_ms=started_ms,
         )
+        self._guard = guard or Guard(NameServerGuardSettings())
+        self._guard.load(started_ms)
         self._readers: dict[int, FrameReader] = {}
+        self._hosts: dict[int, str] = {}
+        self._half_frames = HalfFrames(HALF_FRAMES_SIZE_MAX)
+        self._strangers_half_frames = HalfFrames(STRANGERS_HALF_FRAMES_SIZE_MAX)
+        self._seldom = Seldom(lines_max=1, span_ms=_LINES_SPAN_MS, kinds_max=_KINDS_MAX)
         self._brokers: set[int] = set()
         self._effects: list[Effect] = []
         self._watch = FrameWatch()
@@ -80,10 +105,17 @@ class RegistryCore:
         self.rounds = Rounds()
         self.rounds.add("silent brokers", self._expire, lambda: self._scan_at_ms)
         self.rounds.add("frames", self._watch_frames, lambda: self._look_at_ms)
+        self.rounds.add("accounts", self._guard.wake, self._guard.wake_at_ms)
 
     def connected(self, peer: int, host: str, port: int, now_ms: int) -> None:
         """A peer is there."""
-        self._readers[peer] = FrameReader()
+        self._hosts[peer] = host
+        if self._guard.trusts(host):
+            self._readers[peer] = FrameReader(self._half_frames)
+            return
+        # A broker's first request may be its registration, as large as its topics are many.
+        size_max = FRAME_SIZE_MAX if self._guard.is_by_accounts else QUERY_FRAME_SIZE_MAX
+        self._readers[peer] = FrameReader(self._strangers_half_frames, frame_size_max=size_max)
 
     def receive(self, peer: int, data: bytes, now_ms: int, waited_ms: int = 0) -> None:
         """Bytes from a peer; whatever they are, it gets replies or is closed."""
@@ -91,35 +123,61 @@ class RegistryCore:
         if reader is None:
             return
         replies = []
-        for command in reader.feed(data):
+        size = 0
+        commands = reader.feed(data)
+        for nth, command in enumerate(commands, 1):
             if command.flag & Flag.REPLY:
                 continue  # this side asks nothing, so that a reply is a stray
-            if command.code == Request.REGISTER_BROKER:
-                self._brokers.add(peer)
-            reply = self._serve(command, peer, now_ms)
+            reply = self._refusal(command, peer, now_ms) or self._serve(command, peer, now_ms)
             if reply and not command.flag & Flag.ONE_WAY:
                 replies.append(reply)
+                size += len(reply)
+            if size > ANSWERS_AHEAD_MAX and nth < len(commands):
+                reader.keep(commands[nth:])
+                break
         if replies:
             self._effects.append(Send(peer, replies))
-        if reader.broken is not None:
+        if reader.has_kept:
+            self._effects.append(Hold(peer))
+        elif reader.broken is not None:
             self._close(peer, str(reader.broken))
+
+    def _refusal(self, command: Command, peer: int, now_ms: int) -> bytes:
+        """The answer to a request that may not pass; empty when it may."""
+        host = self._hosts[peer]
+        reason = self._guard.refusal(host, command)
+        if not reason:
+            return b""
+        if self._seldom.says(f"refused request {command.code}", now_ms):
+            key = (command.ext or {}).get(ACCESS_KEY, "")
+            fields = {"peer": host, "account": key, "code": command.code, "reason": reason}
+            _audit.info("%s", audit_line("denial", fields))
+        return encode_reply(command, Response.NO_PERMISSION, remark=reason)
 
     def _serve(self, command: Command, peer: int, now_ms: int) -> bytes:
         handler = HANDLERS.get(command.code)
         if handler is None:
             text = f" request type {command.code} not supported"
             return encode_reply(command, Response.REQUEST_CODE_NOT_SUPPORTED, remark=text)
+        if command.code == Request.REGISTER_BROKER:
+            self._brokers.add(peer)
         try:
             answer = handler(self.state, Asked(command, peer, now_ms))
             return encode_reply(
                 command, answer.code, ext=answer.ext, body=answer.body, remark=answer.remark
             )
         except (EscrowMQError, OSError) as error:
-            _log.warning("request %d of peer %d: %s", command.code, peer, error)
-            return encode_reply(command, Response.SYSTEM_ERROR, remark=str(error))
+            if self._seldom.says(f"bad request {command.code}", now_ms):
+                _log.warning(
+                    "request %d of %s: %.512r", command.code, self._hosts[peer], str(error)
+                )
+            remark = str(error)[:_REMARK_SIZE_MAX]
+            return encode_reply(command, Response.SYSTEM_ERROR, remark=remark)
         except Exception as error:  # noqa: BLE001 - one peer's request must not end the others'
-            _log.exception("request %d of peer %d", command.code, peer)
-            return encode_reply(command, Response.SYSTEM_ERROR, remark=repr(error)[:1024])
+            if self._seldom.says(f"failed request {command.code}", now_ms):
+                _log.exception("request %d of %s", command.code, self._hosts[peer])
+            remark = repr(error)[:_REMARK_SIZE_MAX]
+            return encode_reply(command, Response.SYSTEM_ERROR, remark=remark)
 
     def _close(self, peer: int, reason: str) -> None:
         self._effects.append(Close(peer, reason))
@@ -127,7 +185,10 @@ class RegistryCore:
 
     def lost(self, peer: int, now_ms: int) -> None:
         """A peer is gone, and its brokers with it, at once."""
-        self._readers.pop(peer, None)
+        reader = self._readers.pop(peer, None)
+        if reader is not None:
+            reader.leave()
+        self._hosts.pop(peer, None)
         if peer in self._brokers:
             self._brokers.discard(peer)
             count = self.state.routes.lost(peer)
@@ -153,6 +214,8 @@ class RegistryCore:
     def _watch_frames(self, now_ms: int) -> None:
         if now_ms >= self._look_at_ms:
             self._look_at_ms = now_ms + self.state.settings.scan_interval_ms
+            for kind, count in self._seldom.take_left_out(now_ms):
+                _log.warning("%d more of %s", count, kind)
             for peer in self._watch.overdue(self._readers.items(), now_ms):
                 self._close(peer, "a frame was begun and not ended")
 

@@ -17,7 +17,8 @@ ORDER_CONF: Final = "ORDER_TOPIC_CONFIG"
 """The namespace that maps an ordered topic to `broker:queues;...`."""
 
 KV_ITEMS_MAX: Final = 100_000
-KV_TEXT_SIZE_MAX: Final = 1_048_576
+KV_TEXT_SIZE_MAX: Final = 32_768
+"""Characters of one item: asked for alone it is answered in a header, which bounds it."""
 KV_PATH: Final = "kvConfig.json"
 
 _log = logging.getLogger(__name__)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
@@ -25,6 +26,9 @@ LIVE_TIMEOUT_MS: Final = 120_000
 
 BROKERS_MAX: Final = 20_000
 TOPICS_MAX: Final = 500_000
+BROKER_TOPICS_MAX: Final = 100_000
+"""Topics of one broker name, so that no broker takes the others' room; beside them a registration
+of more would not fit into a frame."""
 
 _WRITE: Final = 2
 _READ_WRITE: Final = 6
@@ -75,6 +79,8 @@ class RouteTable:
         self._topics: dict[str, dict[str, QueueData]] = {}
         self._brokers: dict[str, BrokerData] = {}
         self._clusters: dict[str, set[str]] = {}
+        self._topics_counts: Counter[str] = Counter()
+        """Topics of each broker name."""
         self._live: dict[Address, Live] = {}
         self._filter_servers: dict[Address, list[str]] = {}
         self._mappings: dict[str, dict[str, dict[str, Any]]] = {}
@@ -114,10 +120,15 @@ class RouteTable:
     def _check_room(self, broker: Newcomer, body: Registration) -> None:
         if broker.name not in self._brokers and len(self._brokers) >= BROKERS_MAX:
             raise UsageError(f"{BROKERS_MAX} broker names are registered; no more are taken")
+        if self._topics_counts[broker.name] + len(body.topics) > BROKER_TOPICS_MAX:
+            new_count = sum(broker.name not in self._topics.get(name, ()) for name in body.names())
+            own_count = self._topics_counts[broker.name] + new_count
+            if own_count > BROKER_TOPICS_MAX:
+                raise UsageError(f"{own_count} topics of one broker; {BROKER_TOPICS_MAX} are taken")
         if len(self._topics) + len(body.topics) > TOPICS_MAX:
-            new_count = len(self._topics) + sum(name not in self._topics for name in body.topics)
-            if new_count > TOPICS_MAX:
-                raise UsageError(f"{new_count} topics; {TOPICS_MAX} are taken")
+            all_count = len(self._topics) + sum(name not in self._topics for name in body.names())
+            if all_count > TOPICS_MAX:
+                raise UsageError(f"{all_count} topics; {TOPICS_MAX} are taken")
 
     def _is_outdated(
         self, broker: Newcomer, version: TableVersion, holder_address: str | None
@@ -146,7 +157,9 @@ class RouteTable:
         for key, topic in body.topics.items():
             queues = self._topics.setdefault(topic.topic_name or key, {})
             # An unchanged version with changed queues is not looked at, as at the peer.
-            if is_changed or broker.name not in queues:
+            is_new = broker.name not in queues
+            self._topics_counts[broker.name] += is_new
+            if is_changed or is_new:
                 queues[broker.name] = _queue_data(broker.name, topic, kept_perm)
         if is_changed:
             for name, mapping in body.mappings.items():
@@ -159,9 +172,15 @@ class RouteTable:
 
     def _drop_queues(self, topic: str, broker_name: str) -> None:
         queues = self._topics.get(topic, {})
-        queues.pop(broker_name, None)
+        if queues.pop(broker_name, None) is not None:
+            self._count_out(broker_name)
         if not queues:
             self._topics.pop(topic, None)
+
+    def _count_out(self, broker_name: str) -> None:
+        self._topics_counts[broker_name] -= 1
+        if not self._topics_counts[broker_name]:
+            del self._topics_counts[broker_name]
 
     def _enter(self, broker: Newcomer, body: Registration, peer: int, now_ms: int) -> None:
         address = (broker.cluster, broker.address)
@@ -261,13 +280,16 @@ class RouteTable:
             known[queue.broker_name] = queue
         if known and (topic in self._topics or len(self._topics) < TOPICS_MAX):
             self.changes_count += 1
-            self._topics.setdefault(topic, {}).update(known)
+            held = self._topics.setdefault(topic, {})
+            self._topics_counts.update(name for name in known if name not in held)
+            held.update(known)
 
     def delete_topic(self, topic: str, cluster: str | None) -> None:
         """Remove a topic, from the brokers of one cluster if one is named."""
         self.changes_count += 1
         if not cluster:
-            self._topics.pop(topic, None)
+            for name in self._topics.pop(topic, {}):
+                self._count_out(name)
             return
         for name in self._clusters.get(cluster, ()):
             self._drop_queues(topic, name)

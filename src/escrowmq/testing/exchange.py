@@ -10,7 +10,7 @@ import random
 import msgspec
 
 from escrowmq.base.codes import Request
-from escrowmq.base.effects import Close, Dial, Effect, Replace, Send, Sync
+from escrowmq.base.effects import Close, Dial, Effect, Hold, Replace, Send, Sync
 from escrowmq.base.settings import BrokerSettings, StoreSettings
 from escrowmq.broker.core import BrokerCore
 from escrowmq.testing.caller import (
@@ -74,6 +74,8 @@ class Exchange:
         self.syncs: list[Sync] = []
         self.dials: list[Dial] = []
         self.callers: dict[int, Caller] = {}
+        self.holds_count = 0
+        """How often a caller had to read answers before its other requests were served."""
         self._next_peer = 1
         self._chance = random.Random(seed)
         self.core = self._open()
@@ -159,6 +161,10 @@ class Exchange:
                     caller = self.callers[peer]
                     caller.closed = reason
                     self.leave(caller)
+            case Hold(peer):
+                if peer in self.callers:
+                    self.holds_count += 1
+                    self.core.receive(peer, b"", self.now_ms)
             case Dial():
                 self.dials.append(effect)
             case Replace(path, data):

@@ -81,6 +81,7 @@ class Carrier:
             log_offset=put.log_offset,
             stored_ms=row.stored_ms,
             origin=row.origin,
+            account=row.account,
         )
         # One that has come up already and waits for its turn has no appointment.
         due_ms = now_ms if row.due_ms >= NEVER_MS else row.due_ms

@@ -91,7 +91,7 @@ class Engine:
 
     # -- beginning ---------------------------------------------------------------------------
 
-    def prepare(self, message: Message, now_ms: int, *, origin: str) -> Put:
+    def prepare(self, message: Message, now_ms: int, *, origin: str, account: str = "") -> Put:
         """Store a message invisibly until its transaction is ended."""
         half = half_of(message)
         properties = encode_properties(half.properties)
@@ -105,6 +105,7 @@ class Engine:
                 log_offset=put.log_offset,
                 stored_ms=put.stored_ms,
                 origin=origin,
+                account=account,
             )
         return put
 
@@ -128,13 +129,13 @@ class Engine:
         queue_offset: int,
         log_offset: int,
         stored_ms: int,
-        origin: str,
+        origin: str = "",
+        account: str = "",
     ) -> None:
         """Take a stored half into the index, by its properties."""
+        settings, wait_ms = self._settings, immunity_ms(properties)
         attempt = stored_attempt(properties) if EPOCH in properties else None
-        wait_ms = immunity_ms(properties)
         if wait_ms is None:
-            settings = self._settings
             wait_ms = settings.transaction_timeout_ms if attempt is None else settings.epoch_ms
         topic = properties.get(Property.REAL_TOPIC, "")
         group = properties.get(Property.PGROUP, "")
@@ -145,6 +146,7 @@ class Engine:
             group=group,
             topic=topic,
             origin=origin,
+            account=account,
             checks=max(checks_counted(properties), self.tally.count(queue_offset)),
         )
         self.pending.add(queue_offset, row)
@@ -493,7 +495,6 @@ class Engine:
                 queue_offset=put.queue_offset,
                 log_offset=put.log_offset,
                 stored_ms=put.stored_ms,
-                origin="",
             )
             self.aliases[likeness(half.properties)] = put.queue_offset
         return put

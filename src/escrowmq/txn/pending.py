@@ -1,6 +1,6 @@
 """Half messages that wait for their outcome, in memory: columns instead of objects.
 
-A pending half takes one place in each column (36 bytes) and an entry of the index; 1 M of them
+A pending half takes one place in each column (30 bytes) and an entry of the index; 1 M of them
 take about 150 MB. Deadlines are kept in buckets of time, not in a heap of tuples.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 from array import array
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterator
 from itertools import groupby
 from typing import Final
@@ -25,24 +26,63 @@ _VOID_SHARE: Final = 4
 NEVER_MS: Final = (1 << 62) - 1
 
 
-class Names:
-    """Texts by number, so that a column can hold them."""
+Source = tuple[str, str, str, str]
+"""Group, topic and origin of a half, and the account that sent it."""
+
+
+class Sources:
+    """Sources by number, so that a column can hold them, each for as long as a half is of it:
+    clients choose their names."""
 
     def __init__(self) -> None:
-        self._numbers: dict[str, int] = {}
-        self._texts: list[str] = []
+        self._numbers: dict[Source, int] = {}
+        self._sources: list[Source | None] = []
+        self._counts = array("i")
+        self.accounts: Counter[str] = Counter()
+        """Halves of each account, as far as it is known."""
+        self._free: list[int] = []
 
-    def number(self, text: str) -> int:
-        """The number of a text."""
-        number = self._numbers.get(text)
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def take(self, source: Source, count: int = 1) -> int:
+        """The number of a source, of which there are so many halves more."""
+        number = self._numbers.get(source)
         if number is None:
-            number = self._numbers[text] = len(self._texts)
-            self._texts.append(text)
+            number = self._numbers[source] = self._new(source)
+        self._counts[number] += count
+        if source[3]:
+            self.accounts[source[3]] += count
         return number
 
-    def text(self, number: int) -> str:
-        """The text of a number."""
-        return self._texts[number]
+    def _new(self, source: Source) -> int:
+        if self._free:
+            number = self._free.pop()
+            self._sources[number] = source
+            return number
+        self._sources.append(source)
+        self._counts.append(0)
+        return len(self._sources) - 1
+
+    def source(self, number: int) -> Source:
+        """The source of a number."""
+        source = self._sources[number]
+        assert source is not None, number
+        return source
+
+    def give_back(self, number: int) -> Source:
+        """A half of this source is gone."""
+        source = self.source(number)
+        self._counts[number] -= 1
+        if source[3]:
+            self.accounts[source[3]] -= 1
+            if not self.accounts[source[3]]:
+                del self.accounts[source[3]]
+        if not self._counts[number]:
+            del self._numbers[source]
+            self._sources[number] = None
+            self._free.append(number)
+        return source
 
 
 class Row(msgspec.Struct, kw_only=True):
@@ -55,6 +95,8 @@ class Row(msgspec.Struct, kw_only=True):
     topic: str
     origin: str
     """The client that sent it; empty after a restart."""
+    account: str = ""
+    """The account that sent it; empty without accounts, and after a restart."""
     checks: int = 0
     """Checks that were delivered."""
 
@@ -89,16 +131,14 @@ class Pending:
         self._log_offset = array("q")
         self._stored_ms = array("q")
         self._due_ms = array("q")
-        self._group = array("i")
-        self._topic = array("i")
-        self._origin = array("i")
+        self._source = array("i")
         self._checks = array("H")
         self._buckets: dict[int, array[int]] = {}
         self._bucket_heap: list[int] = []
         self._noted_count = 0
         self._highest = -1
         self._is_sorted = True
-        self.names = Names()
+        self.sources = Sources()
 
     def __len__(self) -> int:
         return len(self._slots)
@@ -118,12 +158,9 @@ class Pending:
         else:
             self._highest = queue_offset
         slot = self._free.pop() if self._free else self._new_slot()
-        number = self.names.number
         self._log_offset[slot] = row.log_offset
         self._stored_ms[slot] = row.stored_ms
-        self._group[slot] = number(row.group)
-        self._topic[slot] = number(row.topic)
-        self._origin[slot] = number(row.origin)
+        self._source[slot] = self.sources.take((row.group, row.topic, row.origin, row.account))
         self._checks[slot] = min(row.checks, 0xFFFF)
         self._slots[queue_offset] = slot
         self.schedule(queue_offset, row.due_ms)
@@ -134,13 +171,11 @@ class Pending:
         assert run.shape is not None
         assert run.queue_offsets[0] > self._highest, (run.queue_offsets[0], self._highest)
         first, count = self._slots_count, len(run.queue_offsets)
-        number = self.names.number
-        group, topic, origin = number(run.shape.group), number(run.shape.topic), number("")
+        source = self.sources.take((run.shape.group, run.shape.topic, "", ""), count)
         dues_ms = [stored_ms + wait_ms for stored_ms in run.stored_ms]
         for column, values in (
             (self._log_offset, run.log_offsets), (self._stored_ms, run.stored_ms),
-            (self._due_ms, dues_ms), (self._group, [group] * count), (self._topic, [topic] * count),
-            (self._origin, [origin] * count), (self._checks, [0] * count),
+            (self._due_ms, dues_ms), (self._source, [source] * count), (self._checks, [0] * count),
         ):  # fmt: skip
             del column[first:]
             column.extend(values)
@@ -165,22 +200,24 @@ class Pending:
         slot = self._slots_count
         self._slots_count += 1
         if slot == len(self._log_offset):
-            for column in (self._log_offset, self._stored_ms, self._due_ms, self._group,
-                           self._topic, self._origin, self._checks):  # fmt: skip
+            for column in (
+                self._log_offset, self._stored_ms, self._due_ms, self._source, self._checks
+            ):  # fmt: skip
                 column.frombytes(bytes(column.itemsize * _SLOTS_BLOCK))
         return slot
 
     def row(self, queue_offset: int) -> Row:
         """Everything that is known about a pending half."""
         slot = self._slots[queue_offset]
-        text = self.names.text
+        group, topic, origin, account = self.sources.source(self._source[slot])
         return Row(
             log_offset=self._log_offset[slot],
             stored_ms=self._stored_ms[slot],
             due_ms=self._due_ms[slot],
-            group=text(self._group[slot]),
-            topic=text(self._topic[slot]),
-            origin=text(self._origin[slot]),
+            group=group,
+            topic=topic,
+            origin=origin,
+            account=account,
             checks=self._checks[slot],
         )
 
@@ -188,8 +225,8 @@ class Pending:
         """A half message is settled: its topic, its group, and when it was stored."""
         slot = self._slots.pop(queue_offset)
         self._free.append(slot)
-        text = self.names.text
-        return text(self._topic[slot]), text(self._group[slot]), self._stored_ms[slot]
+        group, topic, *_ = self.sources.give_back(self._source[slot])
+        return topic, group, self._stored_ms[slot]
 
     def after(self, queue_offset: int) -> list[int]:
         """Pending queue offsets behind one, in order."""
@@ -206,16 +243,16 @@ class Pending:
 
     def topic(self, queue_offset: int) -> str:
         """The topic that the message is for."""
-        return self.names.text(self._topic[self._slots[queue_offset]])
+        return self.sources.source(self._source[self._slots[queue_offset]])[1]
 
     def group(self, queue_offset: int) -> str:
         """The producer group that can answer."""
-        return self.names.text(self._group[self._slots[queue_offset]])
+        return self.sources.source(self._source[self._slots[queue_offset]])[0]
 
     def are_alike(self, one: int, other: int) -> bool:
         """Whether two halves are of one group and for one topic."""
-        left, right = self._slots[one], self._slots[other]
-        return self._group[left] == self._group[right] and self._topic[left] == self._topic[right]
+        source, slots = self.sources.source, self._slots
+        return source(self._source[slots[one]])[:2] == source(self._source[slots[other]])[:2]
 
     def checks(self, queue_offset: int) -> int:
         """Checks that were delivered."""

@@ -345,3 +345,32 @@ def test_figures_tell_of_refusals_and_of_stale_files() -> None:
     exchange.disk.small["plain_acl.yml"] = b"accounts: ["
     exchange.advance(2_000)
     assert figure("escrowmq_accounts_stale") == 1
+
+
+# -- frames of strangers -------------------------------------------------------------------------
+
+
+def test_a_frame_beyond_a_message_is_read_of_who_has_proved_who_he_is() -> None:
+    exchange = world()
+    size = exchange.store_settings.body_size_max + 2 * 1024 * 1024
+    stranger, owner = exchange.connect(), come(exchange, "owner-1")
+    stranger.ask(105, {"topic": "T"})
+    stranger.begin(310, {"b": "T"}, bytes(size))
+    assert stranger.closed is not None
+    owner.ask(Request.GET_MAX_OFFSET, {"topic": "T", "queueId": "0"})
+    assert owner.ask(310, {"b": "T"}, bytes(size)).code != 0
+    assert owner.closed is None
+
+
+def test_half_frames_of_strangers_take_no_room_from_accounts() -> None:
+    exchange = world()
+    broker = exchange.core.broker
+    owner = come(exchange, "owner-1")
+    owner.ask(Request.GET_MAX_OFFSET, {"topic": "T", "queueId": "0"})
+    exchange.core.receive(owner.id, bytes(7), exchange.now_ms)
+    for _ in range(3):
+        exchange.core.receive(exchange.connect().id, bytes(5), exchange.now_ms)
+    assert (broker.half_frames.size, broker.strangers_half_frames.size) == (7, 15)
+    for caller in list(exchange.callers.values()):
+        exchange.leave(caller)
+    assert (broker.half_frames.size, broker.strangers_half_frames.size) == (0, 0)

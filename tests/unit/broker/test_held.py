@@ -9,6 +9,7 @@ import pytest
 
 from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
+from escrowmq.base.limits import RELEASED_AT_ONCE_MAX
 from escrowmq.testing.exchange import Caller, Exchange, Pending
 
 HOLD_MS = 10_000
@@ -232,3 +233,35 @@ def test_group_that_pops_on_stays_shown(exchange: Exchange, client: Caller) -> N
         exchange.advance(10_000)
     assert seen(operator)[0] == 0
     assert len(seen(operator)[1]) == 1
+
+
+# -- crowds --------------------------------------------------------------------------------------
+
+
+def test_a_crowd_is_answered_in_turns_and_nobody_is_left_out(exchange: Exchange) -> None:
+    crowd = [
+        exchange.connect(f"c{number}").begin_pull("T", hold_ms=HOLD_MS)
+        for number in range(2 * RELEASED_AT_ONCE_MAX + 3)
+    ]
+    sender = exchange.connect("sender")
+    assert sender.send("T", queue_id=0).code == 0
+    assert sum(map(bool, crowd)) == RELEASED_AT_ONCE_MAX
+    assert sender.send("T", queue_id=0).code == 0
+    exchange.core.wake(exchange.now_ms)
+    exchange._perform()
+    assert sum(map(bool, crowd)) == 2 * RELEASED_AT_ONCE_MAX
+    assert exchange.core.wake_at_ms() == 0
+    exchange.advance(10)
+    assert all(crowd)
+    assert {pending.now.code for pending in crowd} == {0}
+    assert exchange.core.wake_at_ms() > exchange.now_ms
+
+
+def test_a_crowd_whose_time_is_over_is_answered_in_turns(exchange: Exchange) -> None:
+    client = exchange.connect("c")
+    crowd = [client.begin_pull("T", hold_ms=HOLD_MS) for _ in range(2 * RELEASED_AT_ONCE_MAX)]
+    exchange.core.wake(exchange.now_ms + HOLD_MS)
+    exchange._perform()
+    assert sum(map(bool, crowd)) == RELEASED_AT_ONCE_MAX
+    exchange.advance(HOLD_MS)
+    assert all(crowd)

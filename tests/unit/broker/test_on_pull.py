@@ -4,7 +4,10 @@ import pytest
 
 from escrowmq.base.codes import FAQ, Request
 from escrowmq.base.command import Command
-from escrowmq.base.settings import BrokerSettings
+from escrowmq.base.effects import Hold, Send
+from escrowmq.base.limits import ANSWERS_AHEAD_MAX, PULL_SIZE_MAX
+from escrowmq.base.settings import BrokerSettings, StoreSettings
+from escrowmq.codec.command import encode_request
 from escrowmq.codec.record import decode_records
 from escrowmq.testing.exchange import SMALL, Caller, Exchange
 
@@ -409,3 +412,47 @@ def test_with_sync_flush_a_pull_sees_a_message_when_it_is_durable() -> None:
     exchange.sync()
     assert sent.now.code == 0
     assert bodies(pending.now) == [b"safe"]
+
+
+# -- requests that came together -----------------------------------------------------------------
+
+
+def test_who_asks_for_much_at_once_has_to_read_before_the_rest_is_served() -> None:
+    exchange = Exchange()
+    exchange.create_topic("T")
+    sender, reader = exchange.connect(), exchange.connect()
+    for _ in range(4):
+        assert sender.send("T", bytes(100_000), queue_id=0).code == 0
+    data = b"".join(pull_frame(opaque) for opaque in range(60))
+    taken = []
+    core = exchange.core
+    core.receive(reader.id, data + pull_frame(60)[:9], exchange.now_ms)
+    while effects := core.take_effects():
+        taken.append(sum(len(c) for e in effects if isinstance(e, Send) for c in e.chunks))
+        if Hold(reader.id) in effects:
+            core.receive(reader.id, b"", exchange.now_ms)
+    assert sum(taken) > 60 * 200_000
+    assert max(taken) < 2 * ANSWERS_AHEAD_MAX
+    core.receive(reader.id, pull_frame(60)[9:], exchange.now_ms)
+    (send,) = core.take_effects()
+    assert isinstance(send, Send)
+
+
+def pull_frame(opaque: int) -> bytes:
+    ext = {
+        "consumerGroup": "CG", "topic": "T", "queueId": "0", "queueOffset": "0",
+        "maxMsgNums": "32", "sysFlag": "4", "commitOffset": "0", "suspendTimeoutMillis": "0",
+        "subscription": "*", "subVersion": "0", "expressionType": "TAG",
+    }  # fmt: skip
+    return encode_request(Request.PULL_MESSAGE, opaque, ext=ext)
+
+
+def test_one_pull_is_bounded_whatever_is_asked_for() -> None:
+    exchange = Exchange(store_settings=StoreSettings(log_segment_size=1 << 26))
+    exchange.create_topic("T")
+    client = exchange.connect()
+    for _ in range(5):
+        assert client.send("T", bytes(3_000_000), queue_id=0).code == 0
+    fields = {"maxMsgBytes": "2000000000", "maxMsgNums": "1024"}
+    reply = client.begin_pull("T", fields=fields).now
+    assert 3_000_000 < len(reply.body) <= PULL_SIZE_MAX

@@ -64,7 +64,7 @@ def test_addresses_that_were_silent_for_longest_are_forgotten(monkeypatch: objec
     monkeypatch.setattr(module, "RATED_CLIENTS_MAX", 2)  # type: ignore[attr-defined]
     for host in "abac":
         rates.judge(host, request(), 0)
-    assert list(rates._buckets) == ["a", "c"]
+    assert list(rates._buckets._buckets) == ["@a", "@c"]
 
 
 def test_a_limit_may_be_set_while_the_broker_runs() -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from escrowmq.base.codes import Flag, Version
 from escrowmq.base.command import Command
-from escrowmq.base.limits import FRAME_SIZE_MAX
+from escrowmq.base.limits import EXT_FIELDS_MAX, FRAME_SIZE_MAX
 from escrowmq.codec.command import (
     BINARY,
     JSON,
@@ -154,3 +154,28 @@ def test_frame_beyond_the_limit_is_not_written() -> None:
         encode_request(1, 1, body=bytes(FRAME_SIZE_MAX))
     with pytest.raises(LocalProtocolError):
         encode_reply(Command(is_binary=True), 0, later_size=FRAME_SIZE_MAX)
+
+
+def json_fields(value: str) -> bytes:
+    fields = ",".join(f'"{number}":{value}' for number in range(EXT_FIELDS_MAX + 1))
+    return f'{{"code":10,"extFields":{{{fields}}}}}'.encode()
+
+
+@pytest.mark.parametrize("value", ['"a"', "1", "1e300", "null", "[]", "true", '{"a":1}'])
+def test_json_fields_are_counted_before_texts_are_made_of_them(value: str) -> None:
+    with pytest.raises(RemoteProtocolError, match="513 header fields; 512 are allowed"):
+        decode_header(json_fields(value), JSON)
+
+
+@pytest.mark.parametrize("value", [b"", b"x"])
+def test_binary_fields_count_whether_they_say_something_or_not(value: bytes) -> None:
+    field = b"\0\1a" + len(value).to_bytes(4, "big") + value
+    fields = field * (EXT_FIELDS_MAX + 1)
+    header = bytes(17) + len(fields).to_bytes(4, "big") + fields
+    with pytest.raises(RemoteProtocolError, match="more than 512 header fields"):
+        decode_header(header, BINARY)
+
+
+def test_fractions_are_the_text_that_they_are() -> None:
+    command = decode_header(b'{"code":10,"extFields":{"a":1.50,"b":1e300}}', JSON)
+    assert command.ext == {"a": "1.50", "b": "1e300"}

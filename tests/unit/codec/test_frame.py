@@ -1,8 +1,15 @@
 from __future__ import annotations
 
-from escrowmq.base.limits import FRAME_TIME_MAX_MS
+import struct
+
+from escrowmq.base.limits import (
+    FRAME_TIME_MAX_MS,
+    HEADER_SIZE_MAX,
+    PROPERTIES_SIZE_MAX,
+    TOPIC_SIZE_MAX_LONG,
+)
 from escrowmq.codec.command import encode_request
-from escrowmq.codec.frame import FrameReader, FrameWatch
+from escrowmq.codec.frame import FrameReader, FrameWatch, HalfFrames
 
 FRAME = encode_request(10, 1, body=b"body")
 STEP_MS = 10_000
@@ -34,3 +41,54 @@ def test_next_connection_is_not_taken_for_the_last() -> None:
     assert watch.overdue([(1, second)], FRAME_TIME_MAX_MS) == []
     assert watch.overdue([], FRAME_TIME_MAX_MS) == []
     assert watch.overdue([(1, second)], 3 * FRAME_TIME_MAX_MS) == []
+
+
+def front(size: int, header_size: int) -> bytes:
+    return struct.pack(">II", size, header_size)
+
+
+def test_largest_header_of_a_real_client_passes_and_one_far_below_a_frame_does_not() -> None:
+    worst = {"i": "\x01" * PROPERTIES_SIZE_MAX, "b": "t" * TOPIC_SIZE_MAX_LONG}
+    (command,) = FrameReader().feed(encode_request(310, 1, ext=worst))
+    assert command.ext == worst
+    reader = FrameReader()
+    reader.feed(front(HEADER_SIZE_MAX + 5, HEADER_SIZE_MAX + 1))
+    assert "262144 of them for the header" in str(reader.broken)
+
+
+def test_half_frames_are_bounded_in_sum_and_the_one_that_began_first_is_given_up() -> None:
+    room = HalfFrames(1000)
+    first, second, honest = (FrameReader(room) for _ in range(3))
+    first.feed(front(10_000, 20) + bytes(400))
+    second.feed(front(10_000, 20) + bytes(400))
+    assert honest.feed(FRAME[:20]) == []
+    second.feed(bytes(300))
+    assert room.size < 1000
+    assert "began first" in str(first.broken)
+    assert first.feed(bytes(9_000)) == []
+    assert len(honest.feed(FRAME[20:])) == 1
+    assert (second.broken, honest.broken) == (None, None)
+    assert FrameWatch().overdue([(1, first), (2, second)], 0) == [1]
+
+
+def test_half_frames_leave_no_trace_when_they_end_or_their_peer_goes() -> None:
+    room = HalfFrames(1000)
+    whole, gone = FrameReader(room), FrameReader(room)
+    for at in range(0, len(FRAME), 7):
+        whole.feed(FRAME[at : at + 7])
+    gone.feed(FRAME[:30])
+    assert room.size == 30
+    gone.leave()
+    assert room.size == 0
+
+
+def test_stranger_s_frames_are_smaller_until_he_is_let_in() -> None:
+    strangers, known = HalfFrames(1000), HalfFrames(1000)
+    reader = FrameReader(strangers, frame_size_max=500)
+    assert len(reader.feed(FRAME + FRAME[:9])) == 1
+    reader.let_in(known)
+    assert (strangers.size, known.size) == (0, 9)
+    assert len(reader.feed(FRAME[9:] + encode_request(10, 2, body=bytes(900)))) == 2
+    other = FrameReader(strangers, frame_size_max=500)
+    other.feed(encode_request(10, 2, body=bytes(900)))
+    assert "at most 496" in str(other.broken)

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 import pytest
 import uvloop
 
-from escrowmq.base.effects import Close, Effect, Send
+from escrowmq.base.effects import Close, Effect, Hold, Send
 from escrowmq.base.limits import SEND_BUFFER_SIZE_MAX
 from escrowmq.net.clock import SystemClock
 from escrowmq.net.shell import Shell, bind
@@ -62,9 +62,28 @@ class Core:
                 await self.news.wait()
 
 
+class Piecemeal(Core):
+    """Owes a mebibyte for each byte; after each the peer has to read first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.owed: dict[int, int] = {}
+        self.sent_count = 0
+
+    def receive(self, peer: int, data: bytes, now_ms: int, waited_ms: int = 0) -> None:
+        self.owed[peer] = self.owed.get(peer, 0) + len(data)
+        if self.owed[peer]:
+            self.owed[peer] -= 1
+            self.sent_count += 1
+            self.effects.append(Send(peer, [CHUNK]))
+            self.news.set()
+        if self.owed[peer]:
+            self.effects.append(Hold(peer))
+
+
 class Running:
-    def __init__(self, *, idle_ms: int, flush_s: float) -> None:
-        self.core = Core()
+    def __init__(self, *, idle_ms: int, flush_s: float, core: Core | None = None) -> None:
+        self.core = core or Core()
         self.shell = Shell(
             self.core, SystemClock(), None, name="test", idle_ms=idle_ms, flush_s=flush_s
         )
@@ -94,8 +113,10 @@ class Running:
 
 
 @asynccontextmanager
-async def running(*, idle_ms: int = 120_000, flush_s: float = 5.0) -> AsyncIterator[Running]:
-    found = Running(idle_ms=idle_ms, flush_s=flush_s)
+async def running(
+    *, idle_ms: int = 120_000, flush_s: float = 5.0, core: Core | None = None
+) -> AsyncIterator[Running]:
+    found = Running(idle_ms=idle_ms, flush_s=flush_s, core=core)
     await found.shell.listen(found.door)
     found.shell.start()
     try:
@@ -166,6 +187,31 @@ def test_peer_that_does_not_read_is_not_read_from(run: Run) -> None:
             assert len(await receive(client, size)) == size  # it reads again: nothing is lost
             await sending
             client.close()
+
+    run(main)
+
+
+def test_requests_that_came_together_wait_until_the_answers_to_those_before_are_read(
+    run: Run,
+) -> None:
+    async def main() -> None:
+        core = Piecemeal()
+        async with running(core=core) as it:
+            mute, other = await it.connect(), await it.connect()
+            loop = asyncio.get_running_loop()
+            count = 60
+            await loop.sock_sendall(mute, bytes(count))
+            while it.is_reading(1) or core.sent_count < 4:
+                core.news.clear()
+                await asyncio.wait([loop.create_task(core.news.wait())], timeout=0.01)
+            await loop.sock_sendall(other, b"x")
+            assert len(await receive(other, MIB)) == MIB
+            assert core.sent_count - 1 < 20
+            assert len(await receive(mute, count * MIB)) == count * MIB
+            await loop.sock_sendall(mute, b"x")
+            assert len(await receive(mute, MIB)) == MIB
+            mute.close()
+            other.close()
 
     run(main)
 

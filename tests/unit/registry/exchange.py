@@ -13,6 +13,7 @@ from escrowmq.base.settings import NameServerSettings
 from escrowmq.codec.command import encode_command
 from escrowmq.codec.frame import FrameReader
 from escrowmq.registry.core import RegistryCore
+from escrowmq.registry.guard import Guard
 
 
 class MemoryDisk:
@@ -32,16 +33,25 @@ class MemoryDisk:
 
 
 class Exchange:
-    def __init__(self, settings: NameServerSettings | None = None, disk: Any = None) -> None:
+    def __init__(
+        self,
+        settings: NameServerSettings | None = None,
+        disk: Any = None,
+        *,
+        guard: Guard | None = None,
+        host: str = "127.0.0.1",
+    ) -> None:
         self.settings = settings or NameServerSettings()
         used: Disk | None = disk
-        self.core = RegistryCore(self.settings, used, started_ms=0)
+        self.host = host
+        self.disk = disk
+        self.core = RegistryCore(self.settings, used, started_ms=0, guard=guard)
         self.now_ms = 0
         self.peers: set[int] = set()
 
     def feed(self, data: bytes, peer: int = 1) -> list[Send | Close]:
         if peer not in self.peers:
-            self.core.connected(peer, "127.0.0.1", 40_000 + peer, self.now_ms)
+            self.core.connected(peer, self.host, 40_000 + peer, self.now_ms)
             self.peers.add(peer)
         self.core.receive(peer, data, self.now_ms)
         effects = self.core.take_effects()

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from escrowmq.base.command import Command
-from escrowmq.base.effects import Close, Send
+from escrowmq.base.effects import Close, Effect, Hold, Send
+from escrowmq.base.limits import ANSWERS_AHEAD_MAX
 from escrowmq.base.settings import NameServerSettings
 from escrowmq.codec.command import encode_command
 from escrowmq.codec.frame import FrameReader
@@ -280,3 +281,18 @@ def test_peer_that_does_not_end_a_frame_is_cut() -> None:
         effects = exchange.core.take_effects()
         closed += [effect.peer for effect in effects if isinstance(effect, Close)]
     assert closed == [1]
+
+
+def test_who_asks_for_much_at_once_has_to_read_before_the_rest_is_served() -> None:
+    exchange = Exchange()
+    register(exchange, {f"topic-{number}-" + "x" * 80: 1 for number in range(2_000)})
+    data = encode_command(Command(code=206, opaque=1)) * 50
+    effects: list[Effect] = list(exchange.core.take_effects())
+    exchange.core.receive(1, data, 0)
+    sizes = []
+    while effects := exchange.core.take_effects():
+        sizes.append(sum(len(c) for e in effects if isinstance(e, Send) for c in e.chunks))
+        if Hold(1) in effects:
+            exchange.core.receive(1, b"", 0)
+    assert sum(sizes) > 50 * 150_000
+    assert max(sizes) < 2 * ANSWERS_AHEAD_MAX

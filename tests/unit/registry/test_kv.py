@@ -46,7 +46,7 @@ def test_items_and_their_size_are_bounded(monkeypatch: pytest.MonkeyPatch) -> No
     table.put("n", "k", "w")
     with pytest.raises(UsageError, match="delete some first"):
         table.put("n", "k2", "v")
-    with pytest.raises(UsageError, match="1048576 are allowed"):
+    with pytest.raises(UsageError, match="32768 are allowed"):
         table.put("n", "k", "v" * kv.KV_TEXT_SIZE_MAX)
 
 

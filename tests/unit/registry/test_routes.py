@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from escrowmq.base.settings import NameServerSettings
-from escrowmq.codec.routes import RegisteredTopic, Registration, TableVersion
+from escrowmq.codec.routes import QueueData, RegisteredTopic, Registration, TableVersion
 from escrowmq.errors import UsageError
 from escrowmq.registry import routes
 from escrowmq.registry.routes import Newcomer, RouteTable, Welcome
@@ -30,6 +30,27 @@ def test_brokers_and_topics_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None
     with pytest.raises(UsageError, match="3 topics"):
         table.register(broker("x"), body("A", "B", "C"), peer=1, now_ms=0)
     assert table.topics() == ["A", "B"]
+
+
+def test_topics_of_one_broker_are_bounded_and_given_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    table = RouteTable(NameServerSettings())
+    monkeypatch.setattr(routes, "BROKER_TOPICS_MAX", 3)
+    table.register(broker("x"), body("A", "B", "C"), peer=1, now_ms=0)
+    table.register(broker("x"), body("A", "B", "C", state=1), peer=1, now_ms=0)
+    with pytest.raises(UsageError, match="4 topics of one broker; 3 are taken"):
+        table.register(broker("x"), body("D", state=2), peer=1, now_ms=0)
+    table.register(broker("y", name="b2"), body("A", "D"), peer=2, now_ms=0)
+    table.delete_topic("A", None)
+    table.register(broker("x"), body("D", state=3), peer=1, now_ms=0)
+    table.delete_topic("D", "c")
+    table.register_topic("E", [QueueData("b", 6, 4, 0, 4)])
+    with pytest.raises(UsageError, match="4 topics of one broker"):
+        table.register(broker("x"), body("F", state=4), peer=1, now_ms=0)
+    table.unregister("c", "x", "b")
+    table.unregister("c", "y", "b2")
+    assert not table._topics_counts
 
 
 def test_a_slave_is_told_its_master_only_while_that_lives() -> None:

@@ -4,7 +4,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from escrowmq.txn.pending import BUCKET_MS, Pending, Row
+from escrowmq.txn.pending import BUCKET_MS, Pending, Row, Run
+from escrowmq.txn.shape import Shape
 
 TIMES = st.integers(0, 2_000)
 NAMES = st.sampled_from(["A", "B", "C"])
@@ -110,3 +111,31 @@ PendingAgainstModel.TestCase.settings = settings(
     max_examples=40, stateful_step_count=40, deadline=None
 )
 test_pending = PendingAgainstModel.TestCase
+
+
+def half(group: str, number: int = 0) -> Row:
+    return Row(log_offset=number, stored_ms=0, due_ms=0, group=group, topic="T", origin="c")
+
+
+def test_names_that_clients_choose_are_given_back_with_their_last_half() -> None:
+    pending = Pending()
+    for number in range(10_000):
+        pending.add(number, half(f"group-{number}", number))
+        assert pending.remove(number) == ("T", f"group-{number}", 0)
+    assert len(pending.sources) == 0
+    assert len(pending.sources._sources) == 1
+    pending.add(10_000, half("A"))
+    pending.add(10_001, half("A"))
+    pending.remove(10_000)
+    assert pending.group(10_001) == "A"
+    assert len(pending.sources) == 1
+
+
+def test_a_run_counts_each_of_its_halves() -> None:
+    pending, run = Pending(), Run(Shape("G", "T", None, is_plain=True, properties={}))
+    for number in range(3):
+        run.add(number, number, 0)
+    pending.add_run(run, wait_ms=1)
+    for number in range(3):
+        assert pending.remove(number) == ("T", "G", 0)
+    assert len(pending.sources) == 0

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from escrowmq.base.effects import Close, Dial, Effect, Replace, Send, Sync
+from escrowmq.base.effects import Close, Dial, Effect, Hold, Replace, Send, Sync
 from escrowmq.base.ports import Core
 from escrowmq.testing.sim.clock import Action, WallClock
 from escrowmq.testing.sim.disk import SimCrash, SimDisk
@@ -218,6 +218,8 @@ class SimHost:
                 if not is_under_way:
                     _, end_ms = self._file_time()
                     self._stage.clock.at(end_ms, partial(self._replace, path, self._life))
+            case Hold(peer):
+                self._input(lambda core, now_ms: core.receive(peer, b"", now_ms))
             case Dial(peer, host, port):
                 self._take(peer, self._network.connect(self, self.address, (host, port)))
             case Close(peer, _):

@@ -1,0 +1,119 @@
+"""What one account may take of a broker that it shares with others: rates, and shares of what is
+bounded for all together. Counted once it is proved whose request it is."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Final
+
+from escrowmq.base.codes import Request
+from escrowmq.base.command import Command
+from escrowmq.base.message import Property
+from escrowmq.broker.rates import READS, Buckets, Rate, Refused, too_many
+from escrowmq.broker.state import Broker, Peer
+from escrowmq.txn.pending import Pending
+
+_REPLIES: Final = frozenset({Request.SEND_REPLY_MESSAGE, Request.SEND_REPLY_MESSAGE_V2})
+_SENDS: Final = {
+    Request.SEND_MESSAGE: ("topic", "properties"),
+    Request.SEND_MESSAGE_V2: ("b", "i"),
+}
+"""The fields of topic and properties."""
+
+_HALF: Final = f"{Property.TRAN_MSG}\x01"
+
+
+class Quotas:
+    """Counts by account; an account at its bound leaves the others untouched."""
+
+    def __init__(self, broker: Broker, pending: Pending) -> None:
+        self._broker = broker
+        self._pending = pending
+        self._buckets = Buckets()
+        self._free_buckets = Buckets()
+        self._connections: Counter[str] = Counter()
+        self.refused_count = 0
+
+    def judge(self, peer: Peer, account: str, request: Command, now_ms: int) -> Refused | None:
+        """Count a request of an account; why it is one too many, or None."""
+        reason = self._excess(peer, account, request, now_ms)
+        if not reason:
+            return None
+        self.refused_count += 1
+        return too_many(request, f"account {account} asks for more than {reason} allows")
+
+    def _excess(self, peer: Peer, account: str, request: Command, now_ms: int) -> str:
+        settings = self._broker.settings
+        rate = Rate(
+            settings.account_requests_per_s,
+            settings.account_bytes_per_s,
+            "escrowAccountRequestsPerSecond",
+            "escrowAccountBytesPerSecond",
+        )
+        return (
+            self._join(peer, account)
+            or self._buckets.take(account, request, rate, now_ms)
+            or self._excess_of_kind(account, request, now_ms)
+        )
+
+    def _excess_of_kind(self, account: str, request: Command, now_ms: int) -> str:
+        code = request.code
+        if code in READS:
+            return self._excess_of_polls(account)
+        if code in _REPLIES:
+            return self._excess_of_free(account, request, now_ms)
+        fields = _SENDS.get(code)
+        if fields is None:
+            return ""
+        ext = request.ext or {}
+        if ext.get(fields[0]) == self._broker.settings.trace_topic:
+            return self._excess_of_free(account, request, now_ms)
+        return self._excess_of_halves(account, ext.get(fields[1], ""))
+
+    def _excess_of_polls(self, account: str) -> str:
+        most = self._broker.settings.account_polls_max
+        if most and self._broker.polls_counts[account] >= most:
+            return f"escrowAccountPolls={most}"
+        return ""
+
+    def _excess_of_free(self, account: str, request: Command, now_ms: int) -> str:
+        """Traces, to which every account has the right, and replies, which are pushed on."""
+        most = self._broker.settings.account_free_bytes_per_s
+        rate = Rate(0, most, "", "escrowAccountFreeBytesPerSecond")
+        return self._free_buckets.take(account, request, rate, now_ms)
+
+    def _excess_of_halves(self, account: str, properties: str) -> str:
+        settings = self._broker.settings
+        percent = settings.account_pending_percent
+        most = settings.pending_max * percent // 100
+        if not percent or self._pending.sources.accounts[account] < max(1, most):
+            return ""
+        # Not looked at before the account is at its bound: nearly no send is.
+        if not properties.startswith(_HALF) and f"\x02{_HALF}" not in properties:
+            return ""
+        return (
+            f"escrowAccountPendingPercent={percent} of escrowPendingMax={settings.pending_max}, "
+            "end some transactions first: it"
+        )
+
+    # -- connections -------------------------------------------------------------------------
+
+    def _join(self, peer: Peer, account: str) -> str:
+        """Count a connection for the account that was proved on it last."""
+        if peer.counted_for == account:
+            return ""
+        most = self._broker.settings.account_connections_max
+        if most and self._connections[account] >= most:
+            return f"escrowAccountConnections={most}"
+        self.left(peer)
+        self._connections[account] += 1
+        peer.counted_for = account
+        return ""
+
+    def left(self, peer: Peer) -> None:
+        """A connection is gone."""
+        account, peer.counted_for = peer.counted_for, ""
+        if account:
+            self._connections[account] -= 1
+            if not self._connections[account]:
+                del self._connections[account]

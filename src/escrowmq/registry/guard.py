@@ -1,0 +1,210 @@
+"""Who may change what a name server knows, brokers' registration included. Routes and lists are
+everybody's, as clients of RocketMQ ask for them without a name."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from escrowmq.acl.addresses import Parts, is_loopback, parts_of, read_pattern
+from escrowmq.acl.book import PATH as USERS_FILE
+from escrowmq.acl.book import Book
+from escrowmq.acl.files import AccountFiles
+from escrowmq.acl.guard import administrator_refusal, is_signed
+from escrowmq.acl.judge import super_user_refusal
+from escrowmq.base.codes import Request
+from escrowmq.base.command import Command
+from escrowmq.base.limits import TRUSTED_ADDRESSES_MAX
+from escrowmq.base.ports import Disk
+from escrowmq.base.settings import NameServerGuardSettings
+from escrowmq.codec.auth import first_user, inner_user
+from escrowmq.codec.signature import ACCESS_KEY
+from escrowmq.errors import EscrowMQError, UsageError
+
+_log = logging.getLogger(__name__)
+
+LOOK_MS: Final = 300
+"""Between looks at the files of accounts."""
+
+_NEVER_MS: Final = (1 << 62) - 1
+_SETTING: Final = "escrowNameServerChangesFrom"
+_AUTO: Final = "auto"
+_PRIVATE: Final = "private"
+_LOOPBACK: Final = "loopback"
+
+_PRIVATE_PATTERNS: Final = tuple(
+    map(
+        read_pattern,
+        ("10.*.*.*", "172.16-31.*.*", "192.168.*.*", "169.254.*.*"),
+    )
+)
+_PRIVATE_V6: Final = ((0xFE00, 0xFC00), (0xFFC0, 0xFE80))
+"""Mask and value of the first group: unique local and link-local addresses."""
+
+OPEN: Final = frozenset(
+    {
+        Request.GET_KV_CONFIG, Request.GET_KVLIST_BY_NAMESPACE, Request.GET_BROKER_MEMBER_GROUP,
+        Request.GET_ROUTEINFO_BY_TOPIC, Request.GET_BROKER_CLUSTER_INFO,
+        Request.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, Request.GET_TOPICS_BY_CLUSTER,
+        Request.GET_SYSTEM_TOPIC_LIST_FROM_NS, Request.GET_UNIT_TOPIC_LIST,
+        Request.GET_HAS_UNIT_SUB_TOPIC_LIST, Request.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST,
+    }
+)  # fmt: skip
+"""What changes nothing and shows no setting; all else is guarded."""
+
+
+class Trusted:
+    """The addresses that a setting names."""
+
+    def __init__(self, text: str, *, is_by_accounts: bool) -> None:
+        words = [word.strip() for word in text.split(";") if word.strip()]
+        if words == [_AUTO]:
+            words = [] if is_by_accounts else [_PRIVATE]
+        if len(words) > TRUSTED_ADDRESSES_MAX:
+            raise UsageError(
+                f"{_SETTING}: {len(words)} addresses; {TRUSTED_ADDRESSES_MAX} are allowed"
+            )
+        self._has_private = _PRIVATE in words
+        self._has_loopback = self._has_private or _LOOPBACK in words
+        try:
+            self._patterns = [
+                read_pattern(word) for word in words if word not in (_PRIVATE, _LOOPBACK)
+            ]
+        except UsageError as error:
+            raise UsageError(f"{_SETTING}: {error}; or auto, private, loopback") from error
+
+    def __contains__(self, host: str) -> bool:
+        parts = parts_of(host)
+        return (
+            (self._has_loopback and is_loopback(host))
+            or (self._has_private and _is_private(parts))
+            or any(pattern.matches(parts) for pattern in self._patterns)
+        )
+
+
+def _is_private(parts: Parts) -> bool:
+    if len(parts) == 8:
+        return any(parts[0] & mask == value for mask, value in _PRIVATE_V6)
+    return any(pattern.matches(parts) for pattern in _PRIVATE_PATTERNS)
+
+
+class Guard:
+    """Judges requests by address and by account."""
+
+    def __init__(
+        self,
+        settings: NameServerGuardSettings,
+        *,
+        accounts: Disk | None = None,
+        users: Disk | None = None,
+        own: tuple[str, str] | None = None,
+    ) -> None:
+        self._settings = settings
+        self.is_by_accounts = settings.acl_enabled or settings.authenticates
+        self._is_open = settings.acl_as_peer
+        self._trusted = Trusted(settings.changes_from, is_by_accounts=self.is_by_accounts)
+        self._accounts = AccountFiles(accounts) if accounts and settings.acl_enabled else None
+        self._disk = users if settings.authenticates else None
+        self._book = Book(self._disk) if self._disk is not None else None
+        self._secrets = dict([own] if own else [])
+        self._users_seen = (0, 0)
+        self._trouble = ""
+        self._look_at_ms = _NEVER_MS
+
+    def load(self, now_ms: int) -> None:
+        """Read accounts and users; UsageError when they cannot be read."""
+        if self._is_open:
+            _log.warning(
+                "escrowAclAsRocketMQ=true: everybody may change what this name server knows, as at "
+                "RocketMQ's"
+            )
+        self._secrets |= _named(self._settings)
+        if self._accounts is not None:
+            self._accounts.load()
+        if self._book is not None:
+            self._users_seen = self._look_of_users()
+            self._book.load()
+        if self._accounts is not None or self._book is not None:
+            self._look_at_ms = now_ms + LOOK_MS
+
+    def trusts(self, host: str) -> bool:
+        """Whether an address may change everything without a name."""
+        return self._is_open or host in self._trusted
+
+    def refusal(self, host: str, request: Command) -> str:
+        """Why a request may not pass; empty when it may."""
+        if request.code in OPEN or self.trusts(host):
+            return ""
+        if not self.is_by_accounts:
+            return (
+                f"{host} may ask for routes, but not change what this name server knows: name it "
+                f"in {_SETTING}, or let accounts decide (aclEnable, authenticationEnabled)"
+            )
+        reasons = []
+        key = (request.ext or {}).get(ACCESS_KEY, "")
+        if key in self._secrets and is_signed(request, self._secrets[key]):
+            return ""
+        if self._accounts is not None:
+            if self._accounts.rules.trusts(parts_of(host)):
+                return ""
+            reasons.append(administrator_refusal(self._accounts.rules, request))
+        if self._book is not None:
+            reasons.append(super_user_refusal(self._book, request))
+        if "" in reasons:
+            return ""
+        why = "; ".join(reasons) or "there are no accounts"
+        return f"only administrators change what this name server knows: {why}"
+
+    # -- time --------------------------------------------------------------------------------
+
+    def wake(self, now_ms: int) -> None:
+        """Look whether files have changed."""
+        if now_ms < self._look_at_ms:
+            return
+        self._look_at_ms = now_ms + LOOK_MS
+        if self._accounts is not None:
+            self._accounts.look()
+        if self._book is not None:
+            self._look_at_users(self._book)
+
+    def wake_at_ms(self) -> int:
+        """When to look next."""
+        return self._look_at_ms
+
+    def _look_at_users(self, book: Book) -> None:
+        try:
+            seen = self._look_of_users()
+            if seen == self._users_seen:
+                return
+            book.load()
+            self._users_seen, self._trouble = seen, ""
+        except (EscrowMQError, OSError) as error:
+            if str(error) != self._trouble:
+                _log.error("users are not read again, the last good ones count still: %s", error)
+            self._trouble = str(error)
+
+    def _look_of_users(self) -> tuple[int, int]:
+        """Size and time of the file: it is read when they are others."""
+        assert self._disk is not None
+        size = self._disk.size(USERS_FILE)
+        return (0, 0) if size is None else (size, self._disk.modified_ms(USERS_FILE))
+
+
+def _named(settings: NameServerGuardSettings) -> dict[str, str]:
+    """Names and secrets of the settings themselves: what brokers sign with, and the first
+    administrator."""
+    found = {}
+    for name, text, read in (
+        ("initAuthenticationUser", settings.first_user, first_user),
+        ("innerClientAuthenticationCredentials", settings.inner_user, inner_user),
+    ):
+        if not text.strip():
+            continue
+        try:
+            info = read(text.encode())
+        except EscrowMQError:
+            # The text of a decoder may quote what stands there.
+            raise UsageError(f"{name}: this is not its form; see docs/security.md") from None
+        if info.username and info.password:
+            found[info.username] = info.password
+    return found

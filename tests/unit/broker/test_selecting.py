@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from escrowmq.base.codes import Response
+from escrowmq.base.limits import SELECTORS_SIZE_MAX, SUBSCRIPTION_SIZE_MAX
+from escrowmq.broker.selecting import EVERYTHING, Selectors
+from escrowmq.filter.operands import FilterError
+from escrowmq.testing.exchange import Exchange
+
+
+@pytest.mark.parametrize("kind", ["TAG", "SQL92", None])
+def test_an_expression_is_bounded_before_it_is_read(kind: str | None) -> None:
+    with pytest.raises(FilterError, match="16384 are allowed"):
+        Selectors().of(kind, "a" * (SUBSCRIPTION_SIZE_MAX + 1))
+
+
+def test_selectors_that_are_kept_are_bounded_by_their_size_too() -> None:
+    selectors = Selectors()
+    for number in range(1_000):
+        expression = f"{number}-" + "a" * (SUBSCRIPTION_SIZE_MAX - 20)
+        assert selectors.of("TAG", expression) is selectors.of("TAG", expression)
+        assert selectors._kept_size <= SELECTORS_SIZE_MAX
+    assert sum(len(key[1] or "") for key in selectors._kept) <= SELECTORS_SIZE_MAX
+    assert selectors.of("TAG", "*") is EVERYTHING
+
+
+def test_a_pull_s_own_subscription_is_bounded_as_a_heartbeat_s_is() -> None:
+    exchange = Exchange()
+    exchange.create_topic("T")
+    expression = "||".join(f"tag-{number}" for number in range(10_000))
+    reply = exchange.connect().begin_pull("T", expression=expression).now
+    assert reply.code == Response.SUBSCRIPTION_PARSE_FAILED
+
+
+def test_sql_of_one_heartbeat_is_bounded_in_sum() -> None:
+    exchange = Exchange()
+    client = exchange.connect("c1")
+    subscriptions = [
+        {
+            "topic": f"T{number}", "subString": f"a = {number}" + " " * 10_000,
+            "expressionType": "SQL92",
+        }
+        for number in range(7)
+    ]  # fmt: skip
+    body = {
+        "clientID": "c1",
+        "consumerDataSet": [{"groupName": "CG", "subscriptionDataSet": subscriptions}],
+    }
+    reply = client.ask(34, body=json.dumps(body).encode())
+    assert reply.code == Response.SYSTEM_ERROR
+    assert "SQL92 expressions of 70035 characters" in (reply.remark or "")
