@@ -95,6 +95,12 @@ class Door:
 
     def load(self, now_ms: int) -> None:
         """Read accounts and users; UsageError when they cannot be read: nobody is let in then."""
+        if self._judges and self._broker.settings.acl_as_peer:
+            _log.warning(
+                "escrowAclAsRocketMQ=true leaves open what RocketMQ leaves open, so that any "
+                "account may end others' transactions and view others' messages; the list is in "
+                "docs/security.md"
+            )
         if self.accounts is not None:
             self.accounts.load(now_ms)
         self.users.load()
@@ -148,9 +154,13 @@ class Door:
         if self.accounts is not None:
             answers.append(explain_account(self.accounts.rules, question))
         if settings.authenticates:
-            answers.append(
-                explain_user(self.users.book, question, is_authorized=settings.authorizes)
+            verdict = explain_user(
+                self.users.book,
+                question,
+                is_authorized=settings.authorizes,
+                as_peer=settings.acl_as_peer,
             )
+            answers.append(verdict)
         body = msgspec.json.encode(Verdicts(answers=answers))
         return encode_reply(request, Response.SUCCESS, body=body)
 
