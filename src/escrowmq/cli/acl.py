@@ -7,16 +7,8 @@ import ipaddress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from escrowmq.cli.asking import (
-    NO,
-    OK,
-    UNUSABLE,
-    add_action,
-    run_action,
-    show_all,
-    show_json,
-    told,
-)
+from escrowmq.cli.asking import NO, OK, UNUSABLE, add_action, run_action, show_all, told
+from escrowmq.cli.saying import complain, say, show_json
 from escrowmq.errors import UsageError
 
 if TYPE_CHECKING:
@@ -220,13 +212,12 @@ def _explain(admin: Admin, arguments: argparse.Namespace) -> int:
     for answer in found:
         _show(answer, arguments, where=f" at {answer.broker}")
     if not found and not arguments.json:
-        print("nothing is asked of anybody: aclEnable and authenticationEnabled are false")
+        say("nothing is asked of anybody: aclEnable and authenticationEnabled are false")
     return OK if all(answer.is_allowed for answer in found) else NO
 
 
 def _judge_files(arguments: argparse.Namespace) -> int:
     """What files say, without a broker."""
-    import sys
 
     from escrowmq.codec.auth import Question
     from escrowmq.errors import EscrowMQError
@@ -240,7 +231,7 @@ def _judge_files(arguments: argparse.Namespace) -> int:
     try:
         found = list(_verdicts(arguments, question))
     except (EscrowMQError, OSError) as error:
-        print(f"escrowmq acl explain: {error}", file=sys.stderr)
+        complain(f"escrowmq acl explain: {error}")
         return UNUSABLE
     for verdict in found:
         _show(verdict, arguments)
@@ -290,9 +281,9 @@ def _show(verdict: Verdict, arguments: argparse.Namespace, *, where: str = "") -
         show_json(verdict)
         return
     may = "may" if verdict.is_allowed else "may not"
-    print(
+    say(
         f"{arguments.user} {may} {arguments.wish} {arguments.resource} from {arguments.address} "
         f"(ACL {verdict.acl}{where}): {verdict.decided_by}"
     )
     for number, step in enumerate(verdict.steps, 1):
-        print(f"  {number} {step}")
+        say(f"  {number} {step}")

@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
-
+from escrowmq.cli.saying import complain, say, show_json
 from escrowmq.errors import EscrowMQError, ResponseError, UsageError
 
 if TYPE_CHECKING:
@@ -115,19 +114,14 @@ def run_action(arguments: argparse.Namespace, work: Callable[[Admin], int]) -> i
         ) as admin:
             return work(admin)
     except ResponseError as error:
-        print(f"{where}: {one_line(error)}", file=sys.stderr)
+        complain(f"{where}: {one_line(error)}")
         return NO
     except EscrowMQError as error:
-        print(f"{where}: {one_line(error)}", file=sys.stderr)
+        complain(f"{where}: {one_line(error)}")
         return UNUSABLE
     except BrokenPipeError:  # whoever reads has seen enough
         sys.stderr.close()
         return OK
-
-
-def show_json(found: object) -> None:
-    """Any answer as JSON on one line."""
-    print(msgspec.json.encode(found).decode(), flush=True)
 
 
 def show_names(arguments: argparse.Namespace, names: Iterable[str]) -> int:
@@ -136,7 +130,7 @@ def show_names(arguments: argparse.Namespace, names: Iterable[str]) -> int:
         show_json(names)
     else:
         for name in names:
-            print(name)
+            say(name)
     return OK
 
 
@@ -154,8 +148,8 @@ def show_all(
             show_json(item)
         else:
             if count == 0:
-                print("\t".join(columns))
-            print("\t".join(str(cell) if cell not in ("", None) else "-" for cell in row(item)))
+                say(*columns)
+            say(*(cell if cell not in ("", None) else "-" for cell in row(item)))
         count += 1
     return count
 
@@ -165,7 +159,7 @@ def told(arguments: argparse.Namespace, found: object, text: str) -> int:
     if arguments.json:
         show_json(found)
     else:
-        print(text)
+        say(text)
     return OK
 
 

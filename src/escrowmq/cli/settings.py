@@ -7,6 +7,7 @@ import typing
 import msgspec
 
 from escrowmq.base.settings import BrokerSettings, NameServerSettings, StoreSettings
+from escrowmq.cli.saying import say
 from escrowmq.node.config import NodeSettings
 from escrowmq.node.doors import DoorSettings
 
@@ -22,7 +23,7 @@ def show_settings() -> int:
         ("store", StoreSettings),
         ("name server", NameServerSettings),
     ):
-        print(f"# {title}")
+        say(f"# {title}")
         hints = typing.get_type_hints(kind, include_extras=True)
         for field in msgspec.structs.fields(kind):
             if field.name in _READ_ELSEWHERE:
@@ -34,5 +35,5 @@ def show_settings() -> int:
                 None,
             )
             about = f"    # {meta.description}" if meta is not None and meta.description else ""
-            print(f"{field.encode_name}={text}{about}")
+            say(f"{field.encode_name}={text}{about}")
     return 0
