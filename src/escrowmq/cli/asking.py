@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from escrowmq.cli.saying import complain, say, show_json
+from escrowmq.cli.secrets import add_credentials, credentials_of
 from escrowmq.errors import EscrowMQError, ResponseError, UsageError
 
 if TYPE_CHECKING:
@@ -39,8 +40,7 @@ def add_action(
         help="name servers (default: the environment variable NAMESRV_ADDR)",
     )
     parser.add_argument("--json", action="store_true", help="machine-readable output")
-    parser.add_argument("--access-key", help="for brokers with access control")
-    parser.add_argument("--secret-key", help="for brokers with access control")
+    add_credentials(parser)
     parser.add_argument("--namespace", default="", help="of topics and groups")
     add_tls(parser)
     parser.add_argument(
@@ -98,16 +98,12 @@ def tls_of(arguments: argparse.Namespace) -> Tls | None:
 def run_action(arguments: argparse.Namespace, work: Callable[[Admin], int]) -> int:
     """Ask the cluster; the exit code. One line on standard error when it fails."""
     from escrowmq.client.blocking.admin import Admin
-    from escrowmq.client.options import Credentials
 
     where = f"escrowmq {arguments.verb} {arguments.action}"
     try:
-        credentials = None
-        if arguments.access_key or arguments.secret_key:
-            credentials = Credentials(arguments.access_key or "", arguments.secret_key or "")
         with Admin(
             arguments.name_servers,
-            credentials=credentials,
+            credentials=credentials_of(arguments),
             namespace=arguments.namespace,
             tls=tls_of(arguments),
             request_timeout_ms=max(1, int(arguments.timeout * _MS)),

@@ -56,9 +56,6 @@ def _add_session(parser: argparse.ArgumentParser) -> None:
         "--conf", metavar="KEY=VALUE", action="append", default=[], help="a setting of Spark's"
     )
     parser.add_argument(
-        "--secret-key-file", default="", metavar="FILE", help="where every machine has the secret"
-    )
-    parser.add_argument(
         "--option", metavar="KEY=VALUE", action="append", default=[],
         help="an option of the source (docs/spark.md)",
     )  # fmt: skip
