@@ -18,6 +18,7 @@ from escrowmq.node.broker import BrokerNode, broker_settings
 from escrowmq.node.doors import DoorSettings, doors_of
 from escrowmq.node.nameserver import NameServerNode
 from escrowmq.node.process import announce, run, settle_memory
+from escrowmq.node.wide import tell_of_wide_files
 
 _log = logging.getLogger(__name__)
 
@@ -75,6 +76,7 @@ def serve(options: Options) -> int:
         port=NAMESERVER_PORT if options.nameserver_port is None else options.nameserver_port,
     )
     settings.name_servers = joined(LOOPBACK if host in ANY else host, registry.port)
+    _tell_of_wide_files(options, found, node, data=data)
     broker = BrokerNode(
         settings,
         store,
@@ -146,6 +148,7 @@ def serve_broker(options: Options) -> int:
         )
     doors = _doors(options, found)
     data = _folder(options, node)
+    _tell_of_wide_files(options, found, node, data=data)
     broker = BrokerNode(
         settings,
         store,
@@ -166,6 +169,22 @@ def serve_broker(options: Options) -> int:
             await broker.close()
 
     return run(main)
+
+
+_SECRETS = (
+    "initAuthenticationUser",
+    "innerClientAuthenticationCredentials",
+    "tls.server.keyPassword",
+    "tls.client.keyPassword",
+)
+
+
+def _tell_of_wide_files(
+    options: Options, found: dict[str, str], node: config.NodeSettings, *, data: str
+) -> None:
+    accounts = config.accounts_folder(node, data=data)
+    settings = options.file if any(found.get(name) for name in _SECRETS) else None
+    tell_of_wide_files(data=data, accounts=accounts, settings=settings)
 
 
 def _doors(options: Options, found: dict[str, str], *, calls_itself: bool = False) -> Doors:

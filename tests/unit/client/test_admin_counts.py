@@ -44,7 +44,7 @@ async def an_admin(broker: Peer, names: Peer | None = None) -> AsyncIterator[Adm
         link.reply(command, body=msgspec.json.encode(info))
 
     async with AsyncExitStack() as stack:
-        place = names or await stack.enter_async_context(a_peer())
+        place: Peer = names if names is not None else await stack.enter_async_context(a_peer())
         place.answers[Request.GET_BROKER_CLUSTER_INFO] = tell
         yield await stack.enter_async_context(Admin(place.address))
 
