@@ -156,6 +156,7 @@ class Line:
 
     def __init__(self, address: str, who: str | None) -> None:
         host, port = address.rsplit(":", 1)
+        self.address = address
         self.who = who
         self.asked: list[Command] = []
         self._link = socket.create_connection((host, int(port)), timeout=ANSWER_S)

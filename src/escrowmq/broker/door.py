@@ -95,7 +95,8 @@ class Door:
 
     def load(self, now_ms: int) -> None:
         """Read accounts and users; UsageError when they cannot be read: nobody is let in then."""
-        if self._judges and self._broker.settings.acl_as_peer:
+        settings = self._broker.settings
+        if settings.acl_as_peer and (settings.acl_enabled or settings.authenticates):
             _log.warning(
                 "escrowAclAsRocketMQ=true leaves open what RocketMQ leaves open, so that any "
                 "account may end others' transactions and view others' messages; the list is in "
