@@ -8,13 +8,16 @@ import pytest
 
 from escrowmq.base.command import Command
 from escrowmq.base.effects import Send
+from escrowmq.base.message import Message
 from escrowmq.base.settings import BrokerSettings, NameServerSettings
+from escrowmq.broker.entry import admit
 from escrowmq.codec import fastjson
 from escrowmq.codec.batch import decode_batch, encode_batch
 from escrowmq.codec.bodies import HeartbeatBody, LockBody, decode_body
 from escrowmq.codec.command import LANGUAGES, encode_command
 from escrowmq.codec.frame import FrameReader
 from escrowmq.codec.headers import EndTransactionHeader, PullHeader, SendHeaderV2, read_header
+from escrowmq.codec.properties import parse_properties
 from escrowmq.codec.record import decode_records
 from escrowmq.registry.core import RegistryCore
 from escrowmq.testing.exchange import Caller, Exchange
@@ -202,3 +205,20 @@ def test_name_server_takes_the_registration_of_a_java_broker_and_serves_its_topi
         queues = json.loads(route.body)["queueDatas"][0]
         assert queues["readQueueNums"] == topics[topic]["readQueueNums"]
         assert queues["perm"] == topics[topic]["perm"]
+
+
+def test_what_clients_send_passes_the_door_as_it_is() -> None:
+    passed = 0
+    for name, frame in FRAMES:
+        ext = decode(frame).ext or {}
+        if not name.endswith("request") or decode(frame).code != 310:
+            continue
+        properties = parse_properties(ext["i"])
+        half = properties.get("TRAN_MSG") == "true"
+        message = Message(
+            topic=ext["b"], body=b"x", properties=dict(properties), sys_flag=int(ext["f"])
+        )
+        assert admit(message, is_half=half) == ""
+        assert (message.properties, message.sys_flag) == (properties, int(ext["f"]))
+        passed += 1
+    assert passed > 10

@@ -6,7 +6,7 @@ an END needs the topic of the half that it ends, a view the topic of the message
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, Protocol
 
 import msgspec
@@ -14,11 +14,13 @@ import msgspec
 from escrowmq.acl.accounts import ANY, PUB, SUB
 from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
-from escrowmq.base.message import NOT_SENDABLE, Topic
+from escrowmq.base.extensions import EPOCH
+from escrowmq.base.message import NOT_SENDABLE, Property, Topic
 from escrowmq.codec.acks import decode_acks
 from escrowmq.codec.bodies import CheckClientBody, HeartbeatBody, LockBody, decode_body
 from escrowmq.codec.decision import Epoch
 from escrowmq.codec.headers import RecallHeader, SendBackHeader, ViewHeader, read_header
+from escrowmq.codec.properties import parse_properties
 from escrowmq.codec.recall import decode_handle
 from escrowmq.codec.receipt import normal_topic
 
@@ -35,7 +37,10 @@ class Places(Protocol):
 
     @property
     def reply_topic(self) -> str:
-        """The topic of replies to requests, to which everybody may answer."""
+        """The topic of replies to requests."""
+
+    def asked_in(self, properties: Mapping[str, str]) -> str | None:
+        """The topic of the request that a reply with these properties answers, if it is known."""
 
     def ended_topics(self, request: Command) -> Iterable[str]:
         """The topics of the messages that an END commits or rolls back."""
@@ -208,12 +213,36 @@ def _recalled(request: Command) -> Iterable[Need]:
     return (Need(header.topic, PUB), Need(decode_handle(header.recall_handle).topic, PUB))
 
 
-def _replied(name: str) -> Stored:
+_OF_EPOCH: Final = f"{EPOCH}\x01"
+
+
+def _sent(topic: str, properties: str) -> Reader:
+    """PUB on the topic; a half of an epoch counts for whoever decides about it, and needs the same
+    right to the group."""
+    plain = _field(topic, PUB)
+
+    def read(request: Command) -> Iterable[Need]:
+        text = (request.ext or {}).get(properties, "")
+        if _OF_EPOCH not in text:
+            return plain(request)
+        group = parse_properties(text).get(Property.PGROUP, "")
+        return (*plain(request), Need(group_resource(group), PUB))
+
+    return read
+
+
+def _replied(name: str, properties: str) -> Stored:
+    """PUB on the topic. Who answers a request may do that on the cluster's reply topic without,
+    if he may read where it was asked."""
     plain = _field(name, PUB)
 
     def read(request: Command, places: Places) -> Iterable[Need]:
-        is_reply = (request.ext or {}).get(name) == places.reply_topic
-        return () if is_reply else plain(request)
+        ext = request.ext or {}
+        if ext.get(name) == places.reply_topic:
+            asked_in = places.asked_in(parse_properties(ext.get(properties, "")))
+            if asked_in is not None:
+                return (Need(asked_in, SUB),)
+        return plain(request)
 
     return Stored(read)
 
@@ -230,11 +259,11 @@ _ANY_TOPIC: Final = _field("topic", ANY)
 _R: Final = Request
 
 NEEDS: Final[dict[int, Rule]] = {
-    _R.SEND_MESSAGE: _field("topic", PUB),
-    _R.SEND_MESSAGE_V2: _field("b", PUB),
+    _R.SEND_MESSAGE: _sent("topic", "properties"),
+    _R.SEND_MESSAGE_V2: _sent("b", "i"),
     _R.SEND_BATCH_MESSAGE: _field("b", PUB),
-    _R.SEND_REPLY_MESSAGE: _replied("topic"),
-    _R.SEND_REPLY_MESSAGE_V2: _replied("b"),
+    _R.SEND_REPLY_MESSAGE: _replied("topic", "properties"),
+    _R.SEND_REPLY_MESSAGE_V2: _replied("b", "i"),
     _R.RECALL_MESSAGE: _recalled,
     _R.END_TRANSACTION: Stored(_ended),
     **dict.fromkeys((_R.ESCROW_DECIDE, _R.ESCROW_ABANDON, _R.ESCROW_DECISION), _decided),
@@ -315,11 +344,13 @@ PEER_NEEDS: Final[dict[int, Rule]] = {
     **{
         code: NEEDS[code]
         for code in (
-            _R.SEND_MESSAGE, _R.SEND_MESSAGE_V2, _R.SEND_BATCH_MESSAGE, _R.PULL_MESSAGE,
+            _R.SEND_BATCH_MESSAGE, _R.PULL_MESSAGE,
             _R.QUERY_MESSAGE, _R.HEART_BEAT, _R.UNREGISTER_CLIENT, _R.GET_CONSUMER_LIST_BY_GROUP,
             _R.UPDATE_CONSUMER_OFFSET,
         )
     },
+    _R.SEND_MESSAGE: _field("topic", PUB),
+    _R.SEND_MESSAGE_V2: _field("b", PUB),
     _R.CONSUMER_SEND_MSG_BACK: _group_sent_back,
     **dict.fromkeys(
         (

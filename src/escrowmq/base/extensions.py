@@ -25,9 +25,16 @@ EPOCH: Final = "escrowEpoch"
 TOKEN: Final = "escrowToken"  # noqa: S105 - a name
 """Which attempt to write the batch a half belongs to."""
 
+OPEN: Final = "escrowOpen"
+"""On the answer to a check: its transaction is under way here still, so that nobody else can know
+how it ends."""
+
 CARRIED: Final = "escrowCarried"
 """On a half that was stored again: queue offset, log offset and store time of its first copy,
 colons between."""
+
+OWNER: Final = "escrowOwner"
+"""On a half of a transaction of several messages: a mark of the account that sent it."""
 
 OUTCOMES: Final = "escrowOutcomes"
 """On an op record: how each transaction of the record ended, a letter each. The peer reads

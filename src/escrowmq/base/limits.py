@@ -49,6 +49,9 @@ POP_MESSAGES_MAX: Final = 32
 CHECK_POINTS_MAX: Final = 2_000_000
 """Pops that are not acknowledged; beyond, nothing more is handed out."""
 
+CHECK_POINTS_OF_GROUP_MAX: Final = CHECK_POINTS_MAX // 4
+"""The same for one group, so that others can pop whatever it does."""
+
 PUBLISHED_TOPICS_MAX: Final = 64
 """Topics of transactional messages that are remembered of one producer."""
 
@@ -63,6 +66,9 @@ BUNDLES_REMEMBERED_MAX: Final = 100_000
 
 CLIENT_ID_SIZE_MAX: Final = 1024
 """Characters of a client's id."""
+
+ASKED_MAX: Final = 65_536
+"""Requests that wait for another client's reply, and are remembered with whose they are."""
 
 CONNECTION_GROUPS_MAX: Final = 4096
 """Producer and consumer groups that one connection may be a member of."""

@@ -73,6 +73,8 @@ class Door:
         self.users = AuthHandlers(broker, disk, self._changed)
         self._old_accounts = AccountFiles(accounts)
         ends.checker.may_see = self._may_see if self._judges else None
+        if self._judges and not settings.acl_as_peer:
+            broker.account_of = self.account_of
 
     @property
     def _judges(self) -> bool:
@@ -125,13 +127,20 @@ class Door:
         found = self._judge(peer, request, now_ms)
         if found is None:
             if request.code == Request.HEART_BEAT:
-                # As whom it is a member of its groups from now on, if anybody asked for a proof.
-                is_proved = Request.HEART_BEAT not in self.users.terms.unauthenticated
-                peer.account = (request.ext or {}).get(ACCESS_KEY, "") if is_proved else ""
+                # As whom it is a member of its groups from now on.
+                peer.account = self.account_of(peer, request)
             return None
         code, reason, remark = found
         self.denials.note(peer, request, reason, now_ms)
         return encode_reply(request, code, remark=remark)
+
+    def account_of(self, peer: Peer, request: Command) -> str:
+        """Of whom a request is that was let in; empty when nobody asked for a proof."""
+        is_proved = (
+            self._broker.settings.authenticates
+            and request.code not in self.users.terms.unauthenticated
+        ) or (self.accounts is not None and not self.accounts.trusts(peer))
+        return (request.ext or {}).get(ACCESS_KEY, "") if is_proved else ""
 
     def _judge(self, peer: Peer, request: Command, now_ms: int) -> tuple[int, str, str] | None:
         """Code, reason and remark of a refusal."""

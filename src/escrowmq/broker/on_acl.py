@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from escrowmq.acl import editing
@@ -23,6 +23,7 @@ from escrowmq.codec.command import encode_reply
 from escrowmq.delivery.version import DataVersion
 from escrowmq.errors import EscrowMQError, UsageError
 from escrowmq.txn.again import stored_again
+from escrowmq.txn.likeness import likeness
 
 LOOK_MS: Final = 300
 """Between looks at the files; what changed is in force after two of them."""
@@ -86,6 +87,10 @@ class AclHandlers:
             places,
             as_peer=self._broker.settings.acl_as_peer,
         )
+
+    def trusts(self, peer: Peer) -> bool:
+        """Whether nothing is asked of a peer's address."""
+        return self._files.rules.trusts(parts_of(peer.host))
 
     def may(self, access_key: str, need: Need, host: str) -> bool:
         """Whether an account that was let in before may do something now."""
@@ -196,6 +201,11 @@ class StoredPlaces:
         """The topic of replies to requests."""
         return self._broker.settings.cluster + Topic.REPLY_SUFFIX
 
+    def asked_in(self, properties: Mapping[str, str]) -> str | None:
+        """The topic of the request that a reply with these properties answers."""
+        asked = self._broker.asked.find(properties, self.now_ms)
+        return None if asked is None else asked.topic
+
     def topic_at(self, log_offset: int) -> str | None:
         """The topic of the record at an offset of the log."""
         message = self._broker.store.read(log_offset)
@@ -221,7 +231,7 @@ class StoredPlaces:
         again = stored_again(
             half,
             state=engine.ledger.outcome(half.queue_offset),
-            alias=engine.aliases.get(half.properties.get(Property.UNIQ_KEY, ""), -1),
+            alias=engine.aliases.get(likeness(half.properties), -1),
             store=self._broker.store,
         )
         yield half.properties.get(Property.REAL_TOPIC, "")

@@ -9,11 +9,11 @@ from escrowmq.base.command import Command
 from escrowmq.base.effects import Close
 from escrowmq.base.limits import (
     CLIENT_ID_SIZE_MAX,
-    GROUP_SIZE_MAX,
     SUBSCRIPTION_SIZE_MAX,
     TOPIC_SIZE_MAX_LONG,
 )
 from escrowmq.base.message import Topic
+from escrowmq.broker.entry import group_fault
 from escrowmq.broker.selecting import Selectors, is_tag
 from escrowmq.broker.state import Broker, Handler, Peer
 from escrowmq.codec import fastjson
@@ -91,13 +91,16 @@ class ClientHandlers:
                 f"heartbeat: a client id of {len(body.client_id)} characters; "
                 f"{CLIENT_ID_SIZE_MAX} are allowed; choose a shorter instance or unit name"
             )
+        if not body.client_id.isprintable():
+            raise UsageError(
+                f"heartbeat: the client id {body.client_id[:64]!r} has characters that cannot be "
+                "printed; choose another instance or unit name"
+            )
         producers = {producer.group_name for producer in body.producers or ()}
         for name in producers:
-            if len(name) > GROUP_SIZE_MAX:
-                raise UsageError(
-                    f"heartbeat: a producer group's name of {len(name)} characters; "
-                    f"{GROUP_SIZE_MAX} are allowed; choose a shorter one"
-                )
+            fault = group_fault(name)
+            if fault:
+                raise UsageError(f"heartbeat: {fault}")
         consumers: dict[str, int] = {}
         for consumer in body.consumers or ():
             subscriptions = consumer.subscription_data_set or ()

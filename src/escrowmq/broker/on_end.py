@@ -11,10 +11,11 @@ import msgspec
 from escrowmq.base.codes import Flag, Request, Response
 from escrowmq.base.command import Command
 from escrowmq.base.effects import Replace
-from escrowmq.base.extensions import ORDER_KEY
+from escrowmq.base.extensions import OPEN, ORDER_KEY
 from escrowmq.base.limits import PUBLISHED_TOPICS_MAX
 from escrowmq.base.message import Message, Property, StoredMessage, SysFlag, Topic
 from escrowmq.base.ports import Disk
+from escrowmq.broker.entry import group_fault
 from escrowmq.broker.putting import Putter, Refusal
 from escrowmq.broker.state import Broker, Handler, Peer
 from escrowmq.codec.command import encode_reply, encode_request
@@ -191,6 +192,9 @@ class EndHandlers:
             # The peer stores it, and fails later with a NullPointerException at its end.
             remark = "a transactional message needs the property PGROUP, its producer group"
             return Refusal(Response.MESSAGE_ILLEGAL, remark)
+        fault = group_fault(properties[Property.PGROUP])
+        if fault:
+            return Refusal(Response.MESSAGE_ILLEGAL, fault)
         if is_delayed(properties):
             # What could not be delivered at the commit is refused now. Clients mark a half as
             # prepared, and what is prepared is never diverted.
@@ -294,6 +298,8 @@ class EndHandlers:
         ended = self.engine.end(claim, now_ms)
         if header.from_transaction_check:
             self.checker.answered(ended.queue_offset, peer.id)
+            if ended.answer is Answer.UNKNOWN and (request.ext or {}).get(OPEN) == "true":
+                self.checker.held_open(ended.queue_offset, peer.id)
         if ended.answer not in _SETTLED and ended.queue_offset >= 0:
             what = "said unknown" if ended.answer is Answer.UNKNOWN else "refused"
             detail = "" if ended.answer is Answer.UNKNOWN else ended.answer.name.lower()

@@ -6,7 +6,7 @@ from typing import Final
 
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.command import Command
-from escrowmq.base.message import Message, Property
+from escrowmq.base.message import Message, Property, is_sendable
 from escrowmq.broker.putting import Putter, Refusal
 from escrowmq.broker.state import Broker, Handler, Peer
 from escrowmq.codec.command import encode_reply
@@ -35,6 +35,10 @@ class RecallHandlers:
         header = read_header(RecallHeader, request.ext)
         if not broker.settings.allows_recall:
             remark = "recall failed, operation is forbidden"
+            return encode_reply(request, Response.NO_PERMISSION, remark=remark)
+        if not is_sendable(header.topic):
+            # What stands there is read as the broker's own.
+            remark = f"recall failed, the topic[{header.topic}] is the broker's own"
             return encode_reply(request, Response.NO_PERMISSION, remark=remark)
         if broker.topics.get(header.topic) is None:
             remark = f"recall failed, the topic[{header.topic}] not exist"

@@ -8,7 +8,8 @@ from typing import Final
 
 from escrowmq.base.codes import Flag, Request, Response, Version
 from escrowmq.base.command import Command
-from escrowmq.base.message import Message, Property
+from escrowmq.base.message import Message, Property, is_sendable
+from escrowmq.broker.entry import admit, take_off
 from escrowmq.broker.putting import Putter, Refusal
 from escrowmq.broker.state import Broker, Handler, Peer
 from escrowmq.codec.command import encode_reply, encode_request
@@ -188,6 +189,9 @@ class RelayHandlers:
             header = read_header(SendHeaderV2, request.ext)
         broker = self._broker
         properties = parse_properties(header.properties)
+        refusal = _refusal(header, properties)
+        if refusal is not None:
+            return encode_reply(request, refusal.code, remark=refusal.remark)
         asker = properties.get(Property.REPLY_TO_CLIENT)
         if not asker:
             return encode_reply(
@@ -195,7 +199,7 @@ class RelayHandlers:
                 Response.SYSTEM_ERROR,
                 remark="reply message properties[REPLY_TO_CLIENT] is null",
             )
-        channel = broker.clients.find_client(asker)
+        channel = self._asker(asker, properties, now_ms)
         if channel is None:
             return encode_reply(
                 request,
@@ -214,9 +218,12 @@ class RelayHandlers:
         broker.send(channel.peer, frame)
 
         def heard(reply: Command | None, now_ms: int) -> None:  # noqa: ARG001
+            is_taken = reply is not None and reply.code == Response.SUCCESS
+            if is_taken:
+                broker.asked.answered(properties)
             if request.flag & Flag.ONE_WAY:
                 return
-            if reply is not None and reply.code == Response.SUCCESS:
+            if is_taken:
                 answer = encode_reply(request, Response.SUCCESS, ext=ext)
             else:
                 answer = encode_reply(
@@ -226,6 +233,22 @@ class RelayHandlers:
 
         broker.calls.expect(opaque, channel.peer, heard, now_ms + _CALL_MS)
         return None
+
+    def _asker(self, client_id: str, properties: dict[str, str], now_ms: int) -> Channel | None:
+        """The connection that a reply is for. Anybody may call himself by the client id of another:
+        with accounts on it is one of the account that asked, and of a request that is not known
+        here (another broker of the cluster took it) only who is the one account of that name."""
+        broker = self._broker
+        found = broker.clients.find_clients(client_id)
+        if broker.account_of is None:
+            return next(found, None)
+        of_account: dict[str, Channel] = {}
+        for channel in found:
+            of_account.setdefault(broker.peers[channel.peer].account, channel)
+        asked = broker.asked.find(properties, now_ms)
+        if asked is not None:
+            return of_account.get(asked.account)
+        return next(iter(of_account.values())) if len(of_account) == 1 else None
 
     def _store_reply(
         self,
@@ -240,21 +263,21 @@ class RelayHandlers:
         if not broker.settings.stores_replies or topic is None or not request.body:
             return {}
         queue_id = max(0, min(header.queue_id, topic.write_queue_nums - 1))
-        put = self._putter.put(
-            Message(
-                topic=header.topic,
-                body=request.body,
-                queue_id=queue_id,
-                flag=header.flag,
-                properties=dict(properties),
-                sys_flag=header.sys_flag,
-                born_ms=header.born_timestamp,
-                born_host=peer.packed,
-                store_host=broker.packed,
-                reconsume_times=header.reconsume_times,
-            ),
-            now_ms,
+        message = Message(
+            topic=header.topic,
+            body=request.body,
+            queue_id=queue_id,
+            flag=header.flag,
+            properties=dict(properties),
+            sys_flag=header.sys_flag,
+            born_ms=header.born_timestamp,
+            born_host=peer.packed,
+            store_host=broker.packed,
+            reconsume_times=header.reconsume_times,
         )
+        if admit(message, is_half=False):
+            return {}
+        put = self._putter.put(message, now_ms)
         if isinstance(put, Refusal):
             return {}
         return {
@@ -262,6 +285,15 @@ class RelayHandlers:
             "queueId": str(queue_id),
             "queueOffset": str(put.queue_offset),
         }
+
+
+def _refusal(header: SendHeader | SendHeaderV2, properties: dict[str, str]) -> Refusal | None:
+    """Why a reply may not be stored; the peer asks nothing, and stores it wherever it says."""
+    if not is_sendable(header.topic):
+        remark = f"Sending message to topic[{header.topic}] is forbidden."
+        return Refusal(Response.NO_PERMISSION, remark)
+    fault = take_off(properties, header.topic)
+    return Refusal(Response.MESSAGE_ILLEGAL, fault) if fault else None
 
 
 def _drop_time(

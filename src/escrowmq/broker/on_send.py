@@ -6,13 +6,16 @@ from typing import Final
 
 from escrowmq.base.codes import FAQ, Request, Response, Version
 from escrowmq.base.command import Command
+from escrowmq.base.extensions import OWNER, TRANSACTION
 from escrowmq.base.limits import TOPIC_SIZE_MAX
 from escrowmq.base.message import Message, Property, SysFlag, Topic, is_sendable
+from escrowmq.broker.entry import MARKED, admit, take_off
 from escrowmq.broker.on_end import EndHandlers
 from escrowmq.broker.putting import Diverted, Putter, Refusal, is_retry
 from escrowmq.broker.state import Broker, Handler, Peer
 from escrowmq.codec.batch import decode_batch
 from escrowmq.codec.command import encode_reply
+from escrowmq.codec.hashes import account_mark
 from escrowmq.codec.headers import SendHeader, SendHeaderV2, read_header
 from escrowmq.codec.ids import offset_id
 from escrowmq.codec.properties import decode_properties, encode_properties, parse_properties
@@ -24,9 +27,7 @@ from escrowmq.txn.half import is_half
 Header = SendHeader | SendHeaderV2
 _MULTI_TAG: Final = "MULTI_TAG"
 _EXPECTED: Final = frozenset({Property.UNIQ_KEY})
-_OURS: Final = _EXPECTED | {
-    Property.MSG_REGION, Property.TRACE_ON, Property.CLUSTER, Property.POP_CK,
-}  # fmt: skip
+_OURS: Final = _EXPECTED | MARKED | {Property.MSG_REGION, Property.TRACE_ON, Property.CLUSTER}
 """Properties that are looked at, of which a message of a batch brings one."""
 
 
@@ -155,10 +156,7 @@ class SendHandlers:
             queue_id = self._broker.chance.randrange(max(1, topic.write_queue_nums))
         properties = parse_properties(header.properties)
         self._complete(properties, peer, now_ms)
-        sys_flag = header.sys_flag & ~(SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6)
-        if sys_flag & SysFlag.TRANSACTION_MASK == SysFlag.COMMIT:
-            # A start takes what says so for the end of a half; only the broker may say it.
-            sys_flag &= ~SysFlag.TRANSACTION_MASK
+        sys_flag = header.sys_flag
         if topic.topic_filter_type == _MULTI_TAG:
             sys_flag |= SysFlag.MULTI_TAGS
         return Message(
@@ -175,23 +173,10 @@ class SendHandlers:
         )
 
     def _complete(self, properties: dict[str, str], peer: Peer, now_ms: int) -> None:
-        """Add and remove what the peer adds and removes on every send."""
+        """Add what the peer adds on every send."""
         if Property.UNIQ_KEY not in properties:
             properties[Property.UNIQ_KEY] = self._unique_key(peer, now_ms)
         properties.update(self._added)
-        if Property.POP_CK in properties:
-            del properties[Property.POP_CK]
-
-    def _complete_encoded(
-        self, encoded: bytes, properties: dict[str, str], peer: Peer, now_ms: int
-    ) -> bytes:
-        """The same for a message of a batch, in encoded form. It keeps its own unique key: at
-        the peer (5.3.x) the batch's wins when read, so that all messages share one; later
-        releases mended that."""
-        if encoded.endswith(b"\x02") and properties.keys() & _OURS == _EXPECTED:
-            return encoded + self._suffix
-        self._complete(properties, peer, now_ms)
-        return encode_properties(properties)
 
     def _unique_key(self, peer: Peer, now_ms: int) -> str:
         """An id for a message whose sender made none: 16 bytes in hex, as a client's."""
@@ -206,6 +191,12 @@ class SendHandlers:
             remark = "the message has no body; send at least one byte"
             return self._refuse(request, Refusal(Response.SYSTEM_ERROR, remark))
         message = self._message(peer, header, topic, now_ms, request.body)
+        is_transactional = Property.TRAN_MSG in message.properties and is_half(
+            message.properties, message.reconsume_times
+        )
+        fault = admit(message, is_half=is_transactional)
+        if fault:
+            return self._refuse(request, Refusal(Response.MESSAGE_ILLEGAL, fault))
         if is_retry(header.topic):
             refusal = self._redirect_retry(request, header, message, now_ms)
             if refusal is not None:
@@ -215,17 +206,16 @@ class SendHandlers:
         ):
             remark = "Required message key is missing"
             return self._refuse(request, Refusal(Response.MESSAGE_ILLEGAL, remark))
-        is_transactional = Property.TRAN_MSG in message.properties and is_half(
-            message.properties, message.reconsume_times
-        )
         wants_id = is_transactional and (request.ext or {}).get("escrowWantsId") == "true"
         put: Put | Refusal
         if is_transactional:
-            put = self._prepare(peer, message, now_ms, wants_id=wants_id)
+            put = self._prepare(peer, request, message, now_ms, wants_id=wants_id)
         else:
             put = self._putter.put(message, now_ms)
         if isinstance(put, Refusal):
             return self._refuse(request, put)
+        if Property.REPLY_TO_CLIENT in message.properties and not is_retry(header.topic):
+            self._note_asked(peer, request, message, now_ms)
         self._broker.stats.put(header.topic, 1, put.record_size)
         queue_id = header.queue_id if header.queue_id >= 0 else message.queue_id
         message_id = offset_id(self._broker.packed, put.log_offset)
@@ -252,10 +242,26 @@ class SendHandlers:
         waits = message.properties.get(Property.WAIT) != "false"
         return self._putter.answer(peer, request, put, ext=ext, waits=waits, now_ms=now_ms)
 
+    def _note_asked(self, peer: Peer, request: Command, message: Message, now_ms: int) -> None:
+        """Remember whose request this is, for its reply."""
+        broker = self._broker
+        if broker.account_of is not None:
+            account = broker.account_of(peer, request)
+            broker.asked.note(message.properties, account, message.topic, now_ms)
+
+    def _own(self, peer: Peer, request: Command, message: Message) -> None:
+        """A transaction of several messages is its account's: no other can put a half into it."""
+        account_of = self._broker.account_of
+        account = "" if account_of is None else account_of(peer, request)
+        if account:
+            message.properties[OWNER] = account_mark(account)
+
     def _prepare(
-        self, peer: Peer, message: Message, now_ms: int, *, wants_id: bool
+        self, peer: Peer, request: Command, message: Message, now_ms: int, *, wants_id: bool
     ) -> Put | Refusal:
         """Store a half message."""
+        if TRANSACTION in message.properties:
+            self._own(peer, request, message)
         if self._broker.settings.rejects_transactions:
             return Refusal(Response.NO_PERMISSION, self._forbidden("sending transaction message"))
         refusal = self._ends.refusal(message, now_ms, wants_id=wants_id)
@@ -296,13 +302,25 @@ class SendHandlers:
             remark = f"batch request does not support retry group {header.topic}"
             return self._refuse(request, Refusal(Response.MESSAGE_ILLEGAL, remark))
         first = self._message(peer, header, topic, now_ms, b"")
+        is_hidden = bool(first.sys_flag & SysFlag.PREPARED)
+        fault = "" if is_hidden else admit(first, is_half=False)
         pieces = []
+        # Each keeps its own unique key: at the peer (5.3.x) the batch's wins when read, so that all
+        # messages share one; later releases mended that.
         for flag, body, encoded in decode_batch(request.body):
             properties = decode_properties(encoded)
-            if is_half(properties, 0) or first.sys_flag & SysFlag.PREPARED:
+            if is_half(properties, 0) or is_hidden:
                 remark = "a batch cannot hold transactional messages; send them one by one"
                 return self._refuse(request, Refusal(Response.MESSAGE_ILLEGAL, remark))
-            completed = self._complete_encoded(encoded, properties, peer, now_ms)
+            is_plain = properties.keys() & _OURS == _EXPECTED and encoded.endswith(b"\x02")
+            fault = fault or ("" if is_plain else take_off(properties, header.topic))
+            if fault:
+                return self._refuse(request, Refusal(Response.MESSAGE_ILLEGAL, fault))
+            if is_plain:
+                completed = encoded + self._suffix
+            else:
+                self._complete(properties, peer, now_ms)
+                completed = encode_properties(properties)
             pieces.append((flag, body, completed, properties))
         if not pieces:
             remark = "the batch is empty; send one message or more"

@@ -8,7 +8,7 @@ import msgspec
 
 from escrowmq.base.codes import NOT_SET, Request, Response
 from escrowmq.base.command import Command
-from escrowmq.base.limits import TOPIC_QUEUES_MAX
+from escrowmq.base.limits import GROUP_SIZE_MAX, TOPIC_QUEUES_MAX
 from escrowmq.base.message import Topic
 from escrowmq.broker.state import Broker, Handler, Peer
 from escrowmq.codec import fastjson
@@ -23,7 +23,7 @@ from escrowmq.codec.headers import (
     read_header,
 )
 from escrowmq.codec.receipt import RETRY_V1, RETRY_V2, retry_topic
-from escrowmq.delivery.subscriptions import GroupConfig
+from escrowmq.delivery.subscriptions import GroupConfig, is_group_name
 from escrowmq.delivery.topics import (
     MESSAGE_TYPE,
     TopicConfig,
@@ -230,6 +230,11 @@ class TopicHandlers:
                 f"retryQueueNums is {config.retry_queue_nums}; {TOPIC_QUEUES_MAX} are allowed"
             )
         known = self._broker.groups.peek(config.group_name)
+        if known is None and not is_group_name(config.group_name):
+            raise UsageError(
+                f"the group's name is {config.group_name[:64]!r}; {GROUP_SIZE_MAX} of the letters "
+                "^[%|a-zA-Z0-9_-]+$ are allowed"
+            )
         changes: dict[str, str] = {
             (name if name[:1] in "+-" else f"+{name}"): value
             for name, value in config.attributes.items()

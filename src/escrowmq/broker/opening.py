@@ -148,6 +148,16 @@ class Opening:
             _log.warning("%s: the queue ends there, and what was behind is lost", text)
         if len(cut) > _TOLD_MAX:
             _log.warning("%d more offsets were set back", len(cut) - _TOLD_MAX)
+        if cut:
+            self._save_offsets()
+
+    def _save_offsets(self) -> None:
+        """Now: should this process end before its first round of saving, the next one would find
+        the old offsets, and new messages in front of them that nobody has read."""
+        try:
+            self._disk.replace(OFFSETS_FILE, self._broker.offsets.save())
+        except (StorageError, OSError) as error:
+            _log.error("offsets that were set back cannot be saved yet: %s", error)
 
     def restore_topics(self, now_ms: int) -> None:
         """Without topics.json, or with a former one, nobody could read all that the queues hold:

@@ -15,17 +15,15 @@ from escrowmq.broker.state import Broker, Peer
 from escrowmq.codec.headers import PopHeader
 from escrowmq.codec.receipt import (
     ORDER_QUEUE,
-    RETRY_V1,
-    RETRY_V2,
     Receipt,
     encode_counts,
     encode_receipt,
     kind_of,
-    retry_topic,
 )
 from escrowmq.codec.record import decode_records, encode_message
 from escrowmq.delivery.order import OrderTable
 from escrowmq.delivery.pop import PopLedger
+from escrowmq.delivery.retries import RetryTopics
 from escrowmq.delivery.revive import Handle
 from escrowmq.delivery.topics import Perm
 from escrowmq.store.store import Got, GotStatus
@@ -108,12 +106,12 @@ class Popper:
         self._broker = broker
         self._ledger = ledger
         self._orders = orders
+        self._retries = RetryTopics(broker.topics, broker.groups, broker.offsets)
 
     def retry_topics(self, header: PopHeader) -> list[str]:
-        """Where a group's messages of a topic come again; with spelling 2 there may still be some
-        under the older name."""
-        kinds = [RETRY_V2, RETRY_V1] if self._broker.settings.has_retry_topic_v2 else [RETRY_V1]
-        return [retry_topic(header.topic, header.consumer_group, kind) for kind in kinds]
+        """Where a group's messages of a topic come again."""
+        is_v2 = self._broker.settings.has_retry_topic_v2
+        return self._retries.read(header.topic, header.consumer_group, is_v2=is_v2)
 
     def offset(
         self, group: str, topic: str, queue_id: int, init_mode: int, now_ms: int, *, commits: bool
@@ -236,7 +234,7 @@ class Popper:
             return  # what is behind it does not count as the rest: nobody can have it
         left = header.max_msg_nums - finds.count
         size_left = self._size_max - finds.size
-        if left <= 0 or size_left <= 0 or not self._ledger.has_room:
+        if left <= 0 or size_left <= 0 or not self._ledger.has_room(group):
             finds.rest += max(0, store.bounds(topic, queue_id)[1] - offset)
             return
         selector = ask.selector

@@ -15,6 +15,7 @@ from escrowmq.broker.calls import Calls
 from escrowmq.codec.bodies import SubscriptionBody
 from escrowmq.codec.frame import FrameReader
 from escrowmq.codec.ids import pack_host
+from escrowmq.delivery.asked import AskedTable
 from escrowmq.delivery.clients import Channel, Clients, ConsumerGroup
 from escrowmq.delivery.delay import DelayQueues
 from escrowmq.delivery.locks import QueueLocks
@@ -94,6 +95,10 @@ class Broker:
         self.stats = Stats()
         self.calls = Calls()
         self.set_aside_counts: list[Callable[[], int]] = []
+        self.asked = AskedTable()
+        self.account_of: Callable[[Peer, Command], str] | None = None
+        """Of whom a request is that was let in, empty where nobody had to prove it; None while
+        names have no owners: without access control, and where it is to be as the peer's."""
         self.producer_hooks: list[Callable[[str, Channel, int], None]] = []
         self.peers: dict[int, Peer] = {}
         self.effects: list[Effect] = []

@@ -184,7 +184,9 @@ class Checks:
             return asked.check(asked.message)
 
     async def _answer(self, asked: _Asked, outcome: Outcome, remark: str | None) -> None:
-        fields = check_answer_fields(asked.fields, outcome, group=self._group)
+        fields = check_answer_fields(
+            asked.fields, outcome, group=self._group, is_open=remark is _OPEN
+        )
         connection, watch, message = asked.connection, self._watch, asked.message
         watch.before_settle(message.message_id, outcome, [message])
         error: Exception | None = None

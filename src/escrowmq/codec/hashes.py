@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import operator
 import struct
 import zlib
@@ -63,3 +64,10 @@ def index_hash(topic: str, key: str) -> int:
 def body_crc(body: bytes) -> int:
     """CRC-32 without its top bit, as records and register requests carry it."""
     return zlib.crc32(body) & 0x7FFFFFFF
+
+
+@functools.lru_cache(maxsize=4096)
+def account_mark(name: str) -> str:
+    """What stands in a message for the account that sent it: as short for every name, and nothing
+    that its readers could sign in with."""
+    return hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:24]

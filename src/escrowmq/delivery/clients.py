@@ -185,17 +185,16 @@ class Clients:
             return None
         return next((c for c in group.channels.values() if c.client_id == client_id), None)
 
-    def find_client(self, client_id: str) -> Channel | None:
-        """Any connection of this client."""
+    def find_clients(self, client_id: str) -> Iterator[Channel]:
+        """The connections that call themselves so."""
         for channels in self.producers.values():
             for channel in channels.values():
                 if channel.client_id == client_id:
-                    return channel
+                    yield channel
         for group in self.consumers.values():
             for channel in group.channels.values():
                 if channel.client_id == client_id:
-                    return channel
-        return None
+                    yield channel
 
     def client_id(self, peer: int) -> str | None:
         """The id that a connection's heartbeats told; None when there were none."""

@@ -20,7 +20,7 @@ from typing import Final
 
 import msgspec
 
-from escrowmq.base.limits import CHECK_POINTS_MAX, LONG_MAX
+from escrowmq.base.limits import CHECK_POINTS_MAX, CHECK_POINTS_OF_GROUP_MAX, LONG_MAX
 from escrowmq.base.message import Message, Property, StoredMessage
 from escrowmq.base.settings import BrokerSettings
 from escrowmq.codec.properties import number_in
@@ -28,6 +28,7 @@ from escrowmq.codec.receipt import normal_topic
 from escrowmq.codec.record import decode_record
 from escrowmq.delivery.offsets import OffsetTable
 from escrowmq.delivery.popped import MESSAGES_MAX, NEVER_MS, TIME_MAX, CheckPoint, Popped
+from escrowmq.delivery.retries import RetryTopics
 from escrowmq.delivery.revive import (
     ACK_TAG,
     BATCH_ACK_TAG,
@@ -87,6 +88,7 @@ class PopLedger:
         self._topics = topics
         self._groups = groups
         self._offsets = offsets
+        self._retries = RetryTopics(topics, groups, offsets)
         self._host = host
         self._later = later
         self.topic = revive_topic(settings.cluster)
@@ -208,10 +210,10 @@ class PopLedger:
 
     # -- handing out -----------------------------------------------------------------------------
 
-    @property
-    def has_room(self) -> bool:
-        """Whether more may be handed out."""
-        return self.popped.count < CHECK_POINTS_MAX
+    def has_room(self, group: str) -> bool:
+        """Whether more may be handed out to a group."""
+        popped = self.popped
+        return popped.count < CHECK_POINTS_MAX and popped.counts[group] < CHECK_POINTS_OF_GROUP_MAX
 
     def revive_queue(self, invisible_ms: int) -> int:
         """Which revive queue a pop uses."""
@@ -228,7 +230,7 @@ class PopLedger:
     ) -> bool:
         """Remember that messages are handed out, and where the group reads on, if that is news;
         False when that cannot be, and they must not."""
-        if not self.has_room or self.popped.find(handle) is not None:
+        if not self.has_room(handle.group) or self.popped.find(handle) is not None:
             return False
         body = encode_check_point(
             handle, queue_offsets, invisible_ms=invisible_ms, broker_name=self._settings.name
@@ -416,7 +418,7 @@ class PopLedger:
         if source is None:
             _log.warning("%s/%d has no message %d any more", topic, handle.queue_id, queue_offset)
             return True
-        is_v2 = self._settings.has_retry_topic_v2
+        is_v2 = self._retries.wants_newer(topic, group, is_v2=self._settings.has_retry_topic_v2)
         message = again(source, handle, host=self._host, is_v2=is_v2)
         if self._topics.get(message.topic) is None:
             self._topics.ensure(message.topic, now_ms=now_ms)

@@ -9,7 +9,7 @@ Measured: 201 bytes for a check point of one message, 6 a message for one of 32.
 from __future__ import annotations
 
 import heapq
-from collections import deque
+from collections import Counter, deque
 from typing import Final
 
 import msgspec
@@ -121,6 +121,8 @@ class Popped:
         self._dues: list[tuple[int, int, Track]] = []
         self._serial = 0
         self.count = 0
+        self.counts: Counter[str] = Counter()
+        """Open check points of each group."""
 
     def find(self, handle: Handle) -> CheckPoint | None:
         """The open check point; None when it is done with or never was."""
@@ -161,6 +163,7 @@ class Popped:
         line.open[point.key] = point
         track.points.append(point)
         self.count += 1
+        self.counts[line.group] += 1
         if not track.is_scheduled:
             track.is_scheduled = True
             self._serial += 1
@@ -191,6 +194,9 @@ class Popped:
         if not line.open:
             del self._lines[line.group, line.topic, line.queue_id]
         self.count -= 1
+        self.counts[line.group] -= 1
+        if not self.counts[line.group]:
+            del self.counts[line.group]
         track.dead += 1
         points = track.points
         while points and points[0].is_done:

@@ -9,7 +9,7 @@ import msgspec
 from escrowmq.base.limits import GROUP_SIZE_MAX, GROUPS_MAX
 from escrowmq.base.settings import BrokerSettings
 from escrowmq.codec import fastjson
-from escrowmq.delivery.topics import name_fault
+from escrowmq.delivery.topics import has_name_letters
 from escrowmq.delivery.version import DataVersion
 from escrowmq.errors import UsageError
 
@@ -59,6 +59,11 @@ _BROADCASTING: Final = frozenset(
     {"CID_ONS-HTTP-PROXY", "CID_ONSAPI_PULL", "CID_ONSAPI_PERMISSION", "CID_ONSAPI_OWNER",
      TRANSACTION_GROUP}
 )  # fmt: skip
+
+
+def is_group_name(name: str) -> bool:
+    """Whether a group may be made under a name."""
+    return len(name) <= GROUP_SIZE_MAX and has_name_letters(name)
 
 
 class GroupTable:
@@ -127,7 +132,7 @@ class GroupTable:
     def _may_create(self, name: str) -> bool:
         if not self._settings.creates_groups and name not in SYSTEM_GROUPS:
             return False
-        return len(name) <= GROUP_SIZE_MAX and not name_fault(name[:100])
+        return is_group_name(name)
 
     def put(self, config: GroupConfig, now_ms: int) -> None:
         """Create or replace a group."""

@@ -98,8 +98,8 @@ class TimerQueue:
         self._taken = 0
         self._blocks: dict[int, int] = {}
         """Pending records by block of queue offsets, in the order of offsets."""
-        self._recalls: dict[str, str] = {}
-        """Slots by key of message to be dropped."""
+        self._recalls: set[tuple[str, str]] = set()
+        """Key and slot of messages to be dropped: one may be recalled that has another's key."""
         self._delivered = Delivered(store, Property.TIMER_OUT_MS)
         self._marks: Marks[_State] = Marks()
         self._saved: _State | None = None
@@ -246,8 +246,9 @@ class TimerQueue:
         recall = source.properties.get(Property.TIMER_DEL_UNIQKEY)
         if recall is None:
             self.counts.add(source, 1, now_ms)
-        elif len(self._recalls) < RECALLS_MAX:
-            self._recalls[recall] = source.properties[Property.TIMER_OUT_MS]
+        elif recall == _recall_key(source) and len(self._recalls) < RECALLS_MAX:
+            # Older releases took what a client wrote, about the messages of any topic.
+            self._recalls.add((recall, source.properties[Property.TIMER_OUT_MS]))
         heapq.heappush(self._heap, key)
         block = queue_offset >> _BLOCK_BITS
         self._blocks[block] = self._blocks.get(block, 0) + 1
@@ -305,14 +306,11 @@ class TimerQueue:
     def _is_recalled(self, source: StoredMessage) -> bool:
         """Whether a message is called back, or is itself the call; both end here."""
         properties = source.properties
-        recall = properties.get(Property.TIMER_DEL_UNIQKEY)
+        recall, slot = properties.get(Property.TIMER_DEL_UNIQKEY), properties[Property.TIMER_OUT_MS]
         if recall is not None:
-            self._recalls.pop(recall, None)
+            self._recalls.discard((recall, slot))
             return True
-        if not self._recalls:
-            return False
-        key = f"{properties.get(Property.REAL_TOPIC)}+{properties.get(Property.UNIQ_KEY)}"
-        return self._recalls.get(key) == properties.get(Property.TIMER_OUT_MS)
+        return bool(self._recalls) and (_recall_key(source), slot) in self._recalls
 
     def _uncount(self, queue_offset: int) -> None:
         block = queue_offset >> _BLOCK_BITS
@@ -384,6 +382,12 @@ class TimerQueue:
         for name in names:
             disk.remove(f"{_TIMER_LOG}/{name}")
         disk.remove(_WHEEL)
+
+
+def _recall_key(message: StoredMessage) -> str:
+    """By what a delayed message is recalled, and what its recall says of itself."""
+    properties = message.properties
+    return f"{properties.get(Property.REAL_TOPIC)}+{properties.get(Property.UNIQ_KEY)}"
 
 
 def _key(time_ms: int, queue_offset: int) -> int:

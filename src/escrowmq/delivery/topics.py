@@ -63,6 +63,11 @@ _ATTRIBUTES: Final[dict[str, frozenset[str] | None]] = {
 MESSAGE_TYPE: Final = "message.type"
 
 
+def has_name_letters(name: str) -> bool:
+    """Whether a topic's or a group's name has letters, and no others than are allowed."""
+    return _NAME.fullmatch(name) is not None
+
+
 def name_fault(name: str) -> str | None:
     """What is wrong with a topic's name, in the peer's words (TopicValidator); None if nothing."""
     if not name.strip():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
+from collections import Counter
 from typing import Any, Final
 
 import msgspec
@@ -28,6 +29,7 @@ from escrowmq.store.folder import refuse_other
 from escrowmq.store.queues import Queues
 from escrowmq.store.scan import LogScan, Scanned, value_of
 from escrowmq.store.segment import Segments
+from escrowmq.store.snapshot import read_snapshot
 from escrowmq.store.tables import Take, take_table
 
 ABORT: Final = "abort"
@@ -79,6 +81,10 @@ class Check:
         self._dispatcher = Dispatcher(None, delay_levels(settings.delay_levels))
         self._starts = array("q")
         self._units: dict[tuple[str, int], tuple[int, bytearray]] = {}
+        self._earlier: Counter[tuple[str, int]] = Counter()
+        """Messages of queues that began again behind them, and no note says why."""
+        snapshot = read_snapshot(disk)
+        self._deleted = snapshot.deleted if snapshot is not None else {}
         self.checked = Checked(findings=[])
 
     def run(self, now_ms: int) -> Checked:
@@ -145,6 +151,9 @@ class Check:
         if record.sys_flag & SysFlag.PREPARED:
             return
         topic = record.topic.decode("utf-8", "replace")
+        deletion = self._deleted.get(topic)
+        if deletion is not None and deletion.covers(record.log_offset, record.stored_ms):
+            return
         code = tags_code(value_of(record.properties, b"TAGS\x01").decode("utf-8", "replace"))
         if topic == Topic.SCHEDULE:
             properties = decode_properties(record.properties)
@@ -153,7 +162,8 @@ class Check:
         start, units = self._units.get(key, (record.queue_offset, bytearray()))
         expected = start + len(units) // ENTRY_SIZE
         if record.queue_offset < expected:
-            # The topic was deleted and made again: the later life counts.
+            # The topic was deleted and made again, as far as can be told: the later life counts.
+            self._earlier[key] += expected - start
             start, units, expected = record.queue_offset, bytearray(), record.queue_offset
         missing = record.queue_offset - expected
         if missing > record.log_offset // ENTRY_SIZE:
@@ -170,6 +180,10 @@ class Check:
         queues = Queues(self._disk, segment_size=self._settings.queue_segment_size)
         for note in queues.load():
             self._mendable(consume_queue.FOLDER, note)
+        for (topic, queue_id), count in sorted(self._earlier.items()):
+            where = f"{consume_queue.FOLDER}/{topic}/{queue_id}"
+            text = f"{count} messages of the log cannot be read: the queue began again behind them"
+            self._note(where, f"{text}, as when a topic is deleted and made anew")
         live = set(self._live_topics())
         for key, (start, units) in sorted(self._units.items()):
             where = f"{consume_queue.FOLDER}/{key[0]}/{key[1]}"

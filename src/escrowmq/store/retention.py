@@ -26,6 +26,9 @@ _WATCH_FULL_MS: Final = 1_000
 _LOOK_AGAIN_MS: Final = 1_000
 """After so long it is tried again to delete what was needed still."""
 
+_TRIMMED_AT_ONCE: Final = 256
+"""Queues that are trimmed in one turn of the loop: a search and a removal each."""
+
 _MANUAL_ROUNDS: Final = 20
 
 
@@ -66,6 +69,7 @@ class Retention:
         self.kept_count = 0
         """Segments that are past their time and needed still."""
         self._told_of = -1
+        self._untrimmed: list[tuple[str, int]] = []
         self.disk_percent = 0
         self.deleted_count = 0
         self.wake_at_ms = 0
@@ -78,6 +82,9 @@ class Retention:
     def wake(self, now_ms: int) -> None:
         """Look at the disk and clean up, when it is time."""
         if now_ms < self.wake_at_ms:
+            return
+        if self._untrimmed:
+            self._trim_some()
             return
         self.watch(now_ms)
         self.clean(now_ms)
@@ -120,8 +127,8 @@ class Retention:
                 else f"after {settings.reserved_hours} h",
                 self._store.log.min_offset,
             )
-            self.trim()
             self.watch(now_ms)
+            self.trim()
         return deleted
 
     def _delete(self, now_ms: int, *, is_forced: bool) -> int:
@@ -173,12 +180,23 @@ class Retention:
             _log.warning("segments are deleted without a note of it: %s", error)
 
     def trim(self) -> None:
-        """Bring queues and index up to where the log begins now."""
+        """Bring queues and index up to where the log begins now: many queues in several turns,
+        meanwhile reads pass over what is gone."""
         store = self._store
-        for queue in store.queues:
-            queue.drop_before(store.log.min_offset)
+        self._untrimmed = list(store.queues.by_key)
+        self._trim_some()
         if store.index is not None:
             store.index.drop_before(store.log.min_offset)
+
+    def _trim_some(self) -> None:
+        store = self._store
+        for place in self._untrimmed[-_TRIMMED_AT_ONCE:]:
+            queue = store.queues.by_key.get(place)
+            if queue is not None:
+                queue.drop_before(store.log.min_offset)
+        del self._untrimmed[-_TRIMMED_AT_ONCE:]
+        if self._untrimmed:
+            self.wake_at_ms = 0
 
 
 def percent(usage: Usage) -> int:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import msgspec
 
 from escrowmq.base.extensions import CARRIED
-from escrowmq.base.message import Property, StoredMessage, SysFlag, Topic
+from escrowmq.base.message import Property, StoredMessage, Topic
 from escrowmq.codec.record import decode_record
 from escrowmq.store.store import Store
 from escrowmq.store.walk import with_unique_key
 from escrowmq.txn.claim import Claim
 from escrowmq.txn.half import real_place
+from escrowmq.txn.likeness import is_final_of, likeness
 from escrowmq.txn.state import State
 
 
@@ -23,7 +24,8 @@ def stored_again(half: StoredMessage, *, state: State | None, alias: int, store:
     if alias < 0 and state == State.EXPIRED:  # resumed and ended, before the last start
         key = half.properties.get(Property.UNIQ_KEY, "")
         for copy in with_unique_key(store, Topic.HALF, key, begin_ms=half.stored_ms):
-            if Property.TRANSACTION_CHECK_TIMES in copy.properties:
+            is_copy = likeness(copy.properties) == likeness(half.properties)
+            if is_copy and Property.TRANSACTION_CHECK_TIMES in copy.properties:
                 alias = max(alias, copy.queue_offset)
     return alias if alias > half.queue_offset else -1
 
@@ -36,8 +38,8 @@ def has_final(half: StoredMessage, store: Store) -> bool:
     unique_key = half.properties.get(Property.UNIQ_KEY, "")
     for final in with_unique_key(store, place[0], unique_key, begin_ms=half.stored_ms):
         # One that was delivered later, by a delay, does not say of which half it is.
-        is_of_it = final.prepared_log_offset in (half.log_offset, 0)
-        if is_of_it and final.sys_flag & SysFlag.TRANSACTION_MASK == SysFlag.COMMIT:
+        is_named = final.prepared_log_offset in (half.log_offset, 0)
+        if is_named and is_final_of(final, likeness(half.properties)):
             return True
     return False
 

@@ -9,18 +9,29 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Final, NamedTuple
 
-from escrowmq.base.extensions import TRANSACTION
+from escrowmq.base.extensions import OWNER, TRANSACTION
 from escrowmq.base.limits import BUNDLE_MESSAGES_MAX, BUNDLES_REMEMBERED_MAX
+from escrowmq.base.message import Property
 from escrowmq.txn.state import State
 
 ID_SIZE_MAX: Final = 64
 
 
 class BundleId(NamedTuple):
-    """Names of one group are another's business."""
+    """Names of one group are another's business, and those of one account another's."""
 
     group: str
     text: str
+    owner: str = ""
+    """Mark of the account that sends the halves; empty where nobody has to prove who he is."""
+
+
+def bundle_of(properties: dict[str, str]) -> BundleId | None:
+    """The transaction of several messages that a half belongs to; None when to none."""
+    text = properties.get(TRANSACTION)
+    if text is None:
+        return None
+    return BundleId(properties.get(Property.PGROUP, ""), text, properties.get(OWNER, ""))
 
 
 class Bundles:
@@ -39,6 +50,8 @@ class Bundles:
         """Why no half can join; empty when it can."""
         if len(bundle.text) > ID_SIZE_MAX:
             return f"{TRANSACTION} has {len(bundle.text)} characters, {ID_SIZE_MAX} are allowed"
+        if not bundle.text.isprintable():
+            return f"{TRANSACTION} is {bundle.text!r}; letters that can be printed are allowed"
         state = self._ended.get(bundle)
         if state is not None:
             return f"transaction {bundle.text} is {state.name} already; begin another one"

@@ -30,6 +30,9 @@ _log = logging.getLogger(__name__)
 TAKEN_MAX: Final = 2_000
 """Appointments kept in one go; the rest follow at once, after other inputs."""
 
+_OPEN_MIN: Final = 1_000
+"""So many transactions may be known to be under way before those that ended are looked for."""
+
 RETRY_MS: Final = 1_000
 _HOUR_MS: Final = 3_600_000
 _NEVER_MS: Final = (1 << 62) - 1
@@ -108,6 +111,9 @@ class Checker:
         self._group_load: collections.Counter[str] = collections.Counter()
         self._silences: collections.Counter[int] = collections.Counter()
         self._mute_until_ms: dict[int, int] = {}
+        self._open: dict[int, int] = {}
+        """Halves whose transaction is under way at a connection, as that says when it is asked."""
+
         self._turn = 0
         self._has_room = False
         self.counters = Counters()
@@ -141,6 +147,17 @@ class Checker:
         self._mute_until_ms.pop(peer, None)
         if self._finish(queue_offset):
             self.counters.answered += 1
+
+    def held_open(self, queue_offset: int, peer: int) -> None:
+        """A client answers that the transaction is under way: whoever else is asked can only guess.
+        As long as it is there and says so, it alone is asked, and no number of checks is too many.
+        Where everything is to be as at RocketMQ, the sender has no such place."""
+        if not self._settings.asks_origin_first:
+            return
+        pending = self._engine.pending
+        if len(self._open) > 2 * len(pending) + _OPEN_MIN:
+            self._open = {at: who for at, who in self._open.items() if at in pending}
+        self._open[queue_offset] = peer
 
     def _finish(self, queue_offset: int) -> bool:
         under_way = self._under_way.pop(queue_offset, None)
@@ -278,8 +295,9 @@ class Checker:
         row = pending.row(queue_offset)
         if self.may_see is not None:
             members = self._seeing(group, row.topic, now_ms)
+        holder = self._holder(queue_offset, members)
         fate = judge(
-            checks=row.checks,
+            checks=row.checks if holder is None else 0,  # whoever holds it is asked without end
             checks_max=self._settings.transaction_checks_max,
             age_ms=now_ms - row.stored_ms,
             age_max_ms=self._age_max_ms,
@@ -297,8 +315,8 @@ class Checker:
                 # The log does not wait for its producers: too old, it is given up all the same.
                 pending.schedule(queue_offset, row.stored_ms + self._age_max_ms + 1)
             case Fate.ASK:
-                member = self._choose(members, row, queue_offset)
-                count = self._count(queue_offset)
+                member = holder or self._choose(members, row, queue_offset)
+                count = self._count(queue_offset) if holder is None else row.checks
                 pending.schedule(queue_offset, now_ms + interval_ms)
                 asks.append(Ask(member.peer, queue_offset, half, count))
                 self._engine.trail.note(now_ms, queue_offset, "asked", who=member.client_id)
@@ -341,6 +359,12 @@ class Checker:
         engine.decide(half, verdict, queue_offset=queue_offset, now_ms=now_ms)
         if queue_offset in engine.pending:
             engine.pending.schedule(queue_offset, now_ms + RETRY_MS)
+
+    def _holder(self, queue_offset: int, members: list[Member]) -> Member | None:
+        """Who said last that the transaction is under way there, if it can be asked again. It has
+        to say so each time."""
+        peer = self._open.pop(queue_offset, None)
+        return next((member for member in members if member.peer == peer), None)
 
     def _choose(self, members: list[Member], row: Row, queue_offset: int) -> Member:
         """The sender first; when it did not know, those that publish to the topic, then others."""

@@ -20,10 +20,11 @@ from escrowmq.base.settings import BrokerSettings
 from escrowmq.codec.properties import encode_properties, number_in
 from escrowmq.store.store import Put, PutStatus, Store
 from escrowmq.txn.again import follow, has_final, stored_again
-from escrowmq.txn.bundle import BundleId, Bundles
+from escrowmq.txn.bundle import BundleId, Bundles, bundle_of
 from escrowmq.txn.claim import Answer, Claim, Ended
 from escrowmq.txn.epoch import Attempt, Epochs, attempt_of, stored_attempt
 from escrowmq.txn.half import checks_counted, copy_to, final_of, half_of, immunity_ms
+from escrowmq.txn.likeness import Likeness, likeness
 from escrowmq.txn.meter import Counters, Meter
 from escrowmq.txn.op import STATES, encode_op
 from escrowmq.txn.pending import Pending, Row, Run
@@ -83,8 +84,8 @@ class Engine:
         self.recent = Recent()
         self.carried: dict[int, int] = {}
         """Where halves stand by now that were carried forward, by their first queue offset."""
-        self.aliases: dict[str, int] = {}
-        """Unique keys of halves that a peer has stored again: an end may name the first copy."""
+        self.aliases: dict[Likeness, int] = {}
+        """Halves that a peer has stored again: an end may name the first copy."""
         self._done: list[_Done] = []
         self._sealed: list[tuple[int, list[int]]] = []
 
@@ -117,10 +118,8 @@ class Engine:
         attempt = attempt_of(message.properties)
         if attempt is not None:
             return self.epochs.refusal(attempt)
-        text = message.properties.get(TRANSACTION)
-        if text is None:
-            return ""
-        return self.bundles.refusal(BundleId(message.properties.get(Property.PGROUP, ""), text))
+        bundle = bundle_of(message.properties)
+        return "" if bundle is None else self.bundles.refusal(bundle)
 
     def watch(
         self,
@@ -150,8 +149,9 @@ class Engine:
         )
         self.pending.add(queue_offset, row)
         self.meter.note_pending(topic, group, 1)
-        if TRANSACTION in properties:
-            self.bundles.add(BundleId(group, properties[TRANSACTION]), queue_offset)
+        bundle = bundle_of(properties)
+        if bundle is not None:
+            self.bundles.add(bundle, queue_offset)
         if attempt is not None:
             self.epochs.add(attempt, queue_offset)
 
@@ -211,7 +211,7 @@ class Engine:
         return now_ms - half.stored_ms > max(wish_ms, self._settings.transaction_timeout_ms)
 
     def _stored_again(self, half: StoredMessage) -> int:
-        alias = self.aliases.get(half.properties.get(Property.UNIQ_KEY, ""), -1)
+        alias = self.aliases.get(likeness(half.properties), -1)
         state = self.ledger.outcome(half.queue_offset)
         return stored_again(half, state=state, alias=alias, store=self._store)
 
@@ -495,5 +495,5 @@ class Engine:
                 stored_ms=put.stored_ms,
                 origin="",
             )
-            self.aliases[half.properties.get(Property.UNIQ_KEY, "")] = put.queue_offset
+            self.aliases[likeness(half.properties)] = put.queue_offset
         return put

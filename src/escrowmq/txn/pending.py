@@ -21,6 +21,7 @@ BUCKET_MS: Final = 50
 """Deadlines are met to within this span."""
 
 _SLOTS_BLOCK: Final = 4096
+_VOID_SHARE: Final = 4
 NEVER_MS: Final = (1 << 62) - 1
 
 
@@ -77,9 +78,11 @@ class Run:
 
 
 class Pending:
-    """The index of pending half messages, by half queue offset."""
+    """The index of pending half messages, by half queue offset. Void appointments are dropped when
+    there are `void_min` more of them than four times the halves."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, void_min: int = 100_000) -> None:
+        self._void_min = void_min
         self._slots: dict[int, int] = {}
         self._slots_count = 0
         self._free: list[int] = []
@@ -92,6 +95,7 @@ class Pending:
         self._checks = array("H")
         self._buckets: dict[int, array[int]] = {}
         self._bucket_heap: list[int] = []
+        self._noted_count = 0
         self._highest = -1
         self._is_sorted = True
         self.names = Names()
@@ -147,6 +151,7 @@ class Pending:
             zip(dues_ms, run.queue_offsets, strict=True), key=lambda pair: pair[0] // BUCKET_MS
         ):
             self._bucket(nth).extend([queue_offset for _, queue_offset in offsets])
+        self._noted_count += count
 
     def _bucket(self, number: int) -> array[int]:
         bucket = self._buckets.get(number)
@@ -207,6 +212,11 @@ class Pending:
         """The producer group that can answer."""
         return self.names.text(self._group[self._slots[queue_offset]])
 
+    def are_alike(self, one: int, other: int) -> bool:
+        """Whether two halves are of one group and for one topic."""
+        left, right = self._slots[one], self._slots[other]
+        return self._group[left] == self._group[right] and self._topic[left] == self._topic[right]
+
     def checks(self, queue_offset: int) -> int:
         """Checks that were delivered."""
         return self._checks[self._slots[queue_offset]]
@@ -222,15 +232,20 @@ class Pending:
     def schedule(self, queue_offset: int, due_ms: int) -> None:
         """Ask about it at this time; an earlier appointment is void."""
         self._due_ms[self._slots[queue_offset]] = due_ms
+        self._noted_count += 1
         self._bucket(due_ms // BUCKET_MS).append(queue_offset)
 
     def take_due(self, now_ms: int, count_max: int) -> list[int]:
         """Those whose time has come, a bounded number; their appointments are void."""
         taken: list[int] = []
+        if self._noted_count > _VOID_SHARE * len(self._slots) + self._void_min:
+            self._drop_void()
         while self._bucket_heap and self._bucket_heap[0] * BUCKET_MS <= now_ms:
             number = heapq.heappop(self._bucket_heap)
             later = array("q")
-            for queue_offset in self._buckets.pop(number):
+            bucket = self._buckets.pop(number)
+            self._noted_count -= len(bucket)
+            for queue_offset in bucket:
                 slot = self._slots.get(queue_offset)
                 if slot is None or self._due_ms[slot] // BUCKET_MS != number:
                     continue
@@ -240,10 +255,20 @@ class Pending:
                     self._due_ms[slot] = NEVER_MS
                     taken.append(queue_offset)
             if later:
+                self._noted_count += len(later)
                 self._buckets[number] = later
                 heapq.heappush(self._bucket_heap, number)
                 break
         return taken
+
+    def _drop_void(self) -> None:
+        """Forget void appointments: those of halves that were parked lie days ahead."""
+        self._buckets.clear()
+        self._bucket_heap.clear()
+        for queue_offset, slot in self._slots.items():
+            if self._due_ms[slot] != NEVER_MS:
+                self._bucket(self._due_ms[slot] // BUCKET_MS).append(queue_offset)
+        self._noted_count = len(self._slots)
 
     def wake_at_ms(self) -> int:
         """When `take_due` may have something next."""

@@ -25,6 +25,7 @@ from escrowmq.store.store import Store
 from escrowmq.store.walk import walk, walk_queue
 from escrowmq.txn.carry import note_carried, supersede
 from escrowmq.txn.engine import Engine
+from escrowmq.txn.likeness import is_final_of, likeness
 from escrowmq.txn.op import STATES, decode_op
 from escrowmq.txn.pending import Run
 from escrowmq.txn.shape import Shapes
@@ -259,18 +260,21 @@ class Recovery:
             return
         if CARRIED in properties:
             self._supersede(properties, queue_offset)
-        unique_key = properties.get(Property.UNIQ_KEY)
-        if unique_key and (
+        if properties.get(Property.UNIQ_KEY) and (
             Property.TRANSACTION_CHECK_TIMES in properties
             or Property.TRAN_PREPARED_QUEUE_OFFSET in properties
         ):
-            self._engine.aliases[unique_key] = queue_offset
+            self._engine.aliases[likeness(properties)] = queue_offset
 
     def _supersede(self, properties: dict[str, str], queue_offset: int) -> None:
         """A half that was carried forward stands for all copies before it, also when the broker
         died before the op record said so."""
+        pending = self._engine.pending
+        first = number_in(properties[CARRIED].partition(":")[0], most=LONG_MAX)
+        if first is not None and first in pending and not pending.are_alike(first, queue_offset):
+            return  # older releases took what a client wrote, about the half of another group
         old = note_carried(self._engine, properties, queue_offset)
-        if old != queue_offset and old in self._engine.pending:
+        if old != queue_offset and old in pending:
             supersede(self._engine, old, queue_offset)
 
     def _derive(self, *, is_sound: bool, now_ms: int) -> int:
@@ -308,16 +312,19 @@ class Recovery:
 
     def _half_of(self, final: StoredMessage) -> int | None:
         """The pending half that a final record commits, itself or a copy of it."""
-        pending, unique_key = self._engine.pending, final.properties.get(Property.UNIQ_KEY, "")
+        pending, like = self._engine.pending, likeness(final.properties)
+        if not is_final_of(final, like):
+            return None
         half = self._store.read(final.prepared_log_offset)
-        # One that was delivered later, by a delay, names offset 0, where a half may stand as well.
-        if (
-            half is not None
-            and half.properties.get(Property.UNIQ_KEY, "") == unique_key
-            and pending.log_offset(half.queue_offset) == half.log_offset
-        ):
+        if half is not None and (half.topic != Topic.HALF or likeness(half.properties) != like):
+            return None
+        if half is not None and pending.log_offset(half.queue_offset) == half.log_offset:
             return half.queue_offset
-        alias = self._engine.aliases.get(unique_key)
+        # One that was delivered later, by a delay, names offset 0; the record that waited for its
+        # time names the half.
+        if half is None and not final.prepared_log_offset:
+            return None
+        alias = self._engine.aliases.get(like)
         return alias if alias is not None and alias in pending else None
 
 

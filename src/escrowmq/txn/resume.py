@@ -17,8 +17,10 @@ from escrowmq.base.message import Property, StoredMessage, Topic
 from escrowmq.codec.properties import number_in
 from escrowmq.store.store import Put, PutStatus, Store
 from escrowmq.store.walk import walk_queue, with_unique_key
+from escrowmq.txn.bundle import bundle_of
 from escrowmq.txn.engine import Engine
 from escrowmq.txn.half import copy_to
+from escrowmq.txn.likeness import likeness
 from escrowmq.txn.state import State
 
 _NEAR_COUNT: Final = 2 * BUNDLE_MESSAGES_MAX
@@ -48,10 +50,11 @@ class Resumption:
         if source.topic == Topic.HALF:
             return self._state_at(source.queue_offset)
         unique_key = source.properties.get(Property.UNIQ_KEY, "")
+        like = likeness(source.properties)
         halves = with_unique_key(self._store, Topic.HALF, unique_key)
-        numbers = [half.queue_offset for half in halves]
+        numbers = [half.queue_offset for half in halves if likeness(half.properties) == like]
         # With SYNC_FLUSH the index does not know yet what was resumed a moment ago.
-        for number in (self._engine.aliases.get(unique_key), *numbers):
+        for number in (self._engine.aliases.get(like), *numbers):
             state = State.EXPIRED if number is None else self._state_at(number)
             if state not in (State.EXPIRED, State.SETTLED):
                 return state
@@ -101,11 +104,6 @@ class Resumption:
         last = min(end, source.queue_offset + _NEAR_COUNT)
         found = {source.properties.get(Property.UNIQ_KEY, ""): source}
         for message in walk_queue(self._store, Topic.CHECK_MAX_TIME, first, last):
-            if _scope(message) == _scope(source):
+            if bundle_of(message.properties) == bundle_of(source.properties):
                 found.setdefault(message.properties.get(Property.UNIQ_KEY, ""), message)
         return list(found.values())
-
-
-def _scope(message: StoredMessage) -> tuple[str | None, str | None]:
-    properties = message.properties
-    return properties.get(Property.PGROUP), properties.get(TRANSACTION)

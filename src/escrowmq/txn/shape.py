@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from escrowmq.base.extensions import CARRIED, EPOCH, MESSAGES, TOKEN, TRANSACTION
+from escrowmq.base.extensions import CARRIED, EPOCH, MESSAGES, OWNER, TOKEN, TRANSACTION
 from escrowmq.base.message import Property
 from escrowmq.store.scan import value_of
 from escrowmq.txn.half import checks_counted, immunity_ms
@@ -26,7 +26,7 @@ _MARKS: Final = tuple(
     for name in (
         Property.PGROUP, Property.REAL_TOPIC, Property.CHECK_IMMUNITY_TIME,
         Property.TRANSACTION_CHECK_TIMES, Property.TRAN_PREPARED_QUEUE_OFFSET, TRANSACTION,
-        MESSAGES, EPOCH, TOKEN, CARRIED,
+        MESSAGES, EPOCH, TOKEN, CARRIED, OWNER,
     )
 )  # fmt: skip
 

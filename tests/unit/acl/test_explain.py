@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from collections.abc import Mapping
 
 import pytest
 
@@ -36,6 +37,9 @@ class Nowhere:
 
     def has_offsets(self, group: str, topic: str) -> bool:
         return group == "g" and topic.startswith("%RETRY%g_")
+
+    def asked_in(self, properties: Mapping[str, str]) -> str | None:
+        return "asked" if properties.get("CORRELATION_ID") == "known" else None
 
     def has_topic(self, topic: str) -> bool:
         return False

@@ -43,6 +43,9 @@ class Empty:
     def has_offsets(self, group: str, topic: str) -> bool:
         return group == "g" and topic.startswith("%RETRY%g_")
 
+    def asked_in(self, properties: Mapping[str, str]) -> str | None:
+        return "asked" if properties.get("CORRELATION_ID") == "known" else None
+
     def has_topic(self, topic: str) -> bool:
         return False
 

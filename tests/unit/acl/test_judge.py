@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 
 import pytest
 
@@ -35,6 +36,9 @@ class Nowhere:
 
     def has_offsets(self, group: str, topic: str) -> bool:
         return group == "g" and topic.startswith("%RETRY%g_")
+
+    def asked_in(self, properties: Mapping[str, str]) -> str | None:
+        return "asked" if properties.get("CORRELATION_ID") == "known" else None
 
     def has_topic(self, topic: str) -> bool:
         return topic == "orders"
@@ -153,7 +157,9 @@ READ = {"topic": "T", "consumerGroup": "g"}
         (10, {"topic": "T"}, ["Topic:T Pub"]),
         (310, {"b": "T"}, ["Topic:T Pub"]),
         (320, {"b": "%RETRY%g", "a": "mine"}, ["Group:g Sub"]),
-        (325, {"b": "DefaultCluster_REPLY_TOPIC"}, []),
+        (325, {"b": "DefaultCluster_REPLY_TOPIC"}, ["Topic:DefaultCluster_REPLY_TOPIC Pub"]),
+        (325, {"b": "DefaultCluster_REPLY_TOPIC", "i": "CORRELATION_ID\x01known"},
+         ["Topic:asked Sub"]),
         (11, READ, ["Group:g Sub", "Topic:T Sub"]),
         (361, READ, ["Group:g Sub", "Topic:T Sub"]),
         (200050, READ, ["Group:g Sub", "Topic:T Sub"]),

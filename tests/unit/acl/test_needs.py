@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import pytest
 
@@ -26,6 +26,9 @@ class Places:
 
     def has_offsets(self, group: str, topic: str) -> bool:
         return group == "g" and topic.startswith("%RETRY%g_")
+
+    def asked_in(self, properties: Mapping[str, str]) -> str | None:
+        return "asked" if properties.get("CORRELATION_ID") == "known" else None
 
     def has_topic(self, topic: str) -> bool:
         return topic in ("T", "a_b")
@@ -71,8 +74,19 @@ def test_handles_and_replies() -> None:
     assert needed(370, topic="V", recallHandle=handle) == [("V", PUB), ("U", PUB)]
     with pytest.raises(UsageError):
         needed(370, topic="V", recallHandle="?")
-    assert needed(324, topic="C_REPLY_TOPIC") == []
+    assert needed(324, topic="C_REPLY_TOPIC") == [("C_REPLY_TOPIC", PUB)]
     assert needed(325, b="U") == [("U", PUB)]
+    known = "REPLY_TO_CLIENT\x01c\x02CORRELATION_ID\x01known\x02"
+    assert needed(324, topic="C_REPLY_TOPIC", properties=known) == [("asked", SUB)]
+    assert needed(325, b="C_REPLY_TOPIC", i=known) == [("asked", SUB)]
+    assert needed(325, b="U", i=known) == [("U", PUB)]
+
+
+def test_half_of_an_epoch_needs_the_right_to_its_group() -> None:
+    epoch = "PGROUP\x01g\x02escrowEpoch\x01q/1\x02"
+    assert needed(310, b="T", i=epoch) == [("T", PUB), ("%RETRY%g", PUB)]
+    assert needed(10, topic="T", properties=epoch) == [("T", PUB), ("%RETRY%g", PUB)]
+    assert needed(310, b="T", i=epoch, as_peer=True) == [("T", PUB)]
 
 
 def test_what_need_not_be_there_needs_nothing() -> None:

@@ -239,12 +239,6 @@ def test_what_a_group_has_popped_is_not_read_under_another_name(exchange: Exchan
     assert why(reader.pull("%RETRY%closed_theirs", group="any")) == "No permission for group:closed"
 
 
-def test_replies_go_to_the_topic_of_replies_without_a_right(exchange: Exchange) -> None:
-    caller = come(exchange, "nothing")
-    assert why(caller.ask(325, everything_about("DefaultCluster_REPLY_TOPIC"))) == ""
-    assert why(caller.ask(325, everything_about("Other_REPLY_TOPIC"))) != ""
-
-
 def test_a_handle_names_the_topic_that_is_recalled(exchange: Exchange) -> None:
     fields = everything_about("mine") | {"recallHandle": handle_of("theirs")}
     refused = why(come(exchange, "limited").ask(370, fields))

@@ -258,6 +258,28 @@ def test_answer_to_a_check_ends_the_transaction(verdict: int) -> None:
     assert producer.bodies("T") == ([b"paid"] if verdict == COMMIT else [])
 
 
+def test_nobody_else_is_asked_while_the_sender_says_that_its_block_is_open() -> None:
+    exchange = Exchange()
+    others = [producer_of(exchange, client_id=f"other-{n}") for n in range(2)]
+    origin = producer_of(exchange, client_id="origin")
+    half = origin.prepare("T", b"paid")
+    exchange.advance(6_100)
+    for _ in range(30):  # twice as many as are asked otherwise
+        (check,) = origin.take(CHECK)
+        origin.begin_end(
+            half_of_check(check),
+            UNKNOWN,
+            is_from_check=True,
+            is_one_way=True,
+            fields={"escrowOpen": "true"},
+        )
+        for caller in (*others, origin):
+            caller.heartbeat(producer="PG")
+        exchange.advance(30_100)
+    assert [len(c.take(CHECK)) for c in others] == [0, 0]
+    assert outcome(origin.end(half, COMMIT)) == (0, "committed")
+
+
 def test_client_that_sent_the_half_is_asked_first_and_others_after_it() -> None:
     exchange = Exchange()
     others = [producer_of(exchange, client_id=f"other-{n}") for n in range(2)]

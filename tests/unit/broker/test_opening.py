@@ -13,7 +13,7 @@ from escrowmq.broker.opening import readers
 from escrowmq.errors import StorageError
 from escrowmq.store.check import Check, Checked
 from escrowmq.testing.exchange import SMALL, Exchange
-from escrowmq.testing.sim.disk import SimDisk
+from escrowmq.testing.sim.disk import Loss, SimDisk
 
 Change = Callable[[SimDisk], None]
 
@@ -261,3 +261,24 @@ def test_tables_that_count_for_nothing_when_damaged_do_not_stop_a_start(
     disk.small["config/messageRequestMode.json"] = b'{"messageRequestModeMap":7}'
     Exchange(disk=disk)
     assert caplog.text.count("it counts for nothing") == 2
+
+
+def test_offsets_that_a_loss_of_power_sets_back_are_saved_at_once() -> None:
+    exchange = Exchange()
+    exchange.create_topic("T", 1)
+    exchange.advance(60_000)
+    caller = exchange.connect()
+    for number in range(10):
+        assert caller.send("T", b"lost %d" % number).code == 0
+    ext = {"consumerGroup": "CG", "topic": "T", "queueId": "0", "commitOffset": "10"}
+    caller.ask(Request.UPDATE_CONSUMER_OFFSET, ext)
+    exchange.disk.small[OFFSETS] = exchange.core.broker.offsets.save()
+    exchange.crash(Loss.ALL)
+    store = exchange.core.broker.store
+    end = store.bounds("T", 0)[1]
+    assert end < 10
+    caller = exchange.connect()
+    for number in range(10):
+        caller.send("T", b"new %d" % number)
+    exchange.crash(Loss.NOTHING)  # before offsets are saved by the clock
+    assert exchange.core.broker.offsets.get("CG", "T", 0) == end

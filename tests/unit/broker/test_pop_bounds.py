@@ -38,6 +38,16 @@ def test_nothing_is_handed_out_beyond_the_limit(monkeypatch: pytest.MonkeyPatch)
     assert [got.body for got in consumer.pop()] == ["2"]
 
 
+def test_a_group_that_acknowledges_nothing_leaves_room_for_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pop, "CHECK_POINTS_OF_GROUP_MAX", 2)
+    world, consumer = make(3)
+    assert sum(len(consumer.pop(maxMsgNums=1)) for _ in range(3)) == 2
+    other = PopConsumer(world, group="other")
+    assert [got.body for got in other.pop(maxMsgNums=1)] == ["0"]
+
+
 def test_what_a_full_disk_cannot_remember_is_not_handed_out() -> None:
     world, consumer = make()
     store = world.core.broker.store

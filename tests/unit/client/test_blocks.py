@@ -66,6 +66,7 @@ async def answer_to_a_check(broker: Peer, **properties: str) -> str:
     await broker.until(lambda: len(ends(broker)) > before)
     end = ends(broker)[before]
     assert end["fromTransactionCheck"] == "true"
+    assert (end.get("escrowOpen") == "true") == (end["commitOrRollback"] == "0")
     return end["commitOrRollback"]
 
 

@@ -140,10 +140,9 @@ def test_client_is_found_by_its_id_wherever_it_showed_itself() -> None:
     clients.produce("PG", channel(1))
     clients.consume("CG", channel(2), [])
     for number in (1, 2):
-        found = clients.find_client(f"c{number}")
-        assert found is not None
+        (found,) = clients.find_clients(f"c{number}")
         assert found.peer == number
-    assert clients.find_client("c3") is None
+    assert list(clients.find_clients("c3")) == []
     assert clients.find_consumer("CG", "c1") is None
     assert clients.find_consumer("none", "c2") is None
 

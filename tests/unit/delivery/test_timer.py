@@ -112,6 +112,18 @@ def test_a_recall_counts_for_the_whole_slot() -> None:
     assert world.bodies() == []
 
 
+def test_no_recall_replaces_another_or_names_the_message_of_another_topic() -> None:
+    world = Later()
+    at, later = str(START_MS + 5_000), str(START_MS + 9_000)
+    world.send(b"called back", UNIQ_KEY="u1", TIMER_DELIVER_MS=at)
+    world.send(b"stays", UNIQ_KEY="u2", TIMER_DELIVER_MS=at)
+    world.send(b"0", UNIQ_KEY="u1", TIMER_DEL_UNIQKEY="T+u1", TIMER_DELIVER_MS=at)
+    world.send(b"0", UNIQ_KEY="u1", TIMER_DEL_UNIQKEY="T+u1", TIMER_DELIVER_MS=later)
+    world.send(b"0", topic="U", UNIQ_KEY="u2", TIMER_DEL_UNIQKEY="T+u2", TIMER_DELIVER_MS=at)
+    world.run(10_000)
+    assert world.bodies() == [b"stays"]
+
+
 def test_a_recall_outlives_a_restart() -> None:
     world = Later()
     at = str(START_MS + 5_000)

@@ -92,3 +92,27 @@ def test_garbage_behind_the_end_is_told() -> None:
 def test_what_is_no_store_cannot_be_checked() -> None:
     with pytest.raises(StorageError):
         Check(SimDisk(), SMALL)
+
+
+def test_a_deleted_topic_is_no_damage_and_a_queue_that_began_again_is_told() -> None:
+    disk = SimDisk()
+    store, _ = opened(disk)
+    disk.small["config/topics.json"] = b'{"topicConfigTable":{"orders":{},"paid":{}}}'
+    for number in range(5):
+        store.put(message(number), 1_000)
+        store.put(message(number, topic="paid"), 1_000)
+    store.delete_topic("orders")
+    store.close(2_000)
+    disk.restart()
+    found = checked(disk)
+    assert found.is_sound
+    assert not [finding for finding in found.findings if "consumequeue" in finding.where]
+    disk.small.pop("queues.json")  # as at RocketMQ, nothing notes the deletion
+    store, _ = opened(disk)
+    store.queues.take("paid")[0].remove()  # and here a queue is lost while the broker runs
+    store.put(message(9, topic="paid"), 3_000)
+    store.close(4_000)
+    disk.restart()
+    (finding,) = [f for f in checked(disk).findings if f.where == "consumequeue/paid/0"]
+    assert not finding.is_damage
+    assert finding.text.startswith("5 messages of the log cannot be read: the queue began again")

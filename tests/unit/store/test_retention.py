@@ -2,6 +2,7 @@
 
 import random
 from datetime import UTC
+from itertools import pairwise
 
 from escrowmq.store.store import GotStatus, Store
 from escrowmq.testing.sim.disk import Loss, SimDisk
@@ -104,3 +105,30 @@ def test_a_deletion_that_lost_power_has_undone_in_part_is_finished() -> None:
     assert not report.damaged
     assert again.bounds("orders", 0) == (low, high)
     assert sorted(bodies(again)) == list(range(low, high))
+
+
+def test_many_queues_are_trimmed_in_several_turns() -> None:
+    disk = SimDisk()
+    store = Store(disk, small(reserved_hours=1, has_index=False), hour=lambda _: 4)
+    store.open(1_000)
+    for _ in range(2):
+        for number in range(600):
+            store.put(message(number, topic=f"t{number}"), 1_000)
+    while sync(store, 90_000):
+        pass
+    disk.now_ms = 3_800_000
+
+    def behind() -> int:
+        return sum(
+            1 for queue in store.queues if queue.min < queue.first_at_log(store.log.min_offset)
+        )
+
+    store.wake(3_800_000)
+    assert store.min_log_offset > 0
+    turns = [behind()]
+    while behind():
+        assert store.wake_at_ms() == 0
+        store.wake(3_800_001)
+        turns.append(behind())
+    assert max(before - after for before, after in pairwise(turns)) <= 256
+    assert len(turns) > 1

@@ -73,6 +73,31 @@ def test_sender_is_asked_first_and_the_others_in_turn() -> None:
     assert set(peers[1:]) == {1, 2, 3}
 
 
+def test_whoever_says_that_the_block_is_open_is_asked_alone_and_without_end() -> None:
+    ground = ground_of(A, B, C, transaction_checks_max=3)
+    ground.prepare(origin="b")
+    span_ms = FIRST_MS
+    for _ in range(40):
+        (ask,) = ground.due(span_ms)
+        assert (ask.peer, ask.count) == (2, 1)
+        ground.checker.answered(ask.queue_offset, ask.peer)
+        ground.checker.held_open(ask.queue_offset, ask.peer)
+        span_ms = NEXT_MS
+    ground.members["PG"] = [A, C]
+    (ask,) = ground.due(NEXT_MS)
+    assert ask.peer in (1, 3)
+    assert ask.count == 2
+
+
+def test_at_rocketmq_nobody_holds_a_block_open() -> None:
+    ground = ground_of(A, B, asks_origin_first=False)
+    ground.prepare(origin="b")
+    (ask,) = ground.due(FIRST_MS)
+    ground.checker.held_open(ask.queue_offset, ask.peer)
+    (other,) = ground.due(NEXT_MS)
+    assert (other.peer != ask.peer, other.count) == (True, 2)
+
+
 def test_member_that_does_not_answer_is_left_alone_for_a_while() -> None:
     ground = ground_of(A, B, check_answer_ms=1_000)
     for number in range(MUTE_AFTER):

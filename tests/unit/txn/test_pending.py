@@ -10,12 +10,23 @@ TIMES = st.integers(0, 2_000)
 NAMES = st.sampled_from(["A", "B", "C"])
 
 
+def test_appointments_of_halves_that_ended_do_not_pile_up() -> None:
+    pending = Pending(void_min=50)
+    for number in range(1_000):
+        row = Row(log_offset=0, stored_ms=0, due_ms=number, group="", topic="", origin="", checks=0)
+        pending.add(number, row)
+        pending.schedule(number, 10**9)  # parked: given up when it is too old
+        pending.remove(number)
+        pending.take_due(number, 100)
+        assert sum(map(len, pending._buckets.values())) <= 60
+
+
 class PendingAgainstModel(RuleBasedStateMachine):
     """The columns and a dict of rows, fed with the same."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.pending = Pending()
+        self.pending = Pending(void_min=3)
         self.rows: dict[int, Row] = {}
         self.appointments: dict[int, int] = {}
         self.next_offset = 0

@@ -9,6 +9,7 @@ from escrowmq.base.message import Message, StoredMessage, Topic
 from escrowmq.codec.properties import encode_properties
 from escrowmq.testing.exchange import COMMIT, ROLLBACK, SMALL, Exchange, half_of_check
 from escrowmq.testing.sim.disk import Loss, SimCrash, SimDisk
+from escrowmq.txn.again import has_final
 from escrowmq.txn.claim import Answer
 from escrowmq.txn.half import copy_to, final_of
 from escrowmq.txn.recovery import Progress
@@ -229,6 +230,72 @@ def test_immunity_copy_is_the_half_that_counts(ground: Ground) -> None:
     assert list(ground.engine.pending) == [1]
     assert ground.end(first, Verdict.COMMIT).answer == Answer.DONE
     assert ground.finals() == [b"paid"]
+
+
+# -- what others wrote ---------------------------------------------------------------------------
+
+
+def forge(ground: Ground, half: StoredMessage, topic: str, **said: str) -> None:
+    """A message that a client of an older release marked as the commit of a half."""
+    place = {"REAL_TOPIC": "T", "REAL_QID": "1", "PGROUP": "PG"}
+    message = Message(
+        topic=topic,
+        body=b"forged",
+        properties={"UNIQ_KEY": half.properties["UNIQ_KEY"], **place, **said},
+        sys_flag=8,
+        prepared_log_offset=half.log_offset if topic == "T" else 0,
+    )
+    ground.store.put(message, ground.now_ms)
+
+
+@pytest.mark.parametrize("checks", [{}, {"TRANSACTION_CHECK_TIMES": "1"}])
+@pytest.mark.parametrize("is_first", [True, False])
+def test_message_to_another_topic_is_not_the_end_of_a_half(
+    ground: Ground, is_first: bool, checks: dict[str, str]
+) -> None:
+    if not is_first:
+        ground.store.put(Message(topic="Other", body=b"x"), ground.now_ms)
+    half = ground.prepare(b"theirs", **checks)
+    assert (half.log_offset == 0) is is_first
+    forge(ground, half, "Other")
+    forge(ground, half, "Other", REAL_TOPIC="Other")
+    forge(ground, half, "%RETRY%CG", REAL_TOPIC="%RETRY%CG")
+    forge(ground, half, Topic.SCHEDULE, REAL_TOPIC="Other", DELAY="1")
+    forge(ground, half, "T", PGROUP="another")
+    found = ground.reopen()
+    assert (found.pending_count, found.derived_count) == (1, 0)
+    assert ground.end(half, Verdict.COMMIT).answer == Answer.DONE
+    assert ground.messages("T", 1)[-1].body == b"theirs"
+
+
+def test_no_final_is_found_for_a_half_by_a_message_of_another_topic(ground: Ground) -> None:
+    half = ground.prepare(b"theirs")
+    forge(ground, half, "T", PGROUP="another")
+    assert not has_final(half, ground.store)
+    forge(ground, half, "T")
+    assert has_final(half, ground.store)
+
+
+@pytest.mark.parametrize("said", [{"group": "another"}, {"PGROUP": "PG", "topic": "Other"}])
+def test_half_of_another_group_or_topic_is_no_newer_copy(
+    ground: Ground, said: dict[str, str]
+) -> None:
+    half = ground.prepare(b"theirs")
+    properties = {
+        **half.properties,
+        "PGROUP": said.get("group", "PG"),
+        "REAL_TOPIC": said.get("topic", "T"),
+        "TRANSACTION_CHECK_TIMES": "1",
+        "escrowCarried": f"{half.queue_offset}:{half.log_offset}:1",
+    }
+    ground.store.put(Message(topic=Topic.HALF, body=b"x", properties=properties), ground.now_ms)
+    ground.reopen()
+    assert list(ground.engine.pending) == [0, 1]
+    assert not ground.engine.carried
+    assert ground.end(half, Verdict.COMMIT).answer == Answer.DONE
+    assert ground.finals() == [b"theirs"]
+    assert list(ground.engine.pending) == [1]
+    assert ground.end(half, Verdict.ROLLBACK).answer == Answer.CONTRADICTED
 
 
 def test_transaction_of_the_peer_is_checked_and_ended_by_us() -> None:

@@ -17,6 +17,7 @@ import msgspec
 
 from escrowmq.base.codes import Response
 from escrowmq.base.command import Command
+from escrowmq.base.extensions import OPEN
 from escrowmq.client.core.sending import Outcome
 from escrowmq.codec import signed_id
 from escrowmq.codec.ids import parse_offset_id
@@ -95,7 +96,9 @@ def end_fields(half: Half, outcome: Outcome, *, count: int = 0) -> dict[str, str
     return fields
 
 
-def check_answer_fields(check: dict[str, str], outcome: Outcome, *, group: str) -> dict[str, str]:
+def check_answer_fields(
+    check: dict[str, str], outcome: Outcome, *, group: str, is_open: bool = False
+) -> dict[str, str]:
     """The header of END_TRANSACTION that answers a check; it says what the check said."""
     unique_key = check.get("msgId", "")
     fields = {
@@ -110,6 +113,8 @@ def check_answer_fields(check: dict[str, str], outcome: Outcome, *, group: str) 
     for name in ("topic", "bname"):
         if name in check:
             fields[name] = check[name]
+    if is_open:
+        fields[OPEN] = "true"
     return fields
 
 

@@ -118,7 +118,8 @@ class Checker:
 
     def stepped(self, core: BrokerCore) -> None:
         """An input was worked off: what became visible is seen by whoever looks now."""
-        self.steps.note_queues(core, self._broker_ms())
+        self.steps.note_queues(core)
+        self.reading.note_begin(core.broker.store)
         engine = engine_of(core)
         if engine.counters.undone:
             progress = core.broker.offsets.get(TRANSACTION_GROUP, Topic.HALF, 0)
@@ -291,8 +292,8 @@ class Checker:
         if not self._keeps_all(loss):
             self._forget(found)
             self._tenant.check(core, survives=durable_offset, loses=True)
-        self.reading = found
-        self._dispatched = -1
+        self.reading, self._dispatched = found, -1
+        self.steps.note_queues(core)
         self.steps.look(core, found, finals, self._broker_ms())
         self._check_ends(found)
         self._check_promises(found)

@@ -101,9 +101,13 @@ class Reading:
                     seen.append(item)
                     if item is not None:
                         self._take(queue, item)
+        self.note_begin(store)
+        return list(self.finals.values())[first_final:]
+
+    def note_begin(self, store: Store) -> None:
+        """Take note of where the log begins."""
         self.min_log_offset = store.min_log_offset
         self.deleted_before = max(self.deleted_before, self.min_log_offset)
-        return list(self.finals.values())[first_final:]
 
     def numbers_of(self, queue: Queue) -> list[int]:
         """Queue offsets of the messages that the log still has."""

@@ -22,25 +22,29 @@ class Steps:
     def __init__(self, stage: Stage, ledger: Ledger, topics: tuple[tuple[str, int], ...]) -> None:
         self._stage = stage
         self._ledger = ledger
-        self._counts: dict[str, list[tuple[int, int]]] = {topic: [] for topic, _ in topics}
+        self._counts: dict[str, list[tuple[int, int, int]]] = {topic: [] for topic, _ in topics}
+        self._log_end = 0
         """Write queues of each topic, and since when."""
 
     def look(self, core: BrokerCore, reading: Reading, finals: list[Seen], now_ms: int) -> None:
         """Judge the finals that became visible at a time, one step or one start."""
-        self.note_queues(core, now_ms)
         for final in finals:
             self._check_place(final)
         joined = [final for final in finals if TRANSACTION in final.message.properties]
         for scope in dict.fromkeys(map(scope_of, joined)):
             self._check_whole(core, reading, scope)
 
-    def note_queues(self, core: BrokerCore, now_ms: int) -> None:
-        """Keep in mind how many queues the topics have."""
-        now_ms = max(now_ms, core.broker.store.last_stored_ms)  # as records are stamped
+    def note_queues(self, core: BrokerCore) -> None:
+        """Keep in mind how many queues the topics have, and from where in the log on: between its
+        ends before and after the step that changed it."""
+        before, end = self._log_end, core.broker.store.end_offset
+        self._log_end = end
         for topic, counts in self._counts.items():
+            if end < before:  # lost with the power, and written again
+                counts[:] = [(min(low, end), min(high, end), count) for low, high, count in counts]
             config = core.broker.topics.get(topic)
-            if config is not None and (not counts or counts[-1][1] != config.write_queue_nums):
-                counts.append((now_ms, config.write_queue_nums))
+            if config is not None and (not counts or counts[-1][2] != config.write_queue_nums):
+                counts.append((min(before, end), end, config.write_queue_nums))
 
     # -- several messages ------------------------------------------------------------------------
 
@@ -95,19 +99,19 @@ class Steps:
         if topic not in self._counts:
             topic, queue_id = properties[Property.REAL_TOPIC], int(properties[Property.REAL_QID])
         allowed = {
-            abs(java_hash(key)) % count for count in self._counts_at(topic, final.message.stored_ms)
+            abs(java_hash(key)) % count for count in self._counts_at(topic, final.log_offset)
         }
         if queue_id not in allowed:
             raise Violation(f"{final.key} with order key {key} is in {topic} {queue_id}, its key "
                             f"says {allowed}")  # fmt: skip
         self._stage.done["order keys followed"] += 1
 
-    def _counts_at(self, topic: str, when_ms: int) -> set[int]:
-        """The numbers of queues at a time; several when it changed at that time."""
+    def _counts_at(self, topic: str, log_offset: int) -> set[int]:
+        """The numbers of queues when a record was stored; several when they changed just then."""
         counts = self._counts[topic]
-        found = {count for since_ms, count in counts if since_ms == when_ms}
-        before = [count for since_ms, count in counts if since_ms < when_ms]
-        return found | set(before[-1:]) or {count for _, count in counts[:1]}
+        found = {count for low, high, count in counts if low <= log_offset < high}
+        before = [count for _, high, count in counts if high <= log_offset]
+        return found | set(before[-1:]) or {count for _, _, count in counts[:1]}
 
     def check_order(self, reading: Reading) -> None:
         """Of two messages of one key the one whose commit was acknowledged before the other's

@@ -1,0 +1,275 @@
+"""What the broker's core takes for a request, without sockets: frames in, effects out.
+
+    python benchmarks/core.py [--cells send,rich,...] [--bursts 1,16,64] [--rounds 9]
+    python benchmarks/core.py --against ../other/src    # beside the code of another checkout
+
+CPU time of one thread in microseconds a message: the least and the median of the rounds, on a
+fresh broker each. With `--against`, rounds of both sources take turns in processes of their own, so
+that a machine whose speed drifts does not decide; the last column is this one's least over that.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import os
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from escrowmq.base.codes import Request
+from escrowmq.base.command import Command
+from escrowmq.base.effects import Replace, Send, Sync
+from escrowmq.base.settings import BrokerSettings, StoreSettings
+from escrowmq.broker.core import BrokerCore
+from escrowmq.codec.command import encode_command
+from escrowmq.codec.frame import FrameReader
+from escrowmq.net.disk import FileDisk
+
+PEER = 1
+MESSAGES = 6_000
+QUEUES = 4
+_BATCH = 16
+_START_MS = 1_800_000_000_000
+
+
+class Rig:
+    """One broker over files in a temporary folder; it does at once what its core asks for."""
+
+    def __init__(self, folder: str) -> None:
+        self.disk = FileDisk(folder)
+        self.now_ms = _START_MS
+        self.core = BrokerCore(
+            self.disk,
+            BrokerSettings(),
+            StoreSettings(disk_used_max_percent=95, disk_warning_percent=99),
+            address=("127.0.0.1", 10911),
+            ha_address="127.0.0.1:10912",
+            chance=random.Random(1),
+        )
+        self.core.open(self.now_ms)
+        self.core.connected(PEER, "127.0.0.1", 40_000, self.now_ms)
+        self.heard: list[bytes] = []
+
+    def feed(self, data: bytes) -> None:
+        """One read of the connection."""
+        self.now_ms += 1
+        self.core.receive(PEER, data, self.now_ms)
+        while effects := self.core.take_effects():
+            for effect in effects:
+                match effect:
+                    case Send(_, chunks):
+                        self.heard += chunks
+                    case Sync(_, log_offset):
+                        self.core.synced(log_offset, self.now_ms)
+                    case Replace(path, data_):
+                        self.disk.replace(path, data_)
+
+    def replies(self) -> list[Command]:
+        """What was answered since the last call."""
+        heard, self.heard = b"".join(self.heard), []
+        return FrameReader().feed(heard)
+
+
+def _frame(code: int, opaque: int, ext: dict[str, str], body: bytes = b"") -> bytes:
+    command = Command(code=code, opaque=opaque, version=479, ext=ext, body=body, is_binary=True)
+    return encode_command(command)
+
+
+def _key(number: int) -> str:
+    return f"FD000000000000000000000000000002031630946E096CA7AD{number & 0xFFFFFF:06X}"
+
+
+def _send(number: int, properties: str, body: bytes, flag: int = 0) -> bytes:
+    ext = {
+        "a": "load",
+        "b": "Bench",
+        "c": "TBW102",
+        "d": str(QUEUES),
+        "e": str(number % QUEUES),
+        "f": str(flag),
+        "g": str(_START_MS + number // 20),
+        "h": "0",
+        "i": properties,
+        "j": "0",
+        "k": "false",
+        "m": "false",
+        "n": "broker-a",
+    }
+    return _frame(Request.SEND_MESSAGE_V2, number + 1, ext, body)
+
+
+def _sends() -> Iterator[bytes]:
+    for number in range(MESSAGES):
+        yield _send(number, f"UNIQ_KEY\x01{_key(number)}\x02WAIT\x01true\x02", b"x" * 128)
+
+
+def _rich_sends() -> Iterator[bytes]:
+    chance = random.Random(3)
+    for number in range(MESSAGES):
+        properties = (
+            f"orderType\x01{chance.choice(['normal', 'express', 'gift'])}\x02"
+            f"KEYS\x01order-{chance.randrange(10**6, 10**9)}\x02UNIQ_KEY\x01{_key(number)}\x02"
+            f"WAIT\x01true\x02customer\x01{chance.randrange(10**5)}\x02"
+            f"TAGS\x01{chance.choice(['created', 'paid'])}\x02"
+        )
+        yield _send(number, properties, b"x" * chance.randrange(90, 166))
+
+
+def _batches() -> Iterator[bytes]:
+    for number in range(MESSAGES // _BATCH):
+        pieces = []
+        for nth in range(_BATCH):
+            properties = f"UNIQ_KEY\x01{_key(number * _BATCH + nth)}\x02WAIT\x01true\x02".encode()
+            rest = (128).to_bytes(4, "big") + b"x" * 128
+            rest += len(properties).to_bytes(2, "big") + properties
+            pieces.append((16 + len(rest)).to_bytes(4, "big") + bytes(12) + rest)
+        body = b"".join(pieces)
+        ext = {
+            "a": "load",
+            "b": "Bench",
+            "c": "TBW102",
+            "d": str(QUEUES),
+            "e": str(number % QUEUES),
+            "f": "0",
+            "g": str(_START_MS),
+            "h": "0",
+            "i": "",
+            "j": "0",
+            "k": "false",
+            "m": "true",
+            "n": "broker-a",
+        }
+        yield _frame(Request.SEND_BATCH_MESSAGE, number + 1, ext, body)
+
+
+def _halves() -> Iterator[bytes]:
+    for number in range(MESSAGES):
+        properties = (
+            f"PGROUP\x01load\x02TRAN_MSG\x01true\x02UNIQ_KEY\x01{_key(number)}\x02WAIT\x01true\x02"
+        )
+        yield _send(number, properties, b"x" * 128, flag=4)
+
+
+def _pulls(rig: Rig) -> Iterator[bytes]:
+    """At the end of a queue, with no wish to wait."""
+    rig.feed(_send(0, "", b"x"))
+    for number in range(MESSAGES):
+        ext = {
+            "consumerGroup": "load",
+            "topic": "Bench",
+            "queueId": "0",
+            "queueOffset": "1",
+            "maxMsgNums": "32",
+            "sysFlag": "4",
+            "commitOffset": "0",
+            "suspendTimeoutMillis": "0",
+            "subVersion": "0",
+            "subscription": "*",
+            "expressionType": "TAG",
+        }
+        yield _frame(Request.PULL_MESSAGE, number + 1, ext)
+
+
+def _ends(rig: Rig) -> Iterator[bytes]:
+    for number, frame in enumerate(_halves()):
+        rig.feed(frame)
+        (reply,) = rig.replies()
+        ext = reply.ext or {}
+        place = {
+            "producerGroup": "load",
+            "tranStateTableOffset": ext["queueOffset"],
+            "commitLogOffset": str(int(ext["msgId"][16:], 16)),
+            "commitOrRollback": "8",
+            "fromTransactionCheck": "false",
+            "msgId": _key(number),
+            "transactionId": _key(number),
+        }
+        yield _frame(Request.END_TRANSACTION, number + 1, place)
+
+
+CELLS: dict[str, tuple[Callable[[Rig], Iterator[bytes]], int]] = {
+    "send": (lambda _: _sends(), 1),
+    "rich": (lambda _: _rich_sends(), 1),
+    "batch": (lambda _: _batches(), _BATCH),
+    "half": (lambda _: _halves(), 1),
+    "end": (_ends, 1),
+    "pull": (_pulls, 1),
+}
+
+
+def measure(cell: str, burst: int) -> float:
+    """Microseconds of CPU a message, of one round."""
+    make, count = CELLS[cell]
+    with tempfile.TemporaryDirectory() as folder:
+        rig = Rig(folder)
+        frames = list(make(rig))
+        rig.replies()
+        reads = [b"".join(frames[at : at + burst]) for at in range(0, len(frames), burst)]
+        warm = max(1, len(reads) // 10)
+        for read in reads[:warm]:
+            rig.feed(read)
+        rig.heard.clear()
+        gc.collect()
+        gc.disable()
+        begin = time.thread_time()
+        for read in reads[warm:]:
+            rig.feed(read)
+        took = time.thread_time() - begin
+        gc.enable()
+        codes = {reply.code for reply in rig.replies()}
+        if not codes <= {0, 19}:  # 19: nothing to pull
+            raise SystemExit(f"{cell}: answered {codes}")
+        rig.disk.close()
+    return took * 1e6 / ((len(reads) - warm) * burst * count)
+
+
+def _in_process(source: str, cell: str, burst: int) -> float:
+    """One round of the code in a source folder."""
+    command = [sys.executable, __file__, "--one", cell, "--bursts", str(burst)]
+    environment = {**os.environ, "PYTHONPATH": source}
+    done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
+    return float(json.loads(done.stdout))
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--cells", default=",".join(CELLS))
+    parser.add_argument("--bursts", default="1,16,64")
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--against", metavar="SRC", help="the src folder of another checkout")
+    parser.add_argument("--one", metavar="CELL", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    bursts = [int(text) for text in given.bursts.split(",")]
+    if given.one:
+        print(json.dumps(measure(given.one, bursts[0])))
+        return
+    ours = str(Path(__file__).resolve().parent.parent / "src")
+    sources = [ours] + ([str(Path(given.against).resolve())] if given.against else [])
+    names = ["least", "median"] + (
+        ["other least", "other median", "ratio"] if given.against else []
+    )
+    print(f"{'cell':>6} {'burst':>5} " + " ".join(f"{name:>12}" for name in names))
+    for cell in given.cells.split(","):
+        for burst in bursts:
+            rounds: list[list[float]] = [[] for _ in sources]
+            for _ in range(given.rounds):
+                for found, source in zip(rounds, sources, strict=True):
+                    found.append(_in_process(source, cell, burst))
+            figures = [
+                figure for found in rounds for figure in (min(found), statistics.median(found))
+            ]
+            if given.against:
+                figures.append(min(rounds[0]) / min(rounds[1]))
+            print(f"{cell:>6} {burst:>5} " + " ".join(f"{figure:12.2f}" for figure in figures))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+"""Requests that wait for a reply of another client: who asked what, and in which topic.
+
+A reply says whom it is for by a client id, which anybody may take for himself, and by the request's
+correlation id, which nobody knows before the request is stored. So the first who sends one with
+these two is who asked; and who may read its topic may answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from escrowmq.base.limits import ASKED_MAX
+from escrowmq.base.message import Property
+
+_LASTING_MS: Final = 300_000
+"""For so long a reply is expected; clients wait for some seconds."""
+
+_SHARE: Final = 4
+"""One account has no more than this part of all; of more, its own oldest are forgotten."""
+
+_ID_SIZE_MAX: Final = 255
+
+Key = tuple[str, str]
+"""Client id and correlation id."""
+
+
+class Asked(NamedTuple):
+    """Who asked, and where."""
+
+    account: str
+    topic: str
+    until_ms: int
+
+
+class AskedTable:
+    """The requests of a while."""
+
+    def __init__(self, count_max: int = ASKED_MAX) -> None:
+        self._asked: dict[Key, Asked] = {}
+        self._of: dict[str, dict[Key, None]] = {}
+        self._count_max = count_max
+
+    def __len__(self) -> int:
+        return len(self._asked)
+
+    def note(self, properties: Mapping[str, str], account: str, topic: str, now_ms: int) -> None:
+        """A request was stored."""
+        key = _key(properties)
+        if key is None:
+            return
+        known = self._asked.get(key)
+        if known is not None:
+            if known.until_ms > now_ms:
+                return
+            self._forget(key)
+        own = self._of.setdefault(account, {})
+        if len(own) >= max(1, self._count_max // _SHARE):
+            self._forget(next(iter(own)))
+        elif len(self._asked) >= self._count_max:
+            self._forget(next(iter(self._asked)))
+        self._asked[key] = Asked(account, topic, now_ms + _LASTING_MS)
+        self._of.setdefault(account, {})[key] = None
+
+    def find(self, properties: Mapping[str, str], now_ms: int) -> Asked | None:
+        """Who asked what a reply answers; None when that is not known, or too long ago."""
+        key = _key(properties)
+        asked = None if key is None else self._asked.get(key)
+        return asked if asked is not None and asked.until_ms > now_ms else None
+
+    def answered(self, properties: Mapping[str, str]) -> None:
+        """A reply has reached who asked."""
+        key = _key(properties)
+        if key in self._asked:
+            self._forget(key)
+
+    def _forget(self, key: Key) -> None:
+        account = self._asked.pop(key).account
+        own = self._of[account]
+        del own[key]
+        if not own:
+            del self._of[account]
+
+
+def _key(properties: Mapping[str, str]) -> Key | None:
+    client_id = properties.get(Property.REPLY_TO_CLIENT, "")
+    correlation_id = properties.get(Property.CORRELATION_ID, "")
+    sizes = (len(client_id), len(correlation_id))
+    if not min(sizes) or max(sizes) > _ID_SIZE_MAX:
+        return None
+    return client_id, correlation_id

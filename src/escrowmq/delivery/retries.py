@@ -1,0 +1,44 @@
+"""Whose a retry topic is, when its name can be read in several ways.
+
+`%RETRY%billing_orders` is the retry topic of the group `billing_orders`, and in the older spelling
+also where the group `billing` gets again what it has popped from `orders`. It is whose it was
+first: a group that pops has offsets in its retry topic from the beginning, and does not take one
+for its own that another has.
+"""
+
+from __future__ import annotations
+
+from escrowmq.base.message import Topic
+from escrowmq.codec.receipt import RETRY_V1, RETRY_V2, retry_topic
+from escrowmq.delivery.offsets import OffsetTable
+from escrowmq.delivery.subscriptions import GroupTable
+from escrowmq.delivery.topics import TopicTable
+
+
+class RetryTopics:
+    """Where what groups have popped comes again."""
+
+    def __init__(self, topics: TopicTable, groups: GroupTable, offsets: OffsetTable) -> None:
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
+
+    def read(self, topic: str, group: str, *, is_v2: bool) -> list[str]:
+        """The retry topics that a group's pops of a topic read. With the newer spelling there may
+        still be some messages under the older name."""
+        older, newer = (retry_topic(topic, group, kind) for kind in (RETRY_V1, RETRY_V2))
+        if self._is_anothers(older, group):
+            return [newer]
+        is_v2 = is_v2 or self._topics.get(newer) is not None
+        return [newer, older] if is_v2 else [older]
+
+    def wants_newer(self, topic: str, group: str, *, is_v2: bool) -> bool:
+        """Whether a popped message goes under the newer name, which nobody else can have."""
+        return is_v2 or self._is_anothers(retry_topic(topic, group, RETRY_V1), group)
+
+    def _is_anothers(self, name: str, group: str) -> bool:
+        if self._topics.get(name) is None or self._offsets.of(group, name):
+            return False
+        if self._groups.peek(name.removeprefix(Topic.RETRY_PREFIX)) is not None:
+            return True
+        return any(other != group for other in self._offsets.groups_of(name))
