@@ -69,6 +69,8 @@ class User(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     password: str
+    former: str = ""
+    """Counts as well, while clients are given the other one."""
     type: UserType = UserType.NORMAL
     status: UserStatus = UserStatus.ENABLE
 
@@ -136,6 +138,7 @@ class Book:
 
     def create_user(self, info: UserInfo) -> None:
         """Add a user; UsageError, in the peer's words, when there can be no such one."""
+        info.former_password = None  # not a request's to say
         user = _user(info)
         if user.name in self.users:
             raise UsageError("The user is existed")
@@ -148,9 +151,13 @@ class Book:
         old = self.users.get(info.username or "")
         if old is None:
             raise UsageError("The user is not exist")
+        is_new = bool((info.password or "").strip())
+        former = old.password if is_new else old.former
+        keeps = bool(info.keeps_former) if is_new else info.keeps_former is not False
         user = User(
             name=old.name,
-            password=_password(info.password) if (info.password or "").strip() else old.password,
+            password=_password(info.password) if is_new else old.password,
+            former=former if keeps else "",
             type=named(UserType, info.user_type) or old.type,
             status=named(UserStatus, info.user_status) or old.status,
         )
@@ -289,9 +296,14 @@ def write_book(users: dict[str, User], policies: dict[str, Policies]) -> bytes:
     """The file of users and policies."""
     content = {
         "acls": [_told(name, policies[name]) for name in sorted(policies)],
-        "users": [users[name].told(with_password=True) for name in sorted(users)],
+        "users": [_kept(users[name]) for name in sorted(users)],
     }
     return msgspec.json.format(msgspec.json.encode(content), indent=2)
+
+
+def _kept(user: User) -> dict[str, str]:
+    found = user.told(with_password=True)
+    return found | {"formerPassword": user.former} if user.former else found
 
 
 def _told(name: str, found: Policies) -> dict[str, Any]:
@@ -315,6 +327,7 @@ def _user(info: UserInfo) -> User:
     return User(
         name=name,
         password=_password(info.password),
+        former=_password(info.former_password) if info.former_password else "",
         type=named(UserType, info.user_type) or UserType.NORMAL,
         status=named(UserStatus, info.user_status) or UserStatus.ENABLE,
     )

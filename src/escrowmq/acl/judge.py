@@ -86,7 +86,7 @@ def _authenticated(book: Book, request: Command) -> tuple[User | None, str]:
         return None, f"User:{name} is not found."
     if user.status is UserStatus.DISABLE:
         return None, f"User:{name} is disabled."
-    if not is_signed(request, user.password):
+    if not is_signed(request, user.password, user.former):
         return None, "check signature failed."
     return user, ""
 

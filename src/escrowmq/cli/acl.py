@@ -53,6 +53,11 @@ def _add_user(actions: Any) -> None:  # noqa: ANN401
     update.add_argument("--password", action="store_true", help="read a new one from input")
     for one in (create, update):
         one.add_argument("--super", action=argparse.BooleanOptionalAction, help="may do everything")
+    update.add_argument(
+        "--keep-former",
+        action=argparse.BooleanOptionalAction,
+        help="the password until now counts on beside the new one, until --no-keep-former",
+    )
     update.add_argument("--enabled", action=argparse.BooleanOptionalAction, help="is let in")
     for one in (create, update, delete):
         one.add_argument("user", metavar="USER")
@@ -125,6 +130,8 @@ def _changes(arguments: argparse.Namespace) -> UserFields:
         found["password"] = _password()
     if arguments.super is not None:
         found["is_super"] = arguments.super
+    if arguments.keep_former is not None:
+        found["keeps_former"] = arguments.keep_former
     if arguments.enabled is not None:
         found["is_enabled"] = arguments.enabled
     return found

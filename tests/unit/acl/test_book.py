@@ -136,6 +136,26 @@ def test_a_pattern_of_old_that_opens_nothing_is_told_and_kept(
     assert "'Topic:a*c', which is no pattern" in caplog.text
 
 
+def test_two_passwords_count_while_clients_are_given_the_other(disk: SimDisk, book: Book) -> None:
+    def both() -> tuple[str, str]:
+        user = opened(disk).users["orders"]
+        assert user == book.users["orders"]
+        return user.password, user.former
+
+    assert both() == (SECRET, "")
+    book.update_user(UserInfo("orders", "another-secret", keeps_former=True))
+    assert both() == ("another-secret", SECRET)
+    book.update_user(UserInfo("orders", user_status="enable"))
+    assert both() == ("another-secret", SECRET)
+    assert SECRET not in str(book.users["orders"].told(with_password=True))
+    book.update_user(UserInfo("orders", keeps_former=False))
+    assert both() == ("another-secret", "")
+    book.update_user(UserInfo("orders", "a-third-secret"))
+    assert both() == ("a-third-secret", "")
+    book.create_user(UserInfo("other", SECRET, former_password="smuggled"))
+    assert book.users["other"].former == ""
+
+
 def test_a_user_goes_with_his_policies(disk: SimDisk, book: Book) -> None:
     book.put_policies("User:orders", acl("Topic:T"))
     book.delete_user("orders")
