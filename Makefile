@@ -53,6 +53,9 @@ build/spark-%/.ready: requirements-spark-%.txt
 crash: $(READY)   ## fifty rounds of kill -9 and recount; some minutes
 	ESCROWMQ_CRASH_ROUNDS=50 $(BIN)/python -m pytest -q tests/crash $(ARGS)
 
+hostile: $(READY) ## what accounts and strangers must not be able to do, against real processes; a minute
+	$(BIN)/python -m pytest -n 2 --dist loadfile -q tests/hostile $(ARGS)
+
 fuzz: $(READY)    ## eight minutes of odd bytes for whatever reads what others write
 	ESCROWMQ_FUZZ_SECONDS=60 $(BIN)/python -m pytest -q tests/fuzz $(ARGS)
 

@@ -204,9 +204,11 @@ def accesses_of(request: Command, places: Places, *, cluster: str) -> list[Acces
         found = list(OPERATIONS[code].read(request.ext or {}))
     else:
         needs = needs_of(request, places, as_peer=False)
-        if not isinstance(needs, Admin):
-            if not needs:
-                return []
+        if isinstance(needs, Admin):
+            found = [topic_access(needs.own_topic, _UPDATE)] if needs.own_topic else []
+        elif not needs:
+            return []
+        else:
             found = [_as_access(need, code) for need in needs]
     # An empty name is nobody's; only who may do everything to the cluster may ask about it.
     if found and all(access.resource.name for access in found):

@@ -4,6 +4,7 @@ globalWhiteRemoteAddresses: [10.10.103.*, 192.168.0.*]
 accounts:
 - accessKey: RocketMQ            more than 6 characters
   secretKey: 12345678            more than 6 characters, taken as text
+  formerSecretKey:               counts as well, while clients are given the other one
   whiteRemoteAddress:            one pattern (addresses.py)
   admin: false
   defaultTopicPerm: DENY         DENY, PUB, SUB, PUB|SUB, SUB|PUB; anything else is DENY
@@ -46,8 +47,8 @@ VERSION: Final = "dataVersion"
 _MEMBERS: Final = frozenset({GLOBAL, ACCOUNTS, VERSION})
 _ACCOUNT_MEMBERS: Final = frozenset(
     {
-        "accessKey", "secretKey", "whiteRemoteAddress", "admin", "defaultTopicPerm",
-        "defaultGroupPerm", "topicPerms", "groupPerms",
+        "accessKey", "secretKey", "formerSecretKey", "whiteRemoteAddress", "admin",
+        "defaultTopicPerm", "defaultGroupPerm", "topicPerms", "groupPerms",
     }
 )  # fmt: skip
 _TRUTHS: Final = {
@@ -61,6 +62,7 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
 
     access_key: str
     secret: str
+    former: str = ""
     addresses: Pattern
     is_admin: bool
     topic_default: int
@@ -166,6 +168,12 @@ def _account(item: Value, place: str) -> Account:
             f"{place}: accessKey and secretKey have {len(access_key)} and {len(secret)} "
             f"characters; {KEY_SIZE_MIN} at least are needed"
         )
+    former = _text(members.get("formerSecretKey"), place)
+    if former and len(former) < KEY_SIZE_MIN:
+        raise UsageError(
+            f"{place}: formerSecretKey has {len(former)} characters; {KEY_SIZE_MIN} at least are "
+            "needed"
+        )
     resources: dict[str, int] = {}
     for text in _texts(members.get("groupPerms"), f"{place}: groupPerms"):
         name, right = _resource(text, place)
@@ -176,6 +184,7 @@ def _account(item: Value, place: str) -> Account:
     return Account(
         access_key=access_key,
         secret=secret,
+        former=former,
         addresses=read_pattern(_text(members.get("whiteRemoteAddress"), place)),
         is_admin=_truth(members.get("admin"), place),
         topic_default=permission(_text(members.get("defaultTopicPerm"), place)),

@@ -26,8 +26,11 @@ from escrowmq.acl.policies import (
     PolicyType,
     Resource,
     Shape,
+    is_widened,
+    misread,
     named,
     read_policies,
+    read_resource,
 )
 from escrowmq.base.limits import (
     AUTH_FILE_SIZE_MAX,
@@ -66,6 +69,8 @@ class User(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     password: str
+    former: str = ""
+    """Counts as well, while clients are given the other one."""
     type: UserType = UserType.NORMAL
     status: UserStatus = UserStatus.ENABLE
 
@@ -102,8 +107,10 @@ class Known(msgspec.Struct, frozen=True):
 class Book:
     """All users and policies; every change is on disk before it counts."""
 
-    def __init__(self, disk: Disk) -> None:
+    def __init__(self, disk: Disk, *, as_peer: bool = False) -> None:
         self._disk = disk
+        self.as_peer = as_peer
+        """Policies are read and weighed as by the peer."""
         self.users: dict[str, User] = {}
         self.policies: dict[str, Policies] = {}
 
@@ -118,7 +125,7 @@ class Book:
             raise UsageError(f"{PATH}: {size} bytes; {AUTH_FILE_SIZE_MAX} are allowed")
         data = self._disk.read(PATH) or b""
         try:
-            known = read_book(data)
+            known = read_book(data, as_peer=self.as_peer)
         except UsageError as error:
             raise UsageError(f"{PATH}: {error}; mend it or put a copy back") from error
         self.users, self.policies = known.users, known.policies
@@ -131,6 +138,7 @@ class Book:
 
     def create_user(self, info: UserInfo) -> None:
         """Add a user; UsageError, in the peer's words, when there can be no such one."""
+        info.former_password = None  # not a request's to say
         user = _user(info)
         if user.name in self.users:
             raise UsageError("The user is existed")
@@ -143,9 +151,13 @@ class Book:
         old = self.users.get(info.username or "")
         if old is None:
             raise UsageError("The user is not exist")
+        is_new = bool((info.password or "").strip())
+        former = old.password if is_new else old.former
+        keeps = bool(info.keeps_former) if is_new else info.keeps_former is not False
         user = User(
             name=old.name,
-            password=_password(info.password) if (info.password or "").strip() else old.password,
+            password=_password(info.password) if is_new else old.password,
+            former=former if keeps else "",
             type=named(UserType, info.user_type) or old.type,
             status=named(UserStatus, info.user_status) or old.status,
         )
@@ -168,6 +180,9 @@ class Book:
         # The peer takes the body's subject rather than the header's.
         name = _user_of(info.subject) or _user_of(subject)
         given = read_policies(info)
+        reason = "" if self.as_peer else next(filter(None, map(misread, _resources(info))), "")
+        if reason:
+            raise UsageError(reason)
         if name is None:
             raise UsageError("The subject is null.")
         if name not in self.users:
@@ -225,13 +240,13 @@ class Book:
         if not new:
             return 0
         users = {a.access_key: _migrated(a) for a in new}
-        policies = {a.access_key: _policies_of(a) for a in new}
+        policies = {a.access_key: _policies_of(a, as_peer=self.as_peer) for a in new}
         found = {name: each for name, each in policies.items() if each != Policies()}
         self._save({**self.users, **users}, {**self.policies, **found})
         return len(new)
 
 
-def read_book(data: bytes) -> Known:
+def read_book(data: bytes, *, as_peer: bool = False) -> Known:
     """Users and policies of a file; UsageError says what is wrong with it, never a password."""
     try:
         file = msgspec.convert(fastjson.decode(data), _File, strict=False)
@@ -247,18 +262,48 @@ def read_book(data: bytes) -> Known:
         name = _user_of(info.subject)
         if name is None:
             raise UsageError(f"acl {number}: the subject is no `User:name`")
+        if not as_peer:
+            _check_meaning(info)
         for kind, entries in read_policies(info):
             policies[name] = policies.get(name, Policies()).merged(kind, entries)
     return Known(users, policies)
+
+
+def _resources(info: AclInfo) -> Iterator[str | None]:
+    for policy in info.policies or ():
+        for entry in policy.entries or ():
+            yield entry.resource
+
+
+def _check_meaning(info: AclInfo) -> None:
+    """Refuse what somebody has written into the file by hand and would open more than it says. A
+    `*` within a literal name, which older releases have let in, opens nothing: that is told."""
+    for text in _resources(info):
+        reason = misread(text)
+        resource = read_resource(text)
+        if not reason or resource is None:
+            continue
+        if is_widened(resource, text):
+            raise UsageError(reason)
+        _log.warning(
+            "%s: the policies of %r name %r, which is no pattern and matches nothing: a '*' can "
+            "only stand at the end",
+            PATH, (info.subject or "")[:128], (text or "")[:128],
+        )  # fmt: skip
 
 
 def write_book(users: dict[str, User], policies: dict[str, Policies]) -> bytes:
     """The file of users and policies."""
     content = {
         "acls": [_told(name, policies[name]) for name in sorted(policies)],
-        "users": [users[name].told(with_password=True) for name in sorted(users)],
+        "users": [_kept(users[name]) for name in sorted(users)],
     }
     return msgspec.json.format(msgspec.json.encode(content), indent=2)
+
+
+def _kept(user: User) -> dict[str, str]:
+    found = user.told(with_password=True)
+    return found | {"formerPassword": user.former} if user.former else found
 
 
 def _told(name: str, found: Policies) -> dict[str, Any]:
@@ -282,6 +327,7 @@ def _user(info: UserInfo) -> User:
     return User(
         name=name,
         password=_password(info.password),
+        former=_password(info.former_password) if info.former_password else "",
         type=named(UserType, info.user_type) or UserType.NORMAL,
         status=named(UserStatus, info.user_status) or UserStatus.ENABLE,
     )
@@ -305,9 +351,11 @@ def _migrated(account: Account) -> User:
     return User(name=account.access_key, password=account.secret, type=kind)
 
 
-def _policies_of(account: Account) -> Policies:
+def _policies_of(account: Account, *, as_peer: bool) -> Policies:
     entries = []
     for resource, right in account.resources.items():
+        if "*" in resource and not as_peer:
+            continue  # a letter in ACL 1.0, of no topic's name; a pattern here from then on
         is_group = resource.startswith(Topic.RETRY_PREFIX)
         name = resource.removeprefix(Topic.RETRY_PREFIX)
         entries.append(_entry_of(Resource(Kind.GROUP if is_group else Kind.TOPIC, name), right))

@@ -95,7 +95,9 @@ def _right(account: Account, access: Access) -> tuple[bool, str]:
 # -- ACL 2.0 -------------------------------------------------------------------------------------
 
 
-def explain_user(book: Book | Known, question: Question, *, is_authorized: bool = True) -> Verdict:
+def explain_user(
+    book: Book | Known, question: Question, *, is_authorized: bool = True, as_peer: bool = False
+) -> Verdict:
     """What users and policies say. The signature is taken to be right."""
     access = access_of(question)
     steps: list[str] = []
@@ -114,15 +116,13 @@ def explain_user(book: Book | Known, question: Question, *, is_authorized: bool 
         return decide(True, "authorizationEnabled=false: a name is enough")
     if user.is_super:
         return decide(True, f"{user.name} is a super user")
-    if access.resource.kind is Kind.TOPIC and is_inner(access.resource.name):
-        steps.append(
-            f"{access.resource.name} is the broker's own: requests about it need Update on the "
-            "cluster as well"
-        )
-    found = book.policies.get(user.name, Policies()).matching(access, question.address)
+    if not as_peer and access.resource.kind is Kind.TOPIC and is_inner(access.resource.name):
+        return decide(False, f"{access.resource.name} is the broker's own: for super users")
+    policies = book.policies.get(user.name, Policies())
+    found = policies.matching(access, question.address, as_peer=as_peer)
     if not found:
         return decide(False, "no entry matches")
-    kind = "custom" if found[0] in book.policies[user.name].custom else "default"
+    kind = "custom" if found[0] in policies.custom else "default"
     if kind == "default":
         steps.append("no custom entry matches")
     steps += [f"{_shown(entry, kind)} matches, and counts less" for entry in found[1:]]

@@ -35,7 +35,7 @@ def refusal(rules: Rules, request: Command, parts: Parts, places: Places, *, as_
         return f"No acl config for {access_key}"
     if account.addresses.matches(parts):
         return ""
-    if not is_signed(request, account.secret):
+    if not is_signed(request, account.secret, account.former):
         return f"Check signature failed for accessKey={access_key}"
     if account.is_admin:
         return ""
@@ -61,14 +61,19 @@ def administrator_refusal(rules: Rules, request: Command) -> str:
     account = rules.accounts.get(access_key)
     if account is None:
         return f"No acl config for {access_key}"
-    if not is_signed(request, account.secret):
+    if not is_signed(request, account.secret, account.former):
         return f"Check signature failed for accessKey={access_key}"
     return "" if account.is_admin else f"accessKey={access_key} is no administrator"
 
 
-def is_signed(request: Command, secret: str) -> bool:
-    """Whether the holder of a secret has signed the request. Takes as long for a nearly right
-    signature as for a wrong one."""
+def is_signed(request: Command, secret: str, former: str = "") -> bool:
+    """Whether the holder of a secret, or of the former one while that counts as well, has signed
+    the request."""
+    return _is_signed(request, secret) or bool(former and _is_signed(request, former))
+
+
+def _is_signed(request: Command, secret: str) -> bool:
+    """Takes as long for a nearly right signature as for a wrong one."""
     fields = request.ext or {}
     if request.version <= Version.V4_9_3 and _UNIQUE_KEY_QUERY in fields:
         fields = {name: text for name, text in fields.items() if name != _UNIQUE_KEY_QUERY}

@@ -9,12 +9,33 @@ import msgspec
 from escrowmq.acl.accesses import accesses_of, peer_accesses_of
 from escrowmq.acl.book import USER, Book, User, UserStatus
 from escrowmq.acl.guard import is_signed
-from escrowmq.acl.needs import Places
-from escrowmq.acl.policies import Access, Decision, Policies
+from escrowmq.acl.needs import Places, is_inner
+from escrowmq.acl.policies import Access, Decision, Kind, Policies
+from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
 from escrowmq.codec.signature import ACCESS_KEY
 
 _FAILED: Final = "Authorization failed. Please verify your access rights and try again."
+_ACCOUNTS: Final = (
+    "has no permission to change users, policies or accounts: whoever may give rights has all of "
+    "them, so that is for super users."
+)
+
+FOR_SUPER_USERS: Final = frozenset(
+    {
+        Request.AUTH_CREATE_USER,
+        Request.AUTH_UPDATE_USER,
+        Request.AUTH_DELETE_USER,
+        Request.AUTH_CREATE_ACL,
+        Request.AUTH_UPDATE_ACL,
+        Request.AUTH_DELETE_ACL,
+        Request.UPDATE_AND_CREATE_ACL_CONFIG,
+        Request.DELETE_ACL_CONFIG,
+        Request.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG,
+    }
+)
+"""Requests that change who may do what. The peer asks for Update on the cluster, with which a user
+gives himself everything (DefaultAuthorizationContextBuilder, 5.3.3)."""
 
 
 class Terms(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,6 +63,8 @@ def refusal(book: Book, request: Command, host: str, places: Places, terms: Term
         return ""
     if terms.as_peer:
         accesses = peer_accesses_of(request, cluster=terms.cluster)
+    elif request.code in FOR_SUPER_USERS:
+        return _FAILED if user is None else f"{USER}{user.name} {_ACCOUNTS}"
     else:
         accesses = accesses_of(request, places, cluster=terms.cluster)
     for access in accesses:
@@ -71,7 +94,7 @@ def _authenticated(book: Book, request: Command) -> tuple[User | None, str]:
         return None, f"User:{name} is not found."
     if user.status is UserStatus.DISABLE:
         return None, f"User:{name} is disabled."
-    if not is_signed(request, user.password):
+    if not is_signed(request, user.password, user.former):
         return None, "check signature failed."
     return user, ""
 
@@ -80,8 +103,15 @@ def missing(book: Book, user: User, access: Access, host: str) -> str:
     """Why a user may not do something from an address; empty when he may."""
     if user.is_super:
         return ""
-    matching = book.policies.get(user.name, Policies()).matching(access, host)
+    resource = access.resource
+    if not book.as_peer and resource.kind is Kind.TOPIC and is_inner(resource.name):
+        return (
+            f"{USER}{user.name} has no permission to access {resource} from {host}, it is the "
+            "broker's own: for super users."
+        )
+    policies = book.policies.get(user.name, Policies())
+    matching = policies.matching(access, host, as_peer=book.as_peer)
     if matching and matching[0].decision is Decision.ALLOW:
         return ""
     detail = "the decision is deny." if matching else "no matched policies."
-    return f"{USER}{user.name} has no permission to access {access.resource} from {host}, {detail}"
+    return f"{USER}{user.name} has no permission to access {resource} from {host}, {detail}"

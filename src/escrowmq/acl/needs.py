@@ -65,8 +65,11 @@ class Stored(msgspec.Struct, frozen=True):
     read: Callable[[Command, Places], Iterable[Need]]
 
 
-class Admin:
+class Admin(msgspec.Struct, frozen=True):
     """Needs an administrator."""
+
+    own_topic: str = ""
+    """The topic of the broker's own that makes it so; empty when it is the request itself."""
 
 
 ADMIN: Final = Admin()
@@ -373,7 +376,8 @@ def needs_of(request: Command, places: Places, *, as_peer: bool) -> Admin | list
     for need in list(needs):
         if need.resource.startswith(Topic.RETRY_PREFIX):
             needs += _of_popped(need.resource, places)
-    return ADMIN if any(is_inner(need.resource) for need in needs) else needs
+    own_topic = next((need.resource for need in needs if is_inner(need.resource)), "")
+    return Admin(own_topic) if own_topic else needs
 
 
 def _of_popped(retry_topic: str, places: Places) -> Iterator[Need]:

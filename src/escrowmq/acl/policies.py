@@ -7,6 +7,9 @@
 
 A resource is `*`, or a type (Cluster, Namespace, Topic, Group) and a name: `Topic:*`, `Topic:T`,
 `Topic:prefix*`. Without `sourceIps` an entry counts from everywhere.
+
+Of the entries that have a say about a request, one that denies decides; of those that say the
+same, the narrowest is named. With `escrowAclAsRocketMQ=true` the order is the peer's.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from __future__ import annotations
 import enum
 import ipaddress
 from collections.abc import Iterable
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -120,6 +123,33 @@ def read_resource(text: object) -> Resource | None:
     return Resource(kind, name)
 
 
+def misread(text: object) -> str:
+    """Why a resource would mean something else than it says; empty when it would not.
+
+    The peer takes `Topic:*-public*` for all topics, `a*c*` for `a*`, `Any:x` for everything, and a
+    `*` that others follow for a letter of a name that no topic can have."""
+    resource = read_resource(text)
+    if resource is None or not isinstance(text, str):
+        return ""
+    if resource.kind is Kind.ANY:
+        is_plain = text.partition(":")[2] in ("", "*")
+        return "" if is_plain else f"{text[:128]!r} would mean everything; write '*' for that"
+    name = text.partition(":")[2]
+    if "*" not in name[:-1]:
+        return ""
+    return (
+        f"{text[:128]!r} would mean {str(resource)[:128]!r}: a '*' can only stand at the end of a "
+        "resource; write an entry for each name or beginning of names"
+    )
+
+
+def is_widened(resource: Resource, text: object) -> bool:
+    """Whether a resource that was read means more than its text says."""
+    return bool(misread(text)) and (
+        resource.kind is Kind.ANY or resource.shape is not Shape.LITERAL
+    )
+
+
 class Access(msgspec.Struct, frozen=True):
     """What a request needs: any one of some actions on one resource."""
 
@@ -202,12 +232,12 @@ class Policies(msgspec.Struct, frozen=True):
             return Policies(entries, self.default)
         return Policies(self.custom, entries)
 
-    def matching(self, access: Access, host: str) -> list[Entry]:
+    def matching(self, access: Access, host: str, *, as_peer: bool) -> list[Entry]:
         """The entries that have a say about a request; the first decides."""
         for entries in (self.custom, self.default):
             found = [entry for entry in entries if entry.matches(access, host)]
             if found:
-                return sort_as_peer(found)
+                return sort_as_peer(found) if as_peer else sorted(found, key=_rank)
         return []
 
     def told(self) -> list[dict[str, Any]]:
@@ -220,6 +250,21 @@ class Policies(msgspec.Struct, frozen=True):
 
 
 # -- which entry counts --------------------------------------------------------------------------
+
+
+_WIDTHS: Final = {Shape.LITERAL: 0, Shape.PREFIXED: 1, Shape.ANY: 2}
+
+
+def _rank(entry: Entry) -> tuple[bool, bool, int, int]:
+    """What denies, then what is narrow. So nothing is open here that the peer refuses, in whatever
+    order its comparison puts the same entries."""
+    resource = entry.resource
+    return (
+        entry.decision is not Decision.DENY,
+        resource.kind is Kind.ANY,
+        _WIDTHS[resource.shape],
+        -len(resource.name),
+    )
 
 
 def _compare(one: Entry, two: Entry) -> int:

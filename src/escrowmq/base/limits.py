@@ -62,6 +62,9 @@ PULLS_HELD_MAX: Final = 100_000
 DECOMPRESSED_SIZE_MAX: Final = 64 * 1024 * 1024
 """A body after decompression."""
 
+UNPACKED_SIZE_MAX: Final = DECOMPRESSED_SIZE_MAX
+"""Bodies of one reply that the SDK's `admin` unpacks, all together, but for the last of them."""
+
 POP_MESSAGES_MAX: Final = 32
 """Messages of one pop; the peer refuses to be asked for more."""
 

@@ -100,6 +100,13 @@ class Door:
 
     def load(self, now_ms: int) -> None:
         """Read accounts and users; UsageError when they cannot be read: nobody is let in then."""
+        settings = self._broker.settings
+        if settings.acl_as_peer and (settings.acl_enabled or settings.authenticates):
+            _log.warning(
+                "escrowAclAsRocketMQ=true leaves open what RocketMQ leaves open, so that any "
+                "account may end others' transactions and view others' messages; the list is in "
+                "docs/security.md"
+            )
         if self.accounts is not None:
             self.accounts.load(now_ms)
         self.users.load()
@@ -192,9 +199,13 @@ class Door:
         if self.accounts is not None:
             answers.append(explain_account(self.accounts.rules, question))
         if settings.authenticates:
-            answers.append(
-                explain_user(self.users.book, question, is_authorized=settings.authorizes)
+            verdict = explain_user(
+                self.users.book,
+                question,
+                is_authorized=settings.authorizes,
+                as_peer=settings.acl_as_peer,
             )
+            answers.append(verdict)
         body = msgspec.json.encode(Verdicts(answers=answers))
         return encode_reply(request, Response.SUCCESS, body=body)
 

@@ -12,7 +12,7 @@ from escrowmq.acl.addresses import is_loopback
 from escrowmq.acl.book import Book, UserStatus, UserType
 from escrowmq.acl.judge import Terms, missing, refusal
 from escrowmq.acl.needs import Places
-from escrowmq.acl.policies import Access, named, read_resource
+from escrowmq.acl.policies import Access, is_widened, misread, named, read_resource
 from escrowmq.base.codes import NOT_SET, Request, Response
 from escrowmq.base.command import Command
 from escrowmq.base.ports import Disk
@@ -59,7 +59,7 @@ class AuthHandlers:
 
     def __init__(self, broker: Broker, disk: Disk, on_change: Callable[[], None]) -> None:
         self._broker = broker
-        self.book = Book(disk)
+        self.book = Book(disk, as_peer=broker.settings.acl_as_peer)
         self.terms = read_terms(broker.settings)
         self._on_change = on_change
 
@@ -221,6 +221,12 @@ class AuthHandlers:
         if resource is None and ext.get("resource", "").strip():
             # The peer removes everything then.
             raise UsageError(f"{ext['resource'][:128]!r} is no resource; nothing is removed")
+        if (
+            resource is not None
+            and not self.terms.as_peer
+            and is_widened(resource, ext["resource"])
+        ):
+            raise UsageError(f"{misread(ext['resource'])}; nothing is removed")
         self.book.delete_policies(ext.get("subject", ""), ext.get("policyType"), resource)
         return _done(request)
 

@@ -7,16 +7,8 @@ import ipaddress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from escrowmq.cli.asking import (
-    NO,
-    OK,
-    UNUSABLE,
-    add_action,
-    run_action,
-    show_all,
-    show_json,
-    told,
-)
+from escrowmq.cli.asking import NO, OK, UNUSABLE, add_action, run_action, show_all, told
+from escrowmq.cli.saying import complain, say, show_json
 from escrowmq.errors import UsageError
 
 if TYPE_CHECKING:
@@ -61,6 +53,11 @@ def _add_user(actions: Any) -> None:  # noqa: ANN401
     update.add_argument("--password", action="store_true", help="read a new one from input")
     for one in (create, update):
         one.add_argument("--super", action=argparse.BooleanOptionalAction, help="may do everything")
+    update.add_argument(
+        "--keep-former",
+        action=argparse.BooleanOptionalAction,
+        help="the password until now counts on beside the new one, until --no-keep-former",
+    )
     update.add_argument("--enabled", action=argparse.BooleanOptionalAction, help="is let in")
     for one in (create, update, delete):
         one.add_argument("user", metavar="USER")
@@ -133,6 +130,8 @@ def _changes(arguments: argparse.Namespace) -> UserFields:
         found["password"] = _password()
     if arguments.super is not None:
         found["is_super"] = arguments.super
+    if arguments.keep_former is not None:
+        found["keeps_former"] = arguments.keep_former
     if arguments.enabled is not None:
         found["is_enabled"] = arguments.enabled
     return found
@@ -220,13 +219,12 @@ def _explain(admin: Admin, arguments: argparse.Namespace) -> int:
     for answer in found:
         _show(answer, arguments, where=f" at {answer.broker}")
     if not found and not arguments.json:
-        print("nothing is asked of anybody: aclEnable and authenticationEnabled are false")
+        say("nothing is asked of anybody: aclEnable and authenticationEnabled are false")
     return OK if all(answer.is_allowed for answer in found) else NO
 
 
 def _judge_files(arguments: argparse.Namespace) -> int:
     """What files say, without a broker."""
-    import sys
 
     from escrowmq.codec.auth import Question
     from escrowmq.errors import EscrowMQError
@@ -240,7 +238,7 @@ def _judge_files(arguments: argparse.Namespace) -> int:
     try:
         found = list(_verdicts(arguments, question))
     except (EscrowMQError, OSError) as error:
-        print(f"escrowmq acl explain: {error}", file=sys.stderr)
+        complain(f"escrowmq acl explain: {error}")
         return UNUSABLE
     for verdict in found:
         _show(verdict, arguments)
@@ -290,9 +288,9 @@ def _show(verdict: Verdict, arguments: argparse.Namespace, *, where: str = "") -
         show_json(verdict)
         return
     may = "may" if verdict.is_allowed else "may not"
-    print(
+    say(
         f"{arguments.user} {may} {arguments.wish} {arguments.resource} from {arguments.address} "
         f"(ACL {verdict.acl}{where}): {verdict.decided_by}"
     )
     for number, step in enumerate(verdict.steps, 1):
-        print(f"  {number} {step}")
+        say(f"  {number} {step}")

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
-
+from escrowmq.cli.saying import complain, say, show_json
+from escrowmq.cli.secrets import add_credentials, credentials_of
 from escrowmq.errors import EscrowMQError, ResponseError, UsageError
 
 if TYPE_CHECKING:
@@ -40,8 +40,7 @@ def add_action(
         help="name servers (default: the environment variable NAMESRV_ADDR)",
     )
     parser.add_argument("--json", action="store_true", help="machine-readable output")
-    parser.add_argument("--access-key", help="for brokers with access control")
-    parser.add_argument("--secret-key", help="for brokers with access control")
+    add_credentials(parser)
     parser.add_argument("--namespace", default="", help="of topics and groups")
     add_tls(parser)
     parser.add_argument(
@@ -99,35 +98,26 @@ def tls_of(arguments: argparse.Namespace) -> Tls | None:
 def run_action(arguments: argparse.Namespace, work: Callable[[Admin], int]) -> int:
     """Ask the cluster; the exit code. One line on standard error when it fails."""
     from escrowmq.client.blocking.admin import Admin
-    from escrowmq.client.options import Credentials
 
     where = f"escrowmq {arguments.verb} {arguments.action}"
     try:
-        credentials = None
-        if arguments.access_key or arguments.secret_key:
-            credentials = Credentials(arguments.access_key or "", arguments.secret_key or "")
         with Admin(
             arguments.name_servers,
-            credentials=credentials,
+            credentials=credentials_of(arguments),
             namespace=arguments.namespace,
             tls=tls_of(arguments),
             request_timeout_ms=max(1, int(arguments.timeout * _MS)),
         ) as admin:
             return work(admin)
     except ResponseError as error:
-        print(f"{where}: {one_line(error)}", file=sys.stderr)
+        complain(f"{where}: {one_line(error)}")
         return NO
     except EscrowMQError as error:
-        print(f"{where}: {one_line(error)}", file=sys.stderr)
+        complain(f"{where}: {one_line(error)}")
         return UNUSABLE
     except BrokenPipeError:  # whoever reads has seen enough
         sys.stderr.close()
         return OK
-
-
-def show_json(found: object) -> None:
-    """Any answer as JSON on one line."""
-    print(msgspec.json.encode(found).decode(), flush=True)
 
 
 def show_names(arguments: argparse.Namespace, names: Iterable[str]) -> int:
@@ -136,7 +126,7 @@ def show_names(arguments: argparse.Namespace, names: Iterable[str]) -> int:
         show_json(names)
     else:
         for name in names:
-            print(name)
+            say(name)
     return OK
 
 
@@ -154,8 +144,8 @@ def show_all(
             show_json(item)
         else:
             if count == 0:
-                print("\t".join(columns))
-            print("\t".join(str(cell) if cell not in ("", None) else "-" for cell in row(item)))
+                say(*columns)
+            say(*(cell if cell not in ("", None) else "-" for cell in row(item)))
         count += 1
     return count
 
@@ -165,7 +155,7 @@ def told(arguments: argparse.Namespace, found: object, text: str) -> int:
     if arguments.json:
         show_json(found)
     else:
-        print(text)
+        say(text)
     return OK
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from escrowmq.cli.asking import OK, add_action, pairs, run_action, show_all, show_json, told
+from escrowmq.cli.asking import OK, add_action, pairs, run_action, show_all, told
+from escrowmq.cli.saying import say, show_json
 
 if TYPE_CHECKING:
     from escrowmq.client.blocking.admin import Admin
@@ -55,5 +56,5 @@ def _table(found: dict[str, str], arguments: argparse.Namespace) -> int:
         show_json(found)
     else:
         for name, value in found.items():
-            print(f"{name}={value}")
+            say(f"{name}={value}")
     return OK

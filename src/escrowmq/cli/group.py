@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from escrowmq.cli.asking import OK, add_named, run_action, show_json, show_names, told
+from escrowmq.cli.asking import OK, add_named, run_action, show_names, told
+from escrowmq.cli.saying import say, show_json
 
 if TYPE_CHECKING:
     from escrowmq.client.blocking.admin import Admin
@@ -73,18 +74,22 @@ def _show(admin: Admin, arguments: argparse.Namespace) -> int:
     if arguments.json:
         show_json(found)
         return OK
-    print(f"{found.group}: {len(found.online.members)} members, lag {found.lag}")
+    say(f"{found.group}: {len(found.online.members)} members, lag {found.lag}")
     for info in found.brokers:
         state = "" if info.is_enabled else " (disabled)"
-        print(f"broker\t{info.broker}\tattempts {info.attempts_max}{state}")
+        say("broker", info.broker, f"attempts {info.attempts_max}{state}")
     for topic, wanted in sorted(found.online.topics.items()):
-        print(f"topic\t{topic}\t{wanted}")
+        say("topic", topic, wanted)
     for member in found.online.members:
-        print(f"member\t{member.client_id}\t{member.address}\t{member.language}")
+        say("member", member.client_id, member.address, member.language)
     for lag in found.lags:
         queue = lag.queue
-        print(
-            f"queue\t{queue.topic}\t{queue.broker_name}\t{queue.queue_id}\t"
-            f"{lag.committed}/{lag.end}\tlag {lag.count}"
+        say(
+            "queue",
+            queue.topic,
+            queue.broker_name,
+            queue.queue_id,
+            f"{lag.committed}/{lag.end}",
+            f"lag {lag.count}",
         )
     return OK

@@ -9,8 +9,9 @@ from contextlib import nullcontext
 from functools import reduce
 from typing import TYPE_CHECKING, Final
 
-from escrowmq.cli.asking import OK, pairs, show_json, told
+from escrowmq.cli.asking import OK, pairs, told
 from escrowmq.cli.reconcile import reconcile
+from escrowmq.cli.saying import say, show_json
 from escrowmq.cli.spark_options import (
     messages_of,
     new_admin,
@@ -53,7 +54,7 @@ def _funnel(arguments: argparse.Namespace) -> int:
         if arguments.json:
             show_json(found)
         else:
-            print("\t".join(f"{name}={value}" for name, value in found.items()))
+            say(*(f"{name}={value}" for name, value in found.items()))
     return OK
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import sys
 from collections.abc import Sequence
 from typing import Any
 
+from escrowmq.cli.saying import complain, say
 from escrowmq.errors import EscrowMQError
 
 EXIT_BAD = 2
@@ -19,7 +19,7 @@ class _Version(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:  # noqa: ANN401
         from importlib.metadata import version
 
-        print(f"escrowmq {version('escrowmq')}")
+        say(f"escrowmq {version('escrowmq')}")
         parser.exit()
 
 
@@ -92,10 +92,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return _run(arguments)
     except EscrowMQError as error:
-        print(f"escrowmq {arguments.verb}: {error}", file=sys.stderr)
+        complain(f"escrowmq {arguments.verb}: {error}")
         return EXIT_BAD
     except OSError as error:
-        print(f"escrowmq {arguments.verb}: {error}", file=sys.stderr)
+        complain(f"escrowmq {arguments.verb}: {error}")
         return EXIT_BAD
 
 
@@ -105,9 +105,10 @@ def _run(arguments: argparse.Namespace) -> int:
         verb = importlib.import_module(f"escrowmq.cli.{name}")
         code: int = verb.run(arguments)
         return code
-    from escrowmq.node import process, serve
+    from escrowmq.node import serve
+    from escrowmq.node.logs import log_to_stderr
 
-    process.log_to_stderr(arguments.log_level)
+    log_to_stderr(arguments.log_level)
     options = serve.Options(
         data=arguments.data,
         host=arguments.host,

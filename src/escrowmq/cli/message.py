@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 import base64
-import sys
 from typing import TYPE_CHECKING, Any, Final
 
-from escrowmq.cli.asking import NO, OK, add_action, moment, run_action, show_json, told
+from escrowmq.cli.asking import NO, OK, add_action, moment, run_action, told
+from escrowmq.cli.saying import complain, say, show_json
 
 if TYPE_CHECKING:
     from escrowmq.client.blocking.admin import Admin
@@ -94,7 +94,7 @@ def _show_each(
     for message in messages:
         _show(message, arguments)
     if not messages:
-        print(f"escrowmq message {arguments.action}: {otherwise}", file=sys.stderr)
+        complain(f"escrowmq message {arguments.action}: {otherwise}")
     return OK if messages else NO
 
 
@@ -121,15 +121,19 @@ def _show(message: ReceivedMessage, arguments: argparse.Namespace) -> None:
             }
         )
         return
-    print(
-        f"{message.message_id}\t{message.topic}\t{message.broker_name}/{message.queue_id}"
-        f"@{message.queue_offset}\t{moment(message.stored_ms)}\ttag={message.tag or '-'}\t"
-        f"keys={' '.join(message.key_list) or '-'}\t{len(message.body)} bytes"
+    say(
+        message.message_id,
+        message.topic,
+        f"{message.broker_name}/{message.queue_id}@{message.queue_offset}",
+        moment(message.stored_ms),
+        f"tag={message.tag or '-'}",
+        f"keys={' '.join(message.key_list) or '-'}",
+        f"{len(message.body)} bytes",
     )
     for name, value in sorted(message.properties.items()):
-        print(f"  {name}={value}")
+        say(f"  {name}={value}")
     shown = body[:_BODY_SHOWN_MAX]
-    print(f"  {shown!r}{'...' if len(body) > len(shown) else ''}")
+    say(f"  {shown!r}{'...' if len(body) > len(shown) else ''}")
 
 
 def _body(body: bytes) -> tuple[str, bool]:

@@ -6,7 +6,8 @@ import argparse
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from escrowmq.cli.asking import OK, add_action, moment, run_action, show_all, show_json, told
+from escrowmq.cli.asking import OK, add_action, moment, run_action, show_all, told
+from escrowmq.cli.saying import say, show_json
 from escrowmq.errors import UsageError
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def _reset(admin: Admin, arguments: argparse.Namespace) -> int:
         show_json(rows)
         return OK
     for queue in sorted(found):
-        print(f"{queue.topic}\t{queue.broker_name}\t{queue.queue_id}\t{found[queue]}")
+        say(queue.topic, queue.broker_name, queue.queue_id, found[queue])
     return OK
 
 

@@ -7,12 +7,12 @@ could not be done.
 from __future__ import annotations
 
 import argparse
-import sys
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from escrowmq import errors
 from escrowmq.cli.asking import NO, UNUSABLE, add_action, one_line
+from escrowmq.cli.saying import complain
 from escrowmq.errors import EscrowMQError, PermissionDenied, ResponseError
 
 _ERRORS: Final = "escrowmq.errors."
@@ -54,9 +54,6 @@ def _add_session(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--master", default="", help="Spark's master (default local[*])")
     parser.add_argument(
         "--conf", metavar="KEY=VALUE", action="append", default=[], help="a setting of Spark's"
-    )
-    parser.add_argument(
-        "--secret-key-file", default="", metavar="FILE", help="where every machine has the secret"
     )
     parser.add_argument(
         "--option", metavar="KEY=VALUE", action="append", default=[],
@@ -193,7 +190,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         import pyspark  # noqa: F401
     except ImportError:
-        print(f"{where}: PySpark is missing; pip install 'escrowmq[spark]'", file=sys.stderr)
+        complain(f"{where}: PySpark is missing; pip install 'escrowmq[spark]'")
         return UNUSABLE
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
@@ -205,16 +202,16 @@ def run(arguments: argparse.Namespace) -> int:
         with explained(parse_format(getattr(arguments, "format", "parquet"))):
             return jobs.DEEDS[arguments.action](arguments)
     except ResponseError as error:
-        print(f"{where}: {one_line(error)}{_hint(type(error))}", file=sys.stderr)
+        complain(f"{where}: {one_line(error)}{_hint(type(error))}")
         return NO
     except EscrowMQError as error:
-        print(f"{where}: {one_line(error)}", file=sys.stderr)
+        complain(f"{where}: {one_line(error)}")
     except PySparkException as error:
         return _tell_of_executor(where, str(error))
     except Py4JJavaError as error:  # what Spark has no exception of its own for
         return _tell_of_executor(where, str(error.java_exception))
     except _redis_errors() as error:
-        print(f"{where}: the Redis server: {one_line(error)}", file=sys.stderr)
+        complain(f"{where}: the Redis server: {one_line(error)}")
     return UNUSABLE
 
 
@@ -232,9 +229,9 @@ def _tell_of_executor(where: str, text: str) -> int:
         name, mark, said = line.partition(": ")
         if mark and name.strip().startswith(_ERRORS):
             kind = getattr(errors, name.strip().removeprefix(_ERRORS), EscrowMQError)
-            print(f"{where}: {' '.join(said.split())}{_hint(kind)}", file=sys.stderr)
+            complain(f"{where}: {' '.join(said.split())}{_hint(kind)}")
             return NO if issubclass(kind, ResponseError) else UNUSABLE
-    print(f"{where}: {' '.join(text.split())[:1_000]}", file=sys.stderr)
+    complain(f"{where}: {' '.join(text.split())[:1_000]}")
     return UNUSABLE
 
 

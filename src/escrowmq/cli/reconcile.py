@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import logging
-import sys
 from collections.abc import Mapping
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from escrowmq.cli.asking import NO, OK, one_line, show_json
+from escrowmq.cli.asking import NO, OK, one_line
+from escrowmq.cli.saying import complain, say, show_json
 from escrowmq.cli.spark_options import (
     compensation,
     messages_of,
@@ -22,6 +21,7 @@ from escrowmq.cli.spark_options import (
     source_options,
 )
 from escrowmq.errors import UsageError
+from escrowmq.node.logs import log_to_stderr
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -59,7 +59,7 @@ def reconcile(arguments: argparse.Namespace) -> int:
     }
     for name, count in exceeded.items():
         allowed = arguments.fail_on[name]
-        print(f"{name}: {count} {arguments.count}, {allowed} allowed", file=sys.stderr)
+        complain(f"{name}: {count} {arguments.count}, {allowed} allowed")
     return NO if exceeded else OK
 
 
@@ -174,8 +174,7 @@ def _redo(
     from escrowmq.pipeline.brokers.options import Given, parse_access
     from escrowmq.pipeline.reconcile.redo import Redo
 
-    logging.getLogger("escrowmq.audit").setLevel(logging.INFO)
-    logging.basicConfig(format="%(message)s", stream=sys.stderr)
+    log_to_stderr("warning", "%(message)s")
     access = parse_access(Given(source_options(arguments)), needs_name_server=True)
     rows = results.differences.read().where(f"lastRun = {run_number}").orderBy("at")
     with new_lease(arguments) as lease, KeyedSender(access, group="escrowmq-redo") as sender:
@@ -201,11 +200,11 @@ def _tell(arguments: argparse.Namespace, report: Report, deeds: Mapping[str, int
     if arguments.json:
         show_json(msgspec.to_builtins(report) | {"deeds": dict(deeds)})
         return
-    print(report.balance)
+    say(report.balance)
     for name, count in sorted(report.classes.items()):
-        print(f"{count}\t{name}")
+        say(count, name)
     for name, count in sorted(report.odd.items()):
         if count:
-            print(f"{count}\t{name}: records that were not understood")
+            say(count, f"{name}: records that were not understood")
     for name, count in sorted(deeds.items()):
-        print(f"{count}\t{name}")
+        say(count, name)

@@ -12,6 +12,7 @@ from escrowmq.base.settings import (
     NameServerSettings,
     StoreSettings,
 )
+from escrowmq.cli.saying import say
 from escrowmq.node.config import NodeSettings
 from escrowmq.node.doors import DoorSettings
 
@@ -28,7 +29,7 @@ def show_settings() -> int:
         ("name server", NameServerSettings),
         ("who may change what a name server knows", NameServerGuardSettings),
     ):
-        print(f"# {title}")
+        say(f"# {title}")
         hints = typing.get_type_hints(kind, include_extras=True)
         for field in msgspec.structs.fields(kind):
             if field.name in _READ_ELSEWHERE:
@@ -40,5 +41,5 @@ def show_settings() -> int:
                 None,
             )
             about = f"    # {meta.description}" if meta is not None and meta.description else ""
-            print(f"{field.encode_name}={text}{about}")
+            say(f"{field.encode_name}={text}{about}")
     return 0

@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from escrowmq.cli.asking import pairs, tls_of
 from escrowmq.cli.pipeline import time_ms
+from escrowmq.cli.secrets import SECRET_ENV, STDIN, access_key_of, credentials_of, secret_of
 from escrowmq.errors import UsageError
 
 if TYPE_CHECKING:
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from escrowmq.client.blocking.admin import Admin
     from escrowmq.client.lease import Lease
     from escrowmq.pipeline.reconcile.tables import Messages
-
-_SECRET_ENV: Final = "ESCROWMQ_SECRET_KEY"  # noqa: S105 - the name of a variable
 
 
 def new_session(arguments: argparse.Namespace) -> SparkSession:
@@ -43,15 +41,18 @@ def source_options(arguments: argparse.Namespace) -> dict[str, str]:
     if arguments.namespace:
         raise UsageError("--namespace is not used here; write whole names, as NAMESPACE%TOPIC")
     found["nameServer"] = servers
-    if arguments.access_key:
-        found["accessKey"] = arguments.access_key
+    access_key = access_key_of(arguments)
+    if access_key:
+        found["accessKey"] = access_key
         if arguments.secret_key_file:
+            if arguments.secret_key_file == STDIN:
+                raise UsageError("--secret-key-file -: every machine reads it; name a file")
             found["secretKeyFile"] = arguments.secret_key_file
         else:
             if arguments.master and not arguments.master.startswith("local"):
                 raise UsageError("on a cluster the secret comes from --secret-key-file")
-            os.environ[_SECRET_ENV] = arguments.secret_key or ""
-            found["secretKeyEnv"] = _SECRET_ENV
+            os.environ[SECRET_ENV] = secret_of(arguments)
+            found["secretKeyEnv"] = SECRET_ENV
     tls = tls_of(arguments)
     if tls is not None:
         found["useTls"] = "true"
@@ -67,28 +68,11 @@ def source_options(arguments: argparse.Namespace) -> dict[str, str]:
 def new_admin(arguments: argparse.Namespace) -> Admin:
     """Asks the cluster."""
     from escrowmq.client.blocking.admin import Admin
-    from escrowmq.client.options import Credentials
 
-    credentials = None
-    if arguments.access_key:
-        secret = arguments.secret_key or ""
-        if arguments.secret_key_file:
-            secret = _secret_in(arguments.secret_key_file)
-        credentials = Credentials(arguments.access_key, secret)
     return Admin(
-        arguments.name_servers, credentials=credentials, tls=tls_of(arguments),
+        arguments.name_servers, credentials=credentials_of(arguments), tls=tls_of(arguments),
         request_timeout_ms=max(1, int(arguments.timeout * 1000)),
     )  # fmt: skip
-
-
-def _secret_in(file: str) -> str:
-    try:
-        return Path(file).read_text().strip()
-    except OSError as error:
-        raise UsageError(
-            f"--secret-key-file {file} cannot be read: {error.strerror}; name a file that has the "
-            "secret alone"
-        ) from error
 
 
 def messages_of(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -18,6 +17,7 @@ import msgspec
 from escrowmq.base.message import Property, StoredMessage
 from escrowmq.base.settings import StoreSettings
 from escrowmq.broker.opening import readers
+from escrowmq.cli.saying import complain, say
 from escrowmq.codec.record import decode_record
 from escrowmq.errors import CorruptRecord, EscrowMQError
 from escrowmq.net.clock import SystemClock
@@ -75,7 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
             return _check(disk, arguments)
         return _dump(disk, arguments)
     except (EscrowMQError, OSError) as error:
-        print(f"escrowmq store {arguments.action}: {error}", file=sys.stderr)
+        complain(f"escrowmq store {arguments.action}: {error}")
         return UNUSABLE
 
 
@@ -89,24 +89,24 @@ def _check(disk: ReadOnlyDisk, arguments: argparse.Namespace) -> int:
     checked = Check(disk, settings, readers=readers()).run(SystemClock().now_ms())
     if arguments.json:
         found = msgspec.to_builtins(checked) | {"is_sound": checked.is_sound}
-        print(json.dumps(found, indent=2))
+        print(json.dumps(found, indent=2))  # escapes all that is not ASCII itself
     else:
         _show(checked)
     return SOUND if checked.is_sound else DAMAGED
 
 
 def _show(checked: Checked) -> None:
-    print(
+    say(
         f"log {checked.log_begin}..{checked.log_end}: {checked.records_count} records; "
         f"{checked.queues_count} queues, {checked.units_count} units; "
         f"{checked.index_entries_count} index entries"
     )
     for finding in checked.findings:
-        print(f"{'DAMAGE' if finding.is_damage else 'note'} {finding.where}: {finding.text}")
+        say(f"{'DAMAGE' if finding.is_damage else 'note'} {finding.where}: {finding.text}")
     if checked.is_sound:
-        print("sound")
+        say("sound")
     elif not any(f.is_damage and f.where.startswith(FOLDER) for f in checked.findings):
-        print(
+        say(
             "the log is whole: a start mends queues and index by it. When one does not, move "
             "consumequeue, index and queues.json away, all of them, and start: they are made anew"
         )
@@ -118,7 +118,7 @@ def _dump(disk: ReadOnlyDisk, arguments: argparse.Namespace) -> int:
     segments.load()
     if arguments.queue is not None:
         if arguments.topic is None:
-            print("escrowmq store dump: --queue needs --topic", file=sys.stderr)
+            complain("escrowmq store dump: --queue needs --topic")
             return UNUSABLE
         queues = Queues(disk, segment_size=settings.queue_segment_size)
         queue = queues.make(arguments.topic, arguments.queue)
@@ -135,9 +135,9 @@ def _dump(disk: ReadOnlyDisk, arguments: argparse.Namespace) -> int:
             break
         if message is None:
             damaged += 1
-            print(f"log offset {log_offset}: cannot be read", file=sys.stderr)
+            complain(f"log offset {log_offset}: cannot be read")
             continue
-        print(_line(message, is_json=arguments.json))
+        say(_line(message, is_json=arguments.json))
         shown += 1
     return DAMAGED if damaged else SOUND
 

@@ -5,16 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from escrowmq.cli.asking import (
-    OK,
-    add_named,
-    moment,
-    pairs,
-    run_action,
-    show_json,
-    show_names,
-    told,
-)
+from escrowmq.cli.asking import OK, add_named, moment, pairs, run_action, show_names, told
+from escrowmq.cli.saying import say, show_json
 
 if TYPE_CHECKING:
     from escrowmq.client.blocking.admin import Admin
@@ -99,18 +91,25 @@ def _show(admin: Admin, arguments: argparse.Namespace) -> int:
     if arguments.json:
         show_json(found)
         return OK
-    print(f"{found.topic}: {found.count} messages")
+    say(f"{found.topic}: {found.count} messages")
     for info in found.brokers:
         kinds = " ".join(f"{key}={value}" for key, value in sorted(info.attributes.items()))
-        print(
-            f"broker\t{info.broker}\tread {info.read_queues}\twrite {info.write_queues}\t"
-            f"{info.permission or 'closed'}{' ordered' if info.is_ordered else ''} {kinds}".rstrip()
+        order = " ordered" if info.is_ordered else ""
+        say(
+            "broker",
+            info.broker,
+            f"read {info.read_queues}",
+            f"write {info.write_queues}",
+            f"{info.permission or 'closed'}{order} {kinds}".rstrip(),
         )
     for status in found.queues:
-        print(
-            f"queue\t{status.queue.broker_name}\t{status.queue.queue_id}\t"
-            f"{status.min_offset}..{status.max_offset}\t{moment(status.updated_ms)}"
+        say(
+            "queue",
+            status.queue.broker_name,
+            status.queue.queue_id,
+            f"{status.min_offset}..{status.max_offset}",
+            moment(status.updated_ms),
         )
     for group in found.groups:
-        print(f"group\t{group}")
+        say("group", group)
     return OK

@@ -5,16 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from escrowmq.cli.asking import (
-    OK,
-    add_action,
-    moment,
-    run_action,
-    show_all,
-    show_json,
-    span,
-    told,
-)
+from escrowmq.cli.asking import OK, add_action, moment, run_action, show_all, span, told
+from escrowmq.cli.saying import say, show_json
 
 if TYPE_CHECKING:
     from escrowmq.client.admin.transactions import PendingTransaction, TransactionFilter
@@ -121,12 +113,12 @@ def _count(admin: Admin, arguments: argparse.Namespace) -> int:
     if arguments.json:
         show_json(found)
         return OK
-    print(f"{found.count} pending, {found.parked} parked, oldest {moment(found.oldest_ms)}")
+    say(f"{found.count} pending, {found.parked} parked, oldest {moment(found.oldest_ms)}")
     if found.not_counted:
-        print(f"not counted: {', '.join(found.not_counted)} (RocketMQ's brokers cannot say it)")
+        say(f"not counted: {', '.join(found.not_counted)} (RocketMQ's brokers cannot say it)")
     for title, counts in (("topic", found.by_topic), ("group", found.by_group)):
         for name, count in sorted(counts.items()):
-            print(f"{title}\t{name}\t{count}")
+            say(title, name, count)
     return OK
 
 
@@ -135,7 +127,7 @@ def _whole(admin: Admin, arguments: argparse.Namespace) -> int:
         if arguments.json:
             show_json(item)
             continue
-        print(f"message {item.message_id}")
+        say(f"message {item.message_id}")
         for name, value in (
             ("state", item.state), ("topic", item.topic), ("group", item.group),
             ("keys", item.keys), ("tags", item.tags), ("broker", item.broker),
@@ -144,9 +136,9 @@ def _whole(admin: Admin, arguments: argparse.Namespace) -> int:
             ("origin", item.origin), ("body size", item.body_size), ("id", item.id),
             ("offset id", item.offset_id),
         ):  # fmt: skip
-            print(f"  {name:<11}{value if value != '' else '-'}")
+            say(f"  {name:<11}{value if value != '' else '-'}")
         for event in item.events:
-            print(f"  {moment(event.at_ms)} {event.what} {event.who} {event.detail}".rstrip())
+            say(f"  {moment(event.at_ms)} {event.what} {event.who} {event.detail}".rstrip())
     return OK
 
 

@@ -13,6 +13,7 @@ from escrowmq.base.command import Command
 from escrowmq.base.message import Property, Topic
 from escrowmq.client.consumer_settings import ConsumerOptions
 from escrowmq.client.core.message import received
+from escrowmq.client.core.numbers import number_of
 from escrowmq.client.core.pulling import (
     Step,
     after_pull,
@@ -215,13 +216,12 @@ class Lane:
         return address or instance.address_of(name)
 
     def _judge(self, reply: Command) -> float:
-        ext = reply.ext or {}
         step = after_pull(reply.code)
         if step in (Step.TAKE, Step.GO_ON, Step.MOVE):
             self._failures_count = 0
             self._work.inbox.calm(self)
-            self._broker_id = int(ext.get("suggestWhichBrokerId", MASTER))
-            next_offset = int(ext.get("nextBeginOffset", self.shelf.next_offset))
+            self._broker_id = number_of(reply, "suggestWhichBrokerId", otherwise=MASTER)
+            next_offset = number_of(reply, "nextBeginOffset", otherwise=self.shelf.next_offset)
         match step:
             case Step.TAKE:
                 self._put(reply, next_offset)
@@ -260,7 +260,12 @@ class Lane:
         unwrap = work.instance.options.unwrap
         found: list[Held] = []
         broken: list[Held] = []
+        room = work.size_share - self.shelf.size
         for stored in decode_records(reply.body):
+            if room <= 0:
+                # What is packed small may be large: the rest is pulled again when there is room.
+                next_offset = stored.queue_offset
+                break
             tag = stored.properties.get(Property.TAGS, "")
             if not wanted.wants(tag):
                 continue
@@ -275,6 +280,7 @@ class Lane:
                 packed = msgspec.structs.replace(stored, sys_flag=0)
                 broken.append(received(packed, topic=unwrap(topic), broker_name=name, kind=kind))
                 continue
+            room -= len(message.body)
             found.append(work.stamp(message, self))
         self.shelf.put(found, next_offset=next_offset, hidden=broken)
         for message in broken:

@@ -10,6 +10,7 @@ from typing import Final
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.message import Topic
 from escrowmq.client.consumer_settings import Start
+from escrowmq.client.core.numbers import number_of
 from escrowmq.client.core.routes import MASTER, MessageQueue
 from escrowmq.client.instance import Instance
 from escrowmq.client.lane import Lane
@@ -58,7 +59,7 @@ class Bounds:
     async def _ask(self, queue: MessageQueue, code: int, more: dict[str, str]) -> int:
         address = self._instance.address_of(queue.broker_name)
         reply = await self._instance.ask(address, code, {**queue_fields(queue), **more})
-        return int((reply.ext or {})["offset"])
+        return number_of(reply, "offset")
 
 
 class BrokerOffsets:
@@ -101,7 +102,7 @@ class BrokerOffsets:
             return None
         if reply.code != Response.SUCCESS:
             raise response_error(reply.code, reply.remark, address=address)
-        return int((reply.ext or {})["offset"])
+        return number_of(reply, "offset")
 
     async def commit(self, queue: MessageQueue, queue_offset: int) -> None:
         """Keep an offset."""

@@ -13,7 +13,7 @@ import msgspec
 
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.command import Command
-from escrowmq.base.message import Property, StoredMessage
+from escrowmq.base.message import Property, SysFlag
 from escrowmq.client.consumer_settings import ConsumerOptions
 from escrowmq.client.core.backoff import NEVER
 from escrowmq.client.core.message import received
@@ -25,6 +25,7 @@ from escrowmq.client.delivery import Held, Ticket
 from escrowmq.client.instance import Instance
 from escrowmq.client.lane import Lane
 from escrowmq.client.reading import Reading, ReadingParts
+from escrowmq.codec.compression import decompress
 from escrowmq.codec.receipt import Receipt
 from escrowmq.codec.record import decode_records
 from escrowmq.errors import (
@@ -43,6 +44,7 @@ HELD_MAX: Final = 96
 """Messages of one topic and broker that are popped and not settled (the peer's
 popThresholdForQueue)."""
 
+_PACKED: Final = SysFlag.COMPRESSED | SysFlag.COMPRESSION_MASK
 _ANSWER_LATE_MS: Final = 10_000
 _FAILED_PAUSE_S: Final = 1.0
 _AT_ONCE_MS: Final = 1_000
@@ -59,7 +61,9 @@ class PopLane:
         self.held_count = 0
         self.popped_ms = 0
         self._reading = reading
-        self._waiting: collections.deque[Held] = collections.deque()
+        self._waiting: collections.deque[tuple[Held, int]] = collections.deque()
+        """Each with the sysFlag that says how its body is packed: it is unpacked when it is taken,
+        so that what is packed small and is large does not lie here."""
         self._room = asyncio.Event()
         self._has_failed = False
         self._task: asyncio.Task[None] | None = None
@@ -68,18 +72,25 @@ class PopLane:
     def waiting_count(self) -> int:
         """Messages that nobody has taken and that are hidden from others still."""
         now_ms = self._reading.instance.clock.now_ms()
-        while self._waiting and _receipt(self._waiting[0]).due_ms <= now_ms:
+        while self._waiting and _receipt(self._waiting[0][0]).due_ms <= now_ms:
             self._waiting.popleft()  # others get it now
             self.finish()
         return len(self._waiting)
 
     def take(self, count: int) -> list[Held]:
-        """At most so many of them."""
-        return [self._waiting.popleft() for _ in range(min(count, len(self._waiting)))]
+        """At most so many of them, and no more at once than the size that may be fetched ahead."""
+        found: list[Held] = []
+        room = self._reading.options.prefetch_size_max
+        while self._waiting and len(found) < count and room > 0:
+            message, sys_flag = self._waiting.popleft()
+            if self._unpacked(message, sys_flag):
+                found.append(message)
+                room -= len(message.body)
+        return found
 
     def give_back(self, message: Held) -> None:
         """A message that was taken waits again, in front."""
-        self._waiting.appendleft(message)
+        self._waiting.appendleft((message, 0))
 
     def finish(self) -> None:
         """A message is settled."""
@@ -102,7 +113,7 @@ class PopLane:
         self._reading.inbox.calm(self)
         if self._task is not None:
             self._task.cancel()
-        left = [*self._waiting]
+        left = [message for message, _ in self._waiting]
         self._waiting.clear()
         return left
 
@@ -153,29 +164,30 @@ class PopLane:
         for stored in decode_records(reply.body):
             name = self.queue.broker_name
             receipt = receipt_of(stored, reply.ext or {}, broker_name=name)
-            message, is_whole = self._received(stored)
+            topic = reading.instance.options.unwrap(self.queue.topic)
+            packed = msgspec.structs.replace(stored, sys_flag=stored.sys_flag & ~_PACKED)
+            message = received(packed, topic=topic, broker_name=name, kind=reading.kind())
             reading.stamp_popped(message, self, receipt)
             self.held_count += 1
-            if not is_whole:
-                reading.instance.spawn(reading.settle(message, NEVER))
-                continue
             fits = wanted.kind == SQL92 or wanted.wants(stored.properties.get(Property.TAGS, ""))
-            (self._waiting if fits else unwanted).append(message)
+            if fits:
+                self._waiting.append((message, stored.sys_flag))
+            else:
+                unwanted.append(message)
         for message in unwanted:
             reading.instance.spawn(reading.settle(message, None))
         reading.inbox.offer(self)
 
-    def _received(self, stored: StoredMessage) -> tuple[Held, bool]:
-        """The message, and whether it could be unpacked."""
-        reading, name = self._reading, self.queue.broker_name
-        topic = reading.instance.options.unwrap(self.queue.topic)
-        kind = reading.kind()
+    def _unpacked(self, message: Held, sys_flag: int) -> bool:
+        """Unpack a body, now that somebody wants it; one that is broken goes to the dead letters,
+        as it is."""
         try:
-            return received(stored, topic=topic, broker_name=name, kind=kind), True
+            message.body = decompress(message.body, sys_flag)
         except RemoteProtocolError as error:
-            _log.error("%s: offset %d: %s", self.queue, stored.queue_offset, error)
-            packed = msgspec.structs.replace(stored, sys_flag=0)
-            return received(packed, topic=topic, broker_name=name, kind=kind), False
+            _log.error("%s: offset %d: %s", self.queue, message.queue_offset, error)
+            self._reading.instance.spawn(self._reading.settle(message, NEVER))
+            return False
+        return True
 
     async def _failed(self, error: EscrowMQError) -> None:
         level = logging.DEBUG if self._has_failed else logging.WARNING

@@ -15,6 +15,10 @@ class UserInfo(msgspec.Struct, rename="camel", omit_defaults=True):
     password: str | None = None
     user_type: str | None = None
     user_status: str | None = None
+    former_password: str | None = None
+    """In the file alone: counts beside the password."""
+    keeps_former: bool | None = None
+    """In a change: whether the password until now, or the former one, counts on."""
 
     def __repr__(self) -> str:
         return f"UserInfo({self.username!r})"  # no password in any log

@@ -29,6 +29,12 @@ def _is_in_memory(folder: str) -> bool:
     return bool(kinds) and kinds[0] in _IN_MEMORY
 
 
+FILE_MODE: Final = 0o600
+"""What is stored is for the broker's own user: messages are others', and keys open doors."""
+
+FOLDER_MODE: Final = 0o700
+
+
 class FileDisk:
     """The files below one data folder. `elsewhere` names the folders in it whose files lie at other
     places, on a disk of their own: {"commitlog": "/fast/commitlog"}."""
@@ -58,7 +64,7 @@ class FileDisk:
     def _prepare(self, place: str) -> None:
         """Make sure that a folder is there that files are kept below."""
         try:
-            os.makedirs(place, exist_ok=True)
+            os.makedirs(place, FOLDER_MODE, exist_ok=True)
         except OSError as error:
             raise StorageError(f"{place}: {error.strerror}; name a folder to write to") from error
 
@@ -67,7 +73,7 @@ class FileDisk:
         full = self._full(path)
         self._make_folders(os.path.dirname(full))
         try:
-            descriptor = os.open(full, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+            descriptor = os.open(full, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
         except FileExistsError:
             found = os.stat(full).st_size
             if found != size:
@@ -126,9 +132,9 @@ class FileDisk:
         """See Disk.replace; may be called from another thread than the other methods."""
         full = self._full(path)
         folder = os.path.dirname(full)
-        os.makedirs(folder, exist_ok=True)
+        os.makedirs(folder, FOLDER_MODE, exist_ok=True)
         try:
-            with open(full + ".tmp", "wb", opener=_private if is_private else None) as file:
+            with open(full + ".tmp", "wb", opener=_private) as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
@@ -168,7 +174,7 @@ class FileDisk:
         self._make_folders(os.path.dirname(full))
         if full in FileDisk._locked:
             raise StoreLocked(f"{full} is held by this process already")
-        descriptor = os.open(full, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        descriptor = os.open(full, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
         try:
             fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
         except OSError as error:
@@ -239,7 +245,7 @@ class FileDisk:
             folder = os.path.dirname(folder)
         for name in reversed(missing):
             try:
-                os.mkdir(name)
+                os.mkdir(name, FOLDER_MODE)
             except FileExistsError:
                 continue
             except OSError as error:
@@ -248,7 +254,10 @@ class FileDisk:
 
 
 def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
+    """Opened for its owner's eyes, also when a file was left there that others may read."""
+    descriptor = os.open(path, flags, FILE_MODE)
+    os.fchmod(descriptor, FILE_MODE)
+    return descriptor
 
 
 def _set_aside(full: str) -> bool:

@@ -10,7 +10,6 @@ import resource
 import signal
 import sys
 from collections.abc import Awaitable, Callable
-from datetime import datetime
 from importlib.metadata import PackageNotFoundError, version
 
 import uvloop
@@ -39,27 +38,6 @@ def raise_file_limit() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
-class _Line(logging.Formatter):
-    """One line an event: time with its zone, level, room, text."""
-
-    def __init__(self) -> None:
-        super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
-
-    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: N802
-        """As 2024-02-29T23:59:59.999+01:00."""
-        moment = datetime.fromtimestamp(record.created).astimezone()
-        return moment.isoformat(timespec="milliseconds")
-
-
-def log_to_stderr(level: str) -> None:
-    """Write what is logged to standard error, from a level on."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_Line())
-    logging.basicConfig(handlers=[handler], level=level.upper())
-    # What operators did is on record however little else is wanted.
-    logging.getLogger("escrowmq.audit").setLevel(logging.INFO)
 
 
 def announce(**doors: str) -> None:

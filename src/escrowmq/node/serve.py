@@ -19,6 +19,7 @@ from escrowmq.node.broker import BrokerNode, broker_settings
 from escrowmq.node.doors import DoorSettings, doors_of
 from escrowmq.node.nameserver import GuardPlan, NameServerNode
 from escrowmq.node.process import announce, run, settle_memory
+from escrowmq.node.wide import tell_of_wide_files
 
 _log = logging.getLogger(__name__)
 
@@ -85,6 +86,7 @@ def serve(options: Options) -> int:
     )
     local = LOOPBACK if names_host in ANY else names_host
     settings.name_servers = joined(local, registry.port)
+    _tell_of_wide_files(options, found, node, data=data)
     broker = BrokerNode(
         settings,
         store,
@@ -157,6 +159,7 @@ def serve_broker(options: Options) -> int:
         )
     doors = _doors(options, found)
     data = _folder(options, node)
+    _tell_of_wide_files(options, found, node, data=data)
     broker = BrokerNode(
         settings,
         store,
@@ -198,6 +201,22 @@ def _guard(
 ) -> GuardPlan:
     settings = config.convert(NameServerGuardSettings, found, source=options.source)
     return GuardPlan(settings=settings, accounts=accounts, users=users, own=own)
+
+
+_SECRETS = (
+    "initAuthenticationUser",
+    "innerClientAuthenticationCredentials",
+    "tls.server.keyPassword",
+    "tls.client.keyPassword",
+)
+
+
+def _tell_of_wide_files(
+    options: Options, found: dict[str, str], node: config.NodeSettings, *, data: str
+) -> None:
+    accounts = config.accounts_folder(node, data=data)
+    settings = options.file if any(found.get(name) for name in _SECRETS) else None
+    tell_of_wide_files(data=data, accounts=accounts, settings=settings)
 
 
 def _doors(options: Options, found: dict[str, str], *, calls_itself: bool = False) -> Doors:

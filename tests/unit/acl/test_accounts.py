@@ -13,6 +13,9 @@ from escrowmq.acl.accounts import (
     read_accounts,
 )
 from escrowmq.acl.addresses import parts_of
+from escrowmq.acl.guard import is_signed
+from escrowmq.base.command import Command
+from escrowmq.codec.signature import sign
 from escrowmq.errors import UsageError
 
 FILE = b"""
@@ -161,3 +164,16 @@ def test_a_secret_that_became_part_of_a_name_is_not_repeated() -> None:
             read_accounts(f"accounts: [{line}]".encode())
         assert "my-secret" not in str(caught.value)
         assert "is secretKey meant" in str(caught.value)
+
+
+def test_a_former_secret_counts_as_well_and_is_long_enough() -> None:
+    text = "accounts: [{accessKey: service-1, secretKey: secret-new, formerSecretKey: secret-old}]"
+    (account,) = read_accounts(text.encode()).accounts
+    assert (account.secret, account.former) == ("secret-new", "secret-old")
+    for secret in ("secret-new", "secret-old", "secret-other"):
+        fields = {"AccessKey": "service-1"}
+        fields["Signature"] = sign(fields, b"", secret=secret)
+        request = Command(code=10, ext=fields)
+        assert is_signed(request, account.secret, account.former) == (secret != "secret-other")
+    with pytest.raises(UsageError, match="formerSecretKey has 3 characters"):
+        read_accounts(text.replace("secret-old", "old").encode())

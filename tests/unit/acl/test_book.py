@@ -105,6 +105,57 @@ def test_the_number_of_users_is_bounded(book: Book, monkeypatch: pytest.MonkeyPa
         read_book(two.encode())
 
 
+@pytest.mark.parametrize("text", ["Topic:*-public*", "Topic:a*c*", "Any:x", "Topic:a*c"])
+def test_a_pattern_that_would_mean_something_else_is_refused(
+    disk: SimDisk, book: Book, text: str
+) -> None:
+    with pytest.raises(UsageError, match="would mean"):
+        book.put_policies("User:orders", acl(text))
+    assert book.policies == {}
+    peers = Book(disk, as_peer=True)
+    peers.load()
+    peers.put_policies("User:orders", acl(text))
+    assert "orders" in peers.policies
+
+
+@pytest.mark.parametrize("text", ["Topic:*-public*", "Topic:a*c*", "Any:x"])
+def test_a_file_with_a_pattern_that_opens_more_than_it_says_is_not_read(text: str) -> None:
+    entry = {"resource": text, "actions": ["Pub"], "decision": "Allow"}
+    acls = [{"subject": "User:u", "policies": [{"entries": [entry]}]}]
+    with pytest.raises(UsageError, match="would mean"):
+        read_book(json.dumps({"acls": acls}).encode())
+    assert "u" in read_book(json.dumps({"acls": acls}).encode(), as_peer=True).policies
+
+
+def test_a_pattern_of_old_that_opens_nothing_is_told_and_kept(
+    disk: SimDisk, book: Book, caplog: pytest.LogCaptureFixture
+) -> None:
+    book.as_peer = True
+    book.put_policies("User:orders", acl("Topic:a*c", decision="Deny"))
+    assert opened(disk).policies == book.policies
+    assert "'Topic:a*c', which is no pattern" in caplog.text
+
+
+def test_two_passwords_count_while_clients_are_given_the_other(disk: SimDisk, book: Book) -> None:
+    def both() -> tuple[str, str]:
+        user = opened(disk).users["orders"]
+        assert user == book.users["orders"]
+        return user.password, user.former
+
+    assert both() == (SECRET, "")
+    book.update_user(UserInfo("orders", "another-secret", keeps_former=True))
+    assert both() == ("another-secret", SECRET)
+    book.update_user(UserInfo("orders", user_status="enable"))
+    assert both() == ("another-secret", SECRET)
+    assert SECRET not in str(book.users["orders"].told(with_password=True))
+    book.update_user(UserInfo("orders", keeps_former=False))
+    assert both() == ("another-secret", "")
+    book.update_user(UserInfo("orders", "a-third-secret"))
+    assert both() == ("a-third-secret", "")
+    book.create_user(UserInfo("other", SECRET, former_password="smuggled"))
+    assert book.users["other"].former == ""
+
+
 def test_a_user_goes_with_his_policies(disk: SimDisk, book: Book) -> None:
     book.put_policies("User:orders", acl("Topic:T"))
     book.delete_user("orders")
@@ -221,6 +272,15 @@ accounts:
   groupPerms: [mailer=SUB]
 - {{accessKey: already, secretKey: {SECRET}, admin: true}}
 """.encode()
+
+
+def test_a_star_in_a_name_of_acl_1_does_not_become_a_pattern(disk: SimDisk) -> None:
+    book = opened(disk)
+    file = FILE.replace(b"paid=PUB|SUB", b"pa*=PUB|SUB")
+    book.take_over(merge([("plain_acl.yml", read_accounts(file))], default="plain_acl.yml"))
+    assert [str(e.resource) for e in opened(disk).policies["service-1"].custom] == [
+        "Topic:secret", "Group:mailer",
+    ]  # fmt: skip
 
 
 def test_accounts_of_acl_1_become_users(disk: SimDisk) -> None:

@@ -157,7 +157,9 @@ def test_who_is_no_normal_user_is_told_so() -> None:
         True, "authorizationEnabled=false: a name is enough",
     )  # fmt: skip
     inner = explain_user(book, question("user-1", "pub", TOPICS[-1]))
-    assert any("the broker's own" in step for step in inner.steps)
+    assert (inner.is_allowed, "the broker's own" in inner.decided_by) == (False, True)
+    peers = explain_user(book, question("user-1", "pub", TOPICS[-1]), as_peer=True)
+    assert "the broker's own" not in peers.decided_by
 
 
 @pytest.mark.parametrize(

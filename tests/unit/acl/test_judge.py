@@ -93,6 +93,13 @@ def test_who_is_not_known_is_refused_in_the_words_of_the_peer(book: Book) -> Non
     assert why(book, forged) == "check signature failed."
 
 
+def test_both_passwords_of_a_user_sign(book: Book) -> None:
+    book.update_user(UserInfo("orders", "another-secret", keeps_former=True))
+    assert why(book, ask(310, {"b": "orders"})) == ""
+    book.update_user(UserInfo("orders", keeps_former=False))
+    assert why(book, ask(310, {"b": "orders"})) == "check signature failed."
+
+
 def test_super_users_may_do_everything(book: Book) -> None:
     for code in (10, 25, 26, 3001, 7704, 9_999):
         assert why(book, ask(code, name="root")) == ""
@@ -189,14 +196,33 @@ READ = {"topic": "T", "consumerGroup": "g"}
         # What names nothing asks for the cluster, not for nothing.
         (17, {}, ["Cluster:DefaultCluster Update"]),
         (202, {"topic": ""}, ["Cluster:DefaultCluster Update"]),
-        # The broker's own topics are its operators'.
-        (310, {"b": "RMQ_SYS_TRANS_HALF_TOPIC"}, ["Cluster:DefaultCluster Update"]),
+        (310, {"b": "RMQ_SYS_TRANS_HALF_TOPIC"}, ["Topic:RMQ_SYS_TRANS_HALF_TOPIC Update"]),
         (11, {"topic": "%RETRY%g_orders", "consumerGroup": "g"},
          ["Group:g Sub", "Group:g_orders Sub", "Group:g Sub", "Topic:orders Sub"]),
     ],
 )  # fmt: skip
 def test_what_a_request_needs(code: int, ext: dict[str, str], expected: list[str]) -> None:
     assert needs(code, ext) == expected
+
+
+@pytest.mark.parametrize("code", [29, 30, 31, 32, 202, 222, 321, 351, 17, 215, 310, 11, 12])
+def test_the_brokers_own_topics_are_nobodys_but_super_users(book: Book, code: int) -> None:
+    allow(book, "*", "All")
+    topic = "RMQ_SYS_TRANS_HALF_TOPIC"
+    ext = {"topic": topic, "b": topic, "consumerGroup": "g", "group": "g"}
+    assert "the broker's own: for super users" in why(book, ask(code, ext))
+    assert why(book, ask(code, ext, name="root")) == ""
+    assert why(book, ask(code, ext | {"topic": "T", "b": "T"})) == ""
+
+
+@pytest.mark.parametrize("code", [50, 51, 53, 3001, 3002, 3003, 3006, 3007, 3008])
+def test_who_may_do_everything_else_does_not_change_who_may_do_what(book: Book, code: int) -> None:
+    allow(book, "*", "All")
+    assert "for super users" in why(book, ask(code))
+    assert why(book, ask(code, name="root")) == ""
+    peers = Book(SimDisk(), as_peer=True)
+    peers.users, peers.policies = book.users, book.policies
+    assert why(peers, ask(code), as_peer=True) == ""
 
 
 @pytest.mark.parametrize(

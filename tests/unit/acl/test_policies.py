@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import msgspec
@@ -17,6 +18,7 @@ from escrowmq.acl.policies import (
     PolicyType,
     Resource,
     Shape,
+    misread,
     named,
     read_policies,
     read_resource,
@@ -151,8 +153,10 @@ def test_default_entries_count_when_no_custom_one_matches() -> None:
         custom=(entry("Topic:other"), entry("Topic:T", "Allow", "Sub")),
         default=(entry("Topic:*", "Deny"),),
     )
-    assert [each.decision for each in found.matching(pub("T"), HERE)] == [Decision.DENY]
-    assert found.matching(Access(Resource(Kind.GROUP, "g"), frozenset({Action.SUB})), HERE) == []
+    matching = found.matching(pub("T"), HERE, as_peer=False)
+    assert [each.decision for each in matching] == [Decision.DENY]
+    other = Access(Resource(Kind.GROUP, "g"), frozenset({Action.SUB}))
+    assert found.matching(other, HERE, as_peer=False) == []
 
 
 @pytest.mark.parametrize(
@@ -168,10 +172,61 @@ def test_default_entries_count_when_no_custom_one_matches() -> None:
         ("Topic:* Deny", "* Allow", "Topic:*"),
     ],
 )
-def test_the_entry_that_decides_is_that_of_the_peer(first: str, second: str, wins: str) -> None:
+def test_as_the_peer_the_entry_that_decides_is_that_of_the_peer(
+    first: str, second: str, wins: str
+) -> None:
     entries = [entry(*text.split()) for text in (first, second)]
-    found = Policies(custom=tuple(entries)).matching(pub("ABC"), HERE)
+    found = Policies(custom=tuple(entries)).matching(pub("ABC"), HERE, as_peer=True)
     assert str(found[0].resource) == wins
+
+
+@pytest.mark.parametrize(
+    ("entries", "wins"),
+    [
+        ("Topic:A* Allow, Topic:AB* Deny", "Topic:AB*"),
+        ("Topic:AB* Allow, Topic:A* Deny", "Topic:A*"),
+        ("Topic:ABC Deny, Topic:A* Allow", "Topic:ABC"),
+        ("Topic:A* Allow, Topic:ABC Deny", "Topic:ABC"),
+        ("* Deny, Topic:ABC Allow", "*"),
+        ("Topic:A* Allow, Topic:AB* Allow, Topic:* Allow", "Topic:AB*"),
+        ("* Allow, Topic:ABC Allow, Topic:AB* Allow, Topic:* Allow", "Topic:ABC"),
+        ("Topic:* Deny, * Deny, Topic:AB* Deny, Topic:A* Deny", "Topic:AB*"),
+    ],
+)
+def test_what_denies_decides_and_then_what_is_narrow(entries: str, wins: str) -> None:
+    every = [entry(*text.split()) for text in entries.split(", ")]
+    for order in itertools.permutations(every):
+        found = Policies(custom=tuple(order)).matching(pub("ABC"), HERE, as_peer=False)
+        assert str(found[0].resource) == wins
+
+
+@given(st.data())
+def test_nothing_is_open_that_the_peer_refuses(data: st.DataObject) -> None:
+    names = data.draw(st.lists(st.sampled_from(["A*", "AB*", "ABC", "*"]), unique=True))
+    decisions = st.sampled_from(["Allow", "Deny"])
+    found = Policies(custom=tuple(entry(f"Topic:{n}", data.draw(decisions)) for n in names))
+    theirs = found.matching(pub("ABC"), HERE, as_peer=True)
+    ours = found.matching(pub("ABC"), HERE, as_peer=False)
+    assert bool(ours) == bool(theirs)
+    if ours and ours[0].decision is Decision.ALLOW:
+        assert theirs[0].decision is Decision.ALLOW
+
+
+@pytest.mark.parametrize(
+    ("text", "means"),
+    [
+        ("Topic:*-public*", "'Topic:*'"), ("Topic:a*c*", "'Topic:a*'"), ("Topic:a**", "'Topic:a*'"),
+        ("Topic:a*c", "'Topic:a*c'"), ("Group:**", "'Group:*'"), ("Any:x", "everything"),
+        ("any:x*", "everything"),
+    ],
+)  # fmt: skip
+def test_a_pattern_that_would_mean_something_else_is_told(text: str, means: str) -> None:
+    assert f"would mean {means}" in misread(text)
+
+
+@pytest.mark.parametrize("text", ["*", "Any:*", "Topic:*", "Topic:a*", "topic:a", "Queue:q", None])
+def test_a_pattern_that_means_what_it_says_is_not(text: str | None) -> None:
+    assert misread(text) == ""
 
 
 @given(st.lists(st.sampled_from(["A*", "AB*", "ABC*", "ABC", "*"]), max_size=12), st.data())

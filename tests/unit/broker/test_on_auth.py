@@ -120,7 +120,20 @@ def test_policies_are_shown_and_removed(operator: Caller) -> None:
     assert operator.ask(3009, {"subject": "User:nobody"}).remark == "The subject is not exist."
 
 
-def test_only_super_users_make_and_change_super_users(operator: Caller) -> None:
+def test_a_resource_that_would_mean_more_removes_nothing(operator: Caller) -> None:
+    create(operator, "orders")
+    subject = {"subject": "User:orders"}
+    operator.ask(3006, subject, policy("Topic:*", "All", decision="Deny"))
+    reply = operator.ask(3008, subject | {"resource": "Topic:*-public*"})
+    assert (reply.code, "nothing is removed" in (reply.remark or "")) == (16, True)
+    assert operator.ask(3009, subject).body
+
+
+def test_as_the_peer_who_may_change_the_cluster_changes_users_but_no_super_user(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    operator = come(world(acl_as_peer=True), "operator")
+    assert caplog.text.count("leaves open what RocketMQ leaves open") == 1
     deputy = create(operator, "deputy")
     operator.ask(3006, {"subject": "User:deputy"}, policy("Cluster:*", "All"))
     made = deputy.ask(3001, {"username": "x"}, body({"password": SECRET, "userType": "Super"}))
@@ -135,12 +148,32 @@ def test_only_super_users_make_and_change_super_users(operator: Caller) -> None:
 
 
 @pytest.mark.parametrize("code", range(3001, 3011))
-def test_users_and_policies_are_for_who_may_change_the_cluster(operator: Caller, code: int) -> None:
+def test_users_and_policies_are_for_super_users_and_shown_to_who_may_see_the_cluster(
+    operator: Caller, code: int
+) -> None:
     user = create(operator, "orders")
     operator.ask(3006, {"subject": "User:orders"}, policy("Topic:*", "All"))
-    reply = user.ask(code, {"username": "orders", "subject": "User:orders"}, policy("*", "All"))
+    fields = {"username": "orders", "subject": "User:orders"}
+    reply = user.ask(code, fields, policy("*", "All"))
     assert reply.code == 16
-    assert "to access Cluster:DefaultCluster" in (reply.remark or "")
+    shows = code in (3004, 3005, 3009, 3010)
+    why = "to access Cluster:DefaultCluster" if shows else "for super users"
+    assert why in (reply.remark or "")
+    operator.ask(3006, {"subject": "User:orders"}, policy("*", "All"))
+    assert user.ask(code, fields, policy("*", "All")).code == (0 if shows else 16)
+
+
+def test_the_right_to_the_cluster_does_not_lead_to_data_by_another_user(operator: Caller) -> None:
+    deputy = create(operator, "deputy")
+    operator.ask(3006, {"subject": "User:deputy"}, policy("Cluster:*", "All"))
+    create(operator, "owner")
+    operator.ask(3006, {"subject": "User:owner"}, policy("Topic:T", "All"))
+    taken = deputy.ask(3002, {"username": "owner"}, body({"password": "mine"}))
+    given = deputy.ask(3006, {"subject": "User:deputy"}, policy("Topic:T", "All"))
+    made = deputy.ask(3001, {"username": "x"}, body({"password": SECRET}))
+    assert [reply.code for reply in (taken, given, made)] == [16, 16, 16]
+    assert come(operator.exchange, "owner").send("T").code == 0
+    assert deputy.send("T").code == 16
 
 
 @pytest.mark.parametrize("code", range(3001, 3011))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import msgspec
@@ -36,17 +36,17 @@ def answer(link: Link, command: Command) -> None:
 
 
 @asynccontextmanager
-async def an_admin(broker: Peer) -> AsyncIterator[Admin]:
+async def an_admin(broker: Peer, names: Peer | None = None) -> AsyncIterator[Admin]:
     brokers = {"b": {"brokerName": "b", "cluster": "c", "brokerAddrs": {"0": broker.address}}}
     info = {"brokerAddrTable": brokers, "clusterAddrTable": {"c": ["b"]}}
 
     def tell(link: Link, command: Command) -> None:
         link.reply(command, body=msgspec.json.encode(info))
 
-    async with a_peer() as names:
-        names.answers[Request.GET_BROKER_CLUSTER_INFO] = tell
-        async with Admin(names.address) as admin:
-            yield admin
+    async with AsyncExitStack() as stack:
+        place: Peer = names if names is not None else await stack.enter_async_context(a_peer())
+        place.answers[Request.GET_BROKER_CLUSTER_INFO] = tell
+        yield await stack.enter_async_context(Admin(place.address))
 
 
 def test_parts_are_asked_for_until_the_end_and_added_up() -> None:

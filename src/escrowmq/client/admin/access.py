@@ -31,6 +31,8 @@ class UserFields(TypedDict, total=False):
     password: str
     is_super: bool
     is_enabled: bool
+    keeps_former: bool
+    """With a password: the one until now counts on beside it. False alone: it counts no more."""
 
 
 class UserSummary(msgspec.Struct, kw_only=True, rename="camel"):
@@ -103,6 +105,7 @@ class Access:
             info.user_type = _type(fields["is_super"])
         if "is_enabled" in fields:
             info.user_status = "enable" if fields["is_enabled"] else "disable"
+        info.keeps_former = fields.get("keeps_former")
         if info == UserInfo():
             raise UsageError("nothing to change was given; name a password, a type or a status")
         await self._tell(Request.AUTH_UPDATE_USER, {"username": name}, info, broker)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Final
 
 import msgspec
 
 from escrowmq.base.codes import Request, Response
+from escrowmq.base.limits import UNPACKED_SIZE_MAX
 from escrowmq.base.message import Property, StoredMessage, Topic
 from escrowmq.client.admin.cluster import Cluster
 from escrowmq.client.core.message import Message, ReceivedMessage, received
@@ -21,6 +23,7 @@ from escrowmq.codec.record import decode_record, decode_records
 from escrowmq.errors import MessageRefused, NotFound, ResponseError, UsageError, response_error
 
 FOUND_MAX: Final = 64
+_log = logging.getLogger(__name__)
 _GROUP: Final = "TOOLS_CONSUMER"
 _FOREVER_MS: Final = (1 << 63) - 1
 _OFFSET_ID_SIZES: Final = (32, 56)
@@ -108,8 +111,7 @@ class Messages:
         )
         match after_pull(reply.code):
             case Step.TAKE:
-                found = decode_records(reply.body)
-                return [self._received(stored, queue.broker_name) for stored in found]
+                return self._all_received(decode_records(reply.body), queue.broker_name)
             case Step.GO_ON | Step.MOVE:
                 bounds = reply.ext or {}
                 raise NotFound(
@@ -190,7 +192,7 @@ class Messages:
         found: list[ReceivedMessage] = []
         for name, address in (await self._of_topic(topic, broker)).items():
             stored = await self._records(address, fields)
-            found += [self._received(one, name) for one in stored]
+            found += self._all_received(stored, name)
         if is_unique:
             found = [one for one in found if one.message_id == key]
         else:
@@ -222,6 +224,22 @@ class Messages:
                 raise
             return None
         return decode_record(reply.body)
+
+    def _all_received(self, found: list[StoredMessage], broker_name: str) -> list[ReceivedMessage]:
+        """The messages of one reply, up to the one whose body passes UNPACKED_SIZE_MAX in all:
+        what is packed small may be large."""
+        messages: list[ReceivedMessage] = []
+        size = 0
+        for stored in found:
+            if size >= UNPACKED_SIZE_MAX:
+                _log.warning(
+                    "%d of %d messages of %s are left out: they unpack beyond %d bytes",
+                    len(found) - len(messages), len(found), broker_name, UNPACKED_SIZE_MAX,
+                )  # fmt: skip
+                break
+            messages.append(self._received(stored, broker_name))
+            size += len(messages[-1].body)
+        return messages
 
     def _received(self, stored: StoredMessage, broker_name: str = "") -> ReceivedMessage:
         if not broker_name:

@@ -1,0 +1,26 @@
+"""Numbers in replies: what a broker sends where a number belongs need not be one."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from escrowmq.base.command import Command
+from escrowmq.base.limits import LONG_MAX
+from escrowmq.errors import RemoteProtocolError
+
+_DIGITS_MAX: Final = 20
+
+
+def number_of(reply: Command, name: str, *, otherwise: int | None = None) -> int:
+    """The number in a field of a reply, -1 for none of them; `otherwise` when the field is absent.
+    RemoteProtocolError when there is something else."""
+    text = (reply.ext or {}).get(name)
+    if text is None and otherwise is not None:
+        return otherwise
+    digits = "" if text is None else text.removeprefix("-")
+    if digits.isascii() and digits.isdecimal() and len(digits) <= _DIGITS_MAX:
+        number = int(text or "")
+        if -1 <= number <= LONG_MAX:
+            return number
+    seen = "nothing" if text is None else repr(text[:64])
+    raise RemoteProtocolError(f"{name} in a reply: {seen}; a number up to {LONG_MAX} is expected")

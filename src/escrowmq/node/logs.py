@@ -1,0 +1,93 @@
+"""What servers write to standard error: a line an event, whatever stands in the names of others,
+and no more of one kind than a person reads."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from datetime import datetime
+from typing import Final, TextIO
+
+from escrowmq.base.printable import printable
+
+AUDIT: Final = "escrowmq.audit"
+
+LINES_MAX: Final = 100
+"""Lines of one kind that are written within SPAN_S; the rest is counted."""
+
+SPAN_S: Final = 60.0
+
+KINDS_MAX: Final = 1_000
+"""Kinds of lines that are told apart; those beyond count as one."""
+
+_INDENT: Final = "    "
+
+
+class Line(logging.Formatter):
+    """One line an event: time with its zone, level, room, text. Only the trace of an error follows
+    on lines of its own, each with an indent, so that no text can begin a line."""
+
+    def __init__(self, form: str = "%(asctime)s %(levelname)s %(name)s: %(message)s") -> None:
+        super().__init__(form)
+
+    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: N802
+        """As 2024-02-29T23:59:59.999+01:00."""
+        moment = datetime.fromtimestamp(record.created).astimezone()
+        return moment.isoformat(timespec="milliseconds")
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
+        """The line itself."""
+        return printable(super().formatMessage(record))
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line, and the trace behind it."""
+        line, *trace = super().format(record).splitlines()
+        return "\n".join([line, *(_INDENT + printable(each) for each in trace)])
+
+
+class Counted(logging.Filter):
+    """Lets LINES_MAX lines of one kind through in SPAN_S, and tells how many more there were with
+    the first line after it. A kind is a logger and its text without what is filled in. Audit lines
+    are counted where they are made."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._counts: dict[tuple[str, str], int] = {}
+        self._until_s = 0.0
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether a line is written."""
+        if record.name == AUDIT or record.levelno >= logging.CRITICAL:
+            return True
+        kind = (record.name, str(record.msg))
+        if record.created >= self._until_s or record.created < self._until_s - SPAN_S:
+            self._begin(record)
+        if kind not in self._counts and len(self._counts) >= KINDS_MAX:
+            kind = ("", "")
+        count = self._counts[kind] = self._counts.get(kind, 0) + 1
+        return count <= LINES_MAX
+
+    def _begin(self, record: logging.LogRecord) -> None:
+        """Another span; what was left out of the last one is told in front of its first line."""
+        left = sum(max(0, count - LINES_MAX) for count in self._counts.values())
+        self._counts.clear()
+        self._until_s = record.created + SPAN_S
+        if left:
+            text = record.getMessage()
+            record.msg = f"({left} lines like others were left out before this one) {text}"
+            record.args = None
+
+
+def handler_of(stream: TextIO, form: str | None = None) -> logging.Handler:
+    """Writes to a stream by the rules above."""
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(Line() if form is None else Line(form))
+    handler.addFilter(Counted())
+    return handler
+
+
+def log_to_stderr(level: str, form: str | None = None) -> None:
+    """Write what is logged to standard error, from a level on."""
+    logging.basicConfig(handlers=[handler_of(sys.stderr, form)], level=level.upper())
+    # What operators did is on record however little else is wanted.
+    logging.getLogger(AUDIT).setLevel(logging.INFO)

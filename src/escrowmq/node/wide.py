@@ -1,0 +1,53 @@
+"""What others on this machine may read although it holds secrets or messages: told at a start."""
+
+from __future__ import annotations
+
+import logging
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Final
+
+from escrowmq.base.limits import ACL_FILES_MAX
+
+_log = logging.getLogger(__name__)
+
+_OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
+_READ: Final = stat.S_IRGRP | stat.S_IROTH
+_TOLD_MAX: Final = 10
+
+
+def tell_of_wide_files(*, data: str, accounts: str, settings: str | None) -> list[str]:
+    """Warn of what is wider than its owner's eyes; the paths. An operator's choice is not changed,
+    as he may have a group in mind."""
+    folder = Path(accounts)
+    every: list[Path] = [Path(data) / "config" / "auth.json", folder / "plain_acl.yml"]
+    every += _below(folder / "acl")
+    if settings:
+        every.append(Path(settings))
+    wide = [str(path) for path in every if _mode(path) & _READ]
+    for path in wide[:_TOLD_MAX]:
+        _log.warning("%s holds secrets, and others on this machine may read it: chmod 600 it", path)
+    if _mode(Path(data)) & _OTHERS and _mode(Path(data) / "commitlog") & _OTHERS:
+        wide.append(data)
+        _log.warning(
+            "%s holds messages, and others on this machine may look into it: chmod 700 it", data
+        )
+    return wide
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    found: Iterable[Path] = folder.rglob("*.y*ml")
+    for count, path in enumerate(found):
+        if count == ACL_FILES_MAX:
+            return
+        yield path
+
+
+def _mode(path: Path) -> int:
+    """Who may do what with a file; nobody anything when there is none."""
+    try:
+        return stat.S_IMODE(os.stat(path).st_mode)
+    except OSError:
+        return 0
