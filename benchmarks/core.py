@@ -86,23 +86,16 @@ def _key(number: int) -> str:
     return f"FD000000000000000000000000000002031630946E096CA7AD{number & 0xFFFFFF:06X}"
 
 
+def _fields(number: int, properties: str, flag: int = 0) -> dict[str, str]:
+    names = "abcdefghijkmn"
+    queue_id, born_ms = str(number % QUEUES), str(_START_MS + number // 20)
+    values = ["load", "Bench", "TBW102", str(QUEUES), queue_id, str(flag), born_ms, "0"]
+    values += [properties, "0", "false", "false", "broker-a"]
+    return dict(zip(names, values, strict=True))
+
+
 def _send(number: int, properties: str, body: bytes, flag: int = 0) -> bytes:
-    ext = {
-        "a": "load",
-        "b": "Bench",
-        "c": "TBW102",
-        "d": str(QUEUES),
-        "e": str(number % QUEUES),
-        "f": str(flag),
-        "g": str(_START_MS + number // 20),
-        "h": "0",
-        "i": properties,
-        "j": "0",
-        "k": "false",
-        "m": "false",
-        "n": "broker-a",
-    }
-    return _frame(Request.SEND_MESSAGE_V2, number + 1, ext, body)
+    return _frame(Request.SEND_MESSAGE_V2, number + 1, _fields(number, properties, flag), body)
 
 
 def _sends() -> Iterator[bytes]:
@@ -130,23 +123,8 @@ def _batches() -> Iterator[bytes]:
             rest = (128).to_bytes(4, "big") + b"x" * 128
             rest += len(properties).to_bytes(2, "big") + properties
             pieces.append((16 + len(rest)).to_bytes(4, "big") + bytes(12) + rest)
-        body = b"".join(pieces)
-        ext = {
-            "a": "load",
-            "b": "Bench",
-            "c": "TBW102",
-            "d": str(QUEUES),
-            "e": str(number % QUEUES),
-            "f": "0",
-            "g": str(_START_MS),
-            "h": "0",
-            "i": "",
-            "j": "0",
-            "k": "false",
-            "m": "true",
-            "n": "broker-a",
-        }
-        yield _frame(Request.SEND_BATCH_MESSAGE, number + 1, ext, body)
+        fields = _fields(number, "") | {"m": "true"}
+        yield _frame(Request.SEND_BATCH_MESSAGE, number + 1, fields, b"".join(pieces))
 
 
 def _halves() -> Iterator[bytes]:
