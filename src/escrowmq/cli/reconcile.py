@@ -39,11 +39,12 @@ def reconcile(arguments: argparse.Namespace) -> int:
     from escrowmq.pipeline.session import Bar
 
     _check(arguments)
+    lease = new_lease(arguments)  # before Spark takes its seconds to start
     with nullcontext() if arguments.store else new_admin(arguments) as admin:
         spark = new_session(arguments)
         job = _job(spark, arguments, admin)
         with Bar(spark) as bar:
-            report = job.run(lease=new_lease(arguments), on_step=bar.step)
+            report = job.run(lease=lease, on_step=bar.step)
         deeds: Mapping[str, int] = {}
         if arguments.redo or arguments.dry_run:
             assert admin is not None, "checked before"
