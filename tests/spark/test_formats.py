@@ -106,6 +106,9 @@ def test_jobs_do_not_go_on_from_each_others_runs(
         progress=Progress(run=1),
     )
     Results(spark, str(tmp_path)).commit(of_halves)
+    log = tmp_path / "commitlog" / f"{0:020d}"
+    log.parent.mkdir()
+    log.write_bytes(bytes(4096))
     words = ["pipeline", "funnel", "--store", str(tmp_path), "--out", str(tmp_path)]
     assert main(words) == 2
     errors = capsys.readouterr().err

@@ -22,7 +22,7 @@ pytest.importorskip("pyspark")
 
 from pyspark.errors import PySparkException
 
-from escrowmq.errors import EscrowMQError, RouteMissing
+from escrowmq.errors import EscrowMQError, RouteMissing, UsageError
 from escrowmq.net.clock import SystemClock
 from escrowmq.pipeline.reconcile.files import FileMessages
 from escrowmq.pipeline.reconcile.lease import FileLease
@@ -95,6 +95,5 @@ def test_a_damaged_store_is_told(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def test_a_folder_without_a_store_is_told(spark: SparkSession, tmp_path: Path) -> None:
-    source = FileMessages(spark, {BROKER: str(tmp_path)})
-    with pytest.raises(PySparkException, match="has no log"):
-        Reconciler(spark, source, str(tmp_path / "out")).run(lease=FileLease(tmp_path / "out"))
+    with pytest.raises(UsageError, match="has no log"):
+        FileMessages(spark, {BROKER: str(tmp_path)})

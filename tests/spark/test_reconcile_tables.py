@@ -300,6 +300,9 @@ def test_rows_of_files(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def test_stores_without_saved_offsets_are_told(spark: SparkSession, tmp_path: Path) -> None:
+    log = tmp_path / "commitlog" / f"{0:020d}"
+    log.parent.mkdir()
+    log.write_bytes(bytes(4096))
     files = FileMessages(spark, {"broker-a": str(tmp_path)})
     with pytest.raises(UsageError, match="does not tell how far consumer groups are"):
         files.group_offsets(["mailer"])

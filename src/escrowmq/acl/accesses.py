@@ -205,7 +205,7 @@ def accesses_of(request: Command, places: Places, *, cluster: str) -> list[Acces
     else:
         needs = needs_of(request, places, as_peer=False)
         if isinstance(needs, Admin):
-            found = [topic_access(needs.own_topic, _UPDATE)] if needs.own_topic else []
+            found = [_as_access(need, code) for need in needs.needs]
         elif not needs:
             return []
         else:

@@ -9,8 +9,8 @@ import msgspec
 from escrowmq.acl.accesses import accesses_of, peer_accesses_of
 from escrowmq.acl.book import USER, Book, User, UserStatus
 from escrowmq.acl.guard import is_signed
-from escrowmq.acl.needs import Places, is_inner
-from escrowmq.acl.policies import Access, Decision, Kind, Policies
+from escrowmq.acl.needs import Places, begins_inner, is_inner
+from escrowmq.acl.policies import Access, Action, Decision, Kind, Policies, Resource, Shape
 from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
 from escrowmq.codec.signature import ACCESS_KEY
@@ -20,6 +20,8 @@ _ACCOUNTS: Final = (
     "has no permission to change users, policies or accounts: whoever may give rights has all of "
     "them, so that is for super users."
 )
+
+_READING: Final = frozenset({Action.SUB, Action.GET, Action.LIST})
 
 FOR_SUPER_USERS: Final = frozenset(
     {
@@ -99,19 +101,28 @@ def _authenticated(book: Book, request: Command) -> tuple[User | None, str]:
     return user, ""
 
 
+def _opens_own(resource: Resource, access: Access) -> bool:
+    """Whether an entry that allows something means the broker's own topics: it names them, and is
+    about reading."""
+    is_named = resource.shape is Shape.LITERAL or begins_inner(resource.name)
+    return resource.kind is Kind.TOPIC and is_named and access.actions <= _READING
+
+
 def missing(book: Book, user: User, access: Access, host: str) -> str:
     """Why a user may not do something from an address; empty when he may."""
     if user.is_super:
         return ""
     resource = access.resource
-    if not book.as_peer and resource.kind is Kind.TOPIC and is_inner(resource.name):
-        return (
-            f"{USER}{user.name} has no permission to access {resource} from {host}, it is the "
-            "broker's own: for super users."
-        )
+    is_own = not book.as_peer and resource.kind is Kind.TOPIC and is_inner(resource.name)
     policies = book.policies.get(user.name, Policies())
     matching = policies.matching(access, host, as_peer=book.as_peer)
-    if matching and matching[0].decision is Decision.ALLOW:
+    is_allowed = bool(matching) and matching[0].decision is Decision.ALLOW
+    if is_allowed and (not is_own or _opens_own(matching[0].resource, access)):
         return ""
+    if is_own:
+        return (
+            f"{USER}{user.name} has no permission to access {resource} from {host}, it is the "
+            "broker's own: for super users, or to be read by who has an entry that names it."
+        )
     detail = "the decision is deny." if matching else "no matched policies."
     return f"{USER}{user.name} has no permission to access {resource} from {host}, {detail}"

@@ -71,6 +71,9 @@ class Admin(msgspec.Struct, frozen=True):
     own_topic: str = ""
     """The topic of the broker's own that makes it so; empty when it is the request itself."""
 
+    needs: tuple[Need, ...] = ()
+    """What it would need if these were topics as others."""
+
 
 ADMIN: Final = Admin()
 Rule = Admin | Stored | Reader
@@ -79,6 +82,13 @@ Rule = Admin | Stored | Reader
 def is_inner(topic: str) -> bool:
     """Whether a topic is the broker's own: what stands there is of any topic, and not out yet."""
     return topic in _INNER or topic.startswith(Topic.SYSTEM_PREFIX)
+
+
+def begins_inner(beginning: str) -> bool:
+    """Whether the beginning of names can only mean topics of the broker's own."""
+    if len(beginning) < len(Topic.SYSTEM_PREFIX):
+        return False
+    return is_inner(beginning) or any(topic.startswith(beginning) for topic in _INNER)
 
 
 _JOINT: Final = "+"
@@ -377,7 +387,7 @@ def needs_of(request: Command, places: Places, *, as_peer: bool) -> Admin | list
         if need.resource.startswith(Topic.RETRY_PREFIX):
             needs += _of_popped(need.resource, places)
     own_topic = next((need.resource for need in needs if is_inner(need.resource)), "")
-    return Admin(own_topic) if own_topic else needs
+    return Admin(own_topic, tuple(needs)) if own_topic else needs
 
 
 def _of_popped(retry_topic: str, places: Places) -> Iterator[Need]:

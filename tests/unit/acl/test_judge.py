@@ -196,7 +196,7 @@ READ = {"topic": "T", "consumerGroup": "g"}
         # What names nothing asks for the cluster, not for nothing.
         (17, {}, ["Cluster:DefaultCluster Update"]),
         (202, {"topic": ""}, ["Cluster:DefaultCluster Update"]),
-        (310, {"b": "RMQ_SYS_TRANS_HALF_TOPIC"}, ["Topic:RMQ_SYS_TRANS_HALF_TOPIC Update"]),
+        (310, {"b": "RMQ_SYS_TRANS_HALF_TOPIC"}, ["Topic:RMQ_SYS_TRANS_HALF_TOPIC Pub"]),
         (11, {"topic": "%RETRY%g_orders", "consumerGroup": "g"},
          ["Group:g Sub", "Group:g_orders Sub", "Group:g Sub", "Topic:orders Sub"]),
     ],

@@ -6,7 +6,16 @@ from collections.abc import Iterable, Mapping
 import pytest
 
 from escrowmq.acl.accounts import ANY, PUB, SUB
-from escrowmq.acl.needs import ADMIN, NEEDS, PEER_NEEDS, Admin, Need, is_inner, needs_of
+from escrowmq.acl.needs import (
+    ADMIN,
+    NEEDS,
+    PEER_NEEDS,
+    Admin,
+    Need,
+    begins_inner,
+    is_inner,
+    needs_of,
+)
 from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
 from escrowmq.codec.recall import Handle, encode_handle
@@ -141,7 +150,19 @@ def test_the_brokers_own_topics() -> None:
     assert is_inner("rmq_sys_wheel_timer")
     assert not is_inner("RMQ_SYS_TRACE_TOPIC")
     assert not is_inner("TBW102")
-    assert needed(310, b="SCHEDULE_TOPIC_XXXX") == Admin("SCHEDULE_TOPIC_XXXX")
+    need = Need("SCHEDULE_TOPIC_XXXX", PUB)
+    assert needed(310, b="SCHEDULE_TOPIC_XXXX") == Admin("SCHEDULE_TOPIC_XXXX", (need,))
+
+
+@pytest.mark.parametrize(
+    ("beginning", "does"),
+    [
+        ("RMQ_SYS_TRANS", True), ("rmq_sys_", True), ("rmq_sys_REVIVE", True),
+        ("SCHEDULE_TOPIC", True), ("RMQ_SYS", False), ("", False), ("orders-of-all", False),
+    ],
+)  # fmt: skip
+def test_beginnings_that_can_only_mean_the_brokers_own_topics(beginning: str, does: bool) -> None:
+    assert begins_inner(beginning) == does
 
 
 def test_needs_are_values() -> None:
