@@ -36,7 +36,7 @@ Rights = dict[str, tuple[str, ...]]
 READER: Final[Rights] = {"Group:escrowmq-spark": ("Sub",)}
 TOPICS: Final[Rights] = {"Topic:paid": ("Sub", "Get"), "Topic:shipped": ("Sub", "Get")}
 INNER: Final[Rights] = {
-    "Cluster:*": ("Get", "Update"),
+    "Cluster:*": ("Get",),
     "Topic:RMQ_SYS_TRANS*": ("Sub", "Get"),
     "Topic:TRANS_CHECK_MAX_TIME_TOPIC": ("Sub", "Get"),
     # where messages wait that are delayed
@@ -45,7 +45,12 @@ INNER: Final[Rights] = {
 }
 NEEDS: Final[dict[str, Rights]] = {
     "reconcile": READER | TOPICS | INNER | {"Group:mailer": ("Get",)},
-    "redo": READER | INNER | dict.fromkeys(TOPICS, ("Sub", "Get", "Pub")),
+    "redo": (
+        READER
+        | INNER
+        | {"Cluster:*": ("Get", "Update")}
+        | dict.fromkeys(TOPICS, ("Sub", "Get", "Pub"))
+    ),
     "funnel": READER | TOPICS | INNER,
     "export": READER | {"Topic:paid": ("Sub", "Get")},
     "replay": READER | {"Topic:paid": ("Sub", "Get"), "Topic:again": ("Sub", "Get", "Pub")},
@@ -156,7 +161,7 @@ SOME: Final = [
     ("export", "Topic:paid", "Sub"),
     ("export", "Group:escrowmq-spark", "Sub"),
     ("replay", "Topic:again", "Pub"),
-    ("reconcile", "Cluster:*", "Update"),
+    ("reconcile", "Cluster:*", "Get"),
     ("reconcile", "Group:mailer", "Get"),
 ]
 
