@@ -155,6 +155,7 @@ def test_broker_opens_with_the_tables_of_the_peer_and_shows_them() -> None:
     disk = SimDisk()
     for name, text in FILES.items():
         disk.small[f"config/{name}"] = text.encode()
+    disk.small["queues.json"] = b"{}"  # a store whose log was empty
     exchange = Exchange(disk=disk)
     caller = exchange.connect()
     topics = json.loads(caller.ask(Request.GET_ALL_TOPIC_CONFIG).body)["topicConfigTable"]

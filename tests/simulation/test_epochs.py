@@ -114,7 +114,7 @@ class Run:
                         TRAN_MSG="true", PGROUP="PG", UNIQ_KEY=f"{token}-{row}",
                         escrowEpoch=epoch, escrowToken=token,
                     )  # fmt: skip
-                    if reply.code == 13:  # decided before; its answer was lost
+                    if reply.code == 202:  # decided before; its answer was lost
                         break
                     assert reply.code == 0, reply.remark
                 if not left:
