@@ -79,6 +79,8 @@ class Check:
         self._keyed_count = 0
         self._settings = sized(disk, settings)
         self._dispatcher = Dispatcher(None, delay_levels(settings.delay_levels))
+        self._queues = Queues(disk, segment_size=self._settings.queue_segment_size)
+        self._queue_notes: list[str] = []
         self._starts = array("q")
         self._units: dict[tuple[str, int], tuple[int, bytearray]] = {}
         self._earlier: Counter[tuple[str, int]] = Counter()
@@ -93,6 +95,7 @@ class Check:
         checked.was_closed = self._disk.size(ABORT) is None
         if not checked.was_closed:
             self._note(ABORT, "the store is in use, or was not closed; a start mends what it can")
+        self._queue_notes = self._queues.load()
         self._check_log()
         self._check_tables()
         self._check_queues()
@@ -124,9 +127,7 @@ class Check:
         )
         for note in segments.load():
             self._note(commit_log.FOLDER, note)
-        queues = Queues(self._disk, segment_size=self._settings.queue_segment_size)
-        queues.load()
-        scan = LogScan(segments, leads_to=queues.proof())
+        scan = LogScan(segments, leads_to=self._queues.proof())
         for records in scan.batches(segments.first):
             for record in records:
                 self._take(record)
@@ -177,8 +178,8 @@ class Check:
     # -- what is derived ------------------------------------------------------------------------
 
     def _check_queues(self) -> None:
-        queues = Queues(self._disk, segment_size=self._settings.queue_segment_size)
-        for note in queues.load():
+        queues = self._queues
+        for note in self._queue_notes:
             self._mendable(consume_queue.FOLDER, note)
         for (topic, queue_id), count in sorted(self._earlier.items()):
             where = f"{consume_queue.FOLDER}/{topic}/{queue_id}"
@@ -201,7 +202,6 @@ class Check:
                 if unit is not None and unit[0] >= self.checked.log_begin:
                     where = f"{consume_queue.FOLDER}/{queue.topic}/{queue.queue_id}"
                     self._damage(where, "its units lead to no record of it")
-        self._queues = queues
 
     def _compare(
         self, where: str, queue: consume_queue.ConsumeQueue, start: int, units: bytearray
