@@ -24,6 +24,7 @@ from escrowmq.errors import CorruptRecord, StorageError
 from escrowmq.store import commit_log, consume_queue, index
 from escrowmq.store.checkpoint import PATH as CHECKPOINT
 from escrowmq.store.checkpoint import CheckpointFile
+from escrowmq.store.deleted import Deleted
 from escrowmq.store.dispatch import Dispatcher, delay_levels
 from escrowmq.store.folder import refuse_other
 from escrowmq.store.queues import Queues
@@ -86,7 +87,9 @@ class Check:
         self._earlier: Counter[tuple[str, int]] = Counter()
         """Messages of queues that began again behind them, and no note says why."""
         snapshot = read_snapshot(disk)
-        self._deleted = snapshot.deleted if snapshot is not None else {}
+        self._deleted = Deleted()
+        if snapshot is not None:
+            self._deleted.of_topic = snapshot.deleted
         self.checked = Checked(findings=[])
 
     def run(self, now_ms: int) -> Checked:
@@ -152,8 +155,7 @@ class Check:
         if record.sys_flag & SysFlag.PREPARED:
             return
         topic = record.topic.decode("utf-8", "replace")
-        deletion = self._deleted.get(topic)
-        if deletion is not None and deletion.covers(record.log_offset, record.stored_ms):
+        if self._deleted.covers(topic, record.log_offset, record.stored_ms):
             return
         code = tags_code(value_of(record.properties, b"TAGS\x01").decode("utf-8", "replace"))
         if topic == Topic.SCHEDULE:

@@ -43,6 +43,11 @@ class Deleted:
             del self.of_topic[next(iter(self.of_topic))]
         self.of_topic[topic] = Deletion(log_end, max(stored_ms, self.latest_ms))
 
+    def covers(self, topic: str, log_offset: int, stored_ms: int) -> bool:
+        """Whether a record of a topic was there already when that was deleted."""
+        found = self.of_topic.get(topic)
+        return found is not None and found.covers(log_offset, stored_ms)
+
     def gone_back(self, latest_ms: int) -> None:
         """Records up to this time stand in the log, and those that follow are of earlier ones."""
         self.latest_ms = max(self.latest_ms, latest_ms)

@@ -144,8 +144,7 @@ class Searcher:
         except CorruptRecord:
             return False
         properties = message.properties
-        deletion = self._store.deleted.of_topic.get(topic)
-        if deletion is not None and deletion.covers(message.log_offset, message.stored_ms):
+        if self._store.deleted.covers(topic, message.log_offset, message.stored_ms):
             return False
         return (
             message.topic == topic
