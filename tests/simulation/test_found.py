@@ -13,7 +13,7 @@ from escrowmq.codec.frame import FrameReader
 from escrowmq.store.store import PutStatus, Store
 from escrowmq.testing.sim.checker import engine_of
 from escrowmq.testing.sim.disk import Loss, SimDisk
-from escrowmq.txn.claim import Answer, Claim
+from escrowmq.txn.claim import Claim, EndResult
 from escrowmq.txn.pending import Pending, Row
 from escrowmq.txn.state import Verdict
 
@@ -249,7 +249,7 @@ def test_verdicts_of_the_engine_for_an_end_that_names_another_message() -> None:
     log_offset = exchange.half("b")
     engine = engine_of(exchange.core)
 
-    def end(*ids: str) -> Answer:
+    def end(*ids: str) -> EndResult:
         transaction_id, message_id = ids
         claim = Claim(
             log_offset=log_offset,
@@ -261,8 +261,8 @@ def test_verdicts_of_the_engine_for_an_end_that_names_another_message() -> None:
         )
         return engine.end(claim, exchange.now_ms).answer
 
-    assert end("a", "a") is Answer.NOT_FOUND
-    assert {end("b", "x"), end("x", "b"), end("", "x")} == {Answer.UNKNOWN}
+    assert end("a", "a") is EndResult.NOT_FOUND
+    assert {end("b", "x"), end("x", "b"), end("", "x")} == {EndResult.UNKNOWN}
     assert engine.pending.topic(0) == "orders"
     assert exchange.core.broker.store.bounds(Topic.HALF, 0) == (0, 1)
 

@@ -17,7 +17,7 @@ from escrowmq.codec.signed_id import SignedId
 from escrowmq.store.store import Put
 from escrowmq.testing.sim.stage import Violation
 from escrowmq.testing.sim.world import World
-from escrowmq.txn.claim import Answer, Ended
+from escrowmq.txn.claim import Ended, EndResult
 from escrowmq.txn.half import final_of
 from escrowmq.txn.state import State, Verdict
 
@@ -81,8 +81,8 @@ def later_end_wins(core: BrokerCore) -> None:
 
     def spoilt(half: StoredMessage, verdict: Verdict) -> Ended:
         ended = before(half, verdict)
-        if ended.answer is Answer.CONTRADICTED:
-            ended.answer = Answer.REPEATED
+        if ended.answer is EndResult.CONTRADICTED:
+            ended.answer = EndResult.REPEATED
             ended.state = State.COMMITTED if verdict == Verdict.COMMIT else State.ROLLED_BACK
             engine.ledger.record(half.queue_offset, ended.state)
         return ended
@@ -133,7 +133,7 @@ def repeated_end_answered_at_once(core: BrokerCore) -> None:
     answer = ends._answer_ended
 
     def spoilt(item: Any, log_end: int, now_ms: int) -> bytes | None:
-        if item.ended.answer is not Answer.DONE:
+        if item.ended.answer is not EndResult.DONE:
             log_end = 0
         return answer(item, log_end, now_ms)
 
@@ -262,7 +262,7 @@ def settled_before_durable(core: BrokerCore) -> None:
 
     def spoilt(peer: Any, request: Any, now_ms: int) -> bytes | None:
         reply = settle(peer, request, now_ms)
-        if reply is None and ends._unsealed[-1].ended.answer is Answer.DONE:
+        if reply is None and ends._unsealed[-1].ended.answer is EndResult.DONE:
             told = ends._told(ends._unsealed.pop().ended)
             reply = encode_reply(request, Response.SUCCESS, ext=told)
         return reply

@@ -31,7 +31,7 @@ from escrowmq.codec.auth import Question, Verdicts
 from escrowmq.codec.bodies import decode_body
 from escrowmq.codec.command import encode_reply
 from escrowmq.codec.signature import ACCESS_KEY
-from escrowmq.delivery.hold import Held, Holds
+from escrowmq.delivery.hold import Holds, LongPoll
 from escrowmq.delivery.poll import Polls
 
 _log = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ class Door:
         self._ends = ends
         self._polls = polls
         self._places = StoredPlaces(broker, ends)
-        self._again: deque[tuple[Table, Held[Any]]] = deque()
+        self._again: deque[tuple[Table, LongPoll[Any]]] = deque()
         self.rates = Rates(settings)
         self.quotas = Quotas(broker, ends.engine.pending)
         self.denials = denials
@@ -223,7 +223,7 @@ class Door:
             table, held = self._again.popleft()
             if held.is_done:
                 continue
-            waits = held.pull
+            waits = held.question
             found = self._judge(waits.peer, waits.request, now_ms)
             if found is None:
                 continue

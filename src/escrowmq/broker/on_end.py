@@ -39,7 +39,7 @@ from escrowmq.txn import identity, snapshot
 from escrowmq.txn.again import follow
 from escrowmq.txn.carry import Carrier
 from escrowmq.txn.check import Ask, Checker, Member
-from escrowmq.txn.claim import Answer, Claim, Ended
+from escrowmq.txn.claim import Claim, Ended, EndResult
 from escrowmq.txn.engine import Engine
 from escrowmq.txn.epoch import attempt_of
 from escrowmq.txn.half import is_delayed, real_place
@@ -51,14 +51,14 @@ from escrowmq.txn.state import State, Verdict
 _log = logging.getLogger(__name__)
 
 HOUR_MS: Final = 3_600_000
-_SETTLED: Final = frozenset({Answer.DONE, Answer.REPEATED, Answer.CONTRADICTED})
+_SETTLED: Final = frozenset({EndResult.DONE, EndResult.REPEATED, EndResult.CONTRADICTED})
 _VERDICTS: Final = {8: Verdict.COMMIT, 12: Verdict.ROLLBACK}
 _REMARKS: Final = {
-    Answer.NOT_FOUND: "Find prepared transaction message failed",
-    Answer.GROUP_WRONG: "The producer group wrong",
-    Answer.QUEUE_OFFSET_WRONG: "The transaction state table offset wrong",
-    Answer.OF_EPOCH: "this message is of an epoch; request 7709 ends all of it",
-    Answer.UNREADABLE: "a message of this transaction cannot be read; it can be rolled back only",
+    EndResult.NOT_FOUND: "Find prepared transaction message failed",
+    EndResult.GROUP_WRONG: "The producer group wrong",
+    EndResult.QUEUE_OFFSET_WRONG: "The transaction state table offset wrong",
+    EndResult.OF_EPOCH: "this message is of an epoch; request 7709 ends all of it",
+    EndResult.UNREADABLE: "a message of the transaction cannot be read; it can be rolled back only",
 }
 _TOLD: Final = {
     State.COMMITTED: Response.TRANSACTION_SHOULD_COMMIT,
@@ -299,11 +299,11 @@ class EndHandlers:
         ended = self.engine.end(claim, now_ms)
         if header.from_transaction_check:
             self.checker.answered(ended.queue_offset, peer.id)
-            if ended.answer is Answer.UNKNOWN and (request.ext or {}).get(OPEN) == "true":
+            if ended.answer is EndResult.UNKNOWN and (request.ext or {}).get(OPEN) == "true":
                 self.checker.held_open(ended.queue_offset, peer.id)
         if ended.answer not in _SETTLED and ended.queue_offset >= 0:
-            what = "said unknown" if ended.answer is Answer.UNKNOWN else "refused"
-            detail = "" if ended.answer is Answer.UNKNOWN else ended.answer.name.lower()
+            what = "said unknown" if ended.answer is EndResult.UNKNOWN else "refused"
+            detail = "" if ended.answer is EndResult.UNKNOWN else ended.answer.name.lower()
             self.engine.trail.note(
                 now_ms, ended.queue_offset, what, who=peer.address, detail=detail
             )
@@ -312,22 +312,22 @@ class EndHandlers:
     def answer(self, peer: Peer, request: Command, ended: Ended, now_ms: int) -> bytes | None:
         """Say how an end went, once that is durable."""
         match ended.answer:
-            case Answer.DONE | Answer.REPEATED | Answer.CONTRADICTED:
+            case EndResult.DONE | EndResult.REPEATED | EndResult.CONTRADICTED:
                 # An outcome that is told a second time, or to a second one, is told no earlier.
                 if not request.flag & Flag.ONE_WAY:
                     self._unsealed.append(_Unsealed(peer, request, ended))
                 return None
-            case Answer.UNKNOWN:
+            case EndResult.UNKNOWN:
                 return None  # as at the peer: nothing is done, and nothing is said
-            case Answer.TOO_LATE:
+            case EndResult.TOO_LATE:
                 return encode_reply(request, Response.ILLEGAL_OPERATION)
-            case Answer.COUNT_WRONG:
+            case EndResult.COUNT_WRONG:
                 remark = (
                     f"the broker has {ended.count} messages of this transaction, not as many as "
                     "escrowCount says; nothing was changed"
                 )
                 return encode_reply(request, Response.SYSTEM_ERROR, remark=remark)
-            case Answer.NOT_STORED:
+            case EndResult.NOT_STORED:
                 assert ended.put is not None
                 refusal = self._putter.refusal(ended.put)
                 return encode_reply(request, refusal.code, remark=refusal.remark)
@@ -351,7 +351,7 @@ class EndHandlers:
         except UsageError as error:
             return Refusal(Response.NO_PERMISSION, str(error))
         if half is None:
-            return Refusal(Response.SYSTEM_ERROR, _REMARKS[Answer.NOT_FOUND])
+            return Refusal(Response.SYSTEM_ERROR, _REMARKS[EndResult.NOT_FOUND])
         return EndTransactionHeader(
             producer_group=half.properties.get(Property.PGROUP, ""),
             tran_state_table_offset=found.queue_offset,
@@ -395,7 +395,7 @@ class EndHandlers:
         """What became of a transaction, as soon as that is durable."""
         state, told = item.ended.state, self._told(item.ended)
         code, remark = Response.SUCCESS, None
-        if item.ended.answer is Answer.CONTRADICTED or state in (State.EXPIRED, State.SETTLED):
+        if item.ended.answer is EndResult.CONTRADICTED or state in (State.EXPIRED, State.SETTLED):
             code = _TOLD.get(state, Response.TRANSACTION_STATE_UNKNOW)
             remark = f"the transaction is {state.name} already; nothing was changed"
         return self._putter.answer(

@@ -14,7 +14,7 @@ from escrowmq.broker.popping import Ask, Popper, judge_broker, judge_place
 from escrowmq.broker.state import Broker, Handler, Peer
 from escrowmq.codec.command import encode_reply
 from escrowmq.codec.headers import PopHeader, read_header
-from escrowmq.delivery.hold import Held
+from escrowmq.delivery.hold import LongPoll
 from escrowmq.delivery.poll import Polls
 from escrowmq.errors import UsageError
 from escrowmq.store.store import Arrival
@@ -139,13 +139,13 @@ class PeekHandlers:
         self._broker.send(ask.peer.id, reply)
         return False
 
-    def _try(self, held: Held[Ask], now_ms: int) -> None:
+    def _try(self, held: LongPoll[Ask], now_ms: int) -> None:
         """Answer a question that waits if there is a message, or if it may not wait any more."""
-        if not self._is_still_allowed(held.pull, now_ms):
+        if not self._is_still_allowed(held.question, now_ms):
             self.polls.release(held)
-        elif self._popper.has_message(held.pull.header, now_ms):
+        elif self._popper.has_message(held.question.header, now_ms):
             self.polls.release(held)
-            self._tell(held.pull, has_message=True)
+            self._tell(held.question, has_message=True)
 
     def _tell(self, ask: Ask, *, has_message: bool) -> None:
         ext = _told(has_message=has_message)
@@ -158,10 +158,10 @@ class PeekHandlers:
     def wake(self, now_ms: int) -> None:
         """Tell those that have waited for long enough."""
         for held in islice(self.polls.expired(now_ms), RELEASED_AT_ONCE_MAX):
-            if not self._is_still_allowed(held.pull, now_ms):
+            if not self._is_still_allowed(held.question, now_ms):
                 continue
-            has_message = self._popper.has_message(held.pull.header, now_ms)
-            self._tell(held.pull, has_message=has_message)
+            has_message = self._popper.has_message(held.question.header, now_ms)
+            self._tell(held.question, has_message=has_message)
 
     def wake_at_ms(self) -> int:
         """When `wake` has something to do next."""

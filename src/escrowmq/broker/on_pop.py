@@ -19,7 +19,7 @@ from escrowmq.codec.command import encode_reply
 from escrowmq.codec.headers import PopHeader, read_header
 from escrowmq.codec.receipt import encode_offsets, encode_starts
 from escrowmq.delivery.clients import Channel
-from escrowmq.delivery.hold import Held
+from escrowmq.delivery.hold import LongPoll
 from escrowmq.delivery.order import OrderTable
 from escrowmq.delivery.poll import Place, Polls
 from escrowmq.errors import UsageError
@@ -202,9 +202,9 @@ class PopHandlers:
         self._broker.send(ask.peer.id, reply)
         return False
 
-    def _try(self, held: Held[Ask], now_ms: int) -> bool:
+    def _try(self, held: LongPoll[Ask], now_ms: int) -> bool:
         """Answer a waiting pop if there is something for it, or if it may not wait any more."""
-        ask = held.pull
+        ask = held.question
         if not self._is_still_allowed(ask, now_ms):
             self.polls.release(held)
             return True
@@ -231,10 +231,10 @@ class PopHandlers:
                 if offset > arrival.queue_offset:
                     break  # it is gone
 
-    def _wanting(self, place: Place, queue_id: int, arrival: Arrival) -> Held[Ask] | None:
+    def _wanting(self, place: Place, queue_id: int, arrival: Arrival) -> LongPoll[Ask] | None:
         store = self._broker.store
         for held in self.polls.waiting(place, queue_id):
-            selector = held.pull.selector
+            selector = held.question.selector
             if selector is EVERYTHING or selector.wants(
                 arrival.tags_code,
                 lambda: store.read_record(arrival.log_offset, arrival.record_size),
@@ -262,11 +262,11 @@ class PopHandlers:
             for held in self.polls.waiting(place, queue_id)[:1]:
                 self._try(held, now_ms)
         for held in islice(self.polls.expired(now_ms), RELEASED_AT_ONCE_MAX):
-            if not self._is_still_allowed(held.pull, now_ms):
+            if not self._is_still_allowed(held.question, now_ms):
                 continue
-            finds = self._popper.find(held.pull, now_ms)
+            finds = self._popper.find(held.question, now_ms)
             code = Response.SUCCESS if finds.count else Response.POLLING_TIMEOUT
-            self._reply(held.pull, finds, code)
+            self._reply(held.question, finds, code)
 
     def wake_at_ms(self) -> int:
         """When `wake` has something to do next."""

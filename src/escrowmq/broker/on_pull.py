@@ -21,7 +21,7 @@ from escrowmq.broker.state import Broker, Handler, Peer
 from escrowmq.codec.command import encode_reply
 from escrowmq.codec.headers import PullHeader, read_header
 from escrowmq.delivery.clients import BROADCASTING
-from escrowmq.delivery.hold import Held, Holds
+from escrowmq.delivery.hold import Holds, LongPoll
 from escrowmq.delivery.subscriptions import GroupConfig
 from escrowmq.delivery.topics import Perm, TopicConfig
 from escrowmq.errors import UsageError
@@ -70,7 +70,7 @@ class Pull(msgspec.Struct):
     topic: TopicConfig
 
 
-_Crowd = deque[tuple[Arrival, list[Held[Pull]] | None]]
+_Crowd = deque[tuple[Arrival, list[LongPoll[Pull]] | None]]
 """Messages of a queue that many wait for, each with those who are still to be asked whether they
 want it; None before its turn."""
 
@@ -279,7 +279,7 @@ class PullHandlers:
         if not settings.holds_pulls:
             wait_ms = settings.short_poll_ms
         crowded = self.holds.hold(
-            Held(
+            LongPoll(
                 (header.topic, header.queue_id),
                 pull,
                 peer=pull.peer.id,
@@ -291,11 +291,11 @@ class PullHandlers:
         if crowded is not None:
             self._release(crowded, now_ms)
 
-    def _release(self, held: Held[Pull], now_ms: int) -> None:
+    def _release(self, held: LongPoll[Pull], now_ms: int) -> None:
         """Answer a pull that waited. It is judged anew: meanwhile its topic may have gone, or its
         group may have lost the right to read (the peer, PullRequestHoldService, does the same)."""
         self.holds.release(held)
-        pull = held.pull
+        pull = held.question
         reply: bytes | None
         try:
             pull = self._judge(pull.peer, pull.request, pull.header, now_ms)
@@ -327,14 +327,14 @@ class PullHandlers:
             self._crowds[key] = deque([(arrival, rest)])
 
     def _wake_some(
-        self, arrival: Arrival, waiting: list[Held[Pull]], now_ms: int
-    ) -> list[Held[Pull]]:
+        self, arrival: Arrival, waiting: list[LongPoll[Pull]], now_ms: int
+    ) -> list[LongPoll[Pull]]:
         """Answer the first of those who wait for a message; the others' turn comes."""
         store = self._broker.store
         for held in waiting[:RELEASED_AT_ONCE_MAX]:
             if held.is_done or arrival.queue_offset < held.queue_offset:
                 continue
-            selector = held.pull.selector
+            selector = held.question.selector
             if selector is EVERYTHING or selector.wants(
                 arrival.tags_code,
                 lambda: store.read_record(arrival.log_offset, arrival.record_size),

@@ -13,15 +13,15 @@ T = TypeVar("T")
 _NEVER_MS = (1 << 62) - 1
 
 
-class Held(Generic[T]):
+class LongPoll(Generic[T]):
     """One waiting pull."""
 
-    __slots__ = ("account", "deadline_ms", "is_done", "key", "peer", "pull", "queue_offset")
+    __slots__ = ("account", "deadline_ms", "is_done", "key", "peer", "question", "queue_offset")
 
     def __init__(
         self,
         key: tuple[str, int],
-        pull: T,
+        question: T,
         *,
         peer: int,
         queue_offset: int,
@@ -29,7 +29,7 @@ class Held(Generic[T]):
         account: str = "",
     ) -> None:
         self.key = key
-        self.pull = pull
+        self.question = question
         self.peer = peer
         self.account = account
         self.queue_offset = queue_offset
@@ -45,13 +45,13 @@ class Holds(Generic[T]):
         self._counts: Counter[str] = Counter() if counts is None else counts
         """How many of each account wait, here and in other tables that share this."""
         # Dicts as sets that keep their order: out of a list of 90 000 each is found by a walk.
-        self._by_queue: dict[tuple[str, int], dict[Held[T], None]] = {}
-        self._by_peer: dict[int, dict[Held[T], None]] = {}
-        self._deadlines: list[tuple[int, int, Held[T]]] = []
+        self._by_queue: dict[tuple[str, int], dict[LongPoll[T], None]] = {}
+        self._by_peer: dict[int, dict[LongPoll[T], None]] = {}
+        self._deadlines: list[tuple[int, int, LongPoll[T]]] = []
         self._serial = 0
         self.count = 0
 
-    def hold(self, held: Held[T]) -> Held[T] | None:
+    def hold(self, held: LongPoll[T]) -> LongPoll[T] | None:
         """Let a pull wait. When too many wait, the one that would end first is given back, or the
         first of this client when it alone has too many."""
         self._serial += 1
@@ -73,11 +73,11 @@ class Holds(Generic[T]):
         """Whether anybody waits for this queue."""
         return key in self._by_queue
 
-    def waiting(self, key: tuple[str, int]) -> list[Held[T]]:
+    def waiting(self, key: tuple[str, int]) -> list[LongPoll[T]]:
         """Who waits for this queue."""
         return list(self._by_queue.get(key, ()))
 
-    def all(self) -> list[Held[T]]:
+    def all(self) -> list[LongPoll[T]]:
         """Who waits at all."""
         return [held for own in self._by_peer.values() for held in own]
 
@@ -85,7 +85,7 @@ class Holds(Generic[T]):
         """How many of one client wait."""
         return len(self._by_peer.get(peer, ()))
 
-    def release(self, held: Held[T]) -> None:
+    def release(self, held: LongPoll[T]) -> None:
         """This pull is answered, or its client is gone."""
         if held.is_done:
             return
@@ -104,7 +104,7 @@ class Holds(Generic[T]):
             self._deadlines = [item for item in self._deadlines if not item[2].is_done]
             heapq.heapify(self._deadlines)
 
-    def expired(self, now_ms: int) -> Iterator[Held[T]]:
+    def expired(self, now_ms: int) -> Iterator[LongPoll[T]]:
         """Release, one by one, the pulls whose time is over."""
         while self._deadlines and self._deadlines[0][0] <= now_ms:
             _, _, held = heapq.heappop(self._deadlines)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import Generic, TypeVar
 
 from escrowmq.base.limits import HELD_PER_PEER_MAX
-from escrowmq.delivery.hold import Held, Holds
+from escrowmq.delivery.hold import Holds, LongPoll
 
 T = TypeVar("T")
 Place = tuple[str, str]
@@ -46,7 +46,7 @@ class Polls(Generic[T]):
             return False
         key = (_name(place), queue_id)
         self._holds.hold(
-            Held(key, poll, peer=peer, queue_offset=0, deadline_ms=until_ms, account=account)
+            LongPoll(key, poll, peer=peer, queue_offset=0, deadline_ms=until_ms, account=account)
         )
         if place not in self._queues:
             self._queues[place] = set()
@@ -94,19 +94,19 @@ class Polls(Generic[T]):
             if not places:
                 del self._places[topic]
 
-    def all(self) -> list[Held[T]]:
+    def all(self) -> list[LongPoll[T]]:
         """Who waits at all."""
         return self._holds.all()
 
-    def waiting(self, place: Place, queue_id: int) -> list[Held[T]]:
+    def waiting(self, place: Place, queue_id: int) -> list[LongPoll[T]]:
         """Who waits for a queue, in the order in which they came."""
         return self._holds.waiting((_name(place), queue_id))
 
-    def release(self, held: Held[T]) -> None:
+    def release(self, held: LongPoll[T]) -> None:
         """A poll is answered."""
         self._holds.release(held)
 
-    def expired(self, now_ms: int) -> Iterator[Held[T]]:
+    def expired(self, now_ms: int) -> Iterator[LongPoll[T]]:
         """Release, one by one, the polls whose time is over."""
         return self._holds.expired(now_ms)
 

@@ -19,7 +19,7 @@ import msgspec
 from escrowmq.base.message import StoredMessage
 from escrowmq.base.settings import BrokerSettings
 from escrowmq.errors import StorageError
-from escrowmq.txn.claim import Answer
+from escrowmq.txn.claim import EndResult
 from escrowmq.txn.engine import Engine
 from escrowmq.txn.half import immunity_ms
 from escrowmq.txn.pending import Row
@@ -331,7 +331,7 @@ class Checker:
         """Do the rest of an end that the disk let happen in part only."""
         verdict = self._engine.decided[queue_offset]
         ended = self._engine.decide(half, verdict, queue_offset=queue_offset, now_ms=now_ms)
-        if ended.answer is not Answer.DONE and queue_offset in self._engine.pending:
+        if ended.answer is not EndResult.DONE and queue_offset in self._engine.pending:
             self._engine.pending.schedule(queue_offset, now_ms + RETRY_MS)
 
     def _end_of_epoch(self, queue_offset: int, half: StoredMessage, now_ms: int) -> None:
@@ -393,7 +393,7 @@ class Checker:
 
     def _expire(self, queue_offset: int, half: StoredMessage, checks: int, now_ms: int) -> None:
         ended = self._engine.decide(half, Verdict.EXPIRE, queue_offset=queue_offset, now_ms=now_ms)
-        if ended.answer is not Answer.DONE:
+        if ended.answer is not EndResult.DONE:
             self._engine.pending.schedule(queue_offset, now_ms + RETRY_MS)
             return
         self._finish(queue_offset)

@@ -10,7 +10,7 @@ from escrowmq.store.store import Put
 from escrowmq.txn.state import State, Verdict
 
 
-class Answer(enum.Enum):
+class EndResult(enum.Enum):
     """How an end request went."""
 
     DONE = enum.auto()
@@ -47,7 +47,7 @@ class Claim(msgspec.Struct, kw_only=True):
 class Ended(msgspec.Struct):
     """The answer to an end request, and where the transaction stands after it."""
 
-    answer: Answer
+    answer: EndResult
     state: State = State.PENDING
     queue_offset: int = -1
     topic: str = ""

@@ -21,7 +21,7 @@ from escrowmq.codec.properties import encode_properties, number_in
 from escrowmq.store.store import Put, PutStatus, Store
 from escrowmq.txn.again import follow, has_final, stored_again
 from escrowmq.txn.bundle import BundleId, Bundles, bundle_of
-from escrowmq.txn.claim import Answer, Claim, Ended
+from escrowmq.txn.claim import Claim, Ended, EndResult
 from escrowmq.txn.epoch import Attempt, Epochs, attempt_of, stored_attempt
 from escrowmq.txn.half import checks_counted, copy_to, final_of, half_of, immunity_ms
 from escrowmq.txn.likeness import Likeness, likeness
@@ -176,15 +176,15 @@ class Engine:
         half = self._half_at(claim.queue_offset, claim.log_offset)
         # The peer takes whatever record starts there; a record of another topic is none of ours.
         if half is None or half.topic != Topic.HALF:
-            return Ended(Answer.NOT_FOUND)
+            return Ended(EndResult.NOT_FOUND)
         unique_key = half.properties.get(Property.UNIQ_KEY, "")
         # After a loss of power another half may stand where the one that is meant was lost.
         if claim.ids[0] and unique_key and unique_key not in claim.ids:
-            return Ended(Answer.NOT_FOUND)
+            return Ended(EndResult.NOT_FOUND)
         if half.properties.get(Property.PGROUP) != claim.group:
-            return Ended(Answer.GROUP_WRONG)
+            return Ended(EndResult.GROUP_WRONG)
         if half.queue_offset != claim.queue_offset:
-            return Ended(Answer.QUEUE_OFFSET_WRONG)
+            return Ended(EndResult.QUEUE_OFFSET_WRONG)
         queue_offset = claim.queue_offset
         if self.pending.log_offset(queue_offset) != claim.log_offset:
             later = self._stored_again(half)
@@ -194,12 +194,12 @@ class Engine:
             if self.ledger.outcome(claim.queue_offset) == State.EXPIRED:
                 half = self.read_half(later) or half
         if queue_offset in self.epochs:
-            return Ended(Answer.OF_EPOCH, queue_offset=queue_offset)
+            return Ended(EndResult.OF_EPOCH, queue_offset=queue_offset)
         if not claim.is_from_check and self._is_too_late(half, now_ms):
-            return Ended(Answer.TOO_LATE, queue_offset=queue_offset)
+            return Ended(EndResult.TOO_LATE, queue_offset=queue_offset)
         members_count = len(self.bundles.members(queue_offset))
         if claim.count is not None and claim.count != members_count:
-            return Ended(Answer.COUNT_WRONG, queue_offset=queue_offset, count=members_count)
+            return Ended(EndResult.COUNT_WRONG, queue_offset=queue_offset, count=members_count)
         return self.decide(
             half, claim.verdict, queue_offset=queue_offset, now_ms=now_ms, who=claim.who
         )
@@ -219,9 +219,9 @@ class Engine:
 
     def _ended_before(self, half: StoredMessage, verdict: Verdict) -> Ended:
         state = self.outcome(half)
-        answer = Answer.REPEATED
+        answer = EndResult.REPEATED
         if state != State.SETTLED and verdict in WANTED and WANTED[verdict] != state:
-            answer = Answer.CONTRADICTED
+            answer = EndResult.CONTRADICTED
             self.counters.contradicted += 1
             _log.warning(
                 "transaction at half offset %d of %s is %s; %s comes too late and changes nothing",
@@ -262,11 +262,10 @@ class Engine:
             if ended is not None:
                 return ended
         members = self.bundles.members(queue_offset)
-        ended = Ended(
-            Answer.DONE, state, queue_offset, self.pending.topic(queue_offset), None, len(members)
-        )
+        topic = self.pending.topic(queue_offset)
+        ended = Ended(EndResult.DONE, state, queue_offset, topic, count=len(members))
         if state == State.PENDING:
-            ended.answer = Answer.UNKNOWN
+            ended.answer = EndResult.UNKNOWN
             return ended
         if state == State.ROLLED_BACK:
             for member in members:
@@ -287,9 +286,9 @@ class Engine:
         properties = self.recent.properties_of(record, queue_offset)
         put = self._store.put(record, now_ms, properties=properties, is_settling=True)
         if put.status is not PutStatus.OK:
-            return Ended(Answer.NOT_STORED, State.PENDING, queue_offset, topic, put)
+            return Ended(EndResult.NOT_STORED, State.PENDING, queue_offset, topic, put)
         self._settled(queue_offset, State.COMMITTED, now_ms, who)
-        return Ended(Answer.DONE, State.COMMITTED, queue_offset, topic, put)
+        return Ended(EndResult.DONE, State.COMMITTED, queue_offset, topic, put)
 
     def _store_ends(
         self, ended: Ended, half: StoredMessage, members: list[int], now_ms: int, who: str
@@ -306,10 +305,10 @@ class Engine:
                 records.append(record)
         is_broken = len(records) < len(members) or self.bundles.is_broken(ended.queue_offset)
         if is_commit and (is_broken or is_part) and ended.queue_offset not in self.decided:
-            return Ended(Answer.UNREADABLE, State.PENDING, ended.queue_offset, ended.topic)
+            return Ended(EndResult.UNREADABLE, State.PENDING, ended.queue_offset, ended.topic)
         if len(records) > 1 and not self._store.has_room(records):
             put = Put(PutStatus.SERVICE_NOT_AVAILABLE, reason="no room for all messages")
-            return Ended(Answer.NOT_STORED, State.PENDING, ended.queue_offset, ended.topic, put)
+            return Ended(EndResult.NOT_STORED, State.PENDING, ended.queue_offset, ended.topic, put)
         members = [member for member in members if member in self.pending]
         for nth, (member, record) in enumerate(zip(members, records, strict=True)):
             properties = self.recent.properties_of(record, member)
@@ -317,7 +316,8 @@ class Engine:
             if put.status is not PutStatus.OK:
                 if nth:
                     self._owe(members[nth:], ended.state, now_ms)
-                return Ended(Answer.NOT_STORED, State.PENDING, ended.queue_offset, ended.topic, put)
+                place = ended.queue_offset, ended.topic
+                return Ended(EndResult.NOT_STORED, State.PENDING, *place, put)
             ended.put = put
             self._settled(member, ended.state, now_ms, who)
         return ended

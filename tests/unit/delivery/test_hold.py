@@ -4,15 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from escrowmq.delivery.hold import Held, Holds
+from escrowmq.delivery.hold import Holds, LongPoll
 
 KEY = ("T", 0)
 
 
 def held(
     number: int, *, deadline_ms: int = 100, peer: int = 1, key: tuple[str, int] = KEY
-) -> Held[int]:
-    return Held(key, number, peer=peer, queue_offset=0, deadline_ms=deadline_ms)
+) -> LongPoll[int]:
+    return LongPoll(key, number, peer=peer, queue_offset=0, deadline_ms=deadline_ms)
 
 
 @given(
@@ -22,7 +22,7 @@ def held(
 )
 def test_holds_are_those_of_a_list(steps: list[tuple[str, int, int]]) -> None:
     holds: Holds[int] = Holds()
-    model: list[Held[int]] = []
+    model: list[LongPoll[int]] = []
     now_ms = 0
     for number, (kind, pick, span_ms) in enumerate(steps):
         if kind == "h":
@@ -35,17 +35,17 @@ def test_holds_are_those_of_a_list(steps: list[tuple[str, int, int]]) -> None:
             holds.release(item)
         elif kind == "x":
             now_ms += span_ms
-            gone = [item.pull for item in holds.expired(now_ms)]
+            gone = [item.question for item in holds.expired(now_ms)]
             due = sorted((i for i in model if i.deadline_ms <= now_ms), key=lambda i: i.deadline_ms)
-            assert sorted(gone) == sorted(item.pull for item in due)
+            assert sorted(gone) == sorted(item.question for item in due)
             model = [item for item in model if item.deadline_ms > now_ms]
         elif kind == "l":
             holds.lost(pick % 3)
             model = [item for item in model if item.peer != pick % 3]
         assert holds.count == len(model)
         for queue_id in (0, 1):
-            waiting = [i.pull for i in model if i.key == ("T", queue_id)]
-            assert [i.pull for i in holds.waiting(("T", queue_id))] == waiting
+            waiting = [i.question for i in model if i.key == ("T", queue_id)]
+            assert [i.question for i in holds.waiting(("T", queue_id))] == waiting
             assert holds.has(("T", queue_id)) == bool(waiting)
         if model:
             assert holds.wake_at_ms() == min(item.deadline_ms for item in model)
@@ -57,7 +57,7 @@ def test_the_one_that_ends_first_is_given_back_when_too_many_wait() -> None:
     assert holds.hold(held(2, deadline_ms=100)) is None
     crowded = holds.hold(held(3, deadline_ms=200))
     assert crowded is not None
-    assert crowded.pull == 2
+    assert crowded.question == 2
     assert holds.count == 2
 
 

@@ -6,7 +6,7 @@ import pytest
 from escrowmq.base.message import Topic
 from escrowmq.store.store import PutStatus
 from escrowmq.txn.check import Member
-from escrowmq.txn.claim import Answer
+from escrowmq.txn.claim import EndResult
 from escrowmq.txn.half import final_of
 from escrowmq.txn.state import State, Verdict
 
@@ -35,10 +35,10 @@ def test_transaction_with_a_message_that_cannot_be_read_can_only_be_rolled_back(
 ) -> None:
     halves = [ground.prepare(b"m%d" % n, escrowTransaction="tx") for n in range(3)]
     ground.damage(halves[1])
-    assert ground.end(halves[0], COMMIT).answer == Answer.UNREADABLE
+    assert ground.end(halves[0], COMMIT).answer == EndResult.UNREADABLE
     assert ground.finals() == []
-    assert ground.end(halves[2], COMMIT).answer == Answer.UNREADABLE
-    assert ground.end(halves[2], ROLLBACK).answer == Answer.DONE
+    assert ground.end(halves[2], COMMIT).answer == EndResult.UNREADABLE
+    assert ground.end(halves[2], ROLLBACK).answer == EndResult.DONE
     assert ground.finals() == []
     assert len(ground.engine.pending) == 0
 
@@ -55,25 +55,25 @@ def test_rest_of_a_transaction_follows_when_the_disk_failed_in_the_middle(ground
     halves = [ground.prepare(b"m%d" % n, escrowTransaction="tx") for n in range(3)]
     ground.store.puts_left = 1
     ended = ground.end(halves[0], COMMIT)
-    assert ended.answer == Answer.NOT_STORED
+    assert ended.answer == EndResult.NOT_STORED
     assert ground.finals() == [b"m0"]
     assert ground.engine.ledger.outcome(0) == State.COMMITTED
     ground.store.puts_left = None
     ground.due(1_000)
     ground.engine.seal(ground.now_ms)
     assert ground.finals() == [b"m0", b"m1", b"m2"]
-    assert ground.end(halves[1], ROLLBACK).answer == Answer.CONTRADICTED
+    assert ground.end(halves[1], ROLLBACK).answer == EndResult.CONTRADICTED
 
 
 def test_nothing_is_visible_when_not_all_has_room(ground: Ground) -> None:
     halves = [ground.prepare(b"m%d" % n, escrowTransaction="tx") for n in range(3)]
     ground.store.has_room_left = False
     ended = ground.end(halves[0], COMMIT)
-    assert (ended.answer, ground.finals()) == (Answer.NOT_STORED, [])
+    assert (ended.answer, ground.finals()) == (EndResult.NOT_STORED, [])
     assert ended.put is not None
     assert ended.put.status == PutStatus.SERVICE_NOT_AVAILABLE
     ground.store.has_room_left = True
-    assert ground.end(halves[0], COMMIT).answer == Answer.DONE
+    assert ground.end(halves[0], COMMIT).answer == EndResult.DONE
 
 
 def test_rollback_of_several_that_cannot_be_stored_is_undone_whole(ground: Ground) -> None:
@@ -84,7 +84,7 @@ def test_rollback_of_several_that_cannot_be_stored_is_undone_whole(ground: Groun
     assert undone == {0, 1, 2}
     ground.store.refused = frozenset()
     ended = ground.end(halves[1], COMMIT)
-    assert (ended.answer, ended.count) == (Answer.DONE, 3)
+    assert (ended.answer, ended.count) == (EndResult.DONE, 3)
     assert ground.finals() == [b"m0", b"m1", b"m2"]
 
 
@@ -99,4 +99,4 @@ def test_first_half_of_the_log_is_not_taken_for_that_of_a_delayed_message() -> N
     assert final is not None
     ground.store.put(msgspec.structs.replace(final, prepared_log_offset=0), ground.now_ms)
     ground.reopen()
-    assert ground.end(first, ROLLBACK).answer == Answer.DONE
+    assert ground.end(first, ROLLBACK).answer == EndResult.DONE

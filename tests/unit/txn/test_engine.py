@@ -6,7 +6,7 @@ import pytest
 from escrowmq.base.message import Message, SysFlag, Topic
 from escrowmq.base.settings import BrokerSettings
 from escrowmq.testing.exchange import SMALL
-from escrowmq.txn.claim import Answer
+from escrowmq.txn.claim import EndResult
 from escrowmq.txn.state import State, Verdict
 
 from .ground import Ground
@@ -23,7 +23,7 @@ def test_commit_writes_the_final_message_and_behind_it_the_op_record(ground: Gro
     half = ground.prepare(b"paid")
     ended = ground.end(half, COMMIT, seals=False)
     assert (ended.answer, ended.state, ended.queue_offset, ended.topic) == (
-        Answer.DONE,
+        EndResult.DONE,
         State.COMMITTED,
         0,
         "T",
@@ -47,7 +47,7 @@ def test_rollback_writes_the_op_record_alone(ground: Ground) -> None:
 def test_unknown_writes_nothing(ground: Ground) -> None:
     half = ground.prepare()
     before = ground.store.end_offset
-    assert ground.end(half, UNKNOWN).answer == Answer.UNKNOWN
+    assert ground.end(half, UNKNOWN).answer == EndResult.UNKNOWN
     assert ground.store.end_offset == before
     assert half.queue_offset in ground.engine.pending
 
@@ -61,7 +61,7 @@ def test_first_end_wins(ground: Ground, first: Verdict, second: Verdict, seals: 
     later = ground.end(half, second)
     assert later.state == state
     is_same = second in (first, UNKNOWN)
-    assert later.answer == (Answer.REPEATED if is_same else Answer.CONTRADICTED)
+    assert later.answer == (EndResult.REPEATED if is_same else EndResult.CONTRADICTED)
     assert ground.finals() == ([b"paid"] if first == COMMIT else [])
     assert ground.ops() == [b"0,"]
     counters = ground.engine.counters
@@ -83,16 +83,19 @@ def test_refusals_change_nothing(ground: Ground) -> None:
         Message(topic="T", body=b"x", properties={"PGROUP": "PG"}), ground.now_ms
     )
     cases = [
-        (ground.end(half, COMMIT, log_offset=half.log_offset + 1), Answer.NOT_FOUND),
-        (ground.end(half, COMMIT, log_offset=-1), Answer.NOT_FOUND),
-        (ground.end(half, COMMIT, log_offset=plain.log_offset, queue_offset=0), Answer.NOT_FOUND),
-        (ground.end(half, COMMIT, queue_offset=1), Answer.QUEUE_OFFSET_WRONG),
+        (ground.end(half, COMMIT, log_offset=half.log_offset + 1), EndResult.NOT_FOUND),
+        (ground.end(half, COMMIT, log_offset=-1), EndResult.NOT_FOUND),
+        (
+            ground.end(half, COMMIT, log_offset=plain.log_offset, queue_offset=0),
+            EndResult.NOT_FOUND,
+        ),
+        (ground.end(half, COMMIT, queue_offset=1), EndResult.QUEUE_OFFSET_WRONG),
     ]
     assert [ended.answer for ended, _ in cases] == [answer for _, answer in cases]
     forged = msgspec.structs.replace(half, properties={"PGROUP": "Forged"})
-    assert ground.end(forged, COMMIT).answer == Answer.GROUP_WRONG
+    assert ground.end(forged, COMMIT).answer == EndResult.GROUP_WRONG
     assert ground.finals() == []
-    assert ground.end(half, COMMIT).answer == Answer.DONE
+    assert ground.end(half, COMMIT).answer == EndResult.DONE
 
 
 def test_half_that_does_not_say_where_it_belongs_stays_pending(ground: Ground) -> None:
@@ -108,20 +111,20 @@ def test_half_that_does_not_say_where_it_belongs_stays_pending(ground: Ground) -
         stored_ms=ground.now_ms,
         origin="",
     )
-    assert ground.end(half, COMMIT).answer == Answer.UNREADABLE
+    assert ground.end(half, COMMIT).answer == EndResult.UNREADABLE
     assert 0 in ground.engine.pending
-    assert ground.end(half, ROLLBACK).answer == Answer.DONE
+    assert ground.end(half, ROLLBACK).answer == EndResult.DONE
 
 
 def test_commit_whose_final_message_cannot_be_stored_stays_pending(ground: Ground) -> None:
     half = ground.prepare(b"paid")
     ground.store.refused = frozenset({"T"})
     ended = ground.end(half, COMMIT)
-    assert (ended.answer, ended.state) == (Answer.NOT_STORED, State.PENDING)
+    assert (ended.answer, ended.state) == (EndResult.NOT_STORED, State.PENDING)
     assert ended.put is not None
     assert ended.put.reason == "asked to fail"
     ground.store.refused = frozenset()
-    assert ground.end(half, COMMIT).answer == Answer.DONE
+    assert ground.end(half, COMMIT).answer == EndResult.DONE
     assert ground.finals() == [b"paid"]
 
 
@@ -136,7 +139,7 @@ def test_rollback_whose_op_record_cannot_be_stored_is_undone(ground: Ground) -> 
     assert committed.queue_offset not in ground.engine.pending
     assert ground.engine.meter.pending == {"T": 1}
     ground.store.refused = frozenset()
-    assert ground.end(rolled_back, COMMIT).answer == Answer.DONE
+    assert ground.end(rolled_back, COMMIT).answer == EndResult.DONE
     assert ground.finals() == [b"a", b"b"]
     assert sorted(b"".join(ground.ops()).split(b",")) == [b"", b"0", b"1"]
 
@@ -148,7 +151,7 @@ def test_commit_whose_op_record_cannot_be_stored_stands_and_is_named_later(
     ground.store.refused = frozenset({Topic.OP})
     ground.end(half, COMMIT)
     assert ground.finals() == [b"paid"]
-    assert ground.end(half, COMMIT).answer == Answer.REPEATED
+    assert ground.end(half, COMMIT).answer == EndResult.REPEATED
     ground.store.refused = frozenset()
     ground.engine.seal(ground.now_ms)
     assert (ground.finals(), ground.ops()) == ([b"paid"], [b"0,"])
@@ -169,16 +172,16 @@ def test_ends_of_one_input_are_named_by_as_few_records_as_their_bound_allows(
 @pytest.mark.parametrize(
     ("wish", "age_ms", "answer"),
     [
-        ("10", 10_000, Answer.DONE),
-        ("10", 10_001, Answer.TOO_LATE),
-        ("1", 6_000, Answer.DONE),
-        ("1", 6_001, Answer.TOO_LATE),
-        ("x", 6_001, Answer.TOO_LATE),
-        (None, 10**9, Answer.DONE),
+        ("10", 10_000, EndResult.DONE),
+        ("10", 10_001, EndResult.TOO_LATE),
+        ("1", 6_000, EndResult.DONE),
+        ("1", 6_001, EndResult.TOO_LATE),
+        ("x", 6_001, EndResult.TOO_LATE),
+        (None, 10**9, EndResult.DONE),
     ],
 )
 def test_own_end_comes_too_late_after_the_immunity_or_the_time_out(
-    ground: Ground, wish: str | None, age_ms: int, answer: Answer
+    ground: Ground, wish: str | None, age_ms: int, answer: EndResult
 ) -> None:
     properties = {} if wish is None else {"CHECK_IMMUNITY_TIME_IN_SECONDS": wish}
     half = ground.prepare(b"body", group="PG", origin="", **properties)
@@ -191,7 +194,7 @@ def test_clock_of_the_producer_decides_nothing() -> None:
     half = ground.prepare(CHECK_IMMUNITY_TIME_IN_SECONDS="10")
     assert half.stored_ms == ground.now_ms
     skewed = msgspec.structs.replace(half, born_ms=half.born_ms - 86_400_000)
-    assert ground.end(skewed, COMMIT).answer == Answer.DONE
+    assert ground.end(skewed, COMMIT).answer == EndResult.DONE
 
 
 def test_half_whose_record_cannot_be_read_any_more_is_set_aside(ground: Ground) -> None:
@@ -218,7 +221,7 @@ def test_full_disk_takes_no_half_but_every_end() -> None:
             break
     assert refused is not None
     assert refused.log_offset < 0
-    assert [ground.end(half, COMMIT).answer for half in halves] == [Answer.DONE] * 5
+    assert [ground.end(half, COMMIT).answer for half in halves] == [EndResult.DONE] * 5
     ground.disk.room = None  # the queue's file is made as soon as there is room for it
     ground.store.wake(ground.now_ms)
     assert ground.finals() == [b"0", b"1", b"2", b"3", b"4"]

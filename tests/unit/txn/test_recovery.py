@@ -10,7 +10,7 @@ from escrowmq.codec.properties import encode_properties
 from escrowmq.testing.exchange import COMMIT, ROLLBACK, SMALL, Exchange, half_of_check
 from escrowmq.testing.sim.disk import Loss, SimCrash, SimDisk
 from escrowmq.txn.again import has_final
-from escrowmq.txn.claim import Answer
+from escrowmq.txn.claim import EndResult
 from escrowmq.txn.half import copy_to, final_of
 from escrowmq.txn.recovery import Progress
 from escrowmq.txn.state import State, Verdict
@@ -80,7 +80,7 @@ def test_pending_ended_and_given_up_are_what_they_were(ground: Ground) -> None:
         None,
     ]
     assert ground.engine.meter.pending == {"T": 1}
-    assert ground.end(halves[3], Verdict.COMMIT).answer == Answer.DONE
+    assert ground.end(halves[3], Verdict.COMMIT).answer == EndResult.DONE
 
 
 def test_outcomes_are_remembered_in_front_of_the_progress(ground: Ground) -> None:
@@ -88,8 +88,8 @@ def test_outcomes_are_remembered_in_front_of_the_progress(ground: Ground) -> Non
     ground.end(halves[0], Verdict.COMMIT)
     ground.end(halves[1], Verdict.ROLLBACK)
     ground.reopen(half_offset=2, op_offset=2)
-    assert ground.end(halves[0], Verdict.ROLLBACK).answer == Answer.CONTRADICTED
-    assert ground.end(halves[1], Verdict.ROLLBACK).answer == Answer.REPEATED
+    assert ground.end(halves[0], Verdict.ROLLBACK).answer == EndResult.CONTRADICTED
+    assert ground.end(halves[1], Verdict.ROLLBACK).answer == EndResult.REPEATED
     assert list(ground.engine.pending) == [2]
 
 
@@ -115,7 +115,7 @@ def test_final_without_an_op_record_is_not_written_again(ground: Ground) -> None
     found = ground.reopen()
     assert (found.derived_count, found.pending_count) == (1, 1)
     assert ground.ops() == [b"0,", b"1,"]
-    assert ground.end(halves[1], Verdict.COMMIT).answer == Answer.REPEATED
+    assert ground.end(halves[1], Verdict.COMMIT).answer == EndResult.REPEATED
     assert ground.finals() == [b"0", b"1"]
 
 
@@ -123,7 +123,7 @@ def test_rollback_without_an_op_record_is_pending_again(ground: Ground) -> None:
     half = ground.prepare()
     ground.end(half, Verdict.ROLLBACK, seals=False)
     assert ground.reopen().pending_count == 1
-    assert ground.end(half, Verdict.ROLLBACK).answer == Answer.DONE
+    assert ground.end(half, Verdict.ROLLBACK).answer == EndResult.DONE
 
 
 @pytest.mark.parametrize("at", [4, 86, 88])
@@ -132,9 +132,9 @@ def test_damaged_half_is_set_aside_and_the_others_are_found(ground: Ground, at: 
     segment = next(path for path in ground.disk.files if path.startswith("commitlog/"))
     ground.disk.flip(segment, halves[2].log_offset + at)
     ground.reopen()
-    assert ground.end(halves[2], Verdict.COMMIT).answer == Answer.NOT_FOUND
+    assert ground.end(halves[2], Verdict.COMMIT).answer == EndResult.NOT_FOUND
     for number in (0, 1, 3, 4):
-        assert ground.end(halves[number], Verdict.COMMIT).answer == Answer.DONE
+        assert ground.end(halves[number], Verdict.COMMIT).answer == EndResult.DONE
     assert ground.finals() == [b"0", b"1", b"3", b"4"]
 
 
@@ -181,7 +181,7 @@ def test_op_records_of_both_forms_are_understood(ground: Ground, bodies: list[by
     assert (found.pending_count, found.derived_count) == (1, 0)
     assert ground.engine.ledger.outcome(0) == State.SETTLED
     ended = ground.end(halves[1], Verdict.COMMIT)
-    assert (ended.answer, ended.state) == (Answer.REPEATED, State.SETTLED)
+    assert (ended.answer, ended.state) == (EndResult.REPEATED, State.SETTLED)
     assert ground.finals() == [b"0"]
 
 
@@ -194,7 +194,7 @@ def test_commit_whose_op_record_was_lost_with_the_peers_memory_is_found_in_the_l
     found = ground.reopen()
     assert (found.pending_count, found.derived_count) == (1, 1)
     assert list(ground.engine.pending) == [1]
-    assert ground.end(halves[2], Verdict.COMMIT).answer == Answer.REPEATED
+    assert ground.end(halves[2], Verdict.COMMIT).answer == EndResult.REPEATED
 
 
 def test_newest_copy_counts_and_both_copies_can_be_ended(ground: Ground) -> None:
@@ -204,8 +204,8 @@ def test_newest_copy_counts_and_both_copies_can_be_ended(ground: Ground) -> None
     found = ground.reopen()
     assert found.pending_count == 1
     assert ground.engine.pending.checks(copy.queue_offset) == 3
-    assert ground.end(first, Verdict.COMMIT).answer == Answer.DONE
-    assert ground.end(copy, Verdict.COMMIT).answer == Answer.REPEATED
+    assert ground.end(first, Verdict.COMMIT).answer == EndResult.DONE
+    assert ground.end(copy, Verdict.COMMIT).answer == EndResult.REPEATED
     assert ground.finals() == [b"paid"]
 
 
@@ -216,7 +216,7 @@ def test_final_of_the_first_copy_ends_the_newest(ground: Ground) -> None:
     java_final(ground, first)
     found = ground.reopen(half_offset=copy.queue_offset)
     assert (found.pending_count, found.derived_count) == (0, 1)
-    assert ground.end(copy, Verdict.COMMIT).answer == Answer.REPEATED
+    assert ground.end(copy, Verdict.COMMIT).answer == EndResult.REPEATED
     assert ground.finals() == [b"paid"]
 
 
@@ -228,7 +228,7 @@ def test_immunity_copy_is_the_half_that_counts(ground: Ground) -> None:
     java_op(ground, b"0,")
     ground.reopen()
     assert list(ground.engine.pending) == [1]
-    assert ground.end(first, Verdict.COMMIT).answer == Answer.DONE
+    assert ground.end(first, Verdict.COMMIT).answer == EndResult.DONE
     assert ground.finals() == [b"paid"]
 
 
@@ -264,7 +264,7 @@ def test_message_to_another_topic_is_not_the_end_of_a_half(
     forge(ground, half, "T", PGROUP="another")
     found = ground.reopen()
     assert (found.pending_count, found.derived_count) == (1, 0)
-    assert ground.end(half, Verdict.COMMIT).answer == Answer.DONE
+    assert ground.end(half, Verdict.COMMIT).answer == EndResult.DONE
     assert ground.messages("T", 1)[-1].body == b"theirs"
 
 
@@ -292,10 +292,10 @@ def test_half_of_another_group_or_topic_is_no_newer_copy(
     ground.reopen()
     assert list(ground.engine.pending) == [0, 1]
     assert not ground.engine.carried
-    assert ground.end(half, Verdict.COMMIT).answer == Answer.DONE
+    assert ground.end(half, Verdict.COMMIT).answer == EndResult.DONE
     assert ground.finals() == [b"theirs"]
     assert list(ground.engine.pending) == [1]
-    assert ground.end(half, Verdict.ROLLBACK).answer == Answer.CONTRADICTED
+    assert ground.end(half, Verdict.ROLLBACK).answer == EndResult.CONTRADICTED
 
 
 def test_transaction_of_the_peer_is_checked_and_ended_by_us() -> None:
