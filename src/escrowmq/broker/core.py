@@ -5,8 +5,11 @@ from __future__ import annotations
 import logging
 from datetime import UTC, tzinfo
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
+import msgspec
+
+from escrowmq.base.answer import HELD, Refusal, Reply
 from escrowmq.base.codes import Flag, Response
 from escrowmq.base.command import Command
 from escrowmq.base.effects import Close, Effect, Hold, Replace, Send
@@ -17,7 +20,8 @@ from escrowmq.base.ports import Chance, Disk
 from escrowmq.base.rounds import Rounds
 from escrowmq.base.settings import BrokerSettings, StoreSettings
 from escrowmq.broker import half_counts
-from escrowmq.broker.auditing import OPERATIONS, Denials, audited
+from escrowmq.broker.asked import Asked, Question, Row
+from escrowmq.broker.auditing import Denials, note_operation
 from escrowmq.broker.door import Door, Table
 from escrowmq.broker.gauges import refusal
 from escrowmq.broker.half_counts import HalfCounts
@@ -39,13 +43,13 @@ from escrowmq.broker.on_send import SendHandlers
 from escrowmq.broker.on_topics import TopicHandlers
 from escrowmq.broker.on_views import ViewHandlers
 from escrowmq.broker.opening import GROUPS_FILE, OFFSETS_FILE, TOPICS_FILE, Opening
+from escrowmq.broker.peer import Peer
 from escrowmq.broker.pops import Pops
 from escrowmq.broker.putting import Putter
-from escrowmq.broker.rates import READS
 from escrowmq.broker.registration import Registration
-from escrowmq.broker.state import Broker, Handler, Peer
-from escrowmq.codec.command import encode_reply
-from escrowmq.codec.headers import HeaderError
+from escrowmq.broker.requests import bound
+from escrowmq.broker.state import Broker
+from escrowmq.codec.headers import read_header
 from escrowmq.delivery import delay, timer
 from escrowmq.delivery.delay import DelayQueues
 from escrowmq.delivery.progress import NEVER_MS
@@ -63,13 +67,6 @@ reads messages."""
 _BEHIND_MAX_MS: Final = 24 * 3_600_000
 """A clock that was set back by no more goes on where it was. Further in the future the store's last
 record is more likely to have been the mistake."""
-
-
-class Routed(Protocol):
-    """A family of requests."""
-
-    def routes(self) -> dict[int, Handler]:
-        """Request codes and who serves them."""
 
 
 class BrokerCore:
@@ -116,18 +113,19 @@ class BrokerCore:
         )
         self.rounds = Rounds()
         self._measuring = Measuring(broker, self._ends, self._entrance, self.rounds)
-        self._routes = _routes_of(
+        handlers = (
             SendHandlers(broker, putter, self._ends),
             self._ends,
             self._epochs,
             self._pulls,
-            self._pops,
+            *self._pops.handlers,
             self._clients,
             ConfigHandlers(broker, disk, changes),
             PendingHandlers(broker, self._ends, denials),
-            self._entrance,
+            *self._entrance.handlers,
             *_others(broker, putter),
         )
+        self._rows = bound(handlers)
         self._door: Door | None = None
         self._save_at_ms = 0
         self._save_again_ms = 0
@@ -284,7 +282,7 @@ class BrokerCore:
                 self.rounds.guard("the answer of a client", answered, now_ms)
             else:
                 self._serve(known, command, now_ms)
-                if (nth % _LOOK_EVERY == 0 or command.code in READS) and nth < len(commands):
+                if (nth % _LOOK_EVERY == 0 or self._is_read(command.code)) and nth < len(commands):
                     answers = self.broker.outbox.get(peer, ())
                     if sum(map(len, answers)) > ANSWERS_AHEAD_MAX:
                         reader.keep(commands[nth:])
@@ -294,25 +292,38 @@ class BrokerCore:
             self.broker.effects.append(Close(peer, str(reader.broken)))
         self._settle(now_ms)
 
-    def _serve(self, peer: Peer, request: Command, now_ms: int) -> None:
-        handler = self._routes.get(request.code) or _not_served
-        door = self._door
+    def _is_read(self, code: int) -> bool:
+        return self._rows.get(code, _UNKNOWN).is_read
+
+    def _serve(self, peer: Peer, command: Command, now_ms: int) -> None:
+        row = self._rows.get(command.code, _UNKNOWN)
+        asked: Question = Asked(peer, row, command, None, now_ms)
+        reply: Reply | None
         try:
-            reply = None if door is None else door.refusal(peer, request, now_ms)
+            reply = None if self._door is None else self._door.judge(asked)
             if reply is None:
-                reply = handler(peer, request, now_ms)
-        except HeaderError as error:
-            reply = encode_reply(request, Response.SYSTEM_ERROR, remark=str(error))
-        except EscrowMQError as error:
-            _log.debug("request %d of %s: %s", request.code, peer.address, error)
-            reply = encode_reply(request, Response.SYSTEM_ERROR, remark=str(error))
-        except Exception as error:  # noqa: BLE001 - one request; logged, answered with code 1
-            _log.exception("request %d of %s failed", request.code, peer.address)
-            reply = encode_reply(
-                request, Response.SYSTEM_ERROR, remark=f"{type(error).__name__}: {error}"
+                if row.header is not None:
+                    asked.header = read_header(row.header, command.ext)
+                reply = row.serve(asked)
+                if row.is_audited:
+                    note_operation(asked, reply)
+        except Exception as error:  # noqa: BLE001 - one request; it is answered with code 1
+            reply = self._failed(asked, error)
+        if reply is not HELD:
+            self.broker.answer(asked, reply)
+
+    def _failed(self, asked: Question, error: Exception) -> Refusal:
+        if isinstance(error, EscrowMQError):
+            _log.debug("request %d of %s: %s", asked.command.code, asked.peer.address, error)
+            refusal = Refusal(Response.SYSTEM_ERROR, str(error))
+        else:
+            _log.error(
+                "request %d of %s failed", asked.command.code, asked.peer.address, exc_info=error
             )
-        if reply is not None and not request.flag & Flag.ONE_WAY:
-            self.broker.send(peer.id, reply)
+            refusal = Refusal(Response.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
+        if asked.row.is_audited:
+            note_operation(asked, refusal)
+        return refusal
 
     def _settle(self, now_ms: int) -> None:
         """What every input may have caused: messages that arrived, tables that changed."""
@@ -358,10 +369,9 @@ class BrokerCore:
         broker = self.broker
         broker.store.synced(log_offset, now_ms)
         durable = broker.store.durable_offset
-        while broker.waiting and broker.waiting[0].log_end <= durable:
+        while broker.waiting and broker.waiting[0].answer.log_end <= durable:
             waiting = broker.waiting.popleft()
-            if not waiting.request.flag & Flag.ONE_WAY:
-                broker.send(waiting.peer, waiting.reply)
+            broker.answer(waiting.asked, waiting.answer)
         self._settle(now_ms)
 
     def sync_failed(self, reason: str, now_ms: int) -> None:
@@ -370,13 +380,9 @@ class BrokerCore:
         broker.store.sync_failed(reason, now_ms)
         _log.critical("the broker is read-only from now on: %s", reason)
         while broker.waiting:
-            waiting = broker.waiting.popleft()
-            reply = encode_reply(
-                waiting.request,
-                Response.SERVICE_NOT_AVAILABLE,
-                remark=f"not stored durably: {reason}",
-            )
-            broker.send(waiting.peer, reply)
+            asked = broker.waiting.popleft().asked
+            remark = f"not stored durably: {reason}"
+            broker.answer(asked, Refusal(Response.SERVICE_NOT_AVAILABLE, remark))
         self._settle(now_ms)
 
     # -- time --------------------------------------------------------------------------------
@@ -397,7 +403,9 @@ class BrokerCore:
         broker = self.broker
         while broker.waiting and broker.waiting[0].deadline_ms <= now_ms:
             waiting = broker.waiting.popleft()
-            broker.send(waiting.peer, waiting.timeout_reply)
+            answer = waiting.answer
+            late = msgspec.structs.replace(answer, code=answer.late_code, remark=None, log_end=0)
+            broker.answer(waiting.asked, late)
 
     def _late_at_ms(self) -> int:
         waiting = self.broker.waiting
@@ -435,7 +443,7 @@ class BrokerCore:
         return effects
 
 
-def _others(broker: Broker, putter: Putter) -> list[Routed]:
+def _others(broker: Broker, putter: Putter) -> list[object]:
     """Those who keep nothing of their own."""
     return [
         OffsetHandlers(broker),
@@ -448,16 +456,6 @@ def _others(broker: Broker, putter: Putter) -> list[Routed]:
         ViewHandlers(broker),
         MemberHandlers(broker),
     ]
-
-
-def _routes_of(*families: Routed) -> dict[int, Handler]:
-    """Who serves each request code; what operators change is written down."""
-    found: dict[int, Handler] = {}
-    for family in families:
-        for code, handler in family.routes().items():
-            assert code not in found, code
-            found[code] = audited(handler) if code in OPERATIONS else handler
-    return found
 
 
 def _going_on(now_ms: int, store: Store) -> int:
@@ -480,9 +478,9 @@ def _going_on(now_ms: int, store: Store) -> int:
     return now_ms
 
 
-def _not_served(peer: Peer, request: Command, now_ms: int) -> bytes:  # noqa: ARG001 - a Handler
-    return encode_reply(
-        request,
-        Response.REQUEST_CODE_NOT_SUPPORTED,
-        remark=f" request type {request.code} not supported",
-    )
+def _not_served(asked: Question) -> Refusal:
+    remark = f" request type {asked.command.code} not supported"
+    return Refusal(Response.REQUEST_CODE_NOT_SUPPORTED, remark)
+
+
+_UNKNOWN: Final = Row(-1, None, _not_served)

@@ -17,19 +17,20 @@ from escrowmq.acl.explain import explain_account, explain_user
 from escrowmq.acl.files import AccountFiles
 from escrowmq.acl.needs import Need
 from escrowmq.acl.policies import Action
+from escrowmq.base.answer import Answer, Refusal, Reply
 from escrowmq.base.codes import Request, Response
-from escrowmq.base.command import Command
 from escrowmq.base.ports import Disk
+from escrowmq.broker.asked import Asked, Question
 from escrowmq.broker.auditing import Denials
 from escrowmq.broker.on_acl import AclHandlers, StoredPlaces
 from escrowmq.broker.on_auth import AuthHandlers
 from escrowmq.broker.on_end import EndHandlers
 from escrowmq.broker.quotas import Quotas
-from escrowmq.broker.rates import Rates, Refused
-from escrowmq.broker.state import Broker, Handler, Peer
-from escrowmq.codec.auth import Question, Verdicts
+from escrowmq.broker.rates import Rates
+from escrowmq.broker.state import Broker
+from escrowmq.codec.auth import Question as Explained
+from escrowmq.codec.auth import Verdicts
 from escrowmq.codec.bodies import decode_body
-from escrowmq.codec.command import encode_reply
 from escrowmq.codec.signature import ACCESS_KEY
 from escrowmq.delivery.hold import Holds, LongPoll
 from escrowmq.delivery.poll import Polls
@@ -76,7 +77,7 @@ class Door:
         self._old_accounts = AccountFiles(accounts)
         ends.checker.may_see = self._may_see if self.judges else None
         if self.judges and not settings.acl_as_peer:
-            broker.account_of = self.account_of
+            broker.has_owners = True
 
     @property
     def judges(self) -> bool:
@@ -93,10 +94,11 @@ class Door:
         """Whether anything is asked of anybody."""
         return self.judges or self.rates.is_on
 
-    def routes(self) -> dict[int, Handler]:
-        """Request codes and who serves them."""
-        routes = self.users.routes() | {Request.ESCROW_ACL_EXPLAIN: self.explain}
-        return routes if self.accounts is None else routes | self.accounts.routes()
+    @property
+    def handlers(self) -> tuple[object, ...]:
+        """Those who serve the requests that change the rules."""
+        own = (self, self.users)
+        return own if self.accounts is None else (*own, self.accounts)
 
     def load(self, now_ms: int) -> None:
         """Read accounts and users; UsageError when they cannot be read: nobody is let in then."""
@@ -118,82 +120,80 @@ class Door:
 
     # -- at the door -------------------------------------------------------------------------
 
-    def refusal(self, peer: Peer, request: Command, now_ms: int) -> bytes | None:
-        """The answer to a request that may not pass; None when it may. An EscrowMQError says that
-        it cannot be read, and so not be judged."""
-        refused: Refused | None = None
-        if not (self.judges and self._names_somebody(request)):
+    def judge(self, asked: Question) -> Refusal | None:
+        """Why a request may not pass; None when it may. An EscrowMQError says that it cannot be
+        read, and so not be judged."""
+        if not (self.judges and self._names_somebody(asked)):
             # Before anything is spent on it: a stranger's, or nobody has to prove who he is.
-            if self.rates.is_on:
-                refused = self.rates.judge(peer.host, request, now_ms)
-            if refused is not None:
-                return encode_reply(request, refused.code, remark=refused.remark)
-            if not self.judges:
-                return None
-        return self._passed(peer, request, now_ms)
+            refusal = self.rates.judge(asked) if self.rates.is_on else None
+            if refusal is not None or not self.judges:
+                return refusal
+        return self._passed(asked)
 
-    def _names_somebody(self, request: Command) -> bool:
-        key = (request.ext or {}).get(ACCESS_KEY, "")
+    def _names_somebody(self, asked: Question) -> bool:
+        key = asked.ext.get(ACCESS_KEY, "")
         return key in self.users.book.users or (
             self.accounts is not None and key in self.accounts.rules.accounts
         )
 
-    def _counted(self, peer: Peer, request: Command, now_ms: int) -> Refused | None:
+    def _counted(self, asked: Question) -> Refusal | None:
         """Why a request that was let in is one too many; each account has rates of its own."""
-        account = self.account_of(peer, request)
-        if not account:
+        if not asked.account:
             return None
-        refused: Refused | None = None
+        refusal: Refusal | None = None
         if self.rates.is_on:
-            refused = self.rates.judge(peer.host, request, now_ms, account=account)
-        return refused or self.quotas.judge(peer, account, request, now_ms)
+            refusal = self.rates.judge(asked, account=asked.account)
+        return refusal or self.quotas.judge(asked)
 
-    def _passed(self, peer: Peer, request: Command, now_ms: int) -> bytes | None:
-        """The answer to a request that does not pass; None, and it counts, when it does."""
-        found = self._judge(peer, request, now_ms)
-        if found is None:
-            refused = self._counted(peer, request, now_ms)
-            if refused is not None:
-                return encode_reply(request, refused.code, remark=refused.remark)
-            if peer.is_stranger and request.code not in self.users.terms.unauthenticated:
+    def _passed(self, asked: Question) -> Refusal | None:
+        """Why a request does not pass; None, and it counts, when it does."""
+        refused = self._judge(asked, asked.now_ms)
+        if refused is None:
+            asked.account = self._account_of(asked)
+            refusal = self._counted(asked)
+            if refusal is not None:
+                return refusal
+            peer, code = asked.peer, asked.command.code
+            if peer.is_stranger and code not in self.users.terms.unauthenticated:
                 self._broker.let_in(peer)
-            if request.code == Request.HEART_BEAT:
+            if code == Request.HEART_BEAT:
                 # As whom it is a member of its groups from now on.
-                peer.account = self.account_of(peer, request)
+                peer.account = asked.account
             return None
-        if self.rates.is_on and self._names_somebody(request):  # in vain
-            refused = self.rates.judge(peer.host, request, now_ms)
-            if refused is not None:
-                return encode_reply(request, refused.code, remark=refused.remark)
-        code, reason, remark = found
-        self.denials.note(peer, request, reason, now_ms)
-        return encode_reply(request, code, remark=remark)
+        if self.rates.is_on and self._names_somebody(asked):  # in vain
+            refusal = self.rates.judge(asked)
+            if refusal is not None:
+                return refusal
+        refusal, reason = refused
+        self.denials.note(asked, reason, asked.now_ms)
+        return refusal
 
-    def account_of(self, peer: Peer, request: Command) -> str:
+    def _account_of(self, asked: Question) -> str:
         """Of whom a request is that was let in; empty when nobody asked for a proof."""
         is_proved = (
             self._broker.settings.authenticates
-            and request.code not in self.users.terms.unauthenticated
-        ) or (self.accounts is not None and not self.accounts.trusts(peer))
-        return (request.ext or {}).get(ACCESS_KEY, "") if is_proved else ""
+            and asked.command.code not in self.users.terms.unauthenticated
+        ) or (self.accounts is not None and not self.accounts.trusts(asked.peer))
+        return asked.ext.get(ACCESS_KEY, "") if is_proved else ""
 
-    def _judge(self, peer: Peer, request: Command, now_ms: int) -> tuple[int, str, str] | None:
-        """Code, reason and remark of a refusal."""
+    def _judge(self, asked: Question, now_ms: int) -> tuple[Refusal, str] | None:
+        """The refusal of a request by the rules, and the reason alone."""
         places = self._places
         places.now_ms = now_ms
+        peer, command = asked.peer, asked.command
         if self.accounts is not None:
-            reason = self.accounts.refusal(peer, request, places)
+            reason = self.accounts.refusal(peer, command, places)
             if reason:
-                return Response.SYSTEM_ERROR, reason, self.accounts.REMARK + reason
+                return Refusal(Response.SYSTEM_ERROR, self.accounts.REMARK + reason), reason
         if self._broker.settings.authenticates:
-            reason = self.users.refusal(peer, request, places)
+            reason = self.users.refusal(peer, command, places)
             if reason:
-                return Response.NO_PERMISSION, reason, reason
+                return Refusal(Response.NO_PERMISSION, reason), reason
         return None
 
-    def explain(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+    def explain(self, asked: Asked[None]) -> Reply:
         """Tell which rule lets somebody do something, or does not."""
-        question = decode_body(Question, request.body)
+        question = decode_body(Explained, asked.body)
         settings = self._broker.settings
         answers = []
         if self.accounts is not None:
@@ -206,8 +206,7 @@ class Door:
                 as_peer=settings.acl_as_peer,
             )
             answers.append(verdict)
-        body = msgspec.json.encode(Verdicts(answers=answers))
-        return encode_reply(request, Response.SUCCESS, body=body)
+        return Answer(body=msgspec.json.encode(Verdicts(answers=answers)))
 
     # -- what is inside already --------------------------------------------------------------
 
@@ -223,14 +222,14 @@ class Door:
             table, held = self._again.popleft()
             if held.is_done:
                 continue
-            waits = held.question
-            found = self._judge(waits.peer, waits.request, now_ms)
-            if found is None:
+            asked: Question = held.question.asked
+            refused = self._judge(asked, now_ms)
+            if refused is None:
                 continue
-            code, reason, remark = found
+            refusal, reason = refused
             table.release(held)
-            self.denials.note(waits.peer, waits.request, reason, now_ms)
-            self._broker.send(held.peer, encode_reply(waits.request, code, remark=remark))
+            self.denials.note(asked, reason, now_ms)
+            self._broker.answer(asked, refusal)
 
     def _may_see(self, peer_id: int, topic: str) -> bool:
         """Whether a member of a producer group may be shown a half of a topic. A heartbeat makes

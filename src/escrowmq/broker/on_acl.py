@@ -11,15 +11,16 @@ from escrowmq.acl.addresses import parts_of
 from escrowmq.acl.files import DEFAULT_FILE, AccountFiles
 from escrowmq.acl.guard import may, refusal
 from escrowmq.acl.needs import Need, Places
-from escrowmq.base.codes import Request, Response
+from escrowmq.base.answer import DONE, Answer, Refusal, Reply
+from escrowmq.base.codes import Response
 from escrowmq.base.command import Command
 from escrowmq.base.message import Property, Topic
 from escrowmq.base.ports import Disk
+from escrowmq.broker.asked import Asked
 from escrowmq.broker.on_end import EndHandlers
-from escrowmq.broker.putting import Refusal
-from escrowmq.broker.state import Broker, Handler, Peer
+from escrowmq.broker.peer import Peer
+from escrowmq.broker.state import Broker
 from escrowmq.codec import fastjson
-from escrowmq.codec.command import encode_reply
 from escrowmq.delivery.version import DataVersion
 from escrowmq.errors import EscrowMQError, UsageError
 from escrowmq.txn.again import stored_again
@@ -40,15 +41,6 @@ class AclHandlers:
         self._files = AccountFiles(disk)
         self._on_change = on_change
         self._look_at_ms = 0
-
-    def routes(self) -> dict[int, Handler]:
-        """Request codes and who serves them."""
-        return {
-            Request.UPDATE_AND_CREATE_ACL_CONFIG: self.update,
-            Request.DELETE_ACL_CONFIG: self.delete,
-            Request.GET_BROKER_CLUSTER_ACL_INFO: self.version,
-            Request.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG: self.trust,
-        }
 
     # -- the door ----------------------------------------------------------------------------
 
@@ -102,9 +94,9 @@ class AclHandlers:
 
     # -- changes -----------------------------------------------------------------------------
 
-    def update(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+    def update(self, asked: Asked[None]) -> Reply:
         """Create an account, or replace what is said of it."""
-        ext = request.ext or {}
+        ext = asked.command.ext or {}
         wish = editing.Wish(
             access_key=ext.get("accessKey", ""),
             secret=ext.get("secretKey"),
@@ -118,16 +110,16 @@ class AclHandlers:
         files = self._files
         path = files.rules.homes.get(wish.access_key, DEFAULT_FILE)
         try:
-            document = editing.with_account(files.document(path), wish, now_ms=now_ms)
+            document = editing.with_account(files.document(path), wish, now_ms=asked.now_ms)
             self._replace(path, document)
         except (EscrowMQError, OSError) as error:
             code = Response.UPDATE_AND_CREATE_ACL_CONFIG_FAILED
-            return encode_reply(request, code, remark=str(error))
-        return encode_reply(request, Response.SUCCESS)
+            return Answer(code, remark=str(error))
+        return DONE
 
-    def delete(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+    def delete(self, asked: Asked[None]) -> Reply:
         """Remove an account."""
-        access_key = (request.ext or {}).get("accessKey", "")
+        access_key = (asked.command.ext or {}).get("accessKey", "")
         files = self._files
         path = files.rules.homes.get(access_key)
         failed = (
@@ -136,15 +128,17 @@ class AclHandlers:
         try:
             if path is None:
                 raise UsageError(failed)
-            document = editing.without_account(files.document(path), access_key, now_ms=now_ms)
+            document = editing.without_account(
+                files.document(path), access_key, now_ms=asked.now_ms
+            )
             self._replace(path, document)
         except (EscrowMQError, OSError) as error:
-            return encode_reply(request, Response.DELETE_ACL_CONFIG_FAILED, remark=str(error))
-        return encode_reply(request, Response.SUCCESS)
+            return Refusal(Response.DELETE_ACL_CONFIG_FAILED, str(error))
+        return DONE
 
-    def trust(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+    def trust(self, asked: Asked[None]) -> Reply:
         """Replace the addresses of which nothing is asked."""
-        ext = request.ext or {}
+        ext = asked.command.ext or {}
         text = ext.get("globalWhiteAddrs", "")
         path = ext.get("aclFileFullPath") or DEFAULT_FILE
         files = self._files
@@ -153,15 +147,15 @@ class AclHandlers:
             if path not in (DEFAULT_FILE, *files.names()):
                 raise UsageError(f"{path[:256]!r} is none of {', '.join(files.names())}")
             patterns = _listed(text) or []
-            document = editing.with_addresses(files.document(path), patterns, now_ms=now_ms)
+            document = editing.with_addresses(files.document(path), patterns, now_ms=asked.now_ms)
             self._replace(path, document)
         except (EscrowMQError, OSError) as error:
             remark = f"The globalWhiteAddresses[{text}] has been updated failed. {error}"
             code = Response.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG_FAILED
-            return encode_reply(request, code, remark=remark)
-        return encode_reply(request, Response.SUCCESS)
+            return Answer(code, remark=remark)
+        return DONE
 
-    def version(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+    def version(self, asked: Asked[None]) -> Reply:
         """How often the default file was changed, and when."""
         rules, settings = self._files.rules, self._broker.settings
         version = DataVersion(counter=rules.counter, timestamp=rules.timestamp)
@@ -171,7 +165,7 @@ class AclHandlers:
             "brokerAddr": self._broker.address,
             "clusterName": settings.cluster,
         }
-        return encode_reply(request, Response.SUCCESS, ext=ext)
+        return Answer(ext=ext)
 
 
 def _listed(text: str | None) -> list[str] | None:

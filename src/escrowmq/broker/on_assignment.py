@@ -7,14 +7,15 @@ from typing import Any, Final
 
 import msgspec
 
+from escrowmq.base.answer import DONE, HELD, Answer, Refusal, Reply
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.command import Command
 from escrowmq.base.effects import Replace
 from escrowmq.base.message import Topic
-from escrowmq.broker.state import Broker, Handler, Peer
+from escrowmq.broker.asked import Asked
+from escrowmq.broker.state import Broker
 from escrowmq.codec import fastjson
 from escrowmq.codec.bodies import decode_body
-from escrowmq.codec.command import encode_reply, encode_request
 from escrowmq.codec.fastjson import Queue
 from escrowmq.codec.routes import TopicRoute
 from escrowmq.delivery.assignment import PATH, RequestMode, RequestModes, assign
@@ -57,47 +58,39 @@ class AssignmentHandlers:
         self._routes: dict[str, tuple[int, list[Queue]]] = {}
         self._asked: dict[str, list[OnRoute]] = {}
 
-    def routes(self) -> dict[int, Handler]:
-        """Request codes and who serves them."""
-        return {
-            Request.QUERY_ASSIGNMENT: self.query,
-            Request.SET_MESSAGE_REQUEST_MODE: self.set_mode,
-            Request.GET_ALL_MESSAGE_REQUEST_MODE: self.list_modes,
-        }
-
     # -- modes -----------------------------------------------------------------------------------
 
-    def set_mode(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+    def set_mode(self, asked: Asked[None]) -> Reply:
         """Have a group pop a topic, or pull it."""
-        mode = decode_body(RequestMode, request.body)
+        mode = decode_body(RequestMode, asked.body)
         if mode.topic.startswith(Topic.RETRY_PREFIX):
             remark = "retry topic is not allowed to set mode"
-            return encode_reply(request, Response.NO_PERMISSION, remark=remark)
+            return Refusal(Response.NO_PERMISSION, remark)
         if self._broker.topics.get(mode.topic) is None:
             remark = f"topic[{mode.topic}] not exist"
-            return encode_reply(request, Response.TOPIC_NOT_EXIST, remark=remark)
-        if self._broker.groups.get(mode.consumer_group, now_ms) is None:
+            return Refusal(Response.TOPIC_NOT_EXIST, remark)
+        if self._broker.groups.get(mode.consumer_group, asked.now_ms) is None:
             remark = "subscription group does not exist"
-            return encode_reply(request, Response.SUBSCRIPTION_GROUP_NOT_EXIST, remark=remark)
+            return Refusal(Response.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
         self.modes.put(mode)
         self._broker.effects.append(Replace(PATH, self.modes.save()))
-        return encode_reply(request, Response.SUCCESS)
+        return DONE
 
-    def list_modes(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+    def list_modes(self, asked: Asked[None]) -> Reply:
         """What operators have set."""
-        return encode_reply(request, Response.SUCCESS, body=self.modes.encode())
+        return Answer(body=self.modes.encode())
 
     # -- assignments -----------------------------------------------------------------------------
 
-    def query(self, peer: Peer, request: Command, now_ms: int) -> None:
+    def query(self, asked: Asked[None]) -> Reply:
         """Tell a client its queues of a topic."""
-        query = decode_body(_Query, request.body)
+        query = decode_body(_Query, asked.body)
 
         def known(queues: list[Queue]) -> None:
-            reply = encode_reply(request, Response.SUCCESS, body=self._answer(query, queues))
-            self._broker.send(peer.id, reply)
+            self._broker.answer(asked, Answer(body=self._answer(query, queues)))
 
-        self._find_route(query.topic, known, now_ms)
+        self._find_route(query.topic, known, asked.now_ms)
+        return HELD
 
     def _answer(self, query: _Query, queues: list[Queue]) -> bytes:
         mode = self.modes.get(query.topic, query.consumer_group)
@@ -140,7 +133,6 @@ class AssignmentHandlers:
             return
         self._asked[topic] = [on_route]
         broker = self._broker
-        opaque = broker.calls.next_opaque()
 
         def heard(reply: Command | None, now_ms: int) -> None:
             if reply is not None:
@@ -152,13 +144,13 @@ class AssignmentHandlers:
             for each in self._asked.pop(topic):
                 each(queues)
 
-        frame = encode_request(
+        broker.call(
+            server,
             Request.GET_ROUTEINFO_BY_TOPIC,
-            opaque,
             ext={"topic": topic, "acceptStandardJsonOnly": "true"},
+            on_answer=heard,
+            until_ms=now_ms + ROUTE_ANSWER_MS,
         )
-        broker.send(server, frame)
-        broker.calls.expect(opaque, server, heard, now_ms + ROUTE_ANSWER_MS)
 
 
 def _others(reply: Command, topic: str, own_name: str) -> list[Queue]:

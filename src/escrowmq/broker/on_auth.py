@@ -13,14 +13,16 @@ from escrowmq.acl.book import Book, UserStatus, UserType
 from escrowmq.acl.judge import Terms, missing, refusal
 from escrowmq.acl.needs import Places
 from escrowmq.acl.policies import Access, is_widened, misread, named, read_resource
-from escrowmq.base.codes import NOT_SET, Request, Response
+from escrowmq.base.answer import Answer, Refusal, Reply
+from escrowmq.base.codes import NOT_SET, Response
 from escrowmq.base.command import Command
 from escrowmq.base.ports import Disk
 from escrowmq.base.settings import BrokerSettings
-from escrowmq.broker.state import Broker, Handler, Peer
+from escrowmq.broker.asked import Asked
+from escrowmq.broker.peer import Peer
+from escrowmq.broker.state import Broker
 from escrowmq.codec.auth import AclInfo, UserInfo, first_user, inner_user
 from escrowmq.codec.bodies import decode_body
-from escrowmq.codec.command import encode_reply
 from escrowmq.codec.signature import ACCESS_KEY
 from escrowmq.errors import EscrowMQError, UsageError
 
@@ -54,6 +56,40 @@ def _codes(text: str, name: str) -> frozenset[int]:
     return frozenset(map(int, numbers))
 
 
+def _served(
+    handler: Callable[[AuthHandlers, Asked[None]], Reply],
+) -> Callable[[AuthHandlers, Asked[None]], Reply]:
+    """The same for those who may ask at all, with refusals in RocketMQ's form."""
+
+    def serve(self: AuthHandlers, asked: Asked[None]) -> Reply:
+        if not (self.is_on or is_loopback(asked.peer.host)):
+            remark = (
+                "users and policies are served from loopback addresses while "
+                "authenticationEnabled is false: nobody else can prove who he is"
+            )
+            return Refusal(Response.NO_PERMISSION, remark)
+        try:
+            return handler(self, asked)
+        except UsageError as error:
+            return Refusal(Response.NO_PERMISSION, str(error))
+
+    return serve
+
+
+def _changing(
+    handler: Callable[[AuthHandlers, Asked[None]], Reply],
+) -> Callable[[AuthHandlers, Asked[None]], Reply]:
+    """The same where the rules are others afterwards."""
+
+    @_served
+    def serve(self: AuthHandlers, asked: Asked[None]) -> Reply:
+        reply = handler(self, asked)
+        self.on_change()
+        return reply
+
+    return serve
+
+
 class AuthHandlers:
     """Codes 3001 to 3010; asks of every request whether it may pass."""
 
@@ -61,22 +97,7 @@ class AuthHandlers:
         self._broker = broker
         self.book = Book(disk, as_peer=broker.settings.acl_as_peer)
         self.terms = read_terms(broker.settings)
-        self._on_change = on_change
-
-    def routes(self) -> dict[int, Handler]:
-        """Request codes and who serves them."""
-        return {
-            Request.AUTH_CREATE_USER: self._changing(self.create_user),
-            Request.AUTH_UPDATE_USER: self._changing(self.update_user),
-            Request.AUTH_DELETE_USER: self._changing(self.delete_user),
-            Request.AUTH_GET_USER: self._answered(self.show_user),
-            Request.AUTH_LIST_USER: self._answered(self.list_users),
-            Request.AUTH_CREATE_ACL: self._changing(self.put_acl),
-            Request.AUTH_UPDATE_ACL: self._changing(self.put_acl),
-            Request.AUTH_DELETE_ACL: self._changing(self.delete_acl),
-            Request.AUTH_GET_ACL: self._answered(self.show_acl),
-            Request.AUTH_LIST_ACL: self._answered(self.list_acls),
-        }
+        self.on_change = on_change
 
     def load(self) -> None:
         """Read users and policies, and make those that the settings name; UsageError when that
@@ -103,6 +124,11 @@ class AuthHandlers:
                 "authorizationEnabled=true, but there is no super user: set initAuthenticationUser"
             )
 
+    @property
+    def is_on(self) -> bool:
+        """Whether everybody has to prove who he is."""
+        return self._broker.settings.authenticates
+
     # -- the door ----------------------------------------------------------------------------
 
     def refusal(self, peer: Peer, request: Command, places: Places) -> str:
@@ -116,36 +142,9 @@ class AuthHandlers:
             return False
         return not self.terms.is_authorized or not missing(self.book, user, access, host)
 
-    # -- what all have in common -------------------------------------------------------------
-
-    def _answered(self, handler: Callable[[Command, Peer], bytes]) -> Handler:
-        """Those who may ask at all, and refusals in the peer's form."""
-
-        def serve(peer: Peer, request: Command, now_ms: int) -> bytes:  # noqa: ARG001
-            if not (self._broker.settings.authenticates or is_loopback(peer.host)):
-                remark = (
-                    "users and policies are served from loopback addresses while "
-                    "authenticationEnabled is false: nobody else can prove who he is"
-                )
-                return encode_reply(request, Response.NO_PERMISSION, remark=remark)
-            try:
-                return handler(request, peer)
-            except UsageError as error:
-                return encode_reply(request, Response.NO_PERMISSION, remark=str(error))
-
-        return serve
-
-    def _changing(self, handler: Callable[[Command, Peer], bytes]) -> Handler:
-        def serve(request: Command, peer: Peer) -> bytes:
-            reply = handler(request, peer)
-            self._on_change()
-            return reply
-
-        return self._answered(serve)
-
-    def _is_super(self, request: Command) -> bool:
+    def _is_super(self, asked: Asked[None]) -> bool:
         """Whether the request is a super user's, or of somebody who was not asked for a name."""
-        name = (request.ext or {}).get(ACCESS_KEY)
+        name = asked.ext.get(ACCESS_KEY)
         if not name:
             return True
         user = self.book.users.get(name)
@@ -155,68 +154,75 @@ class AuthHandlers:
 
     # -- users -------------------------------------------------------------------------------
 
-    def create_user(self, request: Command, peer: Peer) -> bytes:
+    @_changing
+    def create_user(self, asked: Asked[None]) -> Reply:
         """Add a user."""
-        info = _user_of(request)
+        info = _user_of(asked)
         if not info.username:
-            return encode_reply(request, Response.INVALID_PARAMETER, remark=_BLANK)
-        if named(UserType, info.user_type) is UserType.SUPER and not self._is_super(request):
+            return Refusal(Response.INVALID_PARAMETER, _BLANK)
+        if named(UserType, info.user_type) is UserType.SUPER and not self._is_super(asked):
             remark = "The super user can only be create by super user"
-            return encode_reply(request, Response.SYSTEM_ERROR, remark=remark)
+            return Refusal(Response.SYSTEM_ERROR, remark)
         self.book.create_user(info)
-        return _done(request)
+        return _done()
 
-    def update_user(self, request: Command, peer: Peer) -> bytes:
+    @_changing
+    def update_user(self, asked: Asked[None]) -> Reply:
         """Change what is given of a user."""
-        info = _user_of(request)
+        info = _user_of(asked)
         if not info.username:
-            return encode_reply(request, Response.INVALID_PARAMETER, remark=_BLANK)
+            return Refusal(Response.INVALID_PARAMETER, _BLANK)
         remark = "The super user can only be update by super user"
-        if named(UserType, info.user_type) is UserType.SUPER and not self._is_super(request):
-            return encode_reply(request, Response.SYSTEM_ERROR, remark=remark)
+        if named(UserType, info.user_type) is UserType.SUPER and not self._is_super(asked):
+            return Refusal(Response.SYSTEM_ERROR, remark)
         old = self.book.users.get(info.username)
-        if old is not None and old.is_super and not self._is_super(request):
+        if old is not None and old.is_super and not self._is_super(asked):
             raise UsageError(remark)
         self.book.update_user(info)
-        return _done(request)
+        return _done()
 
-    def delete_user(self, request: Command, peer: Peer) -> bytes:
+    @_changing
+    def delete_user(self, asked: Asked[None]) -> Reply:
         """Remove a user and his policies."""
-        name = (request.ext or {}).get("username", "")
+        name = asked.ext.get("username", "")
         old = self.book.users.get(name)
-        if old is not None and old.is_super and not self._is_super(request):
+        if old is not None and old.is_super and not self._is_super(asked):
             raise UsageError("The super user can only be update by super user")
         self.book.delete_user(name)
-        return _done(request)
+        return _done()
 
-    def show_user(self, request: Command, peer: Peer) -> bytes:
+    @_served
+    def show_user(self, asked: Asked[None]) -> Reply:
         """One user; no body when there is none."""
-        name = (request.ext or {}).get("username", "")
+        name = asked.ext.get("username", "")
         if not name.strip():
-            return encode_reply(request, Response.INVALID_PARAMETER, remark=_BLANK)
+            return Refusal(Response.INVALID_PARAMETER, _BLANK)
         user = self.book.users.get(name)
         if user is None:
-            return _done(request)
-        return _done(request, user.told(with_password=self.terms.as_peer))
+            return _done()
+        return _done(user.told(with_password=self.terms.as_peer))
 
-    def list_users(self, request: Command, peer: Peer) -> bytes:
+    @_served
+    def list_users(self, asked: Asked[None]) -> Reply:
         """The users whose names have a part; no body when there are none."""
-        part = (request.ext or {}).get("filter", "").strip()
+        part = asked.ext.get("filter", "").strip()
         shows = self.terms.as_peer
         found = [user.told(with_password=shows) for user in self.book.found_users(part)]
-        return _done(request, found or None)
+        return _done(found or None)
 
     # -- policies ----------------------------------------------------------------------------
 
-    def put_acl(self, request: Command, peer: Peer) -> bytes:
+    @_changing
+    def put_acl(self, asked: Asked[None]) -> Reply:
         """Add entries to a user's policies, or put them in the place of those before."""
-        info = decode_body(AclInfo, request.body)
-        self.book.put_policies((request.ext or {}).get("subject", ""), info)
-        return _done(request)
+        info = decode_body(AclInfo, asked.body)
+        self.book.put_policies(asked.ext.get("subject", ""), info)
+        return _done()
 
-    def delete_acl(self, request: Command, peer: Peer) -> bytes:
+    @_changing
+    def delete_acl(self, asked: Asked[None]) -> Reply:
         """Remove one entry, or all."""
-        ext = request.ext or {}
+        ext = asked.ext
         resource = read_resource(ext.get("resource"))
         if resource is None and ext.get("resource", "").strip():
             # The peer removes everything then.
@@ -228,26 +234,28 @@ class AuthHandlers:
         ):
             raise UsageError(f"{misread(ext['resource'])}; nothing is removed")
         self.book.delete_policies(ext.get("subject", ""), ext.get("policyType"), resource)
-        return _done(request)
+        return _done()
 
-    def show_acl(self, request: Command, peer: Peer) -> bytes:
+    @_served
+    def show_acl(self, asked: Asked[None]) -> Reply:
         """What is said of one user; no body when nothing is."""
-        return _done(request, self.book.told_policies((request.ext or {}).get("subject", "")))
+        return _done(self.book.told_policies(asked.ext.get("subject", "")))
 
-    def list_acls(self, request: Command, peer: Peer) -> bytes:
+    @_served
+    def list_acls(self, asked: Asked[None]) -> Reply:
         """What is said of users and resources; no body when there is nothing."""
-        ext = request.ext or {}
+        ext = asked.ext
         subject, resource = ext.get("subjectFilter", ""), ext.get("resourceFilter", "")
         found = list(self.book.found_policies(subject.strip(), resource.strip()))
-        return _done(request, found or None)
+        return _done(found or None)
 
 
-def _done(request: Command, body: Any = None) -> bytes:  # noqa: ANN401 - JSON is what it is
+def _done(body: Any = None) -> Answer:  # noqa: ANN401 - JSON is what it is
     data = b"" if body is None else msgspec.json.encode(body)
-    return encode_reply(request, Response.SUCCESS, body=data, remark=NOT_SET)
+    return Answer(body=data, remark=NOT_SET)
 
 
-def _user_of(request: Command) -> UserInfo:
-    info = decode_body(UserInfo, request.body)
-    info.username = (request.ext or {}).get("username", "")
+def _user_of(asked: Asked[None]) -> UserInfo:
+    info = decode_body(UserInfo, asked.body)
+    info.username = asked.ext.get("username", "")
     return info

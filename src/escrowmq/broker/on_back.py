@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from escrowmq.base.codes import FAQ, Request, Response, Version
-from escrowmq.base.command import Command
+from escrowmq.base.answer import DONE, Refusal, Reply
+from escrowmq.base.codes import FAQ, Response, Version
 from escrowmq.base.limits import INT_MAX
 from escrowmq.base.message import Message, Property, StoredMessage, Topic
-from escrowmq.broker.putting import Putter, Refusal
-from escrowmq.broker.state import Broker, Handler, Peer
-from escrowmq.codec.command import encode_reply
-from escrowmq.codec.headers import SendBackHeader, read_header
+from escrowmq.broker.asked import Asked
+from escrowmq.broker.putting import Putter
+from escrowmq.broker.state import Broker
+from escrowmq.codec.headers import SendBackHeader
 from escrowmq.codec.ids import offset_id
 from escrowmq.delivery.subscriptions import GroupConfig
 from escrowmq.delivery.topics import Perm
@@ -27,55 +27,43 @@ class BackHandlers:
         self._broker = broker
         self._putter = putter
 
-    def routes(self) -> dict[int, Handler]:
-        """Request codes and who serves them."""
-        return {Request.CONSUMER_SEND_MSG_BACK: self.send_back}
-
-    def send_back(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+    def send_back(self, asked: Asked[SendBackHeader]) -> Reply:
         """Store the message again for its group."""
         broker = self._broker
-        header = read_header(SendBackHeader, request.ext)
-        group = broker.groups.get(header.group, now_ms)
+        header = asked.header
+        group = broker.groups.get(header.group, asked.now_ms)
         if group is None:
-            return encode_reply(
-                request,
+            return Refusal(
                 Response.SUBSCRIPTION_GROUP_NOT_EXIST,
-                remark=f"subscription group not exist, {header.group} {FAQ}",
+                f"subscription group not exist, {header.group} {FAQ}",
             )
         if not broker.settings.permission & Perm.WRITE:
             host = broker.settings.advertised_host
-            return encode_reply(
-                request,
-                Response.NO_PERMISSION,
-                remark=f"the broker[{host}] sending message is forbidden",
+            return Refusal(
+                Response.NO_PERMISSION, f"the broker[{host}] sending message is forbidden"
             )
         if group.retry_queue_nums <= 0:
-            return encode_reply(request, Response.SUCCESS)
+            return DONE
         retry = broker.topics.ensure(
             Topic.RETRY_PREFIX + header.group,
             queues_count=group.retry_queue_nums,
             is_unit=header.unit_mode,
-            now_ms=now_ms,
+            now_ms=asked.now_ms,
         )
         if not retry.perm & Perm.WRITE:
-            return encode_reply(
-                request,
+            return Refusal(
                 Response.NO_PERMISSION,
-                remark=f"the topic[{retry.topic_name}] sending message is forbidden",
+                f"the topic[{retry.topic_name}] sending message is forbidden",
             )
         source = broker.store.read(header.offset)
         if source is None:
-            return encode_reply(
-                request,
-                Response.SYSTEM_ERROR,
-                remark=f"look message by offset failed, {header.offset}",
-            )
-        message = self._again(source, header, group, request.version, now_ms)
-        put = self._putter.put(message, now_ms)
+            return Refusal(Response.SYSTEM_ERROR, f"look message by offset failed, {header.offset}")
+        message = self._again(source, header, group, asked.command.version, asked.now_ms)
+        put = self._putter.put(message, asked.now_ms)
         if isinstance(put, Refusal):
-            return encode_reply(request, Response.SYSTEM_ERROR, remark=put.remark)
+            return Refusal(Response.SYSTEM_ERROR, put.remark)
         broker.stats.back(header.group, source.topic)
-        return encode_reply(request, Response.SUCCESS)
+        return DONE
 
     def _again(
         self,

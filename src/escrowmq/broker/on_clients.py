@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from escrowmq.base.answer import DONE, Answer, Refusal, Reply
 from escrowmq.base.codes import Request, Response
-from escrowmq.base.command import Command
 from escrowmq.base.effects import Close
 from escrowmq.base.limits import (
     CLIENT_ID_SIZE_MAX,
@@ -14,9 +14,11 @@ from escrowmq.base.limits import (
     TOPIC_SIZE_MAX_LONG,
 )
 from escrowmq.base.message import Topic
+from escrowmq.broker.asked import Asked
 from escrowmq.broker.entry import group_fault
+from escrowmq.broker.peer import Peer
 from escrowmq.broker.selecting import Selectors, is_tag
-from escrowmq.broker.state import Broker, Handler, Peer
+from escrowmq.broker.state import Broker
 from escrowmq.codec import fastjson
 from escrowmq.codec.bodies import (
     CheckClientBody,
@@ -26,9 +28,9 @@ from escrowmq.codec.bodies import (
     SubscriptionBody,
     decode_body,
 )
-from escrowmq.codec.command import LANGUAGES, encode_reply, encode_request
+from escrowmq.codec.command import LANGUAGES
 from escrowmq.codec.frame import FrameWatch
-from escrowmq.codec.headers import ConsumerGroupHeader, UnregisterClientHeader, read_header
+from escrowmq.codec.headers import ConsumerGroupHeader, UnregisterClientHeader
 from escrowmq.delivery.clients import BROADCASTING, Channel, ConsumerGroup
 from escrowmq.errors import UsageError
 from escrowmq.filter.operands import FilterError
@@ -47,43 +49,34 @@ class ClientHandlers:
         self._watch = FrameWatch()
         self._scan_at_ms = 0
 
-    def routes(self) -> dict[int, Handler]:
-        """Request codes and who serves them."""
-        return {
-            Request.HEART_BEAT: self.heartbeat,
-            Request.UNREGISTER_CLIENT: self.unregister,
-            Request.GET_CONSUMER_LIST_BY_GROUP: self.list_consumers,
-            Request.LOCK_BATCH_MQ: self.lock,
-            Request.UNLOCK_BATCH_MQ: self.unlock,
-            Request.CHECK_CLIENT_CONFIG: self.check_config,
-        }
-
     # -- membership --------------------------------------------------------------------------
 
-    def heartbeat(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+    def heartbeat(self, asked: Asked[None]) -> Reply:
         """A client tells its groups and subscriptions."""
-        body = decode_body(HeartbeatBody, request.body)
-        self._judge(peer, body)
+        body = decode_body(HeartbeatBody, asked.body)
+        self._judge(asked.peer, body)
         channel = Channel(
-            peer=peer.id,
+            peer=asked.peer.id,
             client_id=body.client_id,
-            language=language_name(request.language),
-            version=request.version,
-            address=peer.address,
-            seen_ms=now_ms,
+            language=language_name(asked.command.language),
+            version=asked.command.version,
+            address=asked.peer.address,
+            seen_ms=asked.now_ms,
         )
-        is_known = body.fingerprint != 0 and self._fingerprints.get(peer.id) == body.fingerprint
-        self._fingerprints[peer.id] = body.fingerprint
+        is_known = (
+            body.fingerprint != 0 and self._fingerprints.get(asked.peer.id) == body.fingerprint
+        )
+        self._fingerprints[asked.peer.id] = body.fingerprint
         for producer in body.producers or ():
             if self._broker.clients.produce(producer.group_name, channel):
-                self._broker.on_producer(producer.group_name, channel, now_ms)
+                self._broker.on_producer(producer.group_name, channel, asked.now_ms)
         for consumer in body.consumers or ():
-            self._consume(consumer, channel, now_ms, without_sub=body.without_sub)
+            self._consume(consumer, channel, asked.now_ms, without_sub=body.without_sub)
         ext = {
             "IS_SUPPORT_HEART_BEAT_V2": "true",
             "IS_SUB_CHANGE": "false" if is_known else "true",
         }
-        return encode_reply(request, Response.SUCCESS, ext=ext)
+        return Answer(ext=ext)
 
     def _judge(self, peer: Peer, body: HeartbeatBody) -> None:
         """Whether there is room for a heartbeat: all of it is taken, or nothing."""
@@ -151,32 +144,28 @@ class ClientHandlers:
         """Tell the members that there is something to share out anew."""
         if group.message_model == BROADCASTING:
             return
-        frame = encode_request(
-            Request.NOTIFY_CONSUMER_IDS_CHANGED,
-            self._broker.next_opaque(),
-            ext={"consumerGroup": group.name},
-            is_one_way=True,
-        )
         for peer in group.channels:
-            self._broker.send(peer, frame)
+            self._broker.tell(
+                peer, Request.NOTIFY_CONSUMER_IDS_CHANGED, ext={"consumerGroup": group.name}
+            )
 
     def _left(self, group: ConsumerGroup) -> None:
         config = self._broker.groups.peek(group.name)
         if config is None or config.notify_consumer_ids_changed_enable:
             self._notify(group)
 
-    def unregister(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+    def unregister(self, asked: Asked[UnregisterClientHeader]) -> Reply:
         """A client says good-bye to its groups."""
-        header = read_header(UnregisterClientHeader, request.ext)
+        header = asked.header
         clients = self._broker.clients
-        self._fingerprints.pop(peer.id, None)
+        self._fingerprints.pop(asked.peer.id, None)
         if header.producer_group:
-            clients.stop_producing(header.producer_group, peer.id)
+            clients.stop_producing(header.producer_group, asked.peer.id)
         if header.consumer_group:
-            group = clients.stop_consuming(header.consumer_group, peer.id)
+            group = clients.stop_consuming(header.consumer_group, asked.peer.id)
             if group is not None:
                 self._left(group)
-        return encode_reply(request, Response.SUCCESS)
+        return DONE
 
     def lost(self, peer: int) -> None:
         """A connection is gone."""
@@ -205,22 +194,20 @@ class ClientHandlers:
         """When the next look is due."""
         return self._scan_at_ms
 
-    def list_consumers(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+    def list_consumers(self, asked: Asked[ConsumerGroupHeader]) -> Reply:
         """The ids among which the queues are shared."""
-        name = read_header(ConsumerGroupHeader, request.ext).consumer_group
+        name = asked.header.consumer_group
         group = self._broker.clients.consumers.get(name)
         if group is None:
-            return encode_reply(
-                request, Response.SYSTEM_ERROR, remark=f"no consumer for this group, {name}"
-            )
+            return Refusal(Response.SYSTEM_ERROR, f"no consumer for this group, {name}")
         body = fastjson.encode({"consumerIdList": group.client_ids()})
-        return encode_reply(request, Response.SUCCESS, body=body)
+        return Answer(body=body)
 
     # -- order -------------------------------------------------------------------------------
 
-    def lock(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+    def lock(self, asked: Asked[None]) -> Reply:
         """Give a client the queues that no other client of its group holds."""
-        body = decode_body(LockBody, request.body)
+        body = decode_body(LockBody, asked.body)
         locks = self._broker.locks
         is_short = max(len(body.consumer_group), len(body.client_id)) <= CLIENT_ID_SIZE_MAX
         locked = [
@@ -228,42 +215,39 @@ class ClientHandlers:
             for queue in body.mq_set
             if is_short
             and len(queue.topic) <= TOPIC_SIZE_MAX_LONG
-            and locks.lock(body.consumer_group, body.client_id, queue.topic, queue.queue_id, now_ms)
+            and locks.lock(
+                body.consumer_group, body.client_id, queue.topic, queue.queue_id, asked.now_ms
+            )
         ]
-        return encode_reply(
-            request, Response.SUCCESS, body=fastjson.encode({"lockOKMQSet": locked})
-        )
+        return Answer(body=fastjson.encode({"lockOKMQSet": locked}))
 
-    def unlock(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+    def unlock(self, asked: Asked[None]) -> Reply:
         """Take queues back."""
-        body = decode_body(LockBody, request.body)
+        body = decode_body(LockBody, asked.body)
         for queue in body.mq_set:
             self._broker.locks.unlock(
                 body.consumer_group, body.client_id, queue.topic, queue.queue_id
             )
-        return encode_reply(request, Response.SUCCESS)
+        return DONE
 
     # -- filters -----------------------------------------------------------------------------
 
-    def check_config(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+    def check_config(self, asked: Asked[None]) -> Reply:
         """Whether this broker could serve a subscription."""
-        if request.body:
-            subscription = decode_body(CheckClientBody, request.body).subscription_data
+        if asked.body:
+            subscription = decode_body(CheckClientBody, asked.body).subscription_data
             if subscription is not None and not is_tag(subscription.expression_type):
                 if not self._broker.settings.has_property_filter:
-                    return encode_reply(
-                        request,
+                    return Refusal(
                         Response.SYSTEM_ERROR,
-                        remark="The broker does not support consumer to filter message by "
+                        "The broker does not support consumer to filter message by "
                         f"{subscription.expression_type}",
                     )
                 try:
                     self._selectors.of_subscription(subscription)
                 except FilterError as error:
-                    return encode_reply(
-                        request, Response.SUBSCRIPTION_PARSE_FAILED, remark=str(error)
-                    )
-        return encode_reply(request, Response.SUCCESS)
+                    return Refusal(Response.SUBSCRIPTION_PARSE_FAILED, str(error))
+        return DONE
 
 
 def _judge_subscription(subscription: SubscriptionBody) -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from escrowmq.base.codes import Request, Response
-from escrowmq.base.command import Command
+from escrowmq.base.answer import DONE, Answer, Refusal, Reply
+from escrowmq.base.codes import Response
 from escrowmq.base.ports import Disk
 from escrowmq.base.settings import BrokerSettings, StoreSettings
-from escrowmq.broker.state import Broker, Handler, Peer
+from escrowmq.broker.asked import Asked
+from escrowmq.broker.state import Broker
 from escrowmq.codec import fastjson
 from escrowmq.codec.changes import Changes
-from escrowmq.codec.command import encode_reply
 from escrowmq.codec.conf import ConfError, parse_conf
 from escrowmq.delivery.stats import BROKER_GET, BROKER_PUT, GET_SIZE, Meter
 from escrowmq.delivery.version import DataVersion
@@ -89,24 +89,6 @@ class ConfigHandlers:
         self._changes = changes
         self._version = DataVersion()
 
-    def routes(self) -> dict[int, Handler]:
-        """Request codes and who serves them."""
-        return {
-            Request.UPDATE_BROKER_CONFIG: self.update,
-            Request.GET_BROKER_CONFIG: self.show,
-            Request.GET_BROKER_RUNTIME_INFO: self.runtime,
-            Request.CLEAN_EXPIRED_CONSUMEQUEUE: self.clean_queues,
-            Request.CLEAN_UNUSED_TOPIC: self.clean_queues,
-            Request.DELETE_EXPIRED_COMMITLOG: self.delete_old,
-            Request.GET_BROKER_HA_STATUS: self.ha_status,
-            Request.GET_COLD_DATA_FLOW_CTR_INFO: self.cold_info,
-            Request.UPDATE_COLD_DATA_FLOW_CTR_CONFIG: self.accept,
-            Request.REMOVE_COLD_DATA_FLOW_CTR_CONFIG: self.accept,
-            Request.SET_COMMITLOG_READ_MODE: self.accept,
-            Request.CHECK_ROCKSDB_CQ_WRITE_PROGRESS: self.rocksdb,
-            Request.EXPORT_ROCKSDB_CONFIG_TO_JSON: self.export,
-        }
-
     # -- settings ----------------------------------------------------------------------------
 
     def _properties(self) -> dict[str, str]:
@@ -121,65 +103,59 @@ class ConfigHandlers:
         found["listenPort"] = broker.address.rpartition(":")[2]
         return found
 
-    def show(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+    def show(self, asked: Asked[None]) -> Reply:
         """All settings, a line each."""
         body = "".join(f"{name}={value}\n" for name, value in sorted(self._properties().items()))
         version = fastjson.encode(self._version).decode()
-        return encode_reply(request, Response.SUCCESS, body=body.encode(), ext={"version": version})
+        return Answer(body=body.encode(), ext={"version": version})
 
-    def update(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+    def update(self, asked: Asked[None]) -> Reply:
         """Change settings that may be changed, all of them or none, and keep them over a restart:
         they are saved before they hold."""
         try:
-            texts = parse_conf(request.body.decode("utf-8", "replace"))
+            texts = parse_conf(asked.body.decode("utf-8", "replace"))
         except ConfError as error:
-            return encode_reply(request, Response.SYSTEM_ERROR, remark=str(error))
+            return Refusal(Response.SYSTEM_ERROR, str(error))
         if not texts:
-            return encode_reply(request, Response.SYSTEM_ERROR, remark="string2Properties error")
+            return Refusal(Response.SYSTEM_ERROR, "string2Properties error")
         if _FORBIDDEN & texts.keys():
-            return encode_reply(
-                request,
-                Response.NO_PERMISSION,
-                remark="Can not update config in black list.",
-            )
+            return Refusal(Response.NO_PERMISSION, "Can not update config in black list.")
         unknown = sorted(
             name for name in texts if not self._changes.knows(name) and name not in _OF_THE_PROCESS
         )
         if unknown:
-            return encode_reply(
-                request,
+            return Refusal(
                 Response.INVALID_PARAMETER,
-                remark=f"{', '.join(unknown)}: not known here; those that are can be asked for",
+                f"{', '.join(unknown)}: not known here; those that are can be asked for",
             )
         refused = sorted(name for name in texts if not self._changes.may_change(name))
         if refused:
-            return encode_reply(
-                request,
+            return Refusal(
                 Response.NO_PERMISSION,
-                remark=f"{', '.join(refused)}: not among the settings that may be changed "
+                f"{', '.join(refused)}: not among the settings that may be changed "
                 "while the broker runs; change them in its file and restart it",
             )
         try:
             parsed = self._changes.parse(texts)
             check_hours(parsed.get("deleteWhen", ""))
         except UsageError as error:
-            return encode_reply(request, Response.INVALID_PARAMETER, remark=str(error))
+            return Refusal(Response.INVALID_PARAMETER, str(error))
         self._disk.replace(CHANGES_FILE, self._changes.saved_with(parsed))
         self._changes.apply(parsed)
-        self._version.advance(now_ms)
-        _log.warning("%s changed settings: %s", peer.address, texts)
+        self._version.advance(asked.now_ms)
+        _log.warning("%s changed settings: %s", asked.peer.address, texts)
         if "brokerPermission" in texts:
-            self._broker.topics.touch(now_ms)
+            self._broker.topics.touch(asked.now_ms)
         later = sorted(_FROM_NEXT_START & texts.keys())
         remark = f"{', '.join(later)}: kept; it holds from the next start" if later else None
-        return encode_reply(request, Response.SUCCESS, remark=remark)
+        return Answer(remark=remark)
 
     # -- figures -----------------------------------------------------------------------------
 
-    def runtime(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+    def runtime(self, asked: Asked[None]) -> Reply:
         """What mqadmin's clusterList and brokerStatus read."""
-        body = fastjson.encode({"table": dict(sorted(self._figures(now_ms).items()))})
-        return encode_reply(request, Response.SUCCESS, body=body)
+        body = fastjson.encode({"table": dict(sorted(self._figures(asked.now_ms).items()))})
+        return Answer(body=body)
 
     def _figures(self, now_ms: int) -> dict[str, str]:
         broker = self._broker
@@ -233,7 +209,7 @@ class ConfigHandlers:
             figures[f"{pool}ThreadPoolQueueHeadWaitTimeMills"] = "0"
         return figures
 
-    def ha_status(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+    def ha_status(self, asked: Asked[None]) -> Reply:
         """A master without slaves."""
         body = {
             "haClientRuntimeInfo": {
@@ -248,9 +224,9 @@ class ConfigHandlers:
             "master": True,
             "masterCommitLogMaxOffset": self._broker.store.end_offset,
         }
-        return encode_reply(request, Response.SUCCESS, body=fastjson.encode(body))
+        return Answer(body=fastjson.encode(body))
 
-    def cold_info(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+    def cold_info(self, asked: Asked[None]) -> Reply:
         """Nothing is throttled here for reading old data."""
         body = {
             "runtimeTable": {},
@@ -259,32 +235,32 @@ class ConfigHandlers:
             "globalColdReadThreshold": 104_857_600,
             "globalAcc": 0,
         }
-        return encode_reply(request, Response.SUCCESS, body=fastjson.encode(body))
+        return Answer(body=fastjson.encode(body))
 
-    def accept(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+    def accept(self, asked: Asked[None]) -> Reply:
         """Hints on reading old data: the page cache of the system decides here."""
-        return encode_reply(request, Response.SUCCESS)
+        return DONE
 
-    def rocksdb(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+    def rocksdb(self, asked: Asked[None]) -> Reply:
         """The store is one of files."""
-        return encode_reply(request, Response.SUCCESS, body=b'{"checkStatus":2}')
+        return Answer(body=b'{"checkStatus":2}')
 
-    def export(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+    def export(self, asked: Asked[None]) -> Reply:
         """Tables are in JSON anyway."""
-        return encode_reply(request, Response.SUCCESS, remark="export done.")
+        return Answer(remark="export done.")
 
     # -- clean-up ----------------------------------------------------------------------------
 
-    def clean_queues(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+    def clean_queues(self, asked: Asked[None]) -> Reply:
         """Remove queues of topics that are gone."""
         cleaned = self._broker.store.clean_queues(self._broker.topics.names())
-        _log.info("queues of %d topics removed at the wish of %s", len(cleaned), peer.address)
-        return encode_reply(request, Response.SUCCESS)
+        _log.info("queues of %d topics removed at the wish of %s", len(cleaned), asked.peer.address)
+        return DONE
 
-    def delete_old(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+    def delete_old(self, asked: Asked[None]) -> Reply:
         """Remove log files that are past their time now, whatever the hour."""
         self._broker.store.retention.ask()
-        return encode_reply(request, Response.SUCCESS)
+        return DONE
 
 
 _NOT_HERE: Final = {

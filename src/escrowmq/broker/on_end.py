@@ -8,6 +8,7 @@ from typing import Final
 
 import msgspec
 
+from escrowmq.base.answer import DONE, HELD, Answer, Refusal, Reply
 from escrowmq.base.codes import Flag, Request, Response
 from escrowmq.base.command import Command
 from escrowmq.base.effects import Replace
@@ -15,10 +16,11 @@ from escrowmq.base.extensions import OPEN, ORDER_KEY
 from escrowmq.base.limits import PUBLISHED_TOPICS_MAX
 from escrowmq.base.message import Message, Property, StoredMessage, SysFlag, Topic
 from escrowmq.base.ports import Disk
+from escrowmq.broker.asked import Asked, Question
 from escrowmq.broker.entry import group_fault
-from escrowmq.broker.putting import Putter, Refusal
-from escrowmq.broker.state import Broker, Handler, Peer
-from escrowmq.codec.command import encode_reply, encode_request
+from escrowmq.broker.peer import Peer
+from escrowmq.broker.putting import Putter
+from escrowmq.broker.state import Broker
 from escrowmq.codec.hashes import java_hash
 from escrowmq.codec.headers import (
     EndByIdHeader,
@@ -76,8 +78,7 @@ _COUNT: Final = re.compile(r"[0-9]{1,9}")
 class _Unsealed(msgspec.Struct):
     """An end request whose answer waits for the op record."""
 
-    peer: Peer
-    request: Command
+    asked: Question
     ended: Ended
 
 
@@ -110,13 +111,6 @@ class EndHandlers:
         self._pictured_ms = 0
         self.picture_ms, self.picture_min = _PICTURE_MS, _PICTURE_MIN
         broker.producer_hooks.append(self._producer_came)
-
-    def routes(self) -> dict[int, Handler]:
-        """Request codes and who serves them."""
-        return {
-            Request.END_TRANSACTION: self.end,
-            Request.RESUME_CHECK_HALF_MESSAGE: self.resume,
-        }
 
     # -- life --------------------------------------------------------------------------------
 
@@ -203,7 +197,7 @@ class EndHandlers:
             )
             diverted = divert(plain, now_ms, self._rules)
             if not isinstance(diverted, Message):
-                return Refusal(diverted.code, diverted.remark)
+                return diverted
         reason = self.engine.refusal(message)
         if not reason:
             return None
@@ -282,11 +276,11 @@ class EndHandlers:
             _log.error("a delayed message is delivered at its commit: %s", diverted.remark)
         return final
 
-    def end(self, peer: Peer, request: Command, now_ms: int) -> bytes | None:
+    def end(self, asked: Asked[None]) -> Reply:
         """Commit or roll back; the answer leaves when the end is durable."""
-        header = self.read_end(request, now_ms)
+        header = self.read_end(asked.command, asked.now_ms)
         if isinstance(header, Refusal):
-            return encode_reply(request, header.code, remark=header.remark)
+            return header
         claim = Claim(
             log_offset=header.commit_log_offset,
             queue_offset=header.tran_state_table_offset,
@@ -296,44 +290,42 @@ class EndHandlers:
             ids=(header.transaction_id or "", header.msg_id),
             count=header.escrow_count,
         )
-        ended = self.engine.end(claim, now_ms)
+        ended = self.engine.end(claim, asked.now_ms)
         if header.from_transaction_check:
-            self.checker.answered(ended.queue_offset, peer.id)
-            if ended.answer is EndResult.UNKNOWN and (request.ext or {}).get(OPEN) == "true":
-                self.checker.held_open(ended.queue_offset, peer.id)
+            self.checker.answered(ended.queue_offset, asked.peer.id)
+            if ended.answer is EndResult.UNKNOWN and asked.ext.get(OPEN) == "true":
+                self.checker.held_open(ended.queue_offset, asked.peer.id)
         if ended.answer not in _SETTLED and ended.queue_offset >= 0:
             what = "said unknown" if ended.answer is EndResult.UNKNOWN else "refused"
             detail = "" if ended.answer is EndResult.UNKNOWN else ended.answer.name.lower()
             self.engine.trail.note(
-                now_ms, ended.queue_offset, what, who=peer.address, detail=detail
+                asked.now_ms, ended.queue_offset, what, who=asked.peer.address, detail=detail
             )
-        return self.answer(peer, request, ended, now_ms)
+        return self.answer(asked, ended)
 
-    def answer(self, peer: Peer, request: Command, ended: Ended, now_ms: int) -> bytes | None:
+    def answer(self, asked: Question, ended: Ended) -> Reply:
         """Say how an end went, once that is durable."""
         match ended.answer:
             case EndResult.DONE | EndResult.REPEATED | EndResult.CONTRADICTED:
                 # An outcome that is told a second time, or to a second one, is told no earlier.
-                if not request.flag & Flag.ONE_WAY:
-                    self._unsealed.append(_Unsealed(peer, request, ended))
-                return None
+                if not asked.command.flag & Flag.ONE_WAY:
+                    self._unsealed.append(_Unsealed(asked, ended))
+                return HELD
             case EndResult.UNKNOWN:
-                return None  # as at the peer: nothing is done, and nothing is said
+                return HELD  # as at RocketMQ: nothing is done, and nothing is said
             case EndResult.TOO_LATE:
-                return encode_reply(request, Response.ILLEGAL_OPERATION)
+                return Answer(Response.ILLEGAL_OPERATION)
             case EndResult.COUNT_WRONG:
                 remark = (
                     f"the broker has {ended.count} messages of this transaction, not as many as "
                     "escrowCount says; nothing was changed"
                 )
-                return encode_reply(request, Response.SYSTEM_ERROR, remark=remark)
+                return Refusal(Response.SYSTEM_ERROR, remark)
             case EndResult.NOT_STORED:
                 assert ended.put is not None
-                refusal = self._putter.refusal(ended.put)
-                return encode_reply(request, refusal.code, remark=refusal.remark)
+                return self._putter.refusal(ended.put)
             case _:
-                remark = _REMARKS[ended.answer]
-                return encode_reply(request, Response.SYSTEM_ERROR, remark=remark)
+                return Refusal(Response.SYSTEM_ERROR, _REMARKS[ended.answer])
 
     def read_end(self, request: Command, now_ms: int) -> EndTransactionHeader | Refusal:
         """Which half an END means, by its offsets or by a signed id."""
@@ -383,30 +375,20 @@ class EndHandlers:
         for item in unsealed:
             if item.ended.queue_offset in undone:
                 remark = "the end could not be stored; the transaction is pending still"
-                reply: bytes | None = encode_reply(
-                    item.request, Response.SERVICE_NOT_AVAILABLE, remark=remark
-                )
+                reply: Answer | Refusal = Refusal(Response.SERVICE_NOT_AVAILABLE, remark)
             else:
-                reply = self._answer_ended(item, log_end, now_ms)
-            if reply is not None:
-                self._broker.send(item.peer.id, reply)
+                reply = self._outcome(item.ended, log_end)
+            self._broker.answer(item.asked, reply)
 
-    def _answer_ended(self, item: _Unsealed, log_end: int, now_ms: int) -> bytes | None:
-        """What became of a transaction, as soon as that is durable."""
-        state, told = item.ended.state, self._told(item.ended)
+    def _outcome(self, ended: Ended, log_end: int) -> Answer:
+        """What became of a transaction, to be told as soon as that is durable."""
+        state = ended.state
         code, remark = Response.SUCCESS, None
-        if item.ended.answer is EndResult.CONTRADICTED or state in (State.EXPIRED, State.SETTLED):
+        if ended.answer is EndResult.CONTRADICTED or state in (State.EXPIRED, State.SETTLED):
             code = _TOLD.get(state, Response.TRANSACTION_STATE_UNKNOW)
             remark = f"the transaction is {state.name} already; nothing was changed"
-        return self._putter.answer(
-            item.peer,
-            item.request,
-            Put(PutStatus.OK, log_end=log_end),
-            ext=told,
-            waits=True,
-            now_ms=now_ms,
-            reply=encode_reply(item.request, code, remark=remark, ext=told),
-        )
+        durable_at = self._putter.durable_at(Put(PutStatus.OK, log_end=log_end))
+        return Answer(code, ext=self._told(ended), remark=remark, log_end=durable_at)
 
     # -- checks ------------------------------------------------------------------------------
 
@@ -440,9 +422,9 @@ class EndHandlers:
     def _ask(self, ask: Ask) -> None:
         half = ask.half
         unique_key = half.properties.get(Property.UNIQ_KEY, "")
-        frame = encode_request(
+        self._broker.tell(
+            ask.peer,
             Request.CHECK_TRANSACTION_STATE,
-            self._broker.next_opaque(),
             ext={
                 "topic": Topic.HALF,
                 "bname": self._broker.settings.name,
@@ -453,30 +435,28 @@ class EndHandlers:
                 "offsetMsgId": offset_id(half.store_host, half.log_offset),
             },
             body=encode_message(_as_asked(half, ask.count)),
-            is_one_way=True,
         )
-        self._broker.send(ask.peer, frame)
 
-    def resume(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+    def resume(self, asked: Asked[ResumeCheckHeader]) -> Reply:
         """Ask again about a message that was given up."""
-        header = read_header(ResumeCheckHeader, request.ext)
+        header = asked.header
         _, log_offset = parse_offset_id(header.msg_id)
         source = self._broker.store.read(log_offset)
         if source is None or source.topic not in (Topic.CHECK_MAX_TIME, Topic.HALF):
             remark = f"no message that was given up has the offset id {header.msg_id}"
-            return encode_reply(request, Response.SYSTEM_ERROR, remark=remark)
+            return Refusal(Response.SYSTEM_ERROR, remark)
         # The peer begins an ended one again, which ends in a second final message.
         state = self.resumption.state_of(source)
         if state == State.PENDING:
-            return encode_reply(request, Response.SUCCESS)
+            return DONE
         if state != State.EXPIRED:
             remark = f"the transaction of {header.msg_id} is {state.name}; nothing was changed"
-            return encode_reply(request, Response.SYSTEM_ERROR, remark=remark)
-        resumed = self.resumption.resume(source, now_ms)
+            return Refusal(Response.SYSTEM_ERROR, remark)
+        resumed = self.resumption.resume(source, asked.now_ms)
         if resumed.refusal or resumed.put is not None:
             remark = resumed.refusal or f"Put message back to {Topic.HALF} failed."
-            return encode_reply(request, Response.SYSTEM_ERROR, remark=remark)
-        return encode_reply(request, Response.SUCCESS)
+            return Refusal(Response.SYSTEM_ERROR, remark)
+        return DONE
 
 
 def _as_asked(half: StoredMessage, count: int) -> StoredMessage:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import msgspec
 
-from escrowmq.base.codes import Flag, Request, Response
-from escrowmq.base.command import Command
+from escrowmq.base.answer import HELD, Answer, Held, Refusal, Reply
+from escrowmq.base.codes import Flag, Response
 from escrowmq.base.effects import Replace
 from escrowmq.base.message import Topic
 from escrowmq.base.ports import Disk
+from escrowmq.broker.asked import Asked, Question
 from escrowmq.broker.putting import Putter
-from escrowmq.broker.state import Broker, Handler, Peer
+from escrowmq.broker.state import Broker
 from escrowmq.codec.bodies import read_own_body
-from escrowmq.codec.command import encode_reply
 from escrowmq.codec.decision import Abandon, Abandoned, Decide, Decided, Epoch
 from escrowmq.delivery.progress import Mark, Marks
 from escrowmq.store.store import Put, PutStatus
@@ -25,8 +25,7 @@ from escrowmq.txn.epoch import Query, parse_epoch
 class _Waiting(msgspec.Struct):
     """A request whose answer waits until what was decided is done."""
 
-    peer: Peer
-    request: Command
+    asked: Question
     query: Query
     batch: int
     body: bytes
@@ -42,14 +41,6 @@ class EpochHandlers:
         self._decider = Decider(engine, broker.store, host=broker.packed)
         self._waiting: list[_Waiting] = []
         self._marks: Marks[bytes] = Marks()
-
-    def routes(self) -> dict[int, Handler]:
-        """Request codes and who serves them."""
-        return {
-            Request.ESCROW_DECIDE: self.decide,
-            Request.ESCROW_ABANDON: self.abandon,
-            Request.ESCROW_DECISION: self.tell,
-        }
 
     # -- life --------------------------------------------------------------------------------
 
@@ -70,50 +61,46 @@ class EpochHandlers:
 
     # -- requests ----------------------------------------------------------------------------
 
-    def decide(self, peer: Peer, request: Command, now_ms: int) -> bytes | None:
+    def decide(self, asked: Asked[None]) -> Reply:
         """Decide which tokens of an epoch count; the answer leaves when that is done durably."""
-        wish = read_own_body(request, Decide)
+        wish = read_own_body(asked.command, Decide)
         query, batch = parse_epoch(wish.group, wish.epoch)
-        self._broker.topics.ensure(Topic.DECISIONS, now_ms=now_ms)
-        decided = self._decider.decide(query, batch, wish.tokens, now_ms)
+        self._broker.topics.ensure(Topic.DECISIONS, now_ms=asked.now_ms)
+        decided = self._decider.decide(query, batch, wish.tokens, asked.now_ms)
         if decided.refusal:
-            return encode_reply(request, Response.SYSTEM_ERROR, remark=decided.refusal)
+            return Refusal(Response.SYSTEM_ERROR, decided.refusal)
         if decided.put is not None:
-            refusal = self._putter.refusal(decided.put)
-            return encode_reply(request, refusal.code, remark=refusal.remark)
+            return self._putter.refusal(decided.put)
         body = Decided(
             decided="now" if decided.is_new else "before",
             tokens=decided.tokens,
             count=sum(decided.tokens.values()),
         )
-        self._wait(peer, request, query, batch, body)
-        return None
+        return self._wait(asked, query, batch, body)
 
-    def abandon(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+    def abandon(self, asked: Asked[None]) -> Reply:
         """Drop the halves of tokens that do not count."""
-        wish = read_own_body(request, Abandon)
+        wish = read_own_body(asked.command, Abandon)
         query, batch = parse_epoch(wish.group, wish.epoch)
-        count = self._decider.abandon(query, batch, wish.tokens, now_ms)
-        return encode_reply(
-            request, Response.SUCCESS, body=msgspec.json.encode(Abandoned(count=count))
-        )
+        count = self._decider.abandon(query, batch, wish.tokens, asked.now_ms)
+        return Answer(body=msgspec.json.encode(Abandoned(count=count)))
 
-    def tell(self, peer: Peer, request: Command, now_ms: int) -> bytes | None:
+    def tell(self, asked: Asked[None]) -> Reply:
         """Whether an epoch is decided, and for which tokens."""
-        wish = read_own_body(request, Epoch)
+        wish = read_own_body(asked.command, Epoch)
         query, batch = parse_epoch(wish.group, wish.epoch)
         known = self._engine.epochs.decision(query, batch)
         if known is None:
             body = Decided(decided="no", tokens={}, count=0)
-            return encode_reply(request, Response.SUCCESS, body=msgspec.json.encode(body))
+            return Answer(body=msgspec.json.encode(body))
         body = Decided(decided="before", tokens=known.tokens, count=sum(known.tokens.values()))
-        self._wait(peer, request, query, batch, body)
-        return None
+        return self._wait(asked, query, batch, body)
 
-    def _wait(self, peer: Peer, request: Command, query: Query, batch: int, body: Decided) -> None:
+    def _wait(self, asked: Question, query: Query, batch: int, body: Decided) -> Held:
         """An outcome is told when all messages are visible, and no earlier than it is durable."""
-        waiting = _Waiting(peer, request, query, batch, msgspec.json.encode(body))
-        self._waiting.append(waiting)
+        if not asked.command.flag & Flag.ONE_WAY:
+            self._waiting.append(_Waiting(asked, query, batch, msgspec.json.encode(body)))
+        return HELD
 
     def settle(self, now_ms: int) -> None:
         """Answer who waited for what this input has done; call it when its ends are sealed."""
@@ -121,20 +108,12 @@ class EpochHandlers:
             return
         still: list[_Waiting] = []
         for item in self._waiting:
-            if item.peer.id not in self._broker.peers or item.request.flag & Flag.ONE_WAY:
+            if item.asked.peer.id not in self._broker.peers:
                 continue
             if not self._decider.is_carried_out(item.query, item.batch):
                 still.append(item)
                 continue
-            reply = self._putter.answer(
-                item.peer,
-                item.request,
-                Put(PutStatus.OK, log_end=self._broker.store.end_offset),
-                ext={},
-                waits=True,
-                now_ms=now_ms,
-                reply=encode_reply(item.request, Response.SUCCESS, body=item.body),
-            )
-            if reply is not None:
-                self._broker.send(item.peer.id, reply)
+            put = Put(PutStatus.OK, log_end=self._broker.store.end_offset)
+            told = Answer(body=item.body, log_end=self._putter.durable_at(put))
+            self._broker.answer(item.asked, told, since_ms=now_ms)
         self._waiting = still

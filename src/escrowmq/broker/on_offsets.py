@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from escrowmq.base.codes import Request, Response
-from escrowmq.base.command import Command
-from escrowmq.broker.state import Broker, Handler, Peer
-from escrowmq.codec.command import encode_reply
+from escrowmq.base.answer import DONE, Answer, Refusal, Reply
+from escrowmq.base.codes import Response
+from escrowmq.broker.asked import Asked
+from escrowmq.broker.state import Broker
 from escrowmq.codec.headers import (
     CommitHeader,
     OffsetHeader,
     QueueHeader,
     SearchOffsetHeader,
-    read_header,
 )
 
 
@@ -21,40 +20,27 @@ class OffsetHandlers:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
 
-    def routes(self) -> dict[int, Handler]:
-        """Request codes and who serves them."""
-        return {
-            Request.QUERY_CONSUMER_OFFSET: self.query,
-            Request.UPDATE_CONSUMER_OFFSET: self.commit,
-            Request.SEARCH_OFFSET_BY_TIMESTAMP: self.search,
-            Request.GET_MAX_OFFSET: self.newest,
-            Request.GET_MIN_OFFSET: self.oldest,
-            Request.GET_EARLIEST_MSG_STORETIME: self.earliest_time,
-        }
-
-    def query(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+    def query(self, asked: Asked[OffsetHeader]) -> Reply:
         """How far a group has read a queue."""
-        header = read_header(OffsetHeader, request.ext)
+        header = asked.header
         broker = self._broker
         topic, queue_id = header.topic, header.queue_id
         offset = broker.offsets.get(header.consumer_group, topic, queue_id)
         if offset >= 0:
-            return _offset(request, offset)
+            return _offset(offset)
         if not header.set_zero_if_not_found:
-            return encode_reply(
-                request,
+            return Refusal(
                 Response.QUERY_NOT_FOUND,
-                remark="Not found, do not set to zero, maybe this group boot first",
+                "Not found, do not set to zero, maybe this group boot first",
             )
         low, _ = broker.store.bounds(topic, queue_id)
         # A new group starts at 0 where the whole queue is there and still in memory, whatever
         # CONSUME_FROM_LAST_OFFSET says: the peer's rule (ConsumerManageProcessor).
         if low <= 0 and self._is_recent(topic, queue_id):
-            return _offset(request, 0)
-        return encode_reply(
-            request,
+            return _offset(0)
+        return Refusal(
             Response.QUERY_NOT_FOUND,
-            remark="Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first",
+            "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first",
         )
 
     def _is_recent(self, topic: str, queue_id: int) -> bool:
@@ -67,42 +53,29 @@ class OffsetHandlers:
             settings.memory_size * settings.memory_percent // 100
         )
 
-    def commit(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+    def commit(self, asked: Asked[CommitHeader]) -> Reply:
         """A group has read up to an offset."""
-        header = read_header(CommitHeader, request.ext)
+        header = asked.header
         broker = self._broker
         group, topic = header.consumer_group, header.topic
-        if broker.groups.get(group, now_ms) is None:
-            return encode_reply(
-                request,
-                Response.SUBSCRIPTION_GROUP_NOT_EXIST,
-                remark=f"Group {group} not exist!",
-            )
+        if broker.groups.get(group, asked.now_ms) is None:
+            return Refusal(Response.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!")
         if broker.topics.get(topic) is None:
-            return encode_reply(
-                request, Response.TOPIC_NOT_EXIST, remark=f"Topic {topic} not exist!"
-            )
+            return Refusal(Response.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
         if header.queue_id is None:
-            return encode_reply(
-                request, Response.INVALID_PARAMETER, remark=f"QueueId is null, topic is {topic}"
-            )
+            return Refusal(Response.INVALID_PARAMETER, f"QueueId is null, topic is {topic}")
         if header.commit_offset is None:
-            return encode_reply(
-                request, Response.INVALID_PARAMETER, remark=f"Offset is null, topic is {topic}"
-            )
+            return Refusal(Response.INVALID_PARAMETER, f"Offset is null, topic is {topic}")
         if not self._has_queue(topic, header.queue_id):
-            return encode_reply(
-                request,
+            return Refusal(
                 Response.INVALID_PARAMETER,
-                remark=f"queue {header.queue_id} of {topic} does not exist; its offset is not kept "
+                f"queue {header.queue_id} of {topic} does not exist; its offset is not kept "
                 "(escrowPlacesAsRocketMQ=true keeps it)",
             )
         if broker.offsets.has_reset(group, topic, header.queue_id):
-            return encode_reply(
-                request, Response.SUCCESS, remark="Offset has been previously reset"
-            )
-        broker.offsets.commit(group, topic, header.queue_id, header.commit_offset, now_ms)
-        return encode_reply(request, Response.SUCCESS)
+            return Answer(remark="Offset has been previously reset")
+        broker.offsets.commit(group, topic, header.queue_id, header.commit_offset, asked.now_ms)
+        return DONE
 
     def _has_queue(self, topic: str, queue_id: int) -> bool:
         """Whether an offset of a queue is worth keeping. One that its topic lost when it was made
@@ -114,36 +87,36 @@ class OffsetHandlers:
         count = max(config.read_queue_nums, config.write_queue_nums)
         return 0 <= queue_id < count or broker.store.bounds(topic, queue_id)[1] > 0
 
-    def search(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+    def search(self, asked: Asked[SearchOffsetHeader]) -> Reply:
         """The offset at a time."""
-        header = read_header(SearchOffsetHeader, request.ext)
+        header = asked.header
         offset = self._broker.store.offset_at(
             header.topic,
             header.queue_id,
             header.timestamp,
             upper=header.boundary_type.upper() == "UPPER",
         )
-        return _offset(request, offset)
+        return _offset(offset)
 
-    def newest(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+    def newest(self, asked: Asked[QueueHeader]) -> Reply:
         """One past the last offset."""
-        header = read_header(QueueHeader, request.ext)
-        return _offset(request, self._broker.store.bounds(header.topic, header.queue_id)[1])
+        header = asked.header
+        return _offset(self._broker.store.bounds(header.topic, header.queue_id)[1])
 
-    def oldest(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+    def oldest(self, asked: Asked[QueueHeader]) -> Reply:
         """The first offset that is still there."""
-        header = read_header(QueueHeader, request.ext)
+        header = asked.header
         low = self._broker.store.bounds(header.topic, header.queue_id)[0]
-        return _offset(request, low, remark="")
+        return _offset(low, remark="")
 
-    def earliest_time(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+    def earliest_time(self, asked: Asked[QueueHeader]) -> Reply:
         """When the oldest message was stored; -1 when there is none."""
-        header = read_header(QueueHeader, request.ext)
+        header = asked.header
         store = self._broker.store
         low, _ = store.bounds(header.topic, header.queue_id)
         stored_ms = store.stored_ms_at(header.topic, header.queue_id, low)
-        return encode_reply(request, Response.SUCCESS, ext={"timestamp": str(stored_ms)})
+        return Answer(ext={"timestamp": str(stored_ms)})
 
 
-def _offset(request: Command, offset: int, remark: str | None = None) -> bytes:
-    return encode_reply(request, Response.SUCCESS, ext={"offset": str(offset)}, remark=remark)
+def _offset(offset: int, remark: str | None = None) -> Answer:
+    return Answer(ext={"offset": str(offset)}, remark=remark)

@@ -5,15 +5,14 @@ from __future__ import annotations
 from itertools import islice
 from typing import Final
 
-from escrowmq.base.codes import Request, Response
-from escrowmq.base.command import Command
+from escrowmq.base.answer import HELD, Answer, Refusal, Reply
+from escrowmq.base.codes import Response
 from escrowmq.base.limits import RELEASED_AT_ONCE_MAX
+from escrowmq.broker.asked import Asked
 from escrowmq.broker.on_pop import MARGIN_MS, PopHandlers
-from escrowmq.broker.on_pull import Refused
-from escrowmq.broker.popping import Ask, Popper, judge_broker, judge_place
-from escrowmq.broker.state import Broker, Handler, Peer
-from escrowmq.codec.command import encode_reply
-from escrowmq.codec.headers import PopHeader, read_header
+from escrowmq.broker.popping import Pop, Popper, broker_refusal, place_refusal
+from escrowmq.broker.state import Broker
+from escrowmq.codec.headers import PopHeader
 from escrowmq.delivery.hold import LongPoll
 from escrowmq.delivery.poll import Polls
 from escrowmq.errors import UsageError
@@ -30,83 +29,65 @@ class PeekHandlers:
         self._popper = popper
         self._pops = pops
         settings = broker.settings
-        self.polls: Polls[Ask] = Polls(
+        self.polls: Polls[Pop] = Polls(
             count_max=settings.pop_polls_max,
             per_key_max=settings.pop_polls_per_key_max,
             counts=broker.polls_counts,
         )
 
-    def routes(self) -> dict[int, Handler]:
-        """Request codes and who serves them."""
-        return {
-            Request.PEEK_MESSAGE: self.peek,
-            Request.NOTIFICATION: self.notify,
-            Request.POLLING_INFO: self.count_polls,
-        }
+    def _refusal(self, asked: Asked[PopHeader], now_ms: int) -> Refusal | None:
+        refusal = broker_refusal(self._broker, "peeking")
+        return refusal or place_refusal(self._broker, asked, now_ms)
 
-    def _judge(self, peer: Peer, header: PopHeader, now_ms: int) -> None:
-        judge_broker(self._broker, "peeking")
-        judge_place(self._broker, peer, header, now_ms)
-
-    def peek(self, peer: Peer, request: Command, now_ms: int) -> bytes | None:
+    def peek(self, asked: Asked[PopHeader]) -> Reply:
         """What a pop would be given."""
-        header = read_header(PopHeader, request.ext)
-        try:
-            self._judge(peer, header, now_ms)
-        except Refused as refused:
-            return encode_reply(request, refused.code, remark=str(refused), ext=_EMPTY)
-        finds = self._popper.peek(header, now_ms)
+        header = asked.header
+        refusal = self._refusal(asked, asked.now_ms)
+        if refusal is not None:
+            return refusal.saying(_EMPTY)
+        finds = self._popper.peek(header, asked.now_ms)
         code = Response.SUCCESS if finds.count else Response.PULL_NOT_FOUND
         remark = "FOUND" if finds.count else "NO_MESSAGE_IN_QUEUE"
         ext = {**_EMPTY, "restNum": str(finds.rest)}
-        size = sum(map(len, finds.chunks))
-        front = encode_reply(request, code, remark=remark, ext=ext, later_size=size)
-        self._broker.send(peer.id, front, *finds.chunks)
         if finds.count:
+            size = sum(map(len, finds.chunks))
             self._broker.stats.get(header.consumer_group, header.topic, finds.count, size)
-        return None
+        return Answer(code, ext=ext, remark=remark, chunks=finds.chunks)
 
-    def count_polls(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+    def count_polls(self, asked: Asked[PopHeader]) -> Reply:
         """How many pops wait for a queue."""
-        header = read_header(PopHeader, request.ext)
-        try:
-            self._judge(peer, header, now_ms)
-        except Refused as refused:
-            ext = {"pollingNum": "0"}
-            return encode_reply(request, refused.code, remark=str(refused), ext=ext)
+        header = asked.header
+        refusal = self._refusal(asked, asked.now_ms)
+        if refusal is not None:
+            return refusal.saying({"pollingNum": "0"})
         count = self._pops.polls.count((header.topic, header.consumer_group), header.queue_id)
-        return encode_reply(request, Response.SUCCESS, ext={"pollingNum": str(count)})
+        return Answer(ext={"pollingNum": str(count)})
 
     # -- telling that there is something ---------------------------------------------------------
 
-    def notify(self, peer: Peer, request: Command, now_ms: int) -> bytes | None:
+    def notify(self, asked: Asked[PopHeader]) -> Reply:
         """Say whether there is anything to pop, at the latest when the time is over."""
-        header = read_header(PopHeader, request.ext)
-        try:
-            self._judge(peer, header, now_ms)
-        except Refused as refused:
-            ext = _told(has_message=False)
-            return encode_reply(request, refused.code, remark=str(refused), ext=ext)
-        ask = Ask(peer, request, header, born_ms=header.born_time or now_ms)
+        header, now_ms = asked.header, asked.now_ms
+        refusal = self._refusal(asked, now_ms)
+        if refusal is not None:
+            return refusal.saying(_told(has_message=False))
         if self._popper.has_message(header, now_ms):
-            return encode_reply(request, Response.SUCCESS, ext=_told(has_message=True))
-        until_ms = ask.born_ms + header.poll_time - MARGIN_MS
+            return Answer(ext=_told(has_message=True))
+        born_ms = header.born_time or now_ms
+        until_ms = born_ms + header.poll_time - MARGIN_MS
         if header.poll_time <= 0 or until_ms <= now_ms:
-            return encode_reply(request, Response.SUCCESS, ext=_told(has_message=False))
-        topics = [header.topic, *self._popper.retry_topics(header)]
-        place = (header.topic, header.consumer_group)
+            return Answer(ext=_told(has_message=False))
         if self.polls.hold(
-            place,
+            (header.topic, header.consumer_group),
             header.queue_id,
-            ask,
-            topics=topics,
-            peer=peer.id,
+            Pop(asked, born_ms=born_ms),
+            topics=[header.topic, *self._popper.retry_topics(header)],
+            peer=asked.peer.id,
             until_ms=until_ms,
-            account=peer.counted_for,
+            account=asked.peer.counted_for,
         ):
-            return None
-        ext = _told(has_message=False, is_full=True)
-        return encode_reply(request, Response.SUCCESS, ext=ext)
+            return HELD
+        return Answer(ext=_told(has_message=False, is_full=True))
 
     def arrived(self, arrival: Arrival, now_ms: int) -> None:
         """A message is there: tell one of each group that waits for it, unless a pop took it."""
@@ -124,32 +105,25 @@ class PeekHandlers:
             for held in self.polls.waiting(place, queue_id)[:1]:
                 self._try(held, now_ms)
 
-    def _is_still_allowed(self, ask: Ask, now_ms: int) -> bool:
+    def _is_still_allowed(self, asked: Asked[PopHeader], now_ms: int) -> bool:
         """Judge a question that waited anew; tell a client that may not ask it any more."""
         try:
-            self._judge(ask.peer, ask.header, now_ms)
-        except Refused as refused:
-            code, remark = refused.code, str(refused)
+            refusal = self._refusal(asked, now_ms)
         except UsageError as error:
-            code, remark = Response.SYSTEM_ERROR, str(error)
-        else:
+            refusal = Refusal(Response.SYSTEM_ERROR, str(error))
+        if refusal is None:
             return True
-        ext = _told(has_message=False)
-        reply = encode_reply(ask.request, code, remark=remark, ext=ext)
-        self._broker.send(ask.peer.id, reply)
+        self._broker.answer(asked, refusal.saying(_told(has_message=False)))
         return False
 
-    def _try(self, held: LongPoll[Ask], now_ms: int) -> None:
+    def _try(self, held: LongPoll[Pop], now_ms: int) -> None:
         """Answer a question that waits if there is a message, or if it may not wait any more."""
-        if not self._is_still_allowed(held.question, now_ms):
+        asked = held.question.asked
+        if not self._is_still_allowed(asked, now_ms):
             self.polls.release(held)
-        elif self._popper.has_message(held.question.header, now_ms):
+        elif self._popper.has_message(asked.header, now_ms):
             self.polls.release(held)
-            self._tell(held.question, has_message=True)
-
-    def _tell(self, ask: Ask, *, has_message: bool) -> None:
-        ext = _told(has_message=has_message)
-        self._broker.send(ask.peer.id, encode_reply(ask.request, Response.SUCCESS, ext=ext))
+            self._broker.answer(asked, Answer(ext=_told(has_message=True)))
 
     def lost(self, peer: int) -> None:
         """A client is gone."""
@@ -158,10 +132,10 @@ class PeekHandlers:
     def wake(self, now_ms: int) -> None:
         """Tell those that have waited for long enough."""
         for held in islice(self.polls.expired(now_ms), RELEASED_AT_ONCE_MAX):
-            if not self._is_still_allowed(held.question, now_ms):
-                continue
-            has_message = self._popper.has_message(held.question.header, now_ms)
-            self._tell(held.question, has_message=has_message)
+            asked = held.question.asked
+            if self._is_still_allowed(asked, now_ms):
+                has_message = self._popper.has_message(asked.header, now_ms)
+                self._broker.answer(asked, Answer(ext=_told(has_message=has_message)))
 
     def wake_at_ms(self) -> int:
         """When `wake` has something to do next."""

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import ipaddress
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Final
 
 import msgspec
 
-from escrowmq.base.codes import Request, Response
-from escrowmq.base.command import Command
+from escrowmq.base.answer import Answer, Refusal, Reply
+from escrowmq.base.codes import Response
 from escrowmq.base.extensions import TRANSACTION
 from escrowmq.base.message import Property, StoredMessage, Topic
 from escrowmq.broker import auditing
+from escrowmq.broker.asked import Asked
 from escrowmq.broker.auditing import Denials
 from escrowmq.broker.on_end import EndHandlers
+from escrowmq.broker.peer import Peer
 from escrowmq.broker.showing import Showing
-from escrowmq.broker.state import Broker, Handler, Peer
+from escrowmq.broker.state import Broker
 from escrowmq.codec.bodies import read_own_body
-from escrowmq.codec.command import encode_reply
 from escrowmq.codec.ids import parse_offset_id
 from escrowmq.codec.pending import Counts, Done, Filter, Item, Page, Which
 from escrowmq.codec.record import decode_record
@@ -41,6 +42,17 @@ _CHECKED_MAX: Final = 10_000
 _VERDICTS: Final = {"commit": Verdict.COMMIT, "rollback": Verdict.ROLLBACK}
 
 
+def _for_operators(
+    handler: Callable[[PendingHandlers, Asked[None]], Reply],
+) -> Callable[[PendingHandlers, Asked[None]], Reply]:
+    """The same for those who may."""
+
+    def serve(self: PendingHandlers, asked: Asked[None]) -> Reply:
+        return self.refusal(asked) or handler(self, asked)
+
+    return serve
+
+
 class PendingHandlers:
     """Codes 7701 to 7708."""
 
@@ -51,49 +63,33 @@ class PendingHandlers:
         self._engine = ends.engine
         self._showing = Showing(broker, ends)
 
-    def routes(self) -> dict[int, Handler]:
-        """Request codes and who serves them."""
-        return {
-            Request.ESCROW_PENDING_LIST: self._allowed(self.list_pending),
-            Request.ESCROW_PENDING_COUNT: self._allowed(self.count_pending),
-            Request.ESCROW_SHOW: self._allowed(self.show),
-            Request.ESCROW_SETTLE: self._allowed(self.settle),
-            Request.ESCROW_CHECK: self._allowed(self.check),
-            Request.ESCROW_DISCARDED_LIST: self._allowed(self.list_discarded),
-            Request.ESCROW_DISCARDED_RESUME: self._allowed(self.resume_discarded),
-            Request.ESCROW_KEY_ROTATE: self._allowed(self.rotate_key),
-        }
-
-    def _allowed(self, handler: Handler) -> Handler:
-        """The same for those who may."""
-
-        def judged(peer: Peer, request: Command, now_ms: int) -> bytes | None:
-            allowed = self._broker.settings.admin_from
-            if allowed == "everybody" or (allowed == "loopback" and _is_local(peer)):
-                return handler(peer, request, now_ms)
-            remark = f"escrowAdmin={allowed} does not let {peer.address} administer transactions"
-            self._denials.note(peer, request, remark, now_ms)
-            return encode_reply(request, Response.NO_PERMISSION, remark=remark)
-
-        return judged
+    def refusal(self, asked: Asked[None]) -> Refusal | None:
+        """Why somebody may not administer transactions from there; None when he may."""
+        allowed = self._broker.settings.admin_from
+        if allowed == "everybody" or (allowed == "loopback" and _is_local(asked.peer)):
+            return None
+        remark = f"escrowAdmin={allowed} does not let {asked.peer.address} administer transactions"
+        self._denials.note(asked, remark, asked.now_ms)
+        return Refusal(Response.NO_PERMISSION, remark)
 
     # -- looking -----------------------------------------------------------------------------
 
-    def list_pending(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+    @_for_operators
+    def list_pending(self, asked: Asked[None]) -> Reply:
         """A page of what is pending."""
-        wanted = read_own_body(request, Filter)
+        wanted = read_own_body(asked.command, Filter)
         items: list[Item] = []
         last = -1
-        for queue_offset in self._matching(wanted, now_ms):
+        for queue_offset in self._matching(wanted, asked.now_ms):
             last = queue_offset
             half = self._engine.read_half(queue_offset)
             if half is not None:
-                items.append(self._showing.item(half, queue_offset, now_ms))
+                items.append(self._showing.item(half, queue_offset, asked.now_ms))
             if len(items) == wanted.limit:
                 break
         else:
             last = self._stretch(wanted)[1]
-        return _reply(request, Page(items=items, next=last))
+        return _reply(Page(items=items, next=last))
 
     def _stretch(self, wanted: Filter) -> tuple[list[int], int]:
         """Halves that one request looks at, and behind which one to go on; -1 at the end."""
@@ -122,11 +118,12 @@ class PendingHandlers:
         half = self._engine.read_half(queue_offset)
         return half is not None and _is_of(half, wanted)
 
-    def count_pending(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+    @_for_operators
+    def count_pending(self, asked: Asked[None]) -> Reply:
         """How many are pending: all, or those of a bounded stretch that a filter lets through."""
-        wanted = read_own_body(request, Filter)
-        counts = self._count_all() if wanted == Filter() else self._count_some(wanted, now_ms)
-        return _reply(request, counts)
+        wanted = read_own_body(asked.command, Filter)
+        counts = self._count_all() if wanted == Filter() else self._count_some(wanted, asked.now_ms)
+        return _reply(counts)
 
     def _count_all(self) -> Counts:
         engine, checker = self._engine, self._ends.checker
@@ -159,11 +156,12 @@ class PendingHandlers:
             next=self._stretch(wanted)[1],
         )
 
-    def show(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+    @_for_operators
+    def show(self, asked: Asked[None]) -> Reply:
         """One transaction with all that is known of it."""
-        found = self._find(read_own_body(request, Which), now_ms)
-        items = [self._showing.whole(half, now_ms) for half in found]
-        return _reply(request, Page(items=items))
+        found = self._find(read_own_body(asked.command, Which), asked.now_ms)
+        items = [self._showing.whole(half, asked.now_ms) for half in found]
+        return _reply(Page(items=items))
 
     def _find(self, which: Which, now_ms: int) -> list[StoredMessage]:
         """The halves that are meant, the newest first; UsageError when there are none."""
@@ -185,12 +183,13 @@ class PendingHandlers:
 
     # -- deciding ----------------------------------------------------------------------------
 
-    def settle(self, peer: Peer, request: Command, now_ms: int) -> bytes | None:
+    @_for_operators
+    def settle(self, asked: Asked[None]) -> Reply:
         """Commit or roll back in the producer's place."""
-        which = read_own_body(request, Which)
+        which = read_own_body(asked.command, Which)
         if which.verdict is None:
             raise UsageError("say the verdict: commit or rollback")
-        halves = self._find(which, now_ms)
+        halves = self._find(which, asked.now_ms)
         pending = [half for half in halves if half.queue_offset in self._engine.pending]
         half = (pending or halves)[0]
         claim = Claim(
@@ -199,27 +198,28 @@ class PendingHandlers:
             group=half.properties.get(Property.PGROUP, ""),
             verdict=_VERDICTS[which.verdict],
             is_from_check=True,
-            who=f"{peer.address} {which.reason}".strip(),
+            who=f"{asked.peer.address} {which.reason}".strip(),
         )
-        ended = self._engine.end(claim, now_ms)
+        ended = self._engine.end(claim, asked.now_ms)
         what = f"{which.verdict} of half {half.queue_offset}: {ended.answer.name}"
-        self._note(peer, request, what, which.reason)
-        return self._ends.answer(peer, request, ended, now_ms)
+        self._note(asked, what, which.reason)
+        return self._ends.answer(asked, ended)
 
-    def check(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+    @_for_operators
+    def check(self, asked: Asked[None]) -> Reply:
         """Ask the producers at once."""
-        which = read_own_body(request, Which)
+        which = read_own_body(asked.command, Which)
         if which.id or which.message_id:
-            offsets = [half.queue_offset for half in self._find(which, now_ms)]
+            offsets = [half.queue_offset for half in self._find(which, asked.now_ms)]
             offsets = [offset for offset in offsets if offset in self._engine.pending]
             behind = -1
         else:
-            offsets = list(islice(self._matching(which, now_ms), _CHECKED_MAX))
+            offsets = list(islice(self._matching(which, asked.now_ms), _CHECKED_MAX))
             is_full = len(offsets) == _CHECKED_MAX
             behind = offsets[-1] if is_full else self._stretch(which)[1]
-        self._ends.checker.ask_now(offsets, now_ms)
-        self._note(peer, request, f"check of {len(offsets)} halves", which.reason)
-        return _reply(request, Done(count=len(offsets), next=behind))
+        self._ends.checker.ask_now(offsets, asked.now_ms)
+        self._note(asked, f"check of {len(offsets)} halves", which.reason)
+        return _reply(Done(count=len(offsets), next=behind))
 
     # -- those that were given up ------------------------------------------------------------
 
@@ -230,20 +230,22 @@ class PendingHandlers:
             if _is_of(message, wanted):
                 yield message
 
-    def list_discarded(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+    @_for_operators
+    def list_discarded(self, asked: Asked[None]) -> Reply:
         """A page of those that were given up."""
-        wanted = read_own_body(request, Filter)
+        wanted = read_own_body(asked.command, Filter)
         page = Page(items=[])
         for message in self._discarded(wanted):
-            page.items.append(self._showing.discarded(message, now_ms))
+            page.items.append(self._showing.discarded(message, asked.now_ms))
             if len(page.items) == wanted.limit:
                 page.next = message.queue_offset
                 break
-        return _reply(request, page)
+        return _reply(page)
 
-    def resume_discarded(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+    @_for_operators
+    def resume_discarded(self, asked: Asked[None]) -> Reply:
         """Have those that were given up asked about again."""
-        which = read_own_body(request, Which)
+        which = read_own_body(asked.command, Which)
         done = Done()
         if which.offset_id is not None:
             source = self._broker.store.read(parse_offset_id(which.offset_id)[1])
@@ -255,7 +257,7 @@ class PendingHandlers:
         resumption = self._ends.resumption
         for source in sources:
             if resumption.state_of(source) == State.EXPIRED:
-                resumed = resumption.resume(source, now_ms)
+                resumed = resumption.resume(source, asked.now_ms)
                 done.count += resumed.count
                 if resumed.put is not None:
                     break
@@ -264,18 +266,19 @@ class PendingHandlers:
             if done.count >= which.limit:
                 done.next = source.queue_offset
                 break
-        self._note(peer, request, f"resumption of {done.count} messages", which.reason)
-        return _reply(request, done)
+        self._note(asked, f"resumption of {done.count} messages", which.reason)
+        return _reply(done)
 
-    def rotate_key(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+    @_for_operators
+    def rotate_key(self, asked: Asked[None]) -> Reply:
         """Sign transaction ids with a new key."""
-        reason = read_own_body(request, Which).reason
-        done = Done(key=self._ends.renew_key(now_ms))
-        self._note(peer, request, f"rotation to key {done.key}", reason)
-        return _reply(request, done)
+        reason = read_own_body(asked.command, Which).reason
+        done = Done(key=self._ends.renew_key(asked.now_ms))
+        self._note(asked, f"rotation to key {done.key}", reason)
+        return _reply(done)
 
-    def _note(self, peer: Peer, request: Command, what: str, reason: str) -> None:
-        auditing.write("operation", peer, request, what=what, reason=reason)
+    def _note(self, asked: Asked[None], what: str, reason: str) -> None:
+        auditing.write("operation", asked, what=what, reason=reason)
 
 
 def _is_local(peer: Peer) -> bool:
@@ -291,5 +294,5 @@ def _is_of(half: StoredMessage, wanted: Filter) -> bool:
     )
 
 
-def _reply(request: Command, body: msgspec.Struct) -> bytes:
-    return encode_reply(request, Response.SUCCESS, body=msgspec.json.encode(body))
+def _reply(body: msgspec.Struct) -> Answer:
+    return Answer(body=msgspec.json.encode(body))

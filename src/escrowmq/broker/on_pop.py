@@ -7,16 +7,15 @@ from collections.abc import Callable
 from itertools import islice
 from typing import Final
 
-from escrowmq.base.codes import Request, Response
-from escrowmq.base.command import Command
+from escrowmq.base.answer import DONE, HELD, Answer, Refusal, Reply
+from escrowmq.base.codes import Response
 from escrowmq.base.limits import POP_MESSAGES_MAX, RELEASED_AT_ONCE_MAX
+from escrowmq.broker.asked import Asked
 from escrowmq.broker.on_clients import language_name
-from escrowmq.broker.on_pull import Refused
-from escrowmq.broker.popping import Ask, Finds, Popper, judge_broker, judge_place
-from escrowmq.broker.selecting import EVERYTHING, TAG, Selector, Selectors, subscription_of
-from escrowmq.broker.state import Broker, Handler, Peer
-from escrowmq.codec.command import encode_reply
-from escrowmq.codec.headers import PopHeader, read_header
+from escrowmq.broker.popping import Finds, Pop, Popper, broker_refusal, place_refusal
+from escrowmq.broker.selecting import EVERYTHING, TAG, Selectors, subscription_of
+from escrowmq.broker.state import Broker
+from escrowmq.codec.headers import PopHeader
 from escrowmq.codec.receipt import encode_offsets, encode_starts
 from escrowmq.delivery.clients import Channel
 from escrowmq.delivery.hold import LongPoll
@@ -56,74 +55,70 @@ class PopHandlers:
         self._selectors = Selectors()
         self._again: deque[tuple[Place, int]] = deque()
         settings = broker.settings
-        self.polls: Polls[Ask] = Polls(
+        self.polls: Polls[Pop] = Polls(
             count_max=settings.pop_polls_max,
             per_key_max=settings.pop_polls_per_key_max,
             counts=broker.polls_counts,
         )
 
-    def routes(self) -> dict[int, Handler]:
-        """Request codes and who serves them."""
-        return {Request.POP_MESSAGE: self.pop, Request.POP_ROLLBACK: self.roll_back}
-
-    def roll_back(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+    def roll_back(self, asked: Asked[None]) -> Reply:
         """Tools send it to leave another way of keeping pops, which this broker does not have."""
-        return encode_reply(request, Response.SUCCESS)
+        return DONE
 
-    def pop(self, peer: Peer, request: Command, now_ms: int) -> bytes | None:
+    def pop(self, asked: Asked[PopHeader]) -> Reply:
         """Hand out messages, or hold the request until there are some."""
-        header = read_header(PopHeader, request.ext)
-        try:
-            selector = self._judge(peer, header, now_ms)
-        except Refused as refused:
-            return encode_reply(request, refused.code, remark=str(refused), ext=_EMPTY)
-        self._note(peer, request, header, now_ms)
-        ask = Ask(peer, request, header, selector, header.born_time or now_ms)
-        finds = self._popper.find(ask, now_ms)
+        now_ms = asked.now_ms
+        pop = self._judge(asked, now_ms)
+        if isinstance(pop, Refusal):
+            return pop
+        self._note(asked)
+        finds = self._popper.find(pop, now_ms)
         if finds.count:
-            self._reply(ask, finds, Response.SUCCESS)
-            return None
-        code = self._hold(ask, finds, now_ms)
-        if code is not None:
-            self._reply(ask, finds, code)
-        return None
+            return self._found(pop, finds, Response.SUCCESS)
+        code = self._hold(pop, finds, now_ms)
+        return HELD if code is None else self._found(pop, finds, code)
 
-    def _judge(self, peer: Peer, header: PopHeader, now_ms: int) -> Selector:
-        settings = self._broker.settings
-        front = f"the broker[{settings.advertised_host}] pop message"
+    def _judge(self, asked: Asked[PopHeader], now_ms: int) -> Pop | Refusal:
+        header = asked.header
         born_ms = header.born_time or now_ms
-        if now_ms - born_ms - header.poll_time > LATE_MS:
-            raise Refused(Response.POLLING_TIMEOUT, f"{front} is timeout too much")
-        judge_broker(self._broker, "pop")
-        if header.max_msg_nums > POP_MESSAGES_MAX:
-            raise Refused(
-                Response.INVALID_PARAMETER, f"{front}'s num is greater than {POP_MESSAGES_MAX}"
-            )
-        if not settings.has_timer:
-            raise Refused(
-                Response.SYSTEM_ERROR, f"{front} is forbidden because timerWheelEnable is false"
-            )
-        judge_place(self._broker, peer, header, now_ms)
+        refusal = self._refusal(asked, born_ms, now_ms)
+        if refusal is not None:
+            return refusal.saying(_EMPTY)
         if not header.exp:
-            return EVERYTHING
+            return Pop(asked, EVERYTHING, born_ms)
         try:
-            return self._selectors.of(header.exp_type, header.exp)
-        except FilterError as error:
-            raise Refused(
-                Response.SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed"
-            ) from error
+            return Pop(asked, self._selectors.of(header.exp_type, header.exp), born_ms)
+        except FilterError:
+            remark = "parse the consumer's subscription failed"
+            return Refusal(Response.SUBSCRIPTION_PARSE_FAILED, remark, _EMPTY)
 
-    def _note(self, peer: Peer, request: Command, header: PopHeader, now_ms: int) -> None:
+    def _refusal(self, asked: Asked[PopHeader], born_ms: int, now_ms: int) -> Refusal | None:
+        header, settings = asked.header, self._broker.settings
+        front = f"the broker[{settings.advertised_host}] pop message"
+        if now_ms - born_ms - header.poll_time > LATE_MS:
+            return Refusal(Response.POLLING_TIMEOUT, f"{front} is timeout too much")
+        refusal = broker_refusal(self._broker, "pop")
+        if refusal is not None:
+            return refusal
+        if header.max_msg_nums > POP_MESSAGES_MAX:
+            remark = f"{front}'s num is greater than {POP_MESSAGES_MAX}"
+            return Refusal(Response.INVALID_PARAMETER, remark)
+        if not settings.has_timer:
+            remark = f"{front} is forbidden because timerWheelEnable is false"
+            return Refusal(Response.SYSTEM_ERROR, remark)
+        return place_refusal(self._broker, asked, now_ms)
+
+    def _note(self, asked: Asked[PopHeader]) -> None:
         """Let operators see who pops, heartbeats or not."""
-        broker = self._broker
+        broker, peer, header, now_ms = self._broker, asked.peer, asked.header, asked.now_ms
         group, expression = header.consumer_group, header.exp or ALL
         if broker.poppers.is_fresh(group, peer.id, header.topic, expression, now_ms):
             return
         channel = Channel(
             peer=peer.id,
             client_id=broker.clients.client_id(peer.id) or peer.address,
-            language=language_name(request.language),
-            version=request.version,
+            language=language_name(asked.command.language),
+            version=asked.command.version,
             address=peer.address,
             seen_ms=now_ms,
         )
@@ -133,8 +128,8 @@ class PopHandlers:
             group, channel, [own, *(subscription_of(name, TAG, ALL, now_ms) for name in retries)]
         )
 
-    def _reply(self, ask: Ask, finds: Finds, code: int) -> None:
-        header = ask.header
+    def _found(self, pop: Pop, finds: Finds, code: int) -> Answer:
+        header = pop.header
         ext = {
             "popTime": str(finds.pop_ms),
             "invisibleTime": str(header.invisible_time),
@@ -146,22 +141,21 @@ class PopHandlers:
         if header.order:
             ext["orderCountInfo"] = ";".join(finds.counts)
         remark = "FOUND" if code == Response.SUCCESS else "NO_MESSAGE_IN_QUEUE"
-        size = sum(map(len, finds.chunks))
-        front = encode_reply(ask.request, code, remark=remark, ext=ext, later_size=size)
-        self._broker.send(ask.peer.id, front, *finds.chunks)
         if finds.count:
+            size = sum(map(len, finds.chunks))
             self._broker.stats.get(header.consumer_group, header.topic, finds.count, size)
             if finds.rest:
                 self._look_again(_place(header), header.queue_id)
+        return Answer(code, ext=ext, remark=remark, chunks=finds.chunks)
 
     # -- waiting ---------------------------------------------------------------------------------
 
-    def _hold(self, ask: Ask, finds: Finds, now_ms: int) -> int | None:
+    def _hold(self, pop: Pop, finds: Finds, now_ms: int) -> int | None:
         """Let a pop wait; else the code that it is answered with."""
-        header = ask.header
+        header = pop.header
         if header.poll_time <= 0:
             return Response.POLLING_TIMEOUT
-        until_ms = ask.born_ms + header.poll_time - MARGIN_MS
+        until_ms = pop.born_ms + header.poll_time - MARGIN_MS
         place = _place(header)
         if until_ms <= now_ms:
             polls = self.polls
@@ -171,11 +165,11 @@ class PopHandlers:
         if not self.polls.hold(
             place,
             header.queue_id,
-            ask,
+            pop,
             topics=topics,
-            peer=ask.peer.id,
+            peer=pop.asked.peer.id,
             until_ms=until_ms,
-            account=ask.peer.counted_for,
+            account=pop.asked.peer.counted_for,
         ):
             return Response.POLLING_FULL
         if finds.has_skipped:
@@ -187,34 +181,31 @@ class PopHandlers:
         if self.polls.count(place, queue_id) and (place, queue_id) not in self._again:
             self._again.append((place, queue_id))
 
-    def _is_still_allowed(self, ask: Ask, now_ms: int) -> bool:
-        """Judge a pop that waited anew, as the peer (PopLongPollingService) does; tell a client
+    def _judge_again(self, asked: Asked[PopHeader], now_ms: int) -> Pop | None:
+        """Judge a pop that waited anew, as RocketMQ (PopLongPollingService) does; tell a client
         whose topic is gone, or whose group may not read any more."""
         try:
-            ask.selector = self._judge(ask.peer, ask.header, now_ms)
-        except Refused as refused:
-            code, remark = refused.code, str(refused)
+            pop = self._judge(asked, now_ms)
         except UsageError as error:
-            code, remark = Response.SYSTEM_ERROR, str(error)
-        else:
-            return True
-        reply = encode_reply(ask.request, code, remark=remark, ext=_EMPTY)
-        self._broker.send(ask.peer.id, reply)
-        return False
+            pop = Refusal(Response.SYSTEM_ERROR, str(error), _EMPTY)
+        if isinstance(pop, Pop):
+            return pop
+        self._broker.answer(asked, pop)
+        return None
 
-    def _try(self, held: LongPoll[Ask], now_ms: int) -> bool:
+    def _try(self, held: LongPoll[Pop], now_ms: int) -> bool:
         """Answer a waiting pop if there is something for it, or if it may not wait any more."""
-        ask = held.question
-        if not self._is_still_allowed(ask, now_ms):
+        pop = self._judge_again(held.question.asked, now_ms)
+        if pop is None:
             self.polls.release(held)
             return True
-        finds = self._popper.find(ask, now_ms)
+        finds = self._popper.find(pop, now_ms)
         if finds.count:
             self.polls.release(held)
-            self._reply(ask, finds, Response.SUCCESS)
+            self._broker.answer(pop.asked, self._found(pop, finds, Response.SUCCESS))
             return True
         if finds.has_skipped:
-            self._look_again(_place(ask.header), ask.header.queue_id)
+            self._look_again(_place(pop.header), pop.header.queue_id)
         return False
 
     def arrived(self, arrival: Arrival, now_ms: int) -> None:
@@ -231,7 +222,7 @@ class PopHandlers:
                 if offset > arrival.queue_offset:
                     break  # it is gone
 
-    def _wanting(self, place: Place, queue_id: int, arrival: Arrival) -> LongPoll[Ask] | None:
+    def _wanting(self, place: Place, queue_id: int, arrival: Arrival) -> LongPoll[Pop] | None:
         store = self._broker.store
         for held in self.polls.waiting(place, queue_id):
             selector = held.question.selector
@@ -262,11 +253,12 @@ class PopHandlers:
             for held in self.polls.waiting(place, queue_id)[:1]:
                 self._try(held, now_ms)
         for held in islice(self.polls.expired(now_ms), RELEASED_AT_ONCE_MAX):
-            if not self._is_still_allowed(held.question, now_ms):
+            pop = self._judge_again(held.question.asked, now_ms)
+            if pop is None:
                 continue
-            finds = self._popper.find(held.question, now_ms)
+            finds = self._popper.find(pop, now_ms)
             code = Response.SUCCESS if finds.count else Response.POLLING_TIMEOUT
-            self._reply(held.question, finds, code)
+            self._broker.answer(pop.asked, self._found(pop, finds, code))
 
     def wake_at_ms(self) -> int:
         """When `wake` has something to do next."""

@@ -8,18 +8,18 @@ from typing import Final
 
 import msgspec
 
+from escrowmq.base.answer import HELD, Answer, Refusal, Reply
 from escrowmq.base.codes import FAQ, Request, Response
-from escrowmq.base.command import Command
 from escrowmq.base.limits import (
     CROWD_ARRIVALS_MAX,
     PULL_MESSAGES_MAX,
     PULL_SIZE_MAX,
     RELEASED_AT_ONCE_MAX,
 )
+from escrowmq.broker.asked import Asked
 from escrowmq.broker.selecting import EVERYTHING, Selector, Selectors, is_tag
-from escrowmq.broker.state import Broker, Handler, Peer
-from escrowmq.codec.command import encode_reply
-from escrowmq.codec.headers import PullHeader, read_header
+from escrowmq.broker.state import Broker
+from escrowmq.codec.headers import PullHeader
 from escrowmq.delivery.clients import BROADCASTING
 from escrowmq.delivery.hold import Holds, LongPoll
 from escrowmq.delivery.subscriptions import GroupConfig
@@ -50,21 +50,10 @@ _CODE: Final = {
 """NO_MATCHED_LOGIC_QUEUE and NO_MESSAGE_IN_QUEUE depend on the offset asked for."""
 
 
-class Refused(UsageError):
-    """A pull that is answered with an error; told from others by its code."""
-
-    def __init__(self, code: int, remark: str, forbidden: int = 0) -> None:
-        super().__init__(remark)
-        self.code = code
-        self.forbidden = forbidden
-
-
 class Pull(msgspec.Struct):
     """One judged pull, as it waits."""
 
-    peer: Peer
-    request: Command
-    header: PullHeader
+    asked: Asked[PullHeader]
     selector: Selector
     group: GroupConfig
     topic: TopicConfig
@@ -85,30 +74,18 @@ class PullHandlers:
         """Queues for whose messages more wait than are answered in one go."""
         self.holds: Holds[Pull] = Holds(counts=broker.polls_counts)
 
-    def routes(self) -> dict[int, Handler]:
-        """Request codes and who serves them."""
-        return {Request.PULL_MESSAGE: self.pull, Request.LITE_PULL_MESSAGE: self.pull}
-
-    def pull(self, peer: Peer, request: Command, now_ms: int) -> bytes | None:
+    def pull(self, asked: Asked[PullHeader]) -> Reply:
         """Answer with messages, or hold the request until there are some."""
-        header = read_header(PullHeader, request.ext)
-        try:
-            pull = self._judge(peer, request, header, now_ms)
-        except Refused as refused:
-            return _refuse(request, refused)
+        header, offsets = asked.header, self._broker.offsets
+        pull = self._judge(asked, asked.now_ms)
+        if isinstance(pull, Refusal):
+            return pull
+        place = header.consumer_group, header.topic, header.queue_id
         # Looked at before the answer tells of a reset: what was read before it is void.
-        commits = header.sys_flag & PullFlag.COMMIT_OFFSET and not self._broker.offsets.has_reset(
-            header.consumer_group, header.topic, header.queue_id
-        )
-        reply = self._answer(pull, now_ms, may_hold=self._may_hold(header))
+        commits = header.sys_flag & PullFlag.COMMIT_OFFSET and not offsets.has_reset(*place)
+        reply = self._answer(pull, asked.now_ms, may_hold=self._may_hold(header))
         if commits:
-            self._broker.offsets.commit(
-                header.consumer_group,
-                header.topic,
-                header.queue_id,
-                header.commit_offset,
-                now_ms,
-            )
+            offsets.commit(*place, header.commit_offset, asked.now_ms)
         return reply
 
     def _may_hold(self, header: PullHeader) -> bool:
@@ -116,125 +93,127 @@ class PullHandlers:
 
     # -- whether -----------------------------------------------------------------------------
 
-    def _judge(self, peer: Peer, request: Command, header: PullHeader, now_ms: int) -> Pull:
-        broker = self._broker
+    def _judge(self, asked: Asked[PullHeader], now_ms: int) -> Pull | Refusal:
+        header, broker = asked.header, self._broker
         host = broker.settings.advertised_host
         if not broker.settings.permission & Perm.READ:
-            raise Refused(
+            return _refused(
                 Response.NO_PERMISSION, f"the broker[{host}] pulling message is forbidden", 1
             )
-        is_lite = request.code == Request.LITE_PULL_MESSAGE
+        is_lite = asked.command.code == Request.LITE_PULL_MESSAGE
         if is_lite and not broker.settings.allows_lite_pull:
-            raise Refused(
+            return _refused(
                 Response.NO_PERMISSION, f"the broker[{host}] for lite pull consumer is forbidden", 1
             )
         name = header.consumer_group
         group = broker.groups.get(name, now_ms)
         if group is None:
-            raise Refused(
+            return _refused(
                 Response.SUBSCRIPTION_GROUP_NOT_EXIST,
                 f"subscription group [{name}] does not exist, {FAQ}",
             )
         if not group.consume_enable:
-            raise Refused(Response.NO_PERMISSION, f"subscription group no permission, {name}", 2)
+            return _refused(Response.NO_PERMISSION, f"subscription group no permission, {name}", 2)
         topic = broker.topics.get(header.topic)
         if topic is None:
-            raise Refused(
+            return _refused(
                 Response.TOPIC_NOT_EXIST,
                 f"topic[{header.topic}] not exist, apply first please! {FAQ}",
             )
         if not topic.perm & Perm.READ:
-            raise Refused(
+            return _refused(
                 Response.NO_PERMISSION, f"the topic[{header.topic}] pulling message is forbidden", 3
             )
         if not 0 <= header.queue_id < topic.read_queue_nums:
-            raise Refused(
+            return _refused(
                 Response.INVALID_PARAMETER,
                 f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] "
-                f"topicConfig.readQueueNums:[{topic.read_queue_nums}] consumer:[{peer.address}]",
+                f"topicConfig.readQueueNums:[{topic.read_queue_nums}] "
+                f"consumer:[{asked.peer.address}]",
             )
         selector = self._select(header, group)
-        return Pull(peer, request, header, selector, group, topic)
+        if isinstance(selector, Refusal):
+            return selector
+        return Pull(asked, selector, group, topic)
 
-    def _select(self, header: PullHeader, group: GroupConfig) -> Selector:
+    def _select(self, header: PullHeader, group: GroupConfig) -> Selector | Refusal:
         settings = self._broker.settings
         if header.sys_flag & PullFlag.SUBSCRIPTION:
             try:
                 selector = self._selectors.of(header.expression_type, header.subscription)
-            except FilterError as error:
-                raise Refused(
+            except FilterError:
+                return _refused(
                     Response.SUBSCRIPTION_PARSE_FAILED,
                     "parse the consumer's subscription failed",
-                ) from error
+                )
             if settings.rejects_unknown_pulls and group.group_name not in (
                 self._broker.clients.consumers
             ):
-                raise Refused(
+                return _refused(
                     Response.SUBSCRIPTION_NOT_EXIST,
                     "the consumer's group info not exist, or the pull consumer is rejected "
                     f"by server.{FAQ}",
                 )
         else:
-            selector = self._select_subscribed(header, group)
+            found = self._select_subscribed(header, group)
+            if isinstance(found, Refusal):
+                return found
+            selector = found
         if not is_tag(header.expression_type) and not settings.has_property_filter:
-            raise Refused(
+            return _refused(
                 Response.SYSTEM_ERROR,
                 "The broker does not support consumer to filter message by SQL92",
             )
         return selector
 
-    def _select_subscribed(self, header: PullHeader, group: GroupConfig) -> Selector:
+    def _select_subscribed(self, header: PullHeader, group: GroupConfig) -> Selector | Refusal:
         broker = self._broker
         name = header.consumer_group
         online = broker.clients.consumers.get(name)
         if online is None:
-            raise Refused(
+            return _refused(
                 Response.SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist{FAQ}"
             )
         if not group.consume_broadcast_enable and online.message_model == BROADCASTING:
-            raise Refused(
+            return _refused(
                 Response.NO_PERMISSION,
                 f"the consumer group[{name}] can not consume by broadcast way",
                 4,
             )
         if broker.groups.is_forbidden(name, header.topic):
-            raise Refused(
+            return _refused(
                 Response.NO_PERMISSION,
                 f"the consumer group[{name}] is forbidden for topic[{header.topic}]",
                 5,
             )
         subscription = online.subscriptions.get(header.topic)
         if subscription is None:
-            raise Refused(
+            return _refused(
                 Response.SUBSCRIPTION_NOT_EXIST, f"the consumer's subscription not exist{FAQ}"
             )
         if subscription.sub_version < header.sub_version:
-            raise Refused(
+            return _refused(
                 Response.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest"
             )
         try:
             return self._selectors.of_subscription(subscription)
-        except FilterError as error:
-            raise Refused(
+        except FilterError:
+            return _refused(
                 Response.FILTER_DATA_NOT_EXIST,
                 "The broker's consumer filter data is not exist!Your expression may be wrong!",
-            ) from error
+            )
 
     # -- what --------------------------------------------------------------------------------
 
-    def _answer(self, pull: Pull, now_ms: int, *, may_hold: bool) -> bytes | None:
-        """The reply to a pull, sent or held; large bodies go to the peer without being copied."""
-        broker = self._broker
-        header = pull.header
+    def _answer(self, pull: Pull, now_ms: int, *, may_hold: bool) -> Reply:
+        """The reply to a pull, given or held."""
+        header, broker = pull.asked.header, self._broker
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
         reset = broker.offsets.take_reset(group, topic, queue_id)
         if reset is not None:
             low, high = broker.store.bounds(topic, queue_id)
-            return encode_reply(
-                pull.request,
-                Response.PULL_OFFSET_MOVED,
-                remark="OFFSET_RESET",
-                ext=_offsets(reset, low, high),
+            return Refusal(
+                Response.PULL_OFFSET_MOVED, "OFFSET_RESET", ext=_offsets(reset, low, high)
             )
         got = broker.store.get(
             topic,
@@ -253,28 +232,26 @@ class PullHandlers:
             code = Response.PULL_NOT_FOUND if is_start else Response.PULL_OFFSET_MOVED
         if code == Response.PULL_NOT_FOUND and may_hold:
             self._hold(pull, now_ms)
-            return None
+            return HELD
         broker.offsets.pulled(group, topic, queue_id, got.next_offset)
-        self._reply(pull, got, code)
-        return None
+        return self._found(pull, got, code)
 
-    def _reply(self, pull: Pull, got: Got, code: int) -> None:
+    def _found(self, pull: Pull, got: Got, code: int) -> Answer:
         ext = _offsets(got.next_offset, got.min_offset, got.max_offset)
         ext["topicSysFlag"] = str(pull.topic.topic_sys_flag)
         ext["groupSysFlag"] = str(pull.group.group_sys_flag)
         chunks = got.chunks if code == Response.SUCCESS else []
-        size = sum(map(len, chunks))
-        front = encode_reply(pull.request, code, remark=got.status.name, ext=ext, later_size=size)
-        self._broker.send(pull.peer.id, front, *chunks)
         if got.count:
-            header = pull.header
+            header = pull.asked.header
+            size = sum(map(len, chunks))
             self._broker.stats.get(header.consumer_group, header.topic, got.count, size)
+        return Answer(code, remark=got.status.name, ext=ext, chunks=chunks)
 
     # -- when --------------------------------------------------------------------------------
 
     def _hold(self, pull: Pull, now_ms: int) -> None:
         settings = self._broker.settings
-        header = pull.header
+        header = pull.asked.header
         wait_ms = header.suspend_timeout_millis
         if not settings.holds_pulls:
             wait_ms = settings.short_poll_ms
@@ -282,10 +259,10 @@ class PullHandlers:
             LongPoll(
                 (header.topic, header.queue_id),
                 pull,
-                peer=pull.peer.id,
+                peer=pull.asked.peer.id,
                 queue_offset=header.queue_offset,
                 deadline_ms=now_ms + max(0, wait_ms),
-                account=pull.peer.counted_for,
+                account=pull.asked.peer.counted_for,
             )
         )
         if crowded is not None:
@@ -295,17 +272,18 @@ class PullHandlers:
         """Answer a pull that waited. It is judged anew: meanwhile its topic may have gone, or its
         group may have lost the right to read (the peer, PullRequestHoldService, does the same)."""
         self.holds.release(held)
-        pull = held.question
-        reply: bytes | None
+        asked = held.question.asked
+        reply: Reply
         try:
-            pull = self._judge(pull.peer, pull.request, pull.header, now_ms)
-            reply = self._answer(pull, now_ms, may_hold=False)
-        except Refused as refused:
-            reply = _refuse(pull.request, refused)
+            pull = self._judge(asked, now_ms)
+            if isinstance(pull, Refusal):
+                reply = pull
+            else:
+                reply = self._answer(pull, now_ms, may_hold=False)
         except UsageError as error:
-            reply = encode_reply(pull.request, Response.SYSTEM_ERROR, remark=str(error))
-        if reply is not None:
-            self._broker.send(held.peer, reply)
+            reply = Refusal(Response.SYSTEM_ERROR, str(error))
+        if reply is not HELD:
+            self._broker.answer(asked, reply)
 
     def awaits(self, topic: str, queue_id: int) -> bool:
         """Whether a pull waits for a queue."""
@@ -370,11 +348,12 @@ class PullHandlers:
         return 0 if self._crowds else self.holds.wake_at_ms()
 
 
-def _refuse(request: Command, refused: Refused) -> bytes:
+def _refused(code: int, remark: str, forbidden: int = 0) -> Refusal:
+    """A pull that is answered with an error; clients tell some from others by a number."""
     ext = _offsets(0, 0, 0)
-    if refused.forbidden:
-        ext["forbiddenType"] = str(refused.forbidden)
-    return encode_reply(request, refused.code, remark=str(refused), ext=ext)
+    if forbidden:
+        ext["forbiddenType"] = str(forbidden)
+    return Refusal(code, remark, ext)
 
 
 def _offsets(next_offset: int, low: int, high: int) -> dict[str, str]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from escrowmq.base.codes import Request, Response
-from escrowmq.base.command import Command
+from escrowmq.base.answer import Answer, Refusal, Reply
+from escrowmq.base.codes import Response
 from escrowmq.base.message import Message, Property, is_sendable
-from escrowmq.broker.putting import Putter, Refusal
-from escrowmq.broker.state import Broker, Handler, Peer
-from escrowmq.codec.command import encode_reply
-from escrowmq.codec.headers import RecallHeader, read_header
+from escrowmq.broker.asked import Asked
+from escrowmq.broker.putting import Putter
+from escrowmq.broker.state import Broker
+from escrowmq.codec.headers import RecallHeader
 from escrowmq.codec.recall import decode_handle
 from escrowmq.errors import UsageError
 
@@ -25,35 +25,31 @@ class RecallHandlers:
         self._broker = broker
         self._putter = putter
 
-    def routes(self) -> dict[int, Handler]:
-        """Request codes and who serves them."""
-        return {Request.RECALL_MESSAGE: self.recall}
-
-    def recall(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+    def recall(self, asked: Asked[RecallHeader]) -> Reply:
         """Store the order to drop a message that waits for its time."""
         broker = self._broker
-        header = read_header(RecallHeader, request.ext)
+        header = asked.header
         if not broker.settings.allows_recall:
             remark = "recall failed, operation is forbidden"
-            return encode_reply(request, Response.NO_PERMISSION, remark=remark)
+            return Refusal(Response.NO_PERMISSION, remark)
         if not is_sendable(header.topic):
             # What stands there is read as the broker's own.
             remark = f"recall failed, the topic[{header.topic}] is the broker's own"
-            return encode_reply(request, Response.NO_PERMISSION, remark=remark)
+            return Refusal(Response.NO_PERMISSION, remark)
         if broker.topics.get(header.topic) is None:
             remark = f"recall failed, the topic[{header.topic}] not exist"
-            return encode_reply(request, Response.TOPIC_NOT_EXIST, remark=remark)
+            return Refusal(Response.TOPIC_NOT_EXIST, remark)
         try:
             handle = decode_handle(header.recall_handle)
         except UsageError:
-            return _illegal(request, "recall handle is invalid")
+            return _illegal("recall handle is invalid")
         if handle.topic != header.topic:
-            return _illegal(request, "recall failed, topic not match")
+            return _illegal("recall failed, topic not match")
         if handle.broker_name != broker.settings.name:
-            return _illegal(request, "recall failed, broker service not available")
+            return _illegal("recall failed, broker service not available")
         ahead_max_ms = broker.settings.timer_delay_max_s * 1000
-        if not 0 < handle.deliver_ms - now_ms <= ahead_max_ms:
-            return _illegal(request, "recall failed, timestamp invalid")
+        if not 0 < handle.deliver_ms - asked.now_ms <= ahead_max_ms:
+            return _illegal("recall failed, timestamp invalid")
         # The handle says when the message's slot begins; the order to drop it must come up after
         # the message, wherever in the slot that is.
         precision_ms = broker.settings.timer_precision_ms
@@ -68,17 +64,17 @@ class RecallHandlers:
                     Property.TIMER_DEL_UNIQKEY: f"{handle.topic}+{handle.unique_key}",
                     Property.TIMER_DELIVER_MS: str(last_ms),
                 },
-                born_ms=now_ms,
-                born_host=peer.packed,
+                born_ms=asked.now_ms,
+                born_host=asked.peer.packed,
                 store_host=broker.packed,
             ),
-            now_ms,
+            asked.now_ms,
         )
         if isinstance(put, Refusal):
             remark = "recall failed, execute error"
-            return encode_reply(request, Response.SYSTEM_ERROR, remark=remark)
-        return encode_reply(request, Response.SUCCESS, ext={"msgId": handle.unique_key})
+            return Refusal(Response.SYSTEM_ERROR, remark)
+        return Answer(ext={"msgId": handle.unique_key})
 
 
-def _illegal(request: Command, remark: str) -> bytes:
-    return encode_reply(request, Response.ILLEGAL_OPERATION, remark=remark)
+def _illegal(remark: str) -> Refusal:
+    return Refusal(Response.ILLEGAL_OPERATION, remark)

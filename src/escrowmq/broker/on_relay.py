@@ -6,20 +6,20 @@ import functools
 from collections.abc import Callable
 from typing import Final
 
-from escrowmq.base.codes import Flag, Request, Response, Version
+from escrowmq.base.answer import HELD, Answer, Refusal, Reply
+from escrowmq.base.codes import Request, Response, Version
 from escrowmq.base.command import Command
 from escrowmq.base.message import Message, Property, is_sendable
+from escrowmq.broker.asked import Asked, Question
 from escrowmq.broker.entry import admit, take_off
-from escrowmq.broker.putting import Putter, Refusal
-from escrowmq.broker.state import Broker, Handler, Peer
-from escrowmq.codec.command import encode_reply, encode_request
+from escrowmq.broker.putting import Putter
+from escrowmq.broker.state import Broker
 from escrowmq.codec.headers import (
     ConsumeDirectlyHeader,
     GroupTopicHeader,
     RunningInfoHeader,
     SendHeader,
     SendHeaderV2,
-    read_header,
 )
 from escrowmq.codec.ids import format_host, offset_id, parse_offset_id
 from escrowmq.codec.properties import parse_properties
@@ -35,113 +35,65 @@ class RelayHandlers:
         self._broker = broker
         self._putter = putter
 
-    def routes(self) -> dict[int, Handler]:
-        """Request codes and who serves them."""
-        return {
-            Request.GET_CONSUMER_RUNNING_INFO: self.running_info,
-            Request.CONSUME_MESSAGE_DIRECTLY: self.consume_directly,
-            Request.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: self.consumer_status,
-            Request.SEND_REPLY_MESSAGE: self.reply_message,
-            Request.SEND_REPLY_MESSAGE_V2: self.reply_message,
-        }
-
     # -- operators to consumers --------------------------------------------------------------
 
-    def running_info(self, peer: Peer, request: Command, now_ms: int) -> bytes | None:
+    def running_info(self, asked: Asked[RunningInfoHeader]) -> Reply:
         """What a consumer does now, in its own words."""
-        header = read_header(RunningInfoHeader, request.ext)
-        return self._relay(
-            peer, request, group=header.consumer_group, client=header.client_id, now_ms=now_ms
-        )
+        header = asked.header
+        return self._relay(asked, group=header.consumer_group, client=header.client_id)
 
-    def consume_directly(self, peer: Peer, request: Command, now_ms: int) -> bytes | None:
+    def consume_directly(self, asked: Asked[ConsumeDirectlyHeader]) -> Reply:
         """Let a consumer consume one message now."""
-        header = read_header(ConsumeDirectlyHeader, request.ext)
+        header = asked.header
         _, log_offset = parse_offset_id(header.msg_id)
         message = self._broker.store.read(log_offset)
         if message is None:
-            return encode_reply(
-                request,
-                Response.SYSTEM_ERROR,
-                remark=f"no message with the offset id {header.msg_id}",
-            )
+            return Refusal(Response.SYSTEM_ERROR, f"no message with the offset id {header.msg_id}")
         body = self._broker.store.read_record(log_offset, message.record_size)
-        return self._relay(
-            peer,
-            request,
-            group=header.consumer_group,
-            client=header.client_id,
-            body=body,
-            now_ms=now_ms,
-        )
+        return self._relay(asked, group=header.consumer_group, client=header.client_id, body=body)
 
-    def _relay(
-        self,
-        peer: Peer,
-        request: Command,
-        *,
-        group: str,
-        client: str,
-        now_ms: int,
-        body: bytes = b"",
-    ) -> bytes | None:
+    def _relay(self, asked: Question, *, group: str, client: str, body: bytes = b"") -> Reply:
         channel = self._broker.clients.find_consumer(group, client)
         if channel is None:
-            return encode_reply(
-                request,
-                Response.SYSTEM_ERROR,
-                remark=f"The Consumer <{group}> <{client}> not online",
-            )
+            return Refusal(Response.SYSTEM_ERROR, f"The Consumer <{group}> <{client}> not online")
         if channel.version < Version.V3_1_8_SNAPSHOT:
-            return encode_reply(
-                request,
-                Response.SYSTEM_ERROR,
-                remark=f"The Consumer <{client}> Version <{channel.version}> too low to finish, "
-                "please upgrade it to V3_1_8_SNAPSHOT",
+            remark = (
+                f"The Consumer <{client}> Version <{channel.version}> too low to finish, "
+                "please upgrade it to V3_1_8_SNAPSHOT"
             )
-        self._pass_on(peer, request, channel, body, group, now_ms)
-        return None
+            return Refusal(Response.SYSTEM_ERROR, remark)
+        self._pass_on(asked, channel, body, group)
+        return HELD
 
-    def _pass_on(
-        self,
-        peer: Peer,
-        request: Command,
-        channel: Channel,
-        body: bytes,
-        group: str,
-        now_ms: int,
-    ) -> None:
+    def _pass_on(self, asked: Question, channel: Channel, body: bytes, group: str) -> None:
         broker = self._broker
-        opaque = broker.next_opaque()
-        broker.send(channel.peer, encode_request(request.code, opaque, ext=request.ext, body=body))
 
         def heard(reply: Command | None, now_ms: int) -> None:  # noqa: ARG001
-            if reply is None:
-                frame = encode_reply(
-                    request,
-                    Response.CONSUME_MSG_TIMEOUT,
-                    remark=f"consumer <{group}> <{channel.client_id}> Timeout: no answer "
-                    f"within {_CALL_MS} ms",
-                )
-            else:
-                frame = encode_reply(
-                    request, reply.code, ext=reply.ext, body=reply.body, remark=reply.remark
-                )
-            broker.send(peer.id, frame)
+            if reply is not None:
+                told = Answer(reply.code, ext=reply.ext, body=reply.body, remark=reply.remark)
+                broker.answer(asked, told)
+                return
+            remark = (
+                f"consumer <{group}> <{channel.client_id}> Timeout: no answer within {_CALL_MS} ms"
+            )
+            broker.answer(asked, Refusal(Response.CONSUME_MSG_TIMEOUT, remark))
 
-        broker.calls.expect(opaque, channel.peer, heard, now_ms + _CALL_MS)
+        broker.call(
+            channel.peer,
+            asked.command.code,
+            ext=asked.command.ext,
+            body=body,
+            on_answer=heard,
+            until_ms=asked.now_ms + _CALL_MS,
+        )
 
-    def consumer_status(self, peer: Peer, request: Command, now_ms: int) -> bytes | None:
+    def consumer_status(self, asked: Asked[GroupTopicHeader]) -> Reply:
         """Offsets as the members of a group hold them in memory."""
-        header = read_header(GroupTopicHeader, request.ext)
+        header = asked.header
         broker = self._broker
         group = broker.clients.consumers.get(header.group)
         if group is None:
-            return encode_reply(
-                request,
-                Response.SYSTEM_ERROR,
-                remark=f"the consumer group[{header.group}] not online",
-            )
+            return Refusal(Response.SYSTEM_ERROR, f"the consumer group[{header.group}] not online")
         members = [
             channel
             for channel in group.channels.values()
@@ -158,81 +110,57 @@ class RelayHandlers:
                 found.append(b'"%b":%b' % (client_id.encode(), table))
             if left == 0:
                 body = b'{"consumerTable":{%b},"messageQueueTable":{}}' % b",".join(found)
-                broker.send(peer.id, encode_reply(request, Response.SUCCESS, body=body))
+                broker.answer(asked, Answer(body=body))
 
         if not members:
-            return encode_reply(
-                request,
-                Response.SUCCESS,
-                body=b'{"consumerTable":{},"messageQueueTable":{}}',
-            )
+            return Answer(body=b'{"consumerTable":{},"messageQueueTable":{}}')
         for channel in members:
-            opaque = broker.next_opaque()
-            frame = encode_request(
+            broker.call(
+                channel.peer,
                 Request.GET_CONSUMER_STATUS_FROM_CLIENT,
-                opaque,
                 ext={"topic": header.topic, "group": header.group},
+                on_answer=functools.partial(_drop_time, heard, channel.client_id),
+                until_ms=asked.now_ms + _CALL_MS,
             )
-            broker.send(channel.peer, frame)
-            on_answer = functools.partial(_drop_time, heard, channel.client_id)
-            broker.calls.expect(opaque, channel.peer, on_answer, now_ms + _CALL_MS)
-        return None
+        return HELD
 
     # -- request and reply -------------------------------------------------------------------
 
-    def reply_message(self, peer: Peer, request: Command, now_ms: int) -> bytes | None:
+    def reply_message(self, asked: Asked[SendHeader | SendHeaderV2]) -> Reply:
         """Push a reply to the client that asked, and keep it as a message."""
-        header: SendHeader | SendHeaderV2
-        if request.code == Request.SEND_REPLY_MESSAGE:
-            header = read_header(SendHeader, request.ext)
-        else:
-            header = read_header(SendHeaderV2, request.ext)
-        broker = self._broker
+        header, broker = asked.header, self._broker
         properties = parse_properties(header.properties)
         refusal = _refusal(header, properties)
         if refusal is not None:
-            return encode_reply(request, refusal.code, remark=refusal.remark)
+            return refusal
         asker = properties.get(Property.REPLY_TO_CLIENT)
         if not asker:
-            return encode_reply(
-                request,
-                Response.SYSTEM_ERROR,
-                remark="reply message properties[REPLY_TO_CLIENT] is null",
-            )
-        channel = self._asker(asker, properties, now_ms)
+            remark = "reply message properties[REPLY_TO_CLIENT] is null"
+            return Refusal(Response.SYSTEM_ERROR, remark)
+        channel = self._asker(asker, properties, asked.now_ms)
         if channel is None:
-            return encode_reply(
-                request,
-                Response.SYSTEM_ERROR,
-                remark=f"push reply message fail, channel of <{asker}> not found.",
-            )
-        properties[Property.PUSH_REPLY_TIME] = str(now_ms)
-        ext = self._store_reply(peer, request, header, properties, now_ms)
-        opaque = broker.next_opaque()
-        frame = encode_request(
-            Request.PUSH_REPLY_MESSAGE_TO_CLIENT,
-            opaque,
-            ext=_push_fields(peer, header, properties, format_host(broker.packed), now_ms),
-            body=request.body,
-        )
-        broker.send(channel.peer, frame)
+            remark = f"push reply message fail, channel of <{asker}> not found."
+            return Refusal(Response.SYSTEM_ERROR, remark)
+        properties[Property.PUSH_REPLY_TIME] = str(asked.now_ms)
+        ext = self._store_reply(asked, properties)
 
         def heard(reply: Command | None, now_ms: int) -> None:  # noqa: ARG001
-            is_taken = reply is not None and reply.code == Response.SUCCESS
-            if is_taken:
+            if reply is not None and reply.code == Response.SUCCESS:
                 broker.asked.answered(properties)
-            if request.flag & Flag.ONE_WAY:
+                broker.answer(asked, Answer(ext=ext))
                 return
-            if is_taken:
-                answer = encode_reply(request, Response.SUCCESS, ext=ext)
-            else:
-                answer = encode_reply(
-                    request, Response.SYSTEM_ERROR, remark=f"push reply message to <{asker}>fail."
-                )
-            broker.send(peer.id, answer)
+            remark = f"push reply message to <{asker}>fail."
+            broker.answer(asked, Refusal(Response.SYSTEM_ERROR, remark))
 
-        broker.calls.expect(opaque, channel.peer, heard, now_ms + _CALL_MS)
-        return None
+        broker.call(
+            channel.peer,
+            Request.PUSH_REPLY_MESSAGE_TO_CLIENT,
+            ext=_push_fields(asked, properties, format_host(broker.packed)),
+            body=asked.body,
+            on_answer=heard,
+            until_ms=asked.now_ms + _CALL_MS,
+        )
+        return HELD
 
     def _asker(self, client_id: str, properties: dict[str, str], now_ms: int) -> Channel | None:
         """The connection that a reply is for. Anybody may call himself by the client id of another:
@@ -240,7 +168,7 @@ class RelayHandlers:
         here (another broker of the cluster took it) only who is the one account of that name."""
         broker = self._broker
         found = broker.clients.find_clients(client_id)
-        if broker.account_of is None:
+        if not broker.has_owners:
             return next(found, None)
         of_account: dict[str, Channel] = {}
         for channel in found:
@@ -251,33 +179,28 @@ class RelayHandlers:
         return next(iter(of_account.values())) if len(of_account) == 1 else None
 
     def _store_reply(
-        self,
-        peer: Peer,
-        request: Command,
-        header: SendHeader | SendHeaderV2,
-        properties: dict[str, str],
-        now_ms: int,
+        self, asked: Asked[SendHeader | SendHeaderV2], properties: dict[str, str]
     ) -> dict[str, str]:
-        broker = self._broker
+        header, broker = asked.header, self._broker
         topic = broker.topics.get(header.topic)
-        if not broker.settings.stores_replies or topic is None or not request.body:
+        if not broker.settings.stores_replies or topic is None or not asked.body:
             return {}
         queue_id = max(0, min(header.queue_id, topic.write_queue_nums - 1))
         message = Message(
             topic=header.topic,
-            body=request.body,
+            body=asked.body,
             queue_id=queue_id,
             flag=header.flag,
             properties=dict(properties),
             sys_flag=header.sys_flag,
             born_ms=header.born_timestamp,
-            born_host=peer.packed,
+            born_host=asked.peer.packed,
             store_host=broker.packed,
             reconsume_times=header.reconsume_times,
         )
         if admit(message, is_half=False):
             return {}
-        put = self._putter.put(message, now_ms)
+        put = self._putter.put(message, asked.now_ms)
         if isinstance(put, Refusal):
             return {}
         return {
@@ -323,12 +246,9 @@ def _queue_table(body: bytes) -> bytes | None:
 
 
 def _push_fields(
-    peer: Peer,
-    header: SendHeader | SendHeaderV2,
-    properties: dict[str, str],
-    store_host: str,
-    now_ms: int,
+    asked: Asked[SendHeader | SendHeaderV2], properties: dict[str, str], store_host: str
 ) -> dict[str, str]:
+    header = asked.header
     return {
         "producerGroup": header.producer_group,
         "topic": header.topic,
@@ -341,7 +261,7 @@ def _push_fields(
         "properties": "".join(f"{name}\x01{value}\x02" for name, value in properties.items()),
         "reconsumeTimes": str(header.reconsume_times),
         "unitMode": "true" if header.unit_mode else "false",
-        "bornHost": f"/{peer.address}",
+        "bornHost": f"/{asked.peer.address}",
         "storeHost": f"/{store_host}",
-        "storeTimestamp": str(now_ms),
+        "storeTimestamp": str(asked.now_ms),
     }

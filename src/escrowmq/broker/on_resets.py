@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+from escrowmq.base.answer import DONE, Answer, Refusal, Reply
 from escrowmq.base.codes import Request, Response
-from escrowmq.base.command import Command
 from escrowmq.base.message import Topic
-from escrowmq.broker.state import Broker, Handler, Peer
+from escrowmq.broker.asked import Asked
+from escrowmq.broker.state import Broker
 from escrowmq.codec import fastjson
-from escrowmq.codec.command import encode_reply, encode_request
 from escrowmq.codec.fastjson import Queue
 from escrowmq.codec.headers import (
     CloneOffsetHeader,
     CorrectionHeader,
     ResetOffsetHeader,
-    read_header,
 )
 
 _ANY_QUEUE = -1
@@ -26,39 +25,25 @@ class ResetHandlers:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
 
-    def routes(self) -> dict[int, Handler]:
-        """Request codes and who serves them."""
-        return {
-            Request.GET_ALL_CONSUMER_OFFSET: self.all_offsets,
-            Request.GET_ALL_DELAY_OFFSET: self.delay_offsets,
-            Request.INVOKE_BROKER_TO_RESET_OFFSET: self.reset,
-            Request.QUERY_CORRECTION_OFFSET: self.correction,
-            Request.CLONE_GROUP_OFFSET: self.clone,
-        }
-
-    def all_offsets(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+    def all_offsets(self, asked: Asked[None]) -> Reply:
         """Every committed offset."""
-        return encode_reply(request, Response.SUCCESS, body=self._broker.offsets.encode())
+        return Answer(body=self._broker.offsets.encode())
 
-    def delay_offsets(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+    def delay_offsets(self, asked: Asked[None]) -> Reply:
         """How far each delay level is delivered."""
         assert self._broker.delays is not None
-        return encode_reply(request, Response.SUCCESS, body=self._broker.delays.encode())
+        return Answer(body=self._broker.delays.encode())
 
-    def reset(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+    def reset(self, asked: Asked[ResetOffsetHeader]) -> Reply:
         """Set a group back or forward to a time or an offset."""
-        header = read_header(ResetOffsetHeader, request.ext)
+        header = asked.header
         broker = self._broker
         topic = broker.topics.get(header.topic)
         if topic is None:
-            return encode_reply(
-                request, Response.TOPIC_NOT_EXIST, remark=f"Topic {header.topic} does not exist"
-            )
+            return Refusal(Response.TOPIC_NOT_EXIST, f"Topic {header.topic} does not exist")
         if broker.groups.peek(header.group) is None:
-            return encode_reply(
-                request,
-                Response.SUBSCRIPTION_GROUP_NOT_EXIST,
-                remark=f"Group {header.group} does not exist",
+            return Refusal(
+                Response.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {header.group} does not exist"
             )
         if header.queue_id != _ANY_QUEUE:
             queues = [header.queue_id]
@@ -69,21 +54,20 @@ class ResetHandlers:
             target = self._target(header, queue_id)
             low, high = broker.store.bounds(header.topic, queue_id)
             if not low <= target <= high:
-                return encode_reply(
-                    request,
+                return Refusal(
                     Response.SYSTEM_ERROR,
-                    remark=f"Target offset {target} not in consume queue range [{low}-{high}]",
+                    f"Target offset {target} not in consume queue range [{low}-{high}]",
                 )
             targets[queue_id] = target
         if not targets:
-            return encode_reply(request, Response.SYSTEM_ERROR, remark="No queues to reset.")
+            return Refusal(Response.SYSTEM_ERROR, "No queues to reset.")
         for queue_id, target in targets.items():
             if broker.settings.resets_offsets_here:
-                broker.offsets.reset(header.group, header.topic, queue_id, target, now_ms)
+                broker.offsets.reset(header.group, header.topic, queue_id, target, asked.now_ms)
         body = self._table(header.topic, targets)
         if not broker.settings.resets_offsets_here:
             self._tell_members(header, body)
-        return encode_reply(request, Response.SUCCESS, body=body)
+        return Answer(body=body)
 
     def _target(self, header: ResetOffsetHeader, queue_id: int) -> int:
         store = self._broker.store
@@ -106,9 +90,9 @@ class ResetHandlers:
         """The peer's old way: the members set their own offsets."""
         group = self._broker.clients.consumers.get(header.group)
         for peer in group.channels if group is not None else ():
-            frame = encode_request(
+            self._broker.tell(
+                peer,
                 Request.RESET_CONSUMER_CLIENT_OFFSET,
-                self._broker.next_opaque(),
                 ext={
                     "topic": header.topic,
                     "group": header.group,
@@ -116,13 +100,11 @@ class ResetHandlers:
                     "isForce": "true" if header.is_force else "false",
                 },
                 body=body,
-                is_one_way=True,
             )
-            self._broker.send(peer, frame)
 
-    def correction(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+    def correction(self, asked: Asked[CorrectionHeader]) -> Reply:
         """The lowest offsets of all other groups in a topic, or those of one group."""
-        header = read_header(CorrectionHeader, request.ext)
+        header = asked.header
         offsets = self._broker.offsets
         skipped = set(filter(None, header.filter_groups.split(",")))
         skipped.add(header.compare_group)
@@ -135,11 +117,11 @@ class ResetHandlers:
         own = offsets.of(header.compare_group, header.topic)
         found = {q: o for q, o in lowest.items() if q not in own or own[q] > o}
         body = b'{"correctionOffsets":' + fastjson.encode_map(found.items()) + b"}"
-        return encode_reply(request, Response.SUCCESS, body=body)
+        return Answer(body=body)
 
-    def clone(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+    def clone(self, asked: Asked[CloneOffsetHeader]) -> Reply:
         """Give one group the offsets of another."""
-        header = read_header(CloneOffsetHeader, request.ext)
+        header = asked.header
         broker = self._broker
         topics = [header.topic] if header.topic else broker.offsets.topics_of(header.src_group)
         online = broker.clients.consumers.get(header.src_group)
@@ -153,5 +135,5 @@ class ResetHandlers:
                 and not topic.startswith(Topic.RETRY_PREFIX)
             ):
                 continue
-            broker.offsets.clone(header.src_group, header.dest_group, topic, now_ms)
-        return encode_reply(request, Response.SUCCESS)
+            broker.offsets.clone(header.src_group, header.dest_group, topic, asked.now_ms)
+        return DONE

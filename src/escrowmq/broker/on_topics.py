@@ -6,21 +6,20 @@ from typing import Any, Final
 
 import msgspec
 
-from escrowmq.base.codes import NOT_SET, Request, Response
-from escrowmq.base.command import Command
+from escrowmq.base.answer import DONE, Answer, Refusal, Reply
+from escrowmq.base.codes import NOT_SET, Response
 from escrowmq.base.limits import GROUP_SIZE_MAX, TOPIC_QUEUES_MAX
 from escrowmq.base.message import Topic
-from escrowmq.broker.state import Broker, Handler, Peer
+from escrowmq.broker.asked import Asked
+from escrowmq.broker.state import Broker
 from escrowmq.codec import fastjson
 from escrowmq.codec.bodies import decode_body
-from escrowmq.codec.command import encode_reply
 from escrowmq.codec.headers import (
     CreateTopicHeader,
     DeleteGroupHeader,
     GroupHeader,
     GroupTopicHeader,
     TopicHeader,
-    read_header,
 )
 from escrowmq.codec.receipt import RETRY_V1, RETRY_V2, retry_topic
 from escrowmq.delivery.subscriptions import GroupConfig, is_group_name
@@ -50,28 +49,11 @@ class TopicHandlers:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
 
-    def routes(self) -> dict[int, Handler]:
-        """Request codes and who serves them."""
-        return {
-            Request.UPDATE_AND_CREATE_TOPIC: self.put_topic,
-            Request.UPDATE_AND_CREATE_TOPIC_LIST: self.put_topics,
-            Request.GET_ALL_TOPIC_CONFIG: self.all_topics,
-            Request.DELETE_TOPIC_IN_BROKER: self.delete_topic,
-            Request.GET_TOPIC_CONFIG: self.get_topic,
-            Request.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: self.system_topics,
-            Request.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self.put_group,
-            Request.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: self.put_groups,
-            Request.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self.all_groups,
-            Request.DELETE_SUBSCRIPTIONGROUP: self.delete_group,
-            Request.GET_SUBSCRIPTIONGROUP_CONFIG: self.get_group,
-            Request.UPDATE_AND_GET_GROUP_FORBIDDEN: self.forbid,
-        }
-
     # -- topics ------------------------------------------------------------------------------
 
-    def put_topic(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+    def put_topic(self, asked: Asked[CreateTopicHeader]) -> Reply:
         """Create a topic or change it."""
-        header = read_header(CreateTopicHeader, request.ext)
+        header = asked.header
         config = TopicConfig(
             topic_name=header.topic,
             read_queue_nums=header.read_queue_nums,
@@ -84,8 +66,8 @@ class TopicHandlers:
         try:
             changes = parse_attributes(header.attributes)
         except UsageError as error:
-            return encode_reply(request, Response.SYSTEM_ERROR, remark=str(error))
-        return self._put_topic(request, config, changes, now_ms)
+            return Refusal(Response.SYSTEM_ERROR, str(error))
+        return self._put_topic(config, changes, asked.now_ms)
 
     def _topic_fault(self, config: TopicConfig) -> str | None:
         name = config.topic_name
@@ -103,17 +85,15 @@ class TopicHandlers:
             )
         return None
 
-    def _put_topic(
-        self, request: Command, config: TopicConfig, changes: dict[str, str], now_ms: int
-    ) -> bytes:
+    def _put_topic(self, config: TopicConfig, changes: dict[str, str], now_ms: int) -> Reply:
         refusal = self._merge(config, changes)
         if refusal is not None:
-            return encode_reply(request, refusal[0], remark=refusal[1])
+            return refusal
         self._broker.topics.put(config, now_ms)
-        return encode_reply(request, Response.SUCCESS, remark=NOT_SET)
+        return Answer(remark=NOT_SET)
 
-    def _merge(self, config: TopicConfig, changes: dict[str, str]) -> tuple[int, str] | None:
-        """Give a configuration its attributes; code and remark when it cannot be."""
+    def _merge(self, config: TopicConfig, changes: dict[str, str]) -> Refusal | None:
+        """Give a configuration its attributes; why it cannot have them."""
         broker = self._broker
         fault = self._topic_fault(config)
         if fault is None and (
@@ -121,19 +101,19 @@ class TopicHandlers:
         ):
             fault = "MIXED message type is not supported."
         if fault is not None:
-            return Response.INVALID_PARAMETER, fault
+            return Refusal(Response.INVALID_PARAMETER, fault)
         known = broker.topics.get(config.topic_name)
         try:
             config.attributes = merge_attributes(
                 known.attributes if known else {}, changes, is_new=known is None
             )
         except UsageError as error:
-            return Response.SYSTEM_ERROR, str(error)
+            return Refusal(Response.SYSTEM_ERROR, str(error))
         return None
 
-    def put_topics(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+    def put_topics(self, asked: Asked[None]) -> Reply:
         """Create or change several; none when one is refused."""
-        configs = decode_body(_TopicListBody, request.body).topic_config_list
+        configs = decode_body(_TopicListBody, asked.body).topic_config_list
         for config in configs:
             changes = ",".join(
                 f"{name if name[:1] in ('+', '-') else f'+{name}'}={value}"
@@ -141,43 +121,39 @@ class TopicHandlers:
             )
             refusal = self._merge(config, parse_attributes(changes))
             if refusal is not None:
-                return encode_reply(request, refusal[0], remark=refusal[1])
+                return refusal
         for config in configs:
-            self._broker.topics.put(config, now_ms)
-        return encode_reply(request, Response.SUCCESS, remark=NOT_SET)
+            self._broker.topics.put(config, asked.now_ms)
+        return Answer(remark=NOT_SET)
 
-    def all_topics(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+    def all_topics(self, asked: Asked[None]) -> Reply:
         """Every topic's configuration."""
         file = msgspec.to_builtins(self._broker.topics.file())
         file["mappingDataVersion"] = file["dataVersion"]
         file["topicQueueMappingDetailMap"] = {}
         file["topicQueueMappingInfoMap"] = {}
         ext = {"totalTopicNum": str(len(file["topicConfigTable"]))}
-        return encode_reply(request, Response.SUCCESS, body=fastjson.encode(file), ext=ext)
+        return Answer(body=fastjson.encode(file), ext=ext)
 
-    def delete_topic(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+    def delete_topic(self, asked: Asked[TopicHeader]) -> Reply:
         """Forget a topic, its messages' queues and its offsets."""
-        name = read_header(TopicHeader, request.ext).topic
+        name = asked.header.topic
         broker = self._broker
         if not name.strip():
-            return encode_reply(
-                request, Response.INVALID_PARAMETER, remark="The specified topic is blank."
-            )
+            return Refusal(Response.INVALID_PARAMETER, "The specified topic is blank.")
         if broker.settings.protects_system_topics and broker.topics.is_system(name):
-            return encode_reply(
-                request,
-                Response.INVALID_PARAMETER,
-                remark=f"The topic[{name}] is conflict with system topic.",
+            return Refusal(
+                Response.INVALID_PARAMETER, f"The topic[{name}] is conflict with system topic."
             )
         doomed = [name]
         if broker.settings.clears_retry_topics:
             doomed += self._retry_topics(name)
         for topic in doomed:
-            broker.topics.delete(topic, now_ms)
+            broker.topics.delete(topic, asked.now_ms)
             broker.store.delete_topic(topic)
             broker.offsets.forget_topic(topic)
             broker.stats.forget(topic)
-        return encode_reply(request, Response.SUCCESS)
+        return DONE
 
     def _retry_topics(self, name: str) -> list[str]:
         """Where messages of a topic come again that groups have popped. The older spelling may be
@@ -193,36 +169,32 @@ class TopicHandlers:
                 found.append(older)
         return [topic for topic in found if broker.topics.get(topic) is not None]
 
-    def get_topic(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+    def get_topic(self, asked: Asked[TopicHeader]) -> Reply:
         """One topic's configuration."""
-        name = read_header(TopicHeader, request.ext).topic
+        name = asked.header.topic
         config = self._broker.topics.get(name)
         if config is None:
-            return encode_reply(
-                request,
-                Response.TOPIC_NOT_EXIST,
-                remark=f"No topic in this broker. topic: {name}",
-            )
-        return encode_reply(request, Response.SUCCESS, body=fastjson.encode(config))
+            return Refusal(Response.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {name}")
+        return Answer(body=fastjson.encode(config))
 
-    def system_topics(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+    def system_topics(self, asked: Asked[None]) -> Reply:
         """Topics that the broker keeps for itself."""
         topics = self._broker.topics
         names = [name for name in topics.names() if topics.is_system(name)]
-        return encode_reply(request, Response.SUCCESS, body=fastjson.encode({"topicList": names}))
+        return Answer(body=fastjson.encode({"topicList": names}))
 
     # -- groups ------------------------------------------------------------------------------
 
-    def put_group(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+    def put_group(self, asked: Asked[None]) -> Reply:
         """Create a consumer group or change it."""
-        self._put_group(decode_body(GroupConfig, request.body), now_ms)
-        return encode_reply(request, Response.SUCCESS)
+        self._put_group(decode_body(GroupConfig, asked.body), asked.now_ms)
+        return DONE
 
-    def put_groups(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+    def put_groups(self, asked: Asked[None]) -> Reply:
         """Several at once."""
-        for config in decode_body(_GroupListBody, request.body).group_config_list:
-            self._put_group(config, now_ms)
-        return encode_reply(request, Response.SUCCESS)
+        for config in decode_body(_GroupListBody, asked.body).group_config_list:
+            self._put_group(config, asked.now_ms)
+        return DONE
 
     def _put_group(self, config: GroupConfig, now_ms: int) -> None:
         if config.retry_queue_nums > TOPIC_QUEUES_MAX:
@@ -244,56 +216,54 @@ class TopicHandlers:
         )
         self._broker.groups.put(config, now_ms)
 
-    def all_groups(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+    def all_groups(self, asked: Asked[None]) -> Reply:
         """Every group's configuration."""
         body = fastjson.encode(_without_nulls(msgspec.to_builtins(self._broker.groups.file())))
-        return encode_reply(request, Response.SUCCESS, body=body)
+        return Answer(body=body)
 
-    def delete_group(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+    def delete_group(self, asked: Asked[DeleteGroupHeader]) -> Reply:
         """Forget a group, and its offsets when asked."""
-        header = read_header(DeleteGroupHeader, request.ext)
+        header = asked.header
         broker = self._broker
-        broker.groups.delete(header.group_name, now_ms)
+        broker.groups.delete(header.group_name, asked.now_ms)
         if header.clean_offset:
             broker.offsets.forget_group(header.group_name)
         if broker.settings.creates_groups:
             retry = Topic.RETRY_PREFIX + header.group_name
             if header.group_name not in broker.clients.consumers:
-                broker.topics.delete(retry, now_ms)
-        return encode_reply(request, Response.SUCCESS)
+                broker.topics.delete(retry, asked.now_ms)
+        return DONE
 
-    def get_group(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+    def get_group(self, asked: Asked[GroupHeader]) -> Reply:
         """One group's configuration; asking creates it where groups may be created."""
-        config = self._broker.groups.get(read_header(GroupHeader, request.ext).group, now_ms)
+        config = self._broker.groups.get(asked.header.group, asked.now_ms)
         if config is None:
-            return encode_reply(
-                request,
-                Response.SUBSCRIPTION_GROUP_NOT_EXIST,
-                remark="No group in this broker",
-            )
+            return Refusal(Response.SUBSCRIPTION_GROUP_NOT_EXIST, "No group in this broker")
         body = fastjson.encode(_without_nulls(msgspec.to_builtins(config)))
-        return encode_reply(request, Response.SUCCESS, body=body)
+        return Answer(body=body)
 
-    def forbid(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+    def forbid(self, asked: Asked[GroupTopicHeader]) -> Reply:
         """Let a group read a topic, or not; without a wish, tell which."""
-        header = read_header(GroupTopicHeader, request.ext)
+        header = asked.header
         groups = self._broker.groups
         if header.readable is False and not self._broker.settings.places_as_peer:
             # The peer keeps what it is told of any name.
             if groups.peek(header.group) is None:
                 remark = f"Group {header.group} not exist!"
-                return encode_reply(request, Response.SUBSCRIPTION_GROUP_NOT_EXIST, remark=remark)
+                return Refusal(Response.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
             if self._broker.topics.get(header.topic) is None:
                 remark = f"Topic {header.topic} not exist!"
-                return encode_reply(request, Response.TOPIC_NOT_EXIST, remark=remark)
+                return Refusal(Response.TOPIC_NOT_EXIST, remark)
         if header.readable is not None:
-            groups.forbid(header.group, header.topic, is_readable=header.readable, now_ms=now_ms)
+            groups.forbid(
+                header.group, header.topic, is_readable=header.readable, now_ms=asked.now_ms
+            )
         answer = {
             "group": header.group,
             "readable": not groups.is_forbidden(header.group, header.topic),
             "topic": header.topic,
         }
-        return encode_reply(request, Response.SUCCESS, body=fastjson.encode(answer), remark="")
+        return Answer(body=fastjson.encode(answer), remark="")
 
 
 def _without_nulls(value: Any) -> Any:  # noqa: ANN401 - JSON is what it is

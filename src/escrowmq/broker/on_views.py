@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from escrowmq.base.codes import NOT_SET, Request, Response
-from escrowmq.base.command import Command
-from escrowmq.broker.state import Broker, Handler, Peer
+from escrowmq.base.answer import Answer, Refusal, Reply
+from escrowmq.base.codes import NOT_SET, Response
+from escrowmq.broker.asked import Asked
+from escrowmq.broker.state import Broker
 from escrowmq.codec import fastjson
-from escrowmq.codec.command import encode_reply
 from escrowmq.codec.fastjson import Queue
 from escrowmq.codec.headers import (
     ConsumerGroupHeader,
@@ -19,7 +19,6 @@ from escrowmq.codec.headers import (
     QueryQueueHeader,
     StatsHeader,
     TopicHeader,
-    read_header,
 )
 from escrowmq.delivery.clients import Channel
 from escrowmq.delivery.stats import GET_COUNT, PUT_COUNT
@@ -31,35 +30,18 @@ class ViewHandlers:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
 
-    def routes(self) -> dict[int, Handler]:
-        """Request codes and who serves them."""
-        return {
-            Request.GET_TOPIC_STATS_INFO: self.topic_stats,
-            Request.GET_CONSUMER_CONNECTION_LIST: self.consumer_connections,
-            Request.GET_PRODUCER_CONNECTION_LIST: self.producer_connections,
-            Request.GET_CONSUME_STATS: self.consume_stats,
-            Request.QUERY_TOPIC_CONSUME_BY_WHO: self.who_consumes,
-            Request.QUERY_CONSUME_TIME_SPAN: self.time_span,
-            Request.VIEW_BROKER_STATS_DATA: self.stats,
-            Request.GET_BROKER_CONSUME_STATS: self.all_consume_stats,
-            Request.QUERY_CONSUME_QUEUE: self.queue_units,
-            Request.GET_ALL_PRODUCER_INFO: self.all_producers,
-            Request.QUERY_TOPICS_BY_CONSUMER: self.topics_of_group,
-            Request.QUERY_SUBSCRIPTION_BY_CONSUMER: self.subscription,
-        }
-
     def _queue(self, topic: str, queue_id: int) -> Queue:
         return Queue(broker_name=self._broker.settings.name, queue_id=queue_id, topic=topic)
 
     # -- topics ------------------------------------------------------------------------------
 
-    def topic_stats(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+    def topic_stats(self, asked: Asked[TopicHeader]) -> Reply:
         """Ends and last times of a topic's queues."""
-        name = read_header(TopicHeader, request.ext).topic
+        name = asked.header.topic
         broker = self._broker
         topic = broker.topics.get(name)
         if topic is None:
-            return _no_topic(request, name)
+            return _no_topic(name)
         table = []
         for queue_id in range(max(topic.read_queue_nums, topic.write_queue_nums)):
             low, high = broker.store.bounds(name, queue_id)
@@ -76,30 +58,26 @@ class ViewHandlers:
             fastjson.encode_map(table),
             fastjson.encode(tps),
         )
-        return encode_reply(request, Response.SUCCESS, body=body)
+        return Answer(body=body)
 
-    def who_consumes(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+    def who_consumes(self, asked: Asked[TopicHeader]) -> Reply:
         """Groups that read a topic, live or by their offsets."""
-        name = read_header(TopicHeader, request.ext).topic
+        name = asked.header.topic
         broker = self._broker
         live = broker.clients.groups_on(name) + broker.poppers.groups_on(name)
         groups = dict.fromkeys(live + broker.offsets.groups_of(name))
         body = fastjson.encode({"groupList": list(groups)})
-        return encode_reply(request, Response.SUCCESS, body=body)
+        return Answer(body=body)
 
     # -- connections -------------------------------------------------------------------------
 
-    def consumer_connections(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+    def consumer_connections(self, asked: Asked[ConsumerGroupHeader]) -> Reply:
         """The live members of a group and what they subscribe to. Members that only pop are
         shown too; the peer (AdminBrokerProcessor) does not, and calls such a group not online."""
-        name = read_header(ConsumerGroupHeader, request.ext).consumer_group
+        name = asked.header.consumer_group
         group = self._broker.online(name)
         if group is None:
-            return encode_reply(
-                request,
-                Response.CONSUMER_NOT_ONLINE,
-                remark=f"the consumer group[{name}] not online",
-            )
+            return Refusal(Response.CONSUMER_NOT_ONLINE, f"the consumer group[{name}] not online")
         body = fastjson.encode(
             {
                 "connectionSet": [_connection(channel) for channel in group.channels.values()],
@@ -109,22 +87,18 @@ class ViewHandlers:
                 "subscriptionTable": group.subscriptions,
             }
         )
-        return encode_reply(request, Response.SUCCESS, body=body)
+        return Answer(body=body)
 
-    def producer_connections(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+    def producer_connections(self, asked: Asked[ProducerGroupHeader]) -> Reply:
         """The live members of a producer group."""
-        name = read_header(ProducerGroupHeader, request.ext).producer_group
+        name = asked.header.producer_group
         channels = self._broker.clients.producers.get(name)
         if channels is None:
-            return encode_reply(
-                request, Response.SYSTEM_ERROR, remark=f"the producer group[{name}] not exist"
-            )
+            return Refusal(Response.SYSTEM_ERROR, f"the producer group[{name}] not exist")
         found = [_connection(channel) for channel in channels.values()]
-        return encode_reply(
-            request, Response.SUCCESS, body=fastjson.encode({"connectionSet": found})
-        )
+        return Answer(body=fastjson.encode({"connectionSet": found}))
 
-    def all_producers(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+    def all_producers(self, asked: Asked[None]) -> Reply:
         """Every live producer."""
         data = {
             name: [
@@ -139,7 +113,7 @@ class ViewHandlers:
             ]
             for name, channels in self._broker.clients.producers.items()
         }
-        return encode_reply(request, Response.SUCCESS, body=fastjson.encode({"data": data}))
+        return Answer(body=fastjson.encode({"data": data}))
 
     # -- progress ----------------------------------------------------------------------------
 
@@ -167,9 +141,9 @@ class ViewHandlers:
             )
         return found
 
-    def consume_stats(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+    def consume_stats(self, asked: Asked[ConsumeStatsHeader]) -> Reply:
         """How far a group has read."""
-        header = read_header(ConsumeStatsHeader, request.ext)
+        header = asked.header
         group = header.consumer_group
         broker = self._broker
         if header.topic:
@@ -192,11 +166,11 @@ class ViewHandlers:
             fastjson.encode(tps),
             fastjson.encode_map(table),
         )
-        return encode_reply(request, Response.SUCCESS, body=body)
+        return Answer(body=body)
 
-    def all_consume_stats(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+    def all_consume_stats(self, asked: Asked[None]) -> Reply:
         """How far every group has read."""
-        is_order = (request.ext or {}).get("isOrder", "false").lower() == "true"
+        is_order = (asked.command.ext or {}).get("isOrder", "false").lower() == "true"
         broker = self._broker
         rows: list[bytes] = []
         behind = in_flight = 0
@@ -215,19 +189,17 @@ class ViewHandlers:
             if stats:
                 rows.append(b"{%b:[%b]}" % (fastjson.encode(group), b",".join(stats)))
         body = b'{"brokerAddr":%b,"consumeStatsList":[%b],"totalDiff":%d,"totalInflightDiff":%d}'
-        return encode_reply(
-            request,
-            Response.SUCCESS,
-            body=body % (fastjson.encode(broker.address), b",".join(rows), behind, in_flight),
+        return Answer(
+            body=body % (fastjson.encode(broker.address), b",".join(rows), behind, in_flight)
         )
 
-    def time_span(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+    def time_span(self, asked: Asked[GroupTopicHeader]) -> Reply:
         """From when to when the messages of each queue are, and where a group stands."""
-        header = read_header(GroupTopicHeader, request.ext)
+        header = asked.header
         broker = self._broker
         topic = broker.topics.get(header.topic)
         if topic is None:
-            return _no_topic(request, header.topic)
+            return _no_topic(header.topic)
         spans = []
         for queue_id in range(topic.write_queue_nums):
             low, high = broker.store.bounds(header.topic, queue_id)
@@ -235,7 +207,7 @@ class ViewHandlers:
             stored_ms = broker.store.stored_ms_at
             consumed_ms = stored_ms(header.topic, queue_id, at - 1) if at > 0 else -1
             is_behind = 0 <= at < high
-            delay_ms = now_ms - stored_ms(header.topic, queue_id, at) if is_behind else 0
+            delay_ms = asked.now_ms - stored_ms(header.topic, queue_id, at) if is_behind else 0
             spans.append(
                 {
                     "consumeTimeStamp": max(0, consumed_ms),
@@ -245,39 +217,36 @@ class ViewHandlers:
                     "minTimeStamp": max(0, stored_ms(header.topic, queue_id, low)),
                 }
             )
-        return encode_reply(
-            request, Response.SUCCESS, body=fastjson.encode({"consumeTimeSpanSet": spans})
-        )
+        return Answer(body=fastjson.encode({"consumeTimeSpanSet": spans}))
 
-    def topics_of_group(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+    def topics_of_group(self, asked: Asked[GroupHeader]) -> Reply:
         """Topics in which a group has offsets."""
-        group = read_header(GroupHeader, request.ext).group
+        group = asked.header.group
         body = {
             "brokerAddr": self._broker.address,
             "topicList": self._broker.offsets.topics_of(group),
         }
-        return encode_reply(request, Response.SUCCESS, body=fastjson.encode(body))
+        return Answer(body=fastjson.encode(body))
 
-    def subscription(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+    def subscription(self, asked: Asked[GroupTopicHeader]) -> Reply:
         """What a live group subscribes to in a topic."""
-        header = read_header(GroupTopicHeader, request.ext)
+        header = asked.header
         body: dict[str, Any] = {"group": header.group, "topic": header.topic}
         subscription = self._broker.subscription(header.group, header.topic)
         if subscription is not None:
             body["subscriptionData"] = subscription
-        return encode_reply(request, Response.SUCCESS, body=fastjson.encode(body))
+        return Answer(body=fastjson.encode(body))
 
     # -- counters and queues -----------------------------------------------------------------
 
-    def stats(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+    def stats(self, asked: Asked[StatsHeader]) -> Reply:
         """One counter over a minute, an hour and a day."""
-        header = read_header(StatsHeader, request.ext)
+        header = asked.header
         meter = self._broker.stats.meter(header.stats_name, header.stats_key)
         if meter is None:
-            return encode_reply(
-                request,
+            return Refusal(
                 Response.SYSTEM_ERROR,
-                remark=f"The stats <{header.stats_name}> <{header.stats_key}> not exist",
+                f"The stats <{header.stats_name}> <{header.stats_key}> not exist",
             )
         body = fastjson.encode(
             {
@@ -286,20 +255,18 @@ class ViewHandlers:
                 "statsMinute": meter.minute(),
             }
         )
-        return encode_reply(request, Response.SUCCESS, body=body)
+        return Answer(body=body)
 
-    def queue_units(self, peer: Peer, request: Command, now_ms: int) -> bytes:
+    def queue_units(self, asked: Asked[QueryQueueHeader]) -> Reply:
         """Units of a consume queue as they are on disk."""
-        header = read_header(QueryQueueHeader, request.ext)
+        header = asked.header
         broker = self._broker
         name = f"{header.queue_id}@{header.topic}"
         if header.queue_id not in broker.store.queues_of(header.topic):
-            return encode_reply(request, Response.SYSTEM_ERROR, remark=f"{name} is not exist!")
+            return Refusal(Response.SYSTEM_ERROR, f"{name} is not exist!")
         low, high = broker.store.bounds(header.topic, header.queue_id)
         if not low <= header.index < max(high, low + 1):
-            return encode_reply(
-                request, Response.SUCCESS, remark=f"Index {header.index} of {name} is not exist!"
-            )
+            return Answer(remark=f"Index {header.index} of {name} is not exist!")
         body: dict[str, Any] = {"maxQueueIndex": high, "minQueueIndex": low}
         body["queueData"] = [
             {"eval": False, "physicOffset": offset, "physicSize": size, "tagsCode": code}
@@ -314,7 +281,7 @@ class ViewHandlers:
             else:
                 body["filterData"] = "null"
                 body["subscriptionData"] = subscription
-        return encode_reply(request, Response.SUCCESS, body=fastjson.encode(body), remark=NOT_SET)
+        return Answer(body=fastjson.encode(body), remark=NOT_SET)
 
 
 def _connection(channel: Channel) -> dict[str, Any]:
@@ -326,5 +293,5 @@ def _connection(channel: Channel) -> dict[str, Any]:
     }
 
 
-def _no_topic(request: Command, name: str) -> bytes:
-    return encode_reply(request, Response.TOPIC_NOT_EXIST, remark=f"topic[{name}] not exist")
+def _no_topic(name: str) -> Refusal:
+    return Refusal(Response.TOPIC_NOT_EXIST, f"topic[{name}] not exist")

@@ -6,12 +6,12 @@ from typing import Final
 
 import msgspec
 
+from escrowmq.base.answer import Refusal
 from escrowmq.base.codes import FAQ, Response
-from escrowmq.base.command import Command
 from escrowmq.base.message import Property
-from escrowmq.broker.on_pull import Refused
+from escrowmq.broker.asked import Asked
 from escrowmq.broker.selecting import EVERYTHING, Selector
-from escrowmq.broker.state import Broker, Peer
+from escrowmq.broker.state import Broker
 from escrowmq.codec.headers import PopHeader
 from escrowmq.codec.receipt import (
     ORDER_QUEUE,
@@ -41,14 +41,17 @@ _PASSED_OVER: Final = frozenset(
 _PERCENT: Final = 100
 
 
-class Ask(msgspec.Struct):
+class Pop(msgspec.Struct):
     """One judged pop, as it waits."""
 
-    peer: Peer
-    request: Command
-    header: PopHeader
+    asked: Asked[PopHeader]
     selector: Selector = EVERYTHING
     born_ms: int = 0
+
+    @property
+    def header(self) -> PopHeader:
+        """What it asks for."""
+        return self.asked.header
 
 
 class Finds(msgspec.Struct):
@@ -68,35 +71,38 @@ class Finds(msgspec.Struct):
     revive_queue: int = 0
 
 
-def judge_place(broker: Broker, peer: Peer, header: PopHeader, now_ms: int) -> None:
-    """Whether a group may pop from a topic; raises Refused."""
+def place_refusal(broker: Broker, asked: Asked[PopHeader], now_ms: int) -> Refusal | None:
+    """Why a group may not pop from a topic."""
+    header = asked.header
     topic = broker.topics.get(header.topic)
     if topic is None:
         remark = f"topic[{header.topic}] not exist, apply first please! {FAQ}"
-        raise Refused(Response.TOPIC_NOT_EXIST, remark)
+        return Refusal(Response.TOPIC_NOT_EXIST, remark)
     if not topic.perm & Perm.READ:
         remark = f"the topic[{header.topic}] peeking message is forbidden"
-        raise Refused(Response.NO_PERMISSION, remark)
+        return Refusal(Response.NO_PERMISSION, remark)
     if header.queue_id >= topic.read_queue_nums:
         remark = (
             f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] "
-            f"topicConfig.readQueueNums:[{topic.read_queue_nums}] consumer:[{peer.address}]"
+            f"topicConfig.readQueueNums:[{topic.read_queue_nums}] consumer:[{asked.peer.address}]"
         )
-        raise Refused(Response.INVALID_PARAMETER, remark)
+        return Refusal(Response.INVALID_PARAMETER, remark)
     name = header.consumer_group
     group = broker.groups.get(name, now_ms)
     if group is None:
         remark = f"subscription group [{name}] does not exist, {FAQ}"
-        raise Refused(Response.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
+        return Refusal(Response.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
     if not group.consume_enable:
-        raise Refused(Response.NO_PERMISSION, f"subscription group no permission, {name}")
+        return Refusal(Response.NO_PERMISSION, f"subscription group no permission, {name}")
+    return None
 
 
-def judge_broker(broker: Broker, what: str) -> None:
-    """Whether this broker may be read; raises Refused."""
+def broker_refusal(broker: Broker, what: str) -> Refusal | None:
+    """Why this broker may not be read."""
     if not broker.settings.permission & Perm.READ:
         host = broker.settings.advertised_host
-        raise Refused(Response.NO_PERMISSION, f"the broker[{host}] {what} message is forbidden")
+        return Refusal(Response.NO_PERMISSION, f"the broker[{host}] {what} message is forbidden")
+    return None
 
 
 class Popper:
@@ -163,9 +169,9 @@ class Popper:
                     return True
         return False
 
-    def find(self, ask: Ask, now_ms: int) -> Finds:
+    def find(self, pop: Pop, now_ms: int) -> Finds:
         """Take what there is; a pop that passed over everything reads on for a while."""
-        header = ask.header
+        header = pop.header
         revive_queue = self._ledger.revive_queue(header.invisible_time)
         finds = Finds(now_ms, revive_queue=ORDER_QUEUE if header.order else revive_queue)
         for _ in range(FILTER_ROUNDS_MAX):
@@ -173,7 +179,7 @@ class Popper:
             chance = self._broker.chance.randrange(_PERCENT)
             for topic, queue_ids in self._plan(header, chance):
                 for queue_id in queue_ids:
-                    self._take(finds, ask, topic, queue_id, now_ms)
+                    self._take(finds, pop, topic, queue_id, now_ms)
             if finds.count or not finds.has_skipped:
                 break
         return finds
@@ -221,8 +227,8 @@ class Popper:
         is_again_first = chance < self._broker.settings.pop_retry_first_percent
         return again + plain if is_again_first else plain + again
 
-    def _take(self, finds: Finds, ask: Ask, topic: str, queue_id: int, now_ms: int) -> None:
-        broker, header = self._broker, ask.header
+    def _take(self, finds: Finds, pop: Pop, topic: str, queue_id: int, now_ms: int) -> None:
+        broker, header = self._broker, pop.header
         store, offsets, group = broker.store, broker.offsets, header.consumer_group
         offset = self.offset(group, topic, queue_id, header.init_mode, now_ms, commits=True)
         if header.order and self._orders.is_blocked(
@@ -237,7 +243,7 @@ class Popper:
         if left <= 0 or size_left <= 0 or not self._ledger.has_room(group):
             finds.rest += max(0, store.bounds(topic, queue_id)[1] - offset)
             return
-        selector = ask.selector
+        selector = pop.selector
         for _ in range(2):
             got = store.get(
                 topic,
@@ -253,7 +259,7 @@ class Popper:
             offset = got.next_offset
             offsets.commit(group, topic, queue_id, offset, now_ms)
         if got.count:
-            if not self._hand_out(finds, ask, topic, queue_id, offset, got):
+            if not self._hand_out(finds, pop, topic, queue_id, offset, got):
                 finds.rest += got.count
                 return
         elif got.status in _PASSED_OVER:
@@ -262,12 +268,12 @@ class Popper:
         finds.rest += max(0, got.max_offset - got.next_offset)
 
     def _hand_out(
-        self, finds: Finds, ask: Ask, topic: str, queue_id: int, offset: int, got: Got
+        self, finds: Finds, pop: Pop, topic: str, queue_id: int, offset: int, got: Got
     ) -> bool:
         """Remember whose the messages are; False when they cannot be handed out.
 
         Positional: what `_take` knows."""
-        header, now_ms = ask.header, finds.pop_ms
+        header, now_ms = pop.header, finds.pop_ms
         group, kind = header.consumer_group, kind_of(topic)
         if header.order:
             counts, count_min = self._orders.hand_out(

@@ -8,11 +8,11 @@ from escrowmq.broker.on_ack import AckHandlers
 from escrowmq.broker.on_assignment import AssignmentHandlers
 from escrowmq.broker.on_peek import PeekHandlers
 from escrowmq.broker.on_pop import PopHandlers
-from escrowmq.broker.popping import Ask, Popper
+from escrowmq.broker.popping import Pop, Popper
 from escrowmq.broker.putting import Putter
 from escrowmq.broker.registration import Registration
 from escrowmq.broker.saving import OffsetSaver
-from escrowmq.broker.state import Broker, Handler
+from escrowmq.broker.state import Broker
 from escrowmq.delivery import assignment, order
 from escrowmq.delivery.order import OrderTable
 from escrowmq.delivery.poll import Polls
@@ -46,14 +46,10 @@ class Pops:
         self._assignments = AssignmentHandlers(broker, registration.any_connected)
         self.saver = OffsetSaver(broker, self.ledger, self.orders, path=offsets_path)
 
-    def routes(self) -> dict[int, Handler]:
-        """Request codes and who serves them."""
-        return {
-            **self._pops.routes(),
-            **self._peeks.routes(),
-            **self._acks.routes(),
-            **self._assignments.routes(),
-        }
+    @property
+    def handlers(self) -> tuple[object, ...]:
+        """Those who serve requests."""
+        return self._pops, self._peeks, self._acks, self._assignments
 
     def load(self, take: Callable[[str, Take], None], now_ms: int, *, is_sound: bool) -> None:
         """Take over what was popped before this start; `take` reads a table for one."""
@@ -83,7 +79,7 @@ class Pops:
             self._peeks.arrived(arrival, now_ms)
 
     @property
-    def polls(self) -> tuple[Polls[Ask], Polls[Ask]]:
+    def polls(self) -> tuple[Polls[Pop], Polls[Pop]]:
         """Those who wait for messages, and those who wait to be told of some."""
         return self._pops.polls, self._peeks.polls
 

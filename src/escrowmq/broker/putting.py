@@ -6,12 +6,11 @@ from typing import Final
 
 import msgspec
 
-from escrowmq.base.codes import Flag, Response
-from escrowmq.base.command import Command
+from escrowmq.base.answer import Refusal
+from escrowmq.base.codes import Response
 from escrowmq.base.message import Message, Property, Topic
-from escrowmq.broker.state import Broker, Peer, Waiting
+from escrowmq.broker.state import Broker
 from escrowmq.codec import recall
-from escrowmq.codec.command import encode_reply
 from escrowmq.delivery.divert import WISHES, DelayRules, divert
 from escrowmq.store.store import Put, PutStatus
 
@@ -25,13 +24,6 @@ _UNAVAILABLE: Final = (
     "message store has been shut down, etc."
 )
 _DIVERTING: Final = frozenset({*WISHES, Property.DELAY})
-
-
-class Refusal(msgspec.Struct, frozen=True):
-    """A message that was not stored: what its sender is told."""
-
-    code: int
-    remark: str
 
 
 class Diverted(Put, kw_only=True):
@@ -57,7 +49,7 @@ class Putter:
     def _put_later(self, message: Message, now_ms: int) -> Put | Refusal:
         diverted = divert(message, now_ms, self._rules)
         if not isinstance(diverted, Message):
-            return Refusal(diverted.code, diverted.remark)
+            return diverted
         put = self._broker.store.put(diverted, now_ms)
         if put.log_offset < 0:
             return self.refusal(put)
@@ -96,39 +88,10 @@ class Putter:
             case _:
                 return Refusal(Response.SYSTEM_ERROR, put.reason or "UNKNOWN_ERROR")
 
-    def answer(
-        self,
-        peer: Peer,
-        request: Command,
-        put: Put,
-        *,
-        ext: dict[str, str],
-        waits: bool,
-        now_ms: int,
-        reply: bytes | None = None,
-    ) -> bytes | None:
-        """The reply to a stored message (success, if no other is given): at once, or when the
-        disk has it."""
-        if request.flag & Flag.ONE_WAY:
-            return None
-        broker = self._broker
-        if reply is None:
-            reply = encode_reply(request, Response.SUCCESS, ext=ext)
-        if not waits or not broker.store_settings.is_sync_flush:
-            return reply
-        if put.log_end <= broker.store.durable_offset:
-            return reply
-        broker.waiting.append(
-            Waiting(
-                log_end=put.log_end,
-                peer=peer.id,
-                request=request,
-                reply=reply,
-                timeout_reply=encode_reply(request, Response.FLUSH_DISK_TIMEOUT, ext=ext),
-                deadline_ms=now_ms + broker.store_settings.sync_timeout_ms,
-            )
-        )
-        return None
+    def durable_at(self, put: Put, *, waits: bool = True) -> int:
+        """How far the log has to be durable before its sender is told; 0 if at once."""
+        is_sync = waits and self._broker.store_settings.is_sync_flush
+        return put.log_end if is_sync else 0
 
 
 def is_retry(topic: str) -> bool:

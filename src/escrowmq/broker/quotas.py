@@ -6,11 +6,13 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final
 
+from escrowmq.base.answer import Refusal
 from escrowmq.base.codes import Request
-from escrowmq.base.command import Command
 from escrowmq.base.message import Property
-from escrowmq.broker.rates import READS, Buckets, Rate, Refused, too_many
-from escrowmq.broker.state import Broker, Peer
+from escrowmq.broker.asked import Question
+from escrowmq.broker.peer import Peer
+from escrowmq.broker.rates import Buckets, Rate, too_many
+from escrowmq.broker.state import Broker
 from escrowmq.txn.pending import Pending
 
 _REPLIES: Final = frozenset({Request.SEND_REPLY_MESSAGE, Request.SEND_REPLY_MESSAGE_V2})
@@ -34,15 +36,16 @@ class Quotas:
         self._connections: Counter[str] = Counter()
         self.refused_count = 0
 
-    def judge(self, peer: Peer, account: str, request: Command, now_ms: int) -> Refused | None:
+    def judge(self, asked: Question) -> Refusal | None:
         """Count a request of an account; why it is one too many, or None."""
-        reason = self._excess(peer, account, request, now_ms)
+        account = asked.account
+        reason = self._excess(asked)
         if not reason:
             return None
         self.refused_count += 1
-        return too_many(request, f"account {account} asks for more than {reason} allows")
+        return too_many(asked, f"account {account} asks for more than {reason} allows")
 
-    def _excess(self, peer: Peer, account: str, request: Command, now_ms: int) -> str:
+    def _excess(self, asked: Question) -> str:
         settings = self._broker.settings
         rate = Rate(
             settings.account_requests_per_s,
@@ -51,24 +54,24 @@ class Quotas:
             "escrowAccountBytesPerSecond",
         )
         return (
-            self._join(peer, account)
-            or self._buckets.take(account, request, rate, now_ms)
-            or self._excess_of_kind(account, request, now_ms)
+            self._join(asked.peer, asked.account)
+            or self._buckets.take(asked.account, asked, rate)
+            or self._excess_of_kind(asked)
         )
 
-    def _excess_of_kind(self, account: str, request: Command, now_ms: int) -> str:
-        code = request.code
-        if code in READS:
-            return self._excess_of_polls(account)
+    def _excess_of_kind(self, asked: Question) -> str:
+        code = asked.command.code
+        if asked.row.is_read:
+            return self._excess_of_polls(asked.account)
         if code in _REPLIES:
-            return self._excess_of_free(account, request, now_ms)
+            return self._excess_of_free(asked)
         fields = _SENDS.get(code)
         if fields is None:
             return ""
-        ext = request.ext or {}
+        ext = asked.ext
         if ext.get(fields[0]) == self._broker.settings.trace_topic:
-            return self._excess_of_free(account, request, now_ms)
-        return self._excess_of_halves(account, ext.get(fields[1], ""))
+            return self._excess_of_free(asked)
+        return self._excess_of_halves(asked.account, ext.get(fields[1], ""))
 
     def _excess_of_polls(self, account: str) -> str:
         most = self._broker.settings.account_polls_max
@@ -76,11 +79,11 @@ class Quotas:
             return f"escrowAccountPolls={most}"
         return ""
 
-    def _excess_of_free(self, account: str, request: Command, now_ms: int) -> str:
+    def _excess_of_free(self, asked: Question) -> str:
         """Traces, to which every account has the right, and replies, which are pushed on."""
         most = self._broker.settings.account_free_bytes_per_s
         rate = Rate(0, most, "", "escrowAccountFreeBytesPerSecond")
-        return self._free_buckets.take(account, request, rate, now_ms)
+        return self._free_buckets.take(asked.account, asked, rate)
 
     def _excess_of_halves(self, account: str, properties: str) -> str:
         settings = self._broker.settings

@@ -6,29 +6,13 @@ from typing import Final
 
 import msgspec
 
-from escrowmq.base.codes import Request, Response
-from escrowmq.base.command import Command
+from escrowmq.base.answer import Refusal
+from escrowmq.base.codes import Response
 from escrowmq.base.limits import RATED_CLIENTS_MAX
 from escrowmq.base.settings import BrokerSettings
+from escrowmq.broker.asked import Question
 
 _FLOW_CONTROL: Final = 215
-
-READS: Final = frozenset(
-    {
-        Request.PULL_MESSAGE, Request.LITE_PULL_MESSAGE, Request.POP_MESSAGE,
-        Request.PEEK_MESSAGE, Request.NOTIFICATION,
-    }
-)  # fmt: skip
-"""Readers know FLOW_CONTROL: they rest a little and ask again. All others know SYSTEM_BUSY."""
-
-_FREE: Final = frozenset(
-    {
-        Request.END_TRANSACTION, Request.HEART_BEAT, Request.UNREGISTER_CLIENT,
-        Request.UPDATE_CONSUMER_OFFSET, Request.ACK_MESSAGE, Request.BATCH_ACK_MESSAGE,
-        Request.UNLOCK_BATCH_MQ,
-    }
-)  # fmt: skip
-"""What ends something is never refused: it would cost more when it comes again. It counts."""
 
 
 class Rate(msgspec.Struct, frozen=True):
@@ -53,17 +37,17 @@ class Buckets:
         self._buckets: dict[str, _Bucket] = {}
         """Least lately used first."""
 
-    def take(self, who: str, request: Command, rate: Rate, now_ms: int) -> str:
+    def take(self, who: str, asked: Question, rate: Rate) -> str:
         """Count a request; the setting by which it is one too many, or nothing."""
-        bucket = self._filled(who, rate, now_ms)
-        if request.code not in _FREE:
+        bucket = self._filled(who, rate, asked.now_ms)
+        if not asked.row.is_free:
             if rate.requests and bucket.requests < 1:
                 return f"{rate.requests_name}={rate.requests}"
             # A body may be larger than a second's worth: it is let in, and then paid for.
             if rate.size and bucket.size <= 0:
                 return f"{rate.size_name}={rate.size}"
         bucket.requests = max(bucket.requests - 1, -rate.requests)
-        bucket.size -= len(request.body)
+        bucket.size -= len(asked.body)
         return ""
 
     def _filled(self, who: str, rate: Rate, now_ms: int) -> _Bucket:
@@ -80,13 +64,6 @@ class Buckets:
         return bucket
 
 
-class Refused(msgspec.Struct, frozen=True):
-    """A request too many: code and remark of the answer."""
-
-    code: int
-    remark: str
-
-
 class Rates:
     """Requests and bytes a second of each address."""
 
@@ -100,11 +77,10 @@ class Rates:
         """Whether there is any limit."""
         return bool(self._settings.requests_per_s or self._settings.bytes_per_s)
 
-    def judge(
-        self, host: str, request: Command, now_ms: int, *, account: str = ""
-    ) -> Refused | None:
+    def judge(self, asked: Question, *, account: str = "") -> Refusal | None:
         """Count a request of an address; why it is one too many, or None. Those of an account that
         was proved count apart: a stranger beside it uses up nothing of it."""
+        host = asked.peer.host
         settings = self._settings
         rate = Rate(
             settings.requests_per_s,
@@ -112,17 +88,18 @@ class Rates:
             "escrowRequestsPerSecond",
             "escrowBytesPerSecond",
         )
-        what = self._buckets.take(f"{account}@{host}", request, rate, now_ms)
+        what = self._buckets.take(f"{account}@{host}", asked, rate)
         if not what:
             return None
         self.refused_count += 1
-        return too_many(request, f"{host} asks for more than {what} allows")
+        return too_many(asked, f"{host} asks for more than {what} allows")
 
 
-def too_many(request: Command, reason: str) -> Refused:
-    """The refusal of a request by the words of RocketMQ's flow control."""
-    return Refused(
-        _FLOW_CONTROL if request.code in READS else Response.SYSTEM_BUSY,
+def too_many(asked: Question, reason: str) -> Refusal:
+    """The refusal of a request by the words of RocketMQ's flow control. Readers know FLOW_CONTROL:
+    they rest a little and ask again. All others know SYSTEM_BUSY."""
+    return Refusal(
+        _FLOW_CONTROL if asked.row.is_read else Response.SYSTEM_BUSY,
         f"[OVERLOAD]system busy, start flow control for a while: {reason}; send less, in batches, "
         "or have the limit raised",
     )

@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from escrowmq.base.command import Command
+from escrowmq.base.answer import Answer, Refusal
+from escrowmq.base.codes import Flag
 from escrowmq.base.effects import Effect
 from escrowmq.base.limits import (
     FRAME_SIZE_MAX,
@@ -18,8 +19,12 @@ from escrowmq.base.limits import (
 )
 from escrowmq.base.ports import Chance
 from escrowmq.base.settings import BrokerSettings, StoreSettings
-from escrowmq.broker.calls import Calls
+from escrowmq.broker.asked import Question
+from escrowmq.broker.calls import Calls, OnAnswer
+from escrowmq.broker.peer import Peer
+from escrowmq.broker.remoting import Remoting
 from escrowmq.codec.bodies import SubscriptionBody
+from escrowmq.codec.command import encode_request
 from escrowmq.codec.frame import FrameReader, HalfFrames
 from escrowmq.codec.ids import pack_host
 from escrowmq.delivery.asked import AskedTable
@@ -35,46 +40,11 @@ from escrowmq.delivery.topics import TopicTable
 from escrowmq.store.store import Store
 
 
-class Peer:
-    """One connection as the broker sees it."""
-
-    __slots__ = (
-        "account",
-        "address",
-        "counted_for",
-        "host",
-        "id",
-        "is_stranger",
-        "packed",
-        "reader",
-    )
-
-    def __init__(self, peer: int, host: str, port: int, reader: FrameReader | None = None) -> None:
-        self.id = peer
-        self.host = host
-        self.address = f"{host}:{port}"
-        self.account = ""
-        """Of whom the last heartbeat was that the door let in."""
-        self.counted_for = ""
-        """Whose quota of connections it is in."""
-        self.is_stranger = False
-        """Has still to prove who it is."""
-        self.packed = pack_host(host, port)
-        self.reader = reader or FrameReader()
-
-
-Handler = Callable[[Peer, Command, int], bytes | None]
-"""Judges one request; the reply's frame, or None when there is none yet (or ever)."""
-
-
 class Waiting(msgspec.Struct):
-    """A reply that may leave once the log is durable up to an offset."""
+    """An answer that may leave once the log is durable up to an offset."""
 
-    log_end: int
-    peer: int
-    request: Command
-    reply: bytes
-    timeout_reply: bytes
+    asked: Question
+    answer: Answer
     deadline_ms: int
 
 
@@ -116,9 +86,9 @@ class Broker:
         self.calls = Calls()
         self.set_aside_counts: list[Callable[[], int]] = []
         self.asked = AskedTable()
-        self.account_of: Callable[[Peer, Command], str] | None = None
-        """Of whom a request is that was let in, empty where nobody had to prove it; None while
-        names have no owners: without access control, and where it is to be as the peer's."""
+        self.has_owners = False
+        """Whether names belong to the account that began them: not without access control, nor
+        where it is to be as RocketMQ's."""
         self.producer_hooks: list[Callable[[str, Channel, int], None]] = []
         self.peers: dict[int, Peer] = {}
         self.polls_counts: collections.Counter[str] = collections.Counter()
@@ -127,6 +97,7 @@ class Broker:
         self.strangers_half_frames = HalfFrames(STRANGERS_HALF_FRAMES_SIZE_MAX)
         self.effects: list[Effect] = []
         self.outbox: dict[int, list[bytes]] = {}
+        self.remoting = Remoting(settings)
         self.waiting: collections.deque[Waiting] = collections.deque()
 
     def meet(self, peer: int, host: str, port: int, *, is_stranger: bool) -> None:
@@ -144,6 +115,40 @@ class Broker:
         """A stranger has proved who it is."""
         peer.is_stranger = False
         peer.reader.let_in(self.half_frames)
+
+    def answer(
+        self, asked: Question, reply: Answer | Refusal, *, since_ms: int | None = None
+    ) -> None:
+        """Say it, or keep it until what it tells of is durable: from the question's time on, or
+        from a later one."""
+        if asked.command.flag & Flag.ONE_WAY:
+            return
+        if isinstance(reply, Answer) and reply.log_end > self.store.durable_offset:
+            since_ms = asked.now_ms if since_ms is None else since_ms
+            until_ms = since_ms + self.store_settings.sync_timeout_ms
+            self.waiting.append(Waiting(asked, reply, until_ms))
+        else:
+            self.send(asked.peer.id, *self.remoting.frames(asked.command, reply))
+
+    def tell(self, peer: int, code: int, *, ext: dict[str, str], body: bytes = b"") -> None:
+        """Send a client a request that it does not answer."""
+        frame = encode_request(code, self.calls.next_opaque(), ext=ext, body=body, is_one_way=True)
+        self.send(peer, frame)
+
+    def call(
+        self,
+        peer: int,
+        code: int,
+        *,
+        ext: dict[str, str] | None,
+        body: bytes = b"",
+        on_answer: OnAnswer,
+        until_ms: int,
+    ) -> None:
+        """Send a client a request, and hear what it says or that it does not."""
+        opaque = self.calls.next_opaque()
+        self.send(peer, encode_request(code, opaque, ext=ext, body=body))
+        self.calls.expect(opaque, peer, on_answer, until_ms)
 
     def send(self, peer: int, *chunks: bytes) -> None:
         """Queue bytes for a peer; they leave in one write at the end of this input."""

@@ -6,12 +6,12 @@ topic; both remember where they belong in REAL_TOPIC and REAL_QID (the peer's Ho
 
 from __future__ import annotations
 
-import enum
 import re
 from typing import Final
 
 import msgspec
 
+from escrowmq.base.answer import Refusal
 from escrowmq.base.codes import Response
 from escrowmq.base.limits import PROPERTIES_SIZE_MAX, TOPIC_QUEUES_MAX
 from escrowmq.base.message import Message, Property, StoredMessage, SysFlag, Topic
@@ -29,22 +29,6 @@ _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,18}")
 _LEVEL: Final = re.compile(r"[+-]?[0-9]{1,10}")
 _NEVER_DIVERTED: Final = frozenset({Topic.HALF, Topic.OP, Topic.SCHEDULE, Topic.TIMER})
 _DIVERTED_TYPES: Final = frozenset({0, SysFlag.COMMIT})
-
-
-class RefusalStatus(enum.Enum):
-    """Why a message is refused, under the peer's names (PutMessageStatus)."""
-
-    MESSAGE_ILLEGAL = enum.auto()
-    WHEEL_TIMER_MSG_ILLEGAL = enum.auto()
-    WHEEL_TIMER_NOT_ENABLE = enum.auto()
-
-
-class Refusal(msgspec.Struct, frozen=True):
-    """A message that is not stored; the code and the remark that its sender is told."""
-
-    status: RefusalStatus
-    code: int
-    remark: str
 
 
 class DelayRules:
@@ -79,7 +63,7 @@ def divert(message: Message, now_ms: int, rules: DelayRules) -> Message | Refusa
     if text is not None:
         if not _LEVEL.fullmatch(text):
             remark = f"property DELAY is {text[:32]!r}; a level from 1 to {rules.level_max} is due"
-            return Refusal(RefusalStatus.MESSAGE_ILLEGAL, Response.MESSAGE_ILLEGAL, remark)
+            return Refusal(Response.MESSAGE_ILLEGAL, remark)
         level = int(text)
         if level > 0 and rules.level_max:
             return _by_level(message, min(level, rules.level_max))
@@ -97,7 +81,6 @@ def _by_level(message: Message, level: int) -> Message:
 def _by_time(message: Message, now_ms: int, rules: DelayRules) -> Message | Refusal:
     if not rules.has_timer:
         return Refusal(
-            RefusalStatus.WHEEL_TIMER_NOT_ENABLE,
             Response.SYSTEM_ERROR,
             "accurate timer message is not enabled, timerWheelEnable is false",
         )
@@ -128,7 +111,6 @@ def wish(properties: dict[str, str], sent_ms: int) -> int | None:
 
 def _illegal(rules: DelayRules) -> Refusal:
     return Refusal(
-        RefusalStatus.WHEEL_TIMER_MSG_ILLEGAL,
         Response.MESSAGE_ILLEGAL,
         "timer message illegal, the delay time should not be bigger than the max delay "
         f"{rules.ahead_max_ms}ms; or if set del msg, the delay time should be bigger than the "

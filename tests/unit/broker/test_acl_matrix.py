@@ -6,12 +6,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 
+import msgspec
 import pytest
 
+from escrowmq.base.answer import Reply
 from escrowmq.base.codes import Request
-from escrowmq.base.command import Command
 from escrowmq.base.settings import BrokerSettings
-from escrowmq.broker.state import Handler, Peer
+from escrowmq.broker.asked import Question, Row
+from escrowmq.codec.headers import read_header
 from escrowmq.codec.recall import Handle, encode_handle
 from escrowmq.testing.exchange import Caller, Exchange
 from escrowmq.testing.sim.disk import SimDisk
@@ -46,8 +48,8 @@ class World:
     def __init__(self, settings: BrokerSettings, disk: SimDisk) -> None:
         self.exchange = Exchange(settings, disk=disk)
         self.served: list[int] = []
-        routes = self.exchange.core._routes
-        routes.update({code: self._noting(handler) for code, handler in routes.items()})
+        rows = self.exchange.core._rows
+        rows.update({code: self._noting(row) for code, row in rows.items()})
         self.owner = self.come("operator")
         self.places: dict[str, dict[str, str]] = {}
         for topic in ("mine", "theirs"):
@@ -60,12 +62,14 @@ class World:
                 "transactionId": half.unique_key,
             }
 
-    def _noting(self, handler: Handler) -> Handler:
-        def serve(peer: Peer, request: Command, now_ms: int) -> bytes | None:
-            self.served.append(request.code)
-            return handler(peer, request, now_ms)
+    def _noting(self, row: Row) -> Row:
+        def serve(asked: Question) -> Reply:
+            self.served.append(row.code)
+            if row.header is not None:
+                asked.header = read_header(row.header, asked.command.ext)
+            return row.serve(asked)
 
-        return serve
+        return msgspec.structs.replace(row, header=None, serve=serve)
 
     def come(self, name: str | None, secret: str = SECRET) -> Caller:
         caller = self.exchange.connect(host="10.0.0.1")

@@ -128,7 +128,7 @@ def test_administration_and_what_nobody_knows_is_for_administrators(
 
 
 def test_every_request_that_is_served_is_in_the_table(exchange: Exchange) -> None:
-    assert set(exchange.core._routes) - set(NEEDS) == set()
+    assert set(exchange.core._rows) - set(NEEDS) == set()
 
 
 BY_TOPIC = {

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import random
 
+from escrowmq.base.answer import Refusal
 from escrowmq.base.message import Message, StoredMessage, Topic
 from escrowmq.base.settings import BrokerSettings, StoreSettings
 from escrowmq.codec.record import decode_record
 from escrowmq.delivery import delay, timer
 from escrowmq.delivery.delay import DelayQueues
-from escrowmq.delivery.divert import DelayRules, Refusal, divert
+from escrowmq.delivery.divert import DelayRules, divert
 from escrowmq.delivery.timer import TimerQueue
 from escrowmq.store.store import Put, PutStatus, Store
 from escrowmq.testing.sim.disk import Loss, SimDisk

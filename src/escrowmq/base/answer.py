@@ -1,0 +1,64 @@
+"""What a core says to a request, as values: which protocol it came by is no matter of theirs.
+
+A handler gives an `Answer`, or a `Refusal`, or `HELD` when it has kept the question and answers
+later, or never. Whoever stands at the door puts it into the bytes of its protocol.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from escrowmq.base.codes import Response
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What is said to a request that was served."""
+
+    code: int = Response.SUCCESS
+    ext: dict[str, str] | None = None
+    body: bytes = b""
+    remark: str | None = None
+    chunks: Sequence[bytes] = ()
+    """More of the body, as it lies in the store: it goes out without being copied."""
+
+    log_end: int = 0
+    """It leaves when the log is durable up to here."""
+
+    late_code: int = Response.FLUSH_DISK_TIMEOUT
+    """The code to leave with when that takes too long."""
+
+
+class Sent(Answer, frozen=True, kw_only=True):
+    """A message was stored, and where. `ext` has what is said besides."""
+
+    message_id: str
+    queue_id: int
+    queue_offset: int
+    transaction_id: str
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """Why a request was not served. Nothing has changed."""
+
+    code: int
+    remark: str
+    ext: dict[str, str] | None = None
+
+    def saying(self, ext: dict[str, str]) -> Refusal:
+        """The same with the fields that every answer to such a request has."""
+        return msgspec.structs.replace(self, ext=ext)
+
+
+class Held(enum.Enum):
+    """There is no answer yet."""
+
+    HELD = enum.auto()
+
+
+HELD: Final = Held.HELD
+DONE: Final = Answer()
+Reply = Answer | Refusal | Held

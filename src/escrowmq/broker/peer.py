@@ -1,0 +1,34 @@
+"""A connection as the broker sees it."""
+
+from __future__ import annotations
+
+from escrowmq.codec.frame import FrameReader
+from escrowmq.codec.ids import pack_host
+
+
+class Peer:
+    """One connection as the broker sees it."""
+
+    __slots__ = (
+        "account",
+        "address",
+        "counted_for",
+        "host",
+        "id",
+        "is_stranger",
+        "packed",
+        "reader",
+    )
+
+    def __init__(self, peer: int, host: str, port: int, reader: FrameReader | None = None) -> None:
+        self.id = peer
+        self.host = host
+        self.address = f"{host}:{port}"
+        self.account = ""
+        """Of whom the last heartbeat was that the door let in."""
+        self.counted_for = ""
+        """Whose quota of connections it is in."""
+        self.is_stranger = False
+        """Has still to prove who it is."""
+        self.packed = pack_host(host, port)
+        self.reader = reader or FrameReader()

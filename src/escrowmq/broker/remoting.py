@@ -1,0 +1,71 @@
+"""The remoting door: here answers become frames, and nowhere else."""
+
+from __future__ import annotations
+
+from escrowmq.base.answer import Answer, Refusal, Sent
+from escrowmq.base.command import Command
+from escrowmq.base.message import Property
+from escrowmq.base.settings import BrokerSettings
+from escrowmq.codec.command import encode_reply
+from escrowmq.codec.sent import SentReplies
+
+
+class Remoting:
+    """Puts what the broker says into the bytes of RocketMQ's remoting protocol."""
+
+    def __init__(self, settings: BrokerSettings) -> None:
+        self._settings = settings
+        self._is_traced: bool | None = None
+        self.note_settings()
+
+    def note_settings(self) -> None:
+        """Take over what every answer to a send says; operators may change it."""
+        settings = self._settings
+        if settings.is_traced is not self._is_traced:
+            self._is_traced = settings.is_traced
+            self.said_to_senders = {
+                Property.MSG_REGION: settings.region,
+                Property.TRACE_ON: "true" if settings.is_traced else "false",
+            }
+            self._sent = SentReplies(self.said_to_senders)
+
+    def frames(self, command: Command, reply: Answer | Refusal) -> tuple[bytes, ...]:
+        """What goes out for a reply, to be written one after the other."""
+        if type(reply) is Answer:
+            return self._answer(command, reply, reply.ext)
+        if type(reply) is Sent:
+            return self._told_of(command, reply)
+        return (encode_reply(command, reply.code, remark=reply.remark, ext=reply.ext),)
+
+    def _told_of(self, command: Command, sent: Sent) -> tuple[bytes, ...]:
+        if sent.ext is None and not sent.code:
+            frame = self._sent.encode(
+                command,
+                sent.message_id,
+                queue_id=sent.queue_id,
+                queue_offset=sent.queue_offset,
+                unique_key=sent.transaction_id,
+            )
+            return (frame,)
+        ext = {
+            **self.said_to_senders,
+            "msgId": sent.message_id,
+            "queueId": str(sent.queue_id),
+            "queueOffset": str(sent.queue_offset),
+        }
+        if sent.transaction_id:  # clients of 4.x give none to a batch, and are told none
+            ext["transactionId"] = sent.transaction_id
+        return self._answer(command, sent, ext | (sent.ext or {}))
+
+    def _answer(
+        self, command: Command, answer: Answer, ext: dict[str, str] | None
+    ) -> tuple[bytes, ...]:
+        front = encode_reply(
+            command,
+            answer.code,
+            remark=answer.remark,
+            ext=ext,
+            body=answer.body,
+            later_size=sum(map(len, answer.chunks)) if answer.chunks else 0,
+        )
+        return (front, *answer.chunks)
