@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hmac
+from collections.abc import Callable
 from typing import Final
 
 from escrowmq.acl.accounts import ANY, DENY, PUB, SUB, Account, Rules
 from escrowmq.acl.addresses import Parts
-from escrowmq.acl.needs import Admin, Need, Places, needs_of
+from escrowmq.acl.needs import Admin, Need
 from escrowmq.base.codes import Version
 from escrowmq.base.command import Command
 from escrowmq.base.message import Topic
@@ -20,10 +21,11 @@ _TRACE: Final = Need(Topic.TRACE, PUB)
 """Whoever has an account may write traces."""
 
 
-def refusal(rules: Rules, request: Command, parts: Parts, places: Places, *, as_peer: bool) -> str:
-    """Why a request from an address may not pass; empty when it may.
-
-    `as_peer` leaves open what RocketMQ 5.3.2 leaves open (docs/security.md)."""
+def refusal(
+    rules: Rules, request: Command, parts: Parts, needs: Callable[[], Admin | list[Need]]
+) -> str:
+    """Why a request from an address may not pass; empty when it may. What it needs is asked once
+    it is known whose it is."""
     if rules.trusts(parts):
         return ""
     ext = request.ext or {}
@@ -39,7 +41,7 @@ def refusal(rules: Rules, request: Command, parts: Parts, places: Places, *, as_
         return f"Check signature failed for accessKey={access_key}"
     if account.is_admin:
         return ""
-    return _missing(account, request, places, as_peer=as_peer)
+    return _missing(account, request, needs())
 
 
 def may(rules: Rules, access_key: str, need: Need, parts: Parts) -> bool:
@@ -84,9 +86,8 @@ def _is_signed(request: Command, secret: str) -> bool:
         return False
 
 
-def _missing(account: Account, request: Command, places: Places, *, as_peer: bool) -> str:
+def _missing(account: Account, request: Command, needs: Admin | list[Need]) -> str:
     """The right that an account lacks; empty when it has all."""
-    needs = needs_of(request, places, as_peer=as_peer)
     if isinstance(needs, Admin):
         return (
             f"Need admin permission for request code={request.code}, "

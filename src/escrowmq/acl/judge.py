@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
-from escrowmq.acl.accesses import accesses_of, peer_accesses_of
 from escrowmq.acl.book import USER, Book, User, UserStatus
 from escrowmq.acl.guard import is_signed
-from escrowmq.acl.needs import Places, begins_inner, is_inner
+from escrowmq.acl.needs import begins_inner, is_inner
 from escrowmq.acl.policies import Access, Action, Decision, Kind, Policies, Resource, Shape
-from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
 from escrowmq.codec.signature import ACCESS_KEY
 
@@ -23,27 +21,10 @@ _ACCOUNTS: Final = (
 
 _READING: Final = frozenset({Action.SUB, Action.GET, Action.LIST})
 
-FOR_SUPER_USERS: Final = frozenset(
-    {
-        Request.AUTH_CREATE_USER,
-        Request.AUTH_UPDATE_USER,
-        Request.AUTH_DELETE_USER,
-        Request.AUTH_CREATE_ACL,
-        Request.AUTH_UPDATE_ACL,
-        Request.AUTH_DELETE_ACL,
-        Request.UPDATE_AND_CREATE_ACL_CONFIG,
-        Request.DELETE_ACL_CONFIG,
-        Request.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG,
-    }
-)
-"""Requests that change who may do what. The peer asks for Update on the cluster, with which a user
-gives himself everything (DefaultAuthorizationContextBuilder, 5.3.3)."""
-
 
 class Terms(msgspec.Struct, frozen=True, kw_only=True):
     """What is asked of whom."""
 
-    cluster: str
     is_authorized: bool
     """Whether rights are asked for beside names."""
     unauthenticated: frozenset[int] = frozenset()
@@ -54,8 +35,19 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     """Leave open what RocketMQ 5.3.3 leaves open (docs/security.md)."""
 
 
-def refusal(book: Book, request: Command, host: str, places: Places, terms: Terms) -> str:
-    """Why a request from an address may not pass, in the peer's words; empty when it may."""
+class Asks(Protocol):
+    """What a request needs, to be asked once it is known whose it is."""
+
+    @property
+    def gives_rights(self) -> bool:
+        """Whether it changes who may do what."""
+
+    def accesses(self) -> list[Access]:
+        """The rights that it needs."""
+
+
+def refusal(book: Book, request: Command, host: str, asks: Asks, terms: Terms) -> str:
+    """Why a request from an address may not pass, in RocketMQ's words; empty when it may."""
     user, reason = _authenticated(book, request)
     if reason and request.code not in terms.unauthenticated:
         return reason
@@ -63,13 +55,9 @@ def refusal(book: Book, request: Command, host: str, places: Places, terms: Term
         return ""
     if user is not None and user.is_super:
         return ""
-    if terms.as_peer:
-        accesses = peer_accesses_of(request, cluster=terms.cluster)
-    elif request.code in FOR_SUPER_USERS:
+    if asks.gives_rights and not terms.as_peer:
         return _FAILED if user is None else f"{USER}{user.name} {_ACCOUNTS}"
-    else:
-        accesses = accesses_of(request, places, cluster=terms.cluster)
-    for access in accesses:
+    for access in asks.accesses():
         if user is None:
             return _FAILED
         reason = missing(book, user, access, host)

@@ -1,6 +1,7 @@
-"""What a request needs: one table of every request code (docs/security.md repeats it).
+"""What a request needs: the readers that the table of requests is written with (docs/security.md
+repeats it).
 
-A code that is not in the table needs an administrator. What is stored decides over what is said:
+What is not said to be open needs an administrator. What is stored decides over what is said:
 an END needs the topic of the half that it ends, a view the topic of the message that it shows.
 """
 
@@ -12,7 +13,6 @@ from typing import Final, Protocol
 import msgspec
 
 from escrowmq.acl.accounts import ANY, PUB, SUB
-from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
 from escrowmq.base.extensions import EPOCH
 from escrowmq.base.message import NOT_SENDABLE, Property, Topic
@@ -76,7 +76,7 @@ class Admin(msgspec.Struct, frozen=True):
 
 
 ADMIN: Final = Admin()
-Rule = Admin | Stored | Reader
+Needs = Admin | Stored | Reader
 
 
 def is_inner(topic: str) -> bool:
@@ -104,11 +104,12 @@ def group_resource(group: str) -> str:
 # -- readers of fields ---------------------------------------------------------------------------
 
 
-def _nothing(_: Command) -> Iterable[Need]:
+def nothing(_: Command) -> Iterable[Need]:
+    """Nothing but an account."""
     return ()
 
 
-def _field(name: str, right: int) -> Reader:
+def field(name: str, right: int) -> Reader:
     """A right to the topic that a field names; a retry topic is read whatever is done to it."""
 
     def read(request: Command) -> Iterable[Need]:
@@ -118,14 +119,16 @@ def _field(name: str, right: int) -> Reader:
     return read
 
 
-def _group(name: str = "consumerGroup") -> Reader:
+def group(name: str = "consumerGroup") -> Reader:
+    """The right to read as the group that a field names."""
+
     def read(request: Command) -> Iterable[Need]:
         return (Need(group_resource((request.ext or {}).get(name, "")), SUB),)
 
     return read
 
 
-def _given(reader: Reader, name: str) -> Reader:
+def given(reader: Reader, name: str) -> Reader:
     """What a field needs if it is there at all."""
 
     def read(request: Command) -> Iterable[Need]:
@@ -134,16 +137,18 @@ def _given(reader: Reader, name: str) -> Reader:
     return read
 
 
-def _all(*readers: Reader) -> Reader:
+def all_of(*readers: Reader) -> Reader:
+    """What several readers find."""
+
     def read(request: Command) -> Iterable[Need]:
         return [need for reader in readers for need in reader(request)]
 
     return read
 
 
-_GROUP: Final = _group()
-_READ: Final = _all(_GROUP, _field("topic", SUB))
-_OF_GROUP: Final = _all(_group("group"), _field("topic", SUB))
+GROUP: Final = group()
+READ: Final = all_of(GROUP, field("topic", SUB))
+OF_GROUP: Final = all_of(group("group"), field("topic", SUB))
 
 
 # -- readers of bodies and of what is stored -----------------------------------------------------
@@ -157,17 +162,20 @@ def _popped(group: str, topic: str) -> Iterator[Need]:
         yield Need(normal, SUB)
 
 
-def _acked(request: Command) -> Iterable[Need]:
+def acked(request: Command) -> Iterable[Need]:
+    """An ack names the topic that its group has popped."""
     ext = request.ext or {}
     return _popped(ext.get("consumerGroup", ""), ext.get("topic", ""))
 
 
-def _batch_acked(request: Command) -> Iterable[Need]:
+def batch_acked(request: Command) -> Iterable[Need]:
+    """Acks of several groups and topics, in the body."""
     batches = decode_acks(request.body)
     return [need for batch in batches for need in _popped(batch.c, batch.t)]
 
 
-def _heartbeat(request: Command) -> Iterable[Need]:
+def heartbeat(request: Command) -> Iterable[Need]:
+    """Every group that a client reads as, and every topic that it subscribes to."""
     body = decode_body(HeartbeatBody, request.body)
     for consumer in body.consumers or ():
         yield Need(group_resource(consumer.group_name), SUB)
@@ -175,14 +183,16 @@ def _heartbeat(request: Command) -> Iterable[Need]:
             yield Need(subscription.topic, SUB)
 
 
-def _locked(request: Command) -> Iterable[Need]:
+def locked(request: Command) -> Iterable[Need]:
+    """The group and the topics of an orderly consumer's queues."""
     body = decode_body(LockBody, request.body)
     yield Need(group_resource(body.consumer_group), SUB)
     for topic in {queue.topic for queue in body.mq_set}:
         yield Need(topic, SUB)
 
 
-def _checked(request: Command) -> Iterable[Need]:
+def checked(request: Command) -> Iterable[Need]:
+    """The group and the topic of a subscription that is tried out."""
     body = decode_body(CheckClientBody, request.body)
     yield Need(group_resource(body.group), SUB)
     if body.subscription_data is not None:
@@ -194,23 +204,25 @@ class _Assignment(msgspec.Struct, rename="camel"):
     consumer_group: str
 
 
-def _assigned(request: Command) -> Iterable[Need]:
+def assigned(request: Command) -> Iterable[Need]:
+    """The group and the topic whose queues are shared out."""
     body = decode_body(_Assignment, request.body)
     return (Need(group_resource(body.consumer_group), SUB), Need(body.topic, SUB))
 
 
-def _ended(request: Command, places: Places) -> Iterable[Need]:
+def ended(request: Command, places: Places) -> Iterable[Need]:
+    """The topics of the halves that an END ends."""
     return [Need(topic, PUB) for topic in places.ended_topics(request)]
 
 
-def _viewed(request: Command, places: Places) -> Iterable[Need]:
+def viewed(request: Command, places: Places) -> Iterable[Need]:
     """The topic of the message itself; of one that is gone, the topic that is asked for."""
     header = read_header(ViewHeader, request.ext)
     topic = places.topic_at(header.offset)
     return (Need(header.topic or "" if topic is None else topic, SUB),)
 
 
-def _sent_back(request: Command, places: Places) -> Iterable[Need]:
+def sent_back(request: Command, places: Places) -> Iterable[Need]:
     """A message that is sent back is read again: its own topic counts as well as the group."""
     header = read_header(SendBackHeader, request.ext)
     topic = places.topic_at(header.offset)
@@ -218,7 +230,8 @@ def _sent_back(request: Command, places: Places) -> Iterable[Need]:
     return _popped(header.group, group_resource(header.group) if topic is None else topic)
 
 
-def _recalled(request: Command) -> Iterable[Need]:
+def recalled(request: Command) -> Iterable[Need]:
+    """The topic that is named, and the one in the handle."""
     header = read_header(RecallHeader, request.ext)
     return (Need(header.topic, PUB), Need(decode_handle(header.recall_handle).topic, PUB))
 
@@ -226,10 +239,10 @@ def _recalled(request: Command) -> Iterable[Need]:
 _OF_EPOCH: Final = f"{EPOCH}\x01"
 
 
-def _sent(topic: str, properties: str) -> Reader:
+def sent(topic: str, properties: str) -> Reader:
     """PUB on the topic; a half of an epoch counts for whoever decides about it, and needs the same
     right to the group."""
-    plain = _field(topic, PUB)
+    plain = field(topic, PUB)
 
     def read(request: Command) -> Iterable[Need]:
         text = (request.ext or {}).get(properties, "")
@@ -241,10 +254,10 @@ def _sent(topic: str, properties: str) -> Reader:
     return read
 
 
-def _replied(name: str, properties: str) -> Stored:
+def replied(name: str, properties: str) -> Stored:
     """PUB on the topic. Who answers a request may do that on the cluster's reply topic without,
     if he may read where it was asked."""
-    plain = _field(name, PUB)
+    plain = field(name, PUB)
 
     def read(request: Command, places: Places) -> Iterable[Need]:
         ext = request.ext or {}
@@ -257,132 +270,20 @@ def _replied(name: str, properties: str) -> Stored:
     return Stored(read)
 
 
-def _decided(request: Command) -> Iterable[Need]:
+def decided(request: Command) -> Iterable[Need]:
     """A sink's group is the one that may decide; what it wrote was judged when it was sent."""
     group = decode_body(Epoch, request.body).group
     return (Need(group_resource(group), PUB),)
 
 
-# -- the table -----------------------------------------------------------------------------------
-
-_ANY_TOPIC: Final = _field("topic", ANY)
-_R: Final = Request
-
-NEEDS: Final[dict[int, Rule]] = {
-    _R.SEND_MESSAGE: _sent("topic", "properties"),
-    _R.SEND_MESSAGE_V2: _sent("b", "i"),
-    _R.SEND_BATCH_MESSAGE: _field("b", PUB),
-    _R.SEND_REPLY_MESSAGE: _replied("topic", "properties"),
-    _R.SEND_REPLY_MESSAGE_V2: _replied("b", "i"),
-    _R.RECALL_MESSAGE: _recalled,
-    _R.END_TRANSACTION: Stored(_ended),
-    **dict.fromkeys((_R.ESCROW_DECIDE, _R.ESCROW_ABANDON, _R.ESCROW_DECISION), _decided),
-    _R.PULL_MESSAGE: _READ,
-    _R.LITE_PULL_MESSAGE: _READ,
-    _R.POP_MESSAGE: _READ,
-    _R.PEEK_MESSAGE: _READ,
-    _R.NOTIFICATION: _READ,
-    _R.POLLING_INFO: _READ,
-    _R.ACK_MESSAGE: _acked,
-    _R.CHANGE_MESSAGE_INVISIBLETIME: _acked,
-    _R.BATCH_ACK_MESSAGE: _batch_acked,
-    _R.CONSUMER_SEND_MSG_BACK: Stored(_sent_back),
-    _R.QUERY_MESSAGE: _field("topic", SUB),
-    _R.VIEW_MESSAGE_BY_ID: Stored(_viewed),
-    _R.QUERY_CONSUMER_OFFSET: _READ,
-    _R.UPDATE_CONSUMER_OFFSET: _READ,
-    _R.SEARCH_OFFSET_BY_TIMESTAMP: _ANY_TOPIC,
-    _R.GET_MAX_OFFSET: _ANY_TOPIC,
-    _R.GET_MIN_OFFSET: _ANY_TOPIC,
-    _R.GET_EARLIEST_MSG_STORETIME: _ANY_TOPIC,
-    _R.GET_TOPIC_STATS_INFO: _ANY_TOPIC,
-    _R.GET_TOPIC_CONFIG: _ANY_TOPIC,
-    _R.QUERY_TOPIC_CONSUME_BY_WHO: _ANY_TOPIC,
-    _R.HEART_BEAT: _heartbeat,
-    _R.UNREGISTER_CLIENT: _given(_GROUP, "consumerGroup"),
-    _R.GET_CONSUMER_LIST_BY_GROUP: _GROUP,
-    _R.GET_CONSUMER_CONNECTION_LIST: _GROUP,
-    _R.GET_CONSUME_STATS: _all(_GROUP, _given(_field("topic", SUB), "topic")),
-    _R.GET_SUBSCRIPTIONGROUP_CONFIG: _group("group"),
-    _R.QUERY_TOPICS_BY_CONSUMER: _group("group"),
-    _R.QUERY_SUBSCRIPTION_BY_CONSUMER: _OF_GROUP,
-    _R.QUERY_CONSUME_TIME_SPAN: _OF_GROUP,
-    _R.LOCK_BATCH_MQ: _locked,
-    _R.UNLOCK_BATCH_MQ: _locked,
-    _R.CHECK_CLIENT_CONFIG: _checked,
-    _R.QUERY_ASSIGNMENT: _assigned,
-    **dict.fromkeys(
-        (
-            _R.UPDATE_AND_CREATE_TOPIC, _R.UPDATE_AND_CREATE_TOPIC_LIST, _R.GET_ALL_TOPIC_CONFIG,
-            _R.UPDATE_BROKER_CONFIG, _R.GET_BROKER_CONFIG, _R.GET_BROKER_RUNTIME_INFO,
-            _R.GET_ALL_CONSUMER_OFFSET, _R.GET_ALL_DELAY_OFFSET,
-            _R.UPDATE_AND_CREATE_ACL_CONFIG, _R.DELETE_ACL_CONFIG, _R.GET_BROKER_CLUSTER_ACL_INFO,
-            _R.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG, _R.GET_BROKER_CLUSTER_ACL_CONFIG,
-            _R.GET_TIMER_CHECK_POINT, _R.GET_TIMER_METRICS,
-            _R.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, _R.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
-            _R.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, _R.DELETE_SUBSCRIPTIONGROUP,
-            _R.UPDATE_AND_GET_GROUP_FORBIDDEN, _R.DELETE_TOPIC_IN_BROKER,
-            _R.GET_PRODUCER_CONNECTION_LIST, _R.GET_ALL_PRODUCER_INFO,
-            _R.INVOKE_BROKER_TO_RESET_OFFSET, _R.INVOKE_BROKER_TO_GET_CONSUMER_STATUS,
-            _R.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, _R.CLEAN_EXPIRED_CONSUMEQUEUE,
-            _R.CLEAN_UNUSED_TOPIC, _R.DELETE_EXPIRED_COMMITLOG, _R.GET_CONSUMER_RUNNING_INFO,
-            _R.CONSUME_MESSAGE_DIRECTLY, _R.QUERY_CORRECTION_OFFSET, _R.CLONE_GROUP_OFFSET,
-            _R.VIEW_BROKER_STATS_DATA, _R.GET_BROKER_CONSUME_STATS, _R.QUERY_CONSUME_QUEUE,
-            _R.RESUME_CHECK_HALF_MESSAGE, _R.CHECK_ROCKSDB_CQ_WRITE_PROGRESS,
-            _R.EXPORT_ROCKSDB_CONFIG_TO_JSON, _R.SET_MESSAGE_REQUEST_MODE,
-            _R.GET_ALL_MESSAGE_REQUEST_MODE, _R.NOTIFY_MIN_BROKER_ID_CHANGE,
-            _R.EXCHANGE_BROKER_HA_INFO, _R.GET_BROKER_HA_STATUS, _R.RESET_MASTER_FLUSH_OFFSET,
-            _R.GET_BROKER_EPOCH_CACHE, _R.NOTIFY_BROKER_ROLE_CHANGED,
-            _R.UPDATE_COLD_DATA_FLOW_CTR_CONFIG, _R.REMOVE_COLD_DATA_FLOW_CTR_CONFIG,
-            _R.GET_COLD_DATA_FLOW_CTR_INFO, _R.SET_COMMITLOG_READ_MODE, _R.POP_ROLLBACK,
-            *range(_R.ESCROW_PENDING_LIST, _R.ESCROW_KEY_ROTATE + 1), _R.ESCROW_ACL_EXPLAIN,
-            *range(_R.AUTH_CREATE_USER, _R.AUTH_LIST_ACL + 1),
-        ),
-        ADMIN,
-    ),
-}  # fmt: skip
-"""What each request needs here."""
+ANY_TOPIC: Final = field("topic", ANY)
 
 
-def _group_sent_back(request: Command) -> Iterable[Need]:
-    return (Need(group_resource((request.ext or {}).get("group", "")), SUB),)
-
-
-_STATIC_TOPIC: Final = 513
-
-PEER_NEEDS: Final[dict[int, Rule]] = {
-    **{
-        code: NEEDS[code]
-        for code in (
-            _R.SEND_BATCH_MESSAGE, _R.PULL_MESSAGE,
-            _R.QUERY_MESSAGE, _R.HEART_BEAT, _R.UNREGISTER_CLIENT, _R.GET_CONSUMER_LIST_BY_GROUP,
-            _R.UPDATE_CONSUMER_OFFSET,
-        )
-    },
-    _R.SEND_MESSAGE: _field("topic", PUB),
-    _R.SEND_MESSAGE_V2: _field("b", PUB),
-    _R.CONSUMER_SEND_MSG_BACK: _group_sent_back,
-    **dict.fromkeys(
-        (
-            _R.UPDATE_AND_CREATE_TOPIC, _R.UPDATE_BROKER_CONFIG, _R.DELETE_TOPIC_IN_BROKER,
-            _R.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, _R.DELETE_SUBSCRIPTIONGROUP, _STATIC_TOPIC,
-            _R.UPDATE_AND_CREATE_ACL_CONFIG, _R.DELETE_ACL_CONFIG, _R.GET_BROKER_CLUSTER_ACL_INFO,
-        ),
-        ADMIN,
-    ),
-}  # fmt: skip
-"""What the peer asks for (PlainAccessResource, Permission; 5.3.2): any account does the rest."""
-
-
-def needs_of(request: Command, places: Places, *, as_peer: bool) -> Admin | list[Need]:
+def needs_of(rule: Needs, request: Command, places: Places) -> Admin | list[Need]:
     """What a request needs beside an account."""
-    rule = PEER_NEEDS.get(request.code, _nothing) if as_peer else NEEDS.get(request.code, ADMIN)
     if isinstance(rule, Admin):
         return ADMIN
-    found = rule.read(request, places) if isinstance(rule, Stored) else rule(request)
-    needs = list(found)
-    if as_peer:
-        return needs
+    needs = list(rule.read(request, places) if isinstance(rule, Stored) else rule(request))
     for need in list(needs):
         if need.resource.startswith(Topic.RETRY_PREFIX):
             needs += _of_popped(need.resource, places)

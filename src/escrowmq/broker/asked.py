@@ -7,6 +7,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from escrowmq.acl.accesses import Rule
 from escrowmq.base.answer import Reply
 from escrowmq.base.command import Command
 from escrowmq.broker.peer import Peer
@@ -24,6 +25,9 @@ class Row(msgspec.Struct, frozen=True):
     serve: Callable[..., Reply]
     """The method that serves it; in the table of requests that of the class, without its object."""
 
+    rule: Rule
+    """What it needs of its sender."""
+
     is_audited: bool = False
     """Operators change something by it: a line is written about it (broker/auditing)."""
 
@@ -33,6 +37,15 @@ class Row(msgspec.Struct, frozen=True):
     is_free: bool = False
     """It ends something, and is not refused for its number: it would cost more when it comes
     again."""
+
+
+Family = tuple[type, tuple[Row, ...]]
+"""The rows that the methods of one class serve."""
+
+
+def family(handlers: type, *rows: Row) -> Family:
+    """The requests of one class of handlers."""
+    return handlers, rows
 
 
 class Asked(msgspec.Struct, Generic[H]):

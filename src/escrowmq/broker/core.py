@@ -20,7 +20,7 @@ from escrowmq.base.ports import Chance, Disk
 from escrowmq.base.rounds import Rounds
 from escrowmq.base.settings import BrokerSettings, StoreSettings
 from escrowmq.broker import half_counts
-from escrowmq.broker.asked import Asked, Question, Row
+from escrowmq.broker.asked import Asked, Question
 from escrowmq.broker.auditing import Denials, note_operation
 from escrowmq.broker.door import Door, Table
 from escrowmq.broker.gauges import refusal
@@ -47,7 +47,7 @@ from escrowmq.broker.peer import Peer
 from escrowmq.broker.pops import Pops
 from escrowmq.broker.putting import Putter
 from escrowmq.broker.registration import Registration
-from escrowmq.broker.requests import bound
+from escrowmq.broker.requests import UNKNOWN, bound
 from escrowmq.broker.state import Broker
 from escrowmq.codec.headers import read_header
 from escrowmq.delivery import delay, timer
@@ -293,10 +293,10 @@ class BrokerCore:
         self._settle(now_ms)
 
     def _is_read(self, code: int) -> bool:
-        return self._rows.get(code, _UNKNOWN).is_read
+        return self._rows.get(code, UNKNOWN).is_read
 
     def _serve(self, peer: Peer, command: Command, now_ms: int) -> None:
-        row = self._rows.get(command.code, _UNKNOWN)
+        row = self._rows.get(command.code, UNKNOWN)
         asked: Question = Asked(peer, row, command, None, now_ms)
         reply: Reply | None
         try:
@@ -476,11 +476,3 @@ def _going_on(now_ms: int, store: Store) -> int:
     )
     store.go_back(now_ms)
     return now_ms
-
-
-def _not_served(asked: Question) -> Refusal:
-    remark = f" request type {asked.command.code} not supported"
-    return Refusal(Response.REQUEST_CODE_NOT_SUPPORTED, remark)
-
-
-_UNKNOWN: Final = Row(-1, None, _not_served)

@@ -27,6 +27,7 @@ from escrowmq.broker.on_auth import AuthHandlers
 from escrowmq.broker.on_end import EndHandlers
 from escrowmq.broker.quotas import Quotas
 from escrowmq.broker.rates import Rates
+from escrowmq.broker.rights import Rights
 from escrowmq.broker.state import Broker
 from escrowmq.codec.auth import Question as Explained
 from escrowmq.codec.auth import Verdicts
@@ -178,15 +179,14 @@ class Door:
 
     def _judge(self, asked: Question, now_ms: int) -> tuple[Refusal, str] | None:
         """The refusal of a request by the rules, and the reason alone."""
-        places = self._places
-        places.now_ms = now_ms
-        peer, command = asked.peer, asked.command
+        self._places.now_ms = now_ms
+        rights = Rights(asked, self._places, self._broker.settings)
         if self.accounts is not None:
-            reason = self.accounts.refusal(peer, command, places)
+            reason = self.accounts.refusal(asked, rights)
             if reason:
                 return Refusal(Response.SYSTEM_ERROR, self.accounts.REMARK + reason), reason
         if self._broker.settings.authenticates:
-            reason = self.users.refusal(peer, command, places)
+            reason = self.users.refusal(asked, rights)
             if reason:
                 return Refusal(Response.NO_PERMISSION, reason), reason
         return None

@@ -10,15 +10,16 @@ from escrowmq.acl.accounts import Rules
 from escrowmq.acl.addresses import parts_of
 from escrowmq.acl.files import DEFAULT_FILE, AccountFiles
 from escrowmq.acl.guard import may, refusal
-from escrowmq.acl.needs import Need, Places
+from escrowmq.acl.needs import Need
 from escrowmq.base.answer import DONE, Answer, Refusal, Reply
 from escrowmq.base.codes import Response
 from escrowmq.base.command import Command
 from escrowmq.base.message import Property, Topic
 from escrowmq.base.ports import Disk
-from escrowmq.broker.asked import Asked
+from escrowmq.broker.asked import Asked, Question
 from escrowmq.broker.on_end import EndHandlers
 from escrowmq.broker.peer import Peer
+from escrowmq.broker.rights import Rights
 from escrowmq.broker.state import Broker
 from escrowmq.codec import fastjson
 from escrowmq.delivery.version import DataVersion
@@ -70,15 +71,10 @@ class AclHandlers:
         """When to look next."""
         return self._look_at_ms
 
-    def refusal(self, peer: Peer, request: Command, places: Places) -> str:
+    def refusal(self, asked: Question, rights: Rights) -> str:
         """Why a request may not pass; empty when it may."""
-        return refusal(
-            self._files.rules,
-            request,
-            parts_of(peer.host),
-            places,
-            as_peer=self._broker.settings.acl_as_peer,
-        )
+        rules, parts = self._files.rules, parts_of(asked.peer.host)
+        return refusal(rules, asked.command, parts, rights.needs)
 
     def trusts(self, peer: Peer) -> bool:
         """Whether nothing is asked of a peer's address."""

@@ -11,15 +11,13 @@ import msgspec
 from escrowmq.acl.addresses import is_loopback
 from escrowmq.acl.book import Book, UserStatus, UserType
 from escrowmq.acl.judge import Terms, missing, refusal
-from escrowmq.acl.needs import Places
 from escrowmq.acl.policies import Access, is_widened, misread, named, read_resource
 from escrowmq.base.answer import Answer, Refusal, Reply
 from escrowmq.base.codes import NOT_SET, Response
-from escrowmq.base.command import Command
 from escrowmq.base.ports import Disk
 from escrowmq.base.settings import BrokerSettings
-from escrowmq.broker.asked import Asked
-from escrowmq.broker.peer import Peer
+from escrowmq.broker.asked import Asked, Question
+from escrowmq.broker.rights import Rights
 from escrowmq.broker.state import Broker
 from escrowmq.codec.auth import AclInfo, UserInfo, first_user, inner_user
 from escrowmq.codec.bodies import decode_body
@@ -39,7 +37,6 @@ def read_terms(settings: BrokerSettings) -> Terms:
             "proves opens nothing"
         )
     return Terms(
-        cluster=settings.cluster,
         is_authorized=settings.authorizes,
         unauthenticated=_codes(settings.unauthenticated, "authenticationWhitelist"),
         unauthorized=_codes(settings.unauthorized, "authorizationWhitelist"),
@@ -131,9 +128,9 @@ class AuthHandlers:
 
     # -- the door ----------------------------------------------------------------------------
 
-    def refusal(self, peer: Peer, request: Command, places: Places) -> str:
+    def refusal(self, asked: Question, rights: Rights) -> str:
         """Why a request may not pass; empty when it may."""
-        return refusal(self.book, request, peer.host, places, self.terms)
+        return refusal(self.book, asked.command, asked.peer.host, rights, self.terms)
 
     def may(self, name: str, access: Access, host: str) -> bool:
         """Whether a user who was let in before may do something now."""

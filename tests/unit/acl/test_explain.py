@@ -20,6 +20,7 @@ from escrowmq.codec.auth import AclInfo, EntryInfo, PolicyInfo, Question, UserIn
 from escrowmq.codec.signature import sign
 from escrowmq.errors import UsageError
 from escrowmq.testing.sim.disk import SimDisk
+from tests.unit.acl.rights import rights_of
 
 SECRET = "a-long-secret"
 TOPICS = ("orders", "orders-paid", "bills", "RMQ_SYS_TRACE_TOPIC", "RMQ_SYS_TRANS_HALF_TOPIC")
@@ -82,9 +83,8 @@ def test_what_is_told_of_accounts_is_what_is_done(rules: Rules) -> None:
     seen = set()
     for user, action, topic, host in itertools.product(users, ("pub", "sub"), TOPICS, HOSTS):
         told = explain_account(rules, question(user, action, topic, host))
-        done = account_refusal(
-            rules, request(user, action, topic), parts_of(host), Nowhere(), as_peer=False
-        )
+        asked = request(user, action, topic)
+        done = account_refusal(rules, asked, parts_of(host), rights_of(asked, Nowhere()).needs)
         assert told.is_allowed == (not done), (user, action, topic, host, told, done)
         assert told.decided_by == told.steps[-1]
         seen.add(told.is_allowed)
@@ -137,12 +137,13 @@ def some_book(chance: random.Random) -> Book:
 @pytest.mark.parametrize("seed", range(5))
 def test_what_is_told_of_users_is_what_is_done(seed: int) -> None:
     book = some_book(random.Random(seed))
-    terms = Terms(cluster="c", is_authorized=True)
+    terms = Terms(is_authorized=True)
     seen = set()
     users = [*book.users, "stranger"]
     for user, topic, host in itertools.product(users, TOPICS[:3], HOSTS):
         told = explain_user(book, question(user, "pub", topic, host))
-        done = user_refusal(book, request(user, "pub", topic), host, Nowhere(), terms)
+        asked = request(user, "pub", topic)
+        done = user_refusal(book, asked, host, rights_of(asked, Nowhere()), terms)
         assert told.is_allowed == (not done), (user, topic, host, told, done)
         seen.add(told.is_allowed)
     assert seen == {True, False}

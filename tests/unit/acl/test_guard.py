@@ -13,6 +13,7 @@ from escrowmq.acl.guard import has_right, is_signed, refusal
 from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
 from escrowmq.codec.signature import sign
+from tests.unit.acl.rights import rights_of
 
 FILE = b"""
 globalWhiteRemoteAddresses: [10.10.103.*]
@@ -67,7 +68,7 @@ def request(
 
 
 def judged(asked: Command, *, parts: Parts = ELSEWHERE, as_peer: bool = False) -> str:
-    return refusal(RULES, asked, parts, Empty(), as_peer=as_peer)
+    return refusal(RULES, asked, parts, rights_of(asked, Empty(), as_peer=as_peer).needs)
 
 
 # Golden: the secret `12345678`, taken from a broker 5.3.2 that let them in.

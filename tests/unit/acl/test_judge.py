@@ -7,16 +7,18 @@ from collections.abc import Mapping
 
 import pytest
 
-from escrowmq.acl.accesses import OPERATIONS, accesses_of, peer_accesses_of
+from escrowmq.acl.accesses import Fields
 from escrowmq.acl.book import Book
 from escrowmq.acl.judge import Terms, missing, refusal
 from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
+from escrowmq.broker.requests import rows
 from escrowmq.codec.auth import AclInfo, UserInfo
 from escrowmq.codec.bodies import decode_body
 from escrowmq.codec.signature import sign
 from escrowmq.errors import RemoteProtocolError
 from escrowmq.testing.sim.disk import SimDisk
+from tests.unit.acl.rights import rights_of
 
 SECRET = "a-long-secret"
 HOST = "10.0.0.1"
@@ -72,12 +74,14 @@ def ask(
 
 
 def terms(**more: object) -> Terms:
-    given = {"cluster": CLUSTER, "is_authorized": True} | more
+    given = {"is_authorized": True} | more
     return Terms(**given)  # type: ignore[arg-type]
 
 
 def why(book: Book, request: Command, **more: object) -> str:
-    return refusal(book, request, HOST, Nowhere(), terms(**more))
+    asked_of = terms(**more)
+    rights = rights_of(request, Nowhere(), as_peer=asked_of.as_peer)
+    return refusal(book, request, HOST, rights, asked_of)
 
 
 # -- who -----------------------------------------------------------------------------------------
@@ -106,7 +110,7 @@ def test_super_users_may_do_everything(book: Book) -> None:
 
 
 def test_of_super_users_nothing_is_missing(book: Book) -> None:
-    (access,) = accesses_of(ask(25), Nowhere(), cluster=CLUSTER)
+    (access,) = rights_of(ask(25), Nowhere()).accesses()
     assert missing(book, book.users["root"], access, HOST) == ""
 
 
@@ -141,12 +145,12 @@ def test_a_missing_right_is_told_in_the_words_of_the_peer(book: Book) -> None:
 
 
 def needs(code: int, ext: dict[str, str] | None = None, body: bytes = b"") -> list[str]:
-    found = accesses_of(ask(code, ext, body), Nowhere(), cluster=CLUSTER)
+    found = rights_of(ask(code, ext, body), Nowhere()).accesses()
     return [_shown(access) for access in found]
 
 
 def peer_needs(code: int, ext: dict[str, str] | None = None, body: bytes = b"") -> list[str]:
-    found = peer_accesses_of(ask(code, ext, body), cluster=CLUSTER)
+    found = rights_of(ask(code, ext, body), Nowhere(), as_peer=True).accesses()
     return [_shown(access) for access in found]
 
 
@@ -285,5 +289,7 @@ def test_as_the_peer_what_is_stored_does_not_count(book: Book) -> None:
 
 
 def test_requests_of_operators_name_what_they_change() -> None:
-    for fields in OPERATIONS.values():
+    for fields in (row.rule.accesses for row in rows()):
+        if not isinstance(fields, Fields):
+            continue
         assert fields.topics or fields.groups

@@ -1,0 +1,250 @@
+"""What RocketMQ asks of requests, and no more: for brokers that are to let pass what it lets pass.
+
+Keyed by request codes and read from the fields as they came, as it does it. A request of our own
+has no place here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from escrowmq.acl import accounts
+from escrowmq.acl.accesses import (
+    CREATE,
+    DELETE,
+    GET,
+    PUB,
+    SUB,
+    SUB_GET,
+    SUB_UPDATE,
+    UPDATE,
+    Actions,
+    Fields,
+    cluster_access,
+    fields,
+    group_access,
+    topic_access,
+)
+from escrowmq.acl.needs import (
+    ADMIN,
+    GROUP,
+    READ,
+    Admin,
+    Need,
+    Reader,
+    field,
+    given,
+    group_resource,
+    heartbeat,
+)
+from escrowmq.acl.policies import Access, Kind, Resource
+from escrowmq.base.codes import Request
+from escrowmq.base.command import Command
+from escrowmq.base.message import Topic
+from escrowmq.codec.bodies import HeartbeatBody, LockBody, decode_body
+
+_R: Final = Request
+
+# -- ACL 1.0 -------------------------------------------------------------------------------------
+
+
+def _group_sent_back(request: Command) -> Iterable[Need]:
+    return (Need(group_resource((request.ext or {}).get("group", "")), accounts.SUB),)
+
+
+_STATIC_TOPIC: Final = 513
+
+_NEEDS: Final[dict[int, Admin | Reader]] = {
+    _R.SEND_BATCH_MESSAGE: field("b", accounts.PUB),
+    _R.PULL_MESSAGE: READ,
+    _R.UPDATE_CONSUMER_OFFSET: READ,
+    _R.QUERY_MESSAGE: field("topic", accounts.SUB),
+    _R.HEART_BEAT: heartbeat,
+    _R.UNREGISTER_CLIENT: given(GROUP, "consumerGroup"),
+    _R.GET_CONSUMER_LIST_BY_GROUP: GROUP,
+    _R.SEND_MESSAGE: field("topic", accounts.PUB),
+    _R.SEND_MESSAGE_V2: field("b", accounts.PUB),
+    _R.CONSUMER_SEND_MSG_BACK: _group_sent_back,
+    **dict.fromkeys(
+        (
+            _R.UPDATE_AND_CREATE_TOPIC, _R.UPDATE_BROKER_CONFIG, _R.DELETE_TOPIC_IN_BROKER,
+            _R.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, _R.DELETE_SUBSCRIPTIONGROUP, _STATIC_TOPIC,
+            _R.UPDATE_AND_CREATE_ACL_CONFIG, _R.DELETE_ACL_CONFIG, _R.GET_BROKER_CLUSTER_ACL_INFO,
+        ),
+        ADMIN,
+    ),
+}  # fmt: skip
+"""PlainAccessResource and Permission of 5.3.2: any account does the rest."""
+
+
+def needs_of(request: Command) -> Admin | list[Need]:
+    """What RocketMQ 5.3.2 asks of an account."""
+    rule = _NEEDS.get(request.code)
+    if rule is None:
+        return []
+    return rule if isinstance(rule, Admin) else list(rule(request))
+
+
+# -- ACL 2.0 -------------------------------------------------------------------------------------
+
+_OPERATIONS: Final[dict[int, Fields]] = {
+    _R.UPDATE_AND_CREATE_TOPIC: fields(CREATE, topics="topic"),
+    _R.DELETE_TOPIC_IN_BROKER: fields(DELETE, topics="topic"),
+    _R.DELETE_SUBSCRIPTIONGROUP: fields(DELETE, groups="groupName"),
+    _R.SEARCH_OFFSET_BY_TIMESTAMP: fields(GET, topics="topic"),
+    _R.GET_MAX_OFFSET: fields(GET, topics="topic"),
+    _R.GET_MIN_OFFSET: fields(GET, topics="topic"),
+    _R.GET_EARLIEST_MSG_STORETIME: fields(GET, topics="topic"),
+    _R.GET_TOPIC_STATS_INFO: fields(GET, topics="topic"),
+    _R.GET_TOPIC_CONFIG: fields(GET, topics="topic"),
+    _R.QUERY_TOPIC_CONSUME_BY_WHO: fields(GET, topics="topic"),
+    _R.CHECK_ROCKSDB_CQ_WRITE_PROGRESS: fields(GET, topics="topic"),
+    _R.GET_CONSUMER_CONNECTION_LIST: fields(GET, groups="consumerGroup"),
+    _R.GET_CONSUMER_RUNNING_INFO: fields(GET, groups="consumerGroup"),
+    _R.QUERY_TOPICS_BY_CONSUMER: fields(GET, groups="group"),
+    _R.GET_SUBSCRIPTIONGROUP_CONFIG: fields(GET, groups="group"),
+    _R.GET_CONSUME_STATS: Fields(
+        GET, ("topic", "topicList"), ("consumerGroup",), lists={"topicList": ";"}
+    ),
+    _R.QUERY_SUBSCRIPTION_BY_CONSUMER: fields(GET, groups="group", topics="topic"),
+    _R.QUERY_CONSUME_TIME_SPAN: fields(GET, groups="group", topics="topic", groups_first=False),
+    _R.INVOKE_BROKER_TO_RESET_OFFSET: fields(UPDATE, groups="group", topics="topic"),
+    _R.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: fields(
+        GET, groups="group", topics="topic", groups_first=False
+    ),
+    _R.QUERY_CORRECTION_OFFSET: Fields(
+        GET, ("topic",), ("filterGroups", "compareGroup"), lists={"filterGroups": ","}
+    ),
+    _R.CLONE_GROUP_OFFSET: fields(UPDATE, groups="destGroup", topics="topic"),
+    _R.QUERY_CONSUME_QUEUE: fields(GET, groups="consumerGroup", topics="topic", groups_first=False),
+    _R.UPDATE_AND_GET_GROUP_FORBIDDEN: fields(UPDATE, groups="group", topics="topic"),
+}
+"""What the annotations of RocketMQ's header classes say of operators' requests."""
+
+
+def _send(topic_field: str, group_field: str) -> Callable[[Command], Iterable[Access]]:
+    """A send to a retry topic is judged by the producer's group, if it names one."""
+
+    def read(request: Command) -> Iterable[Access]:
+        ext = request.ext or {}
+        topic = ext.get(topic_field, "")
+        if topic.startswith(Topic.RETRY_PREFIX):
+            named = ext.get(group_field, "")
+            return (group_access(named if named.strip() else topic, SUB),)
+        return (topic_access(topic, PUB),)
+
+    return read
+
+
+def _end(request: Command) -> Iterable[Access]:
+    topic = (request.ext or {}).get("topic", "")
+    return (Access(Resource(Kind.TOPIC, topic), PUB),) if topic.strip() else ()
+
+
+def _topic(actions: Actions) -> Callable[[Command], Iterable[Access]]:
+    """A topic by its own name, even a retry topic's."""
+
+    def read(request: Command) -> Iterable[Access]:
+        topic = (request.ext or {}).get("topic", "")
+        return (Access(Resource(Kind.TOPIC, topic), actions),)
+
+    return read
+
+
+def _reads(actions: Actions) -> Callable[[Command], Iterable[Access]]:
+    def read(request: Command) -> Iterable[Access]:
+        ext = request.ext or {}
+        topic = ext.get("topic", "")
+        if not topic.startswith(Topic.RETRY_PREFIX):
+            yield topic_access(topic, actions)
+        yield group_access(ext.get("consumerGroup", ""), actions)
+
+    return read
+
+
+def _heartbeat(request: Command) -> Iterable[Access]:
+    for consumer in decode_body(HeartbeatBody, request.body).consumers or ():
+        yield group_access(consumer.group_name, SUB)
+        for subscription in consumer.subscription_data_set or ():
+            if not subscription.topic.startswith(Topic.RETRY_PREFIX):
+                yield topic_access(subscription.topic, SUB)
+
+
+def _lock(request: Command) -> Iterable[Access]:
+    body = decode_body(LockBody, request.body)
+    yield group_access(body.consumer_group, SUB)
+    for queue in body.mq_set:
+        if not queue.topic.startswith(Topic.RETRY_PREFIX):
+            yield topic_access(queue.topic, SUB)
+
+
+def _leave(request: Command) -> Iterable[Access]:
+    group = (request.ext or {}).get("consumerGroup", "")
+    return (group_access(group, SUB),) if group.strip() else ()
+
+
+_READERS: Final[dict[int, Callable[[Command], Iterable[Access]]]] = {
+    _R.SEND_MESSAGE: _send("topic", "group"),
+    _R.SEND_MESSAGE_V2: _send("b", "a"),
+    _R.SEND_BATCH_MESSAGE: _send("b", "a"),
+    _R.END_TRANSACTION: _end,
+    _R.RECALL_MESSAGE: _topic(PUB),
+    _R.QUERY_MESSAGE: _topic(SUB_GET),
+    _R.PULL_MESSAGE: _reads(SUB),
+    _R.HEART_BEAT: _heartbeat,
+    _R.UNREGISTER_CLIENT: _leave,
+    _R.QUERY_CONSUMER_OFFSET: _reads(SUB_GET),
+    _R.UPDATE_CONSUMER_OFFSET: _reads(SUB_UPDATE),
+    _R.LOCK_BATCH_MQ: _lock,
+    _R.UNLOCK_BATCH_MQ: _lock,
+}
+
+_FIELDS: Final[dict[int, Fields]] = {
+    **_OPERATIONS,
+    _R.RESUME_CHECK_HALF_MESSAGE: fields(UPDATE, topics="topic"),
+    _R.CONSUME_MESSAGE_DIRECTLY: fields(SUB, groups="consumerGroup", topics="topic"),
+    _R.CONSUMER_SEND_MSG_BACK: fields(SUB, groups="group"),
+    _R.VIEW_MESSAGE_BY_ID: fields(GET, topics="topic"),
+    _R.GET_CONSUMER_LIST_BY_GROUP: fields(SUB_GET, groups="consumerGroup"),
+    **dict.fromkeys(
+        (_R.POP_MESSAGE, _R.ACK_MESSAGE, _R.CHANGE_MESSAGE_INVISIBLETIME, _R.NOTIFICATION),
+        fields(SUB, groups="consumerGroup", topics="topic"),
+    ),
+    _R.PEEK_MESSAGE: fields(SUB, groups="consumerGroup", topics="topic", groups_first=False),
+    _R.POLLING_INFO: fields(GET, groups="consumerGroup", topics="topic"),
+}
+
+_CLUSTER: Final[dict[int, Actions]] = {
+    **dict.fromkeys(
+        (
+            _R.GET_PRODUCER_CONNECTION_LIST, _R.VIEW_BROKER_STATS_DATA,
+            _R.GET_BROKER_CONSUME_STATS, _R.GET_ALL_PRODUCER_INFO,
+            _R.EXPORT_ROCKSDB_CONFIG_TO_JSON, _R.AUTH_GET_USER, _R.AUTH_LIST_USER,
+            _R.AUTH_GET_ACL, _R.AUTH_LIST_ACL,
+        ),
+        GET,
+    ),
+    **dict.fromkeys(
+        (
+            _R.NOTIFY_MIN_BROKER_ID_CHANGE, _R.EXCHANGE_BROKER_HA_INFO,
+            _R.RESET_MASTER_FLUSH_OFFSET, _R.NOTIFY_BROKER_ROLE_CHANGED, _R.AUTH_CREATE_USER,
+            _R.AUTH_UPDATE_USER, _R.AUTH_DELETE_USER, _R.AUTH_CREATE_ACL, _R.AUTH_UPDATE_ACL,
+            _R.AUTH_DELETE_ACL,
+        ),
+        UPDATE,
+    ),
+}  # fmt: skip
+
+
+def accesses_of(request: Command, *, cluster: str) -> list[Access]:
+    """What RocketMQ 5.3.3 asks for (DefaultAuthorizationContextBuilder): nothing of requests that
+    it knows no rule for, and nothing of what is stored. RemoteProtocolError when a body cannot be
+    read."""
+    code = request.code
+    if code in _READERS:
+        return list(_READERS[code](request))
+    if code in _FIELDS:
+        return list(_FIELDS[code](request))
+    actions = _CLUSTER.get(code)
+    return [] if actions is None else [cluster_access(cluster, actions)]

@@ -1,0 +1,243 @@
+"""What clients ask: every request that producers and consumers send, a row each."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from escrowmq.acl.accesses import GET, LOOK, OPERATE, SUB_GET, SUB_UPDATE, Rule, fields
+from escrowmq.acl.accounts import PUB, SUB
+from escrowmq.acl.needs import (
+    ANY_TOPIC,
+    GROUP,
+    READ,
+    Stored,
+    acked,
+    assigned,
+    batch_acked,
+    checked,
+    decided,
+    ended,
+    field,
+    given,
+    heartbeat,
+    locked,
+    recalled,
+    replied,
+    sent,
+    sent_back,
+    viewed,
+)
+from escrowmq.base.codes import Request
+from escrowmq.broker.asked import Family, Row, family
+from escrowmq.broker.on_ack import AckHandlers
+from escrowmq.broker.on_assignment import AssignmentHandlers
+from escrowmq.broker.on_back import BackHandlers
+from escrowmq.broker.on_clients import ClientHandlers
+from escrowmq.broker.on_end import EndHandlers
+from escrowmq.broker.on_epoch import EpochHandlers
+from escrowmq.broker.on_offsets import OffsetHandlers
+from escrowmq.broker.on_peek import PeekHandlers
+from escrowmq.broker.on_pop import PopHandlers
+from escrowmq.broker.on_pull import PullHandlers
+from escrowmq.broker.on_query import QueryHandlers
+from escrowmq.broker.on_recall import RecallHandlers
+from escrowmq.broker.on_relay import RelayHandlers
+from escrowmq.broker.on_send import SendHandlers
+from escrowmq.codec.headers import (
+    AckHeader,
+    CommitHeader,
+    ConsumeDirectlyHeader,
+    ConsumerGroupHeader,
+    GroupTopicHeader,
+    OffsetHeader,
+    PopHeader,
+    PullHeader,
+    QueryHeader,
+    QueueHeader,
+    RecallHeader,
+    ResumeCheckHeader,
+    RunningInfoHeader,
+    SearchOffsetHeader,
+    SendBackHeader,
+    SendHeader,
+    SendHeaderV2,
+    UnregisterClientHeader,
+    ViewHeader,
+)
+
+_R: Final = Request
+
+CLIENT_REQUESTS: Final[tuple[Family, ...]] = (
+    family(
+        SendHandlers,
+        Row(_R.SEND_MESSAGE, SendHeader, SendHandlers.send, Rule(sent("topic", "properties"))),
+        Row(_R.SEND_MESSAGE_V2, SendHeaderV2, SendHandlers.send, Rule(sent("b", "i"))),
+        Row(_R.SEND_BATCH_MESSAGE, SendHeaderV2, SendHandlers.send, Rule(field("b", PUB))),
+    ),
+    family(
+        EndHandlers,
+        Row(_R.END_TRANSACTION, None, EndHandlers.end, Rule(Stored(ended)), is_free=True),
+        Row(
+            _R.RESUME_CHECK_HALF_MESSAGE,
+            ResumeCheckHeader,
+            EndHandlers.resume,
+            OPERATE,
+            is_audited=True,
+        ),
+    ),
+    family(
+        EpochHandlers,
+        Row(_R.ESCROW_DECIDE, None, EpochHandlers.decide, Rule(decided)),
+        Row(_R.ESCROW_ABANDON, None, EpochHandlers.abandon, Rule(decided)),
+        Row(_R.ESCROW_DECISION, None, EpochHandlers.tell, Rule(decided)),
+    ),
+    family(
+        PullHandlers,
+        Row(_R.PULL_MESSAGE, PullHeader, PullHandlers.pull, Rule(READ), is_read=True),
+        Row(_R.LITE_PULL_MESSAGE, PullHeader, PullHandlers.pull, Rule(READ), is_read=True),
+    ),
+    family(
+        OffsetHandlers,
+        Row(
+            _R.QUERY_CONSUMER_OFFSET,
+            OffsetHeader,
+            OffsetHandlers.query,
+            Rule(READ, actions=SUB_GET),
+        ),
+        Row(
+            _R.UPDATE_CONSUMER_OFFSET,
+            CommitHeader,
+            OffsetHandlers.commit,
+            Rule(READ, actions=SUB_UPDATE),
+            is_free=True,
+        ),
+        Row(
+            _R.SEARCH_OFFSET_BY_TIMESTAMP,
+            SearchOffsetHeader,
+            OffsetHandlers.search,
+            Rule(ANY_TOPIC, accesses=fields(GET, topics="topic")),
+        ),
+        Row(
+            _R.GET_MAX_OFFSET,
+            QueueHeader,
+            OffsetHandlers.newest,
+            Rule(ANY_TOPIC, accesses=fields(GET, topics="topic")),
+        ),
+        Row(
+            _R.GET_MIN_OFFSET,
+            QueueHeader,
+            OffsetHandlers.oldest,
+            Rule(ANY_TOPIC, accesses=fields(GET, topics="topic")),
+        ),
+        Row(
+            _R.GET_EARLIEST_MSG_STORETIME,
+            QueueHeader,
+            OffsetHandlers.earliest_time,
+            Rule(ANY_TOPIC, accesses=fields(GET, topics="topic")),
+        ),
+    ),
+    family(
+        PopHandlers,
+        Row(_R.POP_MESSAGE, PopHeader, PopHandlers.pop, Rule(READ), is_read=True),
+        Row(_R.POP_ROLLBACK, None, PopHandlers.roll_back, OPERATE),
+    ),
+    family(
+        PeekHandlers,
+        Row(_R.PEEK_MESSAGE, PopHeader, PeekHandlers.peek, Rule(READ), is_read=True),
+        Row(_R.NOTIFICATION, PopHeader, PeekHandlers.notify, Rule(READ), is_read=True),
+        Row(_R.POLLING_INFO, PopHeader, PeekHandlers.count_polls, Rule(READ, actions=GET)),
+    ),
+    family(
+        AckHandlers,
+        Row(_R.ACK_MESSAGE, AckHeader, AckHandlers.ack, Rule(acked), is_free=True),
+        Row(_R.BATCH_ACK_MESSAGE, None, AckHandlers.ack_batch, Rule(batch_acked), is_free=True),
+        Row(_R.CHANGE_MESSAGE_INVISIBLETIME, AckHeader, AckHandlers.change, Rule(acked)),
+    ),
+    family(
+        AssignmentHandlers,
+        Row(_R.QUERY_ASSIGNMENT, None, AssignmentHandlers.query, Rule(assigned)),
+        Row(
+            _R.SET_MESSAGE_REQUEST_MODE, None, AssignmentHandlers.set_mode, OPERATE, is_audited=True
+        ),
+        Row(_R.GET_ALL_MESSAGE_REQUEST_MODE, None, AssignmentHandlers.list_modes, LOOK),
+    ),
+    family(
+        BackHandlers,
+        Row(
+            _R.CONSUMER_SEND_MSG_BACK,
+            SendBackHeader,
+            BackHandlers.send_back,
+            Rule(Stored(sent_back)),
+        ),
+    ),
+    family(
+        QueryHandlers,
+        Row(
+            _R.QUERY_MESSAGE,
+            QueryHeader,
+            QueryHandlers.query,
+            Rule(field("topic", SUB), actions=SUB_GET),
+        ),
+        Row(
+            _R.VIEW_MESSAGE_BY_ID, ViewHeader, QueryHandlers.view, Rule(Stored(viewed), actions=GET)
+        ),
+    ),
+    family(
+        RecallHandlers,
+        Row(_R.RECALL_MESSAGE, RecallHeader, RecallHandlers.recall, Rule(recalled)),
+    ),
+    family(
+        RelayHandlers,
+        Row(
+            _R.GET_CONSUMER_RUNNING_INFO,
+            RunningInfoHeader,
+            RelayHandlers.running_info,
+            Rule(accesses=fields(GET, groups="consumerGroup")),
+        ),
+        Row(
+            _R.CONSUME_MESSAGE_DIRECTLY,
+            ConsumeDirectlyHeader,
+            RelayHandlers.consume_directly,
+            OPERATE,
+            is_audited=True,
+        ),
+        Row(
+            _R.INVOKE_BROKER_TO_GET_CONSUMER_STATUS,
+            GroupTopicHeader,
+            RelayHandlers.consumer_status,
+            Rule(accesses=fields(GET, groups="group", topics="topic", groups_first=False)),
+        ),
+        Row(
+            _R.SEND_REPLY_MESSAGE,
+            SendHeader,
+            RelayHandlers.reply_message,
+            Rule(replied("topic", "properties")),
+        ),
+        Row(
+            _R.SEND_REPLY_MESSAGE_V2,
+            SendHeaderV2,
+            RelayHandlers.reply_message,
+            Rule(replied("b", "i")),
+        ),
+    ),
+    family(
+        ClientHandlers,
+        Row(_R.HEART_BEAT, None, ClientHandlers.heartbeat, Rule(heartbeat), is_free=True),
+        Row(
+            _R.UNREGISTER_CLIENT,
+            UnregisterClientHeader,
+            ClientHandlers.unregister,
+            Rule(given(GROUP, "consumerGroup")),
+            is_free=True,
+        ),
+        Row(
+            _R.GET_CONSUMER_LIST_BY_GROUP,
+            ConsumerGroupHeader,
+            ClientHandlers.list_consumers,
+            Rule(GROUP, actions=SUB_GET),
+        ),
+        Row(_R.LOCK_BATCH_MQ, None, ClientHandlers.lock, Rule(locked)),
+        Row(_R.UNLOCK_BATCH_MQ, None, ClientHandlers.unlock, Rule(locked), is_free=True),
+        Row(_R.CHECK_CLIENT_CONFIG, None, ClientHandlers.check_config, Rule(checked)),
+    ),
+)

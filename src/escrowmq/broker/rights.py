@@ -1,0 +1,38 @@
+"""What one request needs of its sender, found when somebody asks for it."""
+
+from __future__ import annotations
+
+from escrowmq.acl import needs, rocketmq
+from escrowmq.acl.accesses import accesses_of
+from escrowmq.acl.needs import Admin, Need, Places
+from escrowmq.acl.policies import Access
+from escrowmq.base.settings import BrokerSettings
+from escrowmq.broker.asked import Question
+
+
+class Rights:
+    """The rights that a request needs, by its row and by what is stored, or as RocketMQ asks."""
+
+    def __init__(self, asked: Question, places: Places, settings: BrokerSettings) -> None:
+        self._asked = asked
+        self._places = places
+        self._settings = settings
+
+    @property
+    def gives_rights(self) -> bool:
+        """Whether the request changes who may do what."""
+        return self._asked.row.rule.gives_rights
+
+    def needs(self) -> Admin | list[Need]:
+        """In the terms of ACL 1.0."""
+        command = self._asked.command
+        if self._settings.acl_as_peer:
+            return rocketmq.needs_of(command)
+        return needs.needs_of(self._asked.row.rule.needs, command, self._places)
+
+    def accesses(self) -> list[Access]:
+        """In the terms of ACL 2.0."""
+        command, cluster = self._asked.command, self._settings.cluster
+        if self._settings.acl_as_peer:
+            return rocketmq.accesses_of(command, cluster=cluster)
+        return accesses_of(self._asked.row.rule, command, self._places, cluster=cluster)

@@ -1,0 +1,21 @@
+"""What a request needs, by the broker's table."""
+
+from __future__ import annotations
+
+from escrowmq.acl.needs import Places
+from escrowmq.base.command import Command
+from escrowmq.base.settings import BrokerSettings
+from escrowmq.broker.asked import Asked
+from escrowmq.broker.peer import Peer
+from escrowmq.broker.requests import UNKNOWN, rows
+from escrowmq.broker.rights import Rights
+
+ROWS = {row.code: row for row in rows()}
+
+
+def rights_of(
+    command: Command, places: Places, *, as_peer: bool = False, cluster: str = "DefaultCluster"
+) -> Rights:
+    row = ROWS.get(command.code, UNKNOWN)
+    asked: Asked[None] = Asked(Peer(1, "10.0.0.1", 5), row, command, None, 0)
+    return Rights(asked, places, BrokerSettings(acl_as_peer=as_peer, cluster=cluster))
