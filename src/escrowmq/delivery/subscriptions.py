@@ -9,6 +9,7 @@ import msgspec
 from escrowmq.base.limits import GROUP_SIZE_MAX, GROUPS_MAX
 from escrowmq.base.settings import BrokerSettings
 from escrowmq.codec import fastjson
+from escrowmq.delivery.pieces import Pieces, file_of, indented
 from escrowmq.delivery.topics import has_name_letters
 from escrowmq.delivery.version import DataVersion
 from escrowmq.errors import UsageError
@@ -76,6 +77,7 @@ class GroupTable:
         self.forbidden: dict[str, dict[str, int]] = {}
         self.version = DataVersion()
         self.is_changed = False
+        self._pieces = Pieces()
 
     def load(self, data: bytes | None) -> None:
         """Take over subscriptionGroup.json."""
@@ -84,10 +86,15 @@ class GroupTable:
             self._groups = file.subscription_group_table
             self.forbidden = file.forbidden_table
             self.version = file.data_version
+            self._pieces.written(self._groups)  # all at once, while nobody is served
 
     def save(self) -> bytes:
         """subscriptionGroup.json as it would be written now."""
-        return msgspec.json.format(fastjson.encode(self.file()), indent=2)
+        return file_of(
+            dataVersion=indented(self.version, depth=1),
+            forbiddenTable=indented(self.forbidden, depth=1),
+            subscriptionGroupTable=self._pieces.written(self._groups),
+        )
 
     def file(self) -> GroupFile:
         """Version and tables as one value."""
@@ -137,6 +144,7 @@ class GroupTable:
     def put(self, config: GroupConfig, now_ms: int) -> None:
         """Create or replace a group."""
         self._groups[config.group_name] = config
+        self._pieces.forget(config.group_name)
         self.version.advance(now_ms)
         self.is_changed = True
 
@@ -145,6 +153,7 @@ class GroupTable:
         self.forbidden.pop(name, None)
         if self._groups.pop(name, None) is None:
             return False
+        self._pieces.forget(name)
         self.version.advance(now_ms)
         self.is_changed = True
         return True

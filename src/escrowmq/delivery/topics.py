@@ -12,6 +12,7 @@ from escrowmq.base.limits import TOPIC_SIZE_MAX, TOPICS_MAX
 from escrowmq.base.message import Topic
 from escrowmq.base.settings import BrokerSettings
 from escrowmq.codec import fastjson
+from escrowmq.delivery.pieces import Pieces, file_of, indented
 from escrowmq.delivery.version import DataVersion
 from escrowmq.errors import UsageError
 
@@ -125,6 +126,7 @@ class TopicTable:
         self.unregistered: set[str] = set()
         """Topics that changed since the name servers were told."""
         self.get = self._topics.get
+        self._pieces = Pieces()
 
     def load(self, data: bytes | None) -> None:
         """Take over topics.json."""
@@ -132,10 +134,14 @@ class TopicTable:
             file = msgspec.convert(fastjson.decode(data), TopicFile)
             self._topics.update(file.topic_config_table)
             self.version = file.data_version
+            self._pieces.written(self._topics)  # all at once, while nobody is served
 
     def save(self) -> bytes:
         """topics.json as it would be written now."""
-        return msgspec.json.format(fastjson.encode(self.file()), indent=2)
+        return file_of(
+            dataVersion=indented(self.version, depth=1),
+            topicConfigTable=self._pieces.written(self._topics),
+        )
 
     def file(self) -> TopicFile:
         """Version and table as one value."""
@@ -176,6 +182,7 @@ class TopicTable:
         return queue_id % config.read_queue_nums
 
     def _changed(self, name: str, now_ms: int) -> None:
+        self._pieces.forget(name)
         self.version.advance(now_ms)
         self.unregistered.add(name)
         self.is_changed = True
@@ -232,6 +239,7 @@ class TopicTable:
             return None
         if template == Topic.DEFAULT and not self._settings.creates_topics:
             source.perm = Perm.READ | Perm.WRITE
+            self._pieces.forget(template)
         if not source.perm & Perm.INHERIT:
             return None
         if len(self._topics) >= self._count_max:
