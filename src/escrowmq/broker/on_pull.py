@@ -15,6 +15,7 @@ from escrowmq.base.limits import (
     PULL_MESSAGES_MAX,
     PULL_SIZE_MAX,
     RELEASED_AT_ONCE_MAX,
+    RELEASED_SIZE_MAX,
 )
 from escrowmq.broker.selecting import EVERYTHING, Selector, Selectors, is_tag
 from escrowmq.broker.state import Broker, Handler, Peer
@@ -83,6 +84,8 @@ class PullHandlers:
         self._selectors = Selectors()
         self._crowds: dict[tuple[str, int], _Crowd] = {}
         """Queues for whose messages more wait than are answered in one go."""
+        self._released_size = 0
+        """Bytes of the answers of the present go."""
         self.holds: Holds[Pull] = Holds(counts=broker.polls_counts)
 
     def routes(self) -> dict[int, Handler]:
@@ -158,6 +161,11 @@ class PullHandlers:
 
     def _select(self, header: PullHeader, group: GroupConfig) -> Selector:
         settings = self._broker.settings
+        if not is_tag(header.expression_type) and not settings.has_property_filter:
+            raise Refused(
+                Response.SYSTEM_ERROR,
+                "The broker does not support consumer to filter message by SQL92",
+            )
         if header.sys_flag & PullFlag.SUBSCRIPTION:
             try:
                 selector = self._selectors.of(header.expression_type, header.subscription)
@@ -176,11 +184,6 @@ class PullHandlers:
                 )
         else:
             selector = self._select_subscribed(header, group)
-        if not is_tag(header.expression_type) and not settings.has_property_filter:
-            raise Refused(
-                Response.SYSTEM_ERROR,
-                "The broker does not support consumer to filter message by SQL92",
-            )
         return selector
 
     def _select_subscribed(self, header: PullHeader, group: GroupConfig) -> Selector:
@@ -246,6 +249,7 @@ class PullHandlers:
             ),
             codes=pull.selector.codes,
             accept=pull.selector.accept,
+            tested_max=pull.selector.tested_max,
         )
         code = _CODE.get(got.status)
         if code is None:  # an empty queue
@@ -264,6 +268,7 @@ class PullHandlers:
         ext["groupSysFlag"] = str(pull.group.group_sys_flag)
         chunks = got.chunks if code == Response.SUCCESS else []
         size = sum(map(len, chunks))
+        self._released_size += size
         front = encode_reply(pull.request, code, remark=got.status.name, ext=ext, later_size=size)
         self._broker.send(pull.peer.id, front, *chunks)
         if got.count:
@@ -331,7 +336,10 @@ class PullHandlers:
     ) -> list[Held[Pull]]:
         """Answer the first of those who wait for a message; the others' turn comes."""
         store = self._broker.store
-        for held in waiting[:RELEASED_AT_ONCE_MAX]:
+        self._released_size = 0
+        for nth, held in enumerate(waiting[:RELEASED_AT_ONCE_MAX]):
+            if self._released_size > RELEASED_SIZE_MAX:
+                return waiting[nth:]
             if held.is_done or arrival.queue_offset < held.queue_offset:
                 continue
             selector = held.pull.selector
@@ -355,6 +363,7 @@ class PullHandlers:
             asked_count += 1 + len(waiting) - len(rest)
             if rest:
                 crowd.appendleft((arrival, rest))
+                break
         if crowd:
             self._crowds[key] = crowd
 
