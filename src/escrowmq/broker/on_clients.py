@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Final
 
 from escrowmq.base.codes import Request, Response
@@ -10,6 +11,7 @@ from escrowmq.base.effects import Close
 from escrowmq.base.limits import (
     CLIENT_ID_SIZE_MAX,
     HEARTBEAT_SQL_SIZE_MAX,
+    NOTIFIED_AT_ONCE_MAX,
     SUBSCRIPTION_SIZE_MAX,
     TOPIC_SIZE_MAX_LONG,
 )
@@ -46,6 +48,10 @@ class ClientHandlers:
         self._selectors = Selectors()
         self._watch = FrameWatch()
         self._scan_at_ms = 0
+        self._untold: dict[str, deque[int]] = {}
+        """Groups that have changed, with the members that are still to be told of it."""
+        self._told_count = 0
+        """So many were told since the last wake."""
 
     def routes(self) -> dict[int, Handler]:
         """Request codes and who serves them."""
@@ -148,17 +154,32 @@ class ClientHandlers:
             self._notify(group)
 
     def _notify(self, group: ConsumerGroup) -> None:
-        """Tell the members that there is something to share out anew."""
+        """Tell the members that there is something to share out anew: at once while these are not
+        many, else as soon as others have had their turn. A thousand members of a thousand groups
+        are told a million times when they leave together."""
         if group.message_model == BROADCASTING:
             return
-        frame = encode_request(
-            Request.NOTIFY_CONSUMER_IDS_CHANGED,
-            self._broker.next_opaque(),
-            ext={"consumerGroup": group.name},
-            is_one_way=True,
-        )
-        for peer in group.channels:
-            self._broker.send(peer, frame)
+        self._untold[group.name] = deque(group.channels)
+        self._tell()
+
+    def _tell(self) -> None:
+        """Tell those who are still to be told, as many as may be in one go."""
+        while self._untold and self._told_count < NOTIFIED_AT_ONCE_MAX:
+            name = next(iter(self._untold))
+            members = self._untold[name]
+            frame = encode_request(
+                Request.NOTIFY_CONSUMER_IDS_CHANGED,
+                self._broker.next_opaque(),
+                ext={"consumerGroup": name},
+                is_one_way=True,
+            )
+            while members and self._told_count < NOTIFIED_AT_ONCE_MAX:
+                self._told_count += 1
+                peer = members.popleft()
+                if peer in self._broker.peers:
+                    self._broker.send(peer, frame)
+            if not members:
+                del self._untold[name]
 
     def _left(self, group: ConsumerGroup) -> None:
         config = self._broker.groups.peek(group.name)
@@ -186,7 +207,10 @@ class ClientHandlers:
             self._left(group)
 
     def wake(self, now_ms: int) -> None:
-        """Drop clients that have been silent for too long, and peers that do not end a frame."""
+        """Drop clients that have been silent for too long, and peers that do not end a frame; go
+        on telling members of changes."""
+        self._told_count = 0
+        self._tell()
         if now_ms >= self._scan_at_ms:
             self._scan_at_ms = now_ms + _SCAN_MS
             self._cut_stalled(now_ms)
@@ -203,7 +227,7 @@ class ClientHandlers:
 
     def wake_at_ms(self) -> int:
         """When the next look is due."""
-        return self._scan_at_ms
+        return 0 if self._untold else self._scan_at_ms
 
     def list_consumers(self, peer: Peer, request: Command, now_ms: int) -> bytes:
         """The ids among which the queues are shared."""

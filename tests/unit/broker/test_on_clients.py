@@ -11,6 +11,7 @@ from escrowmq.base.limits import (
     CONNECTION_GROUPS_MAX,
     CONNECTION_SUBSCRIPTIONS_MAX,
     GROUP_SIZE_MAX,
+    NOTIFIED_AT_ONCE_MAX,
     SUBSCRIPTION_SIZE_MAX,
 )
 from escrowmq.base.settings import BrokerSettings
@@ -374,3 +375,23 @@ def test_peer_that_does_not_end_a_frame_is_cut() -> None:
         exchange.advance(2_000)
     assert slow.closed == "a frame was begun and not ended"
     assert good.closed is None
+
+
+def test_members_of_many_groups_are_told_of_changes_in_turns_and_all_of_them() -> None:
+    exchange = Exchange()
+    groups = [f"G{number}" for number in range(60)]
+    clients = [exchange.connect(f"c{number}") for number in range(20)]
+    for client in clients:
+        for group in groups:
+            client.heartbeat(consumer=group, topics={"T": "*"})
+    exchange.advance(1_000)
+    for client in clients:
+        notified(client)
+    clients.pop().leave()
+    at_once = sum(len(notified(client)) for client in clients)
+    assert 0 < at_once <= NOTIFIED_AT_ONCE_MAX
+    assert exchange.core.wake_at_ms() == 0
+    exchange.advance(1)
+    later = sum(len(notified(client)) for client in clients)
+    assert at_once + later == len(clients) * len(groups)
+    assert exchange.core.wake_at_ms() > exchange.now_ms
