@@ -138,6 +138,9 @@ MEMBERSHIPS_MAX: Final = 1_000_000
 GROUPS_MAX: Final = 100_000
 """Consumer groups up to which one is created by its first use; an operator may create more."""
 
+GROUPS_AT_ONCE_MAX: Final = 200
+"""Groups that one heartbeat creates, some 10 ms; the next one creates more."""
+
 TOPICS_MAX: Final = 100_000
 """Topics up to which one is created by its first message; an operator may create more."""
 

@@ -202,7 +202,7 @@ class BrokerCore:
         self._ends.note_progress(now_ms)
         self._epochs.note_progress()
         saved = self._pops.saver.last(now_ms) + self._progress(now_ms)
-        for path, data in saved + self._half_counts.last(now_ms):
+        for path, data in saved + self._half_counts.last(now_ms) + self._entrance.quotas.last():
             self._disk.replace(path, data)
 
     def farewell(self) -> None:

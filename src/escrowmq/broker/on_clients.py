@@ -10,6 +10,7 @@ from escrowmq.base.command import Command
 from escrowmq.base.effects import Close
 from escrowmq.base.limits import (
     CLIENT_ID_SIZE_MAX,
+    GROUPS_AT_ONCE_MAX,
     HEARTBEAT_SQL_SIZE_MAX,
     NOTIFIED_AT_ONCE_MAX,
     SUBSCRIPTION_SIZE_MAX,
@@ -77,13 +78,19 @@ class ClientHandlers:
             version=request.version,
             address=peer.address,
             seen_ms=now_ms,
+            account=peer.counted_for,
         )
         is_known = body.fingerprint != 0 and self._fingerprints.get(peer.id) == body.fingerprint
         self._fingerprints[peer.id] = body.fingerprint
         for producer in body.producers or ():
             if self._broker.clients.produce(producer.group_name, channel):
                 self._broker.on_producer(producer.group_name, channel, now_ms)
+        new_count = 0
         for consumer in body.consumers or ():
+            if self._broker.groups.peek(consumer.group_name) is None:
+                new_count += 1
+                if new_count > GROUPS_AT_ONCE_MAX:
+                    continue  # its next heartbeat brings it in
             self._consume(consumer, channel, now_ms, without_sub=body.without_sub)
         ext = {
             "IS_SUPPORT_HEART_BEAT_V2": "true",
@@ -122,7 +129,9 @@ class ClientHandlers:
                 f"heartbeat: SQL92 expressions of {sql_size} characters together; "
                 f"{HEARTBEAT_SQL_SIZE_MAX} are allowed"
             )
-        self._broker.clients.admit(peer.id, producers=producers, consumers=consumers)
+        self._broker.clients.admit(
+            peer.id, producers=producers, consumers=consumers, account=peer.counted_for
+        )
 
     def _consume(
         self, consumer: ConsumerBody, channel: Channel, now_ms: int, *, without_sub: bool

@@ -9,6 +9,7 @@ import msgspec
 from escrowmq.base.limits import GROUP_SIZE_MAX, GROUPS_MAX
 from escrowmq.base.settings import BrokerSettings
 from escrowmq.codec import fastjson
+from escrowmq.delivery.made import Made
 from escrowmq.delivery.pieces import Pieces, file_of, indented
 from escrowmq.delivery.topics import has_name_letters
 from escrowmq.delivery.version import DataVersion
@@ -70,8 +71,11 @@ def is_group_name(name: str) -> bool:
 class GroupTable:
     """The consumer groups that this broker knows."""
 
-    def __init__(self, settings: BrokerSettings, *, count_max: int = GROUPS_MAX) -> None:
+    def __init__(
+        self, settings: BrokerSettings, *, count_max: int = GROUPS_MAX, made: Made | None = None
+    ) -> None:
         self._settings = settings
+        self.made = made or Made()
         self._count_max = count_max
         self._groups: dict[str, GroupConfig] = {}
         self.forbidden: dict[str, dict[str, int]] = {}
@@ -132,6 +136,8 @@ class GroupTable:
                     f"by its first use while there are fewer than {self._count_max}; delete some "
                     "that nobody uses, or let an operator create it"
                 )
+            self.made.admit(f"group {name}")
+            self.made.note(name)
             config = GroupConfig(group_name=name)
             self.put(config, now_ms)
         return config
@@ -153,6 +159,7 @@ class GroupTable:
         self.forbidden.pop(name, None)
         if self._groups.pop(name, None) is None:
             return False
+        self.made.gone(name)
         self._pieces.forget(name)
         self.version.advance(now_ms)
         self.is_changed = True

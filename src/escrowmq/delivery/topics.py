@@ -12,6 +12,7 @@ from escrowmq.base.limits import TOPIC_SIZE_MAX, TOPICS_MAX
 from escrowmq.base.message import Topic
 from escrowmq.base.settings import BrokerSettings
 from escrowmq.codec import fastjson
+from escrowmq.delivery.made import Made
 from escrowmq.delivery.pieces import Pieces, file_of, indented
 from escrowmq.delivery.version import DataVersion
 from escrowmq.errors import UsageError
@@ -116,8 +117,11 @@ def merge_attributes(
 class TopicTable:
     """The topics of this broker."""
 
-    def __init__(self, settings: BrokerSettings, *, count_max: int = TOPICS_MAX) -> None:
+    def __init__(
+        self, settings: BrokerSettings, *, count_max: int = TOPICS_MAX, made: Made | None = None
+    ) -> None:
         self._settings = settings
+        self.made = made or Made()
         self._count_max = count_max
         self._topics: dict[str, TopicConfig] = {}
         self.system: set[str] = set()
@@ -164,6 +168,7 @@ class TopicTable:
         """Forget a topic; whether there was one."""
         if self._topics.pop(name, None) is None:
             return False
+        self.made.gone(name)
         self._changed(name, now_ms)
         return True
 
@@ -248,6 +253,8 @@ class TopicTable:
                 f"its first message while there are fewer than {self._count_max}; delete some "
                 "that nobody uses, or let an operator create it"
             )
+        self.made.admit(f"topic {name}")
+        self.made.note(name)
         count = max(0, min(queues_count, source.write_queue_nums))
         config = TopicConfig(
             topic_name=name,
@@ -267,11 +274,17 @@ class TopicTable:
         queues_count: int = 1,
         is_ordered: bool = False,
         is_unit: bool = False,
+        is_asked_for: bool = False,
         now_ms: int,
     ) -> TopicConfig:
-        """The topic, created readable and writable when absent (retry, dead-letter, discard)."""
+        """The topic, created readable and writable when absent (retry, dead-letter, discard). One
+        that is asked for by its name counts as made by who asks; UsageError when it is one too
+        many."""
         config = self._topics.get(name)
         if config is None:
+            if is_asked_for:
+                self.made.admit(f"topic {name}")
+                self.made.note(name)
             config = TopicConfig(
                 topic_name=name,
                 read_queue_nums=queues_count,

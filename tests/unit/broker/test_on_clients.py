@@ -11,6 +11,7 @@ from escrowmq.base.limits import (
     CONNECTION_GROUPS_MAX,
     CONNECTION_SUBSCRIPTIONS_MAX,
     GROUP_SIZE_MAX,
+    GROUPS_AT_ONCE_MAX,
     NOTIFIED_AT_ONCE_MAX,
     SUBSCRIPTION_SIZE_MAX,
 )
@@ -395,3 +396,14 @@ def test_members_of_many_groups_are_told_of_changes_in_turns_and_all_of_them() -
     later = sum(len(notified(client)) for client in clients)
     assert at_once + later == len(clients) * len(groups)
     assert exchange.core.wake_at_ms() > exchange.now_ms
+
+
+def test_a_heartbeat_creates_some_groups_and_the_next_one_more() -> None:
+    exchange = Exchange()
+    client = exchange.connect("c1")
+    names = [f"G{number}" for number in range(GROUPS_AT_ONCE_MAX + 5)]
+    body = {"clientID": "c1", "consumerDataSet": [{"groupName": name} for name in names]}
+    for there in (GROUPS_AT_ONCE_MAX, len(names)):
+        assert client.ask(Request.HEART_BEAT, body=json.dumps(body).encode()).code == 0
+        found = [name for name in names if members(client, name)]
+        assert len(found) == there
