@@ -14,6 +14,16 @@ each byte of them six in JSON at worst; a quarter is left for all other fields."
 EXT_FIELDS_MAX: Final = 512
 """Header fields of one command."""
 
+JSON_BODY_SIZE_MAX: Final = 1_048_576
+"""Bytes of a client's request in JSON; the largest is a heartbeat, of CONNECTION_SUBSCRIPTIONS_MAX
+topics. It is read twice, by the door and by its handler."""
+
+LOCKS_SIZE_MAX: Final = 262_144
+"""Bytes of a request that locks queues, or lets them go: some 4000 queues."""
+
+QUESTION_SIZE_MAX: Final = 131_072
+"""Bytes of a question about one topic: who reads which queues, whether an expression is right."""
+
 HALF_FRAMES_SIZE_MAX: Final = 268_435_456
 """Bytes of all frames of a server that have begun and are not whole yet; beyond, the one that
 began first is given up."""
@@ -101,6 +111,9 @@ CONNECTION_SUBSCRIPTIONS_MAX: Final = 4096
 SUBSCRIPTION_SIZE_MAX: Final = 16_384
 """Characters of one subscription: its topic, its expression and its tags."""
 
+SQL_TOKENS_MAX: Final = 2_000
+"""Names, numbers, signs and words of one SQL92 expression: to compile one takes 10 µs."""
+
 SELECTORS_SIZE_MAX: Final = 262_144
 """Characters of the expressions that are kept compiled; one takes some 70 times its own size."""
 
@@ -110,14 +123,23 @@ HEARTBEAT_SQL_SIZE_MAX: Final = 65_536
 RELEASED_AT_ONCE_MAX: Final = 500
 """Long polls that are answered in one go, some 6 ms; then it is the others' turn."""
 
+RELEASED_SIZE_MAX: Final = PULL_SIZE_MAX
+"""Bytes of the answers to these; then it is the others' turn as well, and that of the sockets."""
+
 CROWD_ARRIVALS_MAX: Final = 1_000
 """Messages of one queue that wait until all who wait for them have been answered."""
+
+NOTIFIED_AT_ONCE_MAX: Final = 1_000
+"""Members of groups that are told of a change in one go, some 3 ms; the others' turn comes."""
 
 MEMBERSHIPS_MAX: Final = 1_000_000
 """Groups of all connections together, each counted once a connection."""
 
 GROUPS_MAX: Final = 100_000
 """Consumer groups up to which one is created by its first use; an operator may create more."""
+
+GROUPS_AT_ONCE_MAX: Final = 200
+"""Groups that one heartbeat creates, some 10 ms; the next one creates more."""
 
 TOPICS_MAX: Final = 100_000
 """Topics up to which one is created by its first message; an operator may create more."""

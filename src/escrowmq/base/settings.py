@@ -284,6 +284,22 @@ class BrokerSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     account_polls_max: Annotated[
         int, Meta(ge=0, description="long polls of one account; 0: no bound of its own")
     ] = field(default=25_000, name="escrowAccountPolls")
+    account_topics_max: Annotated[
+        int,
+        Meta(ge=0, description="topics that one account makes by sending to them; 0: no bound"),
+    ] = field(default=1_000, name="escrowAccountTopics")
+    account_groups_max: Annotated[
+        int,
+        Meta(ge=0, description="groups that one account makes by using them; 0: no bound"),
+    ] = field(default=1_000, name="escrowAccountGroups")
+    account_memberships_max: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="producer and consumer groups of one account's clients, each counted once "
+            "a connection; 0: no bound of its own",
+        ),
+    ] = field(default=100_000, name="escrowAccountMemberships")
     account_connections_max: Annotated[
         int, Meta(ge=0, description="connections of one account; 0: no bound of its own")
     ] = field(default=10_000, name="escrowAccountConnections")

@@ -200,7 +200,7 @@ class BrokerCore:
         self._ends.note_progress(now_ms)
         self._epochs.note_progress()
         saved = self._pops.saver.last(now_ms) + self._progress(now_ms)
-        for path, data in saved + self._half_counts.last(now_ms):
+        for path, data in saved + self._half_counts.last(now_ms) + self._entrance.quotas.last():
             self._disk.replace(path, data)
 
     def farewell(self) -> None:
@@ -288,6 +288,7 @@ class BrokerCore:
                         reader.keep(commands[nth:])
                         self.broker.effects.append(Hold(peer))
                         break
+        self.broker.present.account = ""  # what happens from here on is nobody's
         if reader.broken is not None and not reader.has_kept:
             self.broker.effects.append(Close(peer, str(reader.broken)))
         self._settle(now_ms)

@@ -33,6 +33,7 @@ from escrowmq.codec.auth import Question as Explained
 from escrowmq.codec.auth import Verdicts
 from escrowmq.codec.bodies import decode_body
 from escrowmq.codec.signature import ACCESS_KEY
+from escrowmq.delivery import made
 from escrowmq.delivery.hold import Holds, LongPoll
 from escrowmq.delivery.poll import Polls
 
@@ -64,6 +65,7 @@ class Door:
     ) -> None:
         settings = broker.settings
         self._broker = broker
+        self._disk = disk
         self._ends = ends
         self._polls = polls
         self._places = StoredPlaces(broker, ends)
@@ -104,6 +106,8 @@ class Door:
     def load(self, now_ms: int) -> None:
         """Read accounts and users; UsageError when they cannot be read: nobody is let in then."""
         settings = self._broker.settings
+        if self.judges:
+            self.quotas.load(self._disk.read(made.PATH))
         if settings.acl_as_peer and (settings.acl_enabled or settings.authenticates):
             _log.warning(
                 "escrowAclAsRocketMQ=true leaves open what RocketMQ leaves open, so that any "
@@ -139,6 +143,7 @@ class Door:
 
     def _counted(self, asked: Question) -> Refusal | None:
         """Why a request that was let in is one too many; each account has rates of its own."""
+        self._broker.present.account = asked.account
         if not asked.account:
             return None
         refusal: Refusal | None = None
@@ -254,11 +259,12 @@ class Door:
         if self.accounts is not None:
             self.accounts.wake(now_ms)
         self._ask_again(now_ms)
+        self.quotas.wake(now_ms)
         self.denials.wake(now_ms)
 
     def wake_at_ms(self) -> int:
         """When there is something to do next."""
         if self._again:
             return 0
-        at_ms = self.denials.wake_at_ms() or _NEVER_MS
+        at_ms = min(self.denials.wake_at_ms() or _NEVER_MS, self.quotas.wake_at_ms())
         return at_ms if self.accounts is None else min(at_ms, self.accounts.wake_at_ms())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import msgspec
 
@@ -11,6 +11,7 @@ from escrowmq.base.answer import DONE, HELD, Answer, Refusal, Reply
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.command import Command
 from escrowmq.base.effects import Replace
+from escrowmq.base.limits import QUESTION_SIZE_MAX
 from escrowmq.base.message import Topic
 from escrowmq.broker.asked import Asked
 from escrowmq.broker.state import Broker
@@ -39,6 +40,7 @@ OnRoute = Callable[[list[Queue]], None]
 class _Query(msgspec.Struct, rename="camel", kw_only=True):
     """QUERY_ASSIGNMENT's body."""
 
+    size_max: ClassVar[int] = QUESTION_SIZE_MAX
     topic: str
     consumer_group: str
     client_id: str = ""

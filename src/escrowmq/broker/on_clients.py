@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Final
 
 from escrowmq.base.answer import DONE, Answer, Refusal, Reply
@@ -9,7 +10,9 @@ from escrowmq.base.codes import Request, Response
 from escrowmq.base.effects import Close
 from escrowmq.base.limits import (
     CLIENT_ID_SIZE_MAX,
+    GROUPS_AT_ONCE_MAX,
     HEARTBEAT_SQL_SIZE_MAX,
+    NOTIFIED_AT_ONCE_MAX,
     SUBSCRIPTION_SIZE_MAX,
     TOPIC_SIZE_MAX_LONG,
 )
@@ -48,6 +51,10 @@ class ClientHandlers:
         self._selectors = Selectors()
         self._watch = FrameWatch()
         self._scan_at_ms = 0
+        self._untold: dict[str, deque[int]] = {}
+        """Groups that have changed, with the members that are still to be told of it."""
+        self._told_count = 0
+        """So many were told since the last wake."""
 
     # -- membership --------------------------------------------------------------------------
 
@@ -62,6 +69,7 @@ class ClientHandlers:
             version=asked.command.version,
             address=asked.peer.address,
             seen_ms=asked.now_ms,
+            account=asked.peer.counted_for,
         )
         is_known = (
             body.fingerprint != 0 and self._fingerprints.get(asked.peer.id) == body.fingerprint
@@ -70,7 +78,12 @@ class ClientHandlers:
         for producer in body.producers or ():
             if self._broker.clients.produce(producer.group_name, channel):
                 self._broker.on_producer(producer.group_name, channel, asked.now_ms)
+        new_count = 0
         for consumer in body.consumers or ():
+            if self._broker.groups.peek(consumer.group_name) is None:
+                new_count += 1
+                if new_count > GROUPS_AT_ONCE_MAX:
+                    continue  # its next heartbeat brings it in
             self._consume(consumer, channel, asked.now_ms, without_sub=body.without_sub)
         ext = {
             "IS_SUPPORT_HEART_BEAT_V2": "true",
@@ -109,7 +122,9 @@ class ClientHandlers:
                 f"heartbeat: SQL92 expressions of {sql_size} characters together; "
                 f"{HEARTBEAT_SQL_SIZE_MAX} are allowed"
             )
-        self._broker.clients.admit(peer.id, producers=producers, consumers=consumers)
+        self._broker.clients.admit(
+            peer.id, producers=producers, consumers=consumers, account=peer.counted_for
+        )
 
     def _consume(
         self, consumer: ConsumerBody, channel: Channel, now_ms: int, *, without_sub: bool
@@ -141,13 +156,28 @@ class ClientHandlers:
             self._notify(group)
 
     def _notify(self, group: ConsumerGroup) -> None:
-        """Tell the members that there is something to share out anew."""
+        """Tell the members that there is something to share out anew: at once while these are not
+        many, else as soon as others have had their turn. A thousand members of a thousand groups
+        are told a million times when they leave together."""
         if group.message_model == BROADCASTING:
             return
-        for peer in group.channels:
-            self._broker.tell(
-                peer, Request.NOTIFY_CONSUMER_IDS_CHANGED, ext={"consumerGroup": group.name}
-            )
+        self._untold[group.name] = deque(group.channels)
+        self._tell()
+
+    def _tell(self) -> None:
+        """Tell those who are still to be told, as many as may be in one go."""
+        while self._untold and self._told_count < NOTIFIED_AT_ONCE_MAX:
+            name = next(iter(self._untold))
+            members = self._untold[name]
+            while members and self._told_count < NOTIFIED_AT_ONCE_MAX:
+                self._told_count += 1
+                peer = members.popleft()
+                if peer in self._broker.peers:
+                    self._broker.tell(
+                        peer, Request.NOTIFY_CONSUMER_IDS_CHANGED, ext={"consumerGroup": name}
+                    )
+            if not members:
+                del self._untold[name]
 
     def _left(self, group: ConsumerGroup) -> None:
         config = self._broker.groups.peek(group.name)
@@ -175,7 +205,10 @@ class ClientHandlers:
             self._left(group)
 
     def wake(self, now_ms: int) -> None:
-        """Drop clients that have been silent for too long, and peers that do not end a frame."""
+        """Drop clients that have been silent for too long, and peers that do not end a frame; go
+        on telling members of changes."""
+        self._told_count = 0
+        self._tell()
         if now_ms >= self._scan_at_ms:
             self._scan_at_ms = now_ms + _SCAN_MS
             self._cut_stalled(now_ms)
@@ -192,7 +225,7 @@ class ClientHandlers:
 
     def wake_at_ms(self) -> int:
         """When the next look is due."""
-        return self._scan_at_ms
+        return 0 if self._untold else self._scan_at_ms
 
     def list_consumers(self, asked: Asked[ConsumerGroupHeader]) -> Reply:
         """The ids among which the queues are shared."""

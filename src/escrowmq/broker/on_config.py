@@ -50,6 +50,7 @@ _FROM_NEXT_START: Final = frozenset(
         "escrowReserveBytes", "msgTraceTopicName", "traceTopicEnable",
         "flushCommitLogLeastPages", "flushCommitLogThoroughInterval", "flushIntervalCommitLog",
         "flushIntervalConsumeQueue", "maxMessageSize", "maxPopPollingSize", "popPollingSize",
+        "escrowAccountGroups", "escrowAccountMemberships", "escrowAccountTopics",
     }
 )  # fmt: skip
 """Settings that are read once; a change is kept, and the answer says when it holds."""

@@ -15,6 +15,7 @@ from escrowmq.base.limits import (
     PULL_MESSAGES_MAX,
     PULL_SIZE_MAX,
     RELEASED_AT_ONCE_MAX,
+    RELEASED_SIZE_MAX,
 )
 from escrowmq.broker.asked import Asked
 from escrowmq.broker.selecting import EVERYTHING, Selector, Selectors, is_tag
@@ -72,6 +73,8 @@ class PullHandlers:
         self._selectors = Selectors()
         self._crowds: dict[tuple[str, int], _Crowd] = {}
         """Queues for whose messages more wait than are answered in one go."""
+        self._released_size = 0
+        """Bytes of the answers of the present go."""
         self.holds: Holds[Pull] = Holds(counts=broker.polls_counts)
 
     def pull(self, asked: Asked[PullHeader]) -> Reply:
@@ -138,6 +141,11 @@ class PullHandlers:
 
     def _select(self, header: PullHeader, group: GroupConfig) -> Selector | Refusal:
         settings = self._broker.settings
+        if not is_tag(header.expression_type) and not settings.has_property_filter:
+            return _refused(
+                Response.SYSTEM_ERROR,
+                "The broker does not support consumer to filter message by SQL92",
+            )
         if header.sys_flag & PullFlag.SUBSCRIPTION:
             try:
                 selector = self._selectors.of(header.expression_type, header.subscription)
@@ -159,11 +167,6 @@ class PullHandlers:
             if isinstance(found, Refusal):
                 return found
             selector = found
-        if not is_tag(header.expression_type) and not settings.has_property_filter:
-            return _refused(
-                Response.SYSTEM_ERROR,
-                "The broker does not support consumer to filter message by SQL92",
-            )
         return selector
 
     def _select_subscribed(self, header: PullHeader, group: GroupConfig) -> Selector | Refusal:
@@ -225,6 +228,7 @@ class PullHandlers:
             ),
             codes=pull.selector.codes,
             accept=pull.selector.accept,
+            tested_max=pull.selector.tested_max,
         )
         code = _CODE.get(got.status)
         if code is None:  # an empty queue
@@ -241,9 +245,10 @@ class PullHandlers:
         ext["topicSysFlag"] = str(pull.topic.topic_sys_flag)
         ext["groupSysFlag"] = str(pull.group.group_sys_flag)
         chunks = got.chunks if code == Response.SUCCESS else []
+        size = sum(map(len, chunks))
+        self._released_size += size
         if got.count:
             header = pull.asked.header
-            size = sum(map(len, chunks))
             self._broker.stats.get(header.consumer_group, header.topic, got.count, size)
         return Answer(code, remark=got.status.name, ext=ext, chunks=chunks)
 
@@ -309,7 +314,10 @@ class PullHandlers:
     ) -> list[LongPoll[Pull]]:
         """Answer the first of those who wait for a message; the others' turn comes."""
         store = self._broker.store
-        for held in waiting[:RELEASED_AT_ONCE_MAX]:
+        self._released_size = 0
+        for nth, held in enumerate(waiting[:RELEASED_AT_ONCE_MAX]):
+            if self._released_size > RELEASED_SIZE_MAX:
+                return waiting[nth:]
             if held.is_done or arrival.queue_offset < held.queue_offset:
                 continue
             selector = held.question.selector
@@ -333,6 +341,7 @@ class PullHandlers:
             asked_count += 1 + len(waiting) - len(rest)
             if rest:
                 crowd.appendleft((arrival, rest))
+                break
         if crowd:
             self._crowds[key] = crowd
 

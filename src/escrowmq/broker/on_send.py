@@ -120,7 +120,9 @@ class SendHandlers:
     def _create_topic(self, header: Header, now_ms: int) -> TopicConfig | None:
         topics = self._broker.topics
         if is_retry(header.topic):
-            return topics.ensure(header.topic, is_unit=header.unit_mode, now_ms=now_ms)
+            return topics.ensure(
+                header.topic, is_unit=header.unit_mode, is_asked_for=True, now_ms=now_ms
+            )
         return topics.create_from(
             header.topic,
             template=header.default_topic,

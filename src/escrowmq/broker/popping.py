@@ -65,6 +65,9 @@ class Finds(msgspec.Struct):
     starts: list[tuple[int, int, int]] = []
     offsets: list[tuple[int, int, list[int]]] = []
     counts: list[str] = []
+    tested_count: int = 0
+    """Records that a test was asked about."""
+
     has_skipped: bool = False
     """Messages were passed over, and there are more behind them."""
 
@@ -244,6 +247,12 @@ class Popper:
             finds.rest += max(0, store.bounds(topic, queue_id)[1] - offset)
             return
         selector = pop.selector
+        tests_left = selector.tested_max - finds.tested_count
+        if selector.tested_max and tests_left <= 0:
+            unread = max(0, store.bounds(topic, queue_id)[1] - offset)
+            finds.rest += unread
+            finds.has_skipped |= unread > 0
+            return
         for _ in range(2):
             got = store.get(
                 topic,
@@ -253,8 +262,10 @@ class Popper:
                 size_max=size_left,
                 codes=selector.codes,
                 accept=selector.accept,
+                tested_max=tests_left if selector.tested_max else 0,
             )
             if got.status not in _MISPLACED:
+                finds.tested_count += max(0, got.next_offset - offset)
                 break
             offset = got.next_offset
             offsets.commit(group, topic, queue_id, offset, now_ms)

@@ -3,17 +3,27 @@ bounded for all together. Counted once it is proved whose request it is."""
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from typing import Final
 
+import msgspec
+
 from escrowmq.base.answer import Refusal
 from escrowmq.base.codes import Request
+from escrowmq.base.effects import Replace
 from escrowmq.base.message import Property
 from escrowmq.broker.asked import Question
 from escrowmq.broker.peer import Peer
 from escrowmq.broker.rates import Buckets, Rate, too_many
 from escrowmq.broker.state import Broker
+from escrowmq.delivery import made
+from escrowmq.delivery.made import MadeFile
 from escrowmq.txn.pending import Pending
+
+_log = logging.getLogger(__name__)
+
+_NEVER_MS: Final = (1 << 62) - 1
 
 _REPLIES: Final = frozenset({Request.SEND_REPLY_MESSAGE, Request.SEND_REPLY_MESSAGE_V2})
 _SENDS: Final = {
@@ -35,6 +45,8 @@ class Quotas:
         self._free_buckets = Buckets()
         self._connections: Counter[str] = Counter()
         self.refused_count = 0
+        self._saved_changes = 0
+        self._save_at_ms = 0
 
     def judge(self, asked: Question) -> Refusal | None:
         """Count a request of an account; why it is one too many, or None."""
@@ -98,6 +110,41 @@ class Quotas:
             f"escrowAccountPendingPercent={percent} of escrowPendingMax={settings.pending_max}, "
             "end some transactions first: it"
         )
+
+    # -- names -------------------------------------------------------------------------------
+
+    def load(self, data: bytes | None) -> None:
+        """Take over who made which names; what cannot be read makes them nobody's."""
+        try:
+            file = msgspec.json.decode(data or b"{}", type=MadeFile)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            _log.warning("%s cannot be read: names in use count for nobody", made.PATH)
+            return
+        self._broker.topics.made.load(file.topics)
+        self._broker.groups.made.load(file.groups)
+
+    def wake(self, now_ms: int) -> None:
+        """Save who made which names when it is time."""
+        if now_ms >= self.wake_at_ms():
+            self._save_at_ms = now_ms + self._broker.settings.offsets_flush_ms
+            self._broker.effects += [Replace(path, data) for path, data in self.last()]
+
+    def wake_at_ms(self) -> int:
+        """When there is something to save."""
+        return _NEVER_MS if self._changes == self._saved_changes else self._save_at_ms
+
+    def last(self) -> list[tuple[str, bytes]]:
+        """What is to be written when the broker ends."""
+        if self._changes == self._saved_changes:
+            return []
+        self._saved_changes = self._changes
+        broker = self._broker
+        file = MadeFile(topics=broker.topics.made.saved(), groups=broker.groups.made.saved())
+        return [(made.PATH, msgspec.json.encode(file))]
+
+    @property
+    def _changes(self) -> int:
+        return self._broker.topics.made.changes + self._broker.groups.made.changes
 
     # -- connections -------------------------------------------------------------------------
 

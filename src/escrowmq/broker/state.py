@@ -31,6 +31,7 @@ from escrowmq.delivery.asked import AskedTable
 from escrowmq.delivery.clients import Channel, Clients, ConsumerGroup
 from escrowmq.delivery.delay import DelayQueues
 from escrowmq.delivery.locks import QueueLocks
+from escrowmq.delivery.made import Made, Present
 from escrowmq.delivery.offsets import OffsetTable
 from escrowmq.delivery.poppers import Poppers
 from escrowmq.delivery.stats import Stats
@@ -71,9 +72,14 @@ class Broker:
         """For so long the present input waited, at least."""
         self.shed_count = 0
         """Halves and sends refused because they had waited too long."""
-        self.topics = TopicTable(settings)
-        self.groups = GroupTable(settings)
-        self.clients = Clients()
+        self.present = Present()
+        names = [
+            Made(self.present, most=settings.account_topics_max, setting="escrowAccountTopics"),
+            Made(self.present, most=settings.account_groups_max, setting="escrowAccountGroups"),
+        ]
+        self.topics = TopicTable(settings, made=names[0])
+        self.groups = GroupTable(settings, made=names[1])
+        self.clients = Clients(of_account_max=settings.account_memberships_max)
         self.poppers = Poppers()
         self.offsets = OffsetTable()
         self.locks = QueueLocks()

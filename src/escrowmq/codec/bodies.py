@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import msgspec
 
 from escrowmq.base.command import Command
+from escrowmq.base.limits import JSON_BODY_SIZE_MAX, LOCKS_SIZE_MAX, QUESTION_SIZE_MAX
 from escrowmq.codec import fastjson
 from escrowmq.codec.fastjson import Queue
 from escrowmq.errors import RemoteProtocolError, UsageError
@@ -44,6 +45,7 @@ class ConsumerBody(msgspec.Struct, rename="camel", kw_only=True):
 class HeartbeatBody(msgspec.Struct, kw_only=True):
     """HEART_BEAT (34)."""
 
+    size_max: ClassVar[int] = JSON_BODY_SIZE_MAX
     client_id: str = msgspec.field(name="clientID")
     producers: list[ProducerBody] | None = msgspec.field(default=None, name="producerDataSet")
     consumers: list[ConsumerBody] | None = msgspec.field(default=None, name="consumerDataSet")
@@ -54,6 +56,7 @@ class HeartbeatBody(msgspec.Struct, kw_only=True):
 class LockBody(msgspec.Struct, rename="camel", kw_only=True):
     """LOCK_BATCH_MQ (41) and UNLOCK_BATCH_MQ (42)."""
 
+    size_max: ClassVar[int] = LOCKS_SIZE_MAX
     client_id: str = ""
     consumer_group: str = ""
     mq_set: list[Queue] = []
@@ -63,6 +66,7 @@ class LockBody(msgspec.Struct, rename="camel", kw_only=True):
 class CheckClientBody(msgspec.Struct, rename="camel", kw_only=True):
     """CHECK_CLIENT_CONFIG (46)."""
 
+    size_max: ClassVar[int] = QUESTION_SIZE_MAX
     client_id: str = ""
     group: str = ""
     namespace: str | None = None
@@ -75,6 +79,11 @@ T = TypeVar("T")
 def read_own_body(request: Command, kind: type[T]) -> T:
     """The body of one of our own requests, which nobody writes loosely; none is an empty one.
     UsageError says what does not fit."""
+    if len(request.body) > JSON_BODY_SIZE_MAX:
+        raise UsageError(
+            f"the body of request {request.code} has {len(request.body)} bytes; "
+            f"{JSON_BODY_SIZE_MAX} are allowed"
+        )
     try:
         return msgspec.json.decode(request.body or b"{}", type=kind)
     except (msgspec.DecodeError, RecursionError) as error:
@@ -82,7 +91,13 @@ def read_own_body(request: Command, kind: type[T]) -> T:
 
 
 def decode_body(kind: type[T], data: bytes) -> T:
-    """The typed body; RemoteProtocolError says what does not fit."""
+    """The typed body; RemoteProtocolError says what does not fit. A kind that anybody may send
+    names its `size_max`."""
+    most = getattr(kind, "size_max", 0)
+    if most and len(data) > most:
+        raise RemoteProtocolError(
+            f"a body of {len(data)} bytes; {most} are allowed; share it out over several requests"
+        )
     try:
         return msgspec.json.decode(data, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

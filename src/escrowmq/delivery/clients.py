@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Final
 
@@ -28,6 +29,8 @@ class Channel(msgspec.Struct):
     version: int
     address: str
     seen_ms: int
+    account: str = ""
+    """In whose share its groups are counted; empty when nobody asked for a proof."""
     published: set[str] = msgspec.field(default_factory=set)
     """Topics of the transactional messages that came from it."""
 
@@ -66,9 +69,10 @@ class ConsumerGroup:
 class Membership:
     """The groups of one connection."""
 
-    __slots__ = ("consumers", "producers")
+    __slots__ = ("account", "consumers", "producers")
 
-    def __init__(self) -> None:
+    def __init__(self, account: str) -> None:
+        self.account = account
         self.producers: set[str] = set()
         self.consumers: dict[str, int] = {}
         """How many topics it subscribes to in each."""
@@ -82,17 +86,26 @@ class Membership:
 class Clients:
     """All live producers and consumers."""
 
-    def __init__(self, *, memberships_max: int = MEMBERSHIPS_MAX) -> None:
+    def __init__(self, *, memberships_max: int = MEMBERSHIPS_MAX, of_account_max: int = 0) -> None:
         self.producers: dict[str, dict[int, Channel]] = {}
         self.consumers: dict[str, ConsumerGroup] = {}
         self._members: dict[int, Membership] = {}
         self._count = 0
         self._count_max = memberships_max
+        self._of_account_max = of_account_max
+        self._counts: Counter[str] = Counter()
 
-    def admit(self, peer: int, *, producers: set[str], consumers: Mapping[str, int]) -> None:
-        """Whether a connection may be a member of these groups too; for consumers, with so many
-        topics each. UsageError says what is too much."""
-        member = self._members.get(peer) or Membership()
+    def admit(
+        self,
+        peer: int,
+        *,
+        producers: set[str],
+        consumers: Mapping[str, int],
+        account: str = "",
+    ) -> None:
+        """Whether a connection of an account may be a member of these groups too; for consumers,
+        with so many topics each. UsageError says what is too much."""
+        member = self._members.get(peer) or Membership(account)
         known = member.count
         count = len(member.producers | producers) + len(member.consumers.keys() | consumers.keys())
         if count > CONNECTION_GROUPS_MAX:
@@ -112,15 +125,30 @@ class Clients:
                 f"counted once a connection; {self._count_max} are allowed; stop clients that are "
                 "not needed, or add a broker"
             )
+        most, own = self._of_account_max, self._counts[member.account]
+        if member.account and count > known and 0 < most < own + count - known:
+            raise UsageError(
+                f"heartbeat: the clients of account {member.account} are in {own} groups already, "
+                f"each counted once a connection; escrowAccountMemberships={most} allows no more"
+            )
 
-    def _member(self, peer: int) -> Membership:
-        member = self._members.get(peer)
+    def _joined(self, channel: Channel) -> Membership:
+        """One more group of a connection."""
+        member = self._members.get(channel.peer)
         if member is None:
-            member = self._members[peer] = Membership()
+            member = self._members[channel.peer] = Membership(channel.account)
+        self._count += 1
+        self._counts[member.account] += 1
         return member
 
     def _left(self, peer: int) -> None:
-        if not self._members[peer].count:
+        """One group of a connection less."""
+        member = self._members[peer]
+        self._count -= 1
+        self._counts[member.account] -= 1
+        if not self._counts[member.account]:
+            del self._counts[member.account]
+        if not member.count:
             del self._members[peer]
 
     # -- producers ---------------------------------------------------------------------------
@@ -131,8 +159,7 @@ class Clients:
         is_new = channel.peer not in channels
         channels[channel.peer] = channel
         if is_new:
-            self._member(channel.peer).producers.add(group)
-            self._count += 1
+            self._joined(channel).producers.add(group)
         return is_new
 
     def stop_producing(self, group: str, peer: int) -> None:
@@ -143,7 +170,6 @@ class Clients:
         if not channels:
             del self.producers[group]
         self._members[peer].producers.discard(group)
-        self._count -= 1
         self._left(peer)
 
     # -- consumers ---------------------------------------------------------------------------
@@ -157,12 +183,10 @@ class Clients:
             group = self.consumers[name] = ConsumerGroup(name)
         is_changed = channel.peer not in group.channels
         group.channels[channel.peer] = channel
-        member = self._member(channel.peer)
         if is_changed:
-            self._count += 1
-            member.consumers[name] = 0
+            self._joined(channel).consumers[name] = 0
         if subscriptions:
-            member.consumers[name] = len(subscriptions)
+            self._members[channel.peer].consumers[name] = len(subscriptions)
             is_changed = group.subscribe(subscriptions) or is_changed
         return group, is_changed
 
@@ -174,7 +198,6 @@ class Clients:
         if not group.channels:
             del self.consumers[name]
         del self._members[peer].consumers[name]
-        self._count -= 1
         self._left(peer)
         return group
 

@@ -9,6 +9,8 @@ import msgspec
 from escrowmq.base.limits import GROUP_SIZE_MAX, GROUPS_MAX
 from escrowmq.base.settings import BrokerSettings
 from escrowmq.codec import fastjson
+from escrowmq.delivery.made import Made
+from escrowmq.delivery.pieces import Pieces, file_of, indented
 from escrowmq.delivery.topics import has_name_letters
 from escrowmq.delivery.version import DataVersion
 from escrowmq.errors import UsageError
@@ -69,13 +71,17 @@ def is_group_name(name: str) -> bool:
 class GroupTable:
     """The consumer groups that this broker knows."""
 
-    def __init__(self, settings: BrokerSettings, *, count_max: int = GROUPS_MAX) -> None:
+    def __init__(
+        self, settings: BrokerSettings, *, count_max: int = GROUPS_MAX, made: Made | None = None
+    ) -> None:
         self._settings = settings
+        self.made = made or Made()
         self._count_max = count_max
         self._groups: dict[str, GroupConfig] = {}
         self.forbidden: dict[str, dict[str, int]] = {}
         self.version = DataVersion()
         self.is_changed = False
+        self._pieces = Pieces()
 
     def load(self, data: bytes | None) -> None:
         """Take over subscriptionGroup.json."""
@@ -84,10 +90,15 @@ class GroupTable:
             self._groups = file.subscription_group_table
             self.forbidden = file.forbidden_table
             self.version = file.data_version
+            self._pieces.written(self._groups)  # all at once, while nobody is served
 
     def save(self) -> bytes:
         """subscriptionGroup.json as it would be written now."""
-        return msgspec.json.format(fastjson.encode(self.file()), indent=2)
+        return file_of(
+            dataVersion=indented(self.version, depth=1),
+            forbiddenTable=indented(self.forbidden, depth=1),
+            subscriptionGroupTable=self._pieces.written(self._groups),
+        )
 
     def file(self) -> GroupFile:
         """Version and tables as one value."""
@@ -125,6 +136,8 @@ class GroupTable:
                     f"by its first use while there are fewer than {self._count_max}; delete some "
                     "that nobody uses, or let an operator create it"
                 )
+            self.made.admit(f"group {name}")
+            self.made.note(name)
             config = GroupConfig(group_name=name)
             self.put(config, now_ms)
         return config
@@ -137,6 +150,7 @@ class GroupTable:
     def put(self, config: GroupConfig, now_ms: int) -> None:
         """Create or replace a group."""
         self._groups[config.group_name] = config
+        self._pieces.forget(config.group_name)
         self.version.advance(now_ms)
         self.is_changed = True
 
@@ -145,6 +159,8 @@ class GroupTable:
         self.forbidden.pop(name, None)
         if self._groups.pop(name, None) is None:
             return False
+        self.made.gone(name)
+        self._pieces.forget(name)
         self.version.advance(now_ms)
         self.is_changed = True
         return True

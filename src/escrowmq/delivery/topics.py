@@ -12,6 +12,8 @@ from escrowmq.base.limits import TOPIC_SIZE_MAX, TOPICS_MAX
 from escrowmq.base.message import Topic
 from escrowmq.base.settings import BrokerSettings
 from escrowmq.codec import fastjson
+from escrowmq.delivery.made import Made
+from escrowmq.delivery.pieces import Pieces, file_of, indented
 from escrowmq.delivery.version import DataVersion
 from escrowmq.errors import UsageError
 
@@ -115,8 +117,11 @@ def merge_attributes(
 class TopicTable:
     """The topics of this broker."""
 
-    def __init__(self, settings: BrokerSettings, *, count_max: int = TOPICS_MAX) -> None:
+    def __init__(
+        self, settings: BrokerSettings, *, count_max: int = TOPICS_MAX, made: Made | None = None
+    ) -> None:
         self._settings = settings
+        self.made = made or Made()
         self._count_max = count_max
         self._topics: dict[str, TopicConfig] = {}
         self.system: set[str] = set()
@@ -125,6 +130,7 @@ class TopicTable:
         self.unregistered: set[str] = set()
         """Topics that changed since the name servers were told."""
         self.get = self._topics.get
+        self._pieces = Pieces()
 
     def load(self, data: bytes | None) -> None:
         """Take over topics.json."""
@@ -132,10 +138,14 @@ class TopicTable:
             file = msgspec.convert(fastjson.decode(data), TopicFile)
             self._topics.update(file.topic_config_table)
             self.version = file.data_version
+            self._pieces.written(self._topics)  # all at once, while nobody is served
 
     def save(self) -> bytes:
         """topics.json as it would be written now."""
-        return msgspec.json.format(fastjson.encode(self.file()), indent=2)
+        return file_of(
+            dataVersion=indented(self.version, depth=1),
+            topicConfigTable=self._pieces.written(self._topics),
+        )
 
     def file(self) -> TopicFile:
         """Version and table as one value."""
@@ -158,6 +168,7 @@ class TopicTable:
         """Forget a topic; whether there was one."""
         if self._topics.pop(name, None) is None:
             return False
+        self.made.gone(name)
         self._changed(name, now_ms)
         return True
 
@@ -176,6 +187,7 @@ class TopicTable:
         return queue_id % config.read_queue_nums
 
     def _changed(self, name: str, now_ms: int) -> None:
+        self._pieces.forget(name)
         self.version.advance(now_ms)
         self.unregistered.add(name)
         self.is_changed = True
@@ -232,6 +244,7 @@ class TopicTable:
             return None
         if template == Topic.DEFAULT and not self._settings.creates_topics:
             source.perm = Perm.READ | Perm.WRITE
+            self._pieces.forget(template)
         if not source.perm & Perm.INHERIT:
             return None
         if len(self._topics) >= self._count_max:
@@ -240,6 +253,8 @@ class TopicTable:
                 f"its first message while there are fewer than {self._count_max}; delete some "
                 "that nobody uses, or let an operator create it"
             )
+        self.made.admit(f"topic {name}")
+        self.made.note(name)
         count = max(0, min(queues_count, source.write_queue_nums))
         config = TopicConfig(
             topic_name=name,
@@ -259,11 +274,17 @@ class TopicTable:
         queues_count: int = 1,
         is_ordered: bool = False,
         is_unit: bool = False,
+        is_asked_for: bool = False,
         now_ms: int,
     ) -> TopicConfig:
-        """The topic, created readable and writable when absent (retry, dead-letter, discard)."""
+        """The topic, created readable and writable when absent (retry, dead-letter, discard). One
+        that is asked for by its name counts as made by who asks; UsageError when it is one too
+        many."""
         config = self._topics.get(name)
         if config is None:
+            if is_asked_for:
+                self.made.admit(f"topic {name}")
+                self.made.note(name)
             config = TopicConfig(
                 topic_name=name,
                 read_queue_nums=queues_count,

@@ -74,9 +74,11 @@ class _Token:
 class _Parser:
     """Tokens are read one ahead and no more: what the peer does not look at may be anything."""
 
-    def __init__(self, source: str) -> None:
+    def __init__(self, source: str, *, tokens_max: int) -> None:
         self._source = source
+        self._tokens_max = tokens_max
         self._depth = 0
+        self._count = 0
         self._token = self._read(0)
 
     def parse(self, *, is_strict: bool) -> Node:
@@ -105,6 +107,13 @@ class _Parser:
 
     def _take(self) -> _Token:
         token = self._token
+        self._count += 1
+        if self._count > self._tokens_max:
+            raise FilterError(
+                f"an expression of more than {self._tokens_max} names, numbers, signs and words; "
+                "select by a property that many messages share, or by IN and a shorter list",
+                token.at,
+            )
         self._token = self._read(token.end)
         return token
 
@@ -277,7 +286,9 @@ def _double(token: _Token) -> Node:
     return nodes.literal(number, Kind.DOUBLE)
 
 
-def compile_sql_anew(source: str, *, is_strict: bool = False) -> Truth:
+def compile_sql_anew(
+    source: str, *, is_strict: bool = False, tokens_max: int = LENGTH_MAX
+) -> Truth:
     """The predicate of an expression: properties of a message to True, False or None (unknown);
     only True lets a message pass. FilterError says where it fails and what is expected.
 
@@ -287,7 +298,7 @@ def compile_sql_anew(source: str, *, is_strict: bool = False) -> Truth:
         raise FilterError(
             f"an expression of {len(source)} characters; {LENGTH_MAX} are allowed", LENGTH_MAX
         )
-    return nodes.predicate(_Parser(source).parse(is_strict=is_strict))
+    return nodes.predicate(_Parser(source, tokens_max=tokens_max).parse(is_strict=is_strict))
 
 
 compile_sql: Final = functools.lru_cache(maxsize=COMPILED_MAX)(compile_sql_anew)

@@ -56,12 +56,15 @@ class Reader:
         size_max: int,
         codes: frozenset[int] | None,
         accept: Callable[[bytes], bool] | None,
+        tested_max: int = 0,
     ) -> Got:
         """Messages from an offset on; see Store.get."""
         low, high = queue.min, queue.end
         if not low <= queue_offset < high:
             return self._outside(queue, queue_offset)
         limits = self._limits(queue, queue_offset, count_max, size_max, codes, accept)
+        if tested_max:
+            limits.units = min(limits.units, tested_max)
         units = queue.units_of_file(queue_offset, limits.units)
         if not units:
             per_file = queue.files.segment_size // ENTRY_SIZE

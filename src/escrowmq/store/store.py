@@ -311,7 +311,7 @@ class Store:
             raise CorruptRecord(f"no whole record of {size} bytes at log offset {log_offset}")
         return record
 
-    def get(
+    def get(  # noqa: PLR0913 - from where, and all that limits it
         self,
         topic: str,
         queue_id: int,
@@ -321,9 +321,11 @@ class Store:
         size_max: int = 128 * 1024 * 1024,
         codes: frozenset[int] | None = None,
         accept: Callable[[bytes], bool] | None = None,
+        tested_max: int = 0,
     ) -> Got:
         """Records of a queue from an offset on, those with a tags code among `codes` (any when
-        None) that `accept` lets through. Records that cannot be read are passed over."""
+        None) that `accept` lets through, of which no more than `tested_max` are asked (0: any
+        number). Records that cannot be read are passed over."""
         queue = self._by_key.get((topic, queue_id))
         if queue is None:
             # The peer makes a queue when one is read, and so never says that there is none.
@@ -335,6 +337,7 @@ class Store:
             size_max=size_max,
             codes=codes,
             accept=accept,
+            tested_max=tested_max,
         )
 
     def bounds(self, topic: str, queue_id: int) -> tuple[int, int]:

@@ -11,7 +11,8 @@ from __future__ import annotations
 import collections
 import enum
 import logging
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterator
+from itertools import islice
 from typing import Final
 
 import msgspec
@@ -27,8 +28,11 @@ from escrowmq.txn.state import Verdict
 
 _log = logging.getLogger(__name__)
 
-TAKEN_MAX: Final = 2_000
+TAKEN_MAX: Final = 500
 """Appointments kept in one go; the rest follow at once, after other inputs."""
+
+UNPARKED_MAX: Final = 5_000
+"""Halves that are made due in one go when somebody comes who can be asked: some 5 ms."""
 
 _OPEN_MIN: Final = 1_000
 """So many transactions may be known to be under way before those that ended are looked for."""
@@ -106,6 +110,8 @@ class Checker:
         """Whether a connection may be shown a half of a topic; None when all may."""
         self._ready: dict[str, collections.deque[int]] = {}
         self._parked = engine.parked
+        self._coming: collections.deque[tuple[Iterator[int], int]] = collections.deque()
+        """Halves that were parked and are to be asked about, and from when on."""
         self._under_way: dict[int, _UnderWay] = {}
         self._by_deadline: collections.deque[_UnderWay] = collections.deque()
         self._group_load: collections.Counter[str] = collections.Counter()
@@ -126,15 +132,25 @@ class Checker:
 
     def producer_came(self, group: str, now_ms: int) -> None:
         """Somebody of a group can be asked again: everything that was parked is due."""
-        for queue_offset in self._parked.pop(group, ()):
-            if queue_offset in self._engine.pending:
-                self._engine.pending.schedule(queue_offset, now_ms)
+        self._coming.append((iter(self._parked.pop(group, ())), now_ms))
+        self._unpark_some()
 
     def unpark(self, group: str) -> None:
         """Somebody of a group may be asked now who might not before."""
-        for queue_offset in self._parked.pop(group, ()):
-            if queue_offset in self._engine.pending:
-                self._engine.pending.schedule(queue_offset, 0)
+        self.producer_came(group, 0)
+
+    def _unpark_some(self) -> None:
+        """Make due what was parked, as much as may be in one go."""
+        pending = self._engine.pending
+        left = UNPARKED_MAX
+        while self._coming and left:
+            parked, at_ms = self._coming[0]
+            for queue_offset in islice(parked, left):
+                left -= 1
+                if queue_offset in pending:
+                    pending.schedule(queue_offset, at_ms)
+            if left:
+                self._coming.popleft()
 
     def peer_lost(self, peer: int) -> None:
         """A connection is gone."""
@@ -197,7 +213,7 @@ class Checker:
 
     def wake_at_ms(self) -> int:
         """When `due` is to be called next."""
-        if self._has_room and self._ready:
+        if self._coming or (self._has_room and self._ready):
             return 0
         at_ms = self._engine.pending.wake_at_ms()
         if self._by_deadline:
@@ -207,6 +223,7 @@ class Checker:
     def due(self, now_ms: int) -> list[Ask]:
         """The checks to be sent now. Transactions that are given up are ended on the way."""
         self._expire_silent(now_ms)
+        self._unpark_some()
         self._has_room = False
         for queue_offset in self._engine.pending.take_due(now_ms, TAKEN_MAX):
             group = self._engine.pending.group(queue_offset)

@@ -9,7 +9,8 @@ import pytest
 
 from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
-from escrowmq.base.limits import RELEASED_AT_ONCE_MAX
+from escrowmq.base.limits import RELEASED_AT_ONCE_MAX, RELEASED_SIZE_MAX
+from escrowmq.base.settings import StoreSettings
 from escrowmq.testing.exchange import Caller, Exchange, Pending
 
 HOLD_MS = 10_000
@@ -265,3 +266,17 @@ def test_a_crowd_whose_time_is_over_is_answered_in_turns(exchange: Exchange) -> 
     assert sum(map(bool, crowd)) == RELEASED_AT_ONCE_MAX
     exchange.advance(HOLD_MS)
     assert all(crowd)
+
+
+def test_a_crowd_that_waits_for_a_large_message_is_answered_in_turns() -> None:
+    exchange = Exchange(store_settings=StoreSettings(log_segment_size=64 * 1024 * 1024))
+    exchange.create_topic("T")
+    body = bytes(RELEASED_SIZE_MAX // 4)
+    crowd = [exchange.connect(f"c{number}").begin_pull("T", hold_ms=HOLD_MS) for number in range(9)]
+    assert exchange.connect("sender").send("T", queue_id=0, body=body).code == 0
+    assert sum(map(bool, crowd)) == 4
+    exchange.core.wake(exchange.now_ms)
+    exchange._perform()
+    assert sum(map(bool, crowd)) == 8
+    exchange.advance(10)
+    assert all(pending.now.body == crowd[0].now.body for pending in crowd)

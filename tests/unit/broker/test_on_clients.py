@@ -11,6 +11,8 @@ from escrowmq.base.limits import (
     CONNECTION_GROUPS_MAX,
     CONNECTION_SUBSCRIPTIONS_MAX,
     GROUP_SIZE_MAX,
+    GROUPS_AT_ONCE_MAX,
+    NOTIFIED_AT_ONCE_MAX,
     SUBSCRIPTION_SIZE_MAX,
 )
 from escrowmq.base.settings import BrokerSettings
@@ -374,3 +376,34 @@ def test_peer_that_does_not_end_a_frame_is_cut() -> None:
         exchange.advance(2_000)
     assert slow.closed == "a frame was begun and not ended"
     assert good.closed is None
+
+
+def test_members_of_many_groups_are_told_of_changes_in_turns_and_all_of_them() -> None:
+    exchange = Exchange()
+    groups = [f"G{number}" for number in range(60)]
+    clients = [exchange.connect(f"c{number}") for number in range(20)]
+    for client in clients:
+        for group in groups:
+            client.heartbeat(consumer=group, topics={"T": "*"})
+    exchange.advance(1_000)
+    for client in clients:
+        notified(client)
+    clients.pop().leave()
+    at_once = sum(len(notified(client)) for client in clients)
+    assert 0 < at_once <= NOTIFIED_AT_ONCE_MAX
+    assert exchange.core.wake_at_ms() == 0
+    exchange.advance(1)
+    later = sum(len(notified(client)) for client in clients)
+    assert at_once + later == len(clients) * len(groups)
+    assert exchange.core.wake_at_ms() > exchange.now_ms
+
+
+def test_a_heartbeat_creates_some_groups_and_the_next_one_more() -> None:
+    exchange = Exchange()
+    client = exchange.connect("c1")
+    names = [f"G{number}" for number in range(GROUPS_AT_ONCE_MAX + 5)]
+    body = {"clientID": "c1", "consumerDataSet": [{"groupName": name} for name in names]}
+    for there in (GROUPS_AT_ONCE_MAX, len(names)):
+        assert client.ask(Request.HEART_BEAT, body=json.dumps(body).encode()).code == 0
+        found = [name for name in names if members(client, name)]
+        assert len(found) == there

@@ -179,3 +179,106 @@ def test_who_must_not_prove_anything_is_counted_by_address_alone() -> None:
     exchange = Exchange(BrokerSettings(acl_enabled=True, account_requests_per_s=1), disk=disk)
     caller = come(exchange, "greedy-1")
     assert [caller.send("T").code for _ in range(5)] == [0] * 5
+
+
+# -- names ---------------------------------------------------------------------------------------
+
+MAKERS = f"""
+accounts:
+- {{accessKey: operator, secretKey: {SECRET}, admin: true}}
+- {{accessKey: greedy-1, secretKey: {SECRET}, defaultTopicPerm: PUB|SUB, defaultGroupPerm: SUB}}
+- {{accessKey: modest-1, secretKey: {SECRET}, defaultTopicPerm: PUB|SUB, defaultGroupPerm: SUB}}
+""".encode()
+
+
+def of_makers(disk: SimDisk | None = None, **settings: Any) -> Exchange:
+    disk = disk or SimDisk()
+    disk.small["plain_acl.yml"] = MAKERS
+    return Exchange(
+        BrokerSettings(
+            acl_enabled=True, creates_groups=True, creates_topics=True, account_topics_max=3,
+            account_groups_max=3, **settings,
+        ),
+        disk=disk,
+    )  # fmt: skip
+
+
+def use_topic(caller: Caller, name: str) -> Command:
+    return caller.send(name, default_topic="TBW102")
+
+
+def use_group(caller: Caller, name: str, how: str) -> Command:
+    if how == "pull":
+        return caller.begin_pull("SELF_TEST_TOPIC", group=name).now
+    if how == "offset":
+        fields = {"consumerGroup": name, "topic": "SELF_TEST_TOPIC", "queueId": "0"}
+        return caller.ask(Request.UPDATE_CONSUMER_OFFSET, {**fields, "commitOffset": "0"})
+    return caller.heartbeat(consumer=name, topics={"SELF_TEST_TOPIC": "*"})
+
+
+def test_topics_that_an_account_makes_by_sending_are_bounded() -> None:
+    exchange = of_makers()
+    greedy, modest = come(exchange, "greedy-1"), come(exchange, "modest-1")
+    replies = [use_topic(greedy, f"own-{number}") for number in range(4)]
+    assert [reply.code for reply in replies] == [0, 0, 0, 1]
+    assert "account greedy-1 has made 3 by using them, escrowAccountTopics=3" in (
+        replies[3].remark or ""
+    )
+    assert greedy.send("%RETRY%any").code == 1
+    assert use_topic(greedy, "own-0").code == 0  # made already
+    assert use_topic(modest, "own-3").code == 0
+    operator = come(exchange, "operator")
+    assert operator.ask(Request.DELETE_TOPIC_IN_BROKER, {"topic": "own-1"}).code == 0
+    assert use_topic(greedy, "own-4").code == 0
+    assert use_topic(greedy, "own-5").code == 1
+
+
+@pytest.mark.parametrize("how", ["pull", "heartbeat", "offset"])
+def test_groups_that_an_account_makes_by_using_them_are_bounded(how: str) -> None:
+    exchange = of_makers()
+    greedy, modest = come(exchange, "greedy-1"), come(exchange, "modest-1")
+    for number in range(3):
+        use_group(greedy, f"G{number}", how)
+    refused = use_group(greedy, "G3", how)
+    assert refused.code == 1
+    assert "escrowAccountGroups=3" in (refused.remark or "")
+    assert "escrowAccountGroups" not in (use_group(greedy, "G1", how).remark or "")
+    assert "escrowAccountGroups" not in (use_group(modest, "G3", how).remark or "")
+
+
+@pytest.mark.parametrize("is_killed", [True, False])
+def test_whose_names_are_is_known_after_a_start(is_killed: bool) -> None:
+    exchange = of_makers()
+    greedy = come(exchange, "greedy-1")
+    for number in range(3):
+        use_topic(greedy, f"own-{number}")
+        use_group(greedy, f"G{number}", "pull")
+    exchange.advance(10_000)
+    if not is_killed:
+        exchange.core.close(exchange.now_ms)
+    exchange.disk.restart()
+    again = of_makers(exchange.disk)
+    greedy = come(again, "greedy-1")
+    assert use_topic(greedy, "own-3").code == 1
+    assert "escrowAccountGroups=3" in (use_group(greedy, "G3", "pull").remark or "")
+    assert use_topic(come(again, "modest-1"), "own-3").code == 0
+
+
+def test_a_damaged_file_of_names_lets_everybody_go_on() -> None:
+    disk = SimDisk()
+    disk.small["config/escrowMadeNames.json"] = b'{"topics": 7'
+    exchange = of_makers(disk)
+    assert use_topic(come(exchange, "greedy-1"), "own").code == 0
+
+
+def test_memberships_of_one_account_leave_room_for_others() -> None:
+    exchange = of_makers(account_memberships_max=3)
+    first, second = come(exchange, "greedy-1"), come(exchange, "greedy-1")
+    assert first.heartbeat(producer="P1").code == 0
+    assert first.heartbeat(producer="P2").code == 0
+    assert second.heartbeat(producer="P1").code == 0
+    refused = second.heartbeat(producer="P2")
+    assert "escrowAccountMemberships=3 allows no more" in (refused.remark or "")
+    assert come(exchange, "modest-1").heartbeat(producer="P2").code == 0
+    first.leave()
+    assert second.heartbeat(producer="P2").code == 0

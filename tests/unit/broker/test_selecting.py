@@ -5,10 +5,13 @@ import json
 import pytest
 
 from escrowmq.base.codes import Response
-from escrowmq.base.limits import SELECTORS_SIZE_MAX, SUBSCRIPTION_SIZE_MAX
+from escrowmq.base.limits import SELECTORS_SIZE_MAX, SQL_TOKENS_MAX, SUBSCRIPTION_SIZE_MAX
+from escrowmq.base.settings import BrokerSettings
 from escrowmq.broker.selecting import EVERYTHING, Selectors
 from escrowmq.filter.operands import FilterError
 from escrowmq.testing.exchange import Exchange
+
+SQL = {"expressionType": "SQL92"}
 
 
 @pytest.mark.parametrize("kind", ["TAG", "SQL92", None])
@@ -52,3 +55,34 @@ def test_sql_of_one_heartbeat_is_bounded_in_sum() -> None:
     reply = client.ask(34, body=json.dumps(body).encode())
     assert reply.code == Response.SYSTEM_ERROR
     assert "SQL92 expressions of 70035 characters" in (reply.remark or "")
+
+
+def test_sql_is_bounded_by_what_it_costs_to_compile() -> None:
+    words = " OR ".join(["a = 1"] * (SQL_TOKENS_MAX // 4))
+    assert Selectors().of("SQL92", words) is not EVERYTHING
+    with pytest.raises(FilterError, match="more than 2000 names, numbers, signs and words"):
+        Selectors().of("SQL92", f"{words} OR b = 2")
+
+
+def test_a_broker_without_sql_compiles_none() -> None:
+    exchange = Exchange()
+    exchange.create_topic("T")
+    expression = " OR ".join(["a = 1"] * SQL_TOKENS_MAX)
+    reply = exchange.connect().begin_pull("T", expression=expression, fields=SQL).now
+    assert (reply.code, "does not support" in (reply.remark or "")) == (1, True)
+
+
+def test_an_expression_that_costs_more_is_asked_of_fewer_messages_at_a_time() -> None:
+    exchange = Exchange(BrokerSettings(has_property_filter=True))
+    exchange.create_topic("T")
+    client = exchange.connect()
+    for _ in range(300):
+        assert client.send("T", queue_id=0).code == 0
+    following = []
+    for count in (1, 900):
+        expression = "b IN (" + ",".join(f"'text-{number}'" for number in range(count)) + ")"
+        reply = client.begin_pull("T", expression=expression, fields=SQL).now
+        assert reply.code == Response.PULL_RETRY_IMMEDIATELY
+        following.append(int((reply.ext or {})["nextBeginOffset"]))
+    assert following[0] == 256  # what one file of the queue holds
+    assert 50 < following[1] < 150

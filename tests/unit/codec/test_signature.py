@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import base64
+import hmac
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -41,3 +44,10 @@ def test_names_are_sorted_by_utf_16_units_as_java_does() -> None:
     astral, high = "\U0001f600", "\uffff"  # Java sorts the first one first, by its surrogates
     mixed = sign({high: "2", astral: "1"}, b"", secret=SECRET)
     assert mixed == sign({"a": "1", "b": "2"}, b"", secret=SECRET)
+
+
+@pytest.mark.parametrize("size", [65_535, 65_536, 1_000_000])
+def test_a_large_body_is_signed_as_a_small_one_is(size: int) -> None:
+    body = bytes(range(256)) * (size // 256) + bytes(size % 256)
+    expected = base64.b64encode(hmac.digest(SECRET.encode(), b"v" + body, "sha1")).decode()
+    assert sign({"name": "v"}, body, secret=SECRET) == expected

@@ -6,7 +6,7 @@ import pytest
 from escrowmq.base.message import Topic
 from escrowmq.base.settings import BrokerSettings
 from escrowmq.testing.exchange import SMALL
-from escrowmq.txn.check import Fate, Member, judge
+from escrowmq.txn.check import UNPARKED_MAX, Fate, Member, judge
 from escrowmq.txn.state import Verdict
 
 from .ground import Ground
@@ -135,6 +135,22 @@ def test_group_that_is_away_is_parked_uncounted_and_asked_when_somebody_comes() 
     (ask,) = ground.due(50)
     assert (ask.peer, ask.count) == (1, 1)
     assert ground.checker.parked_groups() == []
+
+
+def test_parked_halves_beyond_one_go_become_due_one_go_after_another() -> None:
+    ground = ground_of()
+    halves = [ground.prepare(b"%d" % number).queue_offset for number in range(UNPARKED_MAX + 2)]
+    while not ground.checker.is_parked(halves[-1], "PG"):
+        ground.due(FIRST_MS)
+    ground.members["PG"] = [A]
+    ground.checker.producer_came("PG", ground.now_ms)
+    assert ground.checker.wake_at_ms() == 0
+    asked: list[int] = []
+    while asks := ground.due(50):
+        for ask in asks:
+            asked.append(ask.queue_offset)
+            ground.checker.answered(ask.queue_offset, 1)
+    assert sorted(asked) == halves
 
 
 def test_parked_half_that_was_ended_is_not_asked_about() -> None:

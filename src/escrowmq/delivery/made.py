@@ -1,0 +1,90 @@
+"""Topics and groups that were made by their first use, and whose use that was: names are a table
+that all accounts share, and one account has a share of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Final
+
+import msgspec
+
+from escrowmq.errors import UsageError
+
+PATH: Final = "config/escrowMadeNames.json"
+
+
+class Present:
+    """Of whom the request is that is being served; empty when nobody had to prove it."""
+
+    __slots__ = ("account",)
+
+    def __init__(self) -> None:
+        self.account = ""
+
+
+class Made:
+    """The names of one kind, each with the account that made it. An operator's are nobody's: he
+    makes them by a request of its own."""
+
+    def __init__(self, present: Present | None = None, *, most: int = 0, setting: str = "") -> None:
+        self._present = present or Present()
+        self._most = most
+        self._setting = setting
+        self._accounts: dict[str, str] = {}
+        self._counts: Counter[str] = Counter()
+        self.changes = 0
+
+    def admit(self, name: str) -> None:
+        """Whether the present account may make one more; UsageError when it may not."""
+        account = self._present.account
+        if account and self._most and self._counts[account] >= self._most:
+            raise UsageError(
+                f"{name}: account {account} has made {self._counts[account]} by using them, "
+                f"{self._setting}={self._most} allows no more; delete some, or let an operator "
+                "create it"
+            )
+
+    def note(self, name: str) -> None:
+        """The present account has made a name."""
+        if self._present.account:
+            self._put(name, self._present.account)
+
+    def _put(self, name: str, account: str) -> None:
+        self.gone(name)
+        self._accounts[name] = account
+        self._counts[account] += 1
+        self.changes += 1
+
+    def gone(self, name: str) -> None:
+        """A name was deleted."""
+        account = self._accounts.pop(name, None)
+        if account is not None:
+            self.changes += 1
+            self._counts[account] -= 1
+            if not self._counts[account]:
+                del self._counts[account]
+
+    def count(self, account: str) -> int:
+        """How many an account has made."""
+        return self._counts.get(account, 0)
+
+    def saved(self) -> dict[str, list[str]]:
+        """Each account's names."""
+        found: dict[str, list[str]] = {}
+        for name, account in self._accounts.items():
+            found.setdefault(account, []).append(name)
+        return found
+
+    def load(self, saved: dict[str, list[str]]) -> None:
+        """Take over what was saved."""
+        for account, names in saved.items():
+            for name in names:
+                self._put(name, account)
+        self.changes = 0
+
+
+class MadeFile(msgspec.Struct):
+    """What is kept over a start."""
+
+    topics: dict[str, list[str]] = {}
+    groups: dict[str, list[str]] = {}
