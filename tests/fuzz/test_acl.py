@@ -123,5 +123,5 @@ def test_an_account_with_one_topic_changes_no_other(exchange: Exchange) -> None:
         exchange.core.take_effects()
     broker = exchange.core.broker
     assert broker.store.bounds("T", 0) == before
-    assert len(exchange.core._ends.engine.pending) == 1
+    assert len(exchange.core.transactions.engine.halves.pending) == 1
     assert rules == [exchange.disk.small[path] for path in RULES.values()]

@@ -145,6 +145,6 @@ def test_every_row_is_visible_exactly_once(seed: int) -> None:
     run = Run(seed)
     run.run()
     assert sorted(run.visible()) == sorted(row for n in range(BATCHES) for row in run.rows(n))
-    engine = run.exchange.core._ends.engine
-    assert len(engine.pending) == 0
+    engine = run.exchange.core.transactions.engine
+    assert len(engine.halves.pending) == 0
     assert run.deaths > 0 or run.crashes_left > 0

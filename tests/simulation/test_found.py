@@ -130,7 +130,7 @@ def test_an_end_that_is_undone_is_told_to_nobody() -> None:
     while store.put(filler(), exchange.now_ms, is_settling=True).status is PutStatus.OK:
         pass
     exchange.end("a", log_offset, 0, ROLLBACK, ROLLBACK)
-    assert 0 in engine.pending
+    assert 0 in engine.halves.pending
     assert [reply.code for reply in exchange.replies] == [14, 14]
 
 
@@ -263,7 +263,7 @@ def test_verdicts_of_the_engine_for_an_end_that_names_another_message() -> None:
 
     assert end("a", "a") is EndResult.NOT_FOUND
     assert {end("b", "x"), end("x", "b"), end("", "x")} == {EndResult.UNKNOWN}
-    assert engine.pending.topic(0) == "orders"
+    assert engine.halves.pending.topic(0) == "orders"
     assert exchange.core.broker.store.bounds(Topic.HALF, 0) == (0, 1)
 
 

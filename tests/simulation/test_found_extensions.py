@@ -109,7 +109,7 @@ def test_a_message_is_resumed_with_all_of_its_transaction_as_at_the_peer() -> No
     items = fastjson.decode(admin.ask(Request.ESCROW_DISCARDED_LIST).body)["items"]
     ext = {"msgId": items[1]["offsetId"]}
     assert admin.ask(Request.RESUME_CHECK_HALF_MESSAGE, ext).code == 0
-    assert len(exchange.core._ends.engine.pending) == 2
+    assert len(exchange.core.transactions.engine.halves.pending) == 2
 
 
 def test_a_transaction_that_was_resumed_in_part_is_not_committed_in_part() -> None:
@@ -117,7 +117,7 @@ def test_a_transaction_that_was_resumed_in_part_is_not_committed_in_part() -> No
     exchange = Exchange(ONE_CHECK)
     given_up(exchange)
     (first, _) = exchange.connect().messages(Topic.CHECK_MAX_TIME)
-    exchange.core._ends.engine.resume(first, exchange.now_ms)
+    exchange.core.transactions.engine.resume(first, exchange.now_ms)
     exchange.crash(Loss.NOTHING)
     producer = exchange.connect("client")
     producer.heartbeat(producer="PG")
@@ -178,11 +178,11 @@ def test_a_half_that_nobody_can_be_asked_about_is_given_up_when_it_is_too_old() 
     exchange = Exchange(store_settings=msgspec.structs.replace(SMALL, reserved_hours=1))
     exchange.connect().prepare("T", b"m")
     exchange.advance(3_500_000)
-    engine = exchange.core._ends.engine
-    assert list(engine.pending) == [0]
+    engine = exchange.core.transactions.engine
+    assert list(engine.halves.pending) == [0]
     exchange.advance(200_000)
-    assert list(engine.pending) == []
-    assert exchange.core._ends.checker.parked_groups() == []
+    assert list(engine.halves.pending) == []
+    assert exchange.core.transactions.checker.parked_groups() == []
     assert exchange.connect().bodies(Topic.CHECK_MAX_TIME) == [b"m"]
 
 

@@ -39,7 +39,7 @@ def answer_before_durable(core: BrokerCore) -> None:
 
 def op_record_dropped(core: BrokerCore) -> None:
     """One op record in ten is believed to be written."""
-    engine = core._ends.engine
+    engine = core.transactions.engine
     seal = engine.seal
     count = 0
 
@@ -47,7 +47,7 @@ def op_record_dropped(core: BrokerCore) -> None:
         nonlocal count
         count += 1
         if count % 10 == 0:
-            engine._done.clear()
+            engine._unsealed.clear()
         return seal(now_ms)
 
     engine.seal = spoilt  # type: ignore[method-assign]
@@ -60,7 +60,7 @@ def undelivered_check_counted(core: BrokerCore) -> None:
 
 def double_final(core: BrokerCore) -> None:
     """A commit that is repeated makes its message visible again."""
-    engine = core._ends.engine
+    engine = core.transactions.engine
     before = engine._ended_before
 
     def spoilt(half: StoredMessage, verdict: Verdict) -> Ended:
@@ -76,7 +76,7 @@ def double_final(core: BrokerCore) -> None:
 
 def later_end_wins(core: BrokerCore) -> None:
     """An end that contradicts the first is answered OK and told as the outcome."""
-    engine = core._ends.engine
+    engine = core.transactions.engine
     before = engine._ended_before
 
     def spoilt(half: StoredMessage, verdict: Verdict) -> Ended:
@@ -84,7 +84,7 @@ def later_end_wins(core: BrokerCore) -> None:
         if ended.answer is EndResult.CONTRADICTED:
             ended.answer = EndResult.REPEATED
             ended.state = State.COMMITTED if verdict == Verdict.COMMIT else State.ROLLED_BACK
-            engine.ledger.record(half.queue_offset, ended.state)
+            engine.halves.ledger.record(half.queue_offset, ended.state)
         return ended
 
     engine._ended_before = spoilt  # type: ignore[method-assign]
@@ -106,12 +106,12 @@ def rollback_lost_at_restart(core: BrokerCore) -> None:
 
 def parked_for_ever(core: BrokerCore) -> None:
     """What waits for a producer of its group is not asked about when one comes."""
-    core._ends.checker.producer_came = lambda group, now_ms: None  # type: ignore[method-assign]
+    core.transactions.checker.producer_came = lambda group, now_ms: None  # type: ignore[method-assign]
 
 
 def silence_holds_its_place(core: BrokerCore) -> None:
     """A check that stays unanswered keeps its place among those under way."""
-    checker = core._ends.checker
+    checker = core.transactions.checker
 
     def spoilt(now_ms: int) -> None:
         while checker._by_deadline and checker._by_deadline[0].deadline_ms <= now_ms:
@@ -147,7 +147,7 @@ def offsets_kept_after_loss(core: BrokerCore) -> None:
 
 def finals_left_alone(core: BrokerCore) -> None:
     """A start does not complete a transaction of which some finals were written."""
-    core._ends.engine.complete = lambda members, now_ms: None  # type: ignore[method-assign]
+    core.transactions.engine.complete = lambda members, now_ms: None  # type: ignore[method-assign]
 
 
 def completed_and_not_durable(core: BrokerCore) -> None:
@@ -157,7 +157,7 @@ def completed_and_not_durable(core: BrokerCore) -> None:
 
 def op_record_divided(core: BrokerCore) -> None:
     """The messages of one transaction are rolled back by op records of their own."""
-    engine = core._ends.engine
+    engine = core.transactions.engine
     engine._take_chunk = lambda: engine._done[:1]  # type: ignore[method-assign]
 
 
@@ -168,7 +168,7 @@ def units_without_room(core: BrokerCore) -> None:
 
 def resumed_in_part(core: BrokerCore) -> None:
     """One message of a transaction that was given up is resumed without the others."""
-    resumption = core._ends.resumption
+    resumption = core.transactions.resumption
 
     def spoilt(source: StoredMessage) -> list[StoredMessage]:
         source.properties.pop(MESSAGES, None)
@@ -179,7 +179,7 @@ def resumed_in_part(core: BrokerCore) -> None:
 
 def delay_from_the_half(core: BrokerCore) -> None:
     """A delay counts from the half on, not from the commit."""
-    engine = core._ends.engine
+    engine = core.transactions.engine
     as_delivered = engine._as_delivered
     spans_ms = core._ends._rules.spans_ms
 
@@ -194,7 +194,7 @@ def delay_from_the_half(core: BrokerCore) -> None:
 
 def order_key_at_the_half(core: BrokerCore) -> None:
     """The queue of an order key is chosen when the half is stored."""
-    engine = core._ends.engine
+    engine = core.transactions.engine
     prepare, as_delivered = engine.prepare, engine._as_delivered
 
     def chosen(message: Message, now_ms: int, *, origin: str) -> Put:
@@ -217,7 +217,7 @@ def order_key_at_the_half(core: BrokerCore) -> None:
 
 def tally_inherited(core: BrokerCore) -> None:
     """A half that stands where another was lost inherits the checks of that one."""
-    tally = core._ends.engine.tally
+    tally = core.transactions.engine.halves.tally
 
     def spoilt(end: int) -> None:
         tally._files.load()
@@ -227,7 +227,7 @@ def tally_inherited(core: BrokerCore) -> None:
 
 def tally_forgotten(core: BrokerCore) -> None:
     """A start begins to count checks anew."""
-    tally = core._ends.engine.tally
+    tally = core.transactions.engine.halves.tally
     tally.count = lambda queue_offset: 0  # type: ignore[method-assign]
 
 
@@ -239,14 +239,14 @@ def pictured_too_early(core: BrokerCore) -> None:
 
 def pictured_in_part(core: BrokerCore) -> None:
     """A snapshot forgets one of the pending halves."""
-    pending = core._ends.engine.pending
+    pending = core.transactions.engine.halves.pending
     after = pending.after
     pending.after = lambda offset: after(offset)[1:]  # type: ignore[method-assign]
 
 
 def old_id_accepted(core: BrokerCore) -> None:
     """A signed id is good for ever."""
-    keyring = core._ends.keyring
+    keyring = core.transactions.keyring
     read = keyring.read
 
     def spoilt(text: str, *, broker_name: str, now_ms: int) -> SignedId:
@@ -272,19 +272,19 @@ def settled_before_durable(core: BrokerCore) -> None:
 
 def parked_kept_for_ever(core: BrokerCore) -> None:
     """What nobody can be asked about is not given up, however old it is."""
-    core._ends.checker._age_max_hours = lambda: 1 << 40
+    core.transactions.checker._age_max_hours = lambda: 1 << 40
 
 
 def meter_drifts(core: BrokerCore) -> None:
     """A half that is resumed is not counted as pending, and is when it is ended."""
-    engine = core._ends.engine
+    engine = core.transactions.engine
     resume = engine.resume
 
     def spoilt(source: StoredMessage, now_ms: int) -> Put:
         put = resume(source, now_ms)
         if put.log_offset >= 0:
-            row = engine.pending.row(put.queue_offset)
-            engine.meter.note_pending(row.topic, row.group, -1)
+            row = engine.halves.pending.row(put.queue_offset)
+            engine.halves.meter.note_pending(row.topic, row.group, -1)
         return put
 
     engine.resume = spoilt  # type: ignore[method-assign]

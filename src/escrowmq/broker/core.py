@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from datetime import UTC, tzinfo
 from functools import partial
 from typing import Final
@@ -25,6 +26,7 @@ from escrowmq.broker.auditing import Denials, note_operation
 from escrowmq.broker.door import Door, Table
 from escrowmq.broker.gauges import refusal
 from escrowmq.broker.half_counts import HalfCounts
+from escrowmq.broker.half_rules import HalfRules, transactions_of
 from escrowmq.broker.measuring import Measuring
 from escrowmq.broker.on_back import BackHandlers
 from escrowmq.broker.on_clients import ClientHandlers
@@ -42,17 +44,19 @@ from escrowmq.broker.on_resets import ResetHandlers
 from escrowmq.broker.on_send import SendHandlers
 from escrowmq.broker.on_topics import TopicHandlers
 from escrowmq.broker.on_views import ViewHandlers
-from escrowmq.broker.opening import GROUPS_FILE, OFFSETS_FILE, TOPICS_FILE, Opening
+from escrowmq.broker.opening import GROUPS_FILE, OFFSETS_FILE, TOPICS_FILE, Opening, going_on
 from escrowmq.broker.peer import Peer
 from escrowmq.broker.pops import Pops
 from escrowmq.broker.putting import Putter
 from escrowmq.broker.registration import Registration
 from escrowmq.broker.requests import UNKNOWN, bound
+from escrowmq.broker.saving import keep_progress
 from escrowmq.broker.state import Broker
 from escrowmq.codec.headers import read_header
 from escrowmq.delivery import delay, timer
 from escrowmq.delivery.delay import DelayQueues
 from escrowmq.delivery.progress import NEVER_MS
+from escrowmq.delivery.subscriptions import TRANSACTION_GROUP
 from escrowmq.delivery.timer import TimerQueue
 from escrowmq.errors import EscrowMQError, StorageError
 from escrowmq.store.store import Put, Store
@@ -63,10 +67,6 @@ _SAVE_AGAIN_MS: Final = 1_000
 _LOOK_EVERY: Final = 16
 """After so many requests of one input it is looked at how large their answers are; after each that
 reads messages."""
-
-_BEHIND_MAX_MS: Final = 24 * 3_600_000
-"""A clock that was set back by no more goes on where it was. Further in the future the store's last
-record is more likely to have been the mistake."""
 
 
 class BrokerCore:
@@ -100,36 +100,45 @@ class BrokerCore:
         for courier in (self._delays.courier, self._timer.courier):
             broker.set_aside_counts.append(partial(getattr, courier, "dropped_count"))
         self._clients = ClientHandlers(broker)
-        self._ends = EndHandlers(broker, putter)
+        rules = HalfRules(broker)
+        self.transactions = transactions_of(broker, rules)
+        self._ends = EndHandlers(broker, putter, self.transactions)
         store.retention.keeper = self._carry
-        self._epochs = EpochHandlers(broker, putter, self._ends.engine)
-        self._half_counts = HalfCounts(broker, self._ends.engine.meter)
+        self._epochs = EpochHandlers(broker, putter, self.transactions.engine)
+        self._half_counts = HalfCounts(broker, self.transactions.engine.halves.meter)
         self._pulls = PullHandlers(broker)
         self._pops = Pops(broker, putter, self.registration, offsets_path=OFFSETS_FILE)
         denials = Denials()
         # Without a folder of their own the accounts lie beside the other tables.
         self._entrance = Door(
-            broker, disk, self._ends, accounts=accounts or disk, denials=denials, polls=self._polls
+            broker,
+            disk,
+            self.transactions,
+            accounts=accounts or disk,
+            denials=denials,
+            polls=self._polls,
         )
         self.rounds = Rounds()
-        self._measuring = Measuring(broker, self._ends, self._entrance, self.rounds)
-        handlers = (
-            SendHandlers(broker, putter, self._ends),
-            self._ends,
-            self._epochs,
-            self._pulls,
-            *self._pops.handlers,
-            self._clients,
-            ConfigHandlers(broker, disk, changes),
-            PendingHandlers(broker, self._ends, denials),
-            *self._entrance.handlers,
-            *_others(broker, putter),
+        self._measuring = Measuring(broker, self.transactions, self._entrance, self.rounds)
+        self._rows = bound(
+            (
+                SendHandlers(broker, putter, self.transactions, rules),
+                ConfigHandlers(broker, disk, changes),
+                PendingHandlers(broker, self.transactions, self._ends, denials),
+                *self._handlers(putter),
+            )
         )
-        self._rows = bound(handlers)
         self._door: Door | None = None
         self._save_at_ms = 0
         self._save_again_ms = 0
         self._add_rounds()
+
+    def _handlers(self, putter: Putter) -> Iterator[object]:
+        """Those who serve requests and have something to do besides, and then those who keep
+        nothing of their own."""
+        yield from (self._ends, self._epochs, self._pulls, self._clients)
+        yield from (*self._pops.handlers, *self._entrance.handlers)
+        yield from _others(self.broker, putter)
 
     def _add_rounds(self) -> None:
         broker, add = self.broker, self.rounds.add
@@ -151,7 +160,7 @@ class BrokerCore:
     def _carry(self, until: int, now_ms: int) -> int:
         """Segments are to go: carry forward what waits in them. What is to be delivered later
         keeps its segment till then."""
-        halves_from = self._ends.carrier.carry(until, now_ms)
+        halves_from = self.transactions.carrier.carry(until, now_ms)
         return min(halves_from, self._delays.needed_from(), self._timer.needed_from())
 
     def _put_delayed(self, message: Message, now_ms: int) -> Put:
@@ -175,12 +184,17 @@ class BrokerCore:
         opening = Opening(broker, self._disk)
         opening.tables()
         report = broker.store.open(now_ms)
-        now_ms = _going_on(now_ms, broker.store)
+        now_ms = going_on(now_ms, broker.store)
         broker.started_ms = now_ms
         opening.agree(report, now_ms)
         opening.take(delay.PATH, lambda data: self._delays.load(data, now_ms))
         opening.take(timer.PATH, self._timer.load)
-        self._ends.load(self._disk, now_ms, is_sound=not report.damaged)
+        self.transactions.load(
+            now_ms,
+            half_offset=broker.offsets.get(TRANSACTION_GROUP, Topic.HALF, 0),
+            op_offset=broker.offsets.get(TRANSACTION_GROUP, Topic.OP, 0),
+            is_sound=not report.damaged,
+        )
         self._epochs.load(self._disk, now_ms)
         self._half_counts.load(self._disk.read(half_counts.PATH))
         broker.topics.create_system_topics(now_ms)
@@ -197,7 +211,7 @@ class BrokerCore:
         self._save_tables(now_ms)
         self._pops.ledger.note_progress(now_ms)
         self.broker.store.close(now_ms)
-        self._ends.note_progress(now_ms)
+        keep_progress(self.broker, self.transactions, now_ms)
         self._epochs.note_progress()
         saved = self._pops.saver.last(now_ms) + self._progress(now_ms)
         for path, data in saved + self._half_counts.last(now_ms) + self._entrance.quotas.last():
@@ -418,7 +432,9 @@ class BrokerCore:
             return
         broker, guard = self.broker, self.rounds.guard
         self._save_at_ms = now_ms + broker.settings.offsets_flush_ms
-        guard("progress of halves", partial(self._ends.note_progress, now_ms), now_ms)
+        guard(
+            "progress of halves", partial(keep_progress, broker, self.transactions, now_ms), now_ms
+        )
         guard("progress of epochs", self._epochs.note_progress, now_ms)
         guard("saving of offsets", partial(self._pops.saver.note, now_ms), now_ms)
         for path, data in self._progress(now_ms):
@@ -457,23 +473,3 @@ def _others(broker: Broker, putter: Putter) -> list[object]:
         ViewHandlers(broker),
         MemberHandlers(broker),
     ]
-
-
-def _going_on(now_ms: int, store: Store) -> int:
-    """The time to go on from, by the clock and by the store's last record."""
-    stored_ms = store.last_stored_ms
-    behind_ms = stored_ms - now_ms
-    if behind_ms <= 0:
-        return now_ms
-    if behind_ms <= _BEHIND_MAX_MS:
-        _log.warning(
-            "the clock is %d ms behind the store's last record: it goes on from there", behind_ms
-        )
-        return stored_ms
-    _log.error(
-        "the clock is %d s behind the store's last record; it is believed, and what was stored "
-        "meanwhile counts from now on",
-        behind_ms // 1000,
-    )
-    store.go_back(now_ms)
-    return now_ms

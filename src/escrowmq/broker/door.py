@@ -24,7 +24,6 @@ from escrowmq.broker.asked import Asked, Question
 from escrowmq.broker.auditing import Denials
 from escrowmq.broker.on_acl import AclHandlers, StoredPlaces
 from escrowmq.broker.on_auth import AuthHandlers
-from escrowmq.broker.on_end import EndHandlers
 from escrowmq.broker.quotas import Quotas
 from escrowmq.broker.rates import Rates
 from escrowmq.broker.rights import Rights
@@ -36,6 +35,7 @@ from escrowmq.codec.signature import ACCESS_KEY
 from escrowmq.delivery import made
 from escrowmq.delivery.hold import Holds, LongPoll
 from escrowmq.delivery.poll import Polls
+from escrowmq.txn.transactions import Transactions
 
 _log = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ class Door:
         self,
         broker: Broker,
         disk: Disk,
-        ends: EndHandlers,
+        transactions: Transactions,
         *,
         accounts: Disk,
         denials: Denials,
@@ -66,19 +66,19 @@ class Door:
         settings = broker.settings
         self._broker = broker
         self._disk = disk
-        self._ends = ends
+        self._transactions = transactions
         self._polls = polls
-        self._places = StoredPlaces(broker, ends)
+        self._places = StoredPlaces(broker, transactions)
         self._again: deque[tuple[Table, LongPoll[Any]]] = deque()
         self.rates = Rates(settings)
-        self.quotas = Quotas(broker, ends.engine.pending)
+        self.quotas = Quotas(broker, transactions.engine.halves.pending)
         self.denials = denials
         self.accounts = (
             AclHandlers(broker, accounts, self._changed) if settings.acl_enabled else None
         )
         self.users = AuthHandlers(broker, disk, self._changed)
         self._old_accounts = AccountFiles(accounts)
-        ends.checker.may_see = self._may_see if self.judges else None
+        transactions.checker.may_see = self._may_see if self.judges else None
         if self.judges and not settings.acl_as_peer:
             broker.has_owners = True
 
@@ -218,7 +218,7 @@ class Door:
     def _changed(self) -> None:
         """The rules are others now."""
         self._again = deque((table, held) for table in self._polls() for held in table.all())
-        checker = self._ends.checker
+        checker = self._transactions.checker
         for group in checker.parked_groups():
             checker.unpark(group)
 

@@ -11,10 +11,10 @@ from escrowmq.base.measure import Distribution, Family, Sample
 from escrowmq.base.rounds import Rounds
 from escrowmq.broker.door import Door
 from escrowmq.broker.gauges import gauges
-from escrowmq.broker.on_end import EndHandlers
 from escrowmq.broker.state import Broker
 from escrowmq.delivery.stats import GET_COUNT, GET_SIZE, PUT_COUNT, PUT_SIZE
 from escrowmq.txn.meter import LATENCY_BOUNDS_S
+from escrowmq.txn.transactions import Transactions
 
 Kind = Literal["gauge", "counter"]
 _BUCKETS = (*map(float, LATENCY_BOUNDS_S), math.inf)
@@ -23,10 +23,12 @@ _BUCKETS = (*map(float, LATENCY_BOUNDS_S), math.inf)
 class Measuring:
     """All figures of one broker; asked for now and then."""
 
-    def __init__(self, broker: Broker, ends: EndHandlers, door: Door, rounds: Rounds) -> None:
+    def __init__(
+        self, broker: Broker, transactions: Transactions, door: Door, rounds: Rounds
+    ) -> None:
         self._rounds = rounds
         self._broker = broker
-        self._ends = ends
+        self._txn = transactions
         self._door = door
 
     def families(self, now_ms: int) -> list[Family]:
@@ -64,7 +66,7 @@ class Measuring:
         ]
 
     def _transactions(self) -> list[Family]:
-        meter = self._ends.engine.meter
+        meter = self._txn.engine.halves.meter
         return [
             _by_topic("rocketmq_half_messages", "gauge", "Pending half messages.", meter.pending),
             _by_topic(
@@ -96,11 +98,13 @@ class Measuring:
         ]
 
     def _checks(self, now_ms: int) -> list[Family]:
-        engine, checker = self._ends.engine, self._ends.checker
-        oldest = engine.pending.oldest()
-        age_s = 0.0 if oldest is None else (now_ms - engine.pending.row(oldest).stored_ms) / 1000
+        engine, checker = self._txn.engine, self._txn.checker
+        oldest = engine.halves.pending.oldest()
+        age_s = (
+            0.0 if oldest is None else (now_ms - engine.halves.pending.row(oldest).stored_ms) / 1000
+        )
         groups = checker.parked_groups()
-        counters, checks = engine.counters, checker.counters
+        counters, checks = engine.halves.counters, checker.counters
         return [
             _one("escrowmq_oldest_pending_seconds", "gauge", "Age of the oldest half.", age_s),
             _one("escrowmq_checks_sent", "counter", "Checks handed to a connection.", checks.sent),
@@ -127,7 +131,7 @@ class Measuring:
                 "escrowmq_quarantined_messages",
                 "gauge",
                 "Halves that cannot be read.",
-                len(engine.quarantine),
+                len(engine.halves.quarantine),
             ),
             _one(
                 "escrowmq_deserted_groups",

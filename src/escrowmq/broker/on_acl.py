@@ -17,7 +17,7 @@ from escrowmq.base.command import Command
 from escrowmq.base.message import Property, Topic
 from escrowmq.base.ports import Disk
 from escrowmq.broker.asked import Asked, Question
-from escrowmq.broker.on_end import EndHandlers
+from escrowmq.broker.on_end import read_end
 from escrowmq.broker.peer import Peer
 from escrowmq.broker.rights import Rights
 from escrowmq.broker.state import Broker
@@ -26,6 +26,7 @@ from escrowmq.delivery.version import DataVersion
 from escrowmq.errors import EscrowMQError, UsageError
 from escrowmq.txn.again import stored_again
 from escrowmq.txn.likeness import likeness
+from escrowmq.txn.transactions import Transactions
 
 LOOK_MS: Final = 300
 """Between looks at the files; what changed is in force after two of them."""
@@ -181,9 +182,9 @@ def _listed(text: str | None) -> list[str] | None:
 class StoredPlaces:
     """What the store and the transactions know, for the guard (acl.needs.Places)."""
 
-    def __init__(self, broker: Broker, ends: EndHandlers) -> None:
+    def __init__(self, broker: Broker, transactions: Transactions) -> None:
         self._broker = broker
-        self._ends = ends
+        self._transactions = transactions
         self.now_ms = 0
 
     @property
@@ -211,21 +212,21 @@ class StoredPlaces:
 
     def ended_topics(self, request: Command) -> Iterator[str]:
         """The topics of all messages that an END commits or rolls back."""
-        header = self._ends.read_end(request, self.now_ms)
+        header = read_end(request, self._transactions, self.now_ms)
         if isinstance(header, Refusal):
             return
-        half = self._ends.half_at(header.tran_state_table_offset, header.commit_log_offset)
+        half = self._transactions.half_at(header.tran_state_table_offset, header.commit_log_offset)
         if half is None or half.topic != Topic.HALF:
             return  # there is nothing to end, which the handler says
-        engine = self._ends.engine
+        engine = self._transactions.engine
         again = stored_again(
             half,
-            state=engine.ledger.outcome(half.queue_offset),
-            alias=engine.aliases.get(likeness(half.properties), -1),
+            state=engine.halves.ledger.outcome(half.queue_offset),
+            alias=engine.halves.aliases.get(likeness(half.properties), -1),
             store=self._broker.store,
         )
         yield half.properties.get(Property.REAL_TOPIC, "")
         for queue_offset in (half.queue_offset, again):
-            for member in engine.bundles.members(queue_offset):
-                if member in engine.pending:
-                    yield engine.pending.topic(member)
+            for member in engine.halves.bundles.members(queue_offset):
+                if member in engine.halves.pending:
+                    yield engine.halves.pending.topic(member)

@@ -14,7 +14,7 @@ from escrowmq.broker.putting import Putter
 from escrowmq.broker.state import Broker
 from escrowmq.codec.bodies import read_own_body
 from escrowmq.codec.decision import Abandon, Abandoned, Decide, Decided, Epoch
-from escrowmq.delivery.progress import Mark, Marks
+from escrowmq.store.marks import Mark, Marks
 from escrowmq.store.store import Put, PutStatus
 from escrowmq.txn import decision
 from escrowmq.txn.decision import Decider
@@ -89,7 +89,7 @@ class EpochHandlers:
         """Whether an epoch is decided, and for which tokens."""
         wish = read_own_body(asked.command, Epoch)
         query, batch = parse_epoch(wish.group, wish.epoch)
-        known = self._engine.epochs.decision(query, batch)
+        known = self._engine.halves.epochs.decision(query, batch)
         if known is None:
             body = Decided(decided="no", tokens={}, count=0)
             return Answer(body=msgspec.json.encode(body))

@@ -29,6 +29,7 @@ from escrowmq.errors import UsageError
 from escrowmq.store.walk import walk_queue
 from escrowmq.txn.claim import Claim
 from escrowmq.txn.state import State, Verdict
+from escrowmq.txn.transactions import Transactions
 
 _SCANNED_MAX: Final = 100_000
 """Halves that one request looks at; `next` says where to go on."""
@@ -56,12 +57,15 @@ def _for_operators(
 class PendingHandlers:
     """Codes 7701 to 7708."""
 
-    def __init__(self, broker: Broker, ends: EndHandlers, denials: Denials) -> None:
+    def __init__(
+        self, broker: Broker, transactions: Transactions, ends: EndHandlers, denials: Denials
+    ) -> None:
         self._broker = broker
         self._denials = denials
         self._ends = ends
-        self._engine = ends.engine
-        self._showing = Showing(broker, ends)
+        self._transactions = transactions
+        self._engine = transactions.engine
+        self._showing = Showing(broker, transactions)
 
     def refusal(self, asked: Asked[None]) -> Refusal | None:
         """Why somebody may not administer transactions from there; None when he may."""
@@ -82,7 +86,7 @@ class PendingHandlers:
         last = -1
         for queue_offset in self._matching(wanted, asked.now_ms):
             last = queue_offset
-            half = self._engine.read_half(queue_offset)
+            half = self._engine.half(queue_offset)
             if half is not None:
                 items.append(self._showing.item(half, queue_offset, asked.now_ms))
             if len(items) == wanted.limit:
@@ -94,13 +98,13 @@ class PendingHandlers:
     def _stretch(self, wanted: Filter) -> tuple[list[int], int]:
         """Halves that one request looks at, and behind which one to go on; -1 at the end."""
         count_max = _SCANNED_MAX if wanted.transaction is None else _READ_MAX
-        behind = self._engine.pending.after(wanted.after)
+        behind = self._engine.halves.pending.after(wanted.after)
         stretch = behind[:count_max]
         return stretch, stretch[-1] if len(behind) > count_max else -1
 
     def _matching(self, wanted: Filter, now_ms: int) -> Iterator[int]:
         """Those that are meant, of a bounded stretch of the pending ones."""
-        pending = self._engine.pending
+        pending = self._engine.halves.pending
         for queue_offset in self._stretch(wanted)[0]:
             row = pending.row(queue_offset)
             age_ms = now_ms - row.stored_ms
@@ -115,7 +119,7 @@ class PendingHandlers:
                 yield queue_offset
 
     def _is_part(self, queue_offset: int, wanted: Filter) -> bool:
-        half = self._engine.read_half(queue_offset)
+        half = self._engine.half(queue_offset)
         return half is not None and _is_of(half, wanted)
 
     @_for_operators
@@ -126,15 +130,15 @@ class PendingHandlers:
         return _reply(counts)
 
     def _count_all(self) -> Counts:
-        engine, checker = self._engine, self._ends.checker
-        by_topic = {topic: count for topic, count in engine.meter.pending.items() if count}
-        oldest = engine.pending.oldest()
+        engine, checker = self._engine, self._transactions.checker
+        by_topic = {topic: count for topic, count in engine.halves.meter.pending.items() if count}
+        oldest = engine.halves.pending.oldest()
         return Counts(
             count=sum(by_topic.values()),
             parked=sum(len(checker.parked(group)) for group in checker.parked_groups()),
-            oldest_ms=engine.pending.row(oldest).stored_ms if oldest is not None else -1,
+            oldest_ms=engine.halves.pending.row(oldest).stored_ms if oldest is not None else -1,
             by_topic=by_topic,
-            by_group=dict(engine.meter.groups),
+            by_group=dict(engine.halves.meter.groups),
         )
 
     def _count_some(self, wanted: Filter, now_ms: int) -> Counts:
@@ -142,7 +146,7 @@ class PendingHandlers:
         by_group: Counter[str] = Counter()
         parked, oldest_ms = 0, -1
         for queue_offset in self._matching(wanted, now_ms):
-            row = self._engine.pending.row(queue_offset)
+            row = self._engine.halves.pending.row(queue_offset)
             by_topic[row.topic] += 1
             by_group[row.group] += 1
             parked += self._showing.pending_state(queue_offset, row.group) == "parked"
@@ -167,7 +171,7 @@ class PendingHandlers:
         """The halves that are meant, the newest first; UsageError when there are none."""
         store = self._broker.store
         if which.id is not None:
-            _, half = self._ends.signed_half(which.id, now_ms)
+            _, half = self._transactions.signed_half(which.id, now_ms)
             if half is None:
                 raise UsageError("the log does not hold the half of this transaction any more")
             return [half]
@@ -190,7 +194,7 @@ class PendingHandlers:
         if which.verdict is None:
             raise UsageError("say the verdict: commit or rollback")
         halves = self._find(which, asked.now_ms)
-        pending = [half for half in halves if half.queue_offset in self._engine.pending]
+        pending = [half for half in halves if half.queue_offset in self._engine.halves.pending]
         half = (pending or halves)[0]
         claim = Claim(
             log_offset=half.log_offset,
@@ -211,13 +215,13 @@ class PendingHandlers:
         which = read_own_body(asked.command, Which)
         if which.id or which.message_id:
             offsets = [half.queue_offset for half in self._find(which, asked.now_ms)]
-            offsets = [offset for offset in offsets if offset in self._engine.pending]
+            offsets = [offset for offset in offsets if offset in self._engine.halves.pending]
             behind = -1
         else:
             offsets = list(islice(self._matching(which, asked.now_ms), _CHECKED_MAX))
             is_full = len(offsets) == _CHECKED_MAX
             behind = offsets[-1] if is_full else self._stretch(which)[1]
-        self._ends.checker.ask_now(offsets, asked.now_ms)
+        self._transactions.checker.ask_now(offsets, asked.now_ms)
         self._note(asked, f"check of {len(offsets)} halves", which.reason)
         return _reply(Done(count=len(offsets), next=behind))
 
@@ -254,7 +258,7 @@ class PendingHandlers:
             sources: Iterator[StoredMessage] = iter([source])
         else:
             sources = self._discarded(which)
-        resumption = self._ends.resumption
+        resumption = self._transactions.resumption
         for source in sources:
             if resumption.state_of(source) == State.EXPIRED:
                 resumed = resumption.resume(source, asked.now_ms)
@@ -273,7 +277,7 @@ class PendingHandlers:
     def rotate_key(self, asked: Asked[None]) -> Reply:
         """Sign transaction ids with a new key."""
         reason = read_own_body(asked.command, Which).reason
-        done = Done(key=self._ends.renew_key(asked.now_ms))
+        done = Done(key=self._transactions.renew_key(asked.now_ms))
         self._note(asked, f"rotation to key {done.key}", reason)
         return _reply(done)
 

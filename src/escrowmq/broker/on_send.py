@@ -7,11 +7,11 @@ from typing import Final
 from escrowmq.base.answer import Refusal, Reply, Sent
 from escrowmq.base.codes import FAQ, Request, Response, Version
 from escrowmq.base.extensions import OWNER, TRANSACTION
-from escrowmq.base.limits import TOPIC_SIZE_MAX
+from escrowmq.base.limits import PUBLISHED_TOPICS_MAX, TOPIC_SIZE_MAX
 from escrowmq.base.message import Message, Property, SysFlag, Topic, is_sendable
 from escrowmq.broker.asked import Asked
 from escrowmq.broker.entry import MARKED, admit, take_off
-from escrowmq.broker.on_end import EndHandlers
+from escrowmq.broker.half_rules import HalfRules
 from escrowmq.broker.peer import Peer
 from escrowmq.broker.putting import Diverted, Putter, is_retry
 from escrowmq.broker.state import Broker
@@ -23,6 +23,7 @@ from escrowmq.codec.properties import decode_properties, encode_properties, pars
 from escrowmq.delivery.topics import Perm, TopicConfig, name_fault
 from escrowmq.store.store import Put
 from escrowmq.txn.half import is_half
+from escrowmq.txn.transactions import Transactions
 
 Header = SendHeader | SendHeaderV2
 _MULTI_TAG: Final = "MULTI_TAG"
@@ -34,10 +35,13 @@ _OURS: Final = _EXPECTED | MARKED | {Property.MSG_REGION, Property.TRACE_ON, Pro
 class SendHandlers:
     """SEND_MESSAGE (10), SEND_MESSAGE_V2 (310), SEND_BATCH_MESSAGE (320)."""
 
-    def __init__(self, broker: Broker, putter: Putter, ends: EndHandlers) -> None:
+    def __init__(
+        self, broker: Broker, putter: Putter, transactions: Transactions, rules: HalfRules
+    ) -> None:
         self._broker = broker
         self._putter = putter
-        self._ends = ends
+        self._transactions = transactions
+        self._rules = rules
         self._is_traced: bool | None = None
         self._note_settings()
 
@@ -209,7 +213,7 @@ class SendHandlers:
             if isinstance(put, Diverted) and put.recall_handle:
                 more["recallHandle"] = put.recall_handle
             if wants_id:
-                more["escrowId"] = self._ends.sign(put, unique_key, now_ms)
+                more["escrowId"] = self._transactions.sign(put, unique_key, now_ms)
         return Sent(
             message_id=offset_id(self._broker.packed, put.log_offset),
             queue_id=header.queue_id if header.queue_id >= 0 else message.queue_id,
@@ -236,11 +240,26 @@ class SendHandlers:
             message.properties[OWNER] = account_mark(asked.account)
         if self._broker.settings.rejects_transactions:
             return Refusal(Response.NO_PERMISSION, self._forbidden("sending transaction message"))
-        refusal = self._ends.refusal(message, asked.now_ms, wants_id=wants_id)
+        transactions, now_ms = self._transactions, asked.now_ms
+        if wants_id and transactions.keyring.is_due(now_ms):
+            transactions.renew_key(now_ms)
+        engine = transactions.engine
+        refusal = self._rules.refusal(message, engine.halves, now_ms)
         if refusal is not None:
             return refusal
-        put = self._ends.prepare(asked.peer, message, asked.now_ms)
+        origin = self._note_published(asked.peer, message)
+        put = engine.prepare(message, now_ms, origin=origin, account=asked.peer.counted_for)
         return put if put.log_offset >= 0 else self._putter.refusal(put)
+
+    def _note_published(self, peer: Peer, message: Message) -> str:
+        """Remember what a producer of the group publishes to; the client id that it has there."""
+        group = message.properties.get(Property.PGROUP, "")
+        channel = self._broker.clients.producers.get(group, {}).get(peer.id)
+        if channel is None:
+            return ""
+        if len(channel.published) < PUBLISHED_TOPICS_MAX:
+            channel.published.add(message.topic)
+        return channel.client_id
 
     def _redirect_retry(self, asked: Asked[Header], message: Message) -> Refusal | None:
         """A consumer sends a message back as an ordinary one; too often means dead letter."""

@@ -18,6 +18,7 @@ from escrowmq.delivery.topics import TopicTable
 from escrowmq.errors import CorruptRecord, StorageError
 from escrowmq.store import check, snapshot
 from escrowmq.store.answers import RecoveryReport
+from escrowmq.store.store import Store
 from escrowmq.store.tables import Take, take_table
 
 TOPICS_FILE: Final = check.TOPICS
@@ -46,6 +47,11 @@ def readers() -> dict[str, Take]:
 def _read_delays(data: bytes | None) -> None:
     file = fastjson.decode(data) if data else {}
     _ = {int(level): int(offset) for level, offset in (file.get("offsetTable") or {}).items()}
+
+
+_BEHIND_MAX_MS: Final = 24 * 3_600_000
+"""A clock that was set back by no more goes on where it was. Further in the future the store's last
+record is more likely to have been the mistake."""
 
 
 class Opening:
@@ -217,3 +223,23 @@ def _tell(report: RecoveryReport) -> None:
 def _named(names: list[str]) -> str:
     more = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
     return ", ".join(names[:_NAMED_MAX]) + more
+
+
+def going_on(now_ms: int, store: Store) -> int:
+    """The time to go on from, by the clock and by the store's last record."""
+    stored_ms = store.last_stored_ms
+    behind_ms = stored_ms - now_ms
+    if behind_ms <= 0:
+        return now_ms
+    if behind_ms <= _BEHIND_MAX_MS:
+        _log.warning(
+            "the clock is %d ms behind the store's last record: it goes on from there", behind_ms
+        )
+        return stored_ms
+    _log.error(
+        "the clock is %d s behind the store's last record; it is believed, and what was stored "
+        "meanwhile counts from now on",
+        behind_ms // 1000,
+    )
+    store.go_back(now_ms)
+    return now_ms

@@ -1,12 +1,29 @@
-"""When consumers' offsets are saved: not before what they rest on is durable."""
+"""When offsets are saved: not before what they rest on is durable."""
 
 from __future__ import annotations
 
 from escrowmq.base.effects import Replace
+from escrowmq.base.message import Topic
 from escrowmq.broker.state import Broker
 from escrowmq.delivery import order
 from escrowmq.delivery.order import Line, OrderTable
 from escrowmq.delivery.pop import PopLedger
+from escrowmq.delivery.subscriptions import TRANSACTION_GROUP
+from escrowmq.txn import snapshot
+from escrowmq.txn.transactions import Transactions
+
+
+def keep_progress(broker: Broker, transactions: Transactions, now_ms: int) -> None:
+    """Say in the consumer offsets how far the queues of transactions are done with, as RocketMQ
+    does."""
+    kept = transactions.kept(now_ms)
+    if kept is None:
+        return
+    if kept.snapshot:
+        broker.effects.append(Replace(snapshot.PATH, kept.snapshot))
+    for topic, offset in ((Topic.HALF, kept.half_offset), (Topic.OP, kept.op_offset)):
+        if broker.offsets.get(TRANSACTION_GROUP, topic, 0) != offset:
+            broker.offsets.commit(TRANSACTION_GROUP, topic, 0, offset, now_ms)
 
 
 class OffsetSaver:

@@ -6,13 +6,13 @@ from typing import Final
 
 from escrowmq.base.extensions import ENDED_BY, TRANSACTION
 from escrowmq.base.message import Property, StoredMessage, Topic
-from escrowmq.broker.on_end import EndHandlers
 from escrowmq.broker.state import Broker
 from escrowmq.codec.ids import format_host, offset_id
 from escrowmq.codec.pending import Event, Item
 from escrowmq.store.walk import walk_queue
 from escrowmq.txn.half import real_place
 from escrowmq.txn.op import STATES, decode_op
+from escrowmq.txn.transactions import Transactions
 
 _OPS_READ_MAX: Final = 5_000
 
@@ -20,36 +20,36 @@ _OPS_READ_MAX: Final = 5_000
 class Showing:
     """Items and their events."""
 
-    def __init__(self, broker: Broker, ends: EndHandlers) -> None:
+    def __init__(self, broker: Broker, transactions: Transactions) -> None:
         self._broker = broker
-        self._ends = ends
-        self._engine = ends.engine
+        self._transactions = transactions
+        self._engine = transactions.engine
 
     def pending_state(self, queue_offset: int, group: str) -> str:
         """What a pending half waits for."""
-        if self._ends.checker.is_under_way(queue_offset):
+        if self._transactions.checker.is_under_way(queue_offset):
             return "asked"
-        return "parked" if self._ends.checker.is_parked(queue_offset, group) else "waiting"
+        return "parked" if self._transactions.checker.is_parked(queue_offset, group) else "waiting"
 
     def item(self, half: StoredMessage, queue_offset: int, now_ms: int) -> Item:
         """A half as it stands."""
         item = self._item(half, now_ms)
-        if queue_offset in self._engine.pending:
-            row = self._engine.pending.row(queue_offset)
+        if queue_offset in self._engine.halves.pending:
+            row = self._engine.halves.pending.row(queue_offset)
             item.state = self.pending_state(queue_offset, row.group)
             item.half_offset, item.checks, item.origin = queue_offset, row.checks, row.origin
             item.next_check_ms = row.due_ms if item.state == "waiting" else -1
         else:
             item.state = self._engine.outcome(half).name.lower()
-        if not self._ends.keyring.is_due(now_ms):
+        if not self._transactions.keyring.is_due(now_ms):
             unique_key = half.properties.get(Property.UNIQ_KEY, "")
-            item.id = self._ends.sign(half, unique_key, now_ms)
+            item.id = self._transactions.sign(half, unique_key, now_ms)
         return item
 
     def discarded(self, message: StoredMessage, now_ms: int) -> Item:
         """One that was given up: its offset is that of the queue of those."""
         item = self._item(message, now_ms)
-        item.state = self._ends.resumption.state_of(message).name.lower()
+        item.state = self._transactions.resumption.state_of(message).name.lower()
         return item
 
     def _item(self, half: StoredMessage, now_ms: int) -> Item:
@@ -80,9 +80,9 @@ class Showing:
         events = [Event(at_ms=half.stored_ms, what="stored", who=sender)]
         events += [
             Event(at_ms=event.at_ms, what=event.what, who=event.who, detail=event.detail)
-            for event in self._engine.trail.of(half.queue_offset)
+            for event in self._engine.halves.trail.of(half.queue_offset)
         ]
-        if half.queue_offset not in self._engine.pending:
+        if half.queue_offset not in self._engine.halves.pending:
             events += self._ends_of(half)
         item.events = sorted(events, key=lambda event: event.at_ms)
         return item

@@ -17,13 +17,12 @@ from escrowmq.delivery.progress import (
     RETRY_MS,
     Courier,
     Delivered,
-    Mark,
-    Marks,
     PutMessage,
 )
 from escrowmq.delivery.version import DataVersion
 from escrowmq.errors import StorageError
 from escrowmq.store.dispatch import delay_levels
+from escrowmq.store.marks import Mark, Marks
 from escrowmq.store.store import Arrival, Store
 
 PATH: Final = "config/delayOffset.json"

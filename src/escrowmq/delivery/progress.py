@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Final
 
 from escrowmq.base.message import Message, Property, StoredMessage
 from escrowmq.codec.hashes import body_crc
@@ -19,7 +19,6 @@ from escrowmq.errors import StorageError
 from escrowmq.store.store import Put, PutStatus, Store
 from escrowmq.store.walk import walk
 
-MARKS_MAX: Final = 64
 RETRY_MS: Final = 100
 """After a put that failed, as at the peer."""
 
@@ -35,50 +34,10 @@ which would have written its progress."""
 RESAVE_SIZE: Final = 8 * 1024 * 1024
 """So much more log is worth saving the same progress again: a start has less to read."""
 
-T = TypeVar("T")
 PutMessage = Callable[[Message, int], Put]
 
 _log = logging.getLogger(__name__)
 _LASTING: Final = frozenset({PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED})
-
-
-class Mark(NamedTuple, Generic[T]):
-    """Progress at a moment."""
-
-    log_end: int
-    """The deliveries before this place are in the state, and to be durable before it is saved."""
-
-    scan_from: int
-    """From this place on the log may hold deliveries that are not in the state."""
-
-    state: T
-
-
-class Marks(Generic[T]):
-    """Progress that waits for its deliveries to be durable."""
-
-    def __init__(self) -> None:
-        self._marks: list[Mark[T]] = []
-
-    def note(self, mark: Mark[T]) -> None:
-        """The progress now. Of many that wait, every second is forgotten."""
-        if self._marks and self._marks[-1].log_end == mark.log_end:
-            self._marks.pop()
-        self._marks.append(mark)
-        if len(self._marks) > MARKS_MAX:
-            del self._marks[-2:0:-2]
-
-    def take(self, durable_offset: int) -> Mark[T] | None:
-        """The newest progress whose deliveries are all durable; None when none became so."""
-        found = None
-        count = 0
-        for mark in self._marks:
-            if mark.log_end > durable_offset:
-                break
-            found = mark
-            count += 1
-        del self._marks[:count]
-        return found
 
 
 def _fingerprint(message: Message) -> int:

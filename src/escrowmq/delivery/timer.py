@@ -39,12 +39,11 @@ from escrowmq.delivery.progress import (
     RETRY_MS,
     Courier,
     Delivered,
-    Mark,
-    Marks,
     PutMessage,
 )
 from escrowmq.delivery.timing import TimingCounts
 from escrowmq.errors import StorageError
+from escrowmq.store.marks import Mark, Marks
 from escrowmq.store.store import Arrival, Store
 
 PATH: Final = "config/timercheck"

@@ -18,6 +18,7 @@ from escrowmq.store.store import PutStatus, Store
 from escrowmq.txn.check import Checker
 from escrowmq.txn.engine import Engine
 from escrowmq.txn.half import copy_to
+from escrowmq.txn.halves import Halves
 from escrowmq.txn.pending import NEVER_MS
 
 CARRIED_AT_ONCE: Final = 500
@@ -40,7 +41,7 @@ class Carrier:
     def carry(self, until: int, now_ms: int) -> int:
         """Carry what stands before a log offset, a bounded number; from where on the log is still
         needed then."""
-        pending = self._engine.pending
+        pending = self._engine.halves.pending
         until = min(until, self._store.end_offset)
         for _ in range(CARRIED_AT_ONCE):
             oldest = pending.oldest()
@@ -56,10 +57,10 @@ class Carrier:
     def _carry_one(self, queue_offset: int, now_ms: int) -> bool:
         """False when it is to be tried again later."""
         engine = self._engine
-        half = engine.read_half(queue_offset)
+        half = engine.half_or_set_aside(queue_offset)
         if half is None:
             return True
-        row = engine.pending.row(queue_offset)
+        row = engine.halves.pending.row(queue_offset)
         first = half.properties.get(
             CARRIED, f"{half.queue_offset}:{half.log_offset}:{row.stored_ms}"
         )
@@ -75,7 +76,7 @@ class Carrier:
         put = self._store.put(copy, now_ms, is_settling=True)
         if put.status is not PutStatus.OK:
             return False
-        engine.watch(
+        engine.halves.enter(
             copy.properties,
             queue_offset=put.queue_offset,
             log_offset=put.log_offset,
@@ -85,9 +86,9 @@ class Carrier:
         )
         # One that has come up already and waits for its turn has no appointment.
         due_ms = now_ms if row.due_ms >= NEVER_MS else row.due_ms
-        engine.pending.schedule(put.queue_offset, due_ms)
-        supersede(engine, queue_offset, put.queue_offset)
-        note_carried(engine, copy.properties, put.queue_offset)
+        engine.halves.pending.schedule(put.queue_offset, due_ms)
+        engine.supersede(queue_offset, put.queue_offset)
+        note_carried(engine.halves, copy.properties, put.queue_offset)
         self._log_end = put.log_end
         self.carried_count += 1
         self._forget_old()
@@ -95,31 +96,18 @@ class Carrier:
 
     def _forget_old(self) -> None:
         """What was carried and has ended need not be followed for ever."""
-        carried, pending = self._engine.carried, self._engine.pending
+        carried, pending = self._engine.halves.carried, self._engine.halves.pending
         if len(carried) > 2 * len(pending) + _FOLLOWED_MIN:
             for first, newest in list(carried.items()):
                 if newest not in pending:
                     del carried[first]
 
 
-def note_carried(engine: Engine, properties: dict[str, str], queue_offset: int) -> int:
+def note_carried(halves: Halves, properties: dict[str, str], queue_offset: int) -> int:
     """Remember where a half stands that was carried here; the queue offset of the copy before."""
     first = number_in(properties[CARRIED].partition(":")[0], most=LONG_MAX)
     if first is None:
         return -1
-    old = engine.carried.get(first, first)
-    engine.carried[first] = queue_offset
+    old = halves.carried.get(first, first)
+    halves.carried[first] = queue_offset
     return old
-
-
-def supersede(engine: Engine, old: int, new: int) -> None:
-    """A pending half was stored again, and the new one has been taken into the index."""
-    topic, group, _ = engine.pending.remove(old)
-    engine.meter.note_pending(topic, group, -1)
-    engine.recent.drop(old)
-    engine.unpark(old, group)
-    engine.bundles.leave(old)
-    engine.epochs.remove(old)
-    if old in engine.decided:
-        engine.decided[new] = engine.decided.pop(old)
-    engine.done_with(old)

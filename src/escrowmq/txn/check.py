@@ -109,7 +109,7 @@ class Checker:
         self.may_see: Callable[[int, str], bool] | None = None
         """Whether a connection may be shown a half of a topic; None when all may."""
         self._ready: dict[str, collections.deque[int]] = {}
-        self._parked = engine.parked
+        self._parked = engine.halves.parked
         self._coming: collections.deque[tuple[Iterator[int], int]] = collections.deque()
         """Halves that were parked and are to be asked about, and from when on."""
         self._under_way: dict[int, _UnderWay] = {}
@@ -141,7 +141,7 @@ class Checker:
 
     def _unpark_some(self) -> None:
         """Make due what was parked, as much as may be in one go."""
-        pending = self._engine.pending
+        pending = self._engine.halves.pending
         left = UNPARKED_MAX
         while self._coming and left:
             parked, at_ms = self._coming[0]
@@ -170,7 +170,7 @@ class Checker:
         Where everything is to be as at RocketMQ, the sender has no such place."""
         if not self._settings.asks_origin_first:
             return
-        pending = self._engine.pending
+        pending = self._engine.halves.pending
         if len(self._open) > 2 * len(pending) + _OPEN_MIN:
             self._open = {at: who for at, who in self._open.items() if at in pending}
         self._open[queue_offset] = peer
@@ -195,7 +195,7 @@ class Checker:
 
     def parked(self, group: str) -> list[int]:
         """Halves of a group that nobody answers for."""
-        pending = self._engine.pending
+        pending = self._engine.halves.pending
         return [offset for offset in self._parked.get(group, ()) if offset in pending]
 
     def parked_groups(self) -> list[str]:
@@ -204,9 +204,9 @@ class Checker:
 
     def ask_now(self, queue_offsets: list[int], now_ms: int) -> None:
         """Make the checks of these halves due at once."""
-        pending = self._engine.pending
+        pending = self._engine.halves.pending
         for queue_offset in queue_offsets:
-            self._engine.unpark(queue_offset, pending.group(queue_offset))
+            self._engine.halves.unpark(queue_offset, pending.group(queue_offset))
             pending.schedule(queue_offset, now_ms)
 
     # -- time --------------------------------------------------------------------------------
@@ -215,7 +215,7 @@ class Checker:
         """When `due` is to be called next."""
         if self._coming or (self._has_room and self._ready):
             return 0
-        at_ms = self._engine.pending.wake_at_ms()
+        at_ms = self._engine.halves.pending.wake_at_ms()
         if self._by_deadline:
             at_ms = min(at_ms, self._by_deadline[0].deadline_ms)
         return at_ms
@@ -225,8 +225,8 @@ class Checker:
         self._expire_silent(now_ms)
         self._unpark_some()
         self._has_room = False
-        for queue_offset in self._engine.pending.take_due(now_ms, TAKEN_MAX):
-            group = self._engine.pending.group(queue_offset)
+        for queue_offset in self._engine.halves.pending.take_due(now_ms, TAKEN_MAX):
+            group = self._engine.halves.pending.group(queue_offset)
             self._ready.setdefault(group, collections.deque()).append(queue_offset)
         asks: list[Ask] = []
         for group in list(self._ready):
@@ -241,7 +241,7 @@ class Checker:
                 continue
             self._finish(under_way.queue_offset)
             self.counters.unanswered += 1
-            self._engine.trail.note(now_ms, under_way.queue_offset, "unanswered")
+            self._engine.halves.trail.note(now_ms, under_way.queue_offset, "unanswered")
             self._silences[under_way.peer] += 1
             if 0 < self._settings.mute_after <= self._silences[under_way.peer]:
                 self._mute_until_ms[under_way.peer] = now_ms + self._settings.mute_ms
@@ -253,7 +253,9 @@ class Checker:
         while ready and self._group_load[group] < self._settings.checks_in_flight_max:
             queue_offset = ready.popleft()
             # One half is asked about for all of its transaction.
-            if queue_offset in self._engine.pending and self._engine.bundles.leads(queue_offset):
+            if queue_offset in self._engine.halves.pending and self._engine.halves.bundles.leads(
+                queue_offset
+            ):
                 self._try_to_decide(queue_offset, group, members, now_ms, asks)
         if not ready:
             del self._ready[group]
@@ -284,12 +286,12 @@ class Checker:
         try:
             self._decide(queue_offset, group, members, now_ms, asks)
         except (OSError, StorageError):
-            self._engine.pending.schedule(queue_offset, now_ms + RETRY_MS)
+            self._engine.halves.pending.schedule(queue_offset, now_ms + RETRY_MS)
             raise
         except Exception as error:  # noqa: BLE001 - one half; set aside, the others' turn comes
             _log.exception("half message at queue offset %d cannot be judged", queue_offset)
-            if queue_offset in self._engine.pending:
-                self._engine.set_aside(queue_offset, f"{type(error).__name__}: {error}")
+            if queue_offset in self._engine.halves.pending:
+                self._engine.halves.set_aside(queue_offset, f"{type(error).__name__}: {error}")
 
     def _decide(
         self,
@@ -299,14 +301,14 @@ class Checker:
         now_ms: int,
         asks: list[Ask],
     ) -> None:
-        pending = self._engine.pending
-        half = self._engine.read_half(queue_offset)
+        pending = self._engine.halves.pending
+        half = self._engine.half_or_set_aside(queue_offset)
         if half is None:
             return
-        if queue_offset in self._engine.decided:
+        if queue_offset in self._engine.halves.decided:
             self._finish_decided(queue_offset, half, now_ms)
             return
-        if queue_offset in self._engine.epochs:
+        if queue_offset in self._engine.halves.epochs:
             self._end_of_epoch(queue_offset, half, now_ms)
             return
         row = pending.row(queue_offset)
@@ -328,7 +330,7 @@ class Checker:
                 self._count(queue_offset)
                 pending.schedule(queue_offset, now_ms + interval_ms)
             case Fate.PARK:
-                self._parked.setdefault(group, {})[queue_offset] = None
+                self._engine.halves.park(queue_offset, group)
                 # The log does not wait for its producers: too old, it is given up all the same.
                 pending.schedule(queue_offset, row.stored_ms + self._age_max_ms + 1)
             case Fate.ASK:
@@ -336,46 +338,46 @@ class Checker:
                 count = self._count(queue_offset) if holder is None else row.checks
                 pending.schedule(queue_offset, now_ms + interval_ms)
                 asks.append(Ask(member.peer, queue_offset, half, count))
-                self._engine.trail.note(now_ms, queue_offset, "asked", who=member.client_id)
+                self._engine.halves.trail.note(now_ms, queue_offset, "asked", who=member.client_id)
                 self._sent(queue_offset, group, member.peer, now_ms)
 
     def _count(self, queue_offset: int) -> int:
-        count = self._engine.pending.count_check(queue_offset)
-        self._engine.tally.note(queue_offset, count)
+        count = self._engine.halves.pending.count_check(queue_offset)
+        self._engine.halves.tally.note(queue_offset, count)
         return count
 
     def _finish_decided(self, queue_offset: int, half: StoredMessage, now_ms: int) -> None:
         """Do the rest of an end that the disk let happen in part only."""
-        verdict = self._engine.decided[queue_offset]
+        verdict = self._engine.halves.decided[queue_offset]
         ended = self._engine.decide(half, verdict, queue_offset=queue_offset, now_ms=now_ms)
-        if ended.answer is not EndResult.DONE and queue_offset in self._engine.pending:
-            self._engine.pending.schedule(queue_offset, now_ms + RETRY_MS)
+        if ended.answer is not EndResult.DONE and queue_offset in self._engine.halves.pending:
+            self._engine.halves.pending.schedule(queue_offset, now_ms + RETRY_MS)
 
     def _end_of_epoch(self, queue_offset: int, half: StoredMessage, now_ms: int) -> None:
         """Nobody is asked about a half of an epoch: the decision says what becomes of it, and
         when none came in time it is dropped."""
         engine = self._engine
-        attempt = engine.epochs.of(queue_offset)
+        attempt = engine.halves.epochs.of(queue_offset)
         assert attempt is not None, queue_offset
-        verdict = engine.epochs.verdict(attempt)
+        verdict = engine.halves.epochs.verdict(attempt)
         if verdict is None:
             wish_ms = immunity_ms(half.properties)
             due_ms = half.stored_ms + (self._settings.epoch_ms if wish_ms is None else wish_ms)
             if now_ms < due_ms:  # somebody wanted it to be asked about at once
-                engine.pending.schedule(queue_offset, due_ms)
+                engine.halves.pending.schedule(queue_offset, due_ms)
                 return
             verdict = Verdict.ROLLBACK
-            if engine.epochs.lapse(attempt):
+            if engine.halves.epochs.lapse(attempt):
                 _log.warning(
                     "nothing was decided in time about batch %d of %s: what token %s wrote for it "
                     "is dropped", attempt.batch, attempt.query.name, attempt.token,
                 )  # fmt: skip
-                for other in engine.epochs.halves(attempt):
-                    engine.pending.schedule(other, due_ms)
-        engine.trail.note(now_ms, queue_offset, "decided", detail=verdict.name.lower())
+                for other in engine.halves.epochs.halves(attempt):
+                    engine.halves.pending.schedule(other, due_ms)
+        engine.halves.trail.note(now_ms, queue_offset, "decided", detail=verdict.name.lower())
         engine.decide(half, verdict, queue_offset=queue_offset, now_ms=now_ms)
-        if queue_offset in engine.pending:
-            engine.pending.schedule(queue_offset, now_ms + RETRY_MS)
+        if queue_offset in engine.halves.pending:
+            engine.halves.pending.schedule(queue_offset, now_ms + RETRY_MS)
 
     def _holder(self, queue_offset: int, members: list[Member]) -> Member | None:
         """Who said last that the transaction is under way there, if it can be asked again. It has
@@ -411,10 +413,12 @@ class Checker:
     def _expire(self, queue_offset: int, half: StoredMessage, checks: int, now_ms: int) -> None:
         ended = self._engine.decide(half, Verdict.EXPIRE, queue_offset=queue_offset, now_ms=now_ms)
         if ended.answer is not EndResult.DONE:
-            self._engine.pending.schedule(queue_offset, now_ms + RETRY_MS)
+            self._engine.halves.pending.schedule(queue_offset, now_ms + RETRY_MS)
             return
         self._finish(queue_offset)
-        self._engine.trail.note(now_ms, queue_offset, "expired", detail=f"after {checks} checks")
+        self._engine.halves.trail.note(
+            now_ms, queue_offset, "expired", detail=f"after {checks} checks"
+        )
         _log.error(
             "transaction at half offset %d of group %s for topic %s is given up after %d checks; "
             "it is kept in TRANS_CHECK_MAX_TIME_TOPIC",

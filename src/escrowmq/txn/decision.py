@@ -59,7 +59,7 @@ class Decider:
 
     def __init__(self, engine: Engine, store: Store, *, host: bytes) -> None:
         self._engine = engine
-        self._epochs = engine.epochs
+        self._epochs = engine.halves.epochs
         self._store = store
         self._host = host
         self._end = 0
@@ -181,19 +181,19 @@ class Decider:
 
     def _end_one(self, queue_offset: int, verdict: Verdict, now_ms: int) -> int:
         """The size of the message that was ended; what cannot be stored now is tried again."""
-        half = self._engine.read_half(queue_offset)
+        half = self._engine.half_or_set_aside(queue_offset)
         if half is None:
             return 0
         self._engine.decide(half, verdict, queue_offset=queue_offset, now_ms=now_ms)
-        if queue_offset in self._engine.pending:
-            self._engine.pending.schedule(queue_offset, now_ms)
+        if queue_offset in self._engine.halves.pending:
+            self._engine.halves.pending.schedule(queue_offset, now_ms)
         return half.record_size
 
     def _owe(self, attempt: Attempt, now_ms: int) -> int:
         """Have the halves of an attempt ended with the next appointments."""
         halves = self._epochs.halves(attempt)
         for queue_offset in halves:
-            self._engine.pending.schedule(queue_offset, now_ms)
+            self._engine.halves.pending.schedule(queue_offset, now_ms)
         return len(halves)
 
 

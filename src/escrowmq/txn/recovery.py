@@ -7,7 +7,6 @@ counts; its op records may have been lost with its memory, so that finals are lo
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Iterator
 from itertools import groupby
 from typing import Final
@@ -23,7 +22,7 @@ from escrowmq.errors import CorruptRecord
 from escrowmq.store.scan import Scanned, parse, value_of
 from escrowmq.store.store import Store
 from escrowmq.store.walk import walk, walk_queue
-from escrowmq.txn.carry import note_carried, supersede
+from escrowmq.txn.carry import note_carried
 from escrowmq.txn.engine import Engine
 from escrowmq.txn.likeness import is_final_of, likeness
 from escrowmq.txn.op import STATES, decode_op
@@ -36,9 +35,6 @@ _log = logging.getLogger(__name__)
 
 _READ_COUNT: Final = 4096
 _STRETCH_SIZE: Final = 1 << 20
-_OPS_WATCHED_MAX: Final = 65_536
-"""Op records that may matter still, or groups of them; one old half holds them all back."""
-
 _OPS_REMEMBERED: Final = 20_000
 """Op records in front of those that matter, read for the outcomes that they tell: an end that is
 repeated or contradicted after a restart gets the answer that it would have got before."""
@@ -48,39 +44,6 @@ _UNIQ_KEY: Final = f"{Property.UNIQ_KEY}\x01".encode()
 
 Entry = tuple[int, int, int]
 """A unit of a consume queue: log offset, record size, tags code."""
-
-
-class Progress:
-    """How far half and op queues are done with, as the peer's consumer offsets say it."""
-
-    def __init__(self) -> None:
-        self._ops: deque[tuple[int, int]] = deque()
-        """Op queue offset and the highest half offset that the record names."""
-        self._op_next = 0
-
-    def start(self, op_offset: int) -> None:
-        """Op records before this one are done with."""
-        self._op_next = op_offset
-
-    def note(self, op_queue_offset: int, half_offsets: list[int]) -> None:
-        """An op record is there."""
-        self._ops.append((op_queue_offset, max(half_offsets, default=-1)))
-        if len(self._ops) > _OPS_WATCHED_MAX:
-            self._thin_out()
-
-    def _thin_out(self) -> None:
-        """Let each two count as one: the progress of op records is told a little later then."""
-        ops = list(self._ops)
-        pairs = zip(ops[::2], ops[1::2], strict=False)
-        self._ops = deque((second[0], max(first[1], second[1])) for first, second in pairs)
-        if len(ops) % 2:
-            self._ops.append(ops[-1])
-
-    def op_offset(self, half_progress: int) -> int:
-        """The first op record that still matters when halves from `half_progress` on do."""
-        while self._ops and self._ops[0][1] < half_progress:
-            self._op_next = self._ops.popleft()[0] + 1
-        return self._op_next
 
 
 class Recovered(msgspec.Struct):
@@ -98,7 +61,8 @@ class Recovery:
     def __init__(self, engine: Engine, store: Store) -> None:
         self._engine = engine
         self._store = store
-        self.progress = Progress()
+        self._progress = engine.progress
+        self._halves = engine.halves
         self._done: dict[int, State] = {}
         self._shapes = Shapes()
         self._last_op_log_offset = -1
@@ -118,10 +82,10 @@ class Recovery:
         ends. `is_sound` says that the store reported no damage."""
         found = Recovered()
         self._now_ms = now_ms
-        self._engine.tally.load(self._store.bounds(Topic.HALF, 0)[1])
+        self._halves.tally.load(self._store.bounds(Topic.HALF, 0)[1])
         start = self._start(Topic.HALF, half_offset)
         op_start = self._start(Topic.OP, op_offset)
-        self.progress.start(op_start)
+        self._progress.start(op_start)
         if not is_sound or not self._can_use(snapshot, start, op_start):
             snapshot = None
         if snapshot is not None:
@@ -133,7 +97,7 @@ class Recovery:
             start = snapshot.half_end
         self._read_halves(start)
         found.derived_count = self._derive(is_sound=is_sound, now_ms=now_ms)
-        found.pending_count = len(self._engine.pending)
+        found.pending_count = len(self._halves.pending)
         return found
 
     def _can_use(self, snapshot: Snapshot | None, start: int, op_start: int) -> bool:
@@ -147,7 +111,7 @@ class Recovery:
     def _pass_over(self, snapshot: Snapshot) -> int:
         """Take op records for read that the snapshot accounts for; where to go on."""
         last = snapshot.op_end - 1
-        self.progress.note(last, [snapshot.half_end - 1])
+        self._progress.note(last, [snapshot.half_end - 1])
         for log_offset, _, _ in self._store.entries(Topic.OP, 0, last, 1):
             self._last_op_log_offset, self._is_last_op_ours = log_offset, True
         return snapshot.op_end
@@ -169,7 +133,7 @@ class Recovery:
 
     def _remember(self, op_offset: int, op_end: int) -> None:
         """Note the outcomes that op records tell which are done with otherwise."""
-        record_outcome = self._engine.ledger.record
+        record_outcome = self._halves.ledger.record
         for op in walk_queue(self._store, Topic.OP, op_offset, op_end):
             for half_offset, letter in decode_op(op):
                 record_outcome(half_offset, STATES[letter])
@@ -186,10 +150,10 @@ class Recovery:
                     continue
                 named = decode_op(message)
                 for half_offset, letter in named:
-                    self._engine.ledger.record(half_offset, STATES[letter])
+                    self._halves.ledger.record(half_offset, STATES[letter])
                     if half_offset >= half_start:
                         self._done[half_offset] = STATES[letter]
-                self.progress.note(op_offset, [half_offset for half_offset, _ in named])
+                self._progress.note(op_offset, [half_offset for half_offset, _ in named])
                 if MORE not in message.properties:
                     self._last_op_log_offset = log_offset
                     self._is_last_op_ours = OUTCOMES in message.properties
@@ -219,27 +183,23 @@ class Recovery:
                 continue
             shape = self._shapes.of(record.properties)
             if shape is not run.shape:
-                self._engine.watch_run(run)
+                self._halves.enter_run(run)
                 run = Run(shape)
-            if shape.is_plain and self._engine.tally.is_empty:
+            if shape.is_plain and self._halves.tally.is_empty:
                 run.add(number, record.log_offset, min(record.stored_ms, self._now_ms))
             else:
                 key = value_of(record.properties, _UNIQ_KEY).decode("utf-8", "replace")
                 properties = {**shape.properties, Property.UNIQ_KEY: key}
                 self._watch(number, properties, record.log_offset, record.stored_ms)
-        self._engine.watch_run(run)
+        self._halves.enter_run(run)
 
     def _read_half(self, queue_offset: int, log_offset: int, size: int) -> None:
         try:
             half = decode_record(self._store.read_record(log_offset, size))
         except CorruptRecord as error:
-            self._quarantine(queue_offset, str(error))
+            self._halves.put_in_quarantine(queue_offset, str(error))
             return
         self._watch(queue_offset, half.properties, log_offset, half.stored_ms)
-
-    def _quarantine(self, queue_offset: int, reason: str) -> None:
-        self._engine.quarantine[queue_offset] = reason
-        _log.error("half message at queue offset %d is set aside: %s", queue_offset, reason)
 
     def _watch(
         self, queue_offset: int, properties: dict[str, str], log_offset: int, stored_ms: int
@@ -248,7 +208,7 @@ class Recovery:
             first_ms = number_in(properties[CARRIED].rpartition(":")[2], most=LONG_MAX)
             stored_ms = stored_ms if first_ms is None else min(first_ms, stored_ms)
         try:
-            self._engine.watch(
+            self._halves.enter(
                 properties,
                 queue_offset=queue_offset,
                 log_offset=log_offset,
@@ -256,7 +216,7 @@ class Recovery:
                 origin="",
             )
         except Exception as error:  # noqa: BLE001 - one half; set aside, the broker starts
-            self._quarantine(queue_offset, f"{type(error).__name__}: {error}")
+            self._halves.put_in_quarantine(queue_offset, f"{type(error).__name__}: {error}")
             return
         if CARRIED in properties:
             self._supersede(properties, queue_offset)
@@ -264,26 +224,26 @@ class Recovery:
             Property.TRANSACTION_CHECK_TIMES in properties
             or Property.TRAN_PREPARED_QUEUE_OFFSET in properties
         ):
-            self._engine.aliases[likeness(properties)] = queue_offset
+            self._halves.aliases[likeness(properties)] = queue_offset
 
     def _supersede(self, properties: dict[str, str], queue_offset: int) -> None:
         """A half that was carried forward stands for all copies before it, also when the broker
         died before the op record said so."""
-        pending = self._engine.pending
+        pending = self._halves.pending
         first = number_in(properties[CARRIED].partition(":")[0], most=LONG_MAX)
         if first is not None and first in pending and not pending.are_alike(first, queue_offset):
             return  # older releases took what a client wrote, about the half of another group
-        old = note_carried(self._engine, properties, queue_offset)
+        old = note_carried(self._halves, properties, queue_offset)
         if old != queue_offset and old in pending:
-            supersede(self._engine, old, queue_offset)
+            self._engine.supersede(old, queue_offset)
 
     def _derive(self, *, is_sound: bool, now_ms: int) -> int:
         """Ends whose final record is there while no op record names them."""
         engine = self._engine
-        oldest = engine.pending.oldest()
+        oldest = engine.halves.pending.oldest()
         if oldest is None:
             return 0
-        start = engine.pending.log_offset(oldest)
+        start = engine.halves.pending.log_offset(oldest)
         if self._is_last_op_ours and is_sound:
             # We write the op record behind its finals in one go: only the last finals can lack it.
             start = max(start, self._last_op_log_offset)
@@ -292,10 +252,10 @@ class Recovery:
         for final in walk(self._store, start, _is_commit):
             queue_offset = self._half_of(final)
             if queue_offset is not None:
-                incomplete.update(engine.bundles.members(queue_offset))
+                incomplete.update(engine.halves.bundles.members(queue_offset))
                 engine.mark_committed(queue_offset, now_ms)
                 count += 1
-        engine.complete(sorted(incomplete & set(engine.pending)), now_ms)
+        engine.complete(sorted(incomplete & set(engine.halves.pending)), now_ms)
         if engine.has_unsealed:
             engine.seal(now_ms)
             self._make_visible(now_ms)
@@ -312,7 +272,7 @@ class Recovery:
 
     def _half_of(self, final: StoredMessage) -> int | None:
         """The pending half that a final record commits, itself or a copy of it."""
-        pending, like = self._engine.pending, likeness(final.properties)
+        pending, like = self._halves.pending, likeness(final.properties)
         if not is_final_of(final, like):
             return None
         half = self._store.read(final.prepared_log_offset)
@@ -324,7 +284,7 @@ class Recovery:
         # time names the half.
         if half is None and not final.prepared_log_offset:
             return None
-        alias = self._engine.aliases.get(like)
+        alias = self._halves.aliases.get(like)
         return alias if alias is not None and alias in pending else None
 
 

@@ -54,16 +54,16 @@ class Resumption:
         halves = with_unique_key(self._store, Topic.HALF, unique_key)
         numbers = [half.queue_offset for half in halves if likeness(half.properties) == like]
         # With SYNC_FLUSH the index does not know yet what was resumed a moment ago.
-        for number in (self._engine.aliases.get(like), *numbers):
+        for number in (self._engine.halves.aliases.get(like), *numbers):
             state = State.EXPIRED if number is None else self._state_at(number)
             if state not in (State.EXPIRED, State.SETTLED):
                 return state
         return State.EXPIRED
 
     def _state_at(self, queue_offset: int) -> State:
-        if queue_offset in self._engine.pending:
+        if queue_offset in self._engine.halves.pending:
             return State.PENDING
-        return self._engine.ledger.outcome(queue_offset) or State.SETTLED
+        return self._engine.halves.ledger.outcome(queue_offset) or State.SETTLED
 
     def resume(self, source: StoredMessage, now_ms: int) -> Resumed:
         """Have a message that was given up asked about again, with all of its transaction."""

@@ -49,7 +49,7 @@ def test_a_clock_that_was_days_ahead_once_delays_neither_checks_nor_deliveries(
     caller = exchange.connect()
     caller.heartbeat(producer="PG")
     half = caller.prepare("T", b"tx", group="PG")
-    row = exchange.core._ends.engine.pending.row(half.queue_offset)
+    row = exchange.core.transactions.engine.halves.pending.row(half.queue_offset)
     assert (row.stored_ms, row.due_ms) == (exchange.now_ms, exchange.now_ms + 6_000)
     caller.send("T", b"in 10 s", DELAY="3")
     exchange.advance(50)
@@ -94,11 +94,11 @@ def test_parked_halves_that_are_ended_otherwise_leave_nothing_behind() -> None:
     caller = exchange.connect()
     halves = [caller.prepare("T", b"x", group="jobs", wants_id=True) for _ in range(20)]
     exchange.advance(7_000)
-    engine = exchange.core._ends.engine
-    assert len(engine.parked["jobs"]) == 20
+    engine = exchange.core.transactions.engine
+    assert len(engine.halves.parked["jobs"]) == 20
     for half in halves:
         assert caller.end_by_id(half.escrow_id, COMMIT).code == 0
-    assert engine.parked == {}
+    assert engine.halves.parked == {}
 
 
 # -- clean-up under what is pending --------------------------------------------------------------
@@ -145,7 +145,7 @@ def test_halves_are_carried_forward_before_their_segment_goes(is_sync: bool, ver
     for _ in range(3):  # it is carried more than once
         clean_up(exchange)
     assert begins_behind(exchange, other)
-    assert len(exchange.core._ends.engine.pending) == 2
+    assert len(exchange.core.transactions.engine.halves.pending) == 2
     assert caller.end(half, verdict).code == 0
     assert caller.end(half, verdict).code == 0, "the outcome is told again"
     assert caller.end_by_id(other.escrow_id, verdict).code == 0
@@ -153,7 +153,7 @@ def test_halves_are_carried_forward_before_their_segment_goes(is_sync: bool, ver
     assert caller.bodies("T") == expected
     exchange.reopen()
     assert exchange.connect().bodies("T") == expected
-    assert len(exchange.core._ends.engine.pending) == 0
+    assert len(exchange.core.transactions.engine.halves.pending) == 0
 
 
 def test_a_carried_half_is_asked_about_once_and_answered_by_its_check() -> None:
@@ -204,30 +204,30 @@ def test_a_crash_while_halves_are_carried_neither_loses_nor_doubles_any(
     exchange.holds_syncs = True
     exchange.core.broker.store.retention.wake_at_ms = 0
     exchange.core.wake(exchange.now_ms)
-    engine = exchange.core._ends.engine
-    assert len(engine.carried) == 10, "carried, and not durable yet"
+    engine = exchange.core.transactions.engine
+    assert len(engine.halves.carried) == 10, "carried, and not durable yet"
     exchange.disk.used_percent = 10
     exchange.holds_syncs = False
     exchange.crash(loss, seed=seed)
-    engine = exchange.core._ends.engine
-    assert len(engine.pending) == 10
+    engine = exchange.core.transactions.engine
+    assert len(engine.halves.pending) == 10
     exchange.crash(Loss.NOTHING)
     caller = exchange.connect()
     assert [caller.end(half, COMMIT).code for half in halves] == [0] * 10
     assert sorted(caller.bodies("T")) == [b"%d" % n for n in range(10)]
     exchange.crash(Loss.NOTHING)
-    assert len(exchange.core._ends.engine.pending) == 0
+    assert len(exchange.core.transactions.engine.halves.pending) == 0
     assert sorted(exchange.connect().bodies("T")) == [b"%d" % n for n in range(10)]
 
 
 def test_a_copy_without_its_op_record_stands_for_the_half_before_it() -> None:
     exchange, caller = on_a_full_disk()
     half = caller.prepare("T", b"h", group="PG", CHECK_IMMUNITY_TIME_IN_SECONDS="3600")
-    exchange.core._ends.carrier.carry(1 << 40, exchange.now_ms)
-    exchange.core._ends.engine._done.clear()  # it dies before the op record is written
+    exchange.core.transactions.carrier.carry(1 << 40, exchange.now_ms)
+    exchange.core.transactions.engine._unsealed.clear()  # it dies before the op record is written
     exchange.crash()
-    engine = exchange.core._ends.engine
-    assert list(engine.pending) == [half.queue_offset + 1]
+    engine = exchange.core.transactions.engine
+    assert list(engine.halves.pending) == [half.queue_offset + 1]
     caller = exchange.connect()
     assert caller.end(half, COMMIT).code == 0
     exchange.crash()

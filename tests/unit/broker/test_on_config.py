@@ -184,13 +184,13 @@ def test_hours_of_clean_up_are_changed_while_the_broker_runs(
 def test_spans_that_were_copied_once_follow_their_settings(
     exchange: Exchange, operator: Caller
 ) -> None:
-    ends = exchange.core._ends
+    transactions = exchange.core.transactions
     change(operator, "escrowKeyRotationHours=1\nfileReservedTime=5\ntimerMaxDelaySec=60")
     half = operator.prepare("T", b"x", group="PG", wants_id=True)
     assert half.escrow_id
-    assert not ends.keyring.is_due(exchange.now_ms + 3_599_999)
-    assert ends.keyring.is_due(exchange.now_ms + 3_600_000)
-    assert ends.checker._age_max_ms == 5 * 3_600_000
+    assert not transactions.keyring.is_due(exchange.now_ms + 3_599_999)
+    assert transactions.keyring.is_due(exchange.now_ms + 3_600_000)
+    assert transactions.checker._age_max_ms == 5 * 3_600_000
     assert operator.send("T", TIMER_DELAY_SEC="61").code == 13
     assert operator.send("T", TIMER_DELAY_SEC="59").code == 0
 

@@ -69,7 +69,7 @@ def visible(exchange: Exchange) -> list[bytes]:
 
 
 def pending_count(exchange: Exchange) -> int:
-    return len(exchange.core._ends.engine.pending)
+    return len(exchange.core.transactions.engine.halves.pending)
 
 
 def test_all_tokens_of_a_decision_become_visible_and_no_other_one() -> None:

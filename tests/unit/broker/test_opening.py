@@ -56,7 +56,7 @@ def offset(exchange: Exchange) -> int:
 
 
 def pending(exchange: Exchange) -> int:
-    return len(exchange.core._ends.engine.pending)
+    return len(exchange.core.transactions.engine.halves.pending)
 
 
 def checked(disk: SimDisk) -> Checked:

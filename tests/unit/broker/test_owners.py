@@ -116,14 +116,15 @@ def test_what_was_given_up_is_resumed_with_the_halves_of_its_own_account_alone()
         caller.heartbeat(producer="PGB")
         caller.prepare(topic, group="PGB", **TX)
     exchange.advance(60_000)
-    assert len(exchange.core._ends.engine.pending) == 0
+    assert len(exchange.core.transactions.engine.halves.pending) == 0
     given_up = messages(exchange, "TRANS_CHECK_MAX_TIME_TOPIC")
     (mine,) = [one for one in given_up if one.properties["REAL_TOPIC"] == "TB"]
     message_id = offset_id(mine.store_host, mine.log_offset)
     operator = come(exchange, "operator")
     assert operator.ask(Request.RESUME_CHECK_HALF_MESSAGE, {"msgId": message_id}).code == 0
     assert [
-        exchange.core._ends.engine.pending.topic(n) for n in exchange.core._ends.engine.pending
+        exchange.core.transactions.engine.halves.pending.topic(n)
+        for n in exchange.core.transactions.engine.halves.pending
     ] == ["TB"]
 
 

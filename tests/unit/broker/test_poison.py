@@ -150,8 +150,8 @@ def test_a_half_that_claims_an_odd_number_of_messages_is_ended_and_given_up(want
     caller.prepare("T", b"odd", group="PG", escrowTransaction="one", escrowMessages=wanted)
     caller.prepare("T", b"plain", group="PG")
     exchange.advance(120_000)
-    assert exchange.core._ends.engine.counters.expired == 2
-    assert exchange.core._ends.engine.quarantine == {}
+    assert exchange.core.transactions.engine.halves.counters.expired == 2
+    assert exchange.core.transactions.engine.halves.quarantine == {}
     last = caller.prepare("T", b"last", group="PG")
     assert caller.end(last, COMMIT).code == 0
     assert caller.bodies("T") == [b"last"]
@@ -164,7 +164,7 @@ def test_a_half_that_cannot_be_judged_is_set_aside_and_the_next_is_asked_about(
     caller.heartbeat(producer="PG")
     odd = caller.prepare("T", b"odd", group="PG")
     caller.prepare("T", b"plain", group="PG")
-    checker, engine = exchange.core._ends.checker, exchange.core._ends.engine
+    checker, engine = exchange.core.transactions.checker, exchange.core.transactions.engine
     choose = checker._choose
 
     def fail(members: object, row: object, queue_offset: int) -> object:
@@ -174,7 +174,7 @@ def test_a_half_that_cannot_be_judged_is_set_aside_and_the_next_is_asked_about(
 
     monkeypatch.setattr(checker, "_choose", fail)
     exchange.advance(7_000)
-    assert engine.quarantine == {odd.queue_offset: "ValueError: odd"}
+    assert engine.halves.quarantine == {odd.queue_offset: "ValueError: odd"}
     assert len(caller.take(Request.CHECK_TRANSACTION_STATE)) == 1
 
 
@@ -184,7 +184,7 @@ def test_a_half_is_not_set_aside_for_an_error_of_the_disk(
     caller = exchange.connect()
     caller.heartbeat(producer="PG")
     caller.prepare("T", b"plain", group="PG")
-    checker = exchange.core._ends.checker
+    checker = exchange.core.transactions.checker
     exchange.gets_over_errors = True
 
     def fail(*_: object) -> object:
@@ -193,7 +193,7 @@ def test_a_half_is_not_set_aside_for_an_error_of_the_disk(
     with monkeypatch.context() as patch:
         patch.setattr(checker, "_choose", fail)
         exchange.advance(7_000)
-    assert exchange.core._ends.engine.quarantine == {}
+    assert exchange.core.transactions.engine.halves.quarantine == {}
     exchange.advance(5_000)
     assert len(caller.take(Request.CHECK_TRANSACTION_STATE)) == 1
 

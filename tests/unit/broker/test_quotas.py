@@ -93,7 +93,7 @@ def test_an_account_has_a_share_of_pending_halves_and_gets_it_back() -> None:
     assert [half(modest).code for _ in range(5)] == [0] * 5
     greedy.end(halves[0], COMMIT)
     assert [half(greedy).code for _ in range(2)] == [0, BUSY]
-    accounts = exchange.core._ends.engine.pending.sources.accounts
+    accounts = exchange.core.transactions.engine.halves.pending.sources.accounts
     assert accounts == {"greedy-1": 5, "modest-1": 5}
 
 
@@ -148,8 +148,8 @@ def test_what_ends_something_is_not_refused() -> None:
     for _ in range(3):
         greedy.send("T")
     greedy.end(pending, COMMIT)
-    assert exchange.core._ends.engine.counters.prepared == 1
-    assert len(exchange.core._ends.engine.pending) == 0
+    assert exchange.core.transactions.engine.halves.counters.prepared == 1
+    assert len(exchange.core.transactions.engine.halves.pending) == 0
 
 
 def test_zero_is_no_bound() -> None:

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from escrowmq.delivery.progress import MARKS_MAX, Mark, Marks
+from escrowmq.store.marks import MARKS_MAX, Mark, Marks
 from escrowmq.testing.sim.disk import Loss, SimCrash
 
 from .later import Later

@@ -131,7 +131,7 @@ class Ground:
         """Its record on disk cannot be read any more, and nobody remembers it."""
         segment = next(path for path in self.disk.files if path.startswith("commitlog/"))
         self.disk.flip(segment, half.log_offset + 4)
-        self.engine.recent.drop(half.queue_offset)
+        self.engine.halves.recent.drop(half.queue_offset)
 
     def messages(self, topic: str, queue_id: int = 0) -> list[StoredMessage]:
         low, high = self.store.bounds(topic, queue_id)

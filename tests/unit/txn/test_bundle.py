@@ -40,7 +40,7 @@ def test_transaction_with_a_message_that_cannot_be_read_can_only_be_rolled_back(
     assert ground.end(halves[2], COMMIT).answer == EndResult.UNREADABLE
     assert ground.end(halves[2], ROLLBACK).answer == EndResult.DONE
     assert ground.finals() == []
-    assert len(ground.engine.pending) == 0
+    assert len(ground.engine.halves.pending) == 0
 
 
 def test_next_half_is_asked_about_when_the_first_cannot_be_read(ground: Ground) -> None:
@@ -57,7 +57,7 @@ def test_rest_of_a_transaction_follows_when_the_disk_failed_in_the_middle(ground
     ended = ground.end(halves[0], COMMIT)
     assert ended.answer == EndResult.NOT_STORED
     assert ground.finals() == [b"m0"]
-    assert ground.engine.ledger.outcome(0) == State.COMMITTED
+    assert ground.engine.halves.ledger.outcome(0) == State.COMMITTED
     ground.store.puts_left = None
     ground.due(1_000)
     ground.engine.seal(ground.now_ms)

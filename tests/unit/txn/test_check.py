@@ -129,7 +129,7 @@ def test_group_that_is_away_is_parked_uncounted_and_asked_when_somebody_comes() 
     assert ground.due(3_600_000) == []
     assert ground.checker.parked_groups() == ["PG"]
     assert ground.checker.parked("PG") == [half.queue_offset]
-    assert ground.engine.pending.checks(half.queue_offset) == 0
+    assert ground.engine.halves.pending.checks(half.queue_offset) == 0
     ground.members["PG"] = [A]
     ground.checker.producer_came("PG", ground.now_ms)
     (ask,) = ground.due(50)
@@ -198,7 +198,7 @@ def test_half_is_given_up_after_the_checks_that_were_delivered() -> None:
     assert ground.discards() == [b"paid"]
     (kept,) = ground.messages(Topic.CHECK_MAX_TIME)
     assert kept.properties["REAL_TOPIC"] == "T"
-    assert half.queue_offset not in ground.engine.pending
+    assert half.queue_offset not in ground.engine.halves.pending
     assert ground.ops() == [b"0,"]
 
 
@@ -234,7 +234,7 @@ def test_discard_that_cannot_be_stored_is_tried_again() -> None:
     ground.due(FIRST_MS)
     ground.store.refused = frozenset({Topic.CHECK_MAX_TIME})
     ground.due(NEXT_MS)
-    assert half.queue_offset in ground.engine.pending
+    assert half.queue_offset in ground.engine.halves.pending
     ground.store.refused = frozenset()
     ground.due(1_100)
     assert ground.discards() == [b"paid"]
@@ -255,7 +255,7 @@ def test_half_that_cannot_be_read_stops_nobody_else() -> None:
     ground.damage(halves[4])
     asked = {ask.queue_offset for ask in ground.due(FIRST_MS)}
     assert asked == {0, 1, 2, 3, 5, 6, 7, 8, 9}
-    assert set(ground.engine.quarantine) == {4}
+    assert set(ground.engine.halves.quarantine) == {4}
 
 
 def test_check_of_a_lost_connection_makes_room_when_its_time_is_over() -> None:

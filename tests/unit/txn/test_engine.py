@@ -49,7 +49,7 @@ def test_unknown_writes_nothing(ground: Ground) -> None:
     before = ground.store.end_offset
     assert ground.end(half, UNKNOWN).answer == EndResult.UNKNOWN
     assert ground.store.end_offset == before
-    assert half.queue_offset in ground.engine.pending
+    assert half.queue_offset in ground.engine.halves.pending
 
 
 @pytest.mark.parametrize("first", [COMMIT, ROLLBACK])
@@ -64,17 +64,17 @@ def test_first_end_wins(ground: Ground, first: Verdict, second: Verdict, seals: 
     assert later.answer == (EndResult.REPEATED if is_same else EndResult.CONTRADICTED)
     assert ground.finals() == ([b"paid"] if first == COMMIT else [])
     assert ground.ops() == [b"0,"]
-    counters = ground.engine.counters
+    counters = ground.engine.halves.counters
     assert (counters.repeated, counters.contradicted) == (int(is_same), int(not is_same))
 
 
 def test_half_counts_are_of_what_is_pending(ground: Ground) -> None:
     halves = [ground.prepare(b"%d" % n) for n in range(3)]
-    assert ground.engine.meter.pending == {"T": 3}
+    assert ground.engine.halves.meter.pending == {"T": 3}
     ground.end(halves[0], COMMIT)
     ground.end(halves[0], COMMIT)
     ground.end(halves[1], ROLLBACK)
-    assert ground.engine.meter.pending == {"T": 1}
+    assert ground.engine.halves.meter.pending == {"T": 1}
 
 
 def test_refusals_change_nothing(ground: Ground) -> None:
@@ -104,7 +104,7 @@ def test_half_that_does_not_say_where_it_belongs_stays_pending(ground: Ground) -
     )
     half = ground.store.read(put.log_offset)
     assert half is not None
-    ground.engine.watch(
+    ground.engine.halves.enter(
         half.properties,
         queue_offset=0,
         log_offset=put.log_offset,
@@ -112,7 +112,7 @@ def test_half_that_does_not_say_where_it_belongs_stays_pending(ground: Ground) -
         origin="",
     )
     assert ground.end(half, COMMIT).answer == EndResult.UNREADABLE
-    assert 0 in ground.engine.pending
+    assert 0 in ground.engine.halves.pending
     assert ground.end(half, ROLLBACK).answer == EndResult.DONE
 
 
@@ -135,9 +135,9 @@ def test_rollback_whose_op_record_cannot_be_stored_is_undone(ground: Ground) -> 
     ground.end(rolled_back, ROLLBACK, seals=False)
     _, undone = ground.engine.seal(ground.now_ms)
     assert undone == {rolled_back.queue_offset}
-    assert rolled_back.queue_offset in ground.engine.pending
-    assert committed.queue_offset not in ground.engine.pending
-    assert ground.engine.meter.pending == {"T": 1}
+    assert rolled_back.queue_offset in ground.engine.halves.pending
+    assert committed.queue_offset not in ground.engine.halves.pending
+    assert ground.engine.halves.meter.pending == {"T": 1}
     ground.store.refused = frozenset()
     assert ground.end(rolled_back, COMMIT).answer == EndResult.DONE
     assert ground.finals() == [b"a", b"b"]
@@ -163,10 +163,7 @@ def test_ends_of_one_input_are_named_by_as_few_records_as_their_bound_allows(
     for half in [ground.prepare(b"%d" % n) for n in range(900)]:
         ground.end(half, ROLLBACK, seals=False)
     ground.engine.seal(ground.now_ms)
-    sealed = ground.engine.take_sealed()
-    assert [len(halves) for _, halves in sealed] == [400, 400, 100]
-    assert [offset for offset, _ in sealed] == [0, 1, 2]
-    assert ground.engine.take_sealed() == []
+    assert [op.count(b",") for op in ground.ops()] == [400, 400, 100]
 
 
 @pytest.mark.parametrize(
@@ -200,10 +197,12 @@ def test_clock_of_the_producer_decides_nothing() -> None:
 def test_half_whose_record_cannot_be_read_any_more_is_set_aside(ground: Ground) -> None:
     half = ground.prepare()
     ground.damage(half)
-    assert ground.engine.read_half(half.queue_offset) is None
-    assert half.queue_offset in ground.engine.quarantine
-    assert half.queue_offset not in ground.engine.pending
-    assert ground.engine.meter.pending == {"T": 0}
+    assert ground.engine.half(half.queue_offset) is None
+    assert half.queue_offset in ground.engine.halves.pending  # a read changes nothing
+    assert ground.engine.half_or_set_aside(half.queue_offset) is None
+    assert half.queue_offset in ground.engine.halves.quarantine
+    assert half.queue_offset not in ground.engine.halves.pending
+    assert ground.engine.halves.meter.pending == {"T": 0}
 
 
 def test_full_disk_takes_no_half_but_every_end() -> None:

@@ -9,25 +9,25 @@ from .ground import Ground
 def test_kept_half_is_the_stored_one_in_every_field() -> None:
     ground = Ground()
     half = ground.prepare(b"body", TAGS="a")
-    kept = ground.engine.recent.half(queue_offset=0, log_offset=half.log_offset)
+    kept = ground.engine.halves.recent.half(queue_offset=0, log_offset=half.log_offset)
     assert kept == half
-    assert ground.engine.recent.half(queue_offset=0, log_offset=half.log_offset + 1) is None
+    assert ground.engine.halves.recent.half(queue_offset=0, log_offset=half.log_offset + 1) is None
 
 
 def test_settled_halves_are_not_kept() -> None:
     ground = Ground()
     half = ground.prepare()
     ground.end(half, Verdict.COMMIT)
-    assert ground.engine.recent.half(queue_offset=0, log_offset=half.log_offset) is None
+    assert ground.engine.halves.recent.half(queue_offset=0, log_offset=half.log_offset) is None
 
 
 def test_few_and_small_halves_are_kept() -> None:
     ground = Ground()
-    ground.engine.recent = Recent(halves_max=3)
+    ground.engine.halves.recent = Recent(halves_max=3)
     halves = [ground.prepare(b"%d" % n) for n in range(5)]
     halves.append(ground.prepare(bytes(4097)))
     kept = [
-        ground.engine.recent.half(queue_offset=half.queue_offset, log_offset=half.log_offset)
+        ground.engine.halves.recent.half(queue_offset=half.queue_offset, log_offset=half.log_offset)
         for half in halves
     ]
     assert kept == [None, None, *halves[2:5], None]

@@ -12,7 +12,7 @@ from escrowmq.testing.sim.disk import Loss, SimCrash, SimDisk
 from escrowmq.txn.again import has_final
 from escrowmq.txn.claim import EndResult
 from escrowmq.txn.half import copy_to, final_of
-from escrowmq.txn.recovery import Progress
+from escrowmq.txn.progress import Progress
 from escrowmq.txn.state import State, Verdict
 
 from .ground import Ground
@@ -60,7 +60,7 @@ def test_finals_before_the_first_of_several_op_records_are_found(ground: Ground,
     ground.engine.seal(ground.now_ms)
     ground.store.puts_left = None
     ground.reopen()
-    assert len(ground.engine.pending) == 0
+    assert len(ground.engine.halves.pending) == 0
     assert ground.finals() == [b"1", b"2"]
 
 
@@ -72,14 +72,14 @@ def test_pending_ended_and_given_up_are_what_they_were(ground: Ground) -> None:
     ground.engine.seal(ground.now_ms)
     found = ground.reopen()
     assert (found.pending_count, found.ops_count, found.derived_count) == (1, 3, 0)
-    assert list(ground.engine.pending) == [3]
-    assert [ground.engine.ledger.outcome(n) for n in range(4)] == [
+    assert list(ground.engine.halves.pending) == [3]
+    assert [ground.engine.halves.ledger.outcome(n) for n in range(4)] == [
         State.COMMITTED,
         State.ROLLED_BACK,
         State.EXPIRED,
         None,
     ]
-    assert ground.engine.meter.pending == {"T": 1}
+    assert ground.engine.halves.meter.pending == {"T": 1}
     assert ground.end(halves[3], Verdict.COMMIT).answer == EndResult.DONE
 
 
@@ -90,7 +90,7 @@ def test_outcomes_are_remembered_in_front_of_the_progress(ground: Ground) -> Non
     ground.reopen(half_offset=2, op_offset=2)
     assert ground.end(halves[0], Verdict.ROLLBACK).answer == EndResult.CONTRADICTED
     assert ground.end(halves[1], Verdict.ROLLBACK).answer == EndResult.REPEATED
-    assert list(ground.engine.pending) == [2]
+    assert list(ground.engine.halves.pending) == [2]
 
 
 def test_progress_beyond_the_queues_or_negative_does_no_harm(ground: Ground) -> None:
@@ -103,7 +103,7 @@ def test_pending_half_has_its_time_from_when_it_was_stored(ground: Ground) -> No
     half = ground.prepare()
     ground.now_ms += 4_000
     ground.reopen()
-    row = ground.engine.pending.row(half.queue_offset)
+    row = ground.engine.halves.pending.row(half.queue_offset)
     assert (row.stored_ms, row.group, row.topic) == (half.stored_ms, "PG", "T")
     assert ground.checker.wake_at_ms() <= half.stored_ms + 6_100
 
@@ -179,7 +179,7 @@ def test_op_records_of_both_forms_are_understood(ground: Ground, bodies: list[by
         java_op(ground, body)
     found = ground.reopen()
     assert (found.pending_count, found.derived_count) == (1, 0)
-    assert ground.engine.ledger.outcome(0) == State.SETTLED
+    assert ground.engine.halves.ledger.outcome(0) == State.SETTLED
     ended = ground.end(halves[1], Verdict.COMMIT)
     assert (ended.answer, ended.state) == (EndResult.REPEATED, State.SETTLED)
     assert ground.finals() == [b"0"]
@@ -193,7 +193,7 @@ def test_commit_whose_op_record_was_lost_with_the_peers_memory_is_found_in_the_l
     java_final(ground, halves[2])
     found = ground.reopen()
     assert (found.pending_count, found.derived_count) == (1, 1)
-    assert list(ground.engine.pending) == [1]
+    assert list(ground.engine.halves.pending) == [1]
     assert ground.end(halves[2], Verdict.COMMIT).answer == EndResult.REPEATED
 
 
@@ -203,7 +203,7 @@ def test_newest_copy_counts_and_both_copies_can_be_ended(ground: Ground) -> None
     java_op(ground, b"0,")  # the copy has taken its place
     found = ground.reopen()
     assert found.pending_count == 1
-    assert ground.engine.pending.checks(copy.queue_offset) == 3
+    assert ground.engine.halves.pending.checks(copy.queue_offset) == 3
     assert ground.end(first, Verdict.COMMIT).answer == EndResult.DONE
     assert ground.end(copy, Verdict.COMMIT).answer == EndResult.REPEATED
     assert ground.finals() == [b"paid"]
@@ -227,7 +227,7 @@ def test_immunity_copy_is_the_half_that_counts(ground: Ground) -> None:
     ground.store.put(copy, ground.now_ms)
     java_op(ground, b"0,")
     ground.reopen()
-    assert list(ground.engine.pending) == [1]
+    assert list(ground.engine.halves.pending) == [1]
     assert ground.end(first, Verdict.COMMIT).answer == EndResult.DONE
     assert ground.finals() == [b"paid"]
 
@@ -290,11 +290,11 @@ def test_half_of_another_group_or_topic_is_no_newer_copy(
     }
     ground.store.put(Message(topic=Topic.HALF, body=b"x", properties=properties), ground.now_ms)
     ground.reopen()
-    assert list(ground.engine.pending) == [0, 1]
-    assert not ground.engine.carried
+    assert list(ground.engine.halves.pending) == [0, 1]
+    assert not ground.engine.halves.carried
     assert ground.end(half, Verdict.COMMIT).answer == EndResult.DONE
     assert ground.finals() == [b"theirs"]
-    assert list(ground.engine.pending) == [1]
+    assert list(ground.engine.halves.pending) == [1]
     assert ground.end(half, Verdict.ROLLBACK).answer == EndResult.CONTRADICTED
 
 

@@ -63,12 +63,15 @@ def test_index_is_the_same_after_a_restart(halves: list[dict[str, str]]) -> None
         named = {k: v for k, v in properties.items() if k not in ("PGROUP", "UNIQ_KEY")}
         ground.prepare(b"%d" % nth, group=properties["PGROUP"], **named)
         ground.now_ms += 40
-    before = {at: ground.engine.pending.row(at) for at in ground.engine.pending}
-    groups, topics = ground.engine.meter.groups, ground.engine.meter.pending
+    before = {at: ground.engine.halves.pending.row(at) for at in ground.engine.halves.pending}
+    groups, topics = ground.engine.halves.meter.groups, ground.engine.halves.meter.pending
     ground.reopen()
-    after = {at: ground.engine.pending.row(at) for at in ground.engine.pending}
+    after = {at: ground.engine.halves.pending.row(at) for at in ground.engine.halves.pending}
     assert after == before
-    assert (ground.engine.meter.groups, ground.engine.meter.pending) == (groups, topics)
-    assert ground.engine.pending.take_due(ground.now_ms + 100_000, 100) == sorted(
+    assert (ground.engine.halves.meter.groups, ground.engine.halves.meter.pending) == (
+        groups,
+        topics,
+    )
+    assert ground.engine.halves.pending.take_due(ground.now_ms + 100_000, 100) == sorted(
         before, key=lambda at: (before[at].due_ms // 50, at)
     )

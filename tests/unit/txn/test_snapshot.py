@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from escrowmq.txn.recovery import Progress
+from escrowmq.txn.progress import Progress
 from escrowmq.txn.snapshot import Snapshot, decode, encode
 from escrowmq.txn.state import Verdict
 
@@ -34,7 +34,7 @@ def test_file_that_is_not_whole_is_none(data: st.DataObject) -> None:
 def snapshot_of(ground: Ground) -> Snapshot:
     half_end = ground.store.bounds("RMQ_SYS_TRANS_HALF_TOPIC", 0)[1]
     op_end = ground.store.bounds("RMQ_SYS_TRANS_OP_HALF_TOPIC", 0)[1]
-    return Snapshot(half_end, op_end, array("q", ground.engine.pending.after(-1)))
+    return Snapshot(half_end, op_end, array("q", ground.engine.halves.pending.after(-1)))
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -45,7 +45,7 @@ def test_start_with_a_snapshot_finds_what_one_without_finds(seed: int) -> None:
 
     def end_some(count: int) -> None:
         for half in chance.sample(halves, count):
-            if half.queue_offset in ground.engine.pending:
+            if half.queue_offset in ground.engine.halves.pending:
                 verdict = chance.choice([Verdict.COMMIT, Verdict.ROLLBACK])
                 ground.end(half, verdict, seals=chance.random() < 0.7)
         ground.engine.seal(ground.now_ms)
@@ -56,14 +56,16 @@ def test_start_with_a_snapshot_finds_what_one_without_finds(seed: int) -> None:
     end_some(20)
     if chance.random() < 0.5:  # killed between a final and its op record
         for half in halves:
-            if half.queue_offset in ground.engine.pending:
+            if half.queue_offset in ground.engine.halves.pending:
                 ground.end(half, Verdict.COMMIT, seals=False)
                 break
     ground.reopen()
-    without = {at: ground.engine.pending.row(at) for at in ground.engine.pending}
+    without = {at: ground.engine.halves.pending.row(at) for at in ground.engine.halves.pending}
     ground.reopen(snapshot=taken)
-    assert {at: ground.engine.pending.row(at) for at in ground.engine.pending} == without
-    assert ground.recovery.progress.op_offset(0) == 0
+    assert {
+        at: ground.engine.halves.pending.row(at) for at in ground.engine.halves.pending
+    } == without
+    assert ground.engine.progress.op_offset(0) == 0
 
 
 @pytest.mark.parametrize(
@@ -75,7 +77,7 @@ def test_snapshot_of_another_store_is_not_used(foreign: Snapshot) -> None:
     halves = [ground.prepare(b"%d" % n) for n in range(3)]
     ground.end(halves[1], Verdict.COMMIT)
     ground.reopen(snapshot=foreign)
-    assert sorted(ground.engine.pending) == [0, 2]
+    assert sorted(ground.engine.halves.pending) == [0, 2]
 
 
 def test_progress_of_many_op_records_is_bounded_and_never_too_far() -> None:

@@ -57,7 +57,7 @@ class Steps:
             seen[number] = (half.key, half.log_offset)
         finals = [reading.finals[ident] for ident in seen.values() if ident in reading.finals]
         last = max(final.log_offset for final in finals)
-        decided = core._ends.engine.decided  # noqa: SLF001 - a judge may look behind the curtain
+        decided = core.transactions.engine.halves.decided
         visible = {ident[0] for ident in seen.values() if ident in reading.finals}
         for number, ident in seen.items():
             if ident in reading.finals or ident[1] > last:
@@ -77,8 +77,8 @@ class Steps:
 
     def check_ended_whole(self, core: BrokerCore, reading: Reading) -> None:
         """What was rolled back, or given up, was so with all messages of its transaction."""
-        pending = core._ends.engine.pending  # noqa: SLF001 - a judge may look behind the curtain
-        decided = core._ends.engine.decided  # noqa: SLF001
+        pending = core.transactions.engine.halves.pending
+        decided = core.transactions.engine.halves.decided
         for scope, numbers in reading.joined.items():
             ended_at = [reading.op_at[n] for n in numbers if reading.outcomes.get(n) in ("r", "x")]
             if not ended_at:

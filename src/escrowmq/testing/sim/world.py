@@ -280,8 +280,8 @@ class World:
             boot=boot,
         )
         # So that worlds of a few hundred halves have snapshots of what is pending.
-        ends = core._ends  # noqa: SLF001
-        ends.picture_ms, ends.picture_min = 1_000, 2
+        transactions = core.transactions
+        transactions.snapshot_ms, transactions.snapshot_min = 1_000, 2
         if self._plant is not None:
             self._plant(core)
         return core
@@ -306,7 +306,7 @@ class World:
             self.disk.restart()
             self.stage.clock.after(5_000, self.open)
             return
-        self.stage.note("the broker is open: %d pending", len(engine_of(core).pending))
+        self.stage.note("the broker is open: %d pending", len(engine_of(core).halves.pending))
         self.checker.opened(core, loss=self._loss, durable_offset=self._durable_offset)
         self._loss = Loss.NOTHING
         self._durable_offset = 0
@@ -362,7 +362,7 @@ class World:
         if core is None:
             return
         self.checker.stepped(core)
-        counters = engine_of(core).counters
+        counters = engine_of(core).halves.counters
         count, self._committed_count = self._committed_count, counters.committed
         if self._committed_count > count + 1 and self.stage.happens(_FORKED_COMMITS_SHARE):
             self._fork(core, _POWER)

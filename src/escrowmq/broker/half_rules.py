@@ -1,0 +1,96 @@
+"""What a half may be here, who is asked about it, and where its message goes when it is committed:
+what transactions leave to the broker around them."""
+
+from __future__ import annotations
+
+import logging
+
+import msgspec
+
+from escrowmq.base.answer import Refusal
+from escrowmq.base.codes import Response
+from escrowmq.base.extensions import ORDER_KEY
+from escrowmq.base.message import Message, Property, SysFlag
+from escrowmq.broker.entry import group_fault
+from escrowmq.broker.state import Broker
+from escrowmq.codec.hashes import java_hash
+from escrowmq.delivery.divert import DelayRules, divert
+from escrowmq.txn.check import Member
+from escrowmq.txn.epoch import attempt_of
+from escrowmq.txn.half import is_delayed
+from escrowmq.txn.halves import Halves
+from escrowmq.txn.transactions import Transactions
+
+_log = logging.getLogger(__name__)
+
+
+class HalfRules:
+    """The rules of one broker."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._rules = DelayRules(broker.store_settings, broker.settings)
+
+    def refusal(self, message: Message, halves: Halves, now_ms: int) -> Refusal | None:
+        """Why a message cannot be a half beside those that are pending; None when it can."""
+        properties = message.properties
+        if not properties.get(Property.PGROUP):
+            # RocketMQ stores it, and fails later with a NullPointerException at its end.
+            remark = "a transactional message needs the property PGROUP, its producer group"
+            return Refusal(Response.MESSAGE_ILLEGAL, remark)
+        fault = group_fault(properties[Property.PGROUP])
+        if fault:
+            return Refusal(Response.MESSAGE_ILLEGAL, fault)
+        if is_delayed(properties):
+            # What could not be delivered at the commit is refused now. Clients mark a half as
+            # prepared, and what is prepared is never diverted.
+            plain = msgspec.structs.replace(
+                message, sys_flag=message.sys_flag & ~SysFlag.TRANSACTION_MASK
+            )
+            diverted = divert(plain, now_ms, self._rules)
+            if not isinstance(diverted, Message):
+                return diverted
+        reason = halves.refusal(message)
+        if not reason:
+            return None
+        if len(halves.pending) >= self._broker.settings.pending_max:
+            return Refusal(Response.SYSTEM_BUSY, reason)
+        is_of_epoch = attempt_of(properties) is not None
+        # Of an epoch only one thing can stand in the way: that it is decided.
+        code = Response.TRANSACTION_STATE_UNKNOW if is_of_epoch else Response.MESSAGE_ILLEGAL
+        return Refusal(code, reason)
+
+    def as_delivered(self, final: Message, now_ms: int) -> Message:
+        """What is stored for a committed message."""
+        key = final.properties.get(ORDER_KEY)
+        topic = self._broker.topics.get(final.topic) if key else None
+        if key and topic is not None:
+            final.queue_id = abs(java_hash(key)) % max(1, topic.write_queue_nums)
+        final.queue_id = self._broker.topics.queue_read(final.topic, final.queue_id)
+        if is_delayed(final.properties):
+            diverted = divert(final, now_ms, self._rules)
+            if isinstance(diverted, Message):
+                return diverted
+            _log.error("a delayed message is delivered at its commit: %s", diverted.remark)
+        return final
+
+    def members(self, group: str) -> list[Member]:
+        """The live producers of a group."""
+        channels = self._broker.clients.producers.get(group, {})
+        return [
+            Member(channel.peer, channel.client_id, channel.published)
+            for channel in channels.values()
+        ]
+
+
+def transactions_of(broker: Broker, rules: HalfRules) -> Transactions:
+    """The transactions of a broker, by its rules."""
+    return Transactions(
+        broker.store,
+        broker.settings,
+        broker.store_settings,
+        host=broker.packed,
+        chance=broker.chance,
+        as_delivered=rules.as_delivered,
+        members=rules.members,
+    )

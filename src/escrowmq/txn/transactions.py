@@ -1,0 +1,178 @@
+"""The transactions of one broker, whole: what is pending, who is asked and when, the ids that they
+are named by, what was given up, and how all of it outlives a restart."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from escrowmq.base.message import Property, StoredMessage, Topic
+from escrowmq.base.ports import Chance
+from escrowmq.base.settings import BrokerSettings, StoreSettings
+from escrowmq.codec.signed_id import SignedId
+from escrowmq.errors import StorageError
+from escrowmq.store.marks import Mark, Marks
+from escrowmq.store.store import Put, Store
+from escrowmq.txn import identity, snapshot
+from escrowmq.txn.again import follow
+from escrowmq.txn.carry import Carrier
+from escrowmq.txn.check import Checker, Member
+from escrowmq.txn.claim import Claim
+from escrowmq.txn.engine import AsDelivered, Engine
+from escrowmq.txn.identity import Keyring
+from escrowmq.txn.recovery import Recovery
+from escrowmq.txn.resume import Resumption
+from escrowmq.txn.state import Verdict
+
+_log = logging.getLogger(__name__)
+
+HOUR_MS: Final = 3_600_000
+
+SNAPSHOT_MS: Final = 30_000
+SNAPSHOT_MIN: Final = 20_000
+"""What is pending is kept now and then when so many halves stand behind the oldest."""
+
+
+class Kept(NamedTuple):
+    """How far both queues are done with, and a snapshot of what is pending, or nothing."""
+
+    half_offset: int
+    op_offset: int
+    snapshot: bytes
+
+
+class Transactions:
+    """The face of this room. Call `load` when the store is open."""
+
+    def __init__(
+        self,
+        store: Store,
+        settings: BrokerSettings,
+        store_settings: StoreSettings,
+        *,
+        host: bytes,
+        chance: Chance,
+        as_delivered: AsDelivered,
+        members: Callable[[str], list[Member]],
+    ) -> None:
+        self._store = store
+        self._settings = settings
+        self.engine = Engine(store, settings, host=host, as_delivered=as_delivered)
+        self.keyring = Keyring(
+            chance,
+            lasting_ms=lambda: store_settings.reserved_hours * HOUR_MS,
+            rotation_ms=lambda: settings.key_rotation_hours * HOUR_MS,
+        )
+        self.checker = Checker(
+            self.engine,
+            settings,
+            age_max_hours=lambda: store_settings.reserved_hours,
+            members=members,
+        )
+        self.carrier = Carrier(self.engine, self.checker, store)
+        self.resumption = Resumption(self.engine, store)
+        self._marks: Marks[Kept] = Marks()
+        self._snapshot_at_ms = 0
+        self.snapshot_ms, self.snapshot_min = SNAPSHOT_MS, SNAPSHOT_MIN
+
+    # -- life --------------------------------------------------------------------------------
+
+    def load(self, now_ms: int, *, half_offset: int, op_offset: int, is_sound: bool) -> None:
+        """Find what is pending, from the places on that both queues are not done with."""
+        disk = self._store.disk
+        self.keyring.load(disk.read(identity.PATH))
+        found = Recovery(self.engine, self._store).run(
+            now_ms,
+            half_offset=half_offset,
+            op_offset=op_offset,
+            is_sound=is_sound,
+            snapshot=snapshot.decode(disk.read(snapshot.PATH)),
+        )
+        if found.pending_count or found.derived_count:
+            _log.info(
+                "%d transactions are pending; %d more were ended without an op record",
+                found.pending_count,
+                found.derived_count,
+            )
+
+    def kept(self, now_ms: int) -> Kept | None:
+        """What is to be kept of the progress now; None when nothing more of it is durable."""
+        store, halves = self._store, self.engine.halves
+        oldest = halves.pending.oldest()
+        # The queue's own end stays behind while a full disk holds units back.
+        half = max(store.bounds(Topic.HALF, 0)[1], halves.pending.end)
+        if oldest is not None:
+            half = oldest
+        halves.tally.drop_before(half)
+        now = Kept(half, self.engine.progress.op_offset(half), self._snapshot(half, now_ms))
+        # It may reach the disk before the ends that it rests on, and outlive them.
+        self._marks.note(Mark(store.end_offset, store.end_offset, now))
+        mark = self._marks.take(store.durable_offset)
+        return None if mark is None else mark.state
+
+    def _snapshot(self, oldest: int, now_ms: int) -> bytes:
+        """What is pending, when so much has ended behind the oldest that a start gains by it;
+        else empty. With ends that no op record names yet, there is none."""
+        pending = self.engine.halves.pending
+        behind = pending.end - oldest
+        if (
+            now_ms < self._snapshot_at_ms + self.snapshot_ms
+            or behind < self.snapshot_min
+            or len(pending) > behind // 2
+            or self.engine.has_unsealed
+        ):
+            return b""
+        half_end = self._store.bounds(Topic.HALF, 0)[1]
+        if half_end < pending.end:  # units wait for the disk
+            return b""
+        self._snapshot_at_ms = now_ms
+        op_end = self._store.bounds(Topic.OP, 0)[1]
+        return snapshot.encode(half_end, op_end, pending.after(-1))
+
+    # -- ids ---------------------------------------------------------------------------------
+
+    def renew_key(self, now_ms: int) -> int:
+        """Sign with a new key from now on, once it is kept; its number. DiskFull, or another
+        StorageError, and the old key stays."""
+        before = self.keyring.save()
+        number = self.keyring.rotate(now_ms)
+        try:
+            self._store.disk.replace(identity.PATH, self.keyring.save(), is_private=True)
+        except StorageError:
+            self.keyring.load(before)
+            raise
+        return number
+
+    def sign(self, place: Put | StoredMessage, unique_key: str, now_ms: int) -> str:
+        """The transaction id of a half that stands there."""
+        return self.keyring.sign(
+            queue_offset=place.queue_offset,
+            log_offset=place.log_offset,
+            unique_key=unique_key,
+            broker_name=self._settings.name,
+            now_ms=now_ms,
+        )
+
+    def signed_half(self, text: str, now_ms: int) -> tuple[SignedId, StoredMessage | None]:
+        """What a transaction id says, and its half if the log holds it still. UsageError when the
+        id is not one of this broker's, or has run out."""
+        found = self.keyring.read(text, broker_name=self._settings.name, now_ms=now_ms)
+        half = self.half_at(found.queue_offset, found.log_offset)
+        if (
+            half is None
+            or half.topic != Topic.HALF
+            or not found.is_of(half.properties.get(Property.UNIQ_KEY, ""))
+        ):
+            return found, None
+        return found, half
+
+    def half_at(self, queue_offset: int, log_offset: int) -> StoredMessage | None:
+        """What stands at a half's place, or, if it was carried forward, where it stands now."""
+        newest = self.engine.halves.carried.get(queue_offset)
+        if newest is not None:
+            place = Claim(
+                log_offset=log_offset, queue_offset=queue_offset, group="", verdict=Verdict.UNKNOWN
+            )
+            log_offset = follow(place, newest, self._store).log_offset
+        return self._store.read(log_offset)
