@@ -49,7 +49,7 @@ from escrowmq.delivery.revive import (
 )
 from escrowmq.delivery.subscriptions import GroupTable
 from escrowmq.delivery.topics import TopicTable
-from escrowmq.errors import StorageError
+from escrowmq.errors import CorruptRecord, StorageError
 from escrowmq.store.store import Arrival, Put, PutStatus, Store
 
 GRACE_MS: Final = 1_000
@@ -129,7 +129,7 @@ class PopLedger:
     def _read(self, log_offset: int, size: int) -> StoredMessage | None:
         try:
             return decode_record(self._store.read_record(log_offset, size))
-        except StorageError as error:
+        except CorruptRecord as error:
             self._drop(log_offset, str(error))
             return None
 
