@@ -13,7 +13,7 @@ from escrowmq.codec.record import decode_records
 from escrowmq.errors import StorageError
 from escrowmq.store.store import PutStatus
 from escrowmq.testing.exchange import COMMIT, SMALL, Caller, Exchange
-from escrowmq.testing.sim.disk import Shortage
+from escrowmq.testing.sim.disk import Loss, Shortage
 from escrowmq.txn.tally import FOLDER
 
 
@@ -171,3 +171,16 @@ def test_a_queue_that_cannot_be_opened_is_synced_later_and_the_log_now() -> None
     exchange.advance(10_000)
     assert not queue.is_dirty
     assert store.durable_offset == store.end_offset
+
+
+def test_that_a_topic_was_deleted_is_noted_as_soon_as_it_can_be(exchange: Exchange) -> None:
+    """It was tried once: a crash, however much later, brought the messages back."""
+    caller = exchange.connect()
+    caller.send("T", b"old")
+    exchange.advance(1_000)
+    exchange.disk.run_out(Shortage.ALL_GONE)
+    exchange.core.broker.store.delete_topic("T")
+    exchange.find_descriptors()
+    exchange.advance(60_000)
+    exchange.crash(Loss.ALL)
+    assert exchange.core.broker.store.bounds("T", 0) == (0, 0)
