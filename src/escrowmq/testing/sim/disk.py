@@ -20,7 +20,7 @@ from escrowmq.errors import DiskFull, StorageError, StoreLocked
 _BLOCK_SIZE = 4096
 _SECTOR_SIZE = 512
 _EMFILE = os.strerror(errno.EMFILE)
-_STAY_MAPPED_CHANCE = 0.7
+_STAY_MAPPED_CHANCE = 0.4
 
 
 class SimCrash(BaseException):
