@@ -115,7 +115,9 @@ class BrokerCore:
             broker, disk, self._ends, accounts=accounts or disk, denials=denials, polls=self._polls
         )
         self.rounds = Rounds()
-        self._measuring = Measuring(broker, self._ends, self._entrance, self.rounds)
+        self._measuring = Measuring(
+            broker, self._ends, self._entrance, self.rounds, self._pops.ledger
+        )
         self._routes = _routes_of(
             SendHandlers(broker, putter, self._ends),
             self._ends,
