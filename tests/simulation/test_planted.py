@@ -14,6 +14,8 @@ from escrowmq.broker.core import BrokerCore
 from escrowmq.codec.command import encode_reply
 from escrowmq.codec.hashes import java_hash
 from escrowmq.codec.signed_id import SignedId
+from escrowmq.delivery.progress import Courier
+from escrowmq.errors import DiskFull, StorageError
 from escrowmq.store.store import Put
 from escrowmq.testing.sim.stage import Violation
 from escrowmq.testing.sim.world import World
@@ -295,7 +297,93 @@ def deletion_not_noted(core: BrokerCore) -> None:
     core.broker.store.deleted.note = lambda topic, **_: None  # type: ignore[method-assign]
 
 
+def shortage_taken_for_loss(core: BrokerCore) -> None:
+    """Where no file can be opened the store takes nothing any more until it is restarted."""
+    store = core.broker.store
+    failed = store._failed
+
+    def spoilt(error: Exception) -> Put:
+        if not isinstance(error, DiskFull):
+            store._refuse(str(error), is_lasting=True)
+        return failed(error)
+
+    store._failed = spoilt  # type: ignore[method-assign]
+
+
+def unopened_is_gone(core: BrokerCore) -> None:
+    """A delayed message in a file that cannot be opened just now is passed over."""
+    for courier in (core._delays.courier, core._timer.courier):
+
+        def spoilt(
+            log_offset: int, size: int, *, courier: Courier = courier, read: Any = courier.read
+        ) -> StoredMessage | None:
+            try:
+                found: StoredMessage | None = read(log_offset, size)
+            except (StorageError, OSError) as error:
+                courier.drop(log_offset, str(error))
+                return None
+            return found
+
+        courier.read = spoilt  # type: ignore[method-assign]
+
+
+def counts_read_behind_the_record(core: BrokerCore) -> None:
+    """What fails between a half's record and its place in the index leaves it to nobody."""
+    tally = core._ends.engine.tally
+    load = tally.load
+
+    def spoilt(end: int) -> None:
+        load(end)
+        tally._loaded_end = 1 << 62
+
+    tally.load = spoilt  # type: ignore[method-assign]
+
+
+def asks_forgotten(core: BrokerCore) -> None:
+    """Checks that were counted are not sent when the next half cannot be read."""
+    checker = core._ends.checker
+    pump = checker._pump
+
+    def spoilt(group: str, now_ms: int, asks: list[Any]) -> None:
+        try:
+            pump(group, now_ms, asks)
+        except (StorageError, OSError):
+            asks.clear()
+            raise
+
+    checker._pump = spoilt  # type: ignore[method-assign]
+
+
+def fields_taken_as_they_come(core: BrokerCore) -> None:
+    """A number in a request is not judged before it is worked with."""
+    code = int(Request.CHANGE_MESSAGE_INVISIBLETIME)
+    change = core._routes[code]
+
+    def spoilt(peer: Any, request: Any, now_ms: int) -> bytes | None:
+        (now_ms + int((request.ext or {})["invisibleTime"])).to_bytes(8, "big")
+        return change(peer, request, now_ms)
+
+    core._routes[code] = spoilt
+
+
+def ahead_for_ever(core: BrokerCore) -> None:
+    """A clock that was days ahead once stamps all records from then on."""
+    core.broker.store.go_back = lambda now_ms: None  # type: ignore[method-assign]
+
+
+def delayed_not_kept(core: BrokerCore) -> None:
+    """The log's old segments go, with what waits in them to be delivered later."""
+    core.broker.store.retention.keeper = core._ends.carrier.carry
+
+
 FOUND_BY: dict[Plant, int] = {
+    shortage_taken_for_loss: 13,
+    unopened_is_gone: 38,
+    counts_read_behind_the_record: 26,
+    asks_forgotten: 23,
+    fields_taken_as_they_come: 1,
+    ahead_for_ever: 16,
+    delayed_not_kept: 0,
     deletion_not_noted: 1,
     answer_before_durable: 0,
     op_record_dropped: 0,
@@ -333,7 +421,7 @@ def is_found(plant: Plant) -> bool:
     for seed in (FOUND_BY[plant], *range(SEEDS)):
         try:
             World(seed, plant=plant).run()
-        except Violation:
+        except (Violation, ValueError, OverflowError):
             return True
     return False
 

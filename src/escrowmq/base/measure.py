@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
+
+_COUNTED_MAX: Final = 20_000
+"""What is counted apart by names that clients choose; what comes later is not counted."""
+
+
+Kind = Literal["gauge", "counter", "histogram"]
 
 
 class Sample(msgspec.Struct, frozen=True):
@@ -28,7 +34,24 @@ class Family(msgspec.Struct, frozen=True):
     name: str
     """Without `_total`, which counters get where they are shown."""
 
-    kind: Literal["gauge", "counter", "histogram"]
+    kind: Kind
     text: str
     labels: tuple[str, ...] = ()
     samples: tuple[Sample | Distribution, ...] = ()
+
+
+class Counts:
+    """How often each of many things has happened."""
+
+    def __init__(self) -> None:
+        self.of: dict[tuple[str, ...], int] = {}
+
+    def add(self, *of: str) -> None:
+        """Once more."""
+        count = self.of.get(of, 0)
+        if count or len(self.of) < _COUNTED_MAX:
+            self.of[of] = count + 1
+
+    def samples(self, *before: str) -> tuple[Sample, ...]:
+        """All counts, with some labels before those of their own."""
+        return tuple(Sample((*before, *of), count) for of, count in self.of.items())

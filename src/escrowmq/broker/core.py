@@ -110,16 +110,13 @@ class BrokerCore:
         self._pops = Pops(broker, putter, self.registration, offsets_path=OFFSETS_FILE)
         denials = Denials()
         # Without a folder of their own the accounts lie beside the other tables.
+        folder = accounts or disk
         self._entrance = Door(
-            broker,
-            disk,
-            self.transactions,
-            accounts=accounts or disk,
-            denials=denials,
-            polls=self._polls,
+            broker, disk, self.transactions, accounts=folder, denials=denials, polls=self._polls
         )
         self.rounds = Rounds()
-        self._measuring = Measuring(broker, self.transactions, self._entrance, self.rounds)
+        pops = self._pops.ledger
+        self._measuring = Measuring(broker, self.transactions, self._entrance, self.rounds, pops)
         self._rows = bound(
             (
                 SendHandlers(broker, putter, self.transactions, rules),

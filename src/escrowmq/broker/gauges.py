@@ -28,10 +28,10 @@ def _storage(broker: Broker, now_ms: int) -> Iterator[Family]:
     oldest = store.read(store.min_log_offset)
     kept_ms = now_ms - oldest.stored_ms if oldest is not None else 0
     for name, text, value in (
-        ("size", "Bytes of the log.", store.end_offset - store.min_log_offset),
+        ("size_bytes", "Bytes of the log.", store.end_offset - store.min_log_offset),
         ("flush_behind_bytes", "Not durable yet.", store.end_offset - store.durable_offset),
         ("dispatch_behind_bytes", "Not visible yet.", store.behind_size),
-        ("message_reserve_time", "Age of the oldest message, ms.", kept_ms),
+        ("message_reserve_time_milliseconds", "Age of the oldest message.", kept_ms),
     ):
         samples = (Sample(_LOCAL, value),)
         yield Family(f"rocketmq_storage_{name}", "gauge", text, _STORAGE, samples)

@@ -5,18 +5,22 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from itertools import accumulate
-from typing import Literal
 
-from escrowmq.base.measure import Distribution, Family, Sample
+from escrowmq.base.measure import Distribution, Family, Kind, Sample
 from escrowmq.base.rounds import Rounds
 from escrowmq.broker.door import Door
 from escrowmq.broker.gauges import gauges
+from escrowmq.broker.later_gauges import pop_gauges, timer_gauges
 from escrowmq.broker.state import Broker
-from escrowmq.delivery.stats import GET_COUNT, GET_SIZE, PUT_COUNT, PUT_SIZE
+from escrowmq.delivery.pop import PopLedger
+from escrowmq.delivery.stats import GET_COUNT, GET_SIZE, PUT_COUNT, PUT_SIZE, SIZE_BITS_MAX
 from escrowmq.txn.meter import LATENCY_BOUNDS_S
 from escrowmq.txn.transactions import Transactions
 
-Kind = Literal["gauge", "counter"]
+_SIZES = (
+    *((bits, float(1 << bits)) for bits in (10, 12, 19, 20, 21, 22)),
+    (SIZE_BITS_MAX, math.inf),
+)
 _BUCKETS = (*map(float, LATENCY_BOUNDS_S), math.inf)
 
 
@@ -24,9 +28,15 @@ class Measuring:
     """All figures of one broker; asked for now and then."""
 
     def __init__(
-        self, broker: Broker, transactions: Transactions, door: Door, rounds: Rounds
+        self,
+        broker: Broker,
+        transactions: Transactions,
+        door: Door,
+        rounds: Rounds,
+        pops: PopLedger,
     ) -> None:
         self._rounds = rounds
+        self._pops = pops
         self._broker = broker
         self._txn = transactions
         self._door = door
@@ -40,6 +50,8 @@ class Measuring:
             *self._state(),
             *self._refusals(),
             *gauges(self._broker, now_ms),
+            *timer_gauges(self._broker, now_ms),
+            *pop_gauges(self._broker, self._pops, now_ms),
         ]
 
     def _refusals(self) -> list[Family]:
@@ -153,6 +165,20 @@ class Measuring:
         return [
             _by_topic("rocketmq_messages_in", "counter", "Messages put.", stats.totals(PUT_COUNT)),
             _by_topic("rocketmq_throughput_in", "counter", "Bytes put.", stats.totals(PUT_SIZE)),
+            Family(
+                "rocketmq_message_size",
+                "histogram",
+                "Bytes of a record; of a batch, all its records together.",
+                ("topic",),
+                tuple(
+                    Distribution(
+                        (topic,),
+                        tuple((bound, sum(counts[: bits + 1])) for bits, bound in _SIZES),
+                        size,
+                    )
+                    for topic, counts, size in stats.sizes()
+                ),
+            ),
             _by_group("rocketmq_messages_out", "Messages handed out.", stats.totals(GET_COUNT)),
             _by_group("rocketmq_throughput_out", "Bytes handed out.", stats.totals(GET_SIZE)),
             _one(

@@ -21,6 +21,7 @@ from typing import Final
 import msgspec
 
 from escrowmq.base.limits import CHECK_POINTS_MAX, CHECK_POINTS_OF_GROUP_MAX, LONG_MAX
+from escrowmq.base.measure import Counts
 from escrowmq.base.message import Message, Property, StoredMessage
 from escrowmq.base.settings import BrokerSettings
 from escrowmq.codec.properties import number_in
@@ -49,7 +50,7 @@ from escrowmq.delivery.revive import (
 )
 from escrowmq.delivery.subscriptions import GroupTable
 from escrowmq.delivery.topics import TopicTable
-from escrowmq.errors import StorageError
+from escrowmq.errors import CorruptRecord, StorageError
 from escrowmq.store.store import Arrival, Put, PutStatus, Store
 
 GRACE_MS: Final = 1_000
@@ -97,6 +98,10 @@ class PopLedger:
         """Everything stored here is durable when the log is up to this place."""
 
         self.dropped_count = 0
+        self.stored_counts = Counts()
+        """Records by group, topic, kind and outcome."""
+        self.again_counts = Counts()
+        """Messages delivered again by group, topic and outcome."""
         self._acks: dict[CheckPoint, list[int]] = {}
         self._orders: dict[tuple[str, str, int], int] = {}
         self._own: set[tuple[int, int]] = set()
@@ -129,7 +134,7 @@ class PopLedger:
     def _read(self, log_offset: int, size: int) -> StoredMessage | None:
         try:
             return decode_record(self._store.read_record(log_offset, size))
-        except StorageError as error:
+        except CorruptRecord as error:
             self._drop(log_offset, str(error))
             return None
 
@@ -236,6 +241,7 @@ class PopLedger:
             handle, queue_offsets, invisible_ms=invisible_ms, broker_name=self._settings.name
         )
         put = self._put(CHECK_POINT_TAG, body, handle.revive_queue, now_ms, next_offset=next_offset)
+        self.stored_counts.add(handle.group, handle.topic, "CK", put.status.name)
         if put.status is not PutStatus.OK:
             return False
         self.popped.add(
@@ -332,8 +338,10 @@ class PopLedger:
         if self._acks:
             acks, self._acks = self._acks, {}
             for point, offsets in acks.items():
-                tag, body = encode_ack(point.handle(), offsets, broker_name=self._settings.name)
-                self._put(tag, body, point.track.revive_queue, now_ms, is_settling=True)
+                handle = point.handle()
+                tag, body = encode_ack(handle, offsets, broker_name=self._settings.name)
+                put = self._put(tag, body, point.track.revive_queue, now_ms, is_settling=True)
+                self.stored_counts.add(handle.group, handle.topic, "ACK", put.status.name)
         if self._orders:
             orders, self._orders = self._orders, {}
             for (group, topic, queue_id), offset in orders.items():
@@ -425,6 +433,7 @@ class PopLedger:
             if self._offsets.get(group, message.topic, 0) < 0:
                 self._offsets.commit(group, message.topic, 0, 0, now_ms)
         put = self._store.put(message, now_ms)
+        self.again_counts.add(group, topic, put.status.name)
         if put.status is PutStatus.OK:
             self.log_end = put.log_end
             return True

@@ -227,6 +227,15 @@ class Popped:
         """No check point is due before."""
         return self._dues[0][0] if self._dues else NEVER_MS
 
+    def late_ms(self, now_ms: int) -> dict[int, int]:
+        """For how long the next check point of each revive queue has been due."""
+        found: dict[int, int] = {}
+        for track in self._tracks.values():
+            if track.points:
+                late_ms = max(0, now_ms - track.due_ms())
+                found[track.revive_queue] = max(late_ms, found.get(track.revive_queue, 0))
+        return found
+
     def oldest(self) -> dict[int, int]:
         """The record of the oldest open check point of each revive queue that has any."""
         found: dict[int, int] = {}

@@ -15,7 +15,7 @@ from typing import Final
 from escrowmq.base.message import Message, Property, StoredMessage
 from escrowmq.codec.hashes import body_crc
 from escrowmq.codec.record import decode_record
-from escrowmq.errors import StorageError
+from escrowmq.errors import CorruptRecord
 from escrowmq.store.store import Put, PutStatus, Store
 from escrowmq.store.walk import walk
 
@@ -115,10 +115,11 @@ class Courier:
         """Records that could not be read or can never be delivered; each is in the log files."""
 
     def read(self, log_offset: int, size: int) -> StoredMessage | None:
-        """A record; None, and counted, when it is not readable."""
+        """A record; None, and counted, when it is not one any more. Where the disk cannot be
+        asked just now, its error is the caller's: tried again, the record may be there."""
         try:
             return decode_record(self._store.read_record(log_offset, size))
-        except StorageError as error:
+        except CorruptRecord as error:
             self.drop(log_offset, str(error))
             return None
 

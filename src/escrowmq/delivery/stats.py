@@ -14,6 +14,9 @@ _HOUR_SAMPLES: Final = 7
 _DAY_EVERY: Final = 360
 _DAY_SAMPLES: Final = 25
 
+SIZE_BITS_MAX: Final = 40
+"""No put is as large as this power of two."""
+
 PUT_COUNT: Final = "TOPIC_PUT_NUMS"
 PUT_SIZE: Final = "TOPIC_PUT_SIZE"
 GET_COUNT: Final = "GROUP_GET_NUMS"
@@ -94,8 +97,9 @@ class Stats:
 
     def __init__(self) -> None:
         self._meters: dict[tuple[str, str], Meter] = {}
-        self._puts: dict[str, tuple[Meter, Meter, Meter]] = {}
-        """The meters of a put, by topic: one look-up instead of three."""
+        self._puts: dict[str, tuple[Meter, Meter, Meter, list[int]]] = {}
+        """The meters of a put by topic, and how many puts had a size of so many bits: one look-up
+        instead of four."""
         self._serial = 0
         self._sample_at_ms = 0
         self.put_failed_count = 0
@@ -125,14 +129,21 @@ class Stats:
                 self._meter(PUT_COUNT, topic),
                 self._meter(PUT_SIZE, topic),
                 self._meter(BROKER_PUT, ""),
+                [0] * (SIZE_BITS_MAX + 1),
             )
-        counts, sizes, broker = meters
+        counts, sizes, broker, bits = meters
+        bits[(size - 1).bit_length()] += 1
         counts.total += count
         counts.calls += 1
         sizes.total += size
         sizes.calls += 1
         broker.total += count
         broker.calls += 1
+
+    def sizes(self) -> list[tuple[str, list[int], int]]:
+        """Of each topic, how many puts had at most 1, 2, 4, 8, ... bytes and more than half of
+        that, and the bytes of all."""
+        return [(topic, found[3], found[1].total) for topic, found in self._puts.items()]
 
     def get(self, group: str, topic: str, count: int, size: int) -> None:
         """Messages were handed out."""

@@ -160,6 +160,10 @@ class TimerQueue:
         """Records in memory."""
         return len(self._heap)
 
+    def late_ms(self, now_ms: int) -> int:
+        """For how long the next record should have been delivered."""
+        return max(0, now_ms - (self._heap[0] >> _OFFSET_BITS)) if self._heap else 0
+
     @property
     def taken_offset(self) -> int:
         """The next queue offset to be taken in."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from escrowmq.base.measure import Counts
 from escrowmq.base.message import Message, Property
 from escrowmq.codec import fastjson
 from escrowmq.delivery.version import DataVersion
@@ -20,10 +21,17 @@ class TimingCounts:
     def __init__(self) -> None:
         self._counts: dict[str, _Count] = {}
         self._version = DataVersion()
+        self.taken, self.passed = Counts(), Counts()
+        """Messages that came and went since the start, by topic."""
+
+    def waiting(self) -> dict[str, int]:
+        """Messages that wait, by topic."""
+        return {topic: count.count for topic, count in self._counts.items()}
 
     def add(self, source: Message, step: int, now_ms: int) -> None:
         """One more message of a topic waits (1), or one less (-1)."""
         topic = source.properties.get(Property.REAL_TOPIC, "")
+        (self.taken if step > 0 else self.passed).add(topic)
         count = self._counts.get(topic)
         if count is None:
             count = self._counts[topic] = _Count(0, now_ms)

@@ -48,6 +48,9 @@ class NodeSettings(msgspec.Struct, kw_only=True):
     exporter: str = msgspec.field(default="DISABLE", name="metricsExporterType")
     exporter_host: str = msgspec.field(default="", name="metricsPromExporterHost")
     exporter_port: Port = msgspec.field(default=5557, name="metricsPromExporterPort")
+    names_exporter_port: Annotated[
+        int, msgspec.Meta(ge=-1, le=_PORT_MAX, description="of the name server; -1 for none")
+    ] = msgspec.field(default=-1, name="escrowNameServerMetricsPort")
     idle_s: int = msgspec.field(default=120, name="serverChannelMaxIdleTimeSeconds")
     accounts: Annotated[
         str,

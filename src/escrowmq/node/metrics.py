@@ -62,6 +62,7 @@ class Exporter:
         port: int,
         refusal: Callable[[], str] = str,
         version: str = "",
+        setting: str = "metricsPromExporterPort",
     ) -> None:
         self._read = read
         self._refusal = refusal
@@ -81,7 +82,7 @@ class Exporter:
         except OSError as error:
             raise ConnectFailed(
                 f"cannot serve metrics on {host}:{port}: {error.strerror}; choose another "
-                "metricsPromExporterPort, or 0 for any"
+                f"{setting}, or 0 for any"
             ) from error
         self._thread = Thread(target=self._server.serve_forever, name="metrics", daemon=True)
         self._thread.start()

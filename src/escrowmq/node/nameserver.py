@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
 
 from escrowmq.base.settings import NameServerGuardSettings, NameServerSettings
@@ -10,8 +12,13 @@ from escrowmq.net.disk import FileDisk
 from escrowmq.net.shell import Shell, bind
 from escrowmq.net.tls import Doors
 from escrowmq.node.addresses import joined
+from escrowmq.node.config import NodeSettings
+from escrowmq.node.process import release
 from escrowmq.registry.core import RegistryCore
 from escrowmq.registry.guard import Guard
+
+if TYPE_CHECKING:
+    from escrowmq.node.metrics import Exporter
 
 
 class GuardPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,6 +58,7 @@ class NameServerNode:
             settings, self._disk, started_ms=self._clock.now_ms(), guard=guard.build()
         )
         self._shell: Shell | None = None
+        self._exporter: Exporter | None = None
 
     async def open(self, *, idle_ms: int, doors: Doors) -> None:
         """Let brokers and clients in."""
@@ -60,8 +68,31 @@ class NameServerNode:
         await self._shell.listen(self._door)
         self._shell.start()
 
+    def export(self, node: NodeSettings, *, host: str, is_alone: bool) -> dict[str, str]:
+        """Serve figures if the settings want it; the door that is open then. Beside a broker the
+        name server has a port of its own, or none; alone, the broker's settings are its own."""
+        port = node.names_exporter_port
+        if port < 0 and is_alone and node.exporter == "PROM":
+            port = node.exporter_port
+        if port < 0:
+            return {}
+        from escrowmq.node.metrics import Exporter
+
+        host = node.exporter_host or host
+        self._exporter = Exporter(
+            self.core.measure,
+            labels={"node_type": "nameserver", "node_id": self.address},
+            host=host,
+            port=port,
+            version=release(),
+            setting="escrowNameServerMetricsPort",
+        )
+        return {"nameserver_metrics": joined(host, self._exporter.port)}
+
     async def close(self) -> None:
         """Close the door."""
+        if self._exporter is not None:
+            await self._exporter.close()
         if self._shell is not None:
             await self._shell.close()
         self._door.close()

@@ -105,6 +105,7 @@ def serve(options: Options) -> int:
             await broker.registered()
             settle_memory()
             more = broker.export(node, host=host)
+            more |= registry.export(node, host=names_host, is_alone=False)
             announce(nameserver=registry.address, broker=joined(host, broker.port), **more)
             await stop.wait()
         finally:
@@ -132,7 +133,8 @@ def serve_nameserver(options: Options) -> int:
     async def main(stop: asyncio.Event) -> None:
         await registry.open(idle_ms=node.idle_s * 1000, doors=doors)
         settle_memory()
-        announce(nameserver=registry.address)
+        more = registry.export(node, host=host, is_alone=True)
+        announce(nameserver=registry.address, **more)
         await stop.wait()
         await registry.close()
 

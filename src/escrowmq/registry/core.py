@@ -16,6 +16,7 @@ from escrowmq.base.limits import (
     QUERY_FRAME_SIZE_MAX,
     STRANGERS_HALF_FRAMES_SIZE_MAX,
 )
+from escrowmq.base.measure import Family
 from escrowmq.base.ports import Disk
 from escrowmq.base.rounds import Rounds
 from escrowmq.base.seldom import Seldom
@@ -30,6 +31,7 @@ from escrowmq.registry.answer import Answer, Asked, State
 from escrowmq.registry.config import Config
 from escrowmq.registry.guard import Guard
 from escrowmq.registry.kv import KV_PATH, KvConfig
+from escrowmq.registry.measuring import Asks, families
 from escrowmq.registry.routes import RouteTable
 
 _log = logging.getLogger(__name__)
@@ -70,6 +72,11 @@ HANDLERS: Final[dict[int, Handler]] = {
 }
 
 
+def _label(code: int) -> str:
+    """What a request counts as: a client may send any code."""
+    return str(code) if code in HANDLERS else "other"
+
+
 class RegistryCore:
     """A name server as a state machine (`base.ports.Core`)."""
 
@@ -102,6 +109,7 @@ class RegistryCore:
         self._watch = FrameWatch()
         self._scan_at_ms = started_ms + settings.scan_interval_ms
         self._look_at_ms = self._scan_at_ms
+        self._asks = Asks()
         self.rounds = Rounds()
         self.rounds.add("silent brokers", self._expire, lambda: self._scan_at_ms)
         self.rounds.add("frames", self._watch_frames, lambda: self._look_at_ms)
@@ -146,6 +154,7 @@ class RegistryCore:
         """The answer to a request that may not pass; empty when it may."""
         host = self._hosts[peer]
         reason = self._guard.refusal(host, command)
+        (self._asks.refused if reason else self._asks.requests).add(_label(command.code))
         if not reason:
             return b""
         if self._seldom.says(f"refused request {command.code}", now_ms):
@@ -218,6 +227,12 @@ class RegistryCore:
                 _log.warning("%d more of %s", count, kind)
             for peer in self._watch.overdue(self._readers.items(), now_ms):
                 self._close(peer, "a frame was begun and not ended")
+
+    def measure(self) -> list[Family]:
+        """Figures for whoever watches the name server."""
+        routes, connections = self.state.routes, len(self._hosts)
+        found = families(routes, connections=connections, asks=self._asks, rounds=self.rounds)
+        return list(found)
 
     def wake_at_ms(self) -> int:
         """When the next look is due."""

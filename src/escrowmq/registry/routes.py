@@ -54,6 +54,15 @@ class Newcomer(msgspec.Struct, kw_only=True, frozen=True):
     """None says that the broker is of a release that does not know acting masters."""
 
 
+class Sizes(msgspec.Struct, frozen=True):
+    """How much a name server knows."""
+
+    clusters: int
+    brokers: int
+    topics: int
+    routes: int
+
+
 class Live(msgspec.Struct):
     """A broker that was heard of."""
 
@@ -86,6 +95,15 @@ class RouteTable:
         self._mappings: dict[str, dict[str, dict[str, Any]]] = {}
         self.changes_count = 0
         """Grows with each change that a route may show."""
+
+    def sizes(self) -> Sizes:
+        """How much is known at present."""
+        return Sizes(
+            clusters=len(self._clusters),
+            brokers=len(self._live),
+            topics=len(self._topics),
+            routes=sum(map(len, self._topics.values())),
+        )
 
     # -- registration ----------------------------------------------------------------------------
 

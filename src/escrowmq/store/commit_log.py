@@ -10,7 +10,7 @@ from typing import Final
 
 from escrowmq.base.ports import Disk, File
 from escrowmq.codec.record import FILLER_SIZE, encode_filler
-from escrowmq.errors import DiskFull
+from escrowmq.errors import DiskFull, StorageError
 from escrowmq.store.segment import Segments
 
 FOLDER: Final = "commitlog"
@@ -75,7 +75,7 @@ class CommitLog:
             end += min(size, self.segment_size) * segments_count + FILLER_SIZE
         try:
             self._admit(end, is_settling=True)
-        except DiskFull:
+        except (StorageError, OSError):
             return False
         return True
 
@@ -98,7 +98,7 @@ class CommitLog:
         """Try to have the reserved room in full; whether it is."""
         try:
             self._admit(self.end_offset, is_settling=False)
-        except DiskFull:
+        except (StorageError, OSError):
             return False
         return True
 

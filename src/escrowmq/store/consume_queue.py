@@ -266,10 +266,12 @@ class ConsumeQueue:
 
     def dirty_files(self) -> list[File]:
         """The files that may hold unsynced units; the queue counts as clean from now on."""
-        self.is_dirty = False
         dirty = [start for start in self.files.starts if start >= self._dirty_start]
+        # Where one of them cannot be opened just now, none is forgotten.
+        files = [file for start in dirty if (file := self.files.file(start)) is not None]
+        self.is_dirty = False
         self._dirty_start = max(self.files.last, 0)
-        return [file for start in dirty if (file := self.files.file(start)) is not None]
+        return files
 
     def has_file(self, position: int) -> bool:
         """Whether the file that starts at a position is there, with one unit at least."""

@@ -33,6 +33,8 @@ class Deleted:
 
     def __init__(self) -> None:
         self.of_topic: dict[str, Deletion] = {}
+        self.is_kept = True
+        """Whether the notes are in their file."""
         self.latest_ms = 0
         """The latest time of any record, if the clock was ahead once and went back."""
 

@@ -7,13 +7,17 @@ is through, the checkpoint may say so.
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Final
 
 from escrowmq.base.effects import Sync
 from escrowmq.base.ports import File
+from escrowmq.errors import StorageError
 
 if TYPE_CHECKING:
     from escrowmq.store.store import Store
+
+_log = logging.getLogger(__name__)
 
 _PAGE_SIZE: Final = 4096
 _FILE_SPAN_MS: Final = 20
@@ -48,6 +52,7 @@ class Flusher:
         self._round: list[File] = []
         self._round_ms = -1
         self._round_due_ms = 0
+        self._is_put_off = False
 
     def started(self, now_ms: int, *, stored_ms: int) -> None:
         """The store was opened and everything in it synced."""
@@ -150,7 +155,7 @@ class Flusher:
             self.dispatch()
             store.dispatcher.flush_keys()
             self._round_due_ms = now_ms
-            self._begin_round(now_ms)
+            self._collect(now_ms)
             for file in self._round:
                 file.sync()
             value = store.checkpoint.value
@@ -161,7 +166,7 @@ class Flusher:
             store.checkpoint.write()
             for file in store.checkpoint.files():
                 file.sync()
-        except OSError as error:
+        except (StorageError, OSError) as error:
             self.failed = str(error)
             return False
         return not store.dispatcher.waiting
@@ -170,12 +175,26 @@ class Flusher:
         store = self._store
         return (
             self._round_ms >= 0
+            or self._is_put_off
             or store.dispatcher.dispatched_ms > store.checkpoint.value.queue_ms
             or store.checkpoint.is_stale
             or (store.index is not None and store.index.is_dirty)
         )
 
     def _begin_round(self, now_ms: int) -> None:
+        """Begin a round, unless a file cannot be opened just now. Then those that were found are
+        synced, and the checkpoint says nothing: the log does not wait, the next round has the rest.
+        """
+        try:
+            self._collect(now_ms)
+        except (StorageError, OSError) as error:
+            if not self._is_put_off:
+                _log.error("queues and index are made durable later: %s", error)
+            self._is_put_off = True
+        else:
+            self._is_put_off = False
+
+    def _collect(self, now_ms: int) -> None:
         """Collect the files of queues and index that changed, and the checkpoint if it did."""
         self._round_due_ms = now_ms + self._queue_interval_ms
         if self._round or self._round_ms >= 0:

@@ -76,18 +76,22 @@ def write_snapshot(store: Store) -> None:
     store.queues.journal.begin_anew()
 
 
-def note_deletion(store: Store, topic: str) -> None:
-    """Write the file, which says that a topic was deleted. A disk that cannot take it does not
-    keep the topic."""
+def note_deletions(store: Store) -> None:
+    """Write the file, which says what topics were deleted. A disk that cannot take it does not
+    keep a topic; it is tried again."""
     try:
         write_snapshot(store)
     except (StorageError, OSError) as error:
-        _log.warning(
-            "topic %s is deleted, but this cannot be noted (%s): a start that reads the log may "
-            "bring its messages back",
-            topic,
-            error,
-        )
+        if store.deleted.is_kept:
+            _log.warning(
+                "topic %s is deleted, but this cannot be noted yet (%s): until then, a start that "
+                "reads the log may bring its messages back",
+                next(reversed(store.deleted.of_topic)),
+                error,
+            )
+        store.deleted.is_kept = False
+    else:
+        store.deleted.is_kept = True
 
 
 def note_log_begin(disk: Disk, log_offset: int) -> None:

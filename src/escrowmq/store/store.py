@@ -47,12 +47,11 @@ from escrowmq.store.recovery import Recovery
 from escrowmq.store.retention import Retention, hour_in
 from escrowmq.store.scan import CRC_PROPERTY_SIZE
 from escrowmq.store.search import Searcher
-from escrowmq.store.snapshot import note_deletion, write_snapshot
+from escrowmq.store.snapshot import note_deletions, write_snapshot
 
 __all__ = ["Arrival", "Found", "Got", "GotStatus", "Put", "PutStatus", "RecoveryReport", "Store"]
 
-ABORT: Final = "abort"
-LOCK: Final = "lock"
+ABORT, LOCK = "abort", "lock"
 _log = logging.getLogger(__name__)
 _OK: Final = PutStatus.OK
 
@@ -386,7 +385,7 @@ class Store:
             return 0
         self.flusher.forget_queues()
         self.deleted.note(topic, log_end=self.log.end_offset, stored_ms=self._stored_ms)
-        note_deletion(self, topic)  # lest a start take the queues for lost, or build them again
+        note_deletions(self)  # lest a start take the queues for lost, or build them again
         for queue in doomed:
             queue.remove()
         return len(doomed)
@@ -425,6 +424,8 @@ class Store:
         if self.dispatcher.stalled:
             self.dispatcher.flush_keys()
             self.flusher.dispatch()
+        if not self.deleted.is_kept:
+            note_deletions(self)
         self.retention.wake(now_ms)
 
     def wake_at_ms(self) -> int:

@@ -22,7 +22,7 @@ from escrowmq.testing.caller import (
     Pending,
     half_of_check,
 )
-from escrowmq.testing.sim.disk import Loss, SimDisk
+from escrowmq.testing.sim.disk import Loss, Shortage, SimDisk
 
 __all__ = [
     "COMMIT",
@@ -76,6 +76,7 @@ class Exchange:
         self.callers: dict[int, Caller] = {}
         self.holds_count = 0
         """How often a caller had to read answers before its other requests were served."""
+        self._replaces: dict[str, bytes] = {}
         self._next_peer = 1
         self._chance = random.Random(seed)
         self.core = self._open()
@@ -168,11 +169,32 @@ class Exchange:
             case Dial():
                 self.dials.append(effect)
             case Replace(path, data):
-                self.disk.replace(path, data)
+                self._replaces[path] = data
+                if self.disk.shortage is None:
+                    self._replace()
             case Sync():
                 self.syncs.append(effect)
-                if not self.holds_syncs:
+                if not self.holds_syncs and self.disk.shortage is None:
                     self.sync()
+
+    def _replace(self) -> None:
+        replaces, self._replaces = self._replaces, {}
+        for path, data in replaces.items():
+            self.disk.replace(path, data)
+
+    def run_out_of_descriptors(self) -> None:
+        """No file is open, and none can be opened; what the shell does with files has to wait."""
+        store = self.core.broker.store
+        store.log.segments.close()
+        store.queues.close()
+        self.disk.run_out(Shortage.ALL_GONE)
+
+    def find_descriptors(self) -> None:
+        """There are some again."""
+        self.disk.shortage = None
+        self._replace()
+        if self.syncs and not self.holds_syncs:
+            self.sync()
 
     def sync(self) -> None:
         """Carry out the sync that the broker wants."""

@@ -230,7 +230,12 @@ class Checker:
             self._ready.setdefault(group, collections.deque()).append(queue_offset)
         asks: list[Ask] = []
         for group in list(self._ready):
-            self._pump(group, now_ms, asks)
+            try:
+                self._pump(group, now_ms, asks)
+            except (OSError, StorageError):  # the half that met it comes up again soon
+                if not asks:
+                    raise
+                break  # those are counted as asked, and have to be
         return asks
 
     def _expire_silent(self, now_ms: int) -> None:

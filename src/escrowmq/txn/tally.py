@@ -23,10 +23,12 @@ class Tally:
     def __init__(self, disk: Disk) -> None:
         self._files = Segments(disk, FOLDER, segment_size=_SEGMENT_SIZE)
         self.is_empty = True
+        self._loaded_end = 0
 
     def load(self, end: int) -> None:
         """Take over what an earlier process counted for halves before `end`. Behind it, counts
         are of halves that a loss of power took away; their places are used again."""
+        self._loaded_end = end
         try:
             self._files.load()
         except StorageError:
@@ -43,8 +45,9 @@ class Tally:
                 file.write(position, bytes(len(rest.rstrip(b"\0"))))
 
     def count(self, queue_offset: int) -> int:
-        """Checks delivered for a half, as far as is known."""
-        if self.is_empty:
+        """Checks delivered for a half by earlier processes, as far as is known. For one that is
+        stored now nothing is read: nothing may fail behind a record that is in the log."""
+        if self.is_empty or queue_offset >= self._loaded_end:
             return 0
         found = self._files.read(queue_offset, 1)
         return found[0] if found else 0

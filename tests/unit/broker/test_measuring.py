@@ -58,7 +58,11 @@ def test_time_to_commit_is_a_distribution() -> None:
     producer.end(halves[1], COMMIT)
     exchange.now_ms += 100_000_000
     producer.end(halves[2], COMMIT)
-    (latency,) = [f for f in exchange.core.measure(exchange.now_ms) if f.kind == "histogram"]
+    (latency,) = [
+        f
+        for f in exchange.core.measure(exchange.now_ms)
+        if f.name.endswith("finish_message_latency")
+    ]
     (sample,) = latency.samples
     assert isinstance(sample, Distribution)
     buckets = dict(sample.buckets)
@@ -106,9 +110,9 @@ def test_store_and_readers_have_their_figures() -> None:
     exchange.now_ms += 500
     found = figures(exchange)
     store = exchange.core.broker.store
-    assert found["rocketmq_storage_size", "local", "disk"] == store.end_offset > 0
+    assert found["rocketmq_storage_size_bytes", "local", "disk"] == store.end_offset > 0
     assert found["rocketmq_storage_dispatch_behind_bytes", "local", "disk"] == 0
-    assert found["rocketmq_storage_message_reserve_time", "local", "disk"] >= 500
+    assert found["rocketmq_storage_message_reserve_time_milliseconds", "local", "disk"] >= 500
     assert found["rocketmq_topic_number",] == len(exchange.core.broker.topics.names())
     assert found["rocketmq_consumer_group_number",] >= 8
     assert found["rocketmq_consumer_lag_messages", "T", "G", "false"] == 2
@@ -122,3 +126,21 @@ def test_store_and_readers_have_their_figures() -> None:
     exchange.advance(60_000)
     assert figures(exchange)["escrowmq_read_only",] == 1
     assert "the disk is full" in exchange.core.refusal()
+
+
+def test_sizes_of_messages_are_a_distribution() -> None:
+    exchange = Exchange()
+    client = exchange.connect()
+    for size in (1, 600, 2_000, 5_000):
+        client.send("T", b"x" * size)
+    (sizes,) = [
+        family
+        for family in exchange.core.measure(exchange.now_ms)
+        if family.name == "rocketmq_message_size"
+    ]
+    (found,) = [each for each in sizes.samples if each.of == ("T",)]
+    assert isinstance(found, Distribution)
+    counts = dict(found.buckets)
+    assert (counts[1_024.0], counts[4_096.0], counts[524_288.0]) == (2, 3, 4)
+    assert counts[math.inf] == 4
+    assert found.sum > 7_601

@@ -2,7 +2,10 @@ from __future__ import annotations
 
 import random
 
-from escrowmq.testing.sim.disk import Loss, SimDisk
+import pytest
+
+from escrowmq.errors import StorageError
+from escrowmq.testing.sim.disk import Loss, Shortage, SimDisk
 from escrowmq.txn.tally import COUNT_MAX, FOLDER, Tally
 
 
@@ -53,7 +56,19 @@ def test_files_of_settled_halves_go() -> None:
     found.note(1_048_577, 2)
     found.drop_before(1_048_576)
     assert disk.names(FOLDER) == [f"{1 << 20:020d}"]
-    assert (found.count(1), found.count(1_048_577)) == (0, 2)
+    again = tally(disk, 2_000_000)
+    assert (again.count(1), again.count(1_048_577)) == (0, 2)
+
+
+def test_the_count_of_a_half_that_is_stored_now_is_not_looked_up() -> None:
+    disk = SimDisk()
+    tally(disk, 0).note(5, 3)
+    disk.restart()
+    found = tally(disk, 6)
+    disk.run_out(Shortage.ALL_GONE)
+    assert found.count(6) == 0
+    with pytest.raises((OSError, StorageError)):
+        found.count(5)
 
 
 def test_full_disk_and_strange_files_cost_counts_only() -> None:

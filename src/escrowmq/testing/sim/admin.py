@@ -111,6 +111,8 @@ class SimAdmin(SimClient):
         self._ask(Request.ESCROW_PENDING_COUNT, {}, self._seen)
 
     def _seen(self, reply: Command) -> None:
+        if reply.code == Response.SYSTEM_ERROR and self.stage.faults["no descriptors"]:
+            return
         if reply.code != Response.SUCCESS:
             raise Violation(f"an operator was answered {reply.code}: {reply.remark}")
         self.stage.done["looks of an administrator"] += 1

@@ -328,7 +328,7 @@ class Checker:
     def _check_tally(self, engine: Engine, found: Reading, loss: Loss) -> None:
         """Checks that were delivered are known after a start, but for those that power took. A
         broker that dies between the count and the check has counted one that nobody saw."""
-        is_full = self._stage.faults["disk full"] > 0
+        is_full = {"disk full", "no descriptors"} & {*self._stage.faults}
         for number in engine.halves.pending:
             ident, known = self._ident(found, number), engine.halves.pending.checks(number)
             sent = self._ledger.checks[ident] - self._uncounted.get(ident, 0)
@@ -447,7 +447,7 @@ class Checker:
         }
         if left:
             raise Violation(f"pending at the end, with producers there that know: {left}")
-        waiting = self.steps.undelivered(self.reading)
+        waiting = self.steps.undelivered(self.reading, self._broker_ms())
         if waiting:
             raise Violation(f"delayed messages were never delivered: {waiting}")
         self._balance(len(rows))

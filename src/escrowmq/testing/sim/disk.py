@@ -1,20 +1,26 @@
 """A disk in memory, with everything that disks do to those who trust them.
 
 Each file keeps what is durable and the writes since its last sync. A crash keeps what the chosen
-mode and chance let survive; a plan stops the program at the nth operation; room, failing syncs
-and flipped bits are switches.
+mode and chance let survive; a plan stops the program at the nth operation; room, failing syncs,
+descriptors that have run out and flipped bits are switches.
 """
 
 from __future__ import annotations
 
 import enum
+import errno
+import os
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-from escrowmq.base.ports import File, Usage, former_path
+from escrowmq.base.ports import File, SyncNotBegun, Usage, former_path
 from escrowmq.errors import DiskFull, StorageError, StoreLocked
 
 _BLOCK_SIZE = 4096
 _SECTOR_SIZE = 512
+_EMFILE = os.strerror(errno.EMFILE)
+_STAY_MAPPED_CHANCE = 0.4
 
 
 class SimCrash(BaseException):
@@ -31,6 +37,11 @@ class Loss(enum.Enum):
     SUBSET = "any subset of the writes survives"
 
 
+def is_shortage(error: BaseException | None) -> bool:
+    """Whether an error says that there were no descriptors left."""
+    return isinstance(error, (OSError, StorageError)) and _EMFILE in str(error)
+
+
 class SimFile:
     """A File in memory."""
 
@@ -42,13 +53,15 @@ class SimFile:
         self.writes: list[tuple[int, bytes]] = []
         self.blocks: set[int] = set()
         self.is_name_durable = False
+        self.is_mapped = False
+        """A mapped file has a descriptor of its own; any other needs one at its next touch."""
         self.modified_ms = disk.now_ms
         self._disk = disk
         self._epoch = disk.epoch
 
     def write(self, position: int, data: bytes) -> None:
         """See File.write."""
-        self._check()
+        self._touch()
         assert 0 <= position <= position + len(data) <= self.size, (self.path, position, len(data))
         self._disk.step("write")
         self._allocate(position, len(data))
@@ -58,13 +71,13 @@ class SimFile:
 
     def read(self, position: int, size: int) -> bytes:
         """See File.read."""
-        self._check()
+        self._touch()
         self._disk.reads_count += 1
         return bytes(self.live[position : position + size])
 
     def reserve(self, position: int, size: int) -> None:
         """See File.reserve."""
-        self._check()
+        self._touch()
         self._allocate(position, size)
 
     def sync(self) -> None:
@@ -73,11 +86,19 @@ class SimFile:
         self._disk.step("sync")
         if self._disk.sync_error is not None:
             raise OSError(5, self._disk.sync_error)
+        if not self.is_mapped:
+            self._disk.need_spare(self.path)
+        was_new = not self.is_name_durable
         self.make_durable()
+        if was_new:  # its folder is opened for a moment
+            self.is_name_durable = False
+            self._disk.need_spare(self.path)
+            self.is_name_durable = True
         self._disk.pending_removals.clear()
 
     def close(self) -> None:
         """See File.close."""
+        self.is_mapped = False
 
     def make_durable(self) -> None:
         """All writes are on the disk."""
@@ -88,7 +109,9 @@ class SimFile:
 
     def reopened(self) -> SimFile:
         """The same file for the present epoch."""
-        self._epoch = self._disk.epoch
+        if self._epoch != self._disk.epoch:
+            self._epoch = self._disk.epoch
+            self.is_mapped = False
         return self
 
     def fork(self, disk: SimDisk) -> SimFile:
@@ -99,6 +122,12 @@ class SimFile:
         copy.writes, copy.blocks = list(self.writes), set(self.blocks)
         copy.is_name_durable, copy.modified_ms = self.is_name_durable, self.modified_ms
         return copy
+
+    def _touch(self) -> None:
+        self._check()
+        if not self.is_mapped:
+            self._disk.need_descriptor()
+            self.is_mapped = True
 
     def _check(self) -> None:
         self._disk.check()
@@ -112,6 +141,13 @@ class SimFile:
             raise DiskFull(f"{self.path}: {len(wanted)} blocks wanted")
         self.blocks |= wanted
         disk.used += len(wanted) * _BLOCK_SIZE
+
+
+class Shortage(enum.Enum):
+    """The process has used up its descriptors (EMFILE)."""
+
+    SPARE_LEFT = "the one that is kept for syncs is there"
+    ALL_GONE = "somebody took that one too"
 
 
 class SimDisk:
@@ -128,6 +164,7 @@ class SimDisk:
         self.used = 0
         self.used_percent = 10
         self.sync_error: str | None = None
+        self.shortage: Shortage | None = None
         self.stop_at: int | None = None
         self.steps_count = self.reads_count = 0
         self.counts: dict[str, int] = {}
@@ -140,6 +177,7 @@ class SimDisk:
     def open(self, path: str, *, size: int, is_sequential: bool = False) -> File:
         """See Disk.open."""
         self.check()
+        self._need_to_open(path)
         found = self.files.get(path)
         if found is None:
             if path in self.small:
@@ -156,6 +194,7 @@ class SimDisk:
     def names(self, folder: str) -> list[str]:
         """See Disk.names."""
         self.check()
+        self.need_descriptor()
         prefix = f"{folder}/" if folder else ""
         paths = [*self.files, *self.small]
         found = {path[len(prefix) :].split("/")[0] for path in paths if path.startswith(prefix)}
@@ -175,6 +214,7 @@ class SimDisk:
     def read(self, path: str) -> bytes | None:
         """See Disk.read."""
         self.check()
+        self.need_descriptor()
         if path in self.files:
             return bytes(self.files[path].live)
         return self.small.get(path)
@@ -182,6 +222,7 @@ class SimDisk:
     def replace(self, path: str, data: bytes, *, is_private: bool = False) -> None:
         """See Disk.replace."""
         self.check()
+        self._need_to_open(path)
         self.step("replace")
         former = self.small.get(path)
         if former and former_path(path) and not is_private:
@@ -239,6 +280,40 @@ class SimDisk:
         if self.stop_at is not None and self.steps_count >= self.stop_at:
             self._is_stopped = True
             raise SimCrash(f"stopped at operation {self.steps_count}, a {kind}")
+
+    def run_out(self, shortage: Shortage, chance: random.Random | None = None) -> None:
+        """No descriptor is left, from now on. Files were unmapped before, to keep to their number:
+        some of them, or all when there is no chance."""
+        self.shortage = shortage
+        for file in self.files.values():
+            stays = chance is not None and chance.random() < _STAY_MAPPED_CHANCE
+            file.is_mapped = file.is_mapped and stays
+
+    @contextmanager
+    def looked_at(self) -> Iterator[None]:
+        """A judge reads: he needs no descriptors, and leaves none behind."""
+        shortage, self.shortage = self.shortage, None
+        closed = [] if shortage is None else [f for f in self.files.values() if not f.is_mapped]
+        try:
+            yield
+        finally:
+            self.shortage = shortage
+            for file in closed:
+                file.is_mapped = False
+
+    def need_descriptor(self) -> None:
+        """What the system says to whoever opens something."""
+        if self.shortage is not None:
+            raise OSError(errno.EMFILE, _EMFILE)
+
+    def need_spare(self, path: str) -> None:
+        """The same for a sync, for which one is kept (net/descriptors.Spare)."""
+        if self.shortage is Shortage.ALL_GONE:
+            raise SyncNotBegun(errno.EMFILE, f"{_EMFILE}: {path}")
+
+    def _need_to_open(self, path: str) -> None:
+        if self.shortage is not None:
+            raise StorageError(f"{path}: {_EMFILE}")
 
     def check(self) -> None:
         """A stopped machine does nothing."""

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from escrowmq.testing.sim.disk import Loss
+from escrowmq.testing.sim.disk import Loss, Shortage
 
 if TYPE_CHECKING:
     from escrowmq.testing.sim.world import World
+
+_RESTARTED_SHARE = 0.5
+"""Of the clocks that are set right, those whose broker is started again at once."""
 
 _POWER = (Loss.ALL, Loss.PREFIX, Loss.SECTORS, Loss.SUBSET)
 
@@ -32,13 +35,17 @@ class Faults:
             (plan.slow_sync_every_ms, self._slow_sync),
             (plan.offline_every_ms, self._offline),
             (plan.offline_every_ms, self._crash_consumer),
+            (plan.habits.shortage_every_ms, self._run_out),
             (plan.habits.jump_every_ms, self._set_clock),
             (plan.habits.admin_every_ms, self._world.admin.act),
             (plan.habits.vandal_every_ms, self._world.vandal.act),
             (plan.habits.tenant_every_ms, self._world.tenant.act),
+            (plan.habits.stranger_every_ms, self._world.stranger.act),
         ):
             if mean_ms:
                 self._plan(mean_ms, fire)
+        if plan.habits.ahead_at_ms:
+            self._later(plan.habits.ahead_at_ms, self._go_ahead)
         if plan.habits.grow_at_ms:
             self._later(plan.habits.grow_at_ms, self._grow)
         if self._world.lost_group:
@@ -48,9 +55,10 @@ class Faults:
         """Take back whatever lasts."""
         world = self._world
         world.disk.room = world.disk.stop_at = world.disk.sync_error = None
+        world.disk.shortage = None
         world.sync_ms_max = world.plan.sync_ms
         core = world.core
-        if core is not None and core.broker.store.refusal is not None:
+        if core is not None and core.broker.store.flusher.failed is not None:
             world.died(Loss.NOTHING)
 
     def _later(self, delay_ms: int, action: Callable[[], None]) -> None:
@@ -108,6 +116,22 @@ class Faults:
         world.stage.fault("clock set forward" if by_ms > 0 else "clock set back")
         world.set_clock(by_ms)
 
+    def _go_ahead(self) -> None:
+        """The clock is days ahead for a while. The process goes on from there when it is set right,
+        the next one believes what it finds."""
+        world, chance = self._world, self._world.stage.chance
+        by_ms = world.plan.habits.ahead_ms
+        world.stage.fault("clock days ahead")
+        world.set_clock(by_ms)
+
+        def set_right() -> None:
+            world.stage.note("the clock is set right")
+            world.set_clock(-by_ms)
+            if chance.random() < _RESTARTED_SHARE:
+                world.restart()
+
+        world.stage.clock.after(chance.choice((100, 5_000, 60_000)), set_right)
+
     def _grow(self) -> None:
         """A topic gets a queue more."""
         world = self._world
@@ -140,6 +164,17 @@ class Faults:
                 world.died(chance.choice((Loss.NOTHING, *_POWER)))
 
         self._later(chance.randrange(500, 60_000), mend)
+
+    def _run_out(self) -> None:
+        """Something else in the process has used up its descriptors."""
+        world, chance = self._world, self._world.stage.chance
+        world.stage.fault("no descriptors")
+        world.disk.run_out(chance.choice(list(Shortage)), chance)
+
+        def come_back() -> None:
+            world.disk.shortage = None
+
+        self._later(chance.choice((100, 2_000, 15_000, 60_000)), come_back)
 
     def _slow_sync(self) -> None:
         world, chance = self._world, self._world.stage.chance

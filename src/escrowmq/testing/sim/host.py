@@ -7,14 +7,18 @@ from collections.abc import Callable
 from functools import partial
 
 from escrowmq.base.effects import Close, Dial, Effect, Hold, Replace, Send, Sync
-from escrowmq.base.ports import Core
+from escrowmq.base.ports import Core, SyncNotBegun
+from escrowmq.errors import StorageError
 from escrowmq.testing.sim.clock import Action, WallClock
-from escrowmq.testing.sim.disk import SimCrash, SimDisk
+from escrowmq.testing.sim.disk import SimCrash, SimDisk, is_shortage
 from escrowmq.testing.sim.network import Address, Link, SimNetwork
 from escrowmq.testing.sim.stage import Stage
 
 _IDLE_MS = 120_000
 _IDLE_SCAN_MS = 10_000
+_AGAIN_MS = 50
+_AGAIN_MAX_MS = 5_000
+"""What could not be done for want of a descriptor is tried again after so long (net/files)."""
 
 
 class SimHost:
@@ -86,27 +90,41 @@ class SimHost:
         """The connections that the core takes for open, without those that it dialled."""
         return [link for peer, link in self._links.items() if peer > 0]
 
-    def _input(self, feed: Callable[[Core, int], None]) -> None:
-        """Give the core something, and perform what it wants; not before it runs again."""
+    def _input(self, feed: Callable[[Core, int], None], link: Link | None = None) -> None:
+        """Give the core something, and perform what it wants; not before it runs again. Whoever
+        sent what it fails at is cut (net/shell)."""
         core, clock = self.core, self._stage.clock
         if core is None:
             return
         if clock.now_ms() < self.paused_until_ms:
-            self._when_running(partial(self._input, feed))
+            self._when_running(partial(self._input, feed, link))
             return
         now_ms = self.disk.now_ms = self.wall.now_ms()
         try:
-            feed(core, now_ms)
+            try:
+                feed(core, now_ms)
+            except (OSError, StorageError) as error:
+                self._excuse(error)
+                if link is not None:
+                    link.cut()
             self._perform(core)
             # What a core gets over by itself is a mistake all the same.
             failed = getattr(core, "rounds", None)
             if failed is not None and failed.first_error is not None:
-                raise failed.first_error
+                self._excuse(failed.first_error)
+                failed.first_error = None
             if self.on_step is not None:
                 self.on_step()
         except SimCrash as crash:
             self._stage.note("the machine stops: %s", crash)
             self._died(self)
+
+    def _excuse(self, error: Exception) -> None:
+        """Only where there are no descriptors may something fail."""
+        if not is_shortage(error):
+            raise error
+        self._stage.done["inputs and rounds without a descriptor"] += 1
+        self._stage.note("no descriptor: %s", error)
 
     # -- from the network ------------------------------------------------------------------------
 
@@ -156,7 +174,7 @@ class SimHost:
         peer = self._peers.get(id(link))
         if peer is not None:
             self._active_ms[peer] = self.wall.now_ms()
-            self._input(lambda core, now_ms: core.receive(peer, data, now_ms))
+            self._input(lambda core, now_ms: core.receive(peer, data, now_ms), link)
 
     def _lost(self, link: Link) -> None:
         peer = self._peers.pop(id(link), None)
@@ -217,7 +235,8 @@ class SimHost:
                 self._replacing[path] = data
                 if not is_under_way:
                     _, end_ms = self._file_time()
-                    self._stage.clock.at(end_ms, partial(self._replace, path, self._life))
+                    replace = partial(self._replace, path, self._life, _AGAIN_MS)
+                    self._stage.clock.at(end_ms, replace)
             case Hold(peer):
                 self._input(lambda core, now_ms: core.receive(peer, b"", now_ms))
             case Dial(peer, host, port):
@@ -242,15 +261,23 @@ class SimHost:
         """What is written after the moment in the middle is not covered."""
         start_ms, end_ms = self._file_time()
         middle_ms = self._stage.chance.randint(start_ms, end_ms)
-        self._stage.clock.at(middle_ms, partial(self._sync_now, effect, end_ms, self._life))
+        sync = partial(self._sync_now, effect, end_ms, self._life, _AGAIN_MS)
+        self._stage.clock.at(middle_ms, sync)
 
-    def _sync_now(self, effect: Sync, end_ms: int, life: int) -> None:
+    def _sync_now(self, effect: Sync, end_ms: int, life: int, again_ms: int) -> None:
         if life != self._life:
             return
         failure = ""
         try:
             for file in effect.files:
                 file.sync()
+        except SyncNotBegun as error:
+            self._stage.done["syncs that had to wait for a descriptor"] += 1
+            self._stage.note("a sync could not begin: %s", error)
+            later_ms = min(2 * again_ms, _AGAIN_MAX_MS)
+            sync = partial(self._sync_now, effect, end_ms + again_ms, life, later_ms)
+            self._stage.clock.after(again_ms, sync)
+            return
         except OSError as error:
             failure = f"the disk could not make the store durable: {error}"
         except SimCrash as crash:
@@ -267,11 +294,16 @@ class SimHost:
         else:
             self._input(lambda core, now_ms: core.synced(effect.log_offset, now_ms))
 
-    def _replace(self, path: str, life: int) -> None:
+    def _replace(self, path: str, life: int, again_ms: int) -> None:
         if life != self._life:
             return
         try:
-            self.disk.replace(path, self._replacing.pop(path))
+            self.disk.replace(path, self._replacing[path])
+            del self._replacing[path]
+        except StorageError as error:
+            self._excuse(error)
+            replace = partial(self._replace, path, life, min(2 * again_ms, _AGAIN_MAX_MS))
+            self._stage.clock.after(again_ms, replace)
         except SimCrash as crash:
             self._stage.note("the machine stops: %s", crash)
             self._died(self)

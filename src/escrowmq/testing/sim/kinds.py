@@ -9,9 +9,9 @@ FAULTS: Final = frozenset({
     "END of an earlier life", "answer late", "answer lost", "answer unknown", "answer wrong",
     "broker paused", "clean restart", "clock set back", "clock set forward", "connection cut",
     "consumer crash", "disk full", "end undone", "group gone for good", "group offline",
-    "half-open connection", "late bytes", "popped and not acknowledged", "power lost",
-    "process killed", "producer crash", "producer crash between halves", "request doubled",
-    "slow disk", "sync fails",
+    "clock days ahead", "half-open connection", "late bytes", "no descriptors",
+    "popped and not acknowledged", "power lost", "process killed", "producer crash",
+    "producer crash between halves", "request doubled", "slow disk", "sync fails",
 })  # fmt: skip
 """What goes wrong."""
 
@@ -25,12 +25,18 @@ DONE: Final = frozenset({
     "bad input: odd escrowOrderKey", "bad input: odd escrowTransaction",
     "checks asked for by an administrator", "ends answered: committed", "ends answered: expired",
     "ends answered: rolled_back", "ends by signed id", "ends refused: wrong count",
-    "halves committed", "halves given up", "halves given up for their age, as seen in audits",
+    "halves committed", "inputs and rounds without a descriptor", "halves given up",
+    "halves given up for their age, as seen in audits",
     "halves parked at the end", "halves refused: code 14", "halves refused: code 2",
     "halves resumed", "halves rolled back", "keys rotated", "looks of an administrator",
     "messages consumed", "messages popped", "order keys followed", "resumed as at RocketMQ",
     "settled by an administrator, by message", "settled by an administrator, by signed id",
-    "signed ids given", "signed ids that ran out", "topics grown",
+    "strange values: a batch", "strange values: a change of a receipt", "strange values: a half",
+    "strange values: a heartbeat", "strange values: a message",
+    "strange values: a message given back", "strange values: a pop", "strange values: a receipt",
+    "strange values: a topic", "strange values: an offset", "strange values: popped",
+    "syncs that had to wait for a descriptor", "signed ids given",
+    "signed ids that ran out", "topics grown",
     "transactions of several messages seen whole",
 })  # fmt: skip
 """What clients do, and what becomes of it."""

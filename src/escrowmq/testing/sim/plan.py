@@ -44,6 +44,13 @@ class Habits(msgspec.Struct, kw_only=True, frozen=True):
     has_popper: bool
     tenant_every_ms: int
     """Between two acts of somebody whose topic is deleted and made again."""
+    shortage_every_ms: int
+    """Between two times at which the process has no descriptors left."""
+    stranger_every_ms: int
+    """Between two acts of somebody whose values are odd."""
+    ahead_at_ms: int
+    """When the clock goes days ahead, to be set right a while later; 0 for never."""
+    ahead_ms: int
 
 
 class Plan(msgspec.Struct, kw_only=True, frozen=True):
@@ -233,4 +240,8 @@ def _draw_habits(dice: _Dice, chaos_ms: int) -> Habits:
         pending_max=chance.choice((3, 2_000_000, 2_000_000, 2_000_000)),
         has_popper=chance.random() < 0.25,
         tenant_every_ms=int(every(0.05, 0.5, 0.4)),
+        shortage_every_ms=every(0.5, 4, 0.35),
+        stranger_every_ms=every(0.03, 0.3, 0.4),
+        ahead_at_ms=chance.randrange(chaos_ms // 2) if chance.random() < 0.2 else 0,
+        ahead_ms=chance.choice((3, 30)) * _DAY_MS,
     )

@@ -165,11 +165,14 @@ class Steps:
             elif early:
                 raise Violation(f"{key} came too early, {due_ms} is its time: {early}")
 
-    def undelivered(self, reading: Reading) -> list[str]:
-        """Keys of delayed messages in the log that were not delivered."""
+    def undelivered(self, reading: Reading, now_ms: int) -> list[str]:
+        """Keys of delayed messages in the log that were not delivered. Who named a time while the
+        clock was days ahead waits for it."""
         found = []
         for ident, final in reading.finals.items():
             is_waiting = final.message.topic in (Topic.SCHEDULE, Topic.TIMER)
-            if is_waiting and final.log_offset >= reading.deleted_before:
+            sent = self._ledger.sent.get(ident[0])
+            is_waiting = is_waiting and (sent is None or sent.deliver_ms <= now_ms)
+            if is_waiting:
                 found += [ident[0]] if ident[0] not in reading.delivered else []
         return found

@@ -3,6 +3,8 @@ broker and its machine go down: what was sent in one life is there in that life,
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.command import Command
 from escrowmq.base.message import Property
@@ -34,6 +36,8 @@ class SimTenant(SimClient):
 
     def __init__(self, stage: Stage, network: SimNetwork, broker: Address) -> None:
         super().__init__(stage, network, broker, name="tenant@sim", host=("10.0.4.1", 50_002))
+        self.is_kept: Callable[[], bool] = lambda: True
+        """Whether the broker has on disk which topics were deleted."""
         self._is_busy = False
         self._is_made = False
         self._is_deleting = False
@@ -96,6 +100,9 @@ class SimTenant(SimClient):
             self._is_busy = self._is_deleting = False
             if reply is None:
                 self._move()
+            elif reply.code == Response.SUCCESS and not self.is_kept():
+                self.stage.done["topics deleted without a note of it"] += 1
+                self._move()  # a crash may bring it back
             elif reply.code == Response.SUCCESS:
                 self.stage.done["topics deleted"] += 1
                 self._is_made = False

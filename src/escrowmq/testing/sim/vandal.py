@@ -74,10 +74,15 @@ class SimVandal(SimClient):
         self.stage.done[f"bad input: {what}"] += 1
 
         def heard(reply: Command | None) -> None:
-            if reply is not None and reply.code not in allowed | _BUSY:
+            if reply is not None and reply.code not in allowed | self._busy():
                 raise Violation(f"{what} {ext} was answered {reply.code}: {reply.remark}")
 
         self.call(code, ext, heard, body=body)
+
+    def _busy(self) -> frozenset[int]:
+        """What anybody may be answered now and then: without descriptors also a plain failure."""
+        has_run_out = self.stage.faults["no descriptors"] > 0
+        return _BUSY | {Response.SYSTEM_ERROR} if has_run_out else _BUSY
 
     # -- messages --------------------------------------------------------------------------------
 
@@ -144,7 +149,7 @@ class SimVandal(SimClient):
                 ext = reply.ext or {}
                 ident = (sent.key, parse_offset_id(ext["msgId"])[1])
                 self._ledger.halves[ident] = int(ext["queueOffset"])
-            elif reply is not None and reply.code not in _BUSY:
+            elif reply is not None and reply.code not in self._busy():
                 raise Violation(f"half with {name}={text!r}: {reply.code} {reply.remark}")
 
         self.call(SEND, self._fields(sent, **{name: text}), heard, body=sent.body)

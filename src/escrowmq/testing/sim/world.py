@@ -20,7 +20,7 @@ from escrowmq.testing.sim.admin import SimAdmin
 from escrowmq.testing.sim.checker import Checker, engine_of
 from escrowmq.testing.sim.client import SimClient
 from escrowmq.testing.sim.consumer import SimConsumer
-from escrowmq.testing.sim.disk import Loss, SimCrash, SimDisk
+from escrowmq.testing.sim.disk import Loss, SimCrash, SimDisk, is_shortage
 from escrowmq.testing.sim.faults import Faults
 from escrowmq.testing.sim.halves import draw_transaction
 from escrowmq.testing.sim.host import SimHost
@@ -30,6 +30,7 @@ from escrowmq.testing.sim.plan import Plan, draw
 from escrowmq.testing.sim.popper import SimPopper
 from escrowmq.testing.sim.producer import SimProducer
 from escrowmq.testing.sim.stage import Stage, Violation
+from escrowmq.testing.sim.stranger import SimStranger
 from escrowmq.testing.sim.tenant import SimTenant
 from escrowmq.testing.sim.vandal import SimVandal
 
@@ -76,6 +77,7 @@ class World:
         self._plant = plant
         self._boot_count = 1
         self._durable_offset = self._committed_count = self._undone_count = 0
+        self._last_stored_ms = 0
         self._loss = Loss.NOTHING
         plan = self.plan
         delays = Delays(usual_ms=plan.usual_delay_ms, late_ms=5_000, late_chance=plan.late_chance)
@@ -92,6 +94,7 @@ class World:
         self.host.on_send = self._sent
         self.host.on_step = self._stepped
         self.tenant = SimTenant(self.stage, self.network, _BROKER)
+        self.tenant.is_kept = lambda: self.core is None or self.core.broker.store.deleted.is_kept
         self.checker = Checker(self.stage, plan, self.ledger, self.host.wall, self.tenant)
         self.producers = self._make_producers()
         self.consumers = self._make_consumers()
@@ -105,6 +108,14 @@ class World:
         )
         self.admin = SimAdmin(self.stage, self.network, _BROKER, plan=plan, ledger=self.ledger)
         self.vandal = SimVandal(
+            self.stage,
+            self.network,
+            _BROKER,
+            plan=plan,
+            ledger=self.ledger,
+            group=plan.producers[0][0],
+        )
+        self.stranger = SimStranger(
             self.stage,
             self.network,
             _BROKER,
@@ -155,6 +166,7 @@ class World:
         habits = self.plan.habits
         others: list[SimClient] = [self.popper] if habits.has_popper else []
         others += [self.tenant] if habits.tenant_every_ms else []
+        others += [self.stranger] if habits.stranger_every_ms else []
         return [*self.producers, *self.consumers, self.admin, self.vandal, *others]
 
     @property
@@ -210,6 +222,8 @@ class World:
         stage.clock.run(stage.clock.now_ms() + calm_ms)
         if self.core is None:
             raise Violation("the broker did not come back")
+        if self.core.broker.store.refusal is not None:
+            raise Violation(f"nothing is taken any more: {self.core.broker.store.refusal}")
         self.checker.finish(self.core, lost_group=self.lost_group)
         self._finish(self.core)
 
@@ -290,13 +304,13 @@ class World:
         """Start the broker on what its disk holds, unless it runs."""
         if self.core is not None:
             return
-        core = self.make_core(self.disk, self._loss)
         self.host.wall.restart()
         now_ms = self.disk.now_ms = self.host.wall.now_ms()
         try:
+            core = self.make_core(self.disk, self._loss)
             opened_ms = core.open(now_ms)
             self.host.wall.go_on_from(opened_ms)
-            self.host.wall.has_gone_back |= core.broker.store.last_stored_ms > opened_ms
+            self.host.wall.has_gone_back |= self._last_stored_ms > opened_ms
         except SimCrash as crash:
             self.stage.note("the machine stops while the broker starts: %s", crash)
             self.died(self.stage.chance.choice(list(Loss)))
@@ -307,7 +321,8 @@ class World:
             self.stage.clock.after(5_000, self.open)
             return
         self.stage.note("the broker is open: %d pending", len(engine_of(core).halves.pending))
-        self.checker.opened(core, loss=self._loss, durable_offset=self._durable_offset)
+        with self.disk.looked_at():
+            self.checker.opened(core, loss=self._loss, durable_offset=self._durable_offset)
         self._loss = Loss.NOTHING
         self._durable_offset = 0
         self.core = core
@@ -318,6 +333,7 @@ class World:
         stage = self.stage
         stage.fault("process killed" if loss is Loss.NOTHING else "power lost", loss.name)
         if self.core is not None:
+            self._last_stored_ms = self.core.broker.store.last_stored_ms
             self._durable_offset = self.core.broker.store.durable_offset
             self._loss = Loss.NOTHING
         if self._loss is Loss.NOTHING:
@@ -335,9 +351,16 @@ class World:
         if core is None:
             return
         self.stage.fault("clean restart")
+        self._last_stored_ms = core.broker.store.last_stored_ms
         try:
             core.close(self.host.wall.now_ms())
         except SimCrash:
+            self.died(Loss.NOTHING)
+            return
+        except (StorageError, OSError) as error:
+            if not is_shortage(error):
+                raise
+            self.stage.note("the broker does not stop cleanly: %s", error)
             self.died(Loss.NOTHING)
             return
         self._loss = Loss.NOTHING
@@ -361,7 +384,8 @@ class World:
         core = self.core
         if core is None:
             return
-        self.checker.stepped(core)
+        with self.disk.looked_at():
+            self.checker.stepped(core)
         counters = engine_of(core).halves.counters
         count, self._committed_count = self._committed_count, counters.committed
         if self._committed_count > count + 1 and self.stage.happens(_FORKED_COMMITS_SHARE):
@@ -375,13 +399,13 @@ class World:
     def set_clock(self, by_ms: int) -> None:
         """Somebody sets the clock of the broker's machine."""
         if self.core is not None:
-            self.checker.audit(self.core)
+            self._audit_now(self.core)
         self.host.wall.set(by_ms)
 
     def _audit(self) -> None:
         core, stage = self.core, self.stage
         if core is not None:
-            self.checker.audit(core)
+            self._audit_now(core)
             if stage.chance.random() < 0.15:
                 self._fork(core)
         stage.clock.after(stage.chance.randrange(_AUDIT_MS * 2), self._audit)
@@ -391,13 +415,17 @@ class World:
         core, stage = self.core, self.stage
         share = _FORKED_ANSWERS / self.plan.transactions_count
         if core is not None and stage.happens(share):
-            self.checker.audit(core)
+            self._audit_now(core)
             self._fork(core)
 
     def _look_at_all(self) -> None:
         if self.core is not None:
-            self.checker.audit(self.core)
+            self._audit_now(self.core)
             self._fork(self.core, (Loss.NOTHING,))
+
+    def _audit_now(self, core: BrokerCore) -> None:
+        with self.disk.looked_at():
+            self.checker.audit(core)
 
     def _settled(self) -> None:
         if self.core is not None and not self.stage.is_calm:
@@ -405,7 +433,8 @@ class World:
 
     def _fork(self, core: BrokerCore, losses: Sequence[Loss] = tuple(Loss)) -> None:
         loss = self.stage.chance.choice(losses)
-        self.checker.fork(core, self.disk, self.make_core, loss)
+        with self.disk.looked_at():
+            self.checker.fork(core, self.disk, self.make_core, loss)
 
 
 class _Alarm(logging.Handler):
@@ -414,4 +443,6 @@ class _Alarm(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """See logging.Handler."""
         if record.exc_info and record.exc_info[1] is not None:
+            if is_shortage(record.exc_info[1]):
+                return
             raise Violation(record.getMessage()) from record.exc_info[1]

@@ -1,0 +1,45 @@
+"""What a name server tells whoever watches it. RocketMQ's has no figures; all names are ours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from escrowmq.base.measure import Counts, Family, Sample
+from escrowmq.base.rounds import Rounds
+from escrowmq.registry.routes import RouteTable
+
+
+class Asks:
+    """Requests and refusals, counted by the code of the request."""
+
+    def __init__(self) -> None:
+        self.requests = Counts()
+        self.refused = Counts()
+
+
+def families(
+    routes: RouteTable, *, connections: int, asks: Asks, rounds: Rounds
+) -> Iterator[Family]:
+    """Every figure as it stands."""
+    sizes = routes.sizes()
+    for name, text, value in (
+        ("clusters", "Clusters with a broker that lives.", sizes.clusters),
+        ("brokers", "Brokers that live.", sizes.brokers),
+        ("topics", "Topics with a route.", sizes.topics),
+        ("routes", "Topics of each broker, together.", sizes.routes),
+        ("connections", "Open connections.", connections),
+    ):
+        samples = (Sample((), value),)
+        yield Family(f"escrowmq_nameserver_{name}", "gauge", text, (), samples)
+    for name, text, counts in (
+        ("requests", "Requests, by code.", asks.requests),
+        ("refused_requests", "Requests refused for want of a right, by code.", asks.refused),
+    ):
+        yield Family(f"escrowmq_nameserver_{name}", "counter", text, ("code",), counts.samples())
+    yield Family(
+        "escrowmq_failed_rounds",
+        "counter",
+        "Background work that ended with an internal error, by part; see the log.",
+        ("part",),
+        tuple(Sample((part,), count) for part, count in rounds.failures.items()),
+    )

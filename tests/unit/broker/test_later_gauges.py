@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+from escrowmq.base.codes import Request
+from escrowmq.base.measure import Sample
+from escrowmq.base.settings import BrokerSettings
+from escrowmq.testing.exchange import Exchange
+
+LOCAL = ("local", "disk")
+
+
+def figures(exchange: Exchange) -> dict[tuple[str, ...], float]:
+    return {
+        (family.name.removeprefix("rocketmq_"), *sample.of): sample.value
+        for family in exchange.core.measure(exchange.now_ms)
+        for sample in family.samples
+        if isinstance(sample, Sample)
+    }
+
+
+def test_the_timer_tells_what_waits_and_what_is_late() -> None:
+    exchange = Exchange()
+    client = exchange.connect()
+    client.send("T", b"later", TIMER_DELAY_MS="60000")
+    client.send("T", b"later", TIMER_DELAY_MS="90000")
+    found = figures(exchange)
+    assert found["timer_enqueue_lag", *LOCAL] == 2
+    exchange.now_ms += 700
+    assert figures(exchange)["timer_enqueue_latency_milliseconds", *LOCAL] == 700
+    exchange.advance(1_000)
+    found = figures(exchange)
+    assert found["timer_enqueue_lag", *LOCAL] == 0
+    assert found["timer_enqueue_latency_milliseconds", *LOCAL] == 0
+    assert found["timer_dequeue_lag", *LOCAL] == 2
+    assert found["timer_dequeue_latency_milliseconds", *LOCAL] == 0
+    assert found["timing_messages", *LOCAL, "T"] == 2
+    assert found["timer_enqueue", *LOCAL, "T"] == 2
+    exchange.now_ms += 70_000
+    assert figures(exchange)["timer_dequeue_latency_milliseconds", *LOCAL] > 10_000
+    exchange.advance(1_000)
+    found = figures(exchange)
+    assert found["timer_dequeue_lag", *LOCAL] == found["timing_messages", *LOCAL, "T"] == 1
+    assert found["timer_dequeue", *LOCAL, "T"] == 1
+
+
+def test_pops_tell_what_is_open_and_what_came_again() -> None:
+    exchange = Exchange(BrokerSettings(revive_queues_count=1))
+    exchange.create_topic("T", 1)
+    client = exchange.connect()
+    client.send("T", b"x")
+    ext = {
+        "consumerGroup": "CG", "topic": "T", "queueId": "-1", "maxMsgNums": "32", "pollTime": "0",
+        "invisibleTime": "10000", "bornTime": "0", "initMode": "0", "order": "false",
+    }  # fmt: skip
+    assert client.ask(Request.POP_MESSAGE, ext).code == 0
+    found = figures(exchange)
+    assert found["pop_checkpoint_buffer_size",] == 1
+    assert found["pop_revive_lag_milliseconds", "0"] == 1
+    assert found["pop_revive_latency_milliseconds", "0"] == 0
+    assert found["pop_revive_in_message", "CG", "T", "CK", "OK"] == 1
+    exchange.now_ms += 20_000
+    assert figures(exchange)["pop_revive_latency_milliseconds", "0"] > 5_000
+    exchange.advance(1_000)
+    found = figures(exchange)
+    assert found["pop_checkpoint_buffer_size",] == 0
+    assert found["pop_revive_lag_milliseconds", "0"] == 0
+    assert found["pop_revive_retry_messages", "CG", "T", "OK"] == 1
+    assert found["pop_revive_in_message", "CG", "T", "ACK", "OK"] == 1
+
+
+def test_a_broker_without_a_timer_has_no_figures_of_it() -> None:
+    exchange = Exchange()
+    exchange.core.broker.timer = None
+    assert not [name for name, *_ in figures(exchange) if name.startswith("timer")]
