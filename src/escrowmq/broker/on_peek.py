@@ -14,7 +14,7 @@ from escrowmq.broker.popping import Ask, Popper, judge_broker, judge_place
 from escrowmq.broker.state import Broker, Handler, Peer
 from escrowmq.codec.command import encode_reply
 from escrowmq.codec.headers import PopHeader, read_header
-from escrowmq.delivery.hold import Held
+from escrowmq.delivery.hold import Held, weight_of
 from escrowmq.delivery.poll import Polls
 from escrowmq.errors import UsageError
 from escrowmq.store.store import Arrival
@@ -103,6 +103,7 @@ class PeekHandlers:
             peer=peer.id,
             until_ms=until_ms,
             account=peer.counted_for,
+            weight=weight_of(request),
         ):
             return None
         ext = _told(has_message=False, is_full=True)

@@ -19,7 +19,7 @@ from escrowmq.codec.command import encode_reply
 from escrowmq.codec.headers import PopHeader, read_header
 from escrowmq.codec.receipt import encode_offsets, encode_starts
 from escrowmq.delivery.clients import Channel
-from escrowmq.delivery.hold import Held
+from escrowmq.delivery.hold import Held, weight_of
 from escrowmq.delivery.order import OrderTable
 from escrowmq.delivery.poll import Place, Polls
 from escrowmq.errors import UsageError
@@ -176,6 +176,7 @@ class PopHandlers:
             peer=ask.peer.id,
             until_ms=until_ms,
             account=ask.peer.counted_for,
+            weight=weight_of(ask.request),
         ):
             return Response.POLLING_FULL
         if finds.has_skipped:

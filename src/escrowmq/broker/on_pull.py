@@ -22,7 +22,7 @@ from escrowmq.broker.state import Broker, Handler, Peer
 from escrowmq.codec.command import encode_reply
 from escrowmq.codec.headers import PullHeader, read_header
 from escrowmq.delivery.clients import BROADCASTING
-from escrowmq.delivery.hold import Held, Holds
+from escrowmq.delivery.hold import Held, Holds, weight_of
 from escrowmq.delivery.subscriptions import GroupConfig
 from escrowmq.delivery.topics import Perm, TopicConfig
 from escrowmq.errors import UsageError
@@ -291,6 +291,7 @@ class PullHandlers:
                 queue_offset=header.queue_offset,
                 deadline_ms=now_ms + max(0, wait_ms),
                 account=pull.peer.counted_for,
+                weight=weight_of(pull.request),
             )
         )
         if crowded is not None:

@@ -216,11 +216,20 @@ class Shell:
     def lost(self, link: Link) -> None:
         """A peer is gone."""
         self.dismiss(link.peer)
+        self._doors.unsent.forget(link)
         self.behind.discard(link.peer)
         if self._links.pop(link.peer, None) is not None:
             self._tell(lambda: self.core.lost(link.peer, self._clock.now_ms()))
             if not self._is_closed:
                 self.perform()
+
+    def note_unsent(self, link: Link, size: int) -> None:
+        """Bytes wait for a peer to read; those with the most are cut when all have too many."""
+        for slow in self._doors.unsent.note(link, size):
+            assert isinstance(slow, Link)
+            if slow.transport is not None:
+                self.complain(slow.transport, "it does not read, and what waits is too much in all")
+                slow.transport.abort()
 
     def unreached(self, peer: int) -> None:
         """A peer that was dialled did not let us in."""

@@ -17,6 +17,7 @@ import msgspec
 from escrowmq.net.admission import ConnectionLimits, Total
 from escrowmq.net.certificates import Certificates, Mode
 from escrowmq.net.link import READ_SIZE, Link
+from escrowmq.net.unsent import Unsent
 
 if TYPE_CHECKING:
     from escrowmq.net.shell import Shell
@@ -46,6 +47,8 @@ class Doors(msgspec.Struct, kw_only=True):
     limits: ConnectionLimits = ConnectionLimits()
     total: Total = msgspec.field(default_factory=Total)
     """Shared by all shells that have these doors."""
+    unsent: Unsent = msgspec.field(default_factory=Unsent)
+    """The same of what waits to be read."""
     tls: TlsDoor | None = None
     """None refuses TLS."""
     dials_tls: ssl.SSLContext | None = None
