@@ -170,12 +170,12 @@ class Place:
 class Line:
     """One connection. What the broker asks by it is kept in `asked`."""
 
-    def __init__(self, address: str, who: str | None) -> None:
+    def __init__(self, address: str, who: str | None, *, link: socket.socket | None = None) -> None:
         host, port = address.rsplit(":", 1)
         self.address = address
         self.who = who
         self.asked: list[Command] = []
-        self._link = socket.create_connection((host, int(port)), timeout=ANSWER_S)
+        self._link = link or socket.create_connection((host, int(port)), timeout=ANSWER_S)
         self._reader = FrameReader()
         self._replies: dict[int, Command] = {}
         self._opaque = 0

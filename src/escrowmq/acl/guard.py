@@ -20,10 +20,19 @@ _TRACE: Final = Need(Topic.TRACE, PUB)
 """Whoever has an account may write traces."""
 
 
-def refusal(rules: Rules, request: Command, parts: Parts, places: Places, *, as_peer: bool) -> str:
+def refusal(
+    rules: Rules,
+    request: Command,
+    parts: Parts,
+    places: Places,
+    *,
+    as_peer: bool,
+    is_proved: bool = False,
+) -> str:
     """Why a request from an address may not pass; empty when it may.
 
-    `as_peer` leaves open what RocketMQ 5.3.2 leaves open (docs/security.md)."""
+    `as_peer` leaves open what RocketMQ 5.3.2 leaves open (docs/security.md); of whom a request is
+    that `is_proved` needs no signature."""
     if rules.trusts(parts):
         return ""
     ext = request.ext or {}
@@ -35,7 +44,7 @@ def refusal(rules: Rules, request: Command, parts: Parts, places: Places, *, as_
         return f"No acl config for {access_key}"
     if account.addresses.matches(parts):
         return ""
-    if not is_signed(request, account.secret, account.former):
+    if not (is_proved or is_signed(request, account.secret, account.former)):
         return f"Check signature failed for accessKey={access_key}"
     if account.is_admin:
         return ""

@@ -30,7 +30,7 @@ from escrowmq.broker.state import Broker, Handler, Peer
 from escrowmq.codec.auth import Question, Verdicts
 from escrowmq.codec.bodies import decode_body
 from escrowmq.codec.command import encode_reply
-from escrowmq.codec.signature import ACCESS_KEY
+from escrowmq.codec.signature import ACCESS_KEY, SIGNATURE
 from escrowmq.delivery import made
 from escrowmq.delivery.hold import Held, Holds
 from escrowmq.delivery.poll import Polls
@@ -126,6 +126,8 @@ class Door:
         """The answer to a request that may not pass; None when it may. An EscrowMQError says that
         it cannot be read, and so not be judged."""
         refused: Refused | None = None
+        if peer.identity:
+            _name(request, peer.identity)
         if not (self.judges and self._names_somebody(request)):
             # Before anything is spent on it: a stranger's, or nobody has to prove who he is.
             if self.rates.is_on:
@@ -185,12 +187,13 @@ class Door:
         """Code, reason and remark of a refusal."""
         places = self._places
         places.now_ms = now_ms
+        is_proved = bool(peer.identity) and _is_named_alone(request, peer.identity)
         if self.accounts is not None:
-            reason = self.accounts.refusal(peer, request, places)
+            reason = self.accounts.refusal(peer, request, places, is_proved=is_proved)
             if reason:
                 return Response.SYSTEM_ERROR, reason, self.accounts.REMARK + reason
         if self._broker.settings.authenticates:
-            reason = self.users.refusal(peer, request, places)
+            reason = self.users.refusal(peer, request, places, is_proved=is_proved)
             if reason:
                 return Response.NO_PERMISSION, reason, reason
         return None
@@ -268,3 +271,18 @@ class Door:
             return 0
         at_ms = min(self.denials.wake_at_ms() or _NEVER_MS, self.quotas.wake_at_ms())
         return at_ms if self.accounts is None else min(at_ms, self.accounts.wake_at_ms())
+
+
+def _name(request: Command, account: str) -> None:
+    """A request without a name, on a connection whose certificate stands for an account, is this
+    account's. One with a name has to be signed by it, whatever the certificate says: a gateway
+    passes on what others have signed."""
+    if request.ext is None:
+        request.ext = {}
+    request.ext.setdefault(ACCESS_KEY, account)
+
+
+def _is_named_alone(request: Command, account: str) -> bool:
+    """Whether a request relies on the certificate."""
+    ext = request.ext or {}
+    return ext.get(ACCESS_KEY) == account and SIGNATURE not in ext

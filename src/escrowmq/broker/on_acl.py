@@ -78,7 +78,9 @@ class AclHandlers:
         """When to look next."""
         return self._look_at_ms
 
-    def refusal(self, peer: Peer, request: Command, places: Places) -> str:
+    def refusal(
+        self, peer: Peer, request: Command, places: Places, *, is_proved: bool = False
+    ) -> str:
         """Why a request may not pass; empty when it may."""
         return refusal(
             self._files.rules,
@@ -86,6 +88,7 @@ class AclHandlers:
             parts_of(peer.host),
             places,
             as_peer=self._broker.settings.acl_as_peer,
+            is_proved=is_proved,
         )
 
     def trusts(self, peer: Peer) -> bool:

@@ -105,9 +105,11 @@ class AuthHandlers:
 
     # -- the door ----------------------------------------------------------------------------
 
-    def refusal(self, peer: Peer, request: Command, places: Places) -> str:
+    def refusal(
+        self, peer: Peer, request: Command, places: Places, *, is_proved: bool = False
+    ) -> str:
         """Why a request may not pass; empty when it may."""
-        return refusal(self.book, request, peer.host, places, self.terms)
+        return refusal(self.book, request, peer.host, places, self.terms, is_proved=is_proved)
 
     def may(self, name: str, access: Access, host: str) -> bool:
         """Whether a user who was let in before may do something now."""
