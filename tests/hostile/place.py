@@ -1,7 +1,7 @@
 """A real `escrowmq serve` with accounts on, and what strangers and accounts say to it by sockets.
 
-A may use topic TA and group GA, B TB and GB, C nothing, the operator everything; the same accounts
-in plain_acl.yml (ACL 1.0) and as users with policies (ACL 2.0)."""
+A may use topic TA and group GA, B TB and GB, C nothing, WIDE every topic and group, the operator
+everything; the same accounts in plain_acl.yml (ACL 1.0) and as users with policies (ACL 2.0)."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 import threading
+import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -34,18 +35,22 @@ ANSWER_S: Final = 20.0
 
 SECRETS: Final = {
     name: f"secret-of-{name}-0123456789" for name in ("operator", "account-a", "account-b",
-                                                     "account-c")
+                                                     "account-c", "account-w")
 }  # fmt: skip
 A: Final = "account-a"
 B: Final = "account-b"
 C: Final = "account-c"
+WIDE: Final = "account-w"
 OPERATOR: Final = "operator"
 
 _SMALL: Final = (
     "mappedFileSizeCommitLog=67108864", "maxIndexNum=20000", "maxHashSlotNum=5000",
     "mappedFileSizeConsumeQueue=60000",
 )  # fmt: skip
-_READY: Final = re.compile(r"escrowmq ready nameserver=(\S+) broker=(\S+)")
+_READY: Final = re.compile(r"escrowmq ready nameserver=(\S+) broker=(\S+)(?: metrics=(\S+))?")
+_TURNS: Final = re.compile(
+    r'^escrowmq_turn_seconds_bucket\{.*le="([^"]+)".*\} (\S+)$', re.MULTILINE
+)
 
 ACCOUNTS: Final = f"""accounts:
 - {{accessKey: operator, secretKey: {SECRETS[OPERATOR]}, admin: true}}
@@ -58,6 +63,10 @@ ACCOUNTS: Final = f"""accounts:
   topicPerms: [TB=PUB|SUB]
   groupPerms: [GB=PUB|SUB, PGB=PUB, billing_orders=SUB]
 - {{accessKey: account-c, secretKey: {SECRETS[C]}}}
+- accessKey: account-w
+  secretKey: {SECRETS[WIDE]}
+  defaultTopicPerm: PUB|SUB
+  defaultGroupPerm: PUB|SUB
 """
 
 POLICIES: Final[Mapping[str, tuple[tuple[str, tuple[str, ...]], ...]]] = {
@@ -66,6 +75,7 @@ POLICIES: Final[Mapping[str, tuple[tuple[str, tuple[str, ...]], ...]]] = {
     B: (("Topic:TB", ("Pub", "Sub", "Get")), ("Group:GB", ("Sub", "Get")),
         ("Group:PGB", ("Pub",)), ("Group:billing_orders", ("Sub", "Get", "Update"))),
     C: (),
+    WIDE: (("Topic:*", ("Pub", "Sub", "Get")), ("Group:*", ("Pub", "Sub", "Get", "Update"))),
 }  # fmt: skip
 
 
@@ -113,7 +123,7 @@ class Place:
         match = _READY.match(self.process.stdout.readline().strip())
         watchdog.cancel()
         assert match is not None, self.log()
-        self.nameserver, self.broker = match[1], match[2]
+        self.nameserver, self.broker, self.metrics = match[1], match[2], match[3]
 
     def end(self, number: signal.Signals = signal.SIGTERM) -> None:
         """Ask it to end, or kill it."""
@@ -130,6 +140,12 @@ class Place:
     def log(self) -> str:
         """What it has written."""
         return self.errors.read_text()
+
+    def long_turns(self, beyond_s: str) -> int:
+        """How many turns of its loop were longer, since its start (with metrics alone)."""
+        with urllib.request.urlopen(f"http://{self.metrics}/metrics") as answer:
+            counts = dict(_TURNS.findall(answer.read().decode()))
+        return int(float(counts["+Inf"]) - float(counts[beyond_s]))
 
     def line(self, who: str | None, *, to: str = "") -> Line:
         """A connection of an account; of nobody, when it is None."""
@@ -154,12 +170,12 @@ class Place:
 class Line:
     """One connection. What the broker asks by it is kept in `asked`."""
 
-    def __init__(self, address: str, who: str | None) -> None:
+    def __init__(self, address: str, who: str | None, *, link: socket.socket | None = None) -> None:
         host, port = address.rsplit(":", 1)
         self.address = address
         self.who = who
         self.asked: list[Command] = []
-        self._link = socket.create_connection((host, int(port)), timeout=ANSWER_S)
+        self._link = link or socket.create_connection((host, int(port)), timeout=ANSWER_S)
         self._reader = FrameReader()
         self._replies: dict[int, Command] = {}
         self._opaque = 0

@@ -22,10 +22,15 @@ _TRACE: Final = Need(Topic.TRACE, PUB)
 
 
 def refusal(
-    rules: Rules, request: Command, parts: Parts, needs: Callable[[], Admin | list[Need]]
+    rules: Rules,
+    request: Command,
+    parts: Parts,
+    needs: Callable[[], Admin | list[Need]],
+    *,
+    is_proved: bool = False,
 ) -> str:
     """Why a request from an address may not pass; empty when it may. What it needs is asked once
-    it is known whose it is."""
+    it is known whose it is; of whom one is that `is_proved` needs no signature."""
     if rules.trusts(parts):
         return ""
     ext = request.ext or {}
@@ -37,7 +42,7 @@ def refusal(
         return f"No acl config for {access_key}"
     if account.addresses.matches(parts):
         return ""
-    if not is_signed(request, account.secret, account.former):
+    if not (is_proved or is_signed(request, account.secret, account.former)):
         return f"Check signature failed for accessKey={access_key}"
     if account.is_admin:
         return ""

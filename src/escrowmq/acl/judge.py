@@ -46,9 +46,12 @@ class Asks(Protocol):
         """The rights that it needs."""
 
 
-def refusal(book: Book, request: Command, host: str, asks: Asks, terms: Terms) -> str:
-    """Why a request from an address may not pass, in RocketMQ's words; empty when it may."""
-    user, reason = _authenticated(book, request)
+def refusal(
+    book: Book, request: Command, host: str, asks: Asks, terms: Terms, *, is_proved: bool = False
+) -> str:
+    """Why a request from an address may not pass, in RocketMQ's words; empty when it may. Of whom
+    one is that `is_proved` needs no signature."""
+    user, reason = _authenticated(book, request, is_proved=is_proved)
     if reason and request.code not in terms.unauthenticated:
         return reason
     if not terms.is_authorized or request.code in terms.unauthorized:
@@ -74,7 +77,9 @@ def super_user_refusal(book: Book, request: Command) -> str:
     return "" if user.is_super else f"{USER}{user.name} is no super user."
 
 
-def _authenticated(book: Book, request: Command) -> tuple[User | None, str]:
+def _authenticated(
+    book: Book, request: Command, *, is_proved: bool = False
+) -> tuple[User | None, str]:
     """Whose request it is, or why that is nobody's."""
     name = (request.ext or {}).get(ACCESS_KEY)
     if not name:
@@ -84,7 +89,7 @@ def _authenticated(book: Book, request: Command) -> tuple[User | None, str]:
         return None, f"User:{name} is not found."
     if user.status is UserStatus.DISABLE:
         return None, f"User:{name} is disabled."
-    if not is_signed(request, user.password, user.former):
+    if not (is_proved or is_signed(request, user.password, user.former)):
         return None, "check signature failed."
     return user, ""
 

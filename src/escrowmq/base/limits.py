@@ -66,6 +66,9 @@ PULL_SIZE_MAX: Final = 8_388_608
 SEND_BUFFER_SIZE_MAX: Final = 64 * 1024 * 1024
 """Unsent bytes of one peer that does not read; beyond, its connection is closed."""
 
+UNSENT_SIZE_MAX: Final = 536_870_912
+"""Unsent bytes of all peers of a process; beyond, those that have the most are cut."""
+
 PULLS_HELD_MAX: Final = 100_000
 """Long polls held by one broker; beyond, the oldest is answered at once."""
 

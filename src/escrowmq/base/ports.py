@@ -123,6 +123,14 @@ class Chance(Protocol):
         """So many random bits."""
 
 
+@runtime_checkable
+class Proving(Protocol):
+    """A core that knows accounts."""
+
+    def proved(self, peer: int, account: str) -> None:
+        """A peer that is connected has shown a certificate that stands for an account."""
+
+
 class Core(Protocol):
     """A state machine fed with (input, now); the shell performs the effects that it queues."""
 

@@ -262,6 +262,11 @@ class BrokerCore:
         if is_name_server:
             self.registration.connected(peer, now_ms)
 
+    def proved(self, peer: int, account: str) -> None:
+        """A peer's certificate stands for an account (base.ports.Proving)."""
+        if self._entrance.judges:
+            self.broker.peers[peer].identity = account
+
     def lost(self, peer: int, now_ms: int) -> None:
         """A peer is gone."""
         broker = self.broker

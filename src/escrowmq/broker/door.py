@@ -19,6 +19,7 @@ from escrowmq.acl.needs import Need
 from escrowmq.acl.policies import Action
 from escrowmq.base.answer import Answer, Refusal, Reply
 from escrowmq.base.codes import Request, Response
+from escrowmq.base.command import Command
 from escrowmq.base.ports import Disk
 from escrowmq.broker.asked import Asked, Question
 from escrowmq.broker.auditing import Denials
@@ -31,7 +32,7 @@ from escrowmq.broker.state import Broker
 from escrowmq.codec.auth import Question as Explained
 from escrowmq.codec.auth import Verdicts
 from escrowmq.codec.bodies import decode_body
-from escrowmq.codec.signature import ACCESS_KEY
+from escrowmq.codec.signature import ACCESS_KEY, SIGNATURE
 from escrowmq.delivery import made
 from escrowmq.delivery.hold import Holds, LongPoll
 from escrowmq.delivery.poll import Polls
@@ -128,6 +129,8 @@ class Door:
     def judge(self, asked: Question) -> Refusal | None:
         """Why a request may not pass; None when it may. An EscrowMQError says that it cannot be
         read, and so not be judged."""
+        if asked.peer.identity:
+            _name(asked.command, asked.peer.identity)
         if not (self.judges and self._names_somebody(asked)):
             # Before anything is spent on it: a stranger's, or nobody has to prove who he is.
             refusal = self.rates.judge(asked) if self.rates.is_on else None
@@ -186,12 +189,14 @@ class Door:
         """The refusal of a request by the rules, and the reason alone."""
         self._places.now_ms = now_ms
         rights = Rights(asked, self._places, self._broker.settings)
+        identity = asked.peer.identity
+        is_proved = bool(identity) and _is_named_alone(asked.command, identity)
         if self.accounts is not None:
-            reason = self.accounts.refusal(asked, rights)
+            reason = self.accounts.refusal(asked, rights, is_proved=is_proved)
             if reason:
                 return Refusal(Response.SYSTEM_ERROR, self.accounts.REMARK + reason), reason
         if self._broker.settings.authenticates:
-            reason = self.users.refusal(asked, rights)
+            reason = self.users.refusal(asked, rights, is_proved=is_proved)
             if reason:
                 return Refusal(Response.NO_PERMISSION, reason), reason
         return None
@@ -268,3 +273,18 @@ class Door:
             return 0
         at_ms = min(self.denials.wake_at_ms() or _NEVER_MS, self.quotas.wake_at_ms())
         return at_ms if self.accounts is None else min(at_ms, self.accounts.wake_at_ms())
+
+
+def _name(request: Command, account: str) -> None:
+    """A request without a name, on a connection whose certificate stands for an account, is this
+    account's. One with a name has to be signed by it, whatever the certificate says: a gateway
+    passes on what others have signed."""
+    if request.ext is None:
+        request.ext = {}
+    request.ext.setdefault(ACCESS_KEY, account)
+
+
+def _is_named_alone(request: Command, account: str) -> bool:
+    """Whether a request relies on the certificate."""
+    ext = request.ext or {}
+    return ext.get(ACCESS_KEY) == account and SIGNATURE not in ext

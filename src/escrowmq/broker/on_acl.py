@@ -72,10 +72,10 @@ class AclHandlers:
         """When to look next."""
         return self._look_at_ms
 
-    def refusal(self, asked: Question, rights: Rights) -> str:
+    def refusal(self, asked: Question, rights: Rights, *, is_proved: bool = False) -> str:
         """Why a request may not pass; empty when it may."""
         rules, parts = self._files.rules, parts_of(asked.peer.host)
-        return refusal(rules, asked.command, parts, rights.needs)
+        return refusal(rules, asked.command, parts, rights.needs, is_proved=is_proved)
 
     def trusts(self, peer: Peer) -> bool:
         """Whether nothing is asked of a peer's address."""

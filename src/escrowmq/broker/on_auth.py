@@ -128,9 +128,10 @@ class AuthHandlers:
 
     # -- the door ----------------------------------------------------------------------------
 
-    def refusal(self, asked: Question, rights: Rights) -> str:
+    def refusal(self, asked: Question, rights: Rights, *, is_proved: bool = False) -> str:
         """Why a request may not pass; empty when it may."""
-        return refusal(self.book, asked.command, asked.peer.host, rights, self.terms)
+        host = asked.peer.host
+        return refusal(self.book, asked.command, host, rights, self.terms, is_proved=is_proved)
 
     def may(self, name: str, access: Access, host: str) -> bool:
         """Whether a user who was let in before may do something now."""

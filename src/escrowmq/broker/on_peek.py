@@ -13,7 +13,7 @@ from escrowmq.broker.on_pop import MARGIN_MS, PopHandlers
 from escrowmq.broker.popping import Pop, Popper, broker_refusal, place_refusal
 from escrowmq.broker.state import Broker
 from escrowmq.codec.headers import PopHeader
-from escrowmq.delivery.hold import LongPoll
+from escrowmq.delivery.hold import LongPoll, weight_of
 from escrowmq.delivery.poll import Polls
 from escrowmq.errors import UsageError
 from escrowmq.store.store import Arrival
@@ -85,6 +85,7 @@ class PeekHandlers:
             peer=asked.peer.id,
             until_ms=until_ms,
             account=asked.peer.counted_for,
+            weight=weight_of(asked.command),
         ):
             return HELD
         return Answer(ext=_told(has_message=False, is_full=True))

@@ -18,7 +18,7 @@ from escrowmq.broker.state import Broker
 from escrowmq.codec.headers import PopHeader
 from escrowmq.codec.receipt import encode_offsets, encode_starts
 from escrowmq.delivery.clients import Channel
-from escrowmq.delivery.hold import LongPoll
+from escrowmq.delivery.hold import LongPoll, weight_of
 from escrowmq.delivery.order import OrderTable
 from escrowmq.delivery.poll import Place, Polls
 from escrowmq.errors import UsageError
@@ -170,6 +170,7 @@ class PopHandlers:
             peer=pop.asked.peer.id,
             until_ms=until_ms,
             account=pop.asked.peer.counted_for,
+            weight=weight_of(pop.asked.command),
         ):
             return Response.POLLING_FULL
         if finds.has_skipped:

@@ -22,7 +22,7 @@ from escrowmq.broker.selecting import EVERYTHING, Selector, Selectors, is_tag
 from escrowmq.broker.state import Broker
 from escrowmq.codec.headers import PullHeader
 from escrowmq.delivery.clients import BROADCASTING
-from escrowmq.delivery.hold import Holds, LongPoll
+from escrowmq.delivery.hold import Holds, LongPoll, weight_of
 from escrowmq.delivery.subscriptions import GroupConfig
 from escrowmq.delivery.topics import Perm, TopicConfig
 from escrowmq.errors import UsageError
@@ -268,6 +268,7 @@ class PullHandlers:
                 queue_offset=header.queue_offset,
                 deadline_ms=now_ms + max(0, wait_ms),
                 account=pull.asked.peer.counted_for,
+                weight=weight_of(pull.asked.command),
             )
         )
         if crowded is not None:

@@ -15,6 +15,7 @@ class Peer:
         "counted_for",
         "host",
         "id",
+        "identity",
         "is_stranger",
         "packed",
         "reader",
@@ -28,6 +29,8 @@ class Peer:
         """Of whom the last heartbeat was that the door let in."""
         self.counted_for = ""
         """Whose quota of connections it is in."""
+        self.identity = ""
+        """The account that its certificate stands for."""
         self.is_stranger = False
         """Has still to prove who it is."""
         self.packed = pack_host(host, port)

@@ -7,16 +7,30 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Generic, TypeVar
 
+from escrowmq.base.command import Command
 from escrowmq.base.limits import HELD_PER_PEER_MAX, PULLS_HELD_MAX
 
 T = TypeVar("T")
 _NEVER_MS = (1 << 62) - 1
 
+_WEIGHT_SIZE = 4_096
+_FIELD_SIZE = 100
+"""What a field takes beside its letters."""
+
+
+def weight_of(request: Command) -> int:
+    """As how many long polls a request counts that is kept while it waits: one for each 4 KiB."""
+    ext = request.ext or {}
+    size = len(request.body) + _FIELD_SIZE * len(ext) + sum(map(len, ext))
+    return 1 + (size + sum(map(len, ext.values()))) // _WEIGHT_SIZE
+
 
 class LongPoll(Generic[T]):
     """One waiting pull."""
 
-    __slots__ = ("account", "deadline_ms", "is_done", "key", "peer", "question", "queue_offset")
+    __slots__ = (
+        "account", "deadline_ms", "is_done", "key", "peer", "question", "queue_offset", "weight",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -27,8 +41,11 @@ class LongPoll(Generic[T]):
         queue_offset: int,
         deadline_ms: int,
         account: str = "",
+        weight: int = 1,
     ) -> None:
         self.key = key
+        self.weight = weight
+        """As how many it counts, where it keeps much memory."""
         self.question = question
         self.peer = peer
         self.account = account
@@ -59,8 +76,8 @@ class Holds(Generic[T]):
         own = self._by_peer.setdefault(held.peer, {})
         own[held] = None
         heapq.heappush(self._deadlines, (held.deadline_ms, self._serial, held))
-        self.count += 1
-        self._counts[held.account] += 1
+        self.count += held.weight
+        self._counts[held.account] += held.weight
         if len(own) > HELD_PER_PEER_MAX:
             first = next(iter(own))
             self.release(first)
@@ -72,6 +89,10 @@ class Holds(Generic[T]):
     def has(self, key: tuple[str, int]) -> bool:
         """Whether anybody waits for this queue."""
         return key in self._by_queue
+
+    def count_at(self, key: tuple[str, int]) -> int:
+        """How many wait for this queue."""
+        return len(self._by_queue.get(key, ()))
 
     def waiting(self, key: tuple[str, int]) -> list[LongPoll[T]]:
         """Who waits for this queue."""
@@ -90,8 +111,8 @@ class Holds(Generic[T]):
         if held.is_done:
             return
         held.is_done = True
-        self.count -= 1
-        self._counts[held.account] -= 1
+        self.count -= held.weight
+        self._counts[held.account] -= held.weight
         if not self._counts[held.account]:
             del self._counts[held.account]
         queue, own = self._by_queue[held.key], self._by_peer[held.peer]

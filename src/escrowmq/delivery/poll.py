@@ -30,7 +30,7 @@ class Polls(Generic[T]):
 
         self._topics: dict[Place, tuple[str, ...]] = {}
 
-    def hold(
+    def hold(  # noqa: PLR0913 - what waits, for what, and whose it is
         self,
         place: Place,
         queue_id: int,
@@ -40,13 +40,22 @@ class Polls(Generic[T]):
         peer: int,
         until_ms: int,
         account: str = "",
+        weight: int = 1,
     ) -> bool:
         """Let a poll wait for messages of some topics; False when too many wait."""
         if self.is_full(place, queue_id) or self._holds.count_of(peer) >= HELD_PER_PEER_MAX:
             return False
         key = (_name(place), queue_id)
         self._holds.hold(
-            LongPoll(key, poll, peer=peer, queue_offset=0, deadline_ms=until_ms, account=account)
+            LongPoll(
+                key,
+                poll,
+                peer=peer,
+                queue_offset=0,
+                deadline_ms=until_ms,
+                account=account,
+                weight=weight,
+            )
         )
         if place not in self._queues:
             self._queues[place] = set()
@@ -63,8 +72,7 @@ class Polls(Generic[T]):
 
     def count(self, place: Place, queue_id: int) -> int:
         """How many wait for a queue."""
-        key = (_name(place), queue_id)
-        return len(self._holds.waiting(key)) if self._holds.has(key) else 0
+        return self._holds.count_at((_name(place), queue_id))
 
     def has_places(self, topic: str) -> bool:
         """Whether a message of a topic concerns anybody."""

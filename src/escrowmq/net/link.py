@@ -21,6 +21,10 @@ READ_SIZE: int = 32_768
 """Bytes of one turn. A peer that sends more takes turns with the others."""
 
 
+_LARGE_SIZE: int = 65_536
+"""A write that counts as one that waits; smaller ones count when something waits before them."""
+
+
 _COST_SHARE: float = 0.1
 """What the newest turn counts among those before it: one that met a slow moment is no rule."""
 
@@ -146,12 +150,20 @@ class Link(asyncio.BufferedProtocol):
         transport = self.transport
         if transport is None or transport.is_closing():
             return True
-        if transport.get_write_buffer_size() > SEND_BUFFER_SIZE_MAX:
+        unsent = transport.get_write_buffer_size()
+        if unsent > SEND_BUFFER_SIZE_MAX:
             transport.abort()
             return False
         self.has_written = True
-        transport.write(chunks[0] if len(chunks) == 1 else b"".join(chunks))
+        data = chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        transport.write(data)
+        if unsent or len(data) > _LARGE_SIZE:
+            self._shell.note_unsent(self, unsent + len(data))
         return True
+
+    def unsent_size(self) -> int:
+        """Bytes that were written and have not left."""
+        return 0 if self.transport is None else self.transport.get_write_buffer_size()
 
     def close(self, *, flush_s: float) -> None:
         """Close after what was written has left; a peer that does not read it in time is cut."""

@@ -6,9 +6,10 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable
+from typing import Any
 
 from escrowmq.base.effects import Close, Dial, Effect, Hold, Replace, Send, Sync
-from escrowmq.base.ports import Clock, Core, Disk, File
+from escrowmq.base.ports import Clock, Core, Disk, File, Proving
 from escrowmq.base.seldom import Seldom
 from escrowmq.errors import ConnectFailed
 from escrowmq.net.admission import Admission
@@ -169,14 +170,18 @@ class Shell:
         if known is not None:
             self._admission.dismiss(known[0])
 
-    def complain(self, transport: asyncio.Transport, reason: str) -> None:
-        """Write down why a connection is refused; of one address not more than some a minute."""
+    def complain(
+        self, transport: asyncio.Transport, reason: str, *, is_refused: bool = True
+    ) -> None:
+        """Write down what is wrong with a connection; of one address not more than some a
+        minute."""
         now_ms = self._clock.now_ms()
         for host, count in self._complaints.take_left_out(now_ms):
             _log.warning("%s: %d more connections of %s were refused", self._name, count, host)
         host = _host_of(transport)
         if self._complaints.says(host, now_ms):
-            _log.warning("%s: a connection of %s is refused: %s", self._name, host, reason)
+            what = " is refused" if is_refused else ""
+            _log.warning("%s: a connection of %s%s: %s", self._name, host, what, reason)
 
     def connected(self, link: Link) -> None:
         """A link has its transport."""
@@ -194,6 +199,17 @@ class Shell:
         name = link.transport.get_extra_info("peername") or ("127.0.0.1", 0)
         self._tell(lambda: self.core.connected(link.peer, name[0], name[1], now_ms))
         self.perform()
+
+    def identify(self, link: Link, certificate: dict[str, Any] | None) -> None:
+        """A link that is connected has shown a certificate, or none."""
+        identities, core, transport = self._doors.identities, self.core, link.transport
+        if identities is None or not isinstance(core, Proving) or transport is None:
+            return
+        found = identities.of(certificate)
+        if found.fault:
+            self.complain(transport, f"{found.fault}; it has to sign", is_refused=False)
+        if found.account:
+            self._tell(lambda: core.proved(link.peer, found.account))
 
     def receive(self, link: Link, data: bytes, *, waited_ms: int = 0) -> None:
         """Bytes from a peer, known to have waited for so long at least."""
@@ -216,11 +232,20 @@ class Shell:
     def lost(self, link: Link) -> None:
         """A peer is gone."""
         self.dismiss(link.peer)
+        self._doors.unsent.forget(link)
         self.behind.discard(link.peer)
         if self._links.pop(link.peer, None) is not None:
             self._tell(lambda: self.core.lost(link.peer, self._clock.now_ms()))
             if not self._is_closed:
                 self.perform()
+
+    def note_unsent(self, link: Link, size: int) -> None:
+        """Bytes wait for a peer to read; those with the most are cut when all have too many."""
+        for slow in self._doors.unsent.note(link, size):
+            assert isinstance(slow, Link)
+            if slow.transport is not None:
+                self.complain(slow.transport, "it does not read, and what waits is too much in all")
+                slow.transport.abort()
 
     def unreached(self, peer: int) -> None:
         """A peer that was dialled did not let us in."""

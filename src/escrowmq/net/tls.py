@@ -10,13 +10,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
 
 from escrowmq.net.admission import ConnectionLimits, Total
 from escrowmq.net.certificates import Certificates, Mode
+from escrowmq.net.identity import Identities
 from escrowmq.net.link import READ_SIZE, Link
+from escrowmq.net.unsent import Unsent
 
 if TYPE_CHECKING:
     from escrowmq.net.shell import Shell
@@ -46,8 +48,12 @@ class Doors(msgspec.Struct, kw_only=True):
     limits: ConnectionLimits = ConnectionLimits()
     total: Total = msgspec.field(default_factory=Total)
     """Shared by all shells that have these doors."""
+    unsent: Unsent = msgspec.field(default_factory=Unsent)
+    """The same of what waits to be read."""
     tls: TlsDoor | None = None
     """None refuses TLS."""
+    identities: Identities | None = None
+    """Which accounts clients' certificates stand for; None: for none."""
     dials_tls: ssl.SSLContext | None = None
     """For connections that the core asks for; None makes plain ones."""
 
@@ -91,6 +97,10 @@ class Session:
         while view:
             view = view[self._tls.write(view[:_RECORD_SIZE]) :]
         return self._out.read()
+
+    def certificate(self) -> dict[str, Any] | None:
+        """The peer's, which was verified; None when it has shown none, or none was asked for."""
+        return self._tls.getpeercert()
 
     def pending(self) -> bytes:
         """What TLS itself has to say: handshake, alerts, tickets."""
@@ -152,6 +162,8 @@ class TlsLink(Link):
         if session.is_open and not was_open:
             self._stop_timer()
             self._shell.connected(self)
+            if not self._is_dialled:
+                self._shell.identify(self, session.certificate())
         return found
 
     def _say(self, data: bytes) -> None:

@@ -20,6 +20,7 @@ from escrowmq.net.certificates import (
     load_pair,
     load_trusted,
 )
+from escrowmq.net.identity import SETTING, Identities, read_identities
 from escrowmq.net.tls import Doors, TlsDoor
 
 TLS_FILE: Final = "tls.config.file"
@@ -58,6 +59,13 @@ class DoorSettings(msgspec.Struct, kw_only=True):
     trusted: Annotated[str, Meta(description="PEM of the roots of clients' certificates")] = field(
         default="", name="tls.server.trustCertPath"
     )
+    identities: Annotated[
+        str,
+        Meta(
+            description="accounts that clients' certificates stand for: KIND:name=account, or a "
+            "KIND alone (CN, DNS, URI, EMAIL), `;` between"
+        ),
+    ] = field(default="", name=SETTING)
     dials_tls: Annotated[bool, Meta(description="a broker calls name servers by TLS")] = field(
         default=False, name="tls.enable"
     )
@@ -99,7 +107,10 @@ def doors_of(settings: DoorSettings, *, source: str, calls_itself: bool = False)
     try:
         if calls_itself and settings.mode == "enforcing":
             settings = _calling_itself(settings)
-        return Doors(limits=limits, tls=_tls_of(settings), dials_tls=_dialling(settings))
+        return Doors(
+            limits=limits, tls=_tls_of(settings), identities=_identities(settings),
+            dials_tls=_dialling(settings),
+        )  # fmt: skip
     except UsageError as error:
         raise UsageError(f"{source}: {error}") from error
 
@@ -135,6 +146,17 @@ def _tls_of(settings: DoorSettings) -> TlsDoor | None:
         clients=settings.clients,
     )
     return TlsDoor(mode=settings.mode, certificates=Certificates(files))
+
+
+def _identities(settings: DoorSettings) -> Identities | None:
+    if not settings.identities.strip():
+        return None
+    if settings.clients == "none":
+        raise UsageError(
+            f"{SETTING} needs tls.server.need.client.auth=optional or require: no client is asked "
+            "for a certificate"
+        )
+    return read_identities(settings.identities)
 
 
 def _dialling(settings: DoorSettings) -> ssl.SSLContext | None:

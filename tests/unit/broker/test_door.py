@@ -374,3 +374,95 @@ def test_half_frames_of_strangers_take_no_room_from_accounts() -> None:
     for caller in list(exchange.callers.values()):
         exchange.leave(caller)
     assert (broker.half_frames.size, broker.strangers_half_frames.size) == (0, 0)
+
+
+# -- certificates --------------------------------------------------------------------------------
+
+USERS = b"""{"acls": [
+  {"subject": "User:owner-1", "policies": [{"policyType": "CUSTOM", "entries": [
+    {"resource": "Topic:T", "actions": ["Pub", "Sub"], "decision": "Allow"}]}]}],
+ "users": [
+  {"username": "operator", "password": "secret-of-all", "userType": "Super"},
+  {"username": "owner-1", "password": "secret-of-all"},
+  {"username": "thief-1", "password": "secret-of-all"}]}"""
+
+
+def world_of(kind: str) -> Exchange:
+    if kind == "1.0":
+        return world()
+    disk = SimDisk()
+    disk.small["config/auth.json"] = USERS
+    exchange = Exchange(BrokerSettings(authenticates=True, authorizes=True), disk=disk)
+    come(exchange, "operator").ask(17, topic("T"))
+    come(exchange, "operator").ask(17, topic("other"))
+    return exchange
+
+
+def certified(exchange: Exchange, account: str) -> Caller:
+    caller = exchange.connect(host="10.0.0.1")
+    exchange.core.proved(caller.id, account)
+    return caller
+
+
+@pytest.mark.parametrize("kind", ["1.0", "2.0"])
+def test_a_certificate_is_as_good_as_a_signature_and_no_better(kind: str) -> None:
+    exchange = world_of(kind)
+    owner = certified(exchange, "owner-1")
+    assert owner.send("T").code == 0
+    assert owner.send("other").code != 0
+    assert owner.ask(Request.DELETE_TOPIC_IN_BROKER, {"topic": "T"}).code != 0
+    assert owner.send("T").code == 0
+    assert certified(exchange, "nobody-1").send("T").code != 0
+    assert exchange.connect(host="10.0.0.1").send("T").code != 0
+    operator = certified(exchange, "operator")
+    assert operator.ask(17, topic("new")).code == 0
+
+
+@pytest.mark.parametrize("kind", ["1.0", "2.0"])
+def test_who_names_himself_has_to_sign_whatever_his_certificate_says(kind: str) -> None:
+    exchange = world_of(kind)
+    gateway = certified(exchange, "thief-1")
+    gateway.credentials = ("owner-1", SECRET)
+    assert gateway.send("T").code == 0  # passes on what the owner has signed
+    gateway.credentials = ("owner-1", "another secret")
+    assert gateway.send("T").code != 0
+    gateway.credentials = None
+    assert gateway.send("T").code != 0  # its own again, which has no right to this topic
+    claim = {"b": "T", "AccessKey": "owner-1"}
+    assert gateway.ask(Request.SEND_MESSAGE_V2, claim).code != 0
+    owner = certified(exchange, "owner-1")
+    owner.credentials = ("owner-1", "another secret")
+    assert owner.send("T").code != 0  # a wrong signature is wrong
+
+
+@pytest.mark.parametrize("kind", ["pull", "pop", "notify"])
+def test_a_poll_of_a_certificate_ends_when_its_right_is_withdrawn(kind: str) -> None:
+    exchange = world()
+    pending = hold(exchange, certified(exchange, "owner-1"), kind)
+    assert not pending
+    exchange.disk.small["plain_acl.yml"] = WITHOUT
+    exchange.advance(2_000)
+    assert pending.now.code == 1
+
+
+def test_a_member_by_certificate_is_shown_the_halves_that_it_may_see() -> None:
+    exchange = world()
+    owner = certified(exchange, "owner-1")
+    owner.heartbeat(producer="PG")
+    owner.prepare("T")
+    thief = certified(exchange, "thief-1")
+    thief.heartbeat(producer="PG")
+    owner.leave()
+    exchange.advance(120_000)
+    assert thief.take(CHECK) == []
+    owner = certified(exchange, "owner-1")
+    owner.heartbeat(producer="PG")
+    exchange.advance(60_000)
+    assert len(owner.take(CHECK)) > 0
+
+
+def test_without_access_control_a_certificate_changes_nothing() -> None:
+    exchange = Exchange()
+    exchange.create_topic("T")
+    caller = certified(exchange, "owner-1")
+    assert caller.send("T").code == 0

@@ -282,3 +282,13 @@ def test_memberships_of_one_account_leave_room_for_others() -> None:
     assert come(exchange, "modest-1").heartbeat(producer="P2").code == 0
     first.leave()
     assert second.heartbeat(producer="P2").code == 0
+
+
+def test_long_polls_that_keep_much_count_as_several() -> None:
+    exchange = world(account_polls_max=10)
+    greedy = come(exchange, "greedy-1")
+    many = {f"field-{number}": "x" * 400 for number in range(100)}
+    polls = [greedy.begin_pull("T", hold_ms=HOLD_MS, fields=many) for _ in range(3)]
+    assert [bool(poll) for poll in polls] == [False, True, True]
+    assert "escrowAccountPolls=10" in (polls[1].now.remark or "")
+    assert not come(exchange, "modest-1").begin_pull("T", hold_ms=HOLD_MS)

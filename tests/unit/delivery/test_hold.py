@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from escrowmq.delivery.hold import Holds, LongPoll
+from escrowmq.base.command import Command
+from escrowmq.delivery.hold import Holds, LongPoll, weight_of
 
 KEY = ("T", 0)
 
@@ -77,3 +80,28 @@ def test_one_client_has_no_more_than_its_share(monkeypatch: pytest.MonkeyPatch) 
     assert [holds.hold(item) for item in items] == [None, None, items[0]]
     assert (holds.count_of(1), holds.count_of(2), holds.count_of(3)) == (2, 1, 0)
     assert holds.all() == [other, items[1], items[2]]
+
+
+def test_a_poll_that_keeps_much_counts_as_several() -> None:
+    counts: Counter[str] = Counter()
+    holds: Holds[int] = Holds(held_max=5, counts=counts)
+    large = LongPoll(KEY, 1, peer=1, queue_offset=0, deadline_ms=50, account="a", weight=4)
+    assert holds.hold(large) is None
+    assert (holds.count, counts["a"]) == (4, 4)
+    assert holds.hold(held(2)) is None
+    assert holds.hold(held(3)) is large
+    assert (holds.count, "a" in counts) == (2, False)
+
+
+@pytest.mark.parametrize(
+    ("request_", "weight"),
+    [
+        (Command(code=11), 1),
+        (Command(code=11, ext={f"field-{number}": "x" * 20 for number in range(15)}), 1),
+        (Command(code=11, body=bytes(8_192)), 3),
+        (Command(code=11, ext={"subscription": "x" * 16_384}), 5),
+        (Command(code=11, ext={str(number): "" for number in range(512)}), 13),
+    ],
+)
+def test_the_weight_of_a_request_is_what_it_keeps(request_: Command, weight: int) -> None:
+    assert weight_of(request_) == weight

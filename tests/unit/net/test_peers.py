@@ -14,6 +14,8 @@ from escrowmq.base.effects import Close, Effect, Hold, Send
 from escrowmq.base.limits import SEND_BUFFER_SIZE_MAX
 from escrowmq.net.clock import SystemClock
 from escrowmq.net.shell import Shell, bind
+from escrowmq.net.tls import Doors
+from escrowmq.net.unsent import Unsent
 
 WAIT_S = 20.0
 MIB = 1 << 20
@@ -82,11 +84,14 @@ class Piecemeal(Core):
 
 
 class Running:
-    def __init__(self, *, idle_ms: int, flush_s: float, core: Core | None = None) -> None:
+    def __init__(
+        self, *, idle_ms: int, flush_s: float, core: Core | None = None, doors: Doors | None = None
+    ) -> None:
         self.core = core or Core()
         self.shell = Shell(
-            self.core, SystemClock(), None, name="test", idle_ms=idle_ms, flush_s=flush_s
-        )
+            self.core, SystemClock(), None, name="test", idle_ms=idle_ms, flush_s=flush_s,
+            doors=doors,
+        )  # fmt: skip
         self.door = bind("127.0.0.1", 0)
 
     def perform(self, *effects: Effect) -> None:
@@ -114,9 +119,13 @@ class Running:
 
 @asynccontextmanager
 async def running(
-    *, idle_ms: int = 120_000, flush_s: float = 5.0, core: Core | None = None
+    *,
+    idle_ms: int = 120_000,
+    flush_s: float = 5.0,
+    core: Core | None = None,
+    doors: Doors | None = None,
 ) -> AsyncIterator[Running]:
-    found = Running(idle_ms=idle_ms, flush_s=flush_s, core=core)
+    found = Running(idle_ms=idle_ms, flush_s=flush_s, core=core, doors=doors)
     await found.shell.listen(found.door)
     found.shell.start()
     try:
@@ -171,6 +180,27 @@ def test_peer_that_does_not_read_is_cut_and_others_are_served(
 
     run(main)
     assert "peer 1 does not read; cut" in caplog.text
+
+
+def test_peers_that_do_not_read_are_cut_by_what_waits_for_all_of_them(
+    run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        doors = Doors(unsent=Unsent(size_max=12 * MIB))
+        async with running(doors=doors) as it:
+            mute = [await it.connect() for _ in range(3)]
+            other = await it.connect()
+            for peer, size in ((1, 4), (2, 16), (3, 4), (1, 4)):
+                it.perform(Send(peer, [CHUNK] * size))
+                await asyncio.sleep(0)
+            await it.core.has(1, 3, 4)
+            await asyncio.get_running_loop().sock_sendall(other, b"still here")
+            assert await receive(other, 10) == b"still here"
+            for client in (*mute, other):
+                client.close()
+
+    run(main)
+    assert "what waits is too much in all" in caplog.text
 
 
 def test_peer_that_does_not_read_is_not_read_from(run: Run) -> None:

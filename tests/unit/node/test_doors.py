@@ -66,6 +66,7 @@ def test_a_file_of_tls_settings_counts_more(pair: Pair, tmp_path: Path) -> None:
     ("more", "reason"),
     [
         (["tls.server.need.client.auth=require"], "nobody checks proves nothing"),
+        (["escrowCertificateAccounts=CN"], "no client is asked for a certificate"),
         (["tls.server.need.client.auth=optional", "tls.server.authClient=true"], "trustCertPath"),
         (["tls.server.keyPassword=wrong"], "password"),
         (["tls.enable=true", "tls.client.certPath=none.pem"], r"none\.pem"),
