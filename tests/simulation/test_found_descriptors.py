@@ -76,7 +76,7 @@ def test_a_half_that_is_stored_is_pending_whatever_cannot_be_opened(exchange: Ex
     for path, file in files.items():
         file.is_mapped = not path.startswith(FOLDER)
     half = caller.prepare("T", b"in the log", group="PG")
-    assert half.queue_offset in exchange.core._ends.engine.pending
+    assert half.queue_offset in exchange.core.transactions.engine.halves.pending
     assert caller.end(half, COMMIT).code == 0
 
 
@@ -87,7 +87,7 @@ def test_checks_that_are_counted_are_sent_whatever_fails_behind_them(exchange: E
     caller.heartbeat(producer="PG")
     first = caller.prepare("T", b"one", group="PG")
     second = caller.prepare("T", b"two", group="PG")
-    engine = exchange.core._ends.engine
+    engine = exchange.core.transactions.engine
     read = engine.read_half
     fails = True
 

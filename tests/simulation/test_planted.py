@@ -5,15 +5,18 @@ This guards the guard. Each plant spoils a broker by replacing a method of one o
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
-from escrowmq.base.codes import Request, Response
+from escrowmq.base.answer import HELD, Answer, Reply
+from escrowmq.base.codes import Request
 from escrowmq.base.extensions import MESSAGES, ORDER_KEY
 from escrowmq.base.message import Message, StoredMessage, Topic
+from escrowmq.broker.asked import Question
 from escrowmq.broker.core import BrokerCore
-from escrowmq.codec.command import encode_reply
 from escrowmq.codec.hashes import java_hash
 from escrowmq.codec.signed_id import SignedId
+from escrowmq.delivery.divert import DelayRules
 from escrowmq.delivery.progress import Courier
 from escrowmq.errors import DiskFull, StorageError
 from escrowmq.store.store import Put
@@ -31,12 +34,7 @@ Plant = Callable[[BrokerCore], None]
 
 def answer_before_durable(core: BrokerCore) -> None:
     """SYNC_FLUSH, and the reply does not wait for the sync."""
-    putter = core._ends._putter
-
-    def answer(peer: Any, request: Any, put: Any, *, reply: Any = None, **rest: Any) -> bytes:
-        return reply or encode_reply(request, Response.SUCCESS, ext=rest["ext"])
-
-    putter.answer = answer  # type: ignore[method-assign]
+    core._ends._putter.durable_at = lambda put, **_: 0  # type: ignore[method-assign]
 
 
 def op_record_dropped(core: BrokerCore) -> None:
@@ -94,7 +92,7 @@ def later_end_wins(core: BrokerCore) -> None:
 
 def rollback_lost_at_restart(core: BrokerCore) -> None:
     """A start takes only the commits out of the op records."""
-    recovery = core._ends._recovery
+    recovery = core.transactions._recovery
     read = recovery._read_ops
 
     def spoilt(op_offset: int, half_start: int) -> int:
@@ -124,7 +122,7 @@ def silence_holds_its_place(core: BrokerCore) -> None:
 
 def progress_before_durable(core: BrokerCore) -> None:
     """The progress of the half queue reaches the disk before the ends that it rests on."""
-    marks = core._ends._marks
+    marks = core.transactions._marks
     take = marks.take
     marks.take = lambda durable_offset: take(1 << 62)  # type: ignore[method-assign]
 
@@ -132,14 +130,12 @@ def progress_before_durable(core: BrokerCore) -> None:
 def repeated_end_answered_at_once(core: BrokerCore) -> None:
     """The outcome of an end that is not durable yet is told to whoever asks next."""
     ends = core._ends
-    answer = ends._answer_ended
+    outcome = ends._outcome
 
-    def spoilt(item: Any, log_end: int, now_ms: int) -> bytes | None:
-        if item.ended.answer is not EndResult.DONE:
-            log_end = 0
-        return answer(item, log_end, now_ms)
+    def spoilt(ended: Ended, log_end: int) -> Answer:
+        return outcome(ended, log_end if ended.answer is EndResult.DONE else 0)
 
-    ends._answer_ended = spoilt  # type: ignore[method-assign]
+    ends._outcome = spoilt  # type: ignore[method-assign]
 
 
 def offsets_kept_after_loss(core: BrokerCore) -> None:
@@ -154,13 +150,13 @@ def finals_left_alone(core: BrokerCore) -> None:
 
 def completed_and_not_durable(core: BrokerCore) -> None:
     """What a start completes is seen after the first sync, the rest at once."""
-    core._ends._recovery._make_visible = lambda now_ms: None  # type: ignore[method-assign]
+    core.transactions._recovery._make_visible = lambda now_ms: None  # type: ignore[method-assign]
 
 
 def op_record_divided(core: BrokerCore) -> None:
     """The messages of one transaction are rolled back by op records of their own."""
     engine = core.transactions.engine
-    engine._take_chunk = lambda: engine._done[:1]  # type: ignore[method-assign]
+    engine._take_chunk = lambda: engine._unsealed[:1]  # type: ignore[method-assign]
 
 
 def units_without_room(core: BrokerCore) -> None:
@@ -183,7 +179,7 @@ def delay_from_the_half(core: BrokerCore) -> None:
     """A delay counts from the half on, not from the commit."""
     engine = core.transactions.engine
     as_delivered = engine._as_delivered
-    spans_ms = core._ends._rules.spans_ms
+    spans_ms = DelayRules(core.broker.store_settings, core.broker.settings).spans_ms
 
     def spoilt(final: Message, now_ms: int) -> Message:
         half = engine._store.read(final.prepared_log_offset)
@@ -235,8 +231,8 @@ def tally_forgotten(core: BrokerCore) -> None:
 
 def pictured_too_early(core: BrokerCore) -> None:
     """What is said to be done with is kept before the ends that it rests on are durable."""
-    take = core._ends._marks.take
-    core._ends._marks.take = lambda durable_offset: take(1 << 62)  # type: ignore[method-assign]
+    take = core.transactions._marks.take
+    core.transactions._marks.take = lambda durable_offset: take(1 << 62)  # type: ignore[method-assign]
 
 
 def pictured_in_part(core: BrokerCore) -> None:
@@ -260,16 +256,15 @@ def old_id_accepted(core: BrokerCore) -> None:
 def settled_before_durable(core: BrokerCore) -> None:
     """An administrator is answered before what was settled is durable."""
     ends, code = core._ends, int(Request.ESCROW_SETTLE)
-    settle = core._routes[code]
+    row = core._rows[code]
 
-    def spoilt(peer: Any, request: Any, now_ms: int) -> bytes | None:
-        reply = settle(peer, request, now_ms)
-        if reply is None and ends._unsealed[-1].ended.answer is EndResult.DONE:
-            told = ends._told(ends._unsealed.pop().ended)
-            reply = encode_reply(request, Response.SUCCESS, ext=told)
+    def spoilt(asked: Question) -> Reply:
+        reply = row.serve(asked)
+        if reply is HELD and ends._unsealed[-1].ended.answer is EndResult.DONE:
+            return Answer(ext=ends._told(ends._unsealed.pop().ended))
         return reply
 
-    core._routes[code] = spoilt
+    core._rows[code] = msgspec.structs.replace(row, serve=spoilt)
 
 
 def parked_kept_for_ever(core: BrokerCore) -> None:
@@ -329,7 +324,7 @@ def unopened_is_gone(core: BrokerCore) -> None:
 
 def counts_read_behind_the_record(core: BrokerCore) -> None:
     """What fails between a half's record and its place in the index leaves it to nobody."""
-    tally = core._ends.engine.tally
+    tally = core.transactions.engine.halves.tally
     load = tally.load
 
     def spoilt(end: int) -> None:
@@ -341,7 +336,7 @@ def counts_read_behind_the_record(core: BrokerCore) -> None:
 
 def asks_forgotten(core: BrokerCore) -> None:
     """Checks that were counted are not sent when the next half cannot be read."""
-    checker = core._ends.checker
+    checker = core.transactions.checker
     pump = checker._pump
 
     def spoilt(group: str, now_ms: int, asks: list[Any]) -> None:
@@ -357,13 +352,13 @@ def asks_forgotten(core: BrokerCore) -> None:
 def fields_taken_as_they_come(core: BrokerCore) -> None:
     """A number in a request is not judged before it is worked with."""
     code = int(Request.CHANGE_MESSAGE_INVISIBLETIME)
-    change = core._routes[code]
+    row = core._rows[code]
 
-    def spoilt(peer: Any, request: Any, now_ms: int) -> bytes | None:
-        (now_ms + int((request.ext or {})["invisibleTime"])).to_bytes(8, "big")
-        return change(peer, request, now_ms)
+    def spoilt(asked: Question) -> Reply:
+        (asked.now_ms + int(asked.ext["invisibleTime"])).to_bytes(8, "big")
+        return row.serve(asked)
 
-    core._routes[code] = spoilt
+    core._rows[code] = msgspec.structs.replace(row, serve=spoilt)
 
 
 def ahead_for_ever(core: BrokerCore) -> None:
@@ -373,7 +368,7 @@ def ahead_for_ever(core: BrokerCore) -> None:
 
 def delayed_not_kept(core: BrokerCore) -> None:
     """The log's old segments go, with what waits in them to be delivered later."""
-    core.broker.store.retention.keeper = core._ends.carrier.carry
+    core.broker.store.retention.keeper = core.transactions.carrier.carry
 
 
 FOUND_BY: dict[Plant, int] = {

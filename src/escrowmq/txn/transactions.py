@@ -72,6 +72,7 @@ class Transactions:
         )
         self.carrier = Carrier(self.engine, self.checker, store)
         self.resumption = Resumption(self.engine, store)
+        self._recovery = Recovery(self.engine, store)
         self._marks: Marks[Kept] = Marks()
         self._snapshot_at_ms = 0
         self.snapshot_ms, self.snapshot_min = SNAPSHOT_MS, SNAPSHOT_MIN
@@ -82,7 +83,7 @@ class Transactions:
         """Find what is pending, from the places on that both queues are not done with."""
         disk = self._store.disk
         self.keyring.load(disk.read(identity.PATH))
-        found = Recovery(self.engine, self._store).run(
+        found = self._recovery.run(
             now_ms,
             half_offset=half_offset,
             op_offset=op_offset,
