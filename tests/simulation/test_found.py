@@ -8,6 +8,7 @@ from escrowmq.base.message import Message, Property, Topic
 from escrowmq.base.settings import BrokerSettings, StoreSettings
 from escrowmq.broker.core import BrokerCore
 from escrowmq.broker.opening import OFFSETS_FILE
+from escrowmq.broker.saving import keep_progress
 from escrowmq.codec.command import encode_command
 from escrowmq.codec.frame import FrameReader
 from escrowmq.store.store import PutStatus, Store
@@ -164,7 +165,7 @@ def test_progress_is_saved_no_earlier_than_the_ends_that_it_rests_on() -> None:
         disk.replace(effect.path, effect.data)
     disk.crash(random.Random(1), Loss.ALL)
     again = Exchange(disk, is_sync=True)
-    assert list(engine_of(again.core).pending) == [0]
+    assert list(engine_of(again.core).halves.pending) == [0]
 
 
 def test_progress_does_not_fall_back_while_units_are_held_back() -> None:
@@ -173,11 +174,10 @@ def test_progress_does_not_fall_back_while_units_are_held_back() -> None:
     exchange = Exchange(SimDisk(), is_sync=True)
     log_offset = exchange.half("a")
     exchange.end("a", log_offset, 0, ROLLBACK)
-    ends = exchange.core._ends
     store = exchange.core.broker.store
     assert store.bounds(Topic.HALF, 0) == (0, 0)
     store.log.durable_offset = store.end_offset  # durable, and its unit is not written yet
-    ends.note_progress(exchange.now_ms)
+    keep_progress(exchange.core.broker, exchange.core.transactions, exchange.now_ms)
     offsets = exchange.core.broker.offsets
     assert offsets.get("CID_RMQ_SYS_TRANS", Topic.HALF, 0) == 1
     assert offsets.get("CID_RMQ_SYS_TRANS", Topic.OP, 0) == 1
@@ -189,7 +189,7 @@ def test_an_end_does_not_hit_the_half_that_took_the_place_of_a_lost_one() -> Non
     log_offset = exchange.half("b")
     exchange.end("a", log_offset, 0, COMMIT)
     assert [reply.code for reply in exchange.replies] == [1]
-    assert 0 in engine_of(exchange.core).pending
+    assert 0 in engine_of(exchange.core).halves.pending
 
 
 def test_groups_do_not_keep_offsets_beyond_a_queue_that_lost_its_tail() -> None:
@@ -213,7 +213,7 @@ def test_the_op_records_of_one_sync_are_told_apart() -> None:
     exchange.sync()
     for number, key in enumerate("abc"):
         exchange.end(key, offsets[number], number, ROLLBACK)
-    ops = exchange.core._ends._recovery.progress._ops
+    ops = exchange.core.transactions.engine.progress._ops
     assert [op_offset for op_offset, _ in ops] == [0, 1, 2]
 
 
