@@ -11,12 +11,11 @@ from __future__ import annotations
 import sys
 import zlib
 
-from escrowmq.base.command import Command
-from escrowmq.broker.on_end import EndHandlers
-from escrowmq.broker.state import Peer
 from escrowmq.cli.main import main
+from escrowmq.txn.claim import Claim, Ended, EndResult
+from escrowmq.txn.engine import Engine
 
-_keeps = EndHandlers.end
+_end = Engine.end
 
 
 def is_forgotten(message_id: str, share: float) -> bool:
@@ -27,14 +26,13 @@ def is_forgotten(message_id: str, share: float) -> bool:
 def forget(share: float) -> None:
     """From now on, brokers of this process forget."""
 
-    def end(self: EndHandlers, peer: Peer, request: Command, now_ms: int) -> bytes | None:
-        header = self.read_end(request, now_ms)
-        half = self._broker.store.read(getattr(header, "commit_log_offset", -1))
+    def end(self: Engine, claim: Claim, now_ms: int) -> Ended:
+        half = self._store.read(claim.log_offset)
         if half is not None and is_forgotten(half.properties.get("UNIQ_KEY", ""), share):
-            return None
-        return _keeps(self, peer, request, now_ms)
+            return Ended(EndResult.UNKNOWN)
+        return _end(self, claim, now_ms)
 
-    EndHandlers.end = end  # type: ignore[method-assign]
+    Engine.end = end  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":
