@@ -479,6 +479,7 @@ class Consumer(Tidy):
         with contextlib.suppress(EscrowMQError, TimeoutError):
             async with asyncio.timeout(_END_S):
                 await self._reading.leave()
+                await self._reading.sharing.settle()
         if self._reading.watch.tracer is not None:
             await self._reading.watch.tracer.close()
         await self._producer.close()
