@@ -266,7 +266,9 @@ def _members(kind: type[enum.Enum]) -> list[tuple[str, str, str]]:
 
 
 def _signature(name: str, thing: Callable[..., Any]) -> str:
-    signature = inspect.signature(thing)
+    # A client's as it is written: its settings have a table of their own.
+    is_long = inspect.isclass(thing) and "__signature__" in vars(thing)
+    signature = inspect.signature(thing.__init__ if is_long else thing)
     shown = []
     for parameter in signature.parameters.values():
         if parameter.name in ("self", "instance"):  # the second is for this library alone

@@ -11,6 +11,8 @@ from tests.interop import jars, servers
 from tests.interop.drivers import unique
 from tests.interop.servers import Server
 
+from .interrupts import TALLY
+
 SETTINGS: dict[str, Any] = {
     "messageDelayLevel": "1s 2s 1s 1s 1s 1s 1s 1s 1s 1s 1s 1s 1s 1s 1s 1s 1s 3s",
     "transactionTimeOut": 1_000,
@@ -78,3 +80,11 @@ def group() -> str:
 def new_topic(server: Server, *, queues: int = 4) -> str:
     """Create a topic of this test alone and return its name once it has a route."""
     return servers.new_topic(server, unique("T"), queues=queues)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """A line a call: at how many points it was interrupted or cancelled, and what came of it."""
+    for name, outcomes in TALLY.items():
+        points = sum(outcomes.values())
+        told = ", ".join(f"{count} {outcome}" for outcome, count in sorted(outcomes.items()))
+        terminalreporter.write_line(f"{name}: {points} points ({told})")

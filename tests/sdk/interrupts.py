@@ -6,9 +6,10 @@ import asyncio
 import dis
 import functools
 import sys
+from collections import Counter
 from collections.abc import Callable, Coroutine, Generator
 from pathlib import Path
-from types import CodeType, FrameType
+from types import CodeType, FrameType, FunctionType
 from typing import Any, Final
 
 import escrowmq
@@ -31,10 +32,14 @@ def _codes(code: CodeType) -> bytes:
     return code.co_code
 
 
-def interrupt(work: Callable[[], object], number: int) -> bool:
+TALLY: Final[dict[str, Counter[str]]] = {}
+"""What was tried of each call, and what became of it; told at the end of the session."""
+
+
+def interrupt(work: Callable[[], object], number: int) -> str:
     """Call `work`, and raise KeyboardInterrupt at the nth bytecode at which a signal can raise it,
-    of those that it, or what it calls of escrowmq, runs on this thread. False when it ended
-    before."""
+    of those that it, or what it calls of escrowmq, runs on this thread. Whether it was `raised` to
+    the caller or the call `came through`; empty when it ended before."""
     seen = 0
     latest: dict[FrameType, int] = {}
     home = work.__code__.co_filename if hasattr(work, "__code__") else _OURS
@@ -62,18 +67,37 @@ def interrupt(work: Callable[[], object], number: int) -> bool:
     try:
         work()
     except KeyboardInterrupt:
-        return True
+        return "raised"
     finally:
         sys.settrace(before)
         latest.clear()  # frames, which lead back here: the call's objects are to be gone now
-    return seen >= number  # it was caught, or raised where nobody hears it
+    # It was caught, or raised where nobody hears it.
+    return "came through" if seen >= number else ""
 
 
-def interrupted_everywhere(work: Callable[[], object]) -> int:
+def interrupted_at(work: Callable[[], object], method: FunctionType) -> None:
+    """Raise KeyboardInterrupt in place of the first instruction of a method."""
+
+    def at_call(frame: FrameType, event: str, arg: object) -> None:
+        if frame.f_code is method.__code__:
+            raise KeyboardInterrupt
+
+    before = sys.gettrace()
+    sys.settrace(at_call)
+    try:
+        work()
+    finally:
+        sys.settrace(before)
+
+
+def interrupted_everywhere(work: Callable[[], object], name: str) -> int:
     """Interrupt it at every bytecode in turn; how many there were."""
+    tally = TALLY.setdefault(f"{name}, interrupted", Counter())
     for number in range(1, POINTS_MAX):
-        if not interrupt(work, number):
+        outcome = interrupt(work, number)
+        if not outcome:
             return number - 1
+        tally[outcome] += 1
     raise AssertionError(f"{POINTS_MAX} points and no end")
 
 
@@ -106,8 +130,9 @@ class _CancelAt:
                 error = raised
 
 
-async def cancelled_everywhere(make: Callable[[], Coroutine[Any, Any, object]]) -> int:
+async def cancelled_everywhere(make: Callable[[], Coroutine[Any, Any, object]], name: str) -> int:
     """Cancel a coroutine at every await in turn; how many there were."""
+    tally = TALLY.setdefault(f"{name}, cancelled", Counter())
     for number in range(1, POINTS_MAX):
         steps = _CancelAt(make(), number)
 
@@ -119,4 +144,5 @@ async def cancelled_everywhere(make: Callable[[], Coroutine[Any, Any, object]]) 
             raise outcome
         if steps.seen < number:
             return number - 1
+        tally["came through" if outcome is None else "raised"] += 1
     raise AssertionError(f"{POINTS_MAX} points and no end")

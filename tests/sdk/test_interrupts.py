@@ -17,13 +17,13 @@ import psycopg
 import pytest
 
 import escrowmq
-from escrowmq import aio
+from escrowmq import aio, errors
 from tests.compensation import services
 from tests.interop.drivers import unique
 from tests.interop.process import until
 from tests.interop.servers import Server
 
-from .interrupts import cancelled_everywhere, interrupted_everywhere
+from .interrupts import cancelled_everywhere, interrupted_at, interrupted_everywhere
 
 pytestmark = [
     pytest.mark.ours_alone,
@@ -113,12 +113,56 @@ def test_an_order_interrupted_at_any_bytecode_has_its_event_or_neither_is_there(
                 tx.database_decides()
                 shop.db.commit()
 
-        points = sum(interrupted_everywhere(order) for _ in range(3))
+        points = sum(interrupted_everywhere(order, "an order with its event") for _ in range(3))
         orders = shop.orders()
         found = events(server, topic, orders)
     assert points > 40
     assert set(found) == orders
     assert found.total() == len(orders)
+
+
+@pytest.mark.parametrize("is_committed", [True, False])
+def test_a_block_whose_end_is_interrupted_before_it_begins_is_settled_by_the_check(
+    server: Server, topic: str, group: str, shop: Shop, is_committed: bool
+) -> None:
+    """Nothing of ours runs then. The block counts as open until its transaction is gone, and so
+    nobody guesses; then the check is asked, and looks at the database."""
+    with escrowmq.Producer(
+        server.nameserver, group=group, check=shop.check, topics=[topic]
+    ) as producer:
+
+        def order() -> None:
+            key = shop.new_key()
+            with producer.transaction(topic, b"x", keys=[key]) as tx:
+                shop.insert(key)
+                tx.database_decides()
+                if is_committed:
+                    shop.db.commit()
+                else:
+                    shop.db.rollback()
+
+        with pytest.raises(KeyboardInterrupt):
+            interrupted_at(order, escrowmq.Transaction.__exit__)
+        orders = shop.orders()
+        assert len(orders) == is_committed
+        assert set(events(server, topic, orders)) == orders
+
+
+def test_a_producer_whose_end_is_interrupted_before_it_begins_can_be_closed(
+    server: Server, topic: str, group: str
+) -> None:
+    made: list[escrowmq.Producer] = []
+
+    def life() -> None:
+        with escrowmq.Producer(server.nameserver, group=group) as producer:
+            made.append(producer)
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted_at(life, escrowmq.Producer.__exit__)
+    assert made[0].send(topic, b"open still").status is escrowmq.SendStatus.OK
+    made[0].close()
+    with pytest.raises(errors.ClientClosed):
+        made[0].send(topic, b"x")
 
 
 def test_an_order_cancelled_at_any_await_has_its_event_or_neither_is_there(
@@ -142,7 +186,7 @@ def test_an_order_cancelled_at_any_await_has_its_event_or_neither_is_there(
 
             points = 0
             for _ in range(10):
-                points += await cancelled_everywhere(ordered)
+                points += await cancelled_everywhere(ordered, "an order with its event")
             found.update(await asyncio.to_thread(shop.orders))
             delivered.update(await asyncio.to_thread(events, server, topic, found))
         return points
@@ -206,7 +250,7 @@ def test_every_plain_call_can_be_interrupted_anywhere_and_the_next_one_is_answer
             ),
         }  # fmt: skip
         for name, call in calls.items():
-            counts[name] = interrupted_everywhere(call)
+            counts[name] = interrupted_everywhere(call, name)
             assert answers(lambda: producer.send(topic, b"x")), name
     assert min(counts.values()) > 5, counts
 
@@ -230,7 +274,8 @@ def test_no_message_is_lost_to_an_interrupt_of_whoever_receives_it(
                 message.ack()
                 seen.append(message.body)
 
-        points = interrupted_everywhere(iterate) + interrupted_everywhere(receive)
+        points = interrupted_everywhere(iterate, "iteration")
+        points += interrupted_everywhere(receive, "receive")
     assert points > 20
     with escrowmq.Consumer(server.nameserver, group=name, topic=topic) as consumer:
         while len({*seen}) < len(sent):
@@ -253,65 +298,90 @@ def test_every_client_can_be_interrupted_while_it_opens_and_closes(
         return run
 
     made: list[Any] = []
-    for make in (
-        lambda: escrowmq.Producer(server.nameserver, group=group),
-        lambda: escrowmq.Consumer(server.nameserver, group=unique("CG"), topic=topic),
-        lambda: escrowmq.Admin(server.nameserver),
-    ):
-        assert interrupted_everywhere(life(make)) > 20
+    clients: dict[str, Callable[[], Any]] = {
+        "Producer": lambda: escrowmq.Producer(server.nameserver, group=group),
+        "Consumer": lambda: escrowmq.Consumer(server.nameserver, group=unique("CG"), topic=topic),
+        "Admin": lambda: escrowmq.Admin(server.nameserver),
+    }
+    for name, make in clients.items():
+        assert interrupted_everywhere(life(make), f"{name}: open and close") > 20
         made[0].close()
         with escrowmq.Producer(server.nameserver, group=group) as producer:
             assert answers(lambda producer=producer: producer.send(topic, b"x"))  # type: ignore[misc]
 
 
+class Reader:
+    """Receives what is sent, while whatever it does is cancelled."""
+
+    def __init__(self, producer: aio.Producer, topic: str, sent: list[bytes]) -> None:
+        self.sent = sent
+        self.seen: set[bytes] = set()
+        self.posts: list[asyncio.Future[None]] = []
+        self._producer = producer
+        self._topic = topic
+
+    async def take(self, consumer: aio.Consumer, count_max: int = 100) -> int:
+        got = await consumer.receive(count_max, timeout_s=20)
+        for message in got:
+            await message.ack()
+            self.seen.add(message.body)
+        return len(got)
+
+    async def drain(self, consumer: aio.Consumer) -> None:
+        while lost := {*self.sent} - self.seen:
+            assert await self.take(consumer), f"{len(lost)} are lost"
+
+    async def _awaited(self, consumer: aio.Consumer) -> None:
+        """Nothing is there any more, and something is on its way."""
+        await self.drain(consumer)
+        self.posts.append(asyncio.ensure_future(self._post(b"later %d" % len(self.posts))))
+
+    async def _post(self, body: bytes) -> None:
+        await self._producer.send(self._topic, body)
+        self.sent.append(body)
+
+    async def receive(self, consumer: aio.Consumer) -> None:
+        await self._awaited(consumer)
+        await self.take(consumer, 2)
+
+    async def iterate(self, consumer: aio.Consumer) -> None:
+        await self._awaited(consumer)
+        async for message in consumer:
+            self.seen.add(message.body)
+            await message.ack()
+            break
+
+
 def test_every_awaited_call_can_be_cancelled_anywhere(
     server: Server, topic: str, group: str
 ) -> None:
+    async def life() -> None:
+        async with aio.Producer(server.nameserver, group=group):
+            pass
+
     async def go() -> None:
         async with (
             aio.Producer(server.nameserver, group=group) as producer,
             aio.Admin(server.nameserver) as admin,
         ):
-            sent = [b"%d" % number for number in range(300)]
-            await producer.send_many([aio.Message(topic, body) for body in sent])
-            seen: set[bytes] = set()
+            reader = Reader(producer, topic, [b"%d" % number for number in range(300)])
+            await producer.send_many([aio.Message(topic, body) for body in reader.sent])
             name = unique("CG")
-
-            async def life() -> None:
-                async with aio.Producer(server.nameserver, group=group):
-                    pass
-
             async with aio.Consumer(server.nameserver, group=name, topic=topic) as consumer:
-
-                async def receive() -> None:
-                    for message in await consumer.receive(2):
-                        await message.ack()
-                        seen.add(message.body)
-
-                async def iterate() -> None:
-                    async for message in consumer:
-                        seen.add(message.body)
-                        await message.ack()
-                        break
-
-                for work in (
-                    lambda: producer.send(topic, b"x"),
-                    lambda: producer.send_many([aio.Message(topic, b"x")]),
-                    admin.topics.names,
-                    consumer.commit,
-                    receive,
-                    iterate,
-                    life,
-                ):
-                    for _ in range(5):
-                        await cancelled_everywhere(work)
+                calls: dict[str, Callable[[], Any]] = {
+                    "send": lambda: producer.send(topic, b"x"),
+                    "send_many": lambda: producer.send_many([aio.Message(topic, b"x")]),
+                    "topics": admin.topics.names,
+                    "commit": consumer.commit,
+                    "receive": lambda: reader.receive(consumer),
+                    "iteration": lambda: reader.iterate(consumer),
+                    "Producer: open and close": life,
+                }
+                for call, work in calls.items():
+                    assert sum([await cancelled_everywhere(work, call) for _ in range(5)]), call
+            await asyncio.gather(*reader.posts)
             async with aio.Consumer(server.nameserver, group=name, topic=topic) as consumer:
-                while {*sent} - seen:
-                    got = await consumer.receive(100, timeout_s=20)
-                    assert got, f"{len({*sent} - seen)} are lost"
-                    for message in got:
-                        await message.ack()
-                        seen.add(message.body)
+                await reader.drain(consumer)
             tasks = {task for task in asyncio.all_tasks() if task is not asyncio.current_task()}
             assert len(tasks) < 20
 

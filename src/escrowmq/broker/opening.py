@@ -87,6 +87,13 @@ class Opening:
         self._has_all_topics = is_newest and bool(broker.topics.names())
         self.take(GROUPS_FILE, broker.groups.load)
         self.take(OFFSETS_FILE, broker.offsets.load)
+        broker.store.queues.expected = {
+            (topic, queue_id)
+            for key, offsets in broker.offsets.items()
+            if broker.topics.get(topic := key.partition("@")[0]) is not None
+            for queue_id, offset in offsets.items()
+            if offset > 0
+        }
 
     def agree(self, report: RecoveryReport, now_ms: int) -> None:
         """Say what the store found, and bring the tables in line with it."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, Literal, Self, Unpack
 from escrowmq.base.codes import Request, Response
 from escrowmq.client.blocking.delivery import Delivery as PlainDelivery
 from escrowmq.client.consumer_settings import (
+    ConsumerOptions,
     ConsumerSettings,
     split_consumer_settings,
 )
@@ -30,12 +31,13 @@ from escrowmq.client.handling import Handling, is_coroutine
 from escrowmq.client.instance import Instance
 from escrowmq.client.iteration import Hands, Iteration, Slot
 from escrowmq.client.offsets import Bounds, BrokerOffsets
-from escrowmq.client.options import client_options
+from escrowmq.client.options import ClientOptions, client_options
 from escrowmq.client.popping import PopReading
 from escrowmq.client.portal import Caller, LoopCaller
 from escrowmq.client.producer import Producer
 from escrowmq.client.reading import Offsets, Reading
 from escrowmq.client.returning import Returns
+from escrowmq.client.shown import Settings, Tidy
 from escrowmq.client.steering import Steering
 from escrowmq.client.tracing import Tracer, trace_topic
 from escrowmq.codec.bodies import CheckClientBody, ConsumerBody
@@ -65,7 +67,7 @@ Where = int | dt.datetime | Literal["first", "last"]
 """A place in a queue: an offset, the first message stored since a time, the oldest, the end."""
 
 
-class Consumer:
+class Consumer(Tidy):
     """Receives messages, shared with the other members of its group.
 
     >>> async def main():
@@ -80,6 +82,11 @@ class Consumer:
     time: it returns when a message is consumed, and raises when it is to come again. Settings are
     those of `ConsumerOptions` and `ClientOptions`.
     """
+
+    __signature__ = Settings(ConsumerOptions, ClientOptions)
+    _INTERNAL = frozenset({
+        "advance", "hands", "instance", "options", "take", "take_into", "untake", "wire_group",
+    })  # fmt: skip
 
     def __init__(
         self,
@@ -472,6 +479,7 @@ class Consumer:
         with contextlib.suppress(EscrowMQError, TimeoutError):
             async with asyncio.timeout(_END_S):
                 await self._reading.leave()
+                await self._reading.sharing.settle()
         if self._reading.watch.tracer is not None:
             await self._reading.watch.tracer.close()
         await self._producer.close()

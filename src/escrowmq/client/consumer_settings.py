@@ -45,6 +45,8 @@ class ConsumerSettings(ConnectionSettings, total=False):
     topics: Sequence[str] | Mapping[str, str]
     queues: Sequence[MessageQueue]
     handler: Handler | None
+    on_assigned: Callable[[list[MessageQueue]], Any] | None
+    on_revoked: Callable[[list[MessageQueue]], Any] | None
     concurrency: int
     batch_max: int
     mode: Literal["pull", "pop"]
@@ -86,6 +88,11 @@ class ConsumerOptions(msgspec.Struct, kw_only=True, frozen=True):
     nobody, and only keeps its offsets under the group's name."""
     handler: Handler | None = None
     """Is given every message, on threads when it is a plain function."""
+    on_assigned: Callable[[list[MessageQueue]], Any] | None = None
+    """Told which queues this member reads from now on: a plain function, called on a thread, or a
+    coroutine function. The calls come one after another."""
+    on_revoked: Callable[[list[MessageQueue]], Any] | None = None
+    """Told which queues it reads no more, when their offsets are kept; at the end, all."""
     concurrency: int = 20
     """Handlers that run at the same time."""
     batch_max: int = 1
@@ -211,6 +218,12 @@ class ConsumerOptions(msgspec.Struct, kw_only=True, frozen=True):
                 f"handler={self.handler!r} cannot be called with one argument, the message (a list "
                 "of them when batch_max is above 1)"
             )
+        for name in ("on_assigned", "on_revoked"):
+            told = getattr(self, name)
+            if told is not None and (not callable(told) or not _takes_one(told)):
+                raise UsageError(f"{name}={told!r} cannot be called with one argument, the queues")
+            if told is not None and self.mode == "pop":
+                raise UsageError(f"{name}= goes without mode='pop', where queues belong to nobody")
         if self.is_broadcasting and not self.offsets_folder:
             raise UsageError("a broadcasting consumer keeps offsets itself; give offsets_folder=")
         if self.mode == "pop" and (self.is_orderly or self.is_broadcasting):
@@ -221,7 +234,7 @@ class ConsumerOptions(msgspec.Struct, kw_only=True, frozen=True):
             raise UsageError("tags= and sql= are those of topic=; it is not given")
 
 
-def _takes_one(handler: Handler) -> bool:
+def _takes_one(handler: Callable[..., Any]) -> bool:
     try:
         inspect.signature(handler).bind(None)
     except TypeError:

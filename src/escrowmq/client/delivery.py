@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import datetime as dt
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from escrowmq.base.message import Topic
 from escrowmq.client.core.backoff import NEVER, delay_level
 from escrowmq.client.core.message import ReceivedMessage
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.core.trace import End
+from escrowmq.client.shown import Tidy
 from escrowmq.codec.receipt import Receipt
 from escrowmq.errors import UsageError
 
@@ -54,8 +55,10 @@ class Ticket:
         """For the trace: by which hand-over it was taken, and when."""
 
 
-class Held(ReceivedMessage, kw_only=True, eq=False):
+class Held(Tidy, ReceivedMessage, kw_only=True, eq=False):
     """What deliveries of both faces have."""
+
+    _INTERNAL: ClassVar = frozenset({"deciding_desk", "desk", "portal", "system", "ticket"})
 
     ticket: Ticket | None = None
     """For this library alone."""

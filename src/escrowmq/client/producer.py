@@ -19,16 +19,18 @@ from escrowmq.client.core.validation import check_group, check_topic
 from escrowmq.client.dispatch import Dispatch
 from escrowmq.client.ending import Ending
 from escrowmq.client.instance import Instance
-from escrowmq.client.options import client_options
+from escrowmq.client.options import ClientOptions, client_options
 from escrowmq.client.replies import Replies
 from escrowmq.client.settings import (
     Listener,
     MessageFields,
+    ProducerOptions,
     ProducerSettings,
     message_of,
     split_settings,
 )
 from escrowmq.client.settling import Settler
+from escrowmq.client.shown import Settings, Tidy
 from escrowmq.client.tracing import Tracer, trace_topic
 from escrowmq.client.transaction import Transaction
 from escrowmq.client.verdicts import Verdicts
@@ -47,7 +49,7 @@ INNER_GROUP: Final = "CLIENT_INNER_PRODUCER"
 finds a client by it to which it is to push a reply."""
 
 
-class Producer:
+class Producer(Tidy):
     """Sends messages, alone or in transactions. Open it with `async with`, or await `open()`.
 
     >>> async def main():
@@ -61,6 +63,12 @@ class Producer:
     variable NAMESRV_ADDR. All processes of one service share one `group`. Settings are those of
     `ProducerOptions` and `ClientOptions`.
     """
+
+    __signature__ = Settings(ProducerOptions, ClientOptions)
+    _INTERNAL = frozenset({
+        "begin_send", "check_open", "dispatch", "instance", "listener", "options", "settler",
+        "verdicts", "wire_group",
+    })  # fmt: skip
 
     unconfirmed_count = 0
     """Ends of transactions that a broker did not confirm, whether raised or only logged."""

@@ -21,6 +21,7 @@ from escrowmq.client.instance import Instance
 from escrowmq.client.lane import Lane
 from escrowmq.client.locks import LOCK_LIFE_MS, RENEW_MS, Locks
 from escrowmq.client.returning import Returns
+from escrowmq.client.sharing import Sharing
 from escrowmq.client.watching import Watch
 from escrowmq.errors import EscrowMQError, PermissionDenied, UsageError
 
@@ -92,6 +93,12 @@ class Reading:
         self.locks = Locks(instance, self.wire_group)
         self.is_paused = False
         self._leaving: dict[MessageQueue, Lane] = {}
+        self.sharing = Sharing(
+            instance,
+            on_assigned=options.on_assigned,
+            on_revoked=options.on_revoked,
+            own_retries=self.retry_topic(),
+        )
         self._returns = parts["returns"]
         self.decorate = parts["stamp"]
         """Plain deliveries learn of their portal with it."""
@@ -150,6 +157,7 @@ class Reading:
             is_whole = True
         results = await asyncio.gather(*(self._enter(queue) for queue in new))
         self._share()
+        self.sharing.assigned(queue for queue in new if queue in self.lanes)
         return is_whole and not waits and all(results)
 
     def note_queues(self, topic: str, queues: Sequence[MessageQueue]) -> None:
@@ -223,6 +231,7 @@ class Reading:
             await self.offsets.keep(lanes)
         if self.options.is_orderly and lanes:
             await self.locks.unlock([lane.queue for lane in lanes])
+        self.sharing.revoked(lane.queue for lane in lanes)
 
     async def _leave_when_idle(self, lane: Lane) -> None:
         """The queue stays locked while its batch is being handled: nobody may handle its next

@@ -17,6 +17,7 @@ from escrowmq.client.core.message import Message
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.core.sending import Outcome, SendResult, delay_properties
 from escrowmq.client.settings import MessageFields, message_of
+from escrowmq.client.shown import Tidy
 from escrowmq.errors import (
     AlreadyCommitted,
     AlreadyRolledBack,
@@ -64,7 +65,7 @@ def check_after_seconds(check_after: dt.timedelta | float | None) -> int:
     return math.ceil(seconds)
 
 
-class Transaction:
+class Transaction(Tidy):
     """Made by `Producer.transaction`. Commits when its block ends, rolls back when it raises.
 
     Call `database_decides()` right before your database commits: what is raised from there on says
@@ -75,6 +76,7 @@ class Transaction:
     not, and that the check-back will settle it.
     """
 
+    _INTERNAL = frozenset({"abandon", "verdict"})
     _is_begun = _is_over = True
     """Of one that could not even be made: `__del__` has nothing to say about it."""
 

@@ -21,6 +21,8 @@ class Queues:
         self._segment_size = segment_size
         self.journal = QueueJournal(disk)
         self.by_key: dict[tuple[str, int], ConsumeQueue] = {}
+        self.expected: set[tuple[str, int]] = set()
+        """Queues (topic and queue id) from which groups have read, as their offsets say."""
 
     def __iter__(self) -> Iterator[ConsumeQueue]:
         return iter(self.by_key.values())
@@ -33,6 +35,15 @@ class Queues:
                 if name.isdigit():
                     notes += self.make(topic, int(name)).load()
         return notes
+
+    def missing(self) -> list[str]:
+        """Those of the expected queues that have no file."""
+        places = sorted(self.expected)
+        return [
+            f"{topic}/{queue_id}"
+            for topic, queue_id in places
+            if (found := self.by_key.get((topic, queue_id))) is None or not found.files.starts
+        ]
 
     def make(self, topic: str, queue_id: int) -> ConsumeQueue:
         """A queue, new when there was none. No file is made before its first unit."""

@@ -148,15 +148,7 @@ class Recovery:
         """Where reading must begin at the latest, as far as times and marks tell."""
         store = self._store
         low = self._log.min_offset
-        snapshot = self._snapshot
-        lost = ""
-        if snapshot is not None:
-            names = lost_queues(snapshot, store.queues, low)
-            lost = f"queues lack units: {', '.join(names[:10])}" if names else ""
-        elif store.queues.journal.is_there:
-            lost = f"{snapshots.PATH} is missing"
-        elif low == 0 and any(queue.files.first for queue in store.queues):
-            lost = "queues begin behind the log's beginning"
+        snapshot, lost = self._snapshot, self._lost()
         if lost:
             self._report.notes.append(f"{lost}; the whole log is read")
             return low
@@ -174,12 +166,28 @@ class Recovery:
         if is_known and self._report.was_clean:
             return max(start, low)
         if not index.files and (snapshot is None or snapshot.index_end >= 0):
+            if any(queue.end for queue in store.queues):
+                self._report.index_rebuilt.append("it has no file")
             return low
         if self._report.index_rebuilt or not is_known or store.checkpoint.value.index_ms == 0:
             start = min(start, index.end_log_offset)
         elif has_all_writes:
             start = min(start, max(index.end_log_offset, self._safe_segment()))
         return max(start, low)
+
+    def _lost(self) -> str:
+        """What is missing of the queues that there were; empty when nothing is known to be."""
+        store, low, snapshot = self._store, self._log.min_offset, self._snapshot
+        if snapshot is not None:
+            names = lost_queues(snapshot, store.queues, low)
+            return f"queues lack units: {', '.join(names[:10])}" if names else ""
+        if store.queues.journal.is_there:
+            return f"{snapshots.PATH} is missing"
+        if low == 0 and any(queue.files.first for queue in store.queues):
+            return "queues begin behind the log's beginning"
+        if names := store.queues.missing():  # RocketMQ keeps no note of the queues it had
+            return f"queues that groups have read are missing: {', '.join(names[:10])}"
+        return ""
 
     def _first_lost_file(self) -> int:
         """The first record of those files of queues that were begun and are not there."""

@@ -84,9 +84,8 @@ def note_deletions(store: Store) -> None:
     except (StorageError, OSError) as error:
         if store.deleted.is_kept:
             _log.warning(
-                "topic %s is deleted, but this cannot be noted yet (%s): until then, a start that "
-                "reads the log may bring its messages back",
-                next(reversed(store.deleted.of_topic)),
+                "that topics are deleted cannot be noted yet (%s): until then, a start that reads "
+                "the log may bring their messages back",
                 error,
             )
         store.deleted.is_kept = False

@@ -82,7 +82,7 @@ class Recovery:
         ends. `is_sound` says that the store reported no damage."""
         found = Recovered()
         self._now_ms = now_ms
-        self._halves.tally.load(self._store.bounds(Topic.HALF, 0)[1])
+        self._halves.tally.load(self._end(Topic.HALF))
         start = self._start(Topic.HALF, half_offset)
         op_start = self._start(Topic.OP, op_offset)
         self._progress.start(op_start)
@@ -131,6 +131,21 @@ class Recovery:
         low, high = self._store.bounds(topic, 0)
         return min(max(low, offset), high)
 
+    def _entries(self, topic: str, queue_offset: int) -> list[Entry]:
+        """Units of a queue; behind its end, what they will be of records in the log for which a
+        full disk has no unit yet: their halves are stored and ended all the same."""
+        entries = self._store.entries(topic, 0, queue_offset, _READ_COUNT)
+        return entries or [
+            (waiting.log_offset, waiting.record_size, 0)
+            for waiting in self._store.dispatcher.waiting
+            if waiting.message.topic == topic and waiting.queue_offset >= queue_offset
+        ]
+
+    def _end(self, topic: str) -> int:
+        """Behind the last record of a queue, with a unit or without."""
+        end = self._store.bounds(topic, 0)[1]
+        return end + len(self._entries(topic, end))
+
     def _remember(self, op_offset: int, op_end: int) -> None:
         """Note the outcomes that op records tell which are done with otherwise."""
         record_outcome = self._halves.ledger.record
@@ -140,7 +155,7 @@ class Recovery:
 
     def _read_ops(self, op_offset: int, half_start: int) -> int:
         count = 0
-        while entries := self._store.entries(Topic.OP, 0, op_offset, _READ_COUNT):
+        while entries := self._entries(Topic.OP, op_offset):
             for log_offset, size, _ in entries:
                 try:
                     message = decode_record(self._store.read_record(log_offset, size))
@@ -162,7 +177,7 @@ class Recovery:
         return count
 
     def _read_halves(self, queue_offset: int) -> None:
-        while entries := self._store.entries(Topic.HALF, 0, queue_offset, _READ_COUNT):
+        while entries := self._entries(Topic.HALF, queue_offset):
             for stretch in _stretches(entries):
                 self._read_stretch(queue_offset, stretch)
                 queue_offset += len(stretch)

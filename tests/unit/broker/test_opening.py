@@ -102,6 +102,9 @@ def only_former(path: str) -> Change:
         (lambda disk: None, ""),
         (without("consumequeue/"), "queues lack units"),
         (without("consumequeue/", "index/", "queues.json"), "queues were built again"),
+        # As RocketMQ leaves it: nothing but a group's offset tells that there was this queue.
+        (without("consumequeue/T/", "queues."), "queues that groups have read are missing: T/0"),
+        (without("index/", "queues."), "the index is built again: it has no file"),
         (only_former(TOPICS), "config/topics.json is not there: taken from config/topics.json.bak"),
         (holding(TOPICS, b""), "config/topics.json is empty: taken from"),
         (holding(TOPICS, b'{"topicConfigTable":{"T'), "config/topics.json cannot be read"),

@@ -15,12 +15,14 @@ from escrowmq.client import consumer as engine
 from escrowmq.client.blocking.delivery import Delivery
 from escrowmq.client.blocking.face import Served
 from escrowmq.client.consumer import Where
-from escrowmq.client.consumer_settings import ConsumerSettings, Handler
+from escrowmq.client.consumer_settings import ConsumerOptions, ConsumerSettings, Handler
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.delivery import Held
 from escrowmq.client.handling import is_coroutine
 from escrowmq.client.iteration import Slot
+from escrowmq.client.options import ClientOptions
 from escrowmq.client.portal import Caller, Portal, release
+from escrowmq.client.shown import Settings
 from escrowmq.errors import ClientClosed, EscrowMQError
 
 if TYPE_CHECKING:
@@ -101,6 +103,8 @@ class Consumer(Served[_Engine]):
     are those of `ConsumerOptions` and `ClientOptions`.
     """
 
+    __signature__ = Settings(ConsumerOptions, ClientOptions)
+
     def __init__(
         self,
         name_servers: str | Sequence[str] | None = None,
@@ -165,7 +169,7 @@ class Consumer(Served[_Engine]):
 
     def __del__(self) -> None:
         # `for message in Consumer(...)` leaves nobody who could close it.
-        if not self._is_closed and self._process == os.getpid():
+        if not getattr(self, "_is_closed", True) and self._process == os.getpid():
             self._is_closed = True
             _close_later(self._portal, self._inner)
 

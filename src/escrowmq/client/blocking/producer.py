@@ -15,8 +15,15 @@ from escrowmq.client.blocking.transaction import Transaction
 from escrowmq.client.core.message import Message, ReceivedMessage
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.core.sending import Outcome, SendResult
+from escrowmq.client.options import ClientOptions
 from escrowmq.client.portal import Finish
-from escrowmq.client.settings import MessageFields, ProducerSettings, message_of
+from escrowmq.client.settings import (
+    MessageFields,
+    ProducerOptions,
+    ProducerSettings,
+    message_of,
+)
+from escrowmq.client.shown import Settings
 
 _log = logging.getLogger(__name__)
 
@@ -35,6 +42,8 @@ class Producer(Served[engine.Producer]):
     `ProducerOptions` and `ClientOptions`. Checks and interceptors run beside: plain checks on
     threads, coroutine functions on the client's own event loop, which they must not block.
     """
+
+    __signature__ = Settings(ProducerOptions, ClientOptions)
 
     def __init__(
         self,

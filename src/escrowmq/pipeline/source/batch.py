@@ -13,6 +13,7 @@ from escrowmq.client.core.routes import MessageQueue
 from escrowmq.errors import UsageError
 from escrowmq.pipeline.brokers.cluster import Cluster
 from escrowmq.pipeline.brokers.ranges import Positions, QueueRange, partitioned, ranges_between
+from escrowmq.pipeline.source.briefly import briefly
 from escrowmq.pipeline.source.offsets import find_queues, look_up, require_inside, without_loss
 from escrowmq.pipeline.source.options import SourceOptions
 from escrowmq.pipeline.source.pruning import Bounds, bounds_of
@@ -72,6 +73,7 @@ class QueuesReader(DataSourceReader):
         if options.pushes_filters:
             self.pushFilters = _Hidden(self._push)
 
+    @briefly
     def partitions(self) -> list[Part]:
         """What there is to read, divided."""
         options = self._options
@@ -83,6 +85,7 @@ class QueuesReader(DataSourceReader):
         self._topics = tuple(dict.fromkeys(each.queue.topic for each in ranges))
         return parts_of(ranges, options)
 
+    @briefly
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The rows of a partition."""
         return read_part(partition, self._options, self._schema)

@@ -25,6 +25,7 @@ from escrowmq.pipeline.brokers.ranges import (
     ranges_between,
 )
 from escrowmq.pipeline.source.batch import Part, parts_of, read_part
+from escrowmq.pipeline.source.briefly import briefly
 from escrowmq.pipeline.source.offsets import find_queues, look_up, require_inside, without_loss
 from escrowmq.pipeline.source.options import SourceOptions
 from escrowmq.pipeline.source.pulling import sampled_size
@@ -67,6 +68,7 @@ class StreamReader(DataSourceStreamReader):
 
     # -- where -------------------------------------------------------------------------------
 
+    @briefly
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
         """Where a new query begins. Asked for again after a crash; see state.py."""
         return encode_place(StreamPlace(self._beginning(), is_initial=True))
@@ -83,11 +85,13 @@ class StreamReader(DataSourceStreamReader):
             self._initial = without_loss(cluster, start, fails_on_loss=fails_on_loss)
         return self._initial
 
+    @briefly
     def reportLatestOffset(self) -> Offset | None:  # noqa: N802 - Spark's name
         """The ends of all queues, for the progress report: what is missing there is the lag."""
         ends = self._opened.ends if self._opened is not None else {}
         return encode_place(StreamPlace(ends)) if ends else None
 
+    @briefly
     def commit(self, end: Offset) -> None:
         """Show the brokers how far the query is, if that is wanted; the checkpoint knows best."""
         if not self._options.commits_offsets:
@@ -99,6 +103,7 @@ class StreamReader(DataSourceStreamReader):
 
     # -- what --------------------------------------------------------------------------------
 
+    @briefly
     def partitions(self, start: Offset, end: Offset) -> list[Part]:
         """What lies between two places, divided."""
         until = decode_place(end)
@@ -111,6 +116,7 @@ class StreamReader(DataSourceStreamReader):
         ranges = self._ranges(lows | anew, until.at)
         return parts_of(ranges, self._options)
 
+    @briefly
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The rows of a partition."""
         return read_part(partition, self._options, self._schema)
@@ -199,6 +205,7 @@ class PlainStreamReader(StreamReader):
 
     _last: Offset | None = None
 
+    @briefly
     def latestOffset(self) -> Offset:  # noqa: N802 - Spark's name
         """The end of the next batch."""
         if self._last is None:
@@ -215,6 +222,7 @@ if HAS_LIMITS:
     class LimitedStreamReader(StreamReader, SupportsTriggerAvailableNow):
         """For PySpark 4.2 and later."""
 
+        @briefly
         def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
             """Nothing that comes from now on is read."""
             self._has_target = True  # looked up with the first batch, which comes at once
@@ -230,6 +238,7 @@ if HAS_LIMITS:
                 return ReadMinRows(limits.rows_min)
             return ReadAllAvailable()
 
+        @briefly
         def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
             """The end of the next batch, at most as far as a limit allows."""
             if isinstance(limit, ReadAllAvailable):

@@ -1,0 +1,95 @@
+"""Tells a user's code which queues a consumer reads from now on, and which no more."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from escrowmq.client.core.routes import MessageQueue
+from escrowmq.client.handling import is_coroutine
+from escrowmq.client.instance import Instance
+from escrowmq.client.workers import Workers
+from escrowmq.errors import ClientClosed
+
+_log = logging.getLogger(__name__)
+
+Told = Callable[[list[MessageQueue]], Any]
+"""A plain function, called on a thread of its own, or a coroutine function."""
+
+_TELLING_S: Final = 60.0
+"""A callback that runs longer is given up, so that those behind it are called."""
+
+
+class Sharing:
+    """Calls back, one call after another, in the order of what happened. Sharing goes on meanwhile:
+    the brokers do not wait for anybody's code."""
+
+    def __init__(
+        self,
+        instance: Instance,
+        *,
+        on_assigned: Told | None,
+        on_revoked: Told | None,
+        own_retries: str,
+        patience_s: float = _TELLING_S,
+    ) -> None:
+        self._patience_s = patience_s
+        self._instance = instance
+        self._on_assigned = on_assigned
+        self._on_revoked = on_revoked
+        self._own_retries = own_retries
+        self._newest: asyncio.Task[None] | None = None
+        """The call that was asked for last; each waits for the one before."""
+        self._workers = Workers(threads_max=1, name="queues of a consumer")
+
+    def assigned(self, queues: Iterable[MessageQueue]) -> None:
+        """These are read from now on."""
+        self._tell(self._on_assigned, queues)
+
+    def revoked(self, queues: Iterable[MessageQueue]) -> None:
+        """These are read no more, and their offsets are kept."""
+        self._tell(self._on_revoked, queues)
+
+    async def settle(self) -> None:
+        """Wait until everything is told."""
+        if self._newest is not None:
+            await asyncio.wait([self._newest])
+        self._workers.close()
+
+    def _tell(self, told: Told | None, queues: Iterable[MessageQueue]) -> None:
+        if told is None:
+            return
+        unwrap = self._instance.options.unwrap
+        shown = sorted(
+            MessageQueue(unwrap(queue.topic), queue.broker_name, queue.queue_id)
+            for queue in queues
+            if queue.topic != self._own_retries
+        )
+        if shown:
+            with contextlib.suppress(ClientClosed):
+                self._newest = self._instance.spawn(self._call(told, shown, self._newest))
+
+    async def _call(
+        self, told: Told, queues: list[MessageQueue], before: asyncio.Task[None] | None
+    ) -> None:
+        if before is not None:
+            await asyncio.wait([before])
+        try:
+            if is_coroutine(told):
+                async with asyncio.timeout(self._patience_s):
+                    await told(queues)
+            else:
+                await self._run(told, queues)
+        except Exception:  # noqa: BLE001 - the user's code; logged, and the queues stay
+            _log.exception("what is told of queues failed: %r", told)
+
+    async def _run(self, told: Told, queues: list[MessageQueue]) -> None:
+        future = self._workers.run(told, queues)
+        done, _ = await asyncio.wait([future], timeout=self._patience_s)
+        if not done:
+            self._workers.give_up(future)
+            raise TimeoutError(f"it has not returned within {self._patience_s} s")
+        future.result()

@@ -1,0 +1,66 @@
+"""What the simulator found where a broker starts on a full disk, cut down to its shortest case:
+queues wait there for room, and what their records say counts all the same."""
+
+from __future__ import annotations
+
+import msgspec
+
+from escrowmq.base.codes import Request
+from escrowmq.base.message import Topic
+from escrowmq.testing.exchange import COMMIT, ROLLBACK, SMALL, Exchange
+from escrowmq.testing.sim.disk import Loss
+
+
+def started_without_room(exchange: Exchange, topic: str) -> None:
+    """The units of a queue went with the power, and there is no room for new ones."""
+    disk = exchange.disk
+    for path in [path for path in disk.files if path.startswith(f"consumequeue/{topic}/")]:
+        removed = disk.files.pop(path)
+        disk.used -= 4096 * len(removed.blocks)
+    disk.small.pop("queues.json", None)
+    disk.room = disk.used
+    exchange.crash(Loss.NOTHING)
+    assert exchange.core.broker.store.bounds(topic, 0) == (0, 0), "it waits for room"
+
+
+def ops(exchange: Exchange) -> int:
+    return exchange.core.broker.store.bounds(Topic.OP, 0)[1]
+
+
+def test_an_end_counts_although_its_op_record_has_no_unit_yet() -> None:
+    """The op records behind the queue's end were not read: who was rolled back was asked about
+    again, and could be committed; who was committed got a second op record."""
+    exchange = Exchange(store_settings=msgspec.structs.replace(SMALL, reserve_size=1 << 16))
+    caller = exchange.connect()
+    for verdict in (COMMIT, ROLLBACK):
+        assert caller.end(caller.prepare("T", b"x", group="PG"), verdict).code == 0
+    exchange.advance(10_000)
+    started_without_room(exchange, Topic.OP)
+    caller = exchange.connect()
+    caller.heartbeat(producer="PG")
+    exchange.advance(60_000)
+    assert not caller.take(Request.CHECK_TRANSACTION_STATE)
+    assert len(exchange.core._ends.engine.pending) == 0
+    exchange.disk.room = None
+    exchange.advance(60_000)
+    assert ops(exchange) == 2
+    exchange.crash(Loss.NOTHING)
+    assert len(exchange.core._ends.engine.pending) == 0
+
+
+def test_a_half_is_pending_although_it_has_no_unit_yet() -> None:
+    """It was in nobody's index until the next start: nobody was asked, and an END found nothing."""
+    exchange = Exchange(store_settings=msgspec.structs.replace(SMALL, reserve_size=1 << 16))
+    caller = exchange.connect()
+    half = caller.prepare("T", b"waits", group="PG")
+    exchange.advance(1_000)
+    started_without_room(exchange, Topic.HALF)
+    assert [*exchange.core._ends.engine.pending] == [half.queue_offset]
+    exchange.disk.room = None
+    exchange.advance(60_000)
+    caller = exchange.connect()
+    caller.heartbeat(producer="PG")
+    exchange.advance(60_000)
+    assert caller.take(Request.CHECK_TRANSACTION_STATE)
+    assert caller.end(half, COMMIT).code == 0
+    assert caller.bodies("T") == [b"waits"]
