@@ -19,6 +19,7 @@ from escrowmq.acl.needs import Need
 from escrowmq.acl.policies import Action
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.command import Command
+from escrowmq.base.message import Topic
 from escrowmq.base.ports import Disk
 from escrowmq.broker.auditing import Denials
 from escrowmq.broker.on_acl import AclHandlers, StoredPlaces
@@ -30,6 +31,7 @@ from escrowmq.broker.state import Broker, Handler, Peer
 from escrowmq.codec.auth import Question, Verdicts
 from escrowmq.codec.bodies import decode_body
 from escrowmq.codec.command import encode_reply
+from escrowmq.codec.hashes import account_mark
 from escrowmq.codec.signature import ACCESS_KEY, SIGNATURE
 from escrowmq.delivery import made
 from escrowmq.delivery.hold import Held, Holds
@@ -239,20 +241,26 @@ class Door:
             self.denials.note(waits.peer, waits.request, reason, now_ms)
             self._broker.send(held.peer, encode_reply(waits.request, code, remark=remark))
 
-    def _may_see(self, peer_id: int, topic: str) -> bool:
-        """Whether a member of a producer group may be shown a half of a topic. A heartbeat makes
-        anybody a member of any group."""
+    def _may_see(self, peer_id: int, topic: str, group: str, owner: str) -> bool:
+        """Whether a member of a producer group may be shown a half of a topic, with the mark of an
+        account: whoever may end it. A heartbeat makes anybody a member of any group."""
         peer = self._broker.peers.get(peer_id)
         if peer is None:
             return False
         if self._broker.settings.acl_as_peer:
             return True
+        is_own = not owner or account_mark(peer.account) == owner
+        needed = (topic,) if is_own else (topic, Topic.RETRY_PREFIX + group)
+        return all(self._may_publish(peer, name) for name in needed)
+
+    def _may_publish(self, peer: Peer, name: str) -> bool:
+        """To a topic, or, with the prefix of its retry topic, for a group."""
         if self.accounts is not None and not self.accounts.may(
-            peer.account, Need(topic, PUB), peer.host
+            peer.account, Need(name, PUB), peer.host
         ):
             return False
         return not self._broker.settings.authenticates or self.users.may(
-            peer.account, topic_access(topic, _PUBLISH), peer.host
+            peer.account, topic_access(name, _PUBLISH), peer.host
         )
 
     # -- time --------------------------------------------------------------------------------

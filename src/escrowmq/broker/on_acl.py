@@ -13,6 +13,7 @@ from escrowmq.acl.guard import may, refusal
 from escrowmq.acl.needs import Need, Places
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.command import Command
+from escrowmq.base.extensions import OWNER
 from escrowmq.base.message import Property, Topic
 from escrowmq.base.ports import Disk
 from escrowmq.broker.on_end import EndHandlers
@@ -20,6 +21,8 @@ from escrowmq.broker.putting import Refusal
 from escrowmq.broker.state import Broker, Handler, Peer
 from escrowmq.codec import fastjson
 from escrowmq.codec.command import encode_reply
+from escrowmq.codec.hashes import account_mark
+from escrowmq.codec.signature import ACCESS_KEY
 from escrowmq.delivery.version import DataVersion
 from escrowmq.errors import EscrowMQError, UsageError
 from escrowmq.txn.again import stored_again
@@ -223,7 +226,8 @@ class StoredPlaces:
         return bool(self._broker.offsets.of(group, topic))
 
     def ended_topics(self, request: Command) -> Iterator[str]:
-        """The topics of all messages that an END commits or rolls back."""
+        """The topics of all messages that an END commits or rolls back; and where another account
+        has begun it, the retry topic of the producer group, whose right is the group's."""
         header = self._ends.read_end(request, self.now_ms)
         if isinstance(header, Refusal):
             return
@@ -242,3 +246,6 @@ class StoredPlaces:
             for member in engine.bundles.members(queue_offset):
                 if member in engine.pending:
                     yield engine.pending.topic(member)
+        owner = half.properties.get(OWNER)
+        if owner and account_mark((request.ext or {}).get(ACCESS_KEY, "")) != owner:
+            yield Topic.RETRY_PREFIX + half.properties.get(Property.PGROUP, "")

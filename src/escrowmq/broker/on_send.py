@@ -6,7 +6,7 @@ from typing import Final
 
 from escrowmq.base.codes import FAQ, Request, Response, Version
 from escrowmq.base.command import Command
-from escrowmq.base.extensions import OWNER, TRANSACTION
+from escrowmq.base.extensions import OWNER
 from escrowmq.base.limits import TOPIC_SIZE_MAX
 from escrowmq.base.message import Message, Property, SysFlag, Topic, is_sendable
 from escrowmq.broker.entry import MARKED, admit, take_off
@@ -252,7 +252,7 @@ class SendHandlers:
             broker.asked.note(message.properties, account, message.topic, now_ms)
 
     def _own(self, peer: Peer, request: Command, message: Message) -> None:
-        """A transaction of several messages is its account's: no other can put a half into it."""
+        """A half is its account's: no other ends it, or puts one into its transaction."""
         account_of = self._broker.account_of
         account = "" if account_of is None else account_of(peer, request)
         if account:
@@ -262,7 +262,7 @@ class SendHandlers:
         self, peer: Peer, request: Command, message: Message, now_ms: int, *, wants_id: bool
     ) -> Put | Refusal:
         """Store a half message."""
-        if TRANSACTION in message.properties:
+        if self._broker.account_of is not None:
             self._own(peer, request, message)
         if self._broker.settings.rejects_transactions:
             return Refusal(Response.NO_PERMISSION, self._forbidden("sending transaction message"))

@@ -52,7 +52,7 @@ class World:
         self.places: dict[str, dict[str, str]] = {}
         for topic in ("mine", "theirs"):
             sent = self.owner.send(topic)
-            half = self.owner.prepare(topic)
+            half = self.owner.prepare(topic, group="my-group" if topic == "mine" else "PG")
             self.places[topic] = {
                 "offset": str(int((sent.ext or {})["msgId"][-16:], 16)),
                 "commitLogOffset": str(half.log_offset),
