@@ -21,10 +21,12 @@ from escrowmq.base.codes import Request, Response
 from escrowmq.base.command import Command
 from escrowmq.base.message import Topic
 from escrowmq.base.ports import Disk
+from escrowmq.broker import proving
 from escrowmq.broker.auditing import Denials
 from escrowmq.broker.on_acl import AclHandlers, StoredPlaces
 from escrowmq.broker.on_auth import AuthHandlers
 from escrowmq.broker.on_end import EndHandlers
+from escrowmq.broker.proving import Proof, Proofs, Secrets
 from escrowmq.broker.quotas import Quotas
 from escrowmq.broker.rates import Rates, Refused
 from escrowmq.broker.state import Broker, Handler, Peer
@@ -32,7 +34,7 @@ from escrowmq.codec.auth import Question, Verdicts
 from escrowmq.codec.bodies import decode_body
 from escrowmq.codec.command import encode_reply
 from escrowmq.codec.hashes import account_mark
-from escrowmq.codec.signature import ACCESS_KEY, SIGNATURE
+from escrowmq.codec.signature import ACCESS_KEY
 from escrowmq.delivery import made
 from escrowmq.delivery.hold import Held, Holds
 from escrowmq.delivery.poll import Polls
@@ -43,6 +45,7 @@ _ASKED_AGAIN_MAX: Final = 500
 """Long polls that are judged again in one go: some 10 ms."""
 
 _NEVER_MS: Final = (1 << 62) - 1
+_UNPROVED: Final = Proof()
 _PUBLISH: Final = frozenset({Action.PUB})
 
 
@@ -73,6 +76,7 @@ class Door:
         self.rates = Rates(settings)
         self.quotas = Quotas(broker, ends.engine.pending)
         self.denials = denials
+        self.proofs = Proofs(settings.own_signatures, chance=broker.chance, find=self._secrets_of)
         self.accounts = (
             AclHandlers(broker, accounts, self._changed) if settings.acl_enabled else None
         )
@@ -129,7 +133,7 @@ class Door:
         it cannot be read, and so not be judged."""
         refused: Refused | None = None
         if peer.identity:
-            _name(request, peer.identity)
+            proving.name(request, peer.identity)
         if not (self.judges and self._names_somebody(request)):
             # Before anything is spent on it: a stranger's, or nobody has to prove who he is.
             if self.rates.is_on:
@@ -138,6 +142,8 @@ class Door:
                 return encode_reply(request, refused.code, remark=refused.remark)
             if not self.judges:
                 return None
+        if request.code == Request.ESCROW_SESSION:
+            return self.proofs.open(peer, request)
         return self._passed(peer, request, now_ms)
 
     def _names_somebody(self, request: Command) -> bool:
@@ -185,11 +191,34 @@ class Door:
         ) or (self.accounts is not None and not self.accounts.trusts(peer))
         return (request.ext or {}).get(ACCESS_KEY, "") if is_proved else ""
 
-    def _judge(self, peer: Peer, request: Command, now_ms: int) -> tuple[int, str, str] | None:
+    def _secrets_of(self, key: str) -> list[Secrets]:
+        """What each kind of access control that is on knows of an account; nothing when one of
+        them knows none."""
+        found = []
+        if self.accounts is not None:
+            account = self.accounts.rules.accounts.get(key)
+            if account is None:
+                return []
+            found.append(Secrets((account.secret, account.former), account.is_admin))
+        if self._broker.settings.authenticates:
+            user = self.users.book.users.get(key)
+            if user is None:
+                return []
+            found.append(Secrets((user.password, user.former), user.is_super))
+        return found
+
+    def _judge(
+        self, peer: Peer, request: Command, now_ms: int, *, is_held: bool = False
+    ) -> tuple[int, str, str] | None:
         """Code, reason and remark of a refusal."""
         places = self._places
         places.now_ms = now_ms
-        is_proved = bool(peer.identity) and _is_named_alone(request, peer.identity)
+        proof = _UNPROVED
+        if self.accounts is None or not self.accounts.trusts(peer):
+            proof = self.proofs.of(peer, request, is_held=is_held)
+        if proof.fault:
+            return proof.code, proof.fault, proof.fault
+        is_proved = proof.is_proved
         if self.accounts is not None:
             reason = self.accounts.refusal(peer, request, places, is_proved=is_proved)
             if reason:
@@ -233,7 +262,7 @@ class Door:
             if held.is_done:
                 continue
             waits = held.pull
-            found = self._judge(waits.peer, waits.request, now_ms)
+            found = self._judge(waits.peer, waits.request, now_ms, is_held=True)
             if found is None:
                 continue
             code, reason, remark = found
@@ -279,18 +308,3 @@ class Door:
             return 0
         at_ms = min(self.denials.wake_at_ms() or _NEVER_MS, self.quotas.wake_at_ms())
         return at_ms if self.accounts is None else min(at_ms, self.accounts.wake_at_ms())
-
-
-def _name(request: Command, account: str) -> None:
-    """A request without a name, on a connection whose certificate stands for an account, is this
-    account's. One with a name has to be signed by it, whatever the certificate says: a gateway
-    passes on what others have signed."""
-    if request.ext is None:
-        request.ext = {}
-    request.ext.setdefault(ACCESS_KEY, account)
-
-
-def _is_named_alone(request: Command, account: str) -> bool:
-    """Whether a request relies on the certificate."""
-    ext = request.ext or {}
-    return ext.get(ACCESS_KEY) == account and SIGNATURE not in ext
