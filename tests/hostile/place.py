@@ -105,6 +105,10 @@ class Place:
         with self.line(OPERATOR) as operator:
             _prepare(operator, makes_users=acl == "2.0")
 
+    def set(self, pair: str) -> None:
+        """A setting from the next start on."""
+        self._settings.append(pair)
+
     def start(self) -> None:
         """Begin, or go on where it was ended."""
         words = [

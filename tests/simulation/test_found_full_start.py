@@ -40,12 +40,12 @@ def test_an_end_counts_although_its_op_record_has_no_unit_yet() -> None:
     caller.heartbeat(producer="PG")
     exchange.advance(60_000)
     assert not caller.take(Request.CHECK_TRANSACTION_STATE)
-    assert len(exchange.core._ends.engine.pending) == 0
+    assert len(exchange.core.transactions.engine.halves.pending) == 0
     exchange.disk.room = None
     exchange.advance(60_000)
     assert ops(exchange) == 2
     exchange.crash(Loss.NOTHING)
-    assert len(exchange.core._ends.engine.pending) == 0
+    assert len(exchange.core.transactions.engine.halves.pending) == 0
 
 
 def test_a_half_is_pending_although_it_has_no_unit_yet() -> None:
@@ -55,7 +55,7 @@ def test_a_half_is_pending_although_it_has_no_unit_yet() -> None:
     half = caller.prepare("T", b"waits", group="PG")
     exchange.advance(1_000)
     started_without_room(exchange, Topic.HALF)
-    assert [*exchange.core._ends.engine.pending] == [half.queue_offset]
+    assert [*exchange.core.transactions.engine.halves.pending] == [half.queue_offset]
     exchange.disk.room = None
     exchange.advance(60_000)
     caller = exchange.connect()

@@ -284,6 +284,13 @@ class BrokerSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     account_polls_max: Annotated[
         int, Meta(ge=0, description="long polls of one account; 0: no bound of its own")
     ] = field(default=25_000, name="escrowAccountPolls")
+    own_signatures: Annotated[
+        str,
+        Meta(
+            description="accounts that sign as EscrowMQ's own clients do: administrators, all, or "
+            "names, `;` between"
+        ),
+    ] = field(default="", name="escrowOwnSignatures")
     account_topics_max: Annotated[
         int,
         Meta(ge=0, description="topics that one account makes by sending to them; 0: no bound"),

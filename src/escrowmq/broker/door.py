@@ -19,12 +19,15 @@ from escrowmq.acl.needs import Need
 from escrowmq.acl.policies import Action
 from escrowmq.base.answer import Answer, Refusal, Reply
 from escrowmq.base.codes import Request, Response
-from escrowmq.base.command import Command
+from escrowmq.base.message import Topic
 from escrowmq.base.ports import Disk
+from escrowmq.broker import proving
 from escrowmq.broker.asked import Asked, Question
 from escrowmq.broker.auditing import Denials
 from escrowmq.broker.on_acl import AclHandlers, StoredPlaces
 from escrowmq.broker.on_auth import AuthHandlers
+from escrowmq.broker.peer import Peer
+from escrowmq.broker.proving import Proof, Proofs, Secrets
 from escrowmq.broker.quotas import Quotas
 from escrowmq.broker.rates import Rates
 from escrowmq.broker.rights import Rights
@@ -32,7 +35,9 @@ from escrowmq.broker.state import Broker
 from escrowmq.codec.auth import Question as Explained
 from escrowmq.codec.auth import Verdicts
 from escrowmq.codec.bodies import decode_body
-from escrowmq.codec.signature import ACCESS_KEY, SIGNATURE
+from escrowmq.codec.hashes import account_mark
+from escrowmq.codec.own_signature import SESSION
+from escrowmq.codec.signature import ACCESS_KEY
 from escrowmq.delivery import made
 from escrowmq.delivery.hold import Holds, LongPoll
 from escrowmq.delivery.poll import Polls
@@ -44,6 +49,7 @@ _ASKED_AGAIN_MAX: Final = 500
 """Long polls that are judged again in one go: some 10 ms."""
 
 _NEVER_MS: Final = (1 << 62) - 1
+_UNPROVED: Final = Proof()
 _PUBLISH: Final = frozenset({Action.PUB})
 
 
@@ -74,6 +80,7 @@ class Door:
         self.rates = Rates(settings)
         self.quotas = Quotas(broker, transactions.engine.halves.pending)
         self.denials = denials
+        self.proofs = Proofs(settings.own_signatures, chance=broker.chance, find=self._secrets_of)
         self.accounts = (
             AclHandlers(broker, accounts, self._changed) if settings.acl_enabled else None
         )
@@ -130,13 +137,20 @@ class Door:
         """Why a request may not pass; None when it may. An EscrowMQError says that it cannot be
         read, and so not be judged."""
         if asked.peer.identity:
-            _name(asked.command, asked.peer.identity)
+            proving.name(asked.command, asked.peer.identity)
         if not (self.judges and self._names_somebody(asked)):
             # Before anything is spent on it: a stranger's, or nobody has to prove who he is.
             refusal = self.rates.judge(asked) if self.rates.is_on else None
             if refusal is not None or not self.judges:
                 return refusal
-        return self._passed(asked)
+        return None if asked.command.code == Request.ESCROW_SESSION else self._passed(asked)
+
+    def session(self, asked: Asked[None]) -> Reply:
+        """What our own clients are to sign beside their requests. Anybody may ask: it opens
+        nothing."""
+        if not self.judges:
+            return Refusal(Response.REQUEST_CODE_NOT_SUPPORTED, "nobody has to prove anything here")
+        return Answer(ext={SESSION: self.proofs.session_of(asked.peer)})
 
     def _names_somebody(self, asked: Question) -> bool:
         key = asked.ext.get(ACCESS_KEY, "")
@@ -185,12 +199,34 @@ class Door:
         ) or (self.accounts is not None and not self.accounts.trusts(asked.peer))
         return asked.ext.get(ACCESS_KEY, "") if is_proved else ""
 
-    def _judge(self, asked: Question, now_ms: int) -> tuple[Refusal, str] | None:
+    def _secrets_of(self, key: str) -> list[Secrets]:
+        """What each kind of access control that is on knows of an account; nothing when one of
+        them knows none."""
+        found = []
+        if self.accounts is not None:
+            account = self.accounts.rules.accounts.get(key)
+            if account is None:
+                return []
+            found.append(Secrets((account.secret, account.former), account.is_admin))
+        if self._broker.settings.authenticates:
+            user = self.users.book.users.get(key)
+            if user is None:
+                return []
+            found.append(Secrets((user.password, user.former), user.is_super))
+        return found
+
+    def _judge(
+        self, asked: Question, now_ms: int, *, is_held: bool = False
+    ) -> tuple[Refusal, str] | None:
         """The refusal of a request by the rules, and the reason alone."""
         self._places.now_ms = now_ms
         rights = Rights(asked, self._places, self._broker.settings)
-        identity = asked.peer.identity
-        is_proved = bool(identity) and _is_named_alone(asked.command, identity)
+        proof = _UNPROVED
+        if self.accounts is None or not self.accounts.trusts(asked.peer):
+            proof = self.proofs.of(asked.peer, asked.command, is_held=is_held)
+        if proof.fault:
+            return Refusal(proof.code, proof.fault), proof.fault
+        is_proved = proof.is_proved
         if self.accounts is not None:
             reason = self.accounts.refusal(asked, rights, is_proved=is_proved)
             if reason:
@@ -233,7 +269,7 @@ class Door:
             if held.is_done:
                 continue
             asked: Question = held.question.asked
-            refused = self._judge(asked, now_ms)
+            refused = self._judge(asked, now_ms, is_held=True)
             if refused is None:
                 continue
             refusal, reason = refused
@@ -241,20 +277,26 @@ class Door:
             self.denials.note(asked, reason, now_ms)
             self._broker.answer(asked, refusal)
 
-    def _may_see(self, peer_id: int, topic: str) -> bool:
-        """Whether a member of a producer group may be shown a half of a topic. A heartbeat makes
-        anybody a member of any group."""
+    def _may_see(self, peer_id: int, topic: str, group: str, owner: str) -> bool:
+        """Whether a member of a producer group may be shown a half of a topic, with the mark of an
+        account: whoever may end it. A heartbeat makes anybody a member of any group."""
         peer = self._broker.peers.get(peer_id)
         if peer is None:
             return False
         if self._broker.settings.acl_as_peer:
             return True
+        is_own = not owner or account_mark(peer.account) == owner
+        needed = (topic,) if is_own else (topic, Topic.RETRY_PREFIX + group)
+        return all(self._may_publish(peer, name) for name in needed)
+
+    def _may_publish(self, peer: Peer, name: str) -> bool:
+        """To a topic, or, with the prefix of its retry topic, for a group."""
         if self.accounts is not None and not self.accounts.may(
-            peer.account, Need(topic, PUB), peer.host
+            peer.account, Need(name, PUB), peer.host
         ):
             return False
         return not self._broker.settings.authenticates or self.users.may(
-            peer.account, topic_access(topic, _PUBLISH), peer.host
+            peer.account, topic_access(name, _PUBLISH), peer.host
         )
 
     # -- time --------------------------------------------------------------------------------
@@ -273,18 +315,3 @@ class Door:
             return 0
         at_ms = min(self.denials.wake_at_ms() or _NEVER_MS, self.quotas.wake_at_ms())
         return at_ms if self.accounts is None else min(at_ms, self.accounts.wake_at_ms())
-
-
-def _name(request: Command, account: str) -> None:
-    """A request without a name, on a connection whose certificate stands for an account, is this
-    account's. One with a name has to be signed by it, whatever the certificate says: a gateway
-    passes on what others have signed."""
-    if request.ext is None:
-        request.ext = {}
-    request.ext.setdefault(ACCESS_KEY, account)
-
-
-def _is_named_alone(request: Command, account: str) -> bool:
-    """Whether a request relies on the certificate."""
-    ext = request.ext or {}
-    return ext.get(ACCESS_KEY) == account and SIGNATURE not in ext

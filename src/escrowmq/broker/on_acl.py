@@ -14,6 +14,7 @@ from escrowmq.acl.needs import Need
 from escrowmq.base.answer import DONE, Answer, Refusal, Reply
 from escrowmq.base.codes import Response
 from escrowmq.base.command import Command
+from escrowmq.base.extensions import OWNER
 from escrowmq.base.message import Property, Topic
 from escrowmq.base.ports import Disk
 from escrowmq.broker.asked import Asked, Question
@@ -22,6 +23,8 @@ from escrowmq.broker.peer import Peer
 from escrowmq.broker.rights import Rights
 from escrowmq.broker.state import Broker
 from escrowmq.codec import fastjson
+from escrowmq.codec.hashes import account_mark
+from escrowmq.codec.signature import ACCESS_KEY
 from escrowmq.delivery.version import DataVersion
 from escrowmq.errors import EscrowMQError, UsageError
 from escrowmq.txn.again import stored_again
@@ -211,7 +214,8 @@ class StoredPlaces:
         return bool(self._broker.offsets.of(group, topic))
 
     def ended_topics(self, request: Command) -> Iterator[str]:
-        """The topics of all messages that an END commits or rolls back."""
+        """The topics of all messages that an END commits or rolls back; and where another account
+        has begun it, the retry topic of the producer group, whose right is the group's."""
         header = read_end(request, self._transactions, self.now_ms)
         if isinstance(header, Refusal):
             return
@@ -230,3 +234,6 @@ class StoredPlaces:
             for member in engine.halves.bundles.members(queue_offset):
                 if member in engine.halves.pending:
                     yield engine.halves.pending.topic(member)
+        owner = half.properties.get(OWNER)
+        if owner and account_mark((request.ext or {}).get(ACCESS_KEY, "")) != owner:
+            yield Topic.RETRY_PREFIX + half.properties.get(Property.PGROUP, "")

@@ -34,6 +34,7 @@ _FIXED: Final = frozenset(
         "messageDelayLevel", "messageIndexEnable", "reviveQueueNum", "timerPrecisionMs",
         "timerWheelEnable", "enabledAppendPropCRC", "escrowAdmin", "escrowPreset",
         "aclEnable", "escrowAclAsRocketMQ", "authenticationEnabled", "authorizationEnabled",
+        "escrowOwnSignatures",
         "initAuthenticationUser", "innerClientAuthenticationCredentials",
         "migrateAuthFromV1Enabled", "authenticationWhitelist", "authorizationWhitelist",
         "is_sync_flush", "memory_size",

@@ -6,7 +6,7 @@ from typing import Final
 
 from escrowmq.base.answer import Refusal, Reply, Sent
 from escrowmq.base.codes import FAQ, Request, Response, Version
-from escrowmq.base.extensions import OWNER, TRANSACTION
+from escrowmq.base.extensions import OWNER
 from escrowmq.base.limits import PUBLISHED_TOPICS_MAX, TOPIC_SIZE_MAX
 from escrowmq.base.message import Message, Property, SysFlag, Topic, is_sendable
 from escrowmq.broker.asked import Asked
@@ -235,8 +235,8 @@ class SendHandlers:
 
     def _prepare(self, asked: Asked[Header], message: Message, *, wants_id: bool) -> Put | Refusal:
         """Store a half message."""
-        if TRANSACTION in message.properties and self._broker.has_owners and asked.account:
-            # A transaction of several messages is its account's: no other can put a half into it.
+        if self._broker.has_owners and asked.account:
+            # It is its account's: no other ends it, or puts one into its transaction.
             message.properties[OWNER] = account_mark(asked.account)
         if self._broker.settings.rejects_transactions:
             return Refusal(Response.NO_PERMISSION, self._forbidden("sending transaction message"))

@@ -19,7 +19,7 @@ from escrowmq.acl.accesses import (
     new_topics,
 )
 from escrowmq.acl.accounts import SUB
-from escrowmq.acl.needs import ANY_TOPIC, GROUP, OF_GROUP, all_of, field, given, group
+from escrowmq.acl.needs import ANY_TOPIC, GROUP, OF_GROUP, all_of, field, given, group, nothing
 from escrowmq.base.codes import Request
 from escrowmq.broker.asked import Family, Row, family
 from escrowmq.broker.door import Door
@@ -337,5 +337,6 @@ OPERATOR_REQUESTS: Final[tuple[Family, ...]] = (
     family(
         Door,
         Row(_R.ESCROW_ACL_EXPLAIN, None, Door.explain, LOOK),
+        Row(_R.ESCROW_SESSION, None, Door.session, Rule(nothing)),
     ),
 )

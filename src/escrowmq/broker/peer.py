@@ -19,6 +19,8 @@ class Peer:
         "is_stranger",
         "packed",
         "reader",
+        "session",
+        "signed_number",
     )
 
     def __init__(self, peer: int, host: str, port: int, reader: FrameReader | None = None) -> None:
@@ -31,6 +33,10 @@ class Peer:
         """Whose quota of connections it is in."""
         self.identity = ""
         """The account that its certificate stands for."""
+        self.session = ""
+        """What our own clients sign on this connection beside their requests."""
+        self.signed_number = 0
+        """Of the last request that was signed so."""
         self.is_stranger = False
         """Has still to prove who it is."""
         self.packed = pack_host(host, port)

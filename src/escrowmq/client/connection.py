@@ -15,6 +15,7 @@ from escrowmq.base.codes import Flag, Request, Response
 from escrowmq.base.command import Command
 from escrowmq.codec.command import encode_reply, encode_request
 from escrowmq.codec.frame import FrameReader
+from escrowmq.codec.own_signature import SESSION
 from escrowmq.errors import (
     ConnectionLost,
     RequestTimeout,
@@ -47,6 +48,10 @@ Done = Callable[["Command | None", "TransportError | None"], None]
 """Is given the reply, or why there is none. It must not raise."""
 
 
+SignOwn = Callable[[int, "Fields", bytes, str, int], "Fields"]
+"""Code, fields, body, session and number to fields with the signature of our own."""
+
+
 class _Asked(NamedTuple):
     """A request without an answer yet."""
 
@@ -54,6 +59,10 @@ class _Asked(NamedTuple):
     deadline: float
     code: int
     timeout_s: float
+    fields: Fields
+    body: bytes
+    is_own: bool
+    """Signed as our own clients do."""
 
 
 class Owner(msgspec.Struct, kw_only=True):
@@ -61,6 +70,9 @@ class Owner(msgspec.Struct, kw_only=True):
 
     decorate: Callable[[Fields, bytes], Fields]
     """Adds what every request carries: namespace, signature."""
+    sign_own: SignOwn | None = None
+    """Signs what is decorated once more, for a broker that wants more than RocketMQ's signature;
+    None when there is nobody to sign for."""
     serve: Callable[[Connection, Command], None]
     """Takes a request of the peer."""
     lost: Callable[[Connection], None]
@@ -85,6 +97,11 @@ class Connection(asyncio.Protocol):
         self._sweep_at = math.inf
         self._sweeper: asyncio.TimerHandle | None = None
         self._opaque = 0
+        self._session = ""
+        """What a broker that wants our own signatures has chosen for this connection."""
+        self._signed_count = 0
+        self._refused: list[tuple[_Asked, Command]] = []
+        """Requests that are made again once there is a session, and how they were refused."""
         self._out: list[bytes] = []
         self._reason = _CLOSED
         self._is_tls = False
@@ -124,9 +141,11 @@ class Connection(asyncio.Protocol):
                 "wait for some of them before making more"
             )
         self._opaque = opaque = (self._opaque + 1) & _OPAQUE_MASK
-        self._write(encode_request(code, opaque, ext=self._owner.decorate(fields, body), body=body))
+        ext = self._decorated(code, fields, body)
+        self._write(encode_request(code, opaque, ext=ext, body=body))
         deadline = self._loop.time() + timeout_s
-        self._asked[opaque] = _Asked(done, deadline, code, timeout_s)
+        is_own = bool(self._session)
+        self._asked[opaque] = _Asked(done, deadline, code, timeout_s, fields, body, is_own)
         if deadline < self._sweep_at:
             self._sweep_by(deadline)
 
@@ -151,7 +170,7 @@ class Connection(asyncio.Protocol):
         if self.is_lost:
             raise self._loss()
         self._opaque = opaque = (self._opaque + 1) & _OPAQUE_MASK
-        ext = self._owner.decorate(fields or {}, body)
+        ext = self._decorated(code, fields or {}, body)
         self._write(
             encode_request(code, opaque, ext=ext, body=body, is_one_way=True, remark=remark)
         )
@@ -202,7 +221,9 @@ class Connection(asyncio.Protocol):
             waiting = asked.pop(command.opaque, None)
             if command.code == Response.GO_AWAY:
                 self.is_leaving = True
-            if waiting is not None:
+            if command.code == Response.ESCROW_SIGNATURE_WANTED and waiting is not None:
+                self._ask_again(waiting, command)
+            elif waiting is not None:
                 waiting.done(command, None)
             self.language = command.language
         if self._reader.broken is not None:
@@ -219,6 +240,46 @@ class Connection(asyncio.Protocol):
             )
         self._fail_all()
         self._owner.lost(self)
+
+    # -- signing -----------------------------------------------------------------------------
+
+    def _decorated(self, code: int, fields: Fields, body: bytes) -> Fields:
+        ext = self._owner.decorate(fields, body)
+        if not self._session or self._owner.sign_own is None:
+            return ext
+        self._signed_count += 1
+        return self._owner.sign_own(code, ext, body, self._session, self._signed_count)
+
+    def _ask_again(self, waiting: _Asked, refusal: Command) -> None:
+        """A broker of ours wants another signature of this account; no other broker ever says so,
+        and none is asked for a session before."""
+        if waiting.is_own or self._owner.sign_own is None:
+            waiting.done(refusal, None)
+            return
+        self._refused.append((waiting, refusal))
+        if self._session:
+            self._with_session()
+        elif len(self._refused) == 1:
+            self.exchange(
+                Request.ESCROW_SESSION, {}, b"", timeout_s=waiting.timeout_s, done=self._greeted
+            )
+
+    def _greeted(self, reply: Command | None, error: TransportError | None) -> None:
+        if reply is not None and reply.code == Response.SUCCESS:
+            self._session = (reply.ext or {}).get(SESSION, "")
+        self._with_session()
+
+    def _with_session(self) -> None:
+        refused, self._refused = self._refused, []
+        for waiting, refusal in refused:
+            left_s = waiting.deadline - self._loop.time()
+            is_full = len(self._asked) >= REQUESTS_WAITING_MAX
+            if not self._session or self.is_lost or is_full or left_s <= 0:
+                waiting.done(refusal, None)
+                continue
+            self.exchange(
+                waiting.code, waiting.fields, waiting.body, timeout_s=left_s, done=waiting.done
+            )
 
     # -- inside ------------------------------------------------------------------------------
 

@@ -26,6 +26,7 @@ from escrowmq.client.options import ClientOptions
 from escrowmq.client.pool import Pool
 from escrowmq.client.presence import Presence
 from escrowmq.client.tls import context_of
+from escrowmq.codec.own_signature import NUMBER, sign_own
 from escrowmq.codec.routes import TopicRoute
 from escrowmq.codec.signature import ACCESS_KEY, SECURITY_TOKEN, SIGNATURE, sign
 from escrowmq.errors import (
@@ -99,6 +100,7 @@ class Instance:
             tls=context_of(options.tls),
             connect_timeout_s=options.connect_timeout_ms / 1000,
             decorate=self._decorate,
+            sign_own=None if options.credentials is None else self._sign_own,
             serve=self._serve,
             greet=self._greet,
             lost=self._lost,
@@ -359,6 +361,15 @@ class Instance:
             if who.security_token:
                 fields[SECURITY_TOKEN] = who.security_token
             fields[SIGNATURE] = sign(fields, body, secret=who.secret_key)
+        return fields
+
+    def _sign_own(
+        self, code: int, fields: Fields, body: bytes, session: str, number: int
+    ) -> Fields:
+        who = self.options.credentials
+        assert who is not None
+        fields = {**fields, NUMBER: str(number)}
+        fields[SIGNATURE] = sign_own(code, fields, body, secret=who.secret_key, session=session)
         return fields
 
     def _serve(self, connection: Connection, request: Command) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from escrowmq.base.command import Command
-from escrowmq.client.connection import Connection, Fields, Owner
+from escrowmq.client.connection import Connection, Fields, Owner, SignOwn
 from escrowmq.client.core.addresses import split_address
 from escrowmq.errors import ClientClosed, ConnectFailed
 
@@ -31,12 +31,13 @@ class Pool:
         serve: Callable[[Connection, Command], None],
         greet: Callable[[Connection], None],
         lost: Callable[[Connection], None],
+        sign_own: SignOwn | None = None,
     ) -> None:
         self._tls = tls
         self._connect_timeout_s = connect_timeout_s
         self._greet = greet
         self._told_lost = lost
-        self._owner = Owner(decorate=decorate, serve=serve, lost=self._lost)
+        self._owner = Owner(decorate=decorate, serve=serve, lost=self._lost, sign_own=sign_own)
         self._ready: dict[str, Connection] = {}
         self._all: set[Connection] = set()
         self._dials: dict[str, asyncio.Task[Connection]] = {}

@@ -17,6 +17,7 @@ from typing import Final
 
 import msgspec
 
+from escrowmq.base.extensions import OWNER
 from escrowmq.base.message import StoredMessage
 from escrowmq.base.settings import BrokerSettings
 from escrowmq.errors import StorageError
@@ -106,8 +107,9 @@ class Checker:
         self._settings = settings
         self._age_max_hours = age_max_hours
         self._members = members
-        self.may_see: Callable[[int, str], bool] | None = None
-        """Whether a connection may be shown a half of a topic; None when all may."""
+        self.may_see: Callable[[int, str, str, str], bool] | None = None
+        """Whether a connection may be shown a half, and end it: of a topic, of a group, with the
+        mark of an account or none; None when all may."""
         self._ready: dict[str, collections.deque[int]] = {}
         self._parked = engine.halves.parked
         self._coming: collections.deque[tuple[Iterator[int], int]] = collections.deque()
@@ -274,10 +276,11 @@ class Checker:
         awake = [m for m in members if self._mute_until_ms.get(m.peer, 0) <= now_ms]
         return awake or members  # all of them mute: better a mute one than none
 
-    def _seeing(self, group: str, topic: str, now_ms: int) -> list[Member]:
-        """Members who may be shown a half of a topic."""
-        assert self.may_see is not None
-        seeing = [m for m in self._members(group) if self.may_see(m.peer, topic)]
+    def _seeing(self, group: str, topic: str, owner: str, now_ms: int) -> list[Member]:
+        """Members who may be shown a half."""
+        may_see = self.may_see
+        assert may_see is not None
+        seeing = [m for m in self._members(group) if may_see(m.peer, topic, group, owner)]
         return self._not_mute(seeing, now_ms)
 
     def _try_to_decide(
@@ -318,7 +321,7 @@ class Checker:
             return
         row = pending.row(queue_offset)
         if self.may_see is not None:
-            members = self._seeing(group, row.topic, now_ms)
+            members = self._seeing(group, row.topic, half.properties.get(OWNER, ""), now_ms)
         holder = self._holder(queue_offset, members)
         fate = judge(
             checks=row.checks if holder is None else 0,  # whoever holds it is asked without end

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from escrowmq.base.extensions import DELAYED
+from escrowmq.base.extensions import DELAYED, OWNER, TRANSACTION
 from escrowmq.base.limits import INT_MAX, TOPIC_QUEUES_MAX
 from escrowmq.base.message import Message, Property, StoredMessage, SysFlag, Topic
 from escrowmq.codec.properties import number_in
@@ -80,17 +80,22 @@ def real_place(half: StoredMessage) -> tuple[str, int] | None:
 def final_of(half: StoredMessage) -> Message | None:
     """The message that a commit makes visible; None when the half does not say where.
 
-    All properties of the half stay on it, the broker's own among them, as at the peer."""
+    All properties of the half stay on it, the broker's own among them, as at the peer; but for
+    the mark of the account, unless a start is to know by it which messages belong together."""
     place = real_place(half)
     if place is None:
         return None
     topic, queue_id = place
+    properties = half.properties
+    if OWNER in properties and TRANSACTION not in properties:
+        properties = properties.copy()  # the half keeps it, should its end not be stored
+        del properties[OWNER]
     return Message(
         topic=topic,
         body=half.body,
         queue_id=queue_id,
         flag=half.flag,
-        properties=half.properties,
+        properties=properties,
         sys_flag=half.sys_flag & ~SysFlag.TRANSACTION_MASK | SysFlag.COMMIT,
         born_ms=half.born_ms,
         born_host=half.born_host,

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from escrowmq.base.extensions import OWNER
 from escrowmq.base.message import Message, StoredMessage
 from escrowmq.store.store import Put
 
 _HALVES_MAX: Final = 1024
 _BODY_SIZE_MAX: Final = 4096
+_OWNED: Final = b"\x02" + OWNER.encode() + b"\x01%b\x02"
+"""The mark of a half's account, behind what its sender said."""
 
 
 class Kept(NamedTuple):
@@ -59,11 +62,18 @@ class Recent:
         return kept.half if kept is not None and kept.half.log_offset == log_offset else None
 
     def properties_of(self, message: Message, queue_offset: int) -> bytes | None:
-        """The encoded properties of a message made from a half, if they are still the half's."""
+        """The encoded properties of a message made from a half, if they are still the half's, or
+        all of these but the mark of the account."""
         kept = self._kept.get(queue_offset)
-        if kept is None or message.properties is not kept.half.properties:
+        if kept is None:
             return None
-        return kept.properties
+        own, wanted = kept.half.properties, message.properties
+        if wanted is own:
+            return kept.properties
+        is_less = len(own) == len(wanted) + 1 and OWNER not in wanted
+        if is_less and OWNER in own and wanted.items() <= own.items():
+            return kept.properties.replace(_OWNED % own[OWNER].encode(), b"\x02", 1)
+        return None
 
     def drop(self, queue_offset: int) -> None:
         """The half is settled."""

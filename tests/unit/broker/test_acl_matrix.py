@@ -21,6 +21,7 @@ from escrowmq.testing.sim.disk import SimDisk
 SECRET = "secret-of-all"
 CODES = sorted(
     {code for name, code in vars(Request).items() if name.isupper() and isinstance(code, int)}
+    - {Request.ESCROW_SESSION}  # anybody's, and opens nothing (test_proving)
     | {0, -1, 513, 9_999, 32_767}
 )
 
@@ -54,7 +55,7 @@ class World:
         self.places: dict[str, dict[str, str]] = {}
         for topic in ("mine", "theirs"):
             sent = self.owner.send(topic)
-            half = self.owner.prepare(topic)
+            half = self.owner.prepare(topic, group="my-group" if topic == "mine" else "PG")
             self.places[topic] = {
                 "offset": str(int((sent.ext or {})["msgId"][-16:], 16)),
                 "commitLogOffset": str(half.log_offset),

@@ -168,7 +168,9 @@ def test_a_member_who_gets_the_right_is_asked_then() -> None:
     sender.leave()
     exchange.advance(40_000)
     assert checks(exchange, late) == 0
-    exchange.disk.small["plain_acl.yml"] = FILE.replace(b"other=", b"T=")
+    exchange.disk.small["plain_acl.yml"] = FILE.replace(
+        b"other=PUB|SUB], groupPerms: [CG=SUB]", b"T=PUB|SUB], groupPerms: [PG=PUB]"
+    )
     exchange.advance(2_000)
     assert checks(exchange, late) == 1
 
@@ -251,6 +253,9 @@ def test_users_without_the_right_to_the_topic_are_shown_no_half() -> None:
     assert checks(exchange, thief) == 0
     put(operator, "thief-1", "Topic:T")
     exchange.advance(2_000)
+    assert checks(exchange, thief) == 0
+    put(operator, "thief-1", "Group:PG")  # whoever is asked may answer
+    exchange.advance(2_000)
     assert checks(exchange, thief) == 1
 
 
@@ -279,7 +284,7 @@ def test_a_name_that_nobody_asked_to_prove_is_shown_no_half() -> None:
     assert forger.heartbeat(producer="PG").code == 0
     exchange.advance(60_000)
     assert checks(exchange, forger) == 0
-    assert not exchange.core._entrance._may_see(999, "T")
+    assert not exchange.core._entrance._may_see(999, "T", "PG", "")
 
 
 def test_without_authorization_every_user_of_the_group_is_asked() -> None:

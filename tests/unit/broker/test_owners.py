@@ -12,9 +12,17 @@ from escrowmq.base.extensions import OWNER
 from escrowmq.base.settings import BrokerSettings
 from escrowmq.codec.ids import offset_id
 from escrowmq.codec.properties import encode_properties
-from escrowmq.testing.exchange import COMMIT, ROLLBACK, Caller, Exchange, Pending
+from escrowmq.testing.exchange import (
+    COMMIT,
+    ROLLBACK,
+    Caller,
+    Exchange,
+    Pending,
+    half_of_check,
+)
 from escrowmq.testing.sim.disk import SimDisk
 
+CHECK = Request.CHECK_TRANSACTION_STATE
 SECRET = "secret-of-all"
 FILE = f"""
 globalWhiteRemoteAddresses: [10.0.0.9]
@@ -149,6 +157,65 @@ def test_halves_of_one_message_and_of_open_brokers_have_no_mark(exchange: Exchan
         assert b.end(b.prepare("TB", group="PGB", **TX), COMMIT).code == 0
         caller = exchange.connect(host="10.0.0.9")
         assert OWNER not in caller.messages("TB")[0].properties
+
+
+# -- ends ----------------------------------------------------------------------------------------
+
+
+def refused(reply: Any) -> bool:
+    return bool(reply.code == 1 and "permission for group:" in (reply.remark or ""))
+
+
+@pytest.mark.parametrize("restart", ["none", "clean", "killed"])
+@pytest.mark.parametrize("what", [COMMIT, ROLLBACK])
+def test_who_began_a_half_ends_it_and_nobody_else_who_may_send_to_the_topic(
+    exchange: Exchange, restart: str, what: int
+) -> None:
+    mine = come(exchange, "a-team-1").prepare("Q", b"a1", group="PGA")
+    if restart == "clean":
+        exchange.reopen()
+    elif restart == "killed":
+        exchange.crash()
+    a, b = come(exchange, "a-team-1"), come(exchange, "b-team-1")
+    assert refused(b.end(mine, COMMIT))
+    assert refused(b.end(mine, ROLLBACK))
+    assert messages(exchange, "Q") == []
+    assert a.end(mine, what).code == 0
+    assert refused(b.end(mine, what))
+    assert len(messages(exchange, "Q")) == (what == COMMIT)
+
+
+def test_who_may_publish_for_the_group_ends_what_others_of_it_have_begun(
+    exchange: Exchange,
+) -> None:
+    mine = come(exchange, "a-team-1").prepare("Q", b"a1", group="PGB")
+    assert come(exchange, "b-team-1").end(mine, COMMIT).code == 0
+    (found,) = messages(exchange, "Q")
+    assert OWNER not in found.properties
+    open_one = come(exchange, "a-team-1").prepare("Q", b"a2", group="PGX")
+    assert come(exchange, "operator").end(open_one, ROLLBACK).code == 0
+
+
+def test_a_check_is_for_who_may_end_the_half() -> None:
+    exchange = world()
+    a, b = come(exchange, "a-team-1"), come(exchange, "b-team-1")
+    for caller in (a, b):
+        for group in ("PGA", "PGB"):
+            caller.heartbeat(producer=group)
+    for group in ("PGA", "PGB"):
+        a.prepare("Q", group=group)
+    a.leave()
+    exchange.advance(120_000)
+    asked = {half_of_check(request).group for request in b.take(CHECK)}
+    assert asked == {"PGB"}
+
+
+def test_a_half_that_an_open_broker_took_is_ended_by_the_right_to_its_topic() -> None:
+    exchange = world(acl_as_peer=True)
+    mine = come(exchange, "a-team-1").prepare("Q", b"a1", group="PGA")
+    exchange.settings.acl_as_peer = False
+    exchange.reopen()
+    assert come(exchange, "b-team-1").end(mine, COMMIT).code == 0
 
 
 # -- epochs --------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import pytest
 
 from escrowmq.base.codes import Flag
 from escrowmq.base.command import Command
-from escrowmq.client.connection import Connection
+from escrowmq.client.connection import Connection, Fields
 from escrowmq.client.pool import Pool
 from escrowmq.errors import (
     ClientClosed,
@@ -220,3 +220,86 @@ def test_a_peer_that_cuts_off_plain_bytes_is_asked_about_tls() -> None:
                 await connection.request(7, timeout_s=LONG_S)
 
     asyncio.run(go())
+
+
+# -- signatures of our own -----------------------------------------------------------------------
+
+WANTED, SESSION = 7750, 7721
+
+
+def signing(fields: Fields, number: int, session: str) -> Fields:
+    return {**fields, "escrowSigned": str(number), "Signature": session}
+
+
+@contextlib.asynccontextmanager
+async def signer(*, session: str | None = "s1") -> AsyncIterator[tuple[Peer, Connection]]:
+    """A peer that wants them, and tells a session or does not know what that is."""
+
+    def answer(link: Link, command: Command) -> None:
+        is_signed = (command.ext or {}).get("Signature") == session
+        link.reply(command, 0 if is_signed and session else WANTED, remark="sign")
+
+    def tell(link: Link, command: Command) -> None:
+        if session is None:
+            link.reply(command, 3)
+        else:
+            link.reply(command, 0, ext={"escrowSession": session})
+
+    async with a_peer() as peer:
+        client = Client()
+        client.pool._owner.sign_own = lambda _, fields, __, session, number: signing(
+            fields, number, session
+        )
+        peer.answers[SESSION] = tell
+        for code in (1, 2, 3):
+            peer.answers[code] = answer
+        connection = await client.pool.get(peer.address)
+        try:
+            yield peer, connection
+        finally:
+            await client.pool.close()
+
+
+def test_a_broker_that_wants_our_own_signature_is_asked_again_with_it() -> None:
+    async def main() -> None:
+        async with signer() as (peer, connection):
+            asked = [connection.request(code, {"a": "b"}, timeout_s=LONG_S) for code in (1, 2, 3)]
+            assert [reply.code for reply in await asyncio.gather(*asked)] == [0, 0, 0]
+            assert (await connection.request(1, timeout_s=LONG_S)).code == 0
+            codes = [request.code for request in peer.requests]
+            assert codes == [1, 2, 3, SESSION, 1, 2, 3, 1]
+            numbers = [(request.ext or {}).get("escrowSigned") for request in peer.requests]
+            assert numbers == [None] * 4 + ["1", "2", "3", "4"]
+
+    asyncio.run(main())
+
+
+def test_who_has_no_session_to_give_is_believed_at_the_first_refusal() -> None:
+    async def main() -> None:
+        async with signer(session=None) as (peer, connection):
+            assert (await connection.request(1, timeout_s=LONG_S)).code == WANTED
+            assert [request.code for request in peer.requests] == [1, SESSION]
+
+    asyncio.run(main())
+
+
+def test_a_peer_that_refuses_every_signature_is_not_asked_without_end() -> None:
+    async def main() -> None:
+        async with signer() as (peer, connection):
+            peer.answers[1] = lambda link, command: link.reply(command, WANTED)
+            assert (await connection.request(1, timeout_s=LONG_S)).code == WANTED
+            assert (await connection.request(1, timeout_s=LONG_S)).code == WANTED
+            assert [request.code for request in peer.requests] == [1, SESSION, 1, 1]
+
+    asyncio.run(main())
+
+
+def test_no_other_broker_is_asked_for_a_session() -> None:
+    async def main() -> None:
+        async with signer() as (peer, connection):
+            for code in (10, 11, 12):
+                await connection.request(code, timeout_s=LONG_S)
+            assert SESSION not in [request.code for request in peer.requests]
+            assert not any("escrowSigned" in (request.ext or {}) for request in peer.requests)
+
+    asyncio.run(main())

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from escrowmq.codec.properties import decode_properties
+from escrowmq.txn.half import final_of
 from escrowmq.txn.recent import Recent
 from escrowmq.txn.state import Verdict
 
@@ -34,3 +36,18 @@ def test_few_and_small_halves_are_kept() -> None:
     for half in halves:
         ground.end(half, Verdict.COMMIT)
     assert ground.finals() == [b"0", b"1", b"2", b"3", b"4", bytes(4097)]
+
+
+def test_the_final_of_a_half_with_an_account_is_what_is_kept_without_its_mark() -> None:
+    ground = Ground()
+    half = ground.prepare(b"body", TAGS="a", escrowOwner="mark")
+    kept = ground.engine.halves.recent.half(queue_offset=0, log_offset=half.log_offset)
+    assert kept is not None
+    final = final_of(kept)
+    assert final is not None
+    encoded = ground.engine.halves.recent.properties_of(final, 0)
+    assert decode_properties(encoded or b"") == final.properties
+    assert set(kept.properties) - set(final.properties) <= {"escrowOwner"}
+    final.properties["TAGS"] = "b"
+    if "escrowOwner" in kept.properties:
+        assert ground.engine.halves.recent.properties_of(final, 0) is None

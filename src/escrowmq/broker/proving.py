@@ -1,0 +1,120 @@
+"""Who a request is of, where that is proved by other means than RocketMQ's signature: by the
+certificate of its connection, or by the signature of our own clients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from escrowmq.base.codes import Response
+from escrowmq.base.command import Command
+from escrowmq.base.ports import Chance
+from escrowmq.broker.peer import Peer
+from escrowmq.codec.own_signature import NUMBER, is_signed_own
+from escrowmq.codec.signature import ACCESS_KEY, SIGNATURE
+
+SETTING: Final = "escrowOwnSignatures"
+_ADMINISTRATORS: Final = "administrators"
+_ALL: Final = "all"
+_SESSION_BITS: Final = 128
+_DIGITS_MAX: Final = 18
+
+
+class Secrets(msgspec.Struct, frozen=True):
+    """What is known of an account here."""
+
+    secrets: tuple[str, ...]
+    is_admin: bool
+
+
+class Proof(msgspec.Struct, frozen=True):
+    """What is known of a request before its signature of RocketMQ's kind is looked at."""
+
+    is_proved: bool = False
+    code: int = Response.SUCCESS
+    fault: str = ""
+    """Why it may not pass, whatever it is signed with."""
+
+
+_PROVED: Final = Proof(is_proved=True)
+_UNPROVED: Final = Proof()
+
+
+class Proofs:
+    """Sessions and certificates of connections."""
+
+    def __init__(self, text: str, *, chance: Chance, find: Callable[[str], list[Secrets]]) -> None:
+        self._wanted = frozenset(filter(None, (part.strip() for part in text.split(";"))))
+        self._chance = chance
+        self._find = find
+
+    def session_of(self, peer: Peer) -> str:
+        """The session of a connection: chosen once, and nobody can have heard of it."""
+        if not peer.session:
+            peer.session = f"{self._chance.getrandbits(_SESSION_BITS):032x}"
+        return peer.session
+
+    def of(self, peer: Peer, request: Command, *, is_held: bool) -> Proof:
+        """What a request proves. One that `is_held` was let in before: its number was new then."""
+        ext = request.ext or {}
+        key = ext.get(ACCESS_KEY, "")
+        if peer.identity and key == peer.identity and SIGNATURE not in ext:
+            return _PROVED
+        number = ext.get(NUMBER)
+        if number is not None:
+            return self._signed(peer, request, key, number, is_held=is_held)
+        if self._wanted and self._wants(key):
+            return Proof(
+                code=Response.ESCROW_SIGNATURE_WANTED,
+                fault=f"{key} has to sign as EscrowMQ's own clients do ({SETTING}): RocketMQ's "
+                "signature can be sent again, as another request",
+            )
+        return _UNPROVED
+
+    def _wants(self, key: str) -> bool:
+        if key in self._wanted:
+            return True
+        if self._wanted.isdisjoint((_ALL, _ADMINISTRATORS)):
+            return False
+        found = self._find(key)
+        return bool(found) and (_ALL in self._wanted or any(one.is_admin for one in found))
+
+    def _signed(
+        self, peer: Peer, request: Command, key: str, number: str, *, is_held: bool
+    ) -> Proof:
+        failed = Proof(code=Response.NO_PERMISSION, fault=f"the signature of {key} is not right")
+        found = self._find(key)
+        is_number = number.isascii() and number.isdigit() and len(number) <= _DIGITS_MAX
+        if not (found and peer.session and is_number):
+            return failed
+        # With both kinds of access control on it has to be right for both.
+        for one in found:
+            if not any(self._is_by(peer, request, secret) for secret in one.secrets):
+                return failed
+        if is_held:
+            return _PROVED
+        if int(number) <= peer.signed_number:
+            return Proof(
+                code=Response.NO_PERMISSION,
+                fault=f"request {number} of this session was sent before; number {key}'s requests "
+                f"upwards, the last one was {peer.signed_number}",
+            )
+        peer.signed_number = int(number)
+        return _PROVED
+
+    @staticmethod
+    def _is_by(peer: Peer, request: Command, secret: str) -> bool:
+        return bool(secret) and is_signed_own(
+            request.code, request.ext or {}, request.body, secret=secret, session=peer.session
+        )
+
+
+def name(request: Command, account: str) -> None:
+    """A request without a name, on a connection whose certificate stands for an account, is this
+    account's. One with a name has to be signed by it, whatever the certificate says: a gateway
+    passes on what others have signed."""
+    if request.ext is None:
+        request.ext = {}
+    request.ext.setdefault(ACCESS_KEY, account)
