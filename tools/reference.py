@@ -36,7 +36,8 @@ _WIDTH: Final = 88
 Page = tuple[str, str, list[Any]]
 
 INTERNAL: Final = {
-    "advance", "answer_from", "desk", "has_checks", "leave", "marked", "unwrap", "wrap",
+    "advance", "answer_from", "desk", "has_checks", "leave", "marked",
+    "unsettled_keys", "unwrap", "wrap",
 }  # fmt: skip
 """Methods that only this library calls."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import logging
 from collections.abc import Sequence
@@ -11,6 +12,8 @@ import msgspec
 
 from escrowmq.base.codes import Request
 from escrowmq.base.message import Property
+from escrowmq.client.admin.cluster import Cluster
+from escrowmq.client.admin.transactions import Transactions
 from escrowmq.client.checking import Checks, DatabaseCheck
 from escrowmq.client.core.message import Message, ReceivedMessage
 from escrowmq.client.core.routes import MessageQueue
@@ -34,7 +37,7 @@ from escrowmq.client.tracing import Tracer, trace_topic
 from escrowmq.client.transaction import Transaction
 from escrowmq.client.verdicts import Verdicts
 from escrowmq.codec.recall import decode_handle
-from escrowmq.errors import ClientClosed, EscrowMQError, UsageError
+from escrowmq.errors import ClientClosed, EscrowMQError, NotSupported, UsageError
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -360,6 +363,19 @@ class Producer:
         """Messages whose outcome a row of a database tells."""
         self.check_open()
         return Marked(self, database=database, key=self.dispatch.new_id())
+
+    async def unsettled_keys(self) -> set[str]:
+        """Keys of transactions of this group that a broker may ask about, now or when it is told to
+        resume them. RocketMQ's brokers cannot say theirs."""
+        await self.instance.watch_all_brokers()
+        transactions = Transactions(Cluster(self.instance))
+        keys: set[str] = set()
+        with contextlib.suppress(NotSupported):  # when all brokers are RocketMQ's
+            async for item in transactions.pending(group=self.group):
+                keys.update((item.transaction, item.message_id))
+            async for item in transactions.discarded(group=self.group):
+                keys.update((item.transaction, item.message_id))
+        return keys
 
     async def _announce(self) -> None:
         try:

@@ -212,3 +212,7 @@ class Producer(Served[engine.Producer]):
     def marked(self, database: str) -> Marked:
         """Messages whose outcome a row of a database tells."""
         return Marked(self._portal, self._portal.call(self._inner.marked(database)))
+
+    def unsettled_keys(self) -> set[str]:
+        """Keys of transactions of this group that a broker may ask about."""
+        return self._portal.call(self._inner.unsettled_keys())
