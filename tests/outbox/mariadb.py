@@ -25,11 +25,12 @@ class MariaDbServer:
         folder.mkdir(parents=True, exist_ok=True)
         data = folder / "data"
         user = ["--user=root"] if os.getuid() == 0 else []
-        subprocess.run(
+        done = subprocess.run(
             ["mariadb-install-db", "--no-defaults", f"--datadir={data}", "--skip-test-db",
              "--auth-root-authentication-method=normal", *user],
-            check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=folder,
+            check=False, capture_output=True, text=True, cwd=folder,
         )  # fmt: skip
+        assert done.returncode == 0, done.stdout + done.stderr
         self.port = free_port()
         self._databases_count = 0
         self._errors = folder / "mariadb.err"

@@ -13,7 +13,15 @@ from escrowmq.base.extras import require
 require("sqlalchemy", "sqlalchemy")
 
 from escrowmq.integrations.sqlalchemy.awaited import AsyncOutbox, AsyncTransaction
+from escrowmq.integrations.sqlalchemy.inbox import consume_once
 from escrowmq.integrations.sqlalchemy.plain import Outbox, Transaction
 from escrowmq.integrations.sqlalchemy.schema import add_tables
 
-__all__ = ["AsyncOutbox", "AsyncTransaction", "Outbox", "Transaction", "add_tables"]
+__all__ = [
+    "AsyncOutbox",
+    "AsyncTransaction",
+    "Outbox",
+    "Transaction",
+    "add_tables",
+    "consume_once",
+]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import datetime as dt
 from collections.abc import AsyncIterator, Sequence
 from typing import Unpack
 
@@ -12,23 +11,15 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession
 from sqlalchemy.orm import Session
 from sqlalchemy.util import await_only, greenlet_spawn
 
-from escrowmq.base.extensions import MARKER
-from escrowmq.client.core.message import Message, ReceivedMessage
-from escrowmq.client.core.sending import Outcome
+from escrowmq.client.core.message import Message
 from escrowmq.client.marked import Marked
 from escrowmq.client.producer import Producer
 from escrowmq.client.settings import MessageFields, message_of
 from escrowmq.errors import UsageError
-from escrowmq.integrations.outbox import expiry, verdict
-from escrowmq.integrations.outbox.handing import (
-    KEEP_DEFAULT,
-    block_is_over,
-    not_known,
-    span_ms,
-)
-from escrowmq.integrations.outbox.steps import Rows, Step, StepFailed, run_async
-from escrowmq.integrations.sqlalchemy.hooks import Hooks, enter, leave, new_name
-from escrowmq.net.clock import SystemClock
+from escrowmq.integrations.keeping import AsyncKeeper
+from escrowmq.integrations.outbox.handing import block_is_over
+from escrowmq.integrations.outbox.steps import Rows, Step
+from escrowmq.integrations.sqlalchemy.hooks import Hooks, enter, leave
 
 
 class _Awaited:
@@ -44,6 +35,25 @@ class _Awaited:
 
     def commit(self) -> None:
         await_only(self._inner.commit())
+
+
+class _AwaitedDatabase:
+    """The database of an asyncio engine."""
+
+    def __init__(self, hooks: Hooks) -> None:
+        self._hooks = hooks
+        self.family = hooks.family
+
+    @property
+    def name(self) -> str:
+        return self._hooks.name
+
+    @name.setter
+    def name(self, name: str) -> None:
+        self._hooks.name = name
+
+    async def execute(self, step: Step) -> Rows:
+        return await greenlet_spawn(self._hooks.execute, step)
 
 
 class AsyncTransaction:
@@ -68,7 +78,7 @@ class AsyncTransaction:
         self._is_over = True
 
 
-class AsyncOutbox:
+class AsyncOutbox(AsyncKeeper):
     """The same as `Outbox`, for an `escrowmq.aio.Producer` and an `AsyncEngine`."""
 
     def __init__(self, producer: Producer, engine: AsyncEngine) -> None:
@@ -79,9 +89,8 @@ class AsyncOutbox:
                 "escrowmq.aio.Producer and an AsyncEngine are expected; Outbox takes those for "
                 "plain code"
             )
-        self._producer = producer
         self._hooks = Hooks(engine.sync_engine, self._begin)
-        producer.answer_from(self._check)
+        super().__init__(producer, _AwaitedDatabase(self._hooks))
 
     @contextlib.asynccontextmanager
     async def transaction(
@@ -120,46 +129,12 @@ class AsyncOutbox:
         message = message_of(topic, body, fields)
         await work.run_sync(self._add, message)
 
-    async def create_tables(self) -> None:
-        """Make the tables, where they are not there yet; `add_tables` is for migrations."""
-        await greenlet_spawn(self._hooks.create)
-
-    async def forget_markers(self, *, keep: dt.timedelta = KEEP_DEFAULT) -> int:
-        """Delete markers that are older and that no broker can ask for; how many went. Once a day
-        is often enough."""
-        steps = expiry.forget_markers(
-            self._hooks.family,
-            keep_ms=span_ms(keep),
-            now_ms=SystemClock().now_ms(),
-            needed=await self._producer.unsettled_keys(),
-        )
-        return await run_async(steps, self._execute)
-
-    async def forget_handled(self, *, keep: dt.timedelta = KEEP_DEFAULT) -> int:
-        """Delete what consumers handled longer ago than that; how many rows went."""
-        now_ms = SystemClock().now_ms()
-        steps = expiry.forget_handled(self._hooks.family, keep_ms=span_ms(keep), now_ms=now_ms)
-        return await run_async(steps, self._execute)
-
     def _begin(self, database: str) -> _Awaited:
         return _Awaited(await_only(self._producer.marked(database)))
 
     def _add(self, work: Session | Connection, message: Message) -> None:
         connection = self._hooks.connection_of(work) if isinstance(work, Session) else work
         self._hooks.add(connection, message)
-
-    async def _check(self, message: ReceivedMessage) -> Outcome | None:
-        hooks = self._hooks
-        steps = verdict.answer(
-            hooks.family, message.system[MARKER], known_name=hooks.name, new_name=new_name()
-        )
-        try:
-            return await run_async(steps, self._execute)
-        except StepFailed as error:
-            return not_known(message, error)
-
-    async def _execute(self, step: Step) -> Rows:
-        return await greenlet_spawn(self._hooks.execute, step)
 
 
 def _plain(work: AsyncSession | AsyncConnection) -> Session | Connection:

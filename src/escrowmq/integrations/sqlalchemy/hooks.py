@@ -3,7 +3,6 @@ the marker is written and the messages are stored, invisible."""
 
 from __future__ import annotations
 
-import secrets
 import weakref
 from collections.abc import Callable
 from typing import Any, Final
@@ -14,6 +13,7 @@ from sqlalchemy.pool import SingletonThreadPool, StaticPool
 
 from escrowmq.client.core.message import Message
 from escrowmq.errors import UsageError
+from escrowmq.integrations.keeping import new_name
 from escrowmq.integrations.outbox import tables, verdict
 from escrowmq.integrations.outbox.gathered import Gathered
 from escrowmq.integrations.outbox.handing import Sent, not_written
@@ -178,14 +178,6 @@ class Hooks:
                         self.execute_on(connection, each)
                     connection.commit()
 
-    def create(self) -> None:
-        """Make the tables, and give the database its name."""
-        with self.engine.connect() as connection:
-            for statement in tables.create(self.family):
-                self.execute_on(connection, statement)
-            connection.commit()
-        self.name = run(verdict.name(self.family, new_name=new_name()), self.execute)
-
 
 @event.listens_for(Session, "after_commit")
 def _after_commit(session: Session) -> None:
@@ -193,11 +185,6 @@ def _after_commit(session: Session) -> None:
         found = connection()
         if found is not None:
             hooks.finish(found)
-
-
-def new_name() -> str:
-    """For a database that has none yet."""
-    return secrets.token_hex(16)
 
 
 def enter(work: Session | Connection) -> None:

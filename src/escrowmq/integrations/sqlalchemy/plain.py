@@ -3,29 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import datetime as dt
 from collections.abc import Iterator
 from typing import Unpack
 
 from sqlalchemy import Connection, Engine
 from sqlalchemy.orm import Session
 
-from escrowmq.base.extensions import MARKER
 from escrowmq.client.blocking.producer import Producer
-from escrowmq.client.core.message import Message, ReceivedMessage
-from escrowmq.client.core.sending import Outcome
+from escrowmq.client.core.message import Message
 from escrowmq.client.settings import MessageFields, message_of
 from escrowmq.errors import UsageError
-from escrowmq.integrations.outbox import expiry, verdict
-from escrowmq.integrations.outbox.handing import (
-    KEEP_DEFAULT,
-    block_is_over,
-    not_known,
-    span_ms,
-)
-from escrowmq.integrations.outbox.steps import StepFailed, run
-from escrowmq.integrations.sqlalchemy.hooks import Hooks, enter, leave, new_name
-from escrowmq.net.clock import SystemClock
+from escrowmq.integrations.keeping import Keeper
+from escrowmq.integrations.outbox.handing import block_is_over
+from escrowmq.integrations.sqlalchemy.hooks import Hooks, enter, leave
 
 
 class Transaction:
@@ -50,7 +40,7 @@ class Transaction:
         self._is_over = True
 
 
-class Outbox:
+class Outbox(Keeper):
     """Sends messages with the transactions of an engine, and answers from its database what became
     of them: no check is to be written. Make one for the whole process, right behind the producer;
     every process of the producer's group has to have it.
@@ -66,9 +56,8 @@ class Outbox:
                 f"Outbox({type(producer).__name__}, {type(engine).__name__}): an escrowmq.Producer "
                 "and an Engine are expected; AsyncOutbox takes those for asyncio"
             )
-        self._producer = producer
         self._hooks = Hooks(engine, producer.marked)
-        producer.answer_from(self._check)
+        super().__init__(producer, self._hooks)
 
     @contextlib.contextmanager
     def transaction(self, work: Session | Connection) -> Iterator[Transaction]:
@@ -104,34 +93,3 @@ class Outbox:
         message = message_of(topic, body, fields)
         connection = self._hooks.connection_of(work) if isinstance(work, Session) else work
         self._hooks.add(connection, message)
-
-    def create_tables(self) -> None:
-        """Make the tables, where they are not there yet; `add_tables` is for migrations."""
-        self._hooks.create()
-
-    def forget_markers(self, *, keep: dt.timedelta = KEEP_DEFAULT) -> int:
-        """Delete markers that are older and that no broker can ask for; how many went. Once a day
-        is often enough."""
-        steps = expiry.forget_markers(
-            self._hooks.family,
-            keep_ms=span_ms(keep),
-            now_ms=SystemClock().now_ms(),
-            needed=self._producer.unsettled_keys(),
-        )
-        return run(steps, self._hooks.execute)
-
-    def forget_handled(self, *, keep: dt.timedelta = KEEP_DEFAULT) -> int:
-        """Delete what consumers handled longer ago than that; how many rows went."""
-        now_ms = SystemClock().now_ms()
-        steps = expiry.forget_handled(self._hooks.family, keep_ms=span_ms(keep), now_ms=now_ms)
-        return run(steps, self._hooks.execute)
-
-    def _check(self, message: ReceivedMessage) -> Outcome | None:
-        hooks = self._hooks
-        steps = verdict.answer(
-            hooks.family, message.system[MARKER], known_name=hooks.name, new_name=new_name()
-        )
-        try:
-            return run(steps, hooks.execute)
-        except StepFailed as error:
-            return not_known(message, error)
