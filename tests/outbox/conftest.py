@@ -28,9 +28,9 @@ class Place:
     """SQLAlchemy's, for plain code."""
     async_url: str = ""
     address: str = ""
-    """A file, or what psycopg and asyncpg take."""
-    port: int = 0
+    """A file, what psycopg and asyncpg take, or MariaDB's socket."""
     name: str = ""
+    """Of the database, where the address does not have it."""
 
 
 @pytest.fixture(scope="session")
@@ -74,8 +74,8 @@ def new_place(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str],
             )
         server = request.getfixturevalue("maria")
         name = server.new_database()
-        url = f"mysql+pymysql://root@127.0.0.1:{server.port}/{name}"
-        return Place(kind, url, port=server.port, name=name)
+        url = f"mysql+pymysql://root@localhost/{name}?unix_socket={server.socket}"
+        return Place(kind, url, address=server.socket, name=name)
 
     return make
 

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pymysql
 
-from tests.compensation.services import free_port
 from tests.interop.process import until
 
 
@@ -19,7 +18,7 @@ def missing() -> str:
 
 
 class MariaDbServer:
-    """A server with no database yet. Its user is root, without a password, on loopback alone."""
+    """A server with no database yet. Its user is root, without a password, on a socket alone."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -31,13 +30,13 @@ class MariaDbServer:
             check=False, capture_output=True, text=True, cwd=folder,
         )  # fmt: skip
         assert done.returncode == 0, done.stdout + done.stderr
-        self.port = free_port()
+        self.socket = str(folder / "mariadb.sock")
         self._databases_count = 0
         self._errors = folder / "mariadb.err"
         with self._errors.open("ab") as errors:
             self._child = subprocess.Popen(
-                ["mariadbd", "--no-defaults", f"--datadir={data}", f"--port={self.port}",
-                 "--bind-address=127.0.0.1", f"--socket={folder / 'mariadb.sock'}",
+                ["mariadbd", "--no-defaults", f"--datadir={data}", "--skip-networking",
+                 f"--socket={self.socket}",
                  "--innodb-flush-log-at-trx-commit=0", "--innodb-buffer-pool-size=16M",
                  "--performance-schema=off", *user],
                 stdout=subprocess.DEVNULL, stderr=errors, cwd=folder,
@@ -46,14 +45,11 @@ class MariaDbServer:
 
     def _answers(self) -> bool:
         assert self._child.poll() is None, self._errors.read_text()[-3000:]
-        try:
-            self._connect().close()
-        except pymysql.err.OperationalError:
-            return False
-        return True
+        command = ["mariadb-admin", "--no-defaults", f"--socket={self.socket}", "ping"]
+        return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
     def _connect(self) -> pymysql.Connection:
-        return pymysql.connect(host="127.0.0.1", port=self.port, user="root")
+        return pymysql.connect(unix_socket=self.socket, user="root")
 
     def new_database(self) -> str:
         """The name of one that is empty."""

@@ -39,9 +39,8 @@ class AsyncDatabase(Protocol):
     name: str
     """Empty before it is known."""
 
-    @property
-    def family(self) -> Family:
-        """Its SQL."""
+    async def find_family(self) -> Family:
+        """Its SQL; perhaps a connection has to be opened for that."""
 
     async def execute(self, step: Step) -> Rows:
         """Run one step."""
@@ -106,14 +105,14 @@ class AsyncKeeper:
     async def create_tables(self) -> None:
         """Make the tables, where they are not there yet, for those who have no migrations."""
         database = self._database
-        steps = schema.create(database.family, new_name=new_name())
+        steps = schema.create(await database.find_family(), new_name=new_name())
         database.name = await run_async(steps, database.execute)
 
     async def forget_markers(self, *, keep: dt.timedelta = KEEP_DEFAULT) -> int:
         """Delete markers that are older and that no broker can ask for; how many went. Once a day
         is often enough."""
         steps = expiry.forget_markers(
-            self._database.family,
+            await self._database.find_family(),
             keep_ms=span_ms(keep),
             now_ms=SystemClock().now_ms(),
             needed=await self._producer.unsettled_keys(),
@@ -123,14 +122,16 @@ class AsyncKeeper:
     async def forget_handled(self, *, keep: dt.timedelta = KEEP_DEFAULT) -> int:
         """Delete what consumers handled longer ago than that; how many rows went."""
         now_ms = SystemClock().now_ms()
-        steps = expiry.forget_handled(self._database.family, keep_ms=span_ms(keep), now_ms=now_ms)
+        family = await self._database.find_family()
+        steps = expiry.forget_handled(family, keep_ms=span_ms(keep), now_ms=now_ms)
         return await run_async(steps, self._database.execute)
 
     async def _check(self, message: ReceivedMessage) -> Outcome | None:
         database = self._database
         try:
+            family = await database.find_family()
             steps = verdict.answer(
-                database.family, message.system[MARKER],
+                family, message.system[MARKER],
                 known_name=database.name, new_name=new_name(),
             )  # fmt: skip
             return await run_async(steps, database.execute)

@@ -1,11 +1,10 @@
 """Messages that are sent when a SQLAlchemy transaction commits, and only then; messages that are
 handled once. `docs/outbox.md` is the guide.
 
->>> outbox = Outbox(producer, engine)
->>> outbox.create_tables()
->>> with Session(engine) as session, outbox.transaction(session) as tx:
-...     session.add(Order(id="o-1"))
-...     tx.send("paid", b"order 1", keys=["o-1"])
+    outbox = Outbox(producer, engine)
+    with Session(engine) as session, outbox.transaction(session) as tx:
+        session.add(Order(id="o-1"))
+        tx.send("paid", b"order 1", keys=["o-1"])
 """
 
 from escrowmq.base.extras import require

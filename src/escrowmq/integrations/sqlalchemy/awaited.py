@@ -19,6 +19,7 @@ from escrowmq.errors import UsageError
 from escrowmq.integrations.keeping import AsyncKeeper
 from escrowmq.integrations.outbox.handing import block_is_over
 from escrowmq.integrations.outbox.steps import Rows, Step
+from escrowmq.integrations.outbox.tables import Family
 from escrowmq.integrations.sqlalchemy.hooks import Hooks, enter, leave
 
 
@@ -42,7 +43,9 @@ class _AwaitedDatabase:
 
     def __init__(self, hooks: Hooks) -> None:
         self._hooks = hooks
-        self.family = hooks.family
+
+    async def find_family(self) -> Family:
+        return self._hooks.family
 
     @property
     def name(self) -> str:
