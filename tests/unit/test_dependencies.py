@@ -96,6 +96,7 @@ def test_a_command_that_needs_more_names_the_extra_in_one_line(
         ("redis", "escrowmq.compensation", "escrowmq[compensation]"),
         ("opentelemetry", "escrowmq.integrations.otel", "escrowmq[otel]"),
         ("sqlalchemy", "escrowmq.integrations.sqlalchemy", "escrowmq[sqlalchemy]"),
+        ("django", "escrowmq.integrations.django", "escrowmq[django]"),
         ("pyspark", "escrowmq.pipeline.datasource", "escrowmq[spark]"),
         ("pyarrow", "escrowmq.pipeline.datasource", "escrowmq[spark]"),
     ],
