@@ -23,7 +23,7 @@ EXTRAS = {
 }
 """Rooms that need extras."""
 
-ASKED_FOR = {"psycopg", "tqdm", "py4j"}
+ASKED_FOR = {"psycopg", "pymysql", "tqdm", "py4j"}
 """Imported inside a function by who is told when it is missing, or part of another package."""
 
 

@@ -65,6 +65,15 @@ class Keeper:
         steps = schema.create(database.family, new_name=new_name())
         database.name = run(steps, database.execute)
 
+    def find_name(self) -> str:
+        """The database's name, which markers carry. StepFailed when it cannot be asked, or the
+        tables are missing."""
+        database = self._database
+        if not database.name:
+            steps = verdict.name(database.family, new_name=new_name())
+            database.name = run(steps, database.execute)
+        return database.name
+
     def forget_markers(self, *, keep: dt.timedelta = KEEP_DEFAULT) -> int:
         """Delete markers that are older and that no broker can ask for; how many went. Once a day
         is often enough."""
@@ -107,6 +116,15 @@ class AsyncKeeper:
         database = self._database
         steps = schema.create(await database.find_family(), new_name=new_name())
         database.name = await run_async(steps, database.execute)
+
+    async def find_name(self) -> str:
+        """The database's name, which markers carry. StepFailed when it cannot be asked, or the
+        tables are missing."""
+        database = self._database
+        if not database.name:
+            steps = verdict.name(await database.find_family(), new_name=new_name())
+            database.name = await run_async(steps, database.execute)
+        return database.name
 
     async def forget_markers(self, *, keep: dt.timedelta = KEEP_DEFAULT) -> int:
         """Delete markers that are older and that no broker can ask for; how many went. Once a day

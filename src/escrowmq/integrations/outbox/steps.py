@@ -67,6 +67,9 @@ async def run_async(steps: Steps[T], execute: Callable[[Step], Awaitable[Rows]])
 
 
 def _failed(error: Exception) -> StepFailed:
-    failed = StepFailed(f"{type(error).__name__}: {' '.join(str(error).split())}")
+    failed = StepFailed(
+        f"{type(error).__name__}: {' '.join(str(error).split())}; if a table escrowmq_... is "
+        "missing, make it by the migration or with create_tables() (docs/outbox.md)"
+    )
     failed.__cause__ = error
     return failed
