@@ -16,7 +16,7 @@ from escrowmq.integrations.keeping import AsyncKeeper, new_name
 from escrowmq.integrations.outbox import tables, verdict
 from escrowmq.integrations.outbox.gathered import Gathered
 from escrowmq.integrations.outbox.handing import block_is_over, not_written
-from escrowmq.integrations.outbox.steps import Rows, Step, run_async
+from escrowmq.integrations.outbox.steps import Rows, Step, failed, run_async
 from escrowmq.integrations.outbox.tables import Family, Statement
 
 Connect = Callable[[], Awaitable[Any]]
@@ -130,7 +130,10 @@ class AwaitedDatabase:
     async def find_family(self) -> Family:
         """Its SQL; found out with the first connection."""
         if self._family is None:
-            connection = await self._connect()
+            try:
+                connection = await self._connect()
+            except Exception as error:
+                raise failed(error) from error
             try:
                 self._family = driver_of(connection, AWAITED)[1].family
             finally:

@@ -17,7 +17,7 @@ from escrowmq.integrations.keeping import Keeper, new_name
 from escrowmq.integrations.outbox import tables, verdict
 from escrowmq.integrations.outbox.gathered import Gathered
 from escrowmq.integrations.outbox.handing import block_is_over, not_written
-from escrowmq.integrations.outbox.steps import Rows, Step, run
+from escrowmq.integrations.outbox.steps import Rows, Step, failed, run
 from escrowmq.integrations.outbox.tables import Family, Statement
 
 Connect = Callable[[], Any]
@@ -35,7 +35,11 @@ class PlainDatabase:
     def family(self) -> Family:
         """Its SQL; found out with the first connection."""
         if self._family is None:
-            with contextlib.closing(self._connect()) as connection:
+            try:
+                connection = self._connect()
+            except Exception as error:
+                raise failed(error) from error
+            with contextlib.closing(connection):
                 self._family = driver_of(connection, PLAIN)[1].family
         return self._family
 

@@ -42,7 +42,7 @@ def run(steps: Steps[T], execute: Callable[[Step], Rows]) -> T:
             try:
                 rows = execute(step)
             except Exception as error:  # noqa: BLE001 - each driver has errors of its own
-                step = steps.throw(_failed(error))
+                step = steps.throw(failed(error))
             else:
                 step = steps.send(rows)
     except StopIteration as end:
@@ -58,7 +58,7 @@ async def run_async(steps: Steps[T], execute: Callable[[Step], Awaitable[Rows]])
             try:
                 rows = await execute(step)
             except Exception as error:  # noqa: BLE001 - each driver has errors of its own
-                step = steps.throw(_failed(error))
+                step = steps.throw(failed(error))
             else:
                 step = steps.send(rows)
     except StopIteration as end:
@@ -66,10 +66,11 @@ async def run_async(steps: Steps[T], execute: Callable[[Step], Awaitable[Rows]])
         return found
 
 
-def _failed(error: Exception) -> StepFailed:
-    failed = StepFailed(
+def failed(error: Exception) -> StepFailed:
+    """A driver's error as one that every conversation understands."""
+    told = StepFailed(
         f"{type(error).__name__}: {' '.join(str(error).split())}; if a table escrowmq_... is "
         "missing, make it by the migration or with create_tables() (docs/outbox.md)"
     )
-    failed.__cause__ = error
-    return failed
+    told.__cause__ = error
+    return told
