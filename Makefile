@@ -7,7 +7,7 @@ SPARK := $(VENV)/.spark-$(shell cksum < requirements-spark.txt | cut -d' ' -f1)
 RELEASES := spark-4.1 spark-4.3
 ARGS ?=
 
-.PHONY: serve demo test interop spark-versions spark-environments $(RELEASES) crash fuzz faults check format docs bench clean
+.PHONY: serve demo test interop spark-versions spark-environments $(RELEASES) crash fuzz races faults check format docs bench clean
 .DEFAULT_GOAL := test
 
 $(READY): requirements-dev.txt pyproject.toml
@@ -30,7 +30,7 @@ demo: $(READY)    ## ten transactions settle, shown as a table
 	$(BIN)/python examples/ten_transactions.py $(ARGS)
 
 # Three workers for two cores: much of what the tests do is waiting for clients and servers.
-test: $(SPARK)    ## every test but the long ones; what needs Java, Go, Redis or PostgreSQL is skipped without
+test: $(SPARK)    ## every test but the long ones; what needs Java, Go, Redis, PostgreSQL or MariaDB is skipped without
 	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -q $(ARGS)
 
 interop: $(SPARK) ## foreign clients and brokers, every release with every test
@@ -59,7 +59,10 @@ hostile: $(READY) ## what accounts and strangers must not be able to do, against
 fuzz: $(READY)    ## eight minutes of odd bytes for whatever reads what others write
 	ESCROWMQ_FUZZ_SECONDS=60 $(BIN)/python -m pytest -q tests/fuzz $(ARGS)
 
-faults: crash fuzz  ## all that is long: crashes, odd bytes, two thousand simulated worlds
+races: $(READY)   ## ten thousand orders in which checks and commits can come; minutes
+	$(BIN)/python -m tests.outbox.races --seeds 10000 $(ARGS)
+
+faults: crash fuzz races  ## all that is long: crashes, odd bytes, two thousand simulated worlds
 	$(BIN)/python -m escrowmq.testing.sim --seeds 0:2000
 
 check: $(READY)   ## format, lint, types, import rules, house rules

@@ -35,7 +35,10 @@ _WIDTH: Final = 88
 
 Page = tuple[str, str, list[Any]]
 
-INTERNAL: Final = {"advance", "desk", "has_checks", "leave", "unwrap", "wrap"}
+INTERNAL: Final = {
+    "advance", "answer_from", "desk", "has_checks", "leave", "marked",
+    "unsettled_keys", "unwrap", "wrap",
+}  # fmt: skip
 """Methods that only this library calls."""
 
 PAGES: Final[dict[str, Page]] = {

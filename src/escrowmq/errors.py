@@ -25,6 +25,7 @@ EscrowMQError
 ├── SendFailed                      every attempt failed; `attempts` tells each
 ├── TransactionError
 │   ├── TransactionBroken           a message of it could not be sent, so all were rolled back
+│   ├── MarkerNotWritten            the database took no marker, so nothing was sent
 │   ├── HalfNotSafe                 the first phase was stored, but not as safely as asked for
 │   ├── OutcomeUnknown              the broker did not confirm the end; the check-back will
 │   ├── OutcomeContradicted         the transaction had ended the other way before
@@ -141,6 +142,11 @@ class TransactionError(EscrowMQError):
 
 class TransactionBroken(TransactionError):
     """A message of a transaction could not be sent, so that all of it was rolled back."""
+
+
+class MarkerNotWritten(TransactionError):
+    """The database did not take the row that says how its transaction ends; nothing was sent, and
+    the transaction is to be rolled back."""
 
 
 class HalfNotSafe(TransactionError):

@@ -81,7 +81,8 @@ def _answers(client: redis.Redis) -> bool:
 
 
 class PostgresServer:
-    """A PostgreSQL server with an empty database."""
+    """A PostgreSQL server with an empty database. It listens on a socket in its folder: a port
+    could be taken by somebody else before it is listened on."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -99,12 +100,12 @@ class PostgresServer:
             check=True, stdout=subprocess.DEVNULL, user=self._user, group=self._user, cwd=folder,
             extra_groups=[] if self._user is not None else None,
         )  # fmt: skip
-        port = free_port()
         self._databases_count = 0
-        self.url = f"postgresql://shop@127.0.0.1:{port}/postgres"
+        self._folder = folder
+        self.url = self._url("postgres")
         self._child = subprocess.Popen(
-            [tools / "postgres", "-D", data, "-p", str(port), "-h", "127.0.0.1", "-k", "",
-             "-c", "fsync=off"],
+            [tools / "postgres", "-D", data, "-h", "", "-k", folder, "-c", "fsync=off",
+             "-c", "max_prepared_transactions=10"],
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, user=self._user,
             group=self._user, cwd=folder, extra_groups=[] if self._user is not None else None,
         )  # fmt: skip
@@ -124,7 +125,10 @@ class PostgresServer:
         name = f"shop{self._databases_count}"
         with psycopg.connect(self.url, autocommit=True) as db:
             db.execute(f"create database {name}".encode())
-        return f"{self.url.rpartition('/')[0]}/{name}"
+        return self._url(name)
+
+    def _url(self, database: str) -> str:
+        return f"postgresql://shop@/{database}?host={self._folder}"
 
     def stop(self) -> None:
         """End it."""

@@ -16,10 +16,14 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "escrowmq"
 MODULES = {"pyyaml": "yaml", "prometheus-client": "prometheus_client", "opentelemetry-api":
            "opentelemetry"}  # fmt: skip
-EXTRAS = {"compensation": "compensation", "pipeline": "spark", "integrations": "otel"}
-"""Rooms that need an extra."""
+EXTRAS = {
+    "compensation": ["compensation"],
+    "pipeline": ["spark"],
+    "integrations": ["otel", "sqlalchemy", "django"],
+}
+"""Rooms that need extras."""
 
-ASKED_FOR = {"psycopg", "tqdm", "py4j"}
+ASKED_FOR = {"psycopg", "pymysql", "tqdm", "py4j"}
 """Imported inside a function by who is told when it is missing, or part of another package."""
 
 
@@ -41,7 +45,7 @@ def imported(path: Path) -> Iterator[str]:
 def needs(room: str, found: set[str]) -> set[str]:
     """What modules of a room import that neither Python nor the installation provides."""
     theirs = found - sys.stdlib_module_names - {"escrowmq"} - provided() - ASKED_FOR
-    return theirs - (provided(EXTRAS[room]) if room in EXTRAS else set())
+    return theirs.difference(*(provided(extra) for extra in EXTRAS.get(room, ())))
 
 
 def test_every_import_is_declared() -> None:
@@ -91,6 +95,8 @@ def test_a_command_that_needs_more_names_the_extra_in_one_line(
     [
         ("redis", "escrowmq.compensation", "escrowmq[compensation]"),
         ("opentelemetry", "escrowmq.integrations.otel", "escrowmq[otel]"),
+        ("sqlalchemy", "escrowmq.integrations.sqlalchemy", "escrowmq[sqlalchemy]"),
+        ("django", "escrowmq.integrations.django", "escrowmq[django]"),
         ("pyspark", "escrowmq.pipeline.datasource", "escrowmq[spark]"),
         ("pyarrow", "escrowmq.pipeline.datasource", "escrowmq[spark]"),
     ],

@@ -19,6 +19,9 @@ ORDER_KEY: Final = "escrowOrderKey"
 CHECKER: Final = "escrowChecker"
 """The name of the producer's check that knows the outcome."""
 
+MARKER: Final = "escrowMarker"
+"""Where the outcome stands: a database's name, a colon, and the key of a row in it."""
+
 EPOCH: Final = "escrowEpoch"
 """The query and the number of its batch that a half is written for: one decision ends them all."""
 

@@ -78,10 +78,21 @@ def build_parser() -> argparse.ArgumentParser:
     )
     _add_server(broker, data="data folder (default ~/store)", port="10911")
 
-    from escrowmq.cli import acl, brokers, group, message, offset, pipeline, store, topic, tx
+    from escrowmq.cli import (
+        acl,
+        brokers,
+        check_from_db,
+        group,
+        message,
+        offset,
+        pipeline,
+        store,
+        topic,
+        tx,
+    )
 
     brokers.add_actions(broker)
-    for verb in (topic, group, message, tx, offset, acl, store, pipeline):
+    for verb in (topic, group, message, tx, offset, acl, store, pipeline, check_from_db):
         verb.add_parser(verbs)
     return parser
 
@@ -101,7 +112,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(arguments: argparse.Namespace) -> int:
     if getattr(arguments, "action", None) is not None:
-        name = "brokers" if arguments.verb == "broker" else arguments.verb
+        name = "brokers" if arguments.verb == "broker" else arguments.verb.replace("-", "_")
         verb = importlib.import_module(f"escrowmq.cli.{name}")
         code: int = verb.run(arguments)
         return code

@@ -7,14 +7,14 @@ import collections
 import functools
 import inspect
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
 import msgspec
 
 from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
-from escrowmq.base.extensions import CHECKER
+from escrowmq.base.extensions import CHECKER, MARKER
 from escrowmq.base.message import Property, StoredMessage
 from escrowmq.client.connection import Connection
 from escrowmq.client.core.ending import check_answer_fields, judge_end
@@ -40,13 +40,38 @@ _UNKNOWN: Final = Outcome.UNKNOWN
 _LISTENER_THREADS: Final = 32
 
 
+DATABASE_CHECKS_MAX: Final = 8
+"""Checks that databases answer at the same time: one that waits for a lock holds up no other."""
+
+_NO_DATABASE: Final = "the marker is of a database that this producer has no outbox for"
+
+DatabaseCheck = Callable[[ReceivedMessage], "Outcome | Awaitable[Outcome | None] | None"]
+"""The same as a check; None says that the marker is of another database."""
+
+
 class _Asked(msgspec.Struct):
     """One check-back that waits for its answer."""
 
     connection: Connection
     fields: dict[str, str]
     message: ReceivedMessage
-    check: Check | None
+    checks: Sequence[Check | DatabaseCheck]
+    """The first one that does not answer with None decides."""
+
+
+class _Line:
+    """Checks of one kind: those that wait, and how many may run."""
+
+    def __init__(self, *, running_max: int, name: str) -> None:
+        self.waiting: collections.deque[_Asked] = collections.deque()
+        self.running_max = running_max
+        self.running_count = 0
+        self.workers = Workers(threads_max=running_max, name=name)
+
+    def close(self) -> None:
+        """Begin no more of them."""
+        self.waiting.clear()
+        self.workers.close()
 
 
 class Checks:
@@ -66,10 +91,11 @@ class Checks:
         self._group = group
         self._watch = watch
         self._verdicts = verdicts
-        self._waiting: collections.deque[_Asked] = collections.deque()
-        self._running_count = 0
+        self.databases: list[DatabaseCheck] = []
+        """Who answers about messages that have a marker."""
         self._is_closed = False
-        self._workers = Workers(threads_max=options.checks_running_max, name="escrowmq-check")
+        self._line = _Line(running_max=options.checks_running_max, name="escrowmq-check")
+        self._database_line = _Line(running_max=DATABASE_CHECKS_MAX, name="escrowmq-marker")
         self._listeners = Workers(threads_max=_LISTENER_THREADS, name="escrowmq-listener")
 
     def open(self) -> None:
@@ -80,8 +106,8 @@ class Checks:
         """Answer no more; the brokers will ask somebody else."""
         self._is_closed = True
         self._instance.unshare(Request.CHECK_TRANSACTION_STATE, self._take)
-        self._waiting.clear()
-        self._workers.close()
+        self._line.close()
+        self._database_line.close()
         self._listeners.close()
 
     async def run(self, work: Callable[..., Any], *given: Any) -> Any:  # noqa: ANN401
@@ -98,26 +124,38 @@ class Checks:
         if stored.properties.get(Property.PGROUP) != self._group:
             return False
         known = self._verdicts.of(stored.properties)
-        check = self._checker(stored) if known is None else None
-        asked = _Asked(connection, request.ext or {}, self._message(request, stored), check)
+        checks = self._checks_of(stored) if known is None else ()
+        asked = _Asked(connection, request.ext or {}, self._message(request, stored), checks)
         if known is not None:
             self._instance.spawn(self._answer(asked, known, _OPEN if known is _UNKNOWN else None))
-        elif check is None:
+        elif checks:
+            self._put(asked, self._database_line if MARKER in stored.properties else self._line)
+        elif MARKER in stored.properties:
+            self._instance.spawn(self._no_database(asked))
+        else:
             _log.warning(
                 "broker %s asks about a transaction of %r, and this producer has no check for it; "
                 "pass check= or checkers= to its constructor",
                 connection.address,
                 stored.topic,
             )
-        elif len(self._waiting) >= self._options.checks_held_max:
+        return True
+
+    def _checks_of(self, stored: StoredMessage) -> Sequence[Check | DatabaseCheck]:
+        if MARKER in stored.properties:
+            return tuple(self.databases)  # and nobody else: only the marker knows
+        check = self._checker(stored)
+        return (check,) if check is not None else ()
+
+    def _put(self, asked: _Asked, line: _Line) -> None:
+        if len(line.waiting) >= self._options.checks_held_max:
             _log.warning(
                 "%d checks wait already; this one is dropped, the broker will ask again",
-                len(self._waiting),
+                len(line.waiting),
             )
-        else:
-            self._waiting.append(asked)
-            self._start()
-        return True
+            return
+        line.waiting.append(asked)
+        self._start(line)
 
     def _message(self, request: Command, stored: StoredMessage) -> ReceivedMessage:
         message = received(stored, topic=self._instance.options.unwrap(stored.topic))
@@ -135,41 +173,62 @@ class Checks:
             found = options.listener.check
         return found
 
-    def _start(self) -> None:
-        while self._waiting and self._running_count < self._options.checks_running_max:
+    def _start(self, line: _Line) -> None:
+        while line.waiting and line.running_count < line.running_max:
             # Spawned first: should that be refused, the check waits on and no place is lost.
-            self._instance.spawn(self._serve(self._waiting[0]))
-            self._waiting.popleft()
-            self._running_count += 1
+            self._instance.spawn(self._serve(line.waiting[0], line))
+            line.waiting.popleft()
+            line.running_count += 1
 
-    async def _serve(self, asked: _Asked) -> None:
+    async def _serve(self, asked: _Asked, line: _Line) -> None:
+        outcome: Outcome | None = None
+        remark: str | None = None
         try:
-            outcome, remark = await self._ask_user(asked)
+            for check in asked.checks:
+                outcome, remark = await self._ask_user(asked.message, check, line.workers)
+                if outcome is not None:
+                    break
         finally:
-            self._running_count -= 1
+            line.running_count -= 1
             if not self._is_closed:
-                self._start()
-        if not self._is_closed:
+                self._start(line)
+        if self._is_closed:
+            return
+        if outcome is None:
+            await self._no_database(asked)
+        else:
             await self._answer(asked, outcome, remark)
 
-    async def _ask_user(self, asked: _Asked) -> tuple[Outcome, str | None]:
+    async def _no_database(self, asked: _Asked) -> None:
+        message = asked.message
+        _log.warning(
+            "broker %s asks about message %s of %r, whose outcome stands in the database %s: no "
+            "outbox of this producer has it. Give each service a producer group of its own, or an "
+            "outbox for each of the group's databases to every process of the group",
+            asked.connection.address, message.message_id, message.topic,
+            message.system[MARKER].partition(":")[0],
+        )  # fmt: skip
+        await self._answer(asked, Outcome.UNKNOWN, _NO_DATABASE)
+
+    async def _ask_user(
+        self, message: ReceivedMessage, check: Check | DatabaseCheck, workers: Workers
+    ) -> tuple[Outcome | None, str | None]:
         """The user's answer; UNKNOWN and the reason when there is none."""
         timeout_s = self._options.check_timeout_ms / 1000
-        where = f"the check of {asked.message.topic!r} for message {asked.message.message_id}"
+        where = f"the check of {message.topic!r} for message {message.message_id}"
         work: asyncio.Future[Any] | None = None
-        assert asked.check is not None
         try:
             async with asyncio.timeout(timeout_s):
-                if _is_coroutine_function(asked.check):
-                    with self._watch.around_check(asked.message):
-                        found = await _awaited(asked.check(asked.message))
+                if _is_coroutine_function(check):
+                    with self._watch.around_check(message):
+                        found = await _awaited(check(message))
                 else:
-                    work = self._workers.run(self._check_watched, asked)
+                    work = workers.run(self._check_watched, check, message)
                     found = await _awaited(await work)
-            return _outcome(found), None
+            return (None, None) if found is None and check in self.databases else _known(found)
         except TimeoutError:
             _log.error("%s runs for more than %.1f s; it is left alone", where, timeout_s)
-            if work is not None and not self._workers.give_up(work):
+            if work is not None and not workers.give_up(work):
                 _log.error("too many checks hang; the next ones wait for this one")
             return Outcome.UNKNOWN, f"{_REMARK}: no answer within {timeout_s} s"
         except BaseException as error:
@@ -178,10 +237,9 @@ class Checks:
             _log.exception("%s failed; the broker will ask again", where)
             return Outcome.UNKNOWN, f"{_REMARK}: {error!r}"
 
-    def _check_watched(self, asked: _Asked) -> Any:  # noqa: ANN401 - what the user's check returns
-        assert asked.check is not None
-        with self._watch.around_check(asked.message):
-            return asked.check(asked.message)
+    def _check_watched(self, check: Check | DatabaseCheck, message: ReceivedMessage) -> Any:  # noqa: ANN401 - what the user's check returns
+        with self._watch.around_check(message):
+            return check(message)
 
     async def _answer(self, asked: _Asked, outcome: Outcome, remark: str | None) -> None:
         fields = check_answer_fields(
@@ -221,7 +279,7 @@ async def _awaited(found: Any) -> Any:  # noqa: ANN401
     return await found if inspect.isawaitable(found) else found
 
 
-def _outcome(found: object) -> Outcome:
+def _known(found: object) -> tuple[Outcome, None]:
     if not isinstance(found, Outcome):
         raise UsageError(f"it returned {found!r}; Outcome.COMMIT, ROLLBACK or UNKNOWN is expected")
-    return found
+    return found, None

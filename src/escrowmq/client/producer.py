@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import logging
 from collections.abc import Sequence
@@ -11,7 +12,9 @@ import msgspec
 
 from escrowmq.base.codes import Request
 from escrowmq.base.message import Property
-from escrowmq.client.checking import Checks
+from escrowmq.client.admin.cluster import Cluster
+from escrowmq.client.admin.transactions import Transactions
+from escrowmq.client.checking import Checks, DatabaseCheck
 from escrowmq.client.core.message import Message, ReceivedMessage
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.core.sending import Outcome, SendResult
@@ -19,6 +22,7 @@ from escrowmq.client.core.validation import check_group, check_topic
 from escrowmq.client.dispatch import Dispatch
 from escrowmq.client.ending import Ending
 from escrowmq.client.instance import Instance
+from escrowmq.client.marked import Marked
 from escrowmq.client.options import ClientOptions, client_options
 from escrowmq.client.replies import Replies
 from escrowmq.client.settings import (
@@ -35,7 +39,7 @@ from escrowmq.client.tracing import Tracer, trace_topic
 from escrowmq.client.transaction import Transaction
 from escrowmq.client.verdicts import Verdicts
 from escrowmq.codec.recall import decode_handle
-from escrowmq.errors import ClientClosed, UsageError
+from escrowmq.errors import ClientClosed, EscrowMQError, NotSupported, UsageError
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -103,6 +107,7 @@ class Producer(Tidy):
         if topic := trace_topic(self.options.trace):
             watch.tracer = Tracer(self.instance, topic, group=self.wire_group, role="PRODUCE")
         self._ending = Ending(self._close)
+        self._has_checks = self.options.has_checks
         self._has_warned = False
         self._is_open = False
         self._is_closed = False
@@ -131,11 +136,9 @@ class Producer(Tidy):
     async def _open(self) -> None:
         instance = self.instance
         for name in self._groups():
-            instance.presence.add_producer(name)
+            self._make_known(name)
         for topic in self.options.topics:
             instance.watch(instance.options.wrap(topic))
-        if self.options.has_checks and not self.options.topics:
-            instance.wants_all_brokers = True
         self._checks.open()
         self._replies.open()
         if self._is_owner:
@@ -334,17 +337,60 @@ class Producer(Tidy):
         await self.settler.settle_token(transaction_id, Outcome.ROLLBACK)
 
     def _warn_without_check(self) -> None:
-        if not self.options.has_checks and not self._has_warned:
+        if not self._has_checks and not self._has_warned:
             self._has_warned = True
             _log.warning(
                 "producer group %r has transactions and no check here: should this process die in "
                 "one, nobody tells what became of it; pass check= to the producer", self.group,
             )  # fmt: skip
 
+    def _make_known(self, group: str) -> None:
+        """Brokers are told of it with the next heartbeat."""
+        self.instance.presence.add_producer(group)
+        if self._has_checks and not self.options.topics:
+            self.instance.wants_all_brokers = True
+
     def _groups(self) -> list[str]:
         """What brokers are told. A producer that answers no checks keeps its group to itself:
         a broker that asks it would wait in vain, and count that."""
-        return [INNER_GROUP, self.wire_group] if self.options.has_checks else [INNER_GROUP]
+        return [INNER_GROUP, self.wire_group] if self._has_checks else [INNER_GROUP]
+
+    # -- for integrations --------------------------------------------------------------------
+
+    def answer_from(self, check: DatabaseCheck) -> None:
+        """Let a database answer the checks of messages that have a marker. `check` is given the
+        message and tells the outcome, or None when the marker is of another database."""
+        self._checks.databases.append(check)
+        is_news = not self._has_checks
+        self._has_checks = True
+        if is_news and self._is_open:
+            self._make_known(self.wire_group)
+            self.instance.spawn(self._announce())
+
+    async def marked(self, database: str) -> Marked:
+        """Messages whose outcome a row of a database tells."""
+        self.check_open()
+        return Marked(self, database=database, key=self.dispatch.new_id())
+
+    async def unsettled_keys(self) -> set[str]:
+        """Keys of transactions of this group that a broker may ask about, now or when it is told to
+        resume them. RocketMQ's brokers cannot say theirs."""
+        await self.instance.watch_all_brokers()
+        transactions = Transactions(Cluster(self.instance))
+        keys: set[str] = set()
+        with contextlib.suppress(NotSupported):  # when all brokers are RocketMQ's
+            async for item in transactions.pending(group=self.group):
+                keys.update((item.transaction, item.message_id))
+            async for item in transactions.discarded(group=self.group):
+                keys.update((item.transaction, item.message_id))
+        return keys
+
+    async def _announce(self) -> None:
+        try:
+            await self.instance.refresh_brokers()
+            await self.instance.presence.announce()
+        except EscrowMQError as error:
+            _log.info("brokers hear of the group's checks with the next heartbeat: %s", error)
 
     # -- for this room -----------------------------------------------------------------------
 

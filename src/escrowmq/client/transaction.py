@@ -8,14 +8,14 @@ import logging
 import math
 from typing import TYPE_CHECKING, Final, Self, Unpack
 
-from escrowmq.base.codes import Response
-from escrowmq.base.extensions import CHECKER, DELAYED, ORDER_KEY, TRANSACTION
+from escrowmq.base.extensions import CHECKER, TRANSACTION
 from escrowmq.base.limits import BUNDLE_MESSAGES_MAX
 from escrowmq.base.message import Property
 from escrowmq.client.core.ending import Half, half_of, token_of
 from escrowmq.client.core.message import Message
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.core.sending import Outcome, SendResult, delay_properties
+from escrowmq.client.halves import half_properties, is_safe, not_safe, require_ours
 from escrowmq.client.settings import MessageFields, message_of
 from escrowmq.client.shown import Tidy
 from escrowmq.errors import (
@@ -23,7 +23,6 @@ from escrowmq.errors import (
     AlreadyRolledBack,
     ClientClosed,
     EscrowMQError,
-    HalfNotSafe,
     ManyMessagesUnsupported,
     OutcomeContradicted,
     OutcomeUnknown,
@@ -37,10 +36,6 @@ if TYPE_CHECKING:
     from escrowmq.client.producer import Producer
 
 _log = logging.getLogger(__name__)
-
-OUR_LANGUAGE: Final = "PYTHON"
-"""What EscrowMQ's brokers say that they are written in; RocketMQ's say JAVA."""
-
 
 CHECK_AFTER_MAX_S: Final = 7 * 24 * 3_600
 """Brokers of EscrowMQ put a check off no longer."""
@@ -373,7 +368,7 @@ class Transaction(Tidy):
         self._halves.append(half)
         self._results.append(result)
         self._ends.append((message, result.message_id))
-        if result.status.value != Response.SUCCESS:
+        if not is_safe(result):
             await self._judge_unsafe(result)
         return result
 
@@ -399,17 +394,13 @@ class Transaction(Tidy):
         return half, result
 
     def _properties(self, message: Message) -> dict[str, str]:
-        found = {Property.TRAN_MSG: "true", Property.PGROUP: self._producer.wire_group}
+        found = half_properties(message, group=self._producer.wire_group)
         if self._bundle:
             found[TRANSACTION] = self._bundle
         if self._checker:
             found[CHECKER] = self._checker
         if self._check_after_s:
             found[Property.CHECK_IMMUNITY_TIME] = str(self._check_after_s)
-        if message.order_key:
-            found[ORDER_KEY] = message.order_key
-        if delay_properties(message):
-            found[DELAYED] = "true"
         return found
 
     async def _queue(self, message: Message) -> MessageQueue | None:
@@ -422,31 +413,14 @@ class Transaction(Tidy):
             queue = await dispatch.choose_queue(message, broker_name=name)
         if delay_properties(message):
             queue = queue or await dispatch.choose_queue(message)
-            await self._require_ours(queue)
+            await require_ours(self._producer.instance, queue)
         return queue
-
-    async def _require_ours(self, queue: MessageQueue) -> None:
-        """RocketMQ's brokers lose a half message that has a delay: its delivery finds the half
-        topic, which nobody may write to."""
-        instance = self._producer.instance
-        address = instance.address_of(queue.broker_name)
-        connection = await instance.pool.get(address)
-        if connection.language is None:
-            await instance.presence.beat(address)
-        if connection.language != OUR_LANGUAGE:
-            raise UsageError(
-                f"broker {queue.broker_name} is not EscrowMQ's and would lose a transactional "
-                "message with a delay; leave the delay out"
-            )
 
     async def _judge_unsafe(self, result: SendResult) -> None:
         if self._producer.options.accepts_unsafe_halves:
             return
         await self._roll_back_quietly()
-        raise HalfNotSafe(
-            f"the first phase was stored with {result.status.name} only and was rolled back; "
-            "try again, mend the broker's disk or slave, or set accepts_unsafe_halves"
-        )
+        raise not_safe(result)
 
 
 def _settled_before(error: EscrowMQError) -> Outcome:

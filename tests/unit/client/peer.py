@@ -104,7 +104,13 @@ class Peer:
                 await self._news.wait()
 
     def be_name_server(
-        self, broker: str, *, topics: tuple[str, ...], queues_count: int = 2, perm: int = 6
+        self,
+        address: str,
+        *,
+        topics: tuple[str, ...],
+        queues_count: int = 2,
+        perm: int = 6,
+        broker: str = "b",
     ) -> None:
         """Answer route requests: every topic is on the broker at that address."""
 
@@ -114,10 +120,10 @@ class Peer:
                 link.reply(command, Response.TOPIC_NOT_EXIST, remark=f"no {topic}")
                 return
             route = TopicRoute(
-                broker_datas=[BrokerData({0: broker}, "b", "c")],
+                broker_datas=[BrokerData({0: address}, broker, "c")],
                 queue_datas=[
                     QueueData(
-                        "b",
+                        broker,
                         perm=perm,
                         read_queue_nums=queues_count,
                         write_queue_nums=queues_count,

@@ -264,3 +264,73 @@ def test_a_listener_runs_between_the_phases_and_answers_checks() -> None:
             assert ends(broker)[4]["commitOrRollback"] == "12"
 
     run(go)
+
+
+def test_a_message_with_a_marker_is_asked_of_the_databases_and_nobody_else() -> None:
+    async def other(message: Any) -> Outcome | None:
+        return None
+
+    async def go(answers: list[Any], value: str) -> None:
+        async with (
+            a_place("T") as (names, broker),
+            Producer(
+                names.address, group="PG", topics=["T"], check=lambda message: Outcome.ROLLBACK
+            ) as producer,
+        ):
+            for answer in answers:
+                producer.answer_from(answer)
+            await broker.until(lambda: broker.links)
+            ask(broker.links[0], escrowMarker="db:K")
+            await broker.until(lambda: ends(broker))
+            assert ends(broker)[0]["commitOrRollback"] == value
+
+    seen: list[str] = []
+
+    def mine(message: Any) -> Outcome:
+        seen.append(message.system["escrowMarker"])
+        return Outcome.COMMIT
+
+    asyncio.run(go([other, mine], "8"))
+    assert seen == ["db:K"]
+    asyncio.run(go([other], "0"))
+    asyncio.run(go([], "0"))
+
+
+def test_a_database_that_waits_for_a_lock_holds_up_no_other_check() -> None:
+    async def go() -> None:
+        free = asyncio.Event()
+
+        async def check(message: Any) -> Outcome:
+            if message.system["escrowMarker"] == "db:locked":
+                await free.wait()
+            return Outcome.COMMIT
+
+        async with (
+            a_place("T") as (names, broker),
+            Producer(names.address, group="PG", topics=["T"]) as producer,
+        ):
+            producer.answer_from(check)
+            await broker.until(lambda: broker.links)
+            ask(broker.links[0], escrowMarker="db:locked")
+            ask(broker.links[0], escrowMarker="db:K")
+            await broker.until(lambda: ends(broker))
+            free.set()
+            await broker.until(lambda: len(ends(broker)) == 2)
+
+    run(go)
+
+
+def test_a_producer_that_gets_a_database_makes_its_group_known() -> None:
+    async def go() -> None:
+        async with a_place() as (names, broker):
+            names.answers[Request.GET_BROKER_CLUSTER_INFO] = lambda link, command: link.reply(
+                command,
+                body=b'{"brokerAddrTable":{"b":{"brokerAddrs":{0:"%b"},"brokerName":"b"}}}'
+                % broker.address.encode(),
+            )
+            async with Producer(names.address, group="PG") as producer:
+                assert Request.HEART_BEAT not in broker.codes()
+                producer.answer_from(lambda message: None)
+                await broker.until(lambda: Request.HEART_BEAT in broker.codes())
+
+    run(go)

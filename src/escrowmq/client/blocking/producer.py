@@ -11,7 +11,9 @@ import msgspec
 
 from escrowmq.client import producer as engine
 from escrowmq.client.blocking.face import Served
+from escrowmq.client.blocking.marked import Marked
 from escrowmq.client.blocking.transaction import Transaction
+from escrowmq.client.checking import DatabaseCheck
 from escrowmq.client.core.message import Message, ReceivedMessage
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.core.sending import Outcome, SendResult
@@ -204,3 +206,22 @@ class Producer(Served[engine.Producer]):
     def rollback(self, transaction_id: str) -> None:
         """Roll back a transaction that was detached, here or in another process."""
         self._portal.call(self._inner.rollback(transaction_id))
+
+    # -- for integrations --------------------------------------------------------------------
+
+    def answer_from(self, check: DatabaseCheck) -> None:
+        """Let a database answer the checks of messages that have a marker; plain functions run on
+        threads of their own."""
+
+        async def answer() -> None:
+            self._inner.answer_from(check)
+
+        self._portal.call(answer())
+
+    def marked(self, database: str) -> Marked:
+        """Messages whose outcome a row of a database tells."""
+        return Marked(self._portal, self._portal.call(self._inner.marked(database)))
+
+    def unsettled_keys(self) -> set[str]:
+        """Keys of transactions of this group that a broker may ask about."""
+        return self._portal.call(self._inner.unsettled_keys())

@@ -23,7 +23,7 @@ RESERVED: Final = frozenset(
     "POP_CK_OFFSET", "PROPERTY_FORWARD_QUEUE_ID", "REDIRECT", "INNER_MULTI_DISPATCH",
     "INNER_MULTI_QUEUE_OFFSET", "TRACE_CONTEXT", "TIMER_DELAY_LEVEL", "__BORNHOST",
     "BORN_TIMESTAMP", "DLQ_ORIGIN_TOPIC", "DLQ_ORIGIN_MESSAGE_ID",
-    "escrowTransaction", "escrowDelay", "escrowOrderKey", "escrowChecker",
+    "escrowTransaction", "escrowDelay", "escrowOrderKey", "escrowChecker", "escrowMarker",
 }  # fmt: skip
 """Names of properties that carry meaning; users' own must be others."""
 

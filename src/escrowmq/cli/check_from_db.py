@@ -1,0 +1,101 @@
+"""`escrowmq check-from-db`: answers checks from a database while the service is not there."""
+
+from __future__ import annotations
+
+import argparse
+import datetime as dt
+import logging
+import os
+import signal
+import threading
+from typing import TYPE_CHECKING, Any, Final
+
+from escrowmq.cli.asking import add_tls, one_line, tls_of
+from escrowmq.cli.saying import say
+from escrowmq.cli.secrets import add_credentials, credentials_of
+from escrowmq.errors import EscrowMQError, UsageError
+
+if TYPE_CHECKING:
+    from escrowmq.integrations.dbapi import Outbox
+
+_log = logging.getLogger(__name__)
+
+DATABASE_ENV: Final = "ESCROWMQ_DATABASE"
+_DAY_S: Final = 24 * 3_600
+
+
+def add_parser(verbs: Any) -> None:  # noqa: ANN401 - argparse has no public name for it
+    """Add `check-from-db` to the command line."""
+    about = "answer checks from a service's database while the service is down or scaled to zero"
+    parser = verbs.add_parser("check-from-db", help=about, description=about)
+    parser.set_defaults(action="run")
+    parser.add_argument(
+        "database",
+        nargs="?",
+        default="",
+        metavar="ADDRESS",
+        help="postgresql://user@host/name, mariadb://... or sqlite:///file; one with a password "
+        f"rather in the environment variable {DATABASE_ENV}",
+    )
+    parser.add_argument("--group", required=True, help="the service's producer group")
+    parser.add_argument(
+        "-n",
+        "--name-servers",
+        metavar="HOST:PORT[;HOST:PORT]",
+        help="name servers (default: the environment variable NAMESRV_ADDR)",
+    )
+    parser.add_argument(
+        "--create-tables", action="store_true", help="make the tables, where they are missing"
+    )
+    parser.add_argument(
+        "--forget-after",
+        type=float,
+        metavar="DAYS",
+        help="once a day, delete markers that are older and that no broker can ask for",
+    )
+    parser.add_argument("--namespace", default="", help="of topics and groups")
+    add_credentials(parser)
+    add_tls(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Answer until a signal says to end; the exit code."""
+    from escrowmq.client.blocking.producer import Producer
+    from escrowmq.integrations.dbapi import Outbox
+    from escrowmq.integrations.dbapi.addresses import connector
+    from escrowmq.node.logs import log_to_stderr
+
+    log_to_stderr(arguments.log_level)
+    address = arguments.database or os.environ.get(DATABASE_ENV, "")
+    if not address:
+        raise UsageError(f"no database; give its address, or set {DATABASE_ENV}")
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda *_: stop.set())
+    with Producer(
+        arguments.name_servers,
+        group=arguments.group,
+        credentials=credentials_of(arguments),
+        namespace=arguments.namespace,
+        tls=tls_of(arguments),
+    ) as producer:
+        outbox = Outbox(producer, connector(address))
+        if arguments.create_tables:
+            outbox.create_tables()
+        say(f"escrowmq ready group={arguments.group} database={outbox.find_name()}")
+        while not stop.is_set():
+            if arguments.forget_after is not None:
+                _forget(outbox, dt.timedelta(days=arguments.forget_after))
+            stop.wait(_DAY_S)
+    return 0
+
+
+def _forget(outbox: Outbox, keep: dt.timedelta) -> None:
+    try:
+        count = outbox.forget_markers(keep=keep)
+    except UsageError:
+        raise
+    except EscrowMQError as error:
+        _log.warning("markers are kept for a day more: %s", one_line(error))
+    else:
+        _log.info("%d markers are older than %s and were deleted", count, keep)

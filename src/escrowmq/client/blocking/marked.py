@@ -1,0 +1,46 @@
+"""Messages whose outcome stands in the user's database, for plain code."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from escrowmq.client import marked as engine
+from escrowmq.client.blocking.face import Face
+from escrowmq.client.core.message import Message
+from escrowmq.client.core.sending import Outcome
+from escrowmq.errors import EscrowMQError
+
+
+class Marked(Face[engine.Marked]):
+    """For integrations: what `escrowmq.client.marked.Marked` is, from any thread."""
+
+    @property
+    def key(self) -> str:
+        """Of the marker."""
+        return self.inner.key
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """As far as all brokers have confirmed it; UNKNOWN when the marker is to tell."""
+        return self.inner.outcome
+
+    @property
+    def error(self) -> EscrowMQError | None:
+        """Why they have not."""
+        return self.inner.error
+
+    def send(self, messages: Sequence[Message]) -> None:
+        """Store all of them, invisible. When one cannot be stored, all are rolled back."""
+        self.portal.call(self.inner.send(messages))
+
+    def abandon(self) -> None:
+        """The database is not going to commit: roll back what was stored, without waiting."""
+        self.portal.post(self.inner.abandon)
+
+    def leave(self) -> None:
+        """The database is about to commit: whatever happens now, the marker tells."""
+        self.inner.leave()
+
+    def commit(self) -> None:
+        """The database has committed: tell the brokers. Raises nothing of theirs."""
+        self.portal.call(self.inner.commit())

@@ -1,0 +1,15 @@
+"""Messages that are sent when a database transaction commits, and only then, for connections
+without an ORM: psycopg, sqlite3, PyMySQL, mysqlclient and MariaDB's driver with `Outbox`; psycopg's
+asyncio, asyncpg and aiosqlite with `AsyncOutbox`. `docs/outbox.md` is the guide.
+
+    outbox = Outbox(producer, lambda: psycopg.connect(address))
+    with outbox.transaction(connection) as tx:
+        connection.execute("insert into orders ...")
+        tx.send("paid", b"order 1", keys=["o-1"])
+"""
+
+from escrowmq.integrations.dbapi.awaited import AsyncOutbox, AsyncTransaction
+from escrowmq.integrations.dbapi.inbox import consume_once
+from escrowmq.integrations.dbapi.plain import Outbox, Transaction
+
+__all__ = ["AsyncOutbox", "AsyncTransaction", "Outbox", "Transaction", "consume_once"]

@@ -1,0 +1,98 @@
+"""Drivers by the package that their connections come from: which SQL, which marks, and whether the
+connection commits each statement by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+from escrowmq.errors import UsageError
+from escrowmq.integrations.outbox.steps import Rows, Step
+from escrowmq.integrations.outbox.tables import Family, Statement
+
+
+class Driver(NamedTuple):
+    """One package."""
+
+    family: Family
+    style: str
+    is_autocommit: Callable[[Any], bool]
+
+
+def _sqlite_commits(connection: Any) -> bool:  # noqa: ANN401
+    # Without an isolation level, who writes BEGIN decides.
+    return connection.isolation_level is None and not connection.in_transaction
+
+
+_ATTRIBUTE: Final = lambda connection: bool(connection.autocommit)  # noqa: E731
+_METHOD: Final = lambda connection: bool(connection.get_autocommit())  # noqa: E731
+
+PLAIN: Final = {
+    "psycopg": Driver(Family.POSTGRESQL, "format", _ATTRIBUTE),
+    "psycopg2": Driver(Family.POSTGRESQL, "format", _ATTRIBUTE),
+    "sqlite3": Driver(Family.SQLITE, "qmark", _sqlite_commits),
+    "pymysql": Driver(Family.MYSQL, "format", _METHOD),
+    "MySQLdb": Driver(Family.MYSQL, "format", _METHOD),
+    "mariadb": Driver(Family.MYSQL, "qmark", _ATTRIBUTE),
+}
+
+AWAITED: Final = {
+    "psycopg": Driver(Family.POSTGRESQL, "format", _ATTRIBUTE),
+    "asyncpg": Driver(Family.POSTGRESQL, "numeric_dollar", lambda _: False),
+    "aiosqlite": Driver(Family.SQLITE, "qmark", _sqlite_commits),
+}
+
+
+def driver_of(connection: object, known: dict[str, Driver]) -> tuple[str, Driver]:
+    """The name of a connection's package, and what is known of it."""
+    for kind in type(connection).__mro__:
+        name = kind.__module__.partition(".")[0]
+        if name in known:
+            return name, known[name]
+    raise UsageError(
+        f"the connection is {type(connection).__module__}.{type(connection).__name__}; those of "
+        f"{', '.join(known)} are known here. A check of your own (docs/sdk.md) works with any"
+    )
+
+
+def begin(connection: Any, driver: Driver) -> None:  # noqa: ANN401
+    """Begin a transaction where the driver does not; UsageError when none can be."""
+    if driver.family is Family.SQLITE and not connection.in_transaction:
+        # Python's driver begins none for a savepoint, and none at all without an isolation level.
+        connection.execute("begin")
+    refuse_autocommit(connection, driver)
+
+
+def refuse_autocommit(connection: object, driver: Driver) -> None:
+    """UsageError when nothing that the connection does can be both or neither."""
+    if driver.is_autocommit(connection):
+        raise UsageError(
+            "the connection commits each statement by itself (autocommit), so that nothing can "
+            "happen both or neither; turn that off, or begin a transaction first"
+        )
+
+
+def execute_on(connection: Any, driver: Driver, statement: Statement) -> Any:  # noqa: ANN401
+    """Run one statement on a plain connection; its cursor."""
+    cursor = connection.cursor()
+    cursor.execute(statement.in_style(driver.style), statement.values)
+    return cursor
+
+
+def execute_step(connection: Any, driver: Driver, step: Step) -> Rows:  # noqa: ANN401
+    """Run one step on a plain connection that is used for nothing else."""
+    try:
+        for each in step.before:
+            execute_on(connection, driver, each)
+        cursor = execute_on(connection, driver, step.statement)
+        rows: Rows = [(cursor.rowcount,)]
+        if step.is_read:
+            rows = [tuple(row) for row in cursor.fetchall()]
+        connection.commit()
+        return rows
+    except BaseException:
+        connection.rollback()
+        raise
+    finally:
+        for each in step.after:
+            execute_on(connection, driver, each)

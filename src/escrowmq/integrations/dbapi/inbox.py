@@ -1,0 +1,86 @@
+"""Handlers that change nothing twice, whatever is delivered twice."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from escrowmq.client.delivery import Held
+from escrowmq.integrations.dbapi import drivers
+from escrowmq.integrations.dbapi.awaited import work_on
+from escrowmq.integrations.dbapi.drivers import AWAITED, PLAIN, driver_of
+from escrowmq.integrations.outbox import inbox
+from escrowmq.integrations.outbox.inbox import Key, message_id
+
+_log = logging.getLogger(__name__)
+
+Handler = Callable[[Any], Any]
+
+
+def consume_once(
+    connect: Callable[[], Any], *, key: Key = message_id, group: str = ""
+) -> Callable[[Callable[[Any, Any], Any]], Handler]:
+    """Makes a consumer's handler of a function that is given a message and a connection: a message
+    that was handled before does not reach it. That it was is noted in the connection's transaction,
+    which commits when the function returns and rolls back when it raises. Do not commit in it.
+
+    `connect` makes a connection, which is closed behind the function; for a coroutine function, it
+    is awaited. `key` tells what a message is known by, where its id will not do: the id is that of
+    one sending. `group` is the consumer group, if not the message's own. With `batch_max`, the
+    function is given the list of those that are new.
+    """
+
+    def decorate(work: Callable[[Any, Any], Any]) -> Handler:
+        if inspect.iscoroutinefunction(work):
+
+            async def handle_awaited(given: Any) -> None:  # noqa: ANN401
+                connection = await connect()
+                try:
+                    await _handle_awaited(connection, given)
+                finally:
+                    await connection.close()
+
+            async def _handle_awaited(connection: Any, given: Any) -> None:  # noqa: ANN401
+                transaction = work_on(connection)
+                await transaction.begin()
+                family = driver_of(connection, AWAITED)[1].family
+                fresh = []
+                for each in _all(given):
+                    note = inbox.note(family, each, key=key, group=group)
+                    if _is_new(await transaction.changed(note), each):
+                        fresh.append(each)
+                if fresh:
+                    await work(fresh if isinstance(given, list) else fresh[0], connection)
+                await transaction.commit()
+
+            return inbox.named_like(handle_awaited, work)
+
+        def handle(given: Any) -> None:  # noqa: ANN401
+            with contextlib.closing(connect()) as connection:
+                _, driver = driver_of(connection, PLAIN)
+                drivers.begin(connection, driver)
+                fresh = []
+                for each in _all(given):
+                    note = inbox.note(driver.family, each, key=key, group=group)
+                    if _is_new(drivers.execute_on(connection, driver, note).rowcount, each):
+                        fresh.append(each)
+                if fresh:
+                    work(fresh if isinstance(given, list) else fresh[0], connection)
+                connection.commit()
+
+        return inbox.named_like(handle, work)
+
+    return decorate
+
+
+def _all(given: Any) -> list[Held]:  # noqa: ANN401
+    return given if isinstance(given, list) else [given]
+
+
+def _is_new(changed_count: int, message: Held) -> bool:
+    if changed_count != 1:
+        _log.info("message %s of %r was handled before", message.message_id, message.topic)
+    return changed_count == 1

@@ -1,0 +1,18 @@
+"""Messages that are sent when Django's `transaction.atomic` commits, and only then; messages that
+are handled once. Put `escrowmq.integrations.django` into INSTALLED_APPS and run `migrate`.
+`docs/outbox.md` is the guide.
+
+    outbox = Outbox(producer)
+    with transaction.atomic():
+        Order.objects.create(id="o-1")
+        outbox.send("paid", b"order 1", keys=["o-1"])
+"""
+
+from escrowmq.base.extras import require
+
+require("django", "django")
+
+from escrowmq.integrations.django.inbox import consume_once
+from escrowmq.integrations.django.outbox import Outbox
+
+__all__ = ["Outbox", "consume_once"]

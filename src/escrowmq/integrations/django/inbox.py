@@ -1,0 +1,65 @@
+"""Handlers that change nothing twice, whatever is delivered twice."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from django.db import DEFAULT_DB_ALIAS, close_old_connections, connections, transaction
+
+from escrowmq.client.delivery import Held
+from escrowmq.errors import UsageError
+from escrowmq.integrations.django.outbox import execute_on
+from escrowmq.integrations.outbox import inbox, tables
+from escrowmq.integrations.outbox.inbox import Key, message_id
+
+_log = logging.getLogger(__name__)
+
+Handler = Callable[[Any], Any]
+
+
+def consume_once(
+    *, using: str = DEFAULT_DB_ALIAS, key: Key = message_id, group: str = ""
+) -> Callable[[Callable[[Any], Any]], Handler]:
+    """Makes a consumer's handler of a function that is given a message: one that was handled before
+    does not reach it. That it was is noted in the transaction (`atomic`) in which the function
+    runs. Connections that the database has cut are replaced before and behind it, as Django does
+    for requests.
+
+    `key` tells what a message is known by, where its id will not do: the id is that of one sending.
+    `group` is the consumer group, if not the message's own. With `batch_max`, the function is given
+    the list of those that are new.
+    """
+
+    def decorate(work: Callable[[Any], Any]) -> Handler:
+        if inspect.iscoroutinefunction(work):
+            raise UsageError(
+                f"{work.__name__} is a coroutine function, and Django's transactions are not "
+                "awaited; make it a plain function, for an escrowmq.Consumer"
+            )
+
+        def handle(given: Any) -> None:  # noqa: ANN401
+            close_old_connections()
+            try:
+                with transaction.atomic(using=using):
+                    messages = given if isinstance(given, list) else [given]
+                    fresh = [each for each in messages if _is_new(each, using, key, group)]
+                    if fresh:
+                        work(fresh if isinstance(given, list) else fresh[0])
+            finally:
+                close_old_connections()
+
+        return inbox.named_like(handle, work)
+
+    return decorate
+
+
+def _is_new(message: Held, using: str, key: Key, group: str) -> bool:
+    connection = connections[using]
+    family = tables.family_of(connection.vendor)
+    ((changed_count,),) = execute_on(connection, inbox.note(family, message, key=key, group=group))
+    if changed_count != 1:
+        _log.info("message %s of %r was handled before", message.message_id, message.topic)
+    return changed_count == 1

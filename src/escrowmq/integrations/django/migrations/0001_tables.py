@@ -1,0 +1,30 @@
+"""Makes the tables of markers and of handled messages."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from django.db import migrations
+
+from escrowmq.integrations.outbox import tables
+
+
+def make(_apps: object, editor: Any) -> None:  # noqa: ANN401 - Django has no types
+    """Make both."""
+    for statement in tables.create(tables.family_of(editor.connection.vendor)):
+        editor.execute(statement.text)
+
+
+def drop(_apps: object, editor: Any) -> None:  # noqa: ANN401 - Django has no types
+    """Drop both."""
+    for name in (tables.MARKERS, tables.HANDLED):
+        editor.execute(f"drop table {name}")
+
+
+class Migration(migrations.Migration):
+    """The first."""
+
+    initial = True
+    atomic = False  # MariaDB and MySQL commit before they make a table
+    dependencies: ClassVar[list[tuple[str, str]]] = []
+    operations: ClassVar[list[object]] = [migrations.RunPython(make, drop)]

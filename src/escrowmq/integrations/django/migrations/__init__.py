@@ -1,0 +1,1 @@
+"""Migrations of the outbox's tables, which have no models."""

@@ -1,0 +1,47 @@
+"""Messages that wait for their database transaction to commit."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from escrowmq.base.limits import BUNDLE_MESSAGES_MAX
+from escrowmq.client.core.message import Message
+from escrowmq.client.core.validation import check_message
+from escrowmq.errors import UsageError
+
+_BODY_SIZE_MAX: Final = 4 * 1024 * 1024
+"""RocketMQ's own bound; a producer that is set up for less says so when it sends."""
+
+SAVEPOINTS_MAX: Final = 10_000
+"""Of one transaction; their names are kept to its end."""
+
+
+class Gathered:
+    """What one transaction has sent so far. A savepoint that is rolled back takes back what was
+    sent since it was made."""
+
+    def __init__(self) -> None:
+        self.messages: list[Message] = []
+        self._savepoints: dict[str, int] = {}
+
+    def add(self, message: Message) -> None:
+        """Gather one. InvalidMessage when no broker would take it."""
+        check_message(message, body_size_max=_BODY_SIZE_MAX)
+        if len(self.messages) >= BUNDLE_MESSAGES_MAX:
+            raise UsageError(
+                f"a database transaction sends {BUNDLE_MESSAGES_MAX} messages at most; put more "
+                "into each, or use several transactions"
+            )
+        self.messages.append(message)
+
+    def savepoint(self, name: str) -> None:
+        """A savepoint is made."""
+        if len(self._savepoints) >= SAVEPOINTS_MAX:
+            raise UsageError(
+                f"a transaction that sends messages has {SAVEPOINTS_MAX} savepoints at most"
+            )
+        self._savepoints[name] = len(self.messages)
+
+    def rolled_back_to(self, name: str) -> None:
+        """A savepoint is rolled back; of one that was made before anything was sent, all is."""
+        del self.messages[self._savepoints.get(name, 0) :]

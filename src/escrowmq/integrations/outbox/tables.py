@@ -1,0 +1,198 @@
+"""The two tables, and every statement about them, for each family of databases.
+
+`escrowmq_markers` says how a database transaction ended. Its row is written in that transaction:
+
+| column | |
+|---|---|
+| `id` | the marker's key, or `database` in the one row that gives this database its name |
+| `says` | `commit`; or `rollback`, which a check wrote that found no row; or the database's name |
+| `made_ms` | by the database's clock, milliseconds since 1970 |
+
+`escrowmq_handled` has the messages that consumers have handled, each written in the transaction of
+that work.
+
+Values are marked with `?` here; `in_style` has them as each driver wants them.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from typing import Final, NamedTuple
+
+from escrowmq.errors import UsageError
+
+MARKERS: Final = "escrowmq_markers"
+HANDLED: Final = "escrowmq_handled"
+NAME_ID: Final = "database"
+
+ID_SIZE_MAX: Final = 64
+"""Characters of a key, and of a database's name."""
+
+TEXT_SIZE_MAX: Final = 255
+"""Characters of a consumer group, and of what a message is known by."""
+
+_KEY: Final = re.compile(r"[0-9A-F]{16,64}")
+
+
+class Family(enum.Enum):
+    """Databases whose SQL is the same, as far as it is needed here."""
+
+    POSTGRESQL = "postgresql"
+    MYSQL = "mysql"
+    SQLITE = "sqlite"
+
+
+FAMILIES: Final = {
+    "postgresql": Family.POSTGRESQL,
+    "mysql": Family.MYSQL,
+    "mariadb": Family.MYSQL,
+    "sqlite": Family.SQLITE,
+}
+
+
+class Statement(NamedTuple):
+    """SQL, and the values for its question marks."""
+
+    text: str
+    values: tuple[str | int, ...] = ()
+
+    def in_style(self, style: str) -> str:
+        """The text with the marks of a driver's `paramstyle` (PEP 249; `numeric_dollar` is
+        asyncpg's)."""
+        if style == "qmark":
+            return self.text
+        if style in ("format", "pyformat"):
+            return self.text.replace("?", "%s")
+        if style in ("numeric", "numeric_dollar"):
+            mark = ":" if style == "numeric" else "$"
+            parts = self.text.split("?")
+            ends = [f"{mark}{number}" for number in range(1, len(parts))]
+            return "".join(part + end for part, end in zip(parts, [*ends, ""], strict=True))
+        raise UsageError(
+            f"a driver with paramstyle {style!r}; qmark, format, pyformat and numeric are known"
+        )
+
+
+_NOW_MS: Final = {
+    Family.POSTGRESQL: "cast(extract(epoch from clock_timestamp()) * 1000 as bigint)",
+    Family.MYSQL: "cast(unix_timestamp(now(3)) * 1000 as unsigned)",
+    Family.SQLITE: "cast((julianday('now') - 2440587.5) * 86400000 as integer)",
+}
+
+
+def family_of(name: str) -> Family:
+    """The family of a dialect, as SQLAlchemy and Django name them. UsageError for others."""
+    found = FAMILIES.get(name)
+    if found is None:
+        raise UsageError(
+            f"the database is {name!r}; the outbox knows {', '.join(FAMILIES)}. A half answered "
+            "by a check of your own (docs/sdk.md) works with any"
+        )
+    return found
+
+
+def is_key(text: str) -> bool:
+    """Whether it can be the key of a marker; what comes from the network may be anything."""
+    return _KEY.fullmatch(text) is not None
+
+
+# -- making and dropping ---------------------------------------------------------------------
+
+
+def create(family: Family) -> list[Statement]:
+    """Make both tables, where they are not there yet."""
+    # Names differ by case, and a transaction that is rolled back leaves no row: not by default.
+    end = " engine=InnoDB character set ascii collate ascii_bin" if family is Family.MYSQL else ""
+    return [
+        Statement(
+            f"create table if not exists {MARKERS} (id varchar({ID_SIZE_MAX}) not null primary "
+            f"key, says varchar({ID_SIZE_MAX}) not null, made_ms bigint not null){end}"
+        ),
+        Statement(
+            f"create table if not exists {HANDLED} (consumer_group varchar({TEXT_SIZE_MAX}) not "
+            f"null, message_id varchar({TEXT_SIZE_MAX}) not null, made_ms bigint not null, "
+            f"primary key (consumer_group, message_id)){end}"
+        ),
+    ]
+
+
+# -- markers ---------------------------------------------------------------------------------
+
+
+def mark(family: Family, key: str, says: str) -> Statement:
+    """Say how a transaction ends. A second row of one key fails."""
+    return Statement(
+        f"insert into {MARKERS} (id, says, made_ms) values (?, ?, {_NOW_MS[family]})",
+        (key, says),
+    )
+
+
+def read(key: str) -> Statement:
+    """What is said of a key, if anything."""
+    return Statement(f"select says from {MARKERS} where id = ?", (key,))
+
+
+def waiting_shortly(family: Family, *, lock_wait_s: int) -> tuple[list[Statement], list[Statement]]:
+    """What goes before and after a statement, in its own transaction, so that it waits for another
+    one's lock no longer than that. SQLite's connections have a time of their own."""
+    if family is Family.POSTGRESQL:
+        # A serializable check would take part in the conflicts of the transactions it asks about.
+        isolation = Statement("set transaction isolation level read committed")
+        return [isolation, Statement(f"set local lock_timeout = {lock_wait_s * 1000}")], []
+    if family is Family.MYSQL:
+        name = "innodb_lock_wait_timeout"
+        keep = Statement(f"set @escrowmq_wait = @@{name}, {name} = {lock_wait_s}")
+        return [keep], [Statement(f"set {name} = @escrowmq_wait")]
+    return [], []
+
+
+# -- handled messages ------------------------------------------------------------------------
+
+
+def handle(family: Family, group: str, message_id: str) -> Statement:
+    """Note that a group handles a message: one row, or none when it did before."""
+    ignore = " ignore" if family is Family.MYSQL else ""
+    end = "" if family is Family.MYSQL else " on conflict do nothing"
+    return Statement(
+        f"insert{ignore} into {HANDLED} (consumer_group, message_id, made_ms) "
+        f"values (?, ?, {_NOW_MS[family]}){end}",
+        (group, message_id),
+    )
+
+
+# -- expiry ----------------------------------------------------------------------------------
+
+
+def now(family: Family) -> Statement:
+    """The database's clock."""
+    return Statement(f"select {_NOW_MS[family]}")
+
+
+def old_markers(*, made_before_ms: int, after: str, count_max: int) -> Statement:
+    """Keys of markers made before a time, in the order of the keys, from one on."""
+    return Statement(
+        f"select id from {MARKERS} where id > ? and made_ms < ? and id <> '{NAME_ID}' "
+        f"order by id limit {count_max}",
+        (after, made_before_ms),
+    )
+
+
+def delete_markers(keys: list[str]) -> Statement:
+    """Forget these."""
+    marks = ", ".join("?" * len(keys))
+    return Statement(f"delete from {MARKERS} where id in ({marks})", tuple(keys))
+
+
+def delete_handled(family: Family, *, made_before_ms: int, count_max: int) -> Statement:
+    """Forget so many messages that were handled before a time."""
+    if family is Family.MYSQL:
+        return Statement(
+            f"delete from {HANDLED} where made_ms < ? limit {count_max}", (made_before_ms,)
+        )
+    row = "ctid" if family is Family.POSTGRESQL else "rowid"
+    return Statement(
+        f"delete from {HANDLED} where {row} in (select {row} from {HANDLED} where made_ms < ? "
+        f"limit {count_max})",
+        (made_before_ms,),
+    )

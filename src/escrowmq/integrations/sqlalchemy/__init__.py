@@ -1,0 +1,26 @@
+"""Messages that are sent when a SQLAlchemy transaction commits, and only then; messages that are
+handled once. `docs/outbox.md` is the guide.
+
+    outbox = Outbox(producer, engine)
+    with Session(engine) as session, outbox.transaction(session) as tx:
+        session.add(Order(id="o-1"))
+        tx.send("paid", b"order 1", keys=["o-1"])
+"""
+
+from escrowmq.base.extras import require
+
+require("sqlalchemy", "sqlalchemy")
+
+from escrowmq.integrations.sqlalchemy.awaited import AsyncOutbox, AsyncTransaction
+from escrowmq.integrations.sqlalchemy.inbox import consume_once
+from escrowmq.integrations.sqlalchemy.plain import Outbox, Transaction
+from escrowmq.integrations.sqlalchemy.schema import add_tables
+
+__all__ = [
+    "AsyncOutbox",
+    "AsyncTransaction",
+    "Outbox",
+    "Transaction",
+    "add_tables",
+    "consume_once",
+]

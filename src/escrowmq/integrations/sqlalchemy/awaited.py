@@ -1,0 +1,148 @@
+"""The outbox for asyncio."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from typing import Unpack
+
+from sqlalchemy import Connection
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession
+from sqlalchemy.orm import Session
+from sqlalchemy.util import await_only, greenlet_spawn
+
+from escrowmq.client.core.message import Message
+from escrowmq.client.marked import Marked
+from escrowmq.client.producer import Producer
+from escrowmq.client.settings import MessageFields, message_of
+from escrowmq.errors import UsageError
+from escrowmq.integrations.keeping import AsyncKeeper
+from escrowmq.integrations.outbox.handing import block_is_over
+from escrowmq.integrations.outbox.steps import Rows, Step
+from escrowmq.integrations.outbox.tables import Family
+from escrowmq.integrations.sqlalchemy.hooks import Hooks, enter, leave
+
+
+class _Awaited:
+    """Messages on their way, for SQLAlchemy's events: they run where a greenlet may await."""
+
+    def __init__(self, inner: Marked) -> None:
+        self._inner = inner
+        self.key = inner.key
+        self.leave = inner.leave
+
+    def send(self, messages: Sequence[Message]) -> None:
+        await_only(self._inner.send(messages))
+
+    def commit(self) -> None:
+        await_only(self._inner.commit())
+
+
+class _AwaitedDatabase:
+    """The database of an asyncio engine."""
+
+    def __init__(self, hooks: Hooks) -> None:
+        self._hooks = hooks
+
+    async def find_family(self) -> Family:
+        return self._hooks.family
+
+    @property
+    def name(self) -> str:
+        return self._hooks.name
+
+    @name.setter
+    def name(self, name: str) -> None:
+        self._hooks.name = name
+
+    async def execute(self, step: Step) -> Rows:
+        return await greenlet_spawn(self._hooks.execute, step)
+
+
+class AsyncTransaction:
+    """Made by `AsyncOutbox.transaction`; its block commits, or rolls back when it raises."""
+
+    def __init__(self, outbox: AsyncOutbox, work: AsyncSession | AsyncConnection) -> None:
+        self._outbox = outbox
+        self._work = work
+        self._is_over = False
+
+    async def send(
+        self, topic: str | Message, body: bytes = b"", **fields: Unpack[MessageFields]
+    ) -> None:
+        """Send a message when the transaction commits. A savepoint that is rolled back takes back
+        what was sent in it."""
+        if self._is_over:
+            raise block_is_over()
+        await self._outbox.send(self._work, topic, body, **fields)
+
+    def end(self) -> None:
+        """Nothing can be sent in it any more."""
+        self._is_over = True
+
+
+class AsyncOutbox(AsyncKeeper):
+    """The same as `Outbox`, for an `escrowmq.aio.Producer` and an `AsyncEngine`."""
+
+    def __init__(self, producer: Producer, engine: AsyncEngine) -> None:
+        seen: tuple[object, object] = producer, engine
+        if not isinstance(seen[0], Producer) or not isinstance(seen[1], AsyncEngine):
+            raise UsageError(
+                f"AsyncOutbox({type(producer).__name__}, {type(engine).__name__}): an "
+                "escrowmq.aio.Producer and an AsyncEngine are expected; Outbox takes those for "
+                "plain code"
+            )
+        self._hooks = Hooks(engine.sync_engine, self._begin)
+        super().__init__(producer, _AwaitedDatabase(self._hooks))
+
+    @contextlib.asynccontextmanager
+    async def transaction(
+        self, work: AsyncSession | AsyncConnection
+    ) -> AsyncIterator[AsyncTransaction]:
+        """A block that commits the session, or the connection, and rolls it back when it raises."""
+        plain = _plain(work)
+        enter(plain)
+        tx = AsyncTransaction(self, work)
+        try:
+            if isinstance(work, AsyncConnection) and not work.in_transaction():
+                await work.begin()
+            yield tx
+            tx.end()
+            await work.commit()
+        except BaseException:
+            with contextlib.suppress(Exception):  # the connection is lost; what was raised matters
+                await work.rollback()
+            raise
+        finally:
+            tx.end()
+            leave(plain)
+        if isinstance(work, AsyncConnection):
+            await work.run_sync(self._hooks.finish)
+
+    async def send(
+        self,
+        work: AsyncSession | AsyncConnection,
+        topic: str | Message,
+        body: bytes = b"",
+        **fields: Unpack[MessageFields],
+    ) -> None:
+        """Send a message when the transaction of the session, or the connection, commits, whoever
+        commits it. The brokers hear of a session's commit at once, of a connection's only when they
+        ask: in a block of `transaction` they hear of both."""
+        message = message_of(topic, body, fields)
+        await work.run_sync(self._add, message)
+
+    def _begin(self, database: str) -> _Awaited:
+        return _Awaited(await_only(self._producer.marked(database)))
+
+    def _add(self, work: Session | Connection, message: Message) -> None:
+        connection = self._hooks.connection_of(work) if isinstance(work, Session) else work
+        self._hooks.add(connection, message)
+
+
+def _plain(work: AsyncSession | AsyncConnection) -> Session | Connection:
+    if isinstance(work, AsyncSession):
+        return work.sync_session
+    if work.sync_connection is None:
+        raise UsageError("the connection is not open; use it with `async with`, or await start()")
+    return work.sync_connection

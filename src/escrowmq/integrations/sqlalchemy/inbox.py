@@ -1,0 +1,78 @@
+"""Handlers that change nothing twice, whatever is delivered twice."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from sqlalchemy import Connection
+from sqlalchemy.orm import Session
+
+from escrowmq.client.delivery import Held
+from escrowmq.errors import UsageError
+from escrowmq.integrations.outbox import inbox, tables
+from escrowmq.integrations.outbox.inbox import Key, message_id
+
+_log = logging.getLogger(__name__)
+
+Handler = Callable[[Any], Any]
+
+
+def consume_once(
+    sessions: Callable[[], Any], *, key: Key = message_id, group: str = ""
+) -> Callable[[Callable[[Any, Any], Any]], Handler]:
+    """Makes a consumer's handler of a function that is given a message and a session: a message
+    that was handled before does not reach it. That it was is noted in the session's transaction,
+    which commits when the function returns and rolls back when it raises.
+
+    `sessions` makes sessions (a `sessionmaker`); for a coroutine function, asynchronous ones.
+    `key` tells what a message is known by, where its id will not do: the id is that of one sending.
+    `group` is the consumer group, if not the message's own. With `batch_max`, the function is given
+    the list of those that are new.
+    """
+
+    def decorate(work: Callable[[Any, Any], Any]) -> Handler:
+        if inspect.iscoroutinefunction(work):
+
+            async def handle_awaited(given: Any) -> None:  # noqa: ANN401
+                async with sessions() as session, session.begin():
+                    fresh = await session.run_sync(_fresh, given, key, group)
+                    if fresh:
+                        await work(fresh, session)
+
+            return inbox.named_like(handle_awaited, work)
+
+        def handle(given: Any) -> None:  # noqa: ANN401
+            with sessions() as session, session.begin():
+                fresh = _fresh(session, given, key, group)
+                if fresh:
+                    work(fresh, session)
+
+        return inbox.named_like(handle, work)
+
+    return decorate
+
+
+def _fresh(session: Session, given: Any, key: Key, group: str) -> Any:  # noqa: ANN401
+    """What is new of a message, or of a list of them."""
+    if not isinstance(session, Session):
+        raise UsageError(
+            f"consume_once was given what makes {type(session).__name__}; a sessionmaker is "
+            "expected, and an async_sessionmaker for a coroutine function"
+        )
+    connection = session.connection()
+    if isinstance(given, list):
+        return [each for each in given if _is_new(connection, each, key, group)]
+    return given if _is_new(connection, given, key, group) else None
+
+
+def _is_new(connection: Connection, message: Held, key: Key, group: str) -> bool:
+    dialect = connection.dialect
+    statement = inbox.note(tables.family_of(dialect.name), message, key=key, group=group)
+    text = statement.in_style(dialect.paramstyle)
+    is_new = connection.exec_driver_sql(text, statement.values).rowcount == 1
+    if not is_new:
+        _log.info("message %s of %r was handled before", message.message_id, message.topic)
+    return is_new

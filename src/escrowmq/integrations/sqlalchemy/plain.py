@@ -1,0 +1,95 @@
+"""The outbox for plain code."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Unpack
+
+from sqlalchemy import Connection, Engine
+from sqlalchemy.orm import Session
+
+from escrowmq.client.blocking.producer import Producer
+from escrowmq.client.core.message import Message
+from escrowmq.client.settings import MessageFields, message_of
+from escrowmq.errors import UsageError
+from escrowmq.integrations.keeping import Keeper
+from escrowmq.integrations.outbox.handing import block_is_over
+from escrowmq.integrations.sqlalchemy.hooks import Hooks, enter, leave
+
+
+class Transaction:
+    """Made by `Outbox.transaction`; its block commits, or rolls back when it raises."""
+
+    def __init__(self, outbox: Outbox, work: Session | Connection) -> None:
+        self._outbox = outbox
+        self._work = work
+        self._is_over = False
+
+    def send(
+        self, topic: str | Message, body: bytes = b"", **fields: Unpack[MessageFields]
+    ) -> None:
+        """Send a message when the transaction commits. A savepoint that is rolled back takes back
+        what was sent in it."""
+        if self._is_over:
+            raise block_is_over()
+        self._outbox.send(self._work, topic, body, **fields)
+
+    def end(self) -> None:
+        """Nothing can be sent in it any more."""
+        self._is_over = True
+
+
+class Outbox(Keeper):
+    """Sends messages with the transactions of an engine, and answers from its database what became
+    of them: no check is to be written. Make one for the whole process, right behind the producer;
+    every process of the producer's group has to have it.
+
+    `engine` is the one that your sessions work with, and not that of a read replica. Checks take a
+    connection of it for a moment.
+    """
+
+    def __init__(self, producer: Producer, engine: Engine) -> None:
+        seen: tuple[object, object] = producer, engine
+        if not isinstance(seen[0], Producer) or not isinstance(seen[1], Engine):
+            raise UsageError(
+                f"Outbox({type(producer).__name__}, {type(engine).__name__}): an escrowmq.Producer "
+                "and an Engine are expected; AsyncOutbox takes those for asyncio"
+            )
+        self._hooks = Hooks(engine, producer.marked)
+        super().__init__(producer, self._hooks)
+
+    @contextlib.contextmanager
+    def transaction(self, work: Session | Connection) -> Iterator[Transaction]:
+        """A block that commits the session, or the connection, and rolls it back when it raises."""
+        enter(work)
+        tx = Transaction(self, work)
+        try:
+            if isinstance(work, Connection) and not work.in_transaction():
+                work.begin()
+            yield tx
+            tx.end()
+            work.commit()
+        except BaseException:
+            with contextlib.suppress(Exception):  # the connection is lost; what was raised matters
+                work.rollback()
+            raise
+        finally:
+            tx.end()
+            leave(work)
+        if isinstance(work, Connection):
+            self._hooks.finish(work)
+
+    def send(
+        self,
+        work: Session | Connection,
+        topic: str | Message,
+        body: bytes = b"",
+        **fields: Unpack[MessageFields],
+    ) -> None:
+        """Send a message when the transaction of the session, or the connection, commits, whoever
+        commits it. The brokers hear of a session's commit at once, of a connection's only when they
+        ask: in a block of `transaction` they hear of both."""
+        message = message_of(topic, body, fields)
+        connection = self._hooks.connection_of(work) if isinstance(work, Session) else work
+        self._hooks.add(connection, message)

@@ -1,0 +1,307 @@
+"""Checks that race commits, in an order that a seed chooses: transactions, their deaths, checks and
+ENDs take turns over one real database, and a broker that is only a table keeps the first outcome.
+
+    python -m tests.outbox.races --seeds 10000                  # SQLite, in a folder of its own
+    python -m tests.outbox.races --seeds 500 --postgres ADDRESS
+
+The database is real because its locks and its visibility are what is in question; all else is
+single steps in one thread, so that a seed says everything. PostgreSQL's locks are waited for 5 ms.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sqlite3
+import tempfile
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+from escrowmq.client.core.sending import Outcome
+from escrowmq.integrations.outbox import tables, verdict
+from escrowmq.integrations.outbox.steps import Step, StepFailed, Steps
+from escrowmq.integrations.outbox.tables import Family, Statement
+
+Turns = Generator[None, None, None]
+Verdict = Callable[[Family, str], Steps[Outcome]]
+
+ORDERS = "create table if not exists orders (id varchar(64) primary key)"
+STEPS_MAX = 2_000
+MARK_TRIES = 3
+CHECKS_MAX = 3
+
+
+class Database(Protocol):
+    """Connections to one database, and what its family is."""
+
+    family: Family
+    errors: tuple[type[Exception], ...]
+
+    def connect(self) -> Any: ...
+
+    def style(self) -> str: ...
+
+
+class Sqlite:
+    family = Family.SQLITE
+    errors = (sqlite3.Error,)
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def connect(self) -> Any:
+        connection = sqlite3.connect(self._file, timeout=0)
+        connection.execute("pragma synchronous = off")
+        return connection
+
+    def style(self) -> str:
+        return "qmark"
+
+
+class Postgres:
+    family = Family.POSTGRESQL
+
+    def __init__(self, address: str) -> None:
+        import psycopg
+
+        self.errors: tuple[type[Exception], ...] = (psycopg.Error,)
+        self._address = address
+
+    def connect(self) -> Any:
+        import psycopg
+
+        connection = psycopg.connect(self._address)
+        connection.execute("set lock_timeout = 5")
+        connection.commit()
+        return connection
+
+    def style(self) -> str:
+        return "format"
+
+
+class Broker:
+    """Halves by key: None while pending. The first outcome stays."""
+
+    def __init__(self) -> None:
+        self.halves: dict[str, Outcome | None] = {}
+        self.contradictions: list[str] = []
+
+    def end(self, key: str, outcome: Outcome) -> None:
+        if outcome is Outcome.UNKNOWN:
+            return
+        known = self.halves.get(key)
+        if known not in (None, outcome):
+            self.contradictions.append(f"{key}: {known} and then {outcome}")
+        self.halves[key] = known or outcome
+
+
+class World:
+    """One run: `run` returns what went wrong."""
+
+    def __init__(self, database: Database, chance: random.Random, judge: Verdict) -> None:
+        self._database = database
+        self._chance = chance
+        self._judge = judge
+        self._broker = Broker()
+        self._idle: list[Any] = []
+
+    def run(self, *, transactions_count: int) -> list[str]:
+        keys = [f"{self._chance.getrandbits(64):016X}" for _ in range(transactions_count)]
+        turns: list[Turns] = [self._transaction(key) for key in keys]
+        turns += [self._checks(key) for key in keys for _ in range(2)]
+        for _ in range(STEPS_MAX):
+            if not turns:
+                break
+            each = self._chance.choice(turns)
+            try:
+                next(each)
+            except StopIteration:
+                turns.remove(each)
+        assert not turns, "the run has no end"
+        self._settle_all()
+        return self._judged(keys)
+
+    # -- those that take turns ---------------------------------------------------------------
+
+    def _transaction(self, key: str) -> Turns:
+        """One that commits, is rolled back, or dies at any step; its END may be lost."""
+        chance, connection = self._chance, self._take()
+        yield
+        dies_at = chance.choice([0, 1, 2, 3, 4, 5, 6, 6, 6])
+        try:
+            if dies_at == 1:
+                return
+            if not (yield from self._tried(connection, _order(key))):
+                return
+            if dies_at == 2:
+                return
+            mark = tables.mark(self._database.family, key, verdict.COMMIT)
+            if not (yield from self._tried(connection, mark)):
+                return
+            if dies_at == 3:
+                return
+            yield
+            self._broker.halves[key] = None
+            yield
+            if dies_at == 4:
+                return
+            if dies_at == 5:
+                connection.rollback()
+                self._broker.end(key, Outcome.ROLLBACK)
+                return
+            try:
+                connection.commit()
+            except self._database.errors:
+                return
+            yield
+            if chance.random() < 0.5:
+                self._broker.end(key, Outcome.COMMIT)
+        finally:
+            self._give_back(connection)
+
+    def _tried(self, connection: Any, statement: Statement) -> Generator[None, None, bool]:
+        """SQLite has one lock for all: a real program waits for it, this one comes again."""
+        for _ in range(MARK_TRIES):
+            try:
+                self._execute(connection, statement)
+            except self._database.errors:
+                if self._database.family is not Family.SQLITE:
+                    return False
+                yield
+            else:
+                yield
+                return True
+        return False
+
+    def _checks(self, key: str) -> Turns:
+        for _ in range(CHECKS_MAX):
+            while key not in self._broker.halves:
+                yield
+                if self._chance.random() < 0.05:
+                    return
+            outcome = yield from self._check(key)
+            yield
+            self._broker.end(key, outcome)
+
+    def _check(self, key: str) -> Generator[None, None, Outcome]:
+        steps = self._judge(self._database.family, key)
+        connection = self._take()
+        try:
+            step = next(steps)
+            while True:
+                yield
+                try:
+                    rows = yield from self._step(connection, step)
+                except self._database.errors as error:
+                    connection.rollback()
+                    step = steps.throw(StepFailed(str(error)))
+                else:
+                    step = steps.send(rows)
+        except StopIteration as end:
+            outcome: Outcome = end.value
+            return outcome
+        except StepFailed:
+            return Outcome.UNKNOWN
+        finally:
+            self._give_back(connection)
+
+    def _step(self, connection: Any, step: Step) -> Generator[None, None, list[Any]]:
+        for each in step.before:
+            if "lock_timeout" not in each.text:  # which is that of the connection here
+                self._execute(connection, each)
+        cursor = self._execute(connection, step.statement)
+        rows = cursor.fetchall() if step.is_read else [(cursor.rowcount,)]
+        yield
+        connection.commit()
+        return rows
+
+    # -- inside ------------------------------------------------------------------------------
+
+    def _execute(self, connection: Any, statement: Statement) -> Any:
+        cursor = connection.cursor()
+        cursor.execute(statement.in_style(self._database.style()), statement.values)
+        return cursor
+
+    def _take(self) -> Any:
+        return self._idle.pop() if self._idle else self._database.connect()
+
+    def _give_back(self, connection: Any) -> None:
+        connection.rollback()  # as a server does with a connection that is lost
+        self._idle.append(connection)
+
+    def _settle_all(self) -> None:
+        """All transactions are over: now each check has an answer."""
+        for key, outcome in self._broker.halves.items():
+            if outcome is None:
+                check = self._check(key)
+                try:
+                    while True:
+                        next(check)
+                except StopIteration as end:
+                    self._broker.end(key, end.value)
+
+    def _judged(self, keys: list[str]) -> list[str]:
+        connection = self._take()
+        orders = {row[0] for row in self._execute(connection, Statement("select id from orders"))}
+        connection.rollback()
+        for each in [*self._idle, connection]:
+            each.close()
+        wrong = list(self._broker.contradictions)
+        for key in keys:
+            outcome = self._broker.halves.get(key)
+            if key in self._broker.halves and outcome is None:
+                wrong.append(f"{key}: nobody knows")
+            elif (key in orders) is not (outcome is Outcome.COMMIT):
+                wrong.append(f"{key}: order {key in orders}, message {outcome}")
+        return wrong
+
+
+def _order(key: str) -> Statement:
+    return Statement("insert into orders (id) values (?)", (key,))
+
+
+def prepare(database: Database) -> None:
+    """Make the tables."""
+    connection = database.connect()
+    for statement in [*tables.create(database.family), Statement(ORDERS)]:
+        connection.execute(statement.text)
+    connection.commit()
+    connection.close()
+
+
+def failures(
+    database: Database, seeds: Iterator[int] | range, judge: Verdict = verdict.verdict
+) -> dict[int, list[str]]:
+    """What went wrong, by seed."""
+    found = {}
+    for seed in seeds:
+        wrong = World(database, random.Random(seed), judge).run(transactions_count=3)
+        if wrong:
+            found[seed] = wrong
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=10_000)
+    parser.add_argument("--from", dest="first", type=int, default=0)
+    parser.add_argument("--postgres", metavar="ADDRESS")
+    arguments = parser.parse_args()
+    seeds = range(arguments.first, arguments.first + arguments.seeds)
+    with tempfile.TemporaryDirectory() as folder:
+        database: Database
+        if arguments.postgres:
+            database = Postgres(arguments.postgres)
+        else:
+            database = Sqlite(Path(folder) / "races.db")
+        prepare(database)
+        found = failures(database, seeds)
+    for seed, wrong in found.items():
+        print(f"seed {seed}: {'; '.join(wrong)}")
+    print(f"{arguments.seeds} runs, {len(found)} went wrong")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,103 @@
+"""Checks are answered while the service is down."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import escrowmq
+from escrowmq.integrations.dbapi import Outbox
+from escrowmq.integrations.dbapi.addresses import connector
+from tests.interop.process import Process, until
+from tests.interop.servers import Server
+from tests.sdk.reading import bodies, wait_bodies
+
+from .conftest import Place
+
+DIES = """
+import os, signal, sys
+import escrowmq
+from escrowmq.integrations.dbapi import Outbox
+from escrowmq.integrations.dbapi.addresses import connector
+nameserver, group, topic, address, where = sys.argv[1:]
+producer = escrowmq.Producer(nameserver, group=group)
+connect = connector(address)
+class Dies:
+    def __init__(self, inner): self.inner = inner
+    def __getattr__(self, name): return getattr(self.inner, name)
+    def commit(self):
+        if where == "before": os.kill(os.getpid(), signal.SIGKILL)
+        self.inner.commit()
+        os.kill(os.getpid(), signal.SIGKILL)
+Dies.__module__ = type(connect()).__module__
+with Outbox(producer, connect).transaction(Dies(connect())) as tx:
+    tx.send(topic, where.encode())
+"""
+
+
+def address_of(place: Place) -> str:
+    if place.kind == "mariadb":
+        return f"mariadb://root@localhost/{place.name}?unix_socket={place.address}"
+    return place.url
+
+
+@pytest.fixture
+def start(server: Server, group: str, tmp_path: Path) -> Iterator[Callable[..., Process]]:
+    """Starts the command."""
+    started: list[Process] = []
+
+    def make(*options: str) -> Process:
+        command = [sys.executable, "-m", "escrowmq", "check-from-db", "--group", group]
+        started.append(
+            Process([*command, "-n", server.nameserver, *options], folder=tmp_path, name="check")
+        )
+        return started[-1]
+
+    yield make
+    for process in started:
+        process.kill()
+
+
+def test_what_a_dead_service_left_open_is_settled_from_its_database(
+    server: Server, topic: str, group: str, place: Place, start: Callable[..., Process]
+) -> None:
+    address = address_of(place)
+    with escrowmq.Producer(server.nameserver, group=group) as producer:
+        Outbox(producer, connector(address)).create_tables()
+    for where in ("after", "before"):
+        command = [sys.executable, "-c", DIES, server.nameserver, group, topic, address, where]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == -9, done.stderr
+    assert bodies(server, topic) == []
+    process = start(address, "--forget-after", "7")
+    process.wait_line("escrowmq ready group=", within_s=30)
+    wait_bodies(server, topic, [b"after"])
+    with escrowmq.Producer(server.nameserver, group=group) as producer:
+        until("the end of both", lambda: not producer.unsettled_keys())
+    assert bodies(server, topic) == [b"after"]
+    assert process.stop() == 0
+
+
+def test_what_is_missing_is_said_in_one_line(
+    place: Place, start: Callable[..., Process], server: Server
+) -> None:
+    for options, text in (
+        ([address_of(place)], "create_tables()"),
+        (["oracle://x/y"], "expected as postgresql://"),
+    ):
+        process = start(*options)
+        until("its end", lambda process=process: process.exit_code is not None)
+        assert process.exit_code == 2
+        assert text in process.last_errors()
+    command = [sys.executable, "-m", "escrowmq", "check-from-db", "--group", "g"]
+    environment = {name: value for name, value in os.environ.items() if "ESCROWMQ" not in name}
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, env=environment, timeout=60
+    )
+    assert done.returncode == 2
+    assert "ESCROWMQ_DATABASE" in done.stderr

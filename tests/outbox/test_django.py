@@ -1,0 +1,192 @@
+"""The outbox of Django on real databases, with a real broker."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import django
+import psycopg
+import pymysql
+import pytest
+from django.conf import settings
+from django.core.management import call_command
+from django.db import IntegrityError, connections, transaction
+
+import escrowmq
+from escrowmq.client.delivery import Held
+from escrowmq.errors import EscrowMQError, MarkerNotWritten, UsageError
+from tests.interop import servers
+from tests.interop.drivers import unique
+from tests.interop.servers import Server
+from tests.sdk.reading import bodies, wait_bodies
+
+from .conftest import Place
+
+pymysql.version_info = (2, 2, 1, "final", 0)  # Django asks for mysqlclient of that release
+pymysql.install_as_MySQLdb()
+NOWHERE = {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}
+if not settings.configured:
+    settings.configure(
+        DATABASES={"default": NOWHERE}, INSTALLED_APPS=["escrowmq.integrations.django"]
+    )
+    django.setup()
+
+from escrowmq.integrations.django import Outbox, consume_once  # noqa: E402
+
+
+@pytest.fixture
+def using(place: Place) -> Iterator[str]:
+    """The alias of an empty database with the outbox's tables and one of orders."""
+    chosen: dict[str, Any] = {"ENGINE": "django.db.backends.sqlite3", "NAME": place.address}
+    if place.kind == "postgresql":
+        chosen = {"ENGINE": "django.db.backends.postgresql", **_parts(place.address)}
+    elif place.kind == "mariadb":
+        chosen = {"ENGINE": "django.db.backends.mysql", "NAME": place.name, "USER": "root",
+                  "HOST": place.address}  # fmt: skip
+    connections.settings["shop"] = connections.configure_settings(
+        {"default": NOWHERE, "shop": chosen}
+    )["shop"]
+    call_command("migrate", database="shop", verbosity=0)
+    execute("create table orders (id varchar(40) primary key)")
+    yield "shop"
+    connections["shop"].close()
+    del connections["shop"], connections.settings["shop"]
+
+
+def _parts(address: str) -> dict[str, str]:
+    found = psycopg.conninfo.conninfo_to_dict(address)
+    return {"USER": found["user"], "NAME": found["dbname"], "HOST": found["host"]}
+
+
+def execute(text: str) -> list[Any]:
+    with connections["shop"].cursor() as cursor:
+        cursor.execute(text)
+        return list(cursor.fetchall()) if text.startswith("select") else []
+
+
+def add(number: str) -> None:
+    execute(f"insert into orders (id) values ('{number}')")
+
+
+def orders() -> list[str]:
+    return [row[0] for row in execute("select id from orders order by id")]
+
+
+@pytest.fixture
+def producer(server: Server, group: str) -> Iterator[escrowmq.Producer]:
+    with escrowmq.Producer(server.nameserver, group=group) as made:
+        yield made
+
+
+@pytest.fixture
+def outbox(producer: escrowmq.Producer, using: str) -> Outbox:
+    return Outbox(producer, using)
+
+
+def test_an_atomic_block_commits_or_takes_all_back(
+    server: Server, topic: str, outbox: Outbox
+) -> None:
+    with transaction.atomic("shop"):
+        add("1")
+        outbox.send(topic, b"1")
+        with pytest.raises(KeyError), transaction.atomic("shop"):
+            with transaction.atomic("shop"):
+                add("2")
+                outbox.send(topic, b"2")
+            raise KeyError
+        with transaction.atomic("shop"):
+            outbox.send(topic, b"3")
+        assert bodies(server, topic) == []
+    with pytest.raises(KeyError), transaction.atomic("shop"):
+        add("4")
+        outbox.send(topic, b"4")
+        raise KeyError
+    with transaction.atomic("shop"):
+        add("5")
+    assert orders() == ["1", "5"]
+    assert bodies(server, topic) == [b"1", b"3"]
+    assert "commit" not in vars(connections["shop"])
+
+
+def test_whatever_is_raised_before_the_commit_rolls_back(
+    server: Server, topic: str, outbox: Outbox
+) -> None:
+    closed = servers.new_topic(server, unique("T"), perm=4)
+    with pytest.raises(EscrowMQError), transaction.atomic("shop"):
+        add("1")
+        outbox.send(closed, b"1")
+    assert orders() == []
+    with pytest.raises(IntegrityError), transaction.atomic("shop"):
+        add("1")
+        outbox.send(topic, b"never")
+        add("1")
+    with transaction.atomic("shop"):
+        add("2")
+        outbox.send(topic, b"2")
+    execute("drop table escrowmq_markers")
+    with pytest.raises(MarkerNotWritten, match="migration"), transaction.atomic("shop"):
+        add("3")
+        outbox.send(topic, b"3")
+    assert (orders(), bodies(server, topic)) == (["2"], [b"2"])
+
+
+def test_a_lost_end_is_answered_from_the_marker(server: Server, topic: str, outbox: Outbox) -> None:
+    def fail() -> None:
+        raise KeyError
+
+    with pytest.raises(KeyError), transaction.atomic("shop"):
+        connections["shop"].on_commit(fail)  # so that nothing behind it is done on commit
+        add("1")
+        outbox.send(topic, b"1")
+    assert orders() == ["1"]
+    wait_bodies(server, topic, [b"1"])
+
+
+def test_outside_a_transaction_nothing_can_wait(topic: str, outbox: Outbox) -> None:
+    with pytest.raises(UsageError, match=r"transaction\.atomic"):
+        outbox.send(topic, b"1")
+    with pytest.raises(UsageError, match="are not awaited"):
+        Outbox(object())  # type: ignore[arg-type]
+
+
+def test_a_test_case_that_never_commits_is_told_so(
+    topic: str, outbox: Outbox, caplog: pytest.LogCaptureFixture
+) -> None:
+    connection = connections["shop"]
+    with caplog.at_level(logging.WARNING), transaction.atomic("shop"):
+        outbox.send(topic, b"1")
+        for _, call, _ in connection.run_on_commit:  # as captureOnCommitCallbacks does
+            call()
+        transaction.set_rollback(True, "shop")
+    assert "TransactionTestCase" in caplog.text
+
+
+def test_a_message_is_handled_once(outbox: Outbox) -> None:
+    fails = True
+
+    @consume_once(using="shop", group="mailer")
+    def handle(message: Held) -> None:
+        add(message.message_id)
+        if fails:
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        handle(Held("T", b"x", message_id="1"))
+    fails = False
+    for number in ("1", "1", "2"):
+        handle(Held("T", b"x", message_id=number))
+    assert orders() == ["1", "2"]
+    assert outbox.forget_handled() == outbox.forget_markers() == 0
+    with pytest.raises(UsageError, match="plain function"):
+
+        @consume_once()
+        async def handle_awaited(message: Held) -> None:
+            pass
+
+
+def test_the_migration_can_be_taken_back(using: str) -> None:
+    call_command("migrate", "escrowmq", "zero", database="shop", verbosity=0)
+    with pytest.raises(Exception, match="escrowmq_handled"):
+        execute("select * from escrowmq_handled")

@@ -1,0 +1,141 @@
+"""A redelivery changes nothing twice."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_async_engine
+from sqlalchemy.orm import Session, sessionmaker
+
+import escrowmq
+from escrowmq.client.delivery import Held
+from escrowmq.errors import UsageError
+from escrowmq.integrations.sqlalchemy import Outbox, consume_once
+from tests.interop.process import until
+from tests.interop.servers import Server
+
+from .conftest import Place
+from .test_sqlalchemy import Order, engine, orders, outbox, producer
+
+__all__ = ["engine", "outbox", "producer"]
+
+
+@pytest.fixture
+def sessions(engine: sa.Engine, outbox: Outbox) -> Iterator[sessionmaker[Session]]:
+    return sessionmaker(engine)  # type: ignore[return-value]
+
+
+def message(number: str) -> Held:
+    return Held("T", b"x", message_id=number, keys=[number])
+
+
+def test_a_message_is_handled_once_and_one_that_failed_again(
+    engine: sa.Engine, sessions: sessionmaker[Session]
+) -> None:
+    fails = True
+
+    @consume_once(sessions, group="mailer")
+    def handle(message: Held, session: Session) -> None:
+        session.add(Order(id=message.message_id))
+        if fails:
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        handle(message("1"))
+    assert orders(engine) == []
+    fails = False
+    for number in ("1", "1", "2"):
+        handle(message(number))
+    assert orders(engine) == ["1", "2"]
+    consume_once(sessions, group="other")(lambda message, session: session.add(Order(id="3")))(
+        message("1")
+    )
+    assert orders(engine) == ["1", "2", "3"]
+
+
+def test_of_a_batch_only_the_new_ones_are_handed_over(sessions: sessionmaker[Session]) -> None:
+    seen: list[list[str]] = []
+
+    @consume_once(sessions, group="mailer")
+    def handle(messages: list[Held], session: Session) -> None:
+        seen.append([each.message_id for each in messages])
+
+    handle([message("1"), message("2")])
+    handle([message("2"), message("3")])
+    handle([message("1"), message("3")])
+    assert seen == [["1", "2"], ["3"]]
+
+
+def test_a_second_delivery_meanwhile_waits_and_changes_nothing(
+    engine: sa.Engine, sessions: sessionmaker[Session]
+) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    @consume_once(sessions, group="mailer")
+    def handle(message: Held, session: Session) -> None:
+        begun.set()
+        go_on.wait(30)
+        session.add(Order(id=message.message_id))
+
+    threads = [threading.Thread(target=handle, args=(message("1"),)) for _ in range(2)]
+    threads[0].start()
+    begun.wait(30)
+    threads[1].start()
+    go_on.set()
+    for thread in threads:
+        thread.join(30)
+    assert orders(engine) == ["1"]
+
+
+def test_a_session_of_the_wrong_kind_is_refused(sessions: sessionmaker[Session]) -> None:
+    asynchronous = async_sessionmaker(create_async_engine("sqlite+aiosqlite:///x.db"))
+    with pytest.raises((UsageError, TypeError)):
+        consume_once(asynchronous, group="g")(lambda message, session: None)(message("1"))
+
+
+def test_coroutines_and_real_deliveries(
+    server: Server, topic: str, group: str, engine: sa.Engine, place: Place, outbox: Outbox
+) -> None:
+    if not place.async_url:
+        pytest.skip("SQLAlchemy's asyncio for this database needs another driver")
+    attempts: list[str] = []
+
+    async def go() -> None:
+        sessions = async_sessionmaker(create_async_engine(place.async_url))
+
+        @consume_once(sessions, key=lambda message: message.key_list[0])
+        async def handle(message: Any, session: AsyncSession) -> None:
+            attempts.append(message.message_id)
+            session.add(Order(id=message.key_list[0]))
+
+        async with (
+            escrowmq.aio.Producer(server.nameserver, group=group) as sender,
+            escrowmq.aio.Consumer(server.nameserver, group=group, topic=topic, handler=handle),
+        ):
+            for _ in range(3):
+                await sender.send(topic, b"x", keys=["o-1"])
+            await sender.send(topic, b"x", keys=["o-2"])
+            await asyncio.to_thread(until, "both", lambda: orders(engine) == ["o-1", "o-2"])
+        await sessions.kw["bind"].dispose()
+
+    asyncio.run(go())
+    assert len(attempts) == 2
+
+
+def test_what_was_handled_is_forgotten_in_time(
+    engine: sa.Engine, sessions: sessionmaker[Session], outbox: Outbox
+) -> None:
+
+    handle = consume_once(sessions, group="g")(lambda message, session: None)
+    for number in range(5):
+        handle(message(str(number)))
+    assert outbox.forget_handled() == 0
+    with engine.begin() as connection:
+        connection.execute(sa.text("update escrowmq_handled set made_ms = made_ms - 864000000"))
+    assert outbox.forget_handled(keep=dt.timedelta(days=9)) == 5

@@ -1,0 +1,246 @@
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from escrowmq.aio import Message, Outcome, Producer
+from escrowmq.base.codes import Request, Response
+from escrowmq.client.marked import MESSAGES_MAX
+from escrowmq.codec.properties import parse_properties
+from escrowmq.errors import (
+    HalfNotSafe,
+    OutcomeUnknown,
+    PermissionDenied,
+    UsageError,
+)
+
+from .peer import Peer, a_peer, a_place, ends, stored
+from .test_checking import ask
+
+SEND = Request.SEND_MESSAGE_V2
+END = Request.END_TRANSACTION
+
+
+def run(test: Any) -> None:
+    asyncio.run(asyncio.wait_for(test(), 30))
+
+
+def halves(broker: Peer) -> list[dict[str, str]]:
+    return [
+        parse_properties((command.ext or {})["i"])
+        for command in broker.requests
+        if command.code == SEND
+    ]
+
+
+def test_one_message_is_a_half_of_its_own_whose_id_is_the_markers_key() -> None:
+    async def go() -> None:
+        async with a_place("T") as (names, broker), Producer(names.address, group="PG") as producer:
+            marked = await producer.marked("db")
+            await marked.send([Message("T", b"x")])
+            marked.leave()
+            assert not ends(broker)
+            await marked.commit()
+            (half,) = halves(broker)
+            assert half["UNIQ_KEY"] == marked.key
+            assert half["escrowMarker"] == f"db:{marked.key}"
+            assert "escrowTransaction" not in half
+            assert [end["commitOrRollback"] for end in ends(broker)] == ["8"]
+            assert (marked.outcome, marked.error) == (Outcome.COMMIT, None)
+
+    run(go)
+
+
+def test_several_messages_are_one_transaction_of_our_broker_in_their_order() -> None:
+    async def go() -> None:
+        async with (
+            a_place("T", "U", signed_id="id-1") as (names, broker),
+            Producer(names.address, group="PG") as producer,
+        ):
+            marked = await producer.marked("db")
+            await marked.send([Message("TU"[n % 2], b"x", keys=str(n)) for n in range(50)])
+            marked.leave()
+            await marked.commit()
+            assert {half["escrowTransaction"] for half in halves(broker)} == {marked.key}
+            assert [half["KEYS"] for half in halves(broker)] == [str(n) for n in range(50)]
+            (end,) = ends(broker)
+            assert (end["escrowCount"], end["escrowId"]) == ("50", "id-1")
+
+    run(go)
+
+
+def test_a_foreign_broker_is_told_the_end_of_each_message() -> None:
+    async def go() -> None:
+        async with a_place("T") as (names, broker), Producer(names.address, group="PG") as producer:
+            marked = await producer.marked("db")
+            await marked.send([Message("T", b"x")] * 3)
+            marked.leave()
+            await marked.commit()
+            assert len(halves(broker)) == len(ends(broker)) == 3
+            assert all("escrowCount" not in end for end in ends(broker))
+
+    run(go)
+
+
+def test_when_one_message_cannot_be_stored_the_others_are_rolled_back() -> None:
+    async def go() -> None:
+        async with a_place("T") as (names, broker), Producer(names.address, group="PG") as producer:
+            count = iter(range(9))
+
+            def answer(link: Any, command: Any) -> None:
+                if next(count) == 2:
+                    link.reply(command, Response.NO_PERMISSION, remark="planted")
+                else:
+                    stored(link, command)
+
+            broker.answers[SEND] = answer
+            marked = await producer.marked("db")
+            with pytest.raises(PermissionDenied, match="planted"):
+                await marked.send([Message("T", b"x")] * 4)
+            await broker.until(lambda: len(ends(broker)) == 3)
+            assert {end["commitOrRollback"] for end in ends(broker)} == {"12"}
+            assert marked.verdict is Outcome.ROLLBACK
+
+    run(go)
+
+
+def test_a_half_on_one_disk_less_than_asked_for_is_rolled_back() -> None:
+    async def go() -> None:
+        async with a_place("T") as (names, broker), Producer(names.address, group="PG") as producer:
+            broker.answers[SEND] = lambda link, command: stored(link, command, code=10)
+            marked = await producer.marked("db")
+            with pytest.raises(HalfNotSafe):
+                await marked.send([Message("T", b"x")])
+            await broker.until(lambda: len(ends(broker)) == 1)
+
+    run(go)
+
+
+def test_a_cancelled_send_is_rolled_back() -> None:
+    async def go() -> None:
+        async with a_place("T") as (names, broker), Producer(names.address, group="PG") as producer:
+            broker.answers[SEND] = lambda link, command: None
+            marked = await producer.marked("db")
+            sending = asyncio.create_task(marked.send([Message("T", b"x")]))
+            await broker.until(lambda: SEND in broker.codes())
+            sending.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await sending
+            # Perhaps it is stored all the same: whoever asks is told.
+            ask(broker.links[0], UNIQ_KEY=marked.key, escrowMarker=f"db:{marked.key}")
+            await broker.until(lambda: ends(broker))
+            assert ends(broker)[0]["commitOrRollback"] == "12"
+
+    run(go)
+
+
+def test_a_cancelled_commit_is_told_all_the_same() -> None:
+    async def go() -> None:
+        async with a_place("T") as (names, broker), Producer(names.address, group="PG") as producer:
+            held: list[Any] = []
+            broker.answers[END] = lambda link, command: held.append((link, command))
+            marked = await producer.marked("db")
+            await marked.send([Message("T", b"x")])
+            marked.leave()
+            committing = asyncio.create_task(marked.commit())
+            await broker.until(lambda: held)
+            committing.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await committing
+            link, command = held[0]
+            link.reply(command)
+            while marked.outcome is not Outcome.COMMIT:
+                await asyncio.sleep(0)
+
+    run(go)
+
+
+def test_a_commit_that_is_not_confirmed_is_told_to_who_asks_and_raises_nothing() -> None:
+    async def go() -> None:
+        async with a_place("T") as (names, broker), Producer(names.address, group="PG") as producer:
+            broker.answers[END] = lambda link, command: link.reply(command, 1, remark="planted")
+            marked = await producer.marked("db")
+            await marked.send([Message("T", b"x")])
+            marked.leave()
+            await marked.commit()
+            assert marked.outcome is Outcome.UNKNOWN
+            assert isinstance(marked.error, OutcomeUnknown)
+            assert producer.unconfirmed_count == 1
+            del broker.answers[END]
+            ask(broker.links[0], UNIQ_KEY=marked.key, escrowMarker=f"db:{marked.key}")
+            await broker.until(lambda: len(ends(broker)) == 2)
+            assert ends(broker)[1]["commitOrRollback"] == "8"
+
+    run(go)
+
+
+def test_an_open_one_says_so_and_one_that_was_left_is_asked_of_the_database() -> None:
+    async def go() -> None:
+        async with a_place("T") as (names, broker), Producer(names.address, group="PG") as producer:
+            producer.answer_from(lambda message: Outcome.COMMIT)
+            marked = await producer.marked("db")
+            await marked.send([Message("T", b"x")])
+            marker = {"UNIQ_KEY": marked.key, "escrowMarker": f"db:{marked.key}"}
+            ask(broker.links[0], **marker)
+            await broker.until(lambda: len(ends(broker)) == 1)
+            marked.leave()
+            ask(broker.links[0], **marker)
+            await broker.until(lambda: len(ends(broker)) == 2)
+            found = [(end["commitOrRollback"], end.get("escrowOpen")) for end in ends(broker)]
+            assert found == [("0", "true"), ("8", None)]
+
+    run(go)
+
+
+def test_messages_of_several_brokers_end_at_each() -> None:
+    async def go() -> None:
+        async with (
+            a_place("T", signed_id="id-1") as (names, one),
+            a_peer() as other,
+            Producer(names.address, group="PG") as producer,
+        ):
+            other.answers[SEND] = lambda link, command: stored(link, command, signed_id="id-2")
+            second = Peer()
+            second.be_name_server(other.address, topics=("U",), broker="other")
+            route_of_first = names.answers[Request.GET_ROUTEINFO_BY_TOPIC]
+
+            def route(link: Any, command: Any) -> None:
+                is_second = (command.ext or {})["topic"] == "U"
+                asked = second.answers[Request.GET_ROUTEINFO_BY_TOPIC]
+                (asked if is_second else route_of_first)(link, command)
+
+            names.answers[Request.GET_ROUTEINFO_BY_TOPIC] = route
+            marked = await producer.marked("db")
+            await marked.send([Message(topic, b"x") for topic in "TUTU"])
+            marked.leave()
+            await marked.commit()
+            assert (len(halves(one)), len(halves(other))) == (2, 2)
+            assert [end["escrowId"] for end in ends(one) + ends(other)] == ["id-1", "id-2"]
+
+    run(go)
+
+
+def test_too_many_messages_are_refused_before_any_is_sent() -> None:
+    async def go() -> None:
+        async with a_place("T") as (names, broker), Producer(names.address, group="PG") as producer:
+            marked = await producer.marked("db")
+            with pytest.raises(UsageError, match="put more into each"):
+                await marked.send([Message("T", b"x")] * (MESSAGES_MAX + 1))
+            assert SEND not in broker.codes()
+
+    run(go)
+
+
+def test_a_closed_producer_leaves_the_end_to_the_marker() -> None:
+    async def go() -> None:
+        async with a_place("T") as (names, _):
+            async with Producer(names.address, group="PG") as producer:
+                marked = await producer.marked("db")
+                await marked.send([Message("T", b"x")])
+                marked.leave()
+            await marked.commit()
+            assert marked.outcome is Outcome.UNKNOWN
+
+    run(go)

@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from escrowmq.errors import UsageError
+from escrowmq.integrations.outbox import expiry, tables
+from escrowmq.integrations.outbox.steps import run
+
+from .scripted import LITE, Base
+
+DAY_MS = 86_400_000
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def forget(base: Base, *, days: int = 7, clock_ms: int = 0, needed: tuple[str, ...] = ()) -> int:
+    steps = expiry.forget_markers(
+        LITE, keep_ms=days * DAY_MS, now_ms=clock_ms or now_ms(), needed=needed
+    )
+    return run(steps, base.execute)
+
+
+def test_what_is_old_and_not_needed_goes() -> None:
+    base = Base()
+    base.put(tables.NAME_ID, "mine")
+    ages = {f"{n:016X}": 6 if n % 3 == 0 else 8 for n in range(2_000)}
+    for key, days in ages.items():
+        base.put(key, "commit", made_ms=now_ms() - days * DAY_MS)
+    needed = tuple(f"{n:016X}" for n in range(0, 2_000, 7))
+    gone = forget(base, needed=needed)
+    left = {key for key, days in ages.items() if days == 6} | set(needed)
+    assert set(base.all()) == left | {tables.NAME_ID}
+    assert gone == len(ages) - len(left)
+    assert forget(base, needed=needed) == 0
+
+
+def test_clocks_that_do_not_agree_delete_nothing() -> None:
+    base = Base()
+    base.put("0" * 16, "commit", made_ms=now_ms() - 8 * DAY_MS)
+    for apart_ms in (-2 * DAY_MS, 2 * DAY_MS, expiry.CLOCKS_APART_MAX_MS + 5_000):
+        with pytest.raises(UsageError, match="nothing was deleted"):
+            forget(base, clock_ms=now_ms() + apart_ms)
+    assert len(base.all()) == 1
+
+
+def test_a_day_is_the_least_that_markers_are_kept() -> None:
+    with pytest.raises(UsageError, match="the least"):
+        forget(Base(), days=0)
+
+
+def test_handled_messages_go_by_their_age() -> None:
+    base = Base()
+    with base.connection:
+        for n in range(1_200):
+            made_ms = now_ms() - (8 if n % 2 else 6) * DAY_MS
+            base.connection.execute(
+                f"insert into {tables.HANDLED} values ('g', ?, ?)", (str(n), made_ms)
+            )
+    steps = expiry.forget_handled(LITE, keep_ms=7 * DAY_MS, now_ms=now_ms())
+    assert run(steps, base.execute) == 600
+    with pytest.raises(UsageError):
+        run(expiry.forget_handled(LITE, keep_ms=-1, now_ms=now_ms()), base.execute)

@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from escrowmq.integrations.outbox.steps import Rows, Step, StepFailed, Steps, run, run_async
+from escrowmq.integrations.outbox.tables import Statement
+
+ONE = Step(Statement("one"), is_read=True)
+
+
+def conversation() -> Steps[str]:
+    rows = yield ONE
+    try:
+        yield Step(Statement("two"))
+    except StepFailed as error:
+        return f"{rows} {error}"
+    return f"{rows}"
+
+
+def execute(step: Step) -> Rows:
+    if step is ONE:
+        return [(1,)]
+    raise KeyError("planted")
+
+
+def test_rows_and_failures_go_back_into_the_conversation() -> None:
+    told = run(conversation(), execute)
+    assert told.startswith("[(1,)] KeyError: 'planted'; if a table")
+
+    async def awaited(step: Step) -> Rows:
+        return execute(step)
+
+    assert asyncio.run(run_async(conversation(), awaited)) == told
+
+
+def test_a_cancellation_is_no_answer_of_the_database() -> None:
+    async def cancelled(step: Step) -> Rows:
+        raise asyncio.CancelledError
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(run_async(conversation(), cancelled))

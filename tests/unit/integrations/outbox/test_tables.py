@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import pytest
+
+from escrowmq.errors import UsageError
+from escrowmq.integrations.outbox import tables
+from escrowmq.integrations.outbox.tables import Family, Statement
+
+from .scripted import LITE, Base
+
+
+def test_a_statement_has_the_marks_of_its_driver() -> None:
+    statement = Statement("insert into t values (?, ?, 1)", ("a", "b"))
+    assert statement.in_style("qmark") == statement.text
+    assert statement.in_style("format") == "insert into t values (%s, %s, 1)"
+    assert statement.in_style("pyformat") == "insert into t values (%s, %s, 1)"
+    assert statement.in_style("numeric_dollar") == "insert into t values ($1, $2, 1)"
+    assert statement.in_style("numeric") == "insert into t values (:1, :2, 1)"
+    assert Statement("select 1").in_style("numeric_dollar") == "select 1"
+    with pytest.raises(UsageError, match="qmark, format"):
+        statement.in_style("named")
+
+
+def test_a_family_is_known_by_its_dialects_name() -> None:
+    assert tables.family_of("mariadb") is tables.family_of("mysql") is Family.MYSQL
+    with pytest.raises(UsageError, match="knows postgresql, mysql, mariadb, sqlite"):
+        tables.family_of("oracle")
+
+
+@pytest.mark.parametrize(
+    ("text", "is_key"),
+    [("0A" * 16, True), ("0a" * 16, False), ("database", False), ("", False), ("A" * 65, False),
+     ("0" * 15, False), ("0" * 16 + "\n", False), ("0" * 16 + "'", False)],
+)  # fmt: skip
+def test_only_hexadecimal_letters_make_a_key(text: str, is_key: bool) -> None:
+    assert tables.is_key(text) is is_key
+
+
+def test_a_message_is_noted_once() -> None:
+    base = Base()
+    counts = []
+    for group, message_id in (("g", "1"), ("g", "1"), ("h", "1")):
+        statement = tables.handle(LITE, group, message_id)
+        counts.append(base.connection.execute(*statement).rowcount)
+    assert counts == [1, 0, 1]
+
+
+def test_only_transactional_tables_are_made_on_mysql() -> None:
+    assert all("engine=InnoDB" in each.text for each in tables.create(Family.MYSQL))
+    assert all("ascii_bin" in each.text for each in tables.create(Family.MYSQL))
+
+
+def test_a_shortened_wait_is_undone() -> None:
+    before, after = tables.waiting_shortly(Family.MYSQL, lock_wait_s=2)
+    assert "= 2" in before[0].text
+    assert "@escrowmq_wait" in after[0].text
+    before, after = tables.waiting_shortly(Family.POSTGRESQL, lock_wait_s=2)
+    assert before[-1].text == "set local lock_timeout = 2000"
+    assert after == []
