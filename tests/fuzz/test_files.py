@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from escrowmq.base.settings import BrokerSettings, NameServerSettings
+from escrowmq.base.nameserver_settings import NameServerSettings
+from escrowmq.base.settings import BrokerSettings
 from escrowmq.errors import EscrowMQError
 from escrowmq.registry.core import RegistryCore
 from escrowmq.testing.exchange import START_MS, Exchange

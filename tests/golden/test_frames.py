@@ -9,7 +9,8 @@ import pytest
 from escrowmq.base.command import Command
 from escrowmq.base.effects import Send
 from escrowmq.base.message import Message
-from escrowmq.base.settings import BrokerSettings, NameServerSettings
+from escrowmq.base.nameserver_settings import NameServerSettings
+from escrowmq.base.settings import BrokerSettings
 from escrowmq.broker.entry import admit
 from escrowmq.codec import fastjson
 from escrowmq.codec.batch import decode_batch, encode_batch

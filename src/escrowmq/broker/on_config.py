@@ -8,6 +8,7 @@ from typing import Final
 from escrowmq.base.answer import DONE, Answer, Refusal, Reply
 from escrowmq.base.codes import Response
 from escrowmq.base.ports import Disk
+from escrowmq.base.setting import settings_of
 from escrowmq.base.settings import BrokerSettings, StoreSettings
 from escrowmq.broker.asked import Asked
 from escrowmq.broker.state import Broker
@@ -27,34 +28,17 @@ _UNITS: Final = "KMGTPE"
 _VERSION_NAME: Final = "V5_3_3"
 _VERSION: Final = 479
 
-_FIXED: Final = frozenset(
-    {
-        "brokerName", "brokerClusterName", "brokerId", "brokerIP1", "namesrvAddr", "regionId",
-        "mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue", "maxHashSlotNum", "maxIndexNum",
-        "messageDelayLevel", "messageIndexEnable", "reviveQueueNum", "timerPrecisionMs",
-        "timerWheelEnable", "enabledAppendPropCRC", "escrowAdmin", "escrowPreset",
-        "aclEnable", "escrowAclAsRocketMQ", "authenticationEnabled", "authorizationEnabled",
-        "escrowOwnSignatures",
-        "initAuthenticationUser", "innerClientAuthenticationCredentials",
-        "migrateAuthFromV1Enabled", "authenticationWhitelist", "authorizationWhitelist",
-        "is_sync_flush", "memory_size",
-    }
-)  # fmt: skip
-"""Settings that hold from start to end: names, addresses, the form of files, who is an operator.
-No path, address or command can be changed over the wire: there is none among our settings. (The
-peer takes any key but a few, which led to remote code execution, CVE-2023-33246.)"""
+_SETTINGS: Final = [*settings_of(BrokerSettings), *settings_of(StoreSettings)]
+_OURS: Final = ("is_sync_flush", "memory_size")
+"""What no file sets under these names."""
 
-_FROM_NEXT_START: Final = frozenset(
-    {
-        "accessMessageInMemoryMaxRatio", "brokerTopicEnable", "checkCRCOnRecover",
-        "clusterTopicEnable", "defaultMessageRequestMode", "defaultTopicQueueNums",
-        "escrowReserveBytes", "msgTraceTopicName", "traceTopicEnable",
-        "flushCommitLogLeastPages", "flushCommitLogThoroughInterval", "flushIntervalCommitLog",
-        "flushIntervalConsumeQueue", "maxMessageSize", "maxPopPollingSize", "popPollingSize",
-        "escrowAccountGroups", "escrowAccountMemberships", "escrowAccountTopics",
-    }
-)  # fmt: skip
-"""Settings that are read once; a change is kept, and the answer says when it holds."""
+FIXED_NAMES: Final = frozenset(s.name for s in _SETTINGS if s.holds == "fixed") | {*_OURS}
+"""What no request changes. No path, address or command is among the others: there is none among
+our settings. (RocketMQ takes any key but a few, which led to remote code execution,
+CVE-2023-33246.)"""
+
+_FROM_NEXT_START: Final = frozenset(s.name for s in _SETTINGS if s.holds == "restart")
+_SECRET: Final = tuple(s.name for s in _SETTINGS if s.is_secret)
 
 _OF_THE_PROCESS: Final = frozenset(
     {"bindAddress", "listenPort", "storePathRootDir", "storePathCommitLog", "flushDiskType",
@@ -64,20 +48,14 @@ _OF_THE_PROCESS: Final = frozenset(
 """Settings around the broker, which hold from start to end."""
 
 _FORBIDDEN: Final = frozenset({"brokerConfigPath", "rocketmqHome", "configBlackList"})
-"""Keys that the peer refuses by name, with code 16."""
-
-_OURS: Final = ("is_sync_flush", "memory_size")
-"""What no file sets under these names."""
-
-_SECRET: Final = ("initAuthenticationUser", "innerClientAuthenticationCredentials")
-"""Settings with a password in them, which nobody is shown."""
+"""Keys that RocketMQ refuses by name, with code 16."""
 
 CHANGES_FILE: Final = "config/brokerChanges.json"
 
 
 def restore(disk: Disk, settings: BrokerSettings, store_settings: StoreSettings) -> Changes:
     """Settings as they were changed before this start. Call it before anything reads them."""
-    changes = Changes(settings, store_settings, fixed=_FIXED)
+    changes = Changes(settings, store_settings, fixed=FIXED_NAMES)
     changes.load(disk.read(CHANGES_FILE), source=CHANGES_FILE)
     return changes
 

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import typing
-
-import msgspec
-
-from escrowmq.base.settings import (
-    BrokerSettings,
-    NameServerGuardSettings,
-    NameServerSettings,
-    StoreSettings,
-)
+from escrowmq.base.nameserver_settings import NameServerGuardSettings, NameServerSettings
+from escrowmq.base.setting import Setting, settings_of
+from escrowmq.base.settings import BrokerSettings, StoreSettings
 from escrowmq.cli.saying import say
 from escrowmq.node.config import NodeSettings
 from escrowmq.node.doors import DoorSettings
 
 _READ_ELSEWHERE = ("is_sync_flush", "memory_size")
+_HOLDS = {
+    "fixed": "in the file alone",
+    "restart": "a change by request holds from the next start",
+    "live": "a change by request holds at once",
+}
 
 
 def show_settings() -> int:
@@ -30,16 +28,20 @@ def show_settings() -> int:
         ("who may change what a name server knows", NameServerGuardSettings),
     ):
         say(f"# {title}")
-        hints = typing.get_type_hints(kind, include_extras=True)
-        for field in msgspec.structs.fields(kind):
-            if field.name in _READ_ELSEWHERE:
-                continue
-            default = field.default
-            text = str(default).lower() if isinstance(default, bool) else str(default)
-            meta = next(
-                (m for m in typing.get_args(hints[field.name])[1:] if isinstance(m, msgspec.Meta)),
-                None,
-            )
-            about = f"    # {meta.description}" if meta is not None and meta.description else ""
-            say(f"{field.encode_name}={text}{about}")
+        for setting in settings_of(kind):
+            if setting.field not in _READ_ELSEWHERE:
+                say(_line(setting, is_changed_by_request=kind in (BrokerSettings, StoreSettings)))
     return 0
+
+
+def _line(setting: Setting, *, is_changed_by_request: bool) -> str:
+    default = setting.default
+    text = str(default).lower() if isinstance(default, bool) else str(default)
+    about = [setting.description] if setting.description else []
+    if setting.low is not None and setting.high is not None:
+        about.append(f"{setting.low} to {setting.high}")
+    elif setting.low is not None and setting.low > 0:
+        about.append(f"at least {setting.low}")
+    if is_changed_by_request:
+        about.append(_HOLDS[setting.holds])
+    return f"{setting.name}={text}" + (f"    # {'; '.join(about)}" if about else "")

@@ -11,12 +11,8 @@ from typing import Annotated, Final, Literal, TypeVar, get_args, get_origin
 
 import msgspec
 
-from escrowmq.base.settings import (
-    BrokerSettings,
-    NameServerGuardSettings,
-    NameServerSettings,
-    StoreSettings,
-)
+from escrowmq.base.nameserver_settings import NameServerGuardSettings, NameServerSettings
+from escrowmq.base.settings import BrokerSettings, StoreSettings
 from escrowmq.codec.conf import ConfError, parse_conf
 from escrowmq.errors import UsageError
 from escrowmq.node.doors import DoorSettings, with_tls_file

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from escrowmq.base.settings import NameServerGuardSettings, NameServerSettings
+from escrowmq.base.nameserver_settings import NameServerGuardSettings, NameServerSettings
 from escrowmq.net.clock import SystemClock
 from escrowmq.net.disk import FileDisk
 from escrowmq.net.shell import Shell, bind

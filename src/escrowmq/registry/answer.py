@@ -8,7 +8,7 @@ import msgspec
 
 from escrowmq.base.codes import Response
 from escrowmq.base.command import Command
-from escrowmq.base.settings import NameServerSettings
+from escrowmq.base.nameserver_settings import NameServerSettings
 from escrowmq.codec.headers import read_header
 from escrowmq.registry.config import Config
 from escrowmq.registry.kv import KvConfig

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from escrowmq.base.nameserver_settings import NameServerSettings
 from escrowmq.base.ports import Disk
-from escrowmq.base.settings import NameServerSettings
 from escrowmq.codec.changes import Changes
 
 _NEVER: Final = frozenset({"configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"})

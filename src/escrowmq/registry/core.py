@@ -17,10 +17,10 @@ from escrowmq.base.limits import (
     STRANGERS_HALF_FRAMES_SIZE_MAX,
 )
 from escrowmq.base.measure import Family
+from escrowmq.base.nameserver_settings import NameServerGuardSettings, NameServerSettings
 from escrowmq.base.ports import Disk
 from escrowmq.base.rounds import Rounds
 from escrowmq.base.seldom import Seldom
-from escrowmq.base.settings import NameServerGuardSettings, NameServerSettings
 from escrowmq.codec.audit_line import audit_line
 from escrowmq.codec.command import encode_reply
 from escrowmq.codec.frame import FrameReader, FrameWatch, HalfFrames

@@ -15,8 +15,8 @@ from escrowmq.acl.judge import super_user_refusal
 from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
 from escrowmq.base.limits import TRUSTED_ADDRESSES_MAX
+from escrowmq.base.nameserver_settings import NameServerGuardSettings
 from escrowmq.base.ports import Disk
-from escrowmq.base.settings import NameServerGuardSettings
 from escrowmq.codec.auth import first_user, inner_user
 from escrowmq.codec.signature import ACCESS_KEY
 from escrowmq.errors import EscrowMQError, UsageError

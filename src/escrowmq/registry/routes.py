@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from escrowmq.base.settings import NameServerSettings
+from escrowmq.base.nameserver_settings import NameServerSettings
 from escrowmq.codec.routes import (
     BrokerData,
     ClusterInfo,

@@ -156,7 +156,7 @@ def test_setting_that_is_read_once_is_not_said_to_hold_at_once(
     _READ.clear()
     Exchange(WatchedBrokerSettings(), store)
     fields = [*msgspec.structs.fields(BrokerSettings), *msgspec.structs.fields(StoreSettings)]
-    lasting = on_config._FIXED | on_config._FROM_NEXT_START
+    lasting = on_config.FIXED_NAMES | on_config._FROM_NEXT_START
     names = {field.name: field.encode_name for field in fields if field.encode_name not in lasting}
     assert {names[name] for name in made & names.keys()} == {"traceOn"}  # each send looks again
     assert {names[name] for name in (_READ - made) & names.keys()} == {

@@ -39,7 +39,10 @@ def test_taken_port_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 def test_every_setting_is_listed_with_its_default(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["broker", "--settings"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert "transactionCheckMax=15    # checks before a half message is given up" in lines
+    about = (
+        "checks before a half message is given up; at least 1; a change by request holds at once"
+    )
+    assert f"transactionCheckMax=15    # {about}" in lines
     assert "# name server" in lines
     assert not [line for line in lines if line.startswith("is_sync_flush")]
 

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from escrowmq.base.settings import BrokerSettings, NameServerSettings, StoreSettings
+from escrowmq.base.nameserver_settings import NameServerSettings
+from escrowmq.base.settings import BrokerSettings, StoreSettings
 from escrowmq.errors import UsageError
 from escrowmq.node.addresses import joined, own_address
 from escrowmq.node.broker import broker_settings

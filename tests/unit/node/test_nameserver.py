@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from escrowmq.base.settings import NameServerGuardSettings, NameServerSettings
+from escrowmq.base.nameserver_settings import NameServerGuardSettings, NameServerSettings
 from escrowmq.net.tls import Doors
 from escrowmq.node.config import NodeSettings
 from escrowmq.node.nameserver import GuardPlan, NameServerNode

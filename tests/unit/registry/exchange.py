@@ -8,8 +8,8 @@ from typing import Any
 
 from escrowmq.base.command import Command
 from escrowmq.base.effects import Close, Send
+from escrowmq.base.nameserver_settings import NameServerSettings
 from escrowmq.base.ports import Disk
-from escrowmq.base.settings import NameServerSettings
 from escrowmq.codec.command import encode_command
 from escrowmq.codec.frame import FrameReader
 from escrowmq.registry.core import RegistryCore

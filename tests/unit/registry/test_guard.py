@@ -11,7 +11,8 @@ import pytest
 
 from escrowmq.base.codes import Request
 from escrowmq.base.limits import HEADER_SIZE_MAX
-from escrowmq.base.settings import BrokerSettings, NameServerGuardSettings
+from escrowmq.base.nameserver_settings import NameServerGuardSettings
+from escrowmq.base.settings import BrokerSettings
 from escrowmq.codec.command import encode_request
 from escrowmq.codec.signature import ACCESS_KEY, SIGNATURE, sign
 from escrowmq.errors import UsageError

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from escrowmq.base.measure import Sample
-from escrowmq.base.settings import NameServerGuardSettings
+from escrowmq.base.nameserver_settings import NameServerGuardSettings
 from escrowmq.registry.guard import Guard
 
 from .exchange import Exchange, register

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from escrowmq.base.settings import NameServerSettings
+from escrowmq.base.nameserver_settings import NameServerSettings
 from escrowmq.codec.routes import QueueData, RegisteredTopic, Registration, TableVersion
 from escrowmq.errors import UsageError
 from escrowmq.registry import routes

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from escrowmq.base.codes import Request
-from escrowmq.base.settings import NameServerSettings
+from escrowmq.base.nameserver_settings import NameServerSettings
 from escrowmq.broker.core import BrokerCore
 from escrowmq.codec.frame import FrameReader
 from escrowmq.errors import StorageError
