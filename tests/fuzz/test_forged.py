@@ -7,179 +7,10 @@ from zlib import crc32
 
 import pytest
 
-from escrowmq.base.message import Message
-from escrowmq.base.settings import StoreSettings
-from escrowmq.codec.record import decode_record, encode_record
-from escrowmq.store.store import Put, PutStatus, Store
-from escrowmq.testing.sim.disk import Loss, SimDisk
+from escrowmq.codec.record import decode_record
 
+from .forged import THEIRS, Forger, main, play
 from .frames import SECONDS, SEED, TALLY
-
-LOG_SIZE = 1 << 16
-HEAD_SIZE = 88
-NEVER_MS = 1 << 62
-MINE, THEIRS = "mine", "theirs"
-
-
-def settings(chance: random.Random) -> StoreSettings:
-    return StoreSettings(
-        log_segment_size=LOG_SIZE,
-        queue_segment_size=20 * chance.choice([8, 256]),
-        index_slots_count=16,
-        index_entries_max=64,
-        reserve_size=1024,
-        is_sync_flush=chance.random() < 0.5,
-        appends_crc=chance.random() < 0.2,
-    )
-
-
-class Forger:
-    """One account: it foresees where its message will stand, and may put any bytes into it."""
-
-    def __init__(self, chance: random.Random) -> None:
-        self.chance = chance
-
-    def record(self, log_offset: int, now_ms: int) -> bytes:
-        """A record that stands at a place, of anybody's topic, and may claim what is behind it."""
-        chance = self.chance
-        topic = chance.choice([THEIRS, THEIRS, "RMQ_SYS_TRANS_HALF_TOPIC", "other"])
-        forged = bytearray(
-            encode_record(
-                Message(
-                    topic=topic,
-                    body=b"FORGED",
-                    queue_id=0,
-                    properties={"UNIQ_KEY": "forged"},
-                    sys_flag=chance.choice([0, 0, 8, 12]),
-                ),
-                properties=b"UNIQ_KEY\x01forged\x02",
-                queue_offset=chance.choice([0, 1, 2, 5, chance.randrange(40)]),
-                log_offset=log_offset,
-                stored_ms=now_ms + chance.choice([0, 0, 1, 100_000]),
-            )
-        )
-        if chance.random() < 0.3:  # it claims bytes behind itself
-            extra = chance.choice([10, 200, 500, 3000])
-            size = len(forged) + extra
-            forged[0:4] = size.to_bytes(4, "big")
-            at = forged.rindex(b"UNIQ_KEY\x01forged") - 2
-            forged[at : at + 2] = (len(forged) - at - 2 + extra).to_bytes(2, "big")
-        return bytes(forged)
-
-    def body(self, place: int, now_ms: int) -> bytes:
-        """The body of a message whose record will stand at a place."""
-        chance, at = self.chance, place + HEAD_SIZE
-        parts: list[bytes] = []
-        for _ in range(chance.randint(1, 6)):
-            part = self.record(at, now_ms)
-            if chance.random() < 0.2:
-                part = bytes(chance.choice([8, 512, 600])) + part[: chance.randrange(len(part))]
-            parts.append(part)
-            at += len(part)
-        return b"".join(parts)
-
-    def properties(self) -> dict[str, str]:
-        """Properties that stores read something into."""
-        chance = self.chance
-        found = {"UNIQ_KEY": f"U{chance.randrange(99)}", "KEYS": chance.choice(["a", "a b", "\0"])}
-        if chance.random() < 0.5:
-            found["__CRC32#"] = chance.choice(["0000000000", "1234567890", "x", "0"])
-        if chance.random() < 0.3:
-            found["z"] = "tail\0"
-        return found
-
-
-def put(store: Store, message: Message, now_ms: int, chance: random.Random) -> Put:
-    encoded = "".join(f"{k}\x01{v}\x02" for k, v in message.properties.items()).encode()
-    if chance.random() < 0.3:
-        encoded = encoded[:-1]  # as some clients send them
-    if chance.random() < 0.5:
-        (done,) = store.put_batch(message, [(0, message.body, encoded, message.properties)], now_ms)
-    else:
-        done = store.put(message, now_ms, properties=encoded)
-    return done
-
-
-def seen(store: Store) -> dict[tuple[str, int], list[bytes]]:
-    """What everybody can read."""
-    found: dict[tuple[str, int], list[bytes]] = {}
-    for topic in store.topics():
-        for queue_id in store.queues_of(topic):
-            bodies = found.setdefault((topic, queue_id), [])
-            at, end = store.bounds(topic, queue_id)
-            while at < end:
-                got = store.get(topic, queue_id, at, count_max=1)
-                bodies += [decode_record(chunk).body for chunk in got.chunks]
-                at = max(got.next_offset, at + 1)
-    return found
-
-
-def sync(store: Store, now_ms: int) -> None:
-    """Everything becomes durable."""
-    while store.durable_offset < store.end_offset or store.flusher.wake_at_ms() < NEVER_MS:
-        wanted = store.sync_wanted(now_ms)
-        if wanted is not None:
-            for file in wanted.files:
-                file.sync()
-            store.synced(wanted.log_offset, now_ms)
-        now_ms += 10_000
-
-
-def play(seed: int) -> None:
-    chance = random.Random(seed)
-    disk, chosen, forger = SimDisk(), settings(chance), Forger(chance)
-    store = Store(disk, chosen, boot="boot")
-    now_ms = 1_000_000
-    store.open(now_ms)
-    forged_places: list[int] = []
-    for number in range(chance.randint(4, 30)):
-        now_ms += chance.randint(0, 3)
-        if chance.random() < 0.5:
-            body = b"%d of theirs" % number
-            message = Message(topic=THEIRS, body=body, properties={"UNIQ_KEY": f"T{number}"})
-            assert store.put(message, now_ms).status is PutStatus.OK
-        else:
-            place = store.end_offset
-            body = forger.body(place, now_ms)
-            message = Message(topic=MINE, body=body, properties=forger.properties())
-            done = put(store, message, now_ms, chance)
-            assert done.status is PutStatus.OK
-            if done.log_offset == place:
-                forged_places += range(place + 1, done.log_end, 1)
-    sync(store, now_ms)
-    now_ms += 600_000
-    before = seen(store)
-    places = chance.sample(forged_places, min(60, len(forged_places)))
-    assert all(store.read(place) is None for place in places)
-    if chance.random() < 0.4:
-        store.close(now_ms)
-    disk.crash(chance, chance.choice(list(Loss)))
-    damaged = chance.random() < 0.3 and _damage(disk, chance, store)
-    again = Store(disk, chosen, boot=chance.choice(["boot", "another"]))
-    report = again.open(now_ms)
-    after = seen(again)
-    theirs = before.get((THEIRS, 0), [])
-    assert after.get((THEIRS, 0), []) == theirs, report
-    if not damaged:
-        assert not report.damaged
-        assert after == before
-    assert after.keys() <= before.keys(), report
-    assert all(again.read(place) is None for place in places)
-
-
-def _damage(disk: SimDisk, chance: random.Random, store: Store) -> bool:
-    """A bit of one of the forger's messages flips."""
-    end = store.bounds(MINE, 0)[1]
-    if f"consumequeue/{MINE}/0/{0:020d}" not in disk.files:
-        return False
-    units = disk.files[f"consumequeue/{MINE}/0/{0:020d}"].live
-    at = 20 * chance.randrange(min(end, len(units) // 20))
-    log_offset = int.from_bytes(units[at : at + 8], "big")
-    size = int.from_bytes(units[at + 8 : at + 12], "big")
-    position = log_offset + chance.randrange(size)
-    start = position - position % LOG_SIZE
-    disk.flip(f"commitlog/{start:020d}", position - start, chance.randrange(8))
-    return True
 
 
 @pytest.mark.parametrize("seed", range(150))
@@ -206,3 +37,8 @@ def test_forged_records_for_a_while() -> None:
         play(seed)
         seed += 1
         TALLY["stores with forged records"] += 1
+
+
+def test_many_are_tried_by_one_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--stores", "20", "--workers", "1", "--first", "7"]) == 0
+    assert "20 stores with forged records, 0 broken" in capsys.readouterr().out

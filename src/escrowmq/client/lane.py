@@ -43,6 +43,8 @@ _ANSWER_LATE_MS: Final = 15_000
 """A broker answers a request that it held some seconds after the time asked for."""
 
 _FAILED_PAUSE_S: Final = (0.2, 1.0, 3.0)
+_MOVES_MAX: Final = 3
+"""So often a broker may say where to go on and is asked there at once."""
 _REFUSED_PAUSE_S: Final = 5.0
 _REST_S: Final = 0.02
 
@@ -99,6 +101,8 @@ class Lane:
         self._broker_id = MASTER
         self._room = asyncio.Event()
         self._failures_count = 0
+        self._moves_count = 0
+        """How often it was said where to go on, since the last message."""
 
     @property
     def waiting_count(self) -> int:
@@ -224,11 +228,12 @@ class Lane:
             next_offset = number_of(reply, "nextBeginOffset", otherwise=self.shelf.next_offset)
         match step:
             case Step.TAKE:
+                self._moves_count = 0
                 self._put(reply, next_offset)
             case Step.GO_ON:
                 self.shelf.put((), next_offset=next_offset)
             case Step.MOVE:
-                self._move(next_offset, reply.remark)
+                return self._move(next_offset, reply.remark)
             case Step.REST:
                 return _REST_S
             case Step.REFUSED | Step.FAILED:
@@ -246,13 +251,19 @@ class Lane:
         _log.log(level, "nothing can be read from %s now: %s; tried again", self.queue, error)
         return pause_s
 
-    def _move(self, next_offset: int, remark: str | None) -> None:
-        _log.warning(
+    def _move(self, next_offset: int, remark: str | None) -> float:
+        """Go where the broker says; one that says it again and again is asked more seldom."""
+        _log.log(
+            logging.DEBUG if self._moves_count else logging.WARNING,
             "%s goes on at offset %d instead of %d: the broker says %s",
             self.queue, next_offset, self.shelf.next_offset, remark or "so",
         )  # fmt: skip
         self.shelf.reset(next_offset)
         self.committed = -1
+        self._moves_count += 1
+        if self._moves_count <= _MOVES_MAX:
+            return 0.0
+        return _FAILED_PAUSE_S[min(self._moves_count - _MOVES_MAX, len(_FAILED_PAUSE_S)) - 1]
 
     def _put(self, reply: Command, next_offset: int) -> None:
         work = self._work

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import time
 import zlib
 from typing import Any
 
 import pytest
 
 from escrowmq.aio import Consumer
-from escrowmq.base.codes import Request
+from escrowmq.base.codes import Request, Response
 from escrowmq.base.command import Command
 from escrowmq.base.message import StoredMessage
 from escrowmq.client.admin import messages as admin_messages
@@ -132,3 +133,21 @@ def test_a_pull_with_odd_numbers_is_tried_again(text: str) -> None:
                 assert message.queue_offset == 0
 
     run(go)
+
+
+def test_a_broker_that_says_again_and_again_where_to_go_on_is_asked_more_seldom(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def go() -> None:
+        async with a_script() as (names, script):
+            script.records[0] = record(0)
+            script.codes = [(Response.PULL_OFFSET_MOVED, 0)] * 5
+            async with Consumer(names, group="g", topic="T", **QUICK) as consumer:
+                began_s = time.monotonic()
+                (message,) = await consumer.receive(1)
+                assert time.monotonic() - began_s >= 1.0  # after the fourth, and the fifth
+                await message.ack()
+
+    run(go)
+    said = [line for line in caplog.messages if "goes on at offset" in line]
+    assert len(said) == 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from itertools import islice
 from typing import Final
 
 import msgspec
@@ -9,7 +11,20 @@ import msgspec
 from escrowmq.base.limits import TOPIC_QUEUES_MAX
 from escrowmq.codec.routes import BrokerData, TopicRoute
 
+_log = logging.getLogger(__name__)
+
+BROKERS_MAX: Final = 1_024
+"""Brokers that are believed of one route: each is called on. A name server's answer has room for a
+hundred thousand."""
+
+ADDRESSES_MAX: Final = 16
+"""Addresses of one broker, by id."""
+
+ROUTE_QUEUES_MAX: Final = 262_144
+"""Queues of one topic on all brokers; each takes some 100 bytes here."""
+
 MASTER: Final = 0
+_DIGITS_MAX: Final = 9
 _WRITE: Final = 2
 _READ: Final = 4
 
@@ -37,7 +52,9 @@ class RouteBook:
         self._brokers: dict[str, dict[int, str]] = {}
 
     def put(self, topic: str, route: TopicRoute) -> bool:
-        """Take over a route; whether it differs from the one before."""
+        """Take over a route, as far as it can be believed; whether it differs from the one
+        before."""
+        route = bounded(route)
         if self._routes.get(topic) == route:
             return False
         self._routes[topic] = route
@@ -102,6 +119,35 @@ class RouteBook:
         self._brokers = brokers
 
 
+def bounded(route: TopicRoute) -> TopicRoute:
+    """A route without what no cluster has: what is beyond the bounds is left out."""
+    brokers = route.broker_datas or []
+    queues = route.queue_datas or []
+    names = {data.broker_name for data in brokers[:BROKERS_MAX]}
+    count = sum(max(data.read_queue_nums, data.write_queue_nums) for data in queues)
+    is_small = all(len(data.broker_addrs) <= ADDRESSES_MAX for data in brokers)
+    if len(brokers) <= BROKERS_MAX and count <= ROUTE_QUEUES_MAX and is_small:
+        return route
+    left, kept = ROUTE_QUEUES_MAX, []
+    for data in queues:
+        count = min(TOPIC_QUEUES_MAX, max(data.read_queue_nums, data.write_queue_nums))
+        if data.broker_name in names and count <= left:
+            kept.append(data)
+            left -= count
+    _log.warning(
+        "a route names %d brokers and %d groups of queues; %d brokers, and %d queues in all, are "
+        "believed: is this a name server of yours?",
+        len(brokers), len(queues), BROKERS_MAX, ROUTE_QUEUES_MAX,
+    )  # fmt: skip
+    few = [
+        msgspec.structs.replace(
+            data, broker_addrs=dict(islice(data.broker_addrs.items(), ADDRESSES_MAX))
+        )
+        for data in brokers[:BROKERS_MAX]
+    ]
+    return msgspec.structs.replace(route, broker_datas=few, queue_datas=kept)
+
+
 def write_queues(topic: str, route: TopicRoute) -> tuple[MessageQueue, ...]:
     """The queues to send to: of brokers with a master, in the order of an ordered topic's own
     configuration when there is one, else by broker name."""
@@ -131,7 +177,7 @@ def _ordered_queues(topic: str, conf: str) -> tuple[MessageQueue, ...]:
     for item in conf.split(";"):
         name, _, count = item.strip().partition(":")
         if name and count.isdecimal():
-            count_max = min(int(count), TOPIC_QUEUES_MAX)
+            count_max = min(_number(count), TOPIC_QUEUES_MAX, ROUTE_QUEUES_MAX - len(found))
             found += [MessageQueue(topic, name, index) for index in range(count_max)]
     return tuple(found)
 
@@ -148,3 +194,7 @@ def template_route(route: TopicRoute, *, queues_max: int) -> TopicRoute:
         for data in route.queue_datas or ()
     ]
     return msgspec.structs.replace(route, queue_datas=queues)
+
+
+def _number(digits: str) -> int:
+    return int(digits) if len(digits) <= _DIGITS_MAX else TOPIC_QUEUES_MAX

@@ -1,6 +1,15 @@
 from __future__ import annotations
 
-from escrowmq.client.core.routes import MessageQueue, RouteBook, read_queues, template_route
+from escrowmq.client.core.routes import (
+    ADDRESSES_MAX,
+    BROKERS_MAX,
+    ROUTE_QUEUES_MAX,
+    MessageQueue,
+    RouteBook,
+    bounded,
+    read_queues,
+    template_route,
+)
 from escrowmq.codec.routes import BrokerData, QueueData, TopicRoute
 
 
@@ -69,3 +78,25 @@ def test_brokers_are_known_as_long_as_a_route_or_the_cluster_names_them() -> Non
 def test_a_template_gives_no_more_queues_than_asked_for() -> None:
     borrowed = template_route(route(("a", {0: "h:1"}), count=8), queues_max=4)
     assert len(read_queues("T", borrowed)) == 4
+
+
+def test_what_no_cluster_has_is_not_believed() -> None:
+    book = RouteBook()
+    many = [(f"b{number}", {0: f"h:{number}"}) for number in range(BROKERS_MAX + 500)]
+    book.put("T", route(*many))
+    assert len(book.broker_names()) == len(book.all_addresses(masters_only=False)) == BROKERS_MAX
+    book.put("T", route(*many[:3], count=2_000_000_000))
+    assert 0 < len(book.read_queues("T")) <= ROUTE_QUEUES_MAX
+    book.put("T", route(*many[:100], count=65_000))
+    assert 0 < len(book.read_queues("T")) <= ROUTE_QUEUES_MAX
+    assert 0 < len(book.write_queues("T")) <= ROUTE_QUEUES_MAX
+    book.put("T", route(("b", dict.fromkeys(range(10_000), "h:1"))))
+    assert len(book.addresses("b")) == ADDRESSES_MAX
+    book.put("T", route(*many[:2], order=";".join(["b1:999999999999999999999"] * 100)))
+    assert len(book.write_queues("T")) <= ROUTE_QUEUES_MAX
+
+
+def test_a_route_within_the_bounds_is_taken_as_it_is() -> None:
+    given = route(*((f"b{number}", {0: "h:1", 1: "h:2"}) for number in range(BROKERS_MAX)))
+    assert bounded(given) is given
+    assert bounded(TopicRoute()) == TopicRoute()
