@@ -394,7 +394,7 @@ FOUND_BY: dict[Plant, int] = {
     completed_and_not_durable: 8,
     op_record_divided: 112,
     units_without_room: 182,
-    resumed_in_part: 74,
+    resumed_in_part: 43,
     delay_from_the_half: 2,
     order_key_at_the_half: 19,
     tally_inherited: 3,
