@@ -366,19 +366,13 @@ def ahead_for_ever(core: BrokerCore) -> None:
     core.broker.store.go_back = lambda now_ms: None  # type: ignore[method-assign]
 
 
-def delayed_not_kept(core: BrokerCore) -> None:
-    """The log's old segments go, with what waits in them to be delivered later."""
-    core.broker.store.retention.keeper = core.transactions.carrier.carry
-
-
 FOUND_BY: dict[Plant, int] = {
     shortage_taken_for_loss: 13,
     unopened_is_gone: 38,
-    counts_read_behind_the_record: 26,
+    counts_read_behind_the_record: 18,
     asks_forgotten: 23,
     fields_taken_as_they_come: 1,
     ahead_for_ever: 16,
-    delayed_not_kept: 0,
     deletion_not_noted: 1,
     answer_before_durable: 0,
     op_record_dropped: 0,
@@ -386,26 +380,26 @@ FOUND_BY: dict[Plant, int] = {
     double_final: 0,
     later_end_wins: 0,
     rollback_lost_at_restart: 0,
-    parked_for_ever: 0,
+    parked_for_ever: 4,
     silence_holds_its_place: 7,
-    progress_before_durable: 25,
-    repeated_end_answered_at_once: 44,
-    offsets_kept_after_loss: 175,
+    progress_before_durable: 24,
+    repeated_end_answered_at_once: 19,
+    offsets_kept_after_loss: 17,
     finals_left_alone: 2,
     completed_and_not_durable: 8,
     op_record_divided: 112,
     units_without_room: 182,
-    resumed_in_part: 74,
+    resumed_in_part: 43,
     delay_from_the_half: 2,
     order_key_at_the_half: 19,
     tally_inherited: 3,
     tally_forgotten: 3,
-    pictured_too_early: 25,
+    pictured_too_early: 24,
     pictured_in_part: 0,
     old_id_accepted: 99,
     settled_before_durable: 13,
     parked_kept_for_ever: 149,
-    meter_drifts: 3,
+    meter_drifts: 7,
 }
 """The seed that found it when this was written. It is tried first: the others follow when a change
 of the worlds has made it another."""
@@ -416,7 +410,7 @@ def is_found(plant: Plant) -> bool:
     for seed in (FOUND_BY[plant], *range(SEEDS)):
         try:
             World(seed, plant=plant).run()
-        except (Violation, ValueError, OverflowError):
+        except Violation:
             return True
     return False
 

@@ -377,7 +377,7 @@ class Consumer(Tidy):
             self._add(Subscription(topic=self._reading.retry_topic(), version=self._version()))
 
     def _wanted(self, topic: str, *, tags: str, sql: str) -> Subscription:
-        check_topic(topic)
+        check_topic(topic, instead="read another")
         return subscription(
             topic,
             tags=tags,

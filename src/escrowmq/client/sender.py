@@ -94,6 +94,8 @@ class _Attempts:
     def note(self, error: Exception) -> None:
         """One more failure; of a broker that refuses again and again, the last one is kept."""
         name = self.broker_name
+        if type(error) is RequestTimeout and not name:
+            return  # before any broker was asked: the time is up, as is told at the end
         if isinstance(error, ConnectFailed | GoingAway):
             self.failures = [each for each in self.failures if not _is_same(each, name, error)]
         self.failures.append((name, error))
@@ -129,8 +131,11 @@ class _Attempts:
     def _told(self) -> str:
         if not self.failures:
             return "no attempt came to an end"
-        told = "; ".join(f"{name}: {error}" for name, error in self.failures)
-        return f"{len(self.failures)} attempts: {told}"
+        told = "; ".join(
+            f"{name}: {error}" if name else f"{error}" for name, error in self.failures
+        )
+        count = len(self.failures)
+        return f"{count} attempt{'s' if count > 1 else ''}: {told}"
 
 
 class _Patience:

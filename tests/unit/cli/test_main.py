@@ -57,6 +57,14 @@ def test_command_line_that_cannot_be_ends_with_2(
     assert "usage: escrowmq" in capsys.readouterr().err
 
 
+def test_no_command_shows_all_of_them(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([])
+    assert ended.value.code == EXIT_BAD
+    told = capsys.readouterr().err
+    assert "a name server alone" in told
+
+
 def test_options_of_a_server_are_read() -> None:
     found = build_parser().parse_args(
         ["serve", "--nameserver-port", "0", "--broker-port", "5", "--set", "a=1", "--set", "b=2"]

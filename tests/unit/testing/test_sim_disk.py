@@ -2,8 +2,9 @@ import random
 
 import pytest
 
+from escrowmq.base.ports import SyncNotBegun
 from escrowmq.errors import DiskFull, StorageError, StoreLocked
-from escrowmq.testing.sim.disk import Loss, SimCrash, SimDisk
+from escrowmq.testing.sim.disk import Loss, Shortage, SimCrash, SimDisk, is_shortage
 
 
 def test_synced_writes_survive_every_loss() -> None:
@@ -133,3 +134,59 @@ def test_failing_sync_makes_nothing_durable() -> None:
         file.sync()
     disk.crash(random.Random(0), Loss.ALL)
     assert disk.read("f") == b"\0\0"
+
+
+def test_without_descriptors_only_what_is_mapped_can_be_used() -> None:
+    disk = SimDisk()
+    mapped, other = disk.open("mapped", size=10), disk.open("other", size=10)
+    for file in (mapped, other):
+        file.write(0, b"a")
+        file.sync()
+    disk.replace("small", b"1")
+    disk.run_out(Shortage.SPARE_LEFT)
+    mapped.is_mapped = True  # type: ignore[attr-defined]
+    assert mapped.read(0, 1) == b"a"
+    with pytest.raises(OSError, match="Too many open files") as raised:
+        other.read(0, 1)
+    assert is_shortage(raised.value)
+    for ask in (lambda: disk.open("new", size=1), lambda: disk.replace("small", b"2")):
+        with pytest.raises(StorageError, match="Too many open files"):
+            ask()
+    for look in (lambda: disk.names(""), lambda: disk.read("small")):
+        with pytest.raises(OSError, match="Too many open files"):
+            look()
+    other.sync()  # by the spare one
+    disk.shortage = None
+    assert other.read(0, 1) == b"a"
+    assert disk.read("small") == b"1"
+
+
+def test_a_sync_without_any_descriptor_has_not_begun_and_a_new_name_is_not_durable() -> None:
+    disk = SimDisk()
+    file = disk.open("f", size=10)
+    file.write(0, b"a")
+    disk.run_out(Shortage.ALL_GONE)
+    with pytest.raises(SyncNotBegun):
+        file.sync()
+    disk.shortage = None
+    file.sync()
+    file.write(1, b"b")
+    file.close()
+    disk.run_out(Shortage.ALL_GONE)
+    with pytest.raises(SyncNotBegun):
+        file.sync()
+    disk.crash(random.Random(1), Loss.ALL)
+    disk.shortage = None
+    assert disk.open("f", size=10).read(0, 2) == b"a\0"
+
+
+def test_a_judge_needs_no_descriptors_and_leaves_none() -> None:
+    disk = SimDisk()
+    file = disk.open("f", size=10)
+    file.write(0, b"a")
+    disk.run_out(Shortage.ALL_GONE)
+    with disk.looked_at():
+        assert file.read(0, 1) == b"a"
+    with pytest.raises(OSError, match="Too many open files"):
+        file.read(0, 1)
+    assert not is_shortage(OSError(5, "Input/output error"))

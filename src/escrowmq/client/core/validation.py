@@ -21,11 +21,11 @@ _BETWEEN_TAGS: Final = "||"
 _SEPARATORS: Final = ("\x01", "\x02")
 
 
-def check_topic(topic: object) -> None:
-    """A topic that can be sent to."""
+def check_topic(topic: object, *, instead: str = "send to another") -> None:
+    """A topic that can be sent to, or read; `instead` says what to do if it cannot."""
     check_topic_name(topic)
     if not is_sendable(str(topic)):
-        raise InvalidMessage(f"the topic {topic!r} is the broker's own; send to another")
+        raise InvalidMessage(f"the topic {topic!r} is the broker's own; {instead}")
 
 
 def check_topic_name(topic: object) -> None:
