@@ -69,7 +69,7 @@ class Link(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         """Feed the core and perform what it decided."""
         data = bytes(self._shell.buffer[:nbytes])
-        behind = self._shell.behind
+        behind = self._shell.links.behind
         if nbytes < READ_SIZE:
             if behind:
                 behind.discard(self.peer)
@@ -80,7 +80,7 @@ class Link(asyncio.BufferedProtocol):
     def _feed_turn(self, data: bytes) -> None:
         """There may be more: the others' turn, and then the rest of it."""
         assert self.transport is not None
-        behind = self._shell.behind
+        behind = self._shell.links.behind
         behind.add(self.peer)
         waited_ms = self._backlog_size() * len(behind) * self._byte_ms
         begin_s = worked_s()

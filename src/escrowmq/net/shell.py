@@ -10,14 +10,13 @@ from typing import Any
 
 from escrowmq.base.effects import Close, Dial, Effect, Hold, Replace, Send, Sync
 from escrowmq.base.ports import Clock, Core, Disk, File, Proving
-from escrowmq.base.seldom import Seldom
-from escrowmq.errors import ConnectFailed
 from escrowmq.net.admission import Admission
-from escrowmq.net.clock import worked_s
+from escrowmq.net.alarm import Alarm
+from escrowmq.net.entrance import Entrance
 from escrowmq.net.files import FileWork
 from escrowmq.net.link import READ_SIZE, Link
+from escrowmq.net.links import Links
 from escrowmq.net.tls import Doors, Greeter, Session, TlsLink
-from escrowmq.net.turns import Turns
 
 _log = logging.getLogger(__name__)
 
@@ -29,40 +28,7 @@ _DRAIN_S = 5.0
 _FLUSH_S = 5.0
 """A peer that is to be closed gets this long to read what was written to it before."""
 
-_LATE_MS = 20
-"""Inputs that are looked at so long after the first of their round may have waited."""
-
-_ARM_S = 0.002
-"""The core's next deadline is asked for this long after an input, once for all inputs until then.
-To ask costs a few microseconds, which each message of a loaded core would pay."""
-
-_UNKNOWN_MS = 1_000
-"""A core that cannot tell when it wants to be woken is woken after so long."""
-
 _DIAL_TIMEOUT_S = 3.0
-
-_COMPLAINTS_MAX = 10
-_COMPLAINT_SPAN_MS = 60_000
-_COMPLAINERS_MAX = 1_000
-"""Lines a minute about connections of one address that are refused, and addresses that are told
-apart."""
-
-
-def bind(host: str, port: int) -> socket.socket:
-    """A door that is not open yet: its port is known, nobody is let in. ConnectFailed when
-    the address cannot be had."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    door = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        door.bind((host, port))
-    except (OSError, OverflowError) as error:
-        door.close()
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise ConnectFailed(
-            f"cannot listen on {host}:{port}: {reason}; choose another port, or 0 for any"
-        ) from error
-    return door
 
 
 class Shell:
@@ -83,28 +49,15 @@ class Shell:
         self._clock = clock
         self._name = name
         self._idle_ms = idle_ms
-        self._flush_s = flush_s
         self._doors = doors or Doors()
-        self._admission = Admission(self._doors.limits, self._doors.total)
-        self._admitted: dict[int, tuple[str, asyncio.Transport]] = {}
-        """Peers that came by themselves, also those who have not said yet how they speak."""
-        self._complaints = Seldom(
-            lines_max=_COMPLAINTS_MAX, span_ms=_COMPLAINT_SPAN_MS, kinds_max=_COMPLAINERS_MAX
-        )
+        self.entrance = Entrance(Admission(self._doors.limits, self._doors.total), clock, name=name)
         self._loop = asyncio.get_running_loop()
-        self._links: dict[int, Link] = {}
+        self.links = Links(clock, self._doors.unsent, name=name, idle_ms=idle_ms, flush_s=flush_s)
         self.buffer = memoryview(bytearray(READ_SIZE))
-        self.behind: set[int] = set()
-        """Peers that have sent more than one turn takes."""
         self._servers: list[asyncio.Server] = []
         self._dials: set[asyncio.Task[None]] = set()
         self._files = FileWork(disk, name=name)
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_at_ms = 0
-        self._arming: asyncio.TimerHandle | None = None
-        self._armed_ms, self._armed_s = 0, 0.0
-        self._begun_s = 0.0
-        self.turns = Turns()
+        self.alarm = Alarm(clock, name=name, wake=self._wake, wake_at_ms=core.wake_at_ms)
         self._next_peer = 1
         self._is_closed = False
         self._idle_scan_s = min(_IDLE_SCAN_S, idle_ms / 4_000)
@@ -127,19 +80,17 @@ class Shell:
         """Let nobody in, answer who waits for the disk, let written bytes leave."""
         for server in self._servers:
             server.close()
-        for link in self._links.values():
-            link.stop_reading()
+        self.links.stop_reading()
         await self._files.settle(_DRAIN_S)
         self._is_closed = True
-        for timer in (self._timer, self._idle_timer, self._arming, self._look_timer):
+        self.alarm.stop()
+        for timer in (self._idle_timer, self._look_timer):
             if timer is not None:
                 timer.cancel()
         for task in self._dials:
             task.cancel()
-        for link in list(self._links.values()):
-            link.close(flush_s=self._flush_s)
-        for _, transport in list(self._admitted.values()):
-            transport.close()  # those who had not said yet how they speak
+        self.links.close_all()
+        self.entrance.close()
         await self._files.close()
 
     # -- from the world to the core ----------------------------------------------------------
@@ -153,36 +104,6 @@ class Shell:
         patience_s = tls.handshake_s if tls.mode == "enforcing" else self._idle_ms / 1_000
         return Greeter(self, peer, tls, patience_s=patience_s)
 
-    def admit(self, peer: int, transport: asyncio.Transport) -> bool:
-        """Count a connection; False, and it is cut, when there are too many."""
-        host = _host_of(transport)
-        refusal = self._admission.admit(host)
-        if refusal:
-            self.complain(transport, refusal)
-            transport.abort()
-            return False
-        self._admitted[peer] = (host, transport)
-        return True
-
-    def dismiss(self, peer: int) -> None:
-        """A connection is gone, counted or not."""
-        known = self._admitted.pop(peer, None)
-        if known is not None:
-            self._admission.dismiss(known[0])
-
-    def complain(
-        self, transport: asyncio.Transport, reason: str, *, is_refused: bool = True
-    ) -> None:
-        """Write down what is wrong with a connection; of one address not more than some a
-        minute."""
-        now_ms = self._clock.now_ms()
-        for host, count in self._complaints.take_left_out(now_ms):
-            _log.warning("%s: %d more connections of %s were refused", self._name, count, host)
-        host = _host_of(transport)
-        if self._complaints.says(host, now_ms):
-            what = " is refused" if is_refused else ""
-            _log.warning("%s: a connection of %s%s: %s", self._name, host, what, reason)
-
     def connected(self, link: Link) -> None:
         """A link has its transport."""
         assert link.transport is not None
@@ -190,12 +111,11 @@ class Shell:
             link.transport.abort()
             return
         # A core's own numbers are negative: those it has called.
-        is_new = link.peer > 0 and link.peer not in self._admitted
-        if is_new and not self.admit(link.peer, link.transport):
+        is_new = link.peer > 0 and link.peer not in self.entrance
+        if is_new and not self.entrance.admit(link.peer, link.transport):
             return
         now_ms = self._clock.now_ms()
-        link.last_active_ms = now_ms
-        self._links[link.peer] = link
+        self.links.add(link, now_ms)
         name = link.transport.get_extra_info("peername") or ("127.0.0.1", 0)
         self._tell(lambda: self.core.connected(link.peer, name[0], name[1], now_ms))
         self.perform()
@@ -207,7 +127,7 @@ class Shell:
             return
         found = identities.of(certificate)
         if found.fault:
-            self.complain(transport, f"{found.fault}; it has to sign", is_refused=False)
+            self.entrance.complain(transport, f"{found.fault}; it has to sign", is_refused=False)
         if found.account:
             self._tell(lambda: core.proved(link.peer, found.account))
 
@@ -215,13 +135,8 @@ class Shell:
         """Bytes from a peer, known to have waited for so long at least."""
         now_ms = self._clock.now_ms()
         link.last_active_ms = now_ms
-        if self._arming is None:
-            self._begun_s = worked_s()
+        waited_ms = max(waited_ms, self.alarm.begin(now_ms))
         try:
-            # The timer that the first of these inputs armed should have fired: the loop has been
-            # at what it found ready together since then.
-            if self._arming is not None and now_ms - self._armed_ms > _LATE_MS:
-                waited_ms = max(waited_ms, int((worked_s() - self._armed_s) * 1000))
             self.core.receive(link.peer, data, now_ms, waited_ms)
         except Exception:  # noqa: BLE001 - one peer; logged and cut
             _log.exception("%s: peer %d is cut after an internal error", self._name, link.peer)
@@ -231,10 +146,8 @@ class Shell:
 
     def lost(self, link: Link) -> None:
         """A peer is gone."""
-        self.dismiss(link.peer)
-        self._doors.unsent.forget(link)
-        self.behind.discard(link.peer)
-        if self._links.pop(link.peer, None) is not None:
+        self.entrance.dismiss(link.peer)
+        if self.links.remove(link):
             self._tell(lambda: self.core.lost(link.peer, self._clock.now_ms()))
             if not self._is_closed:
                 self.perform()
@@ -244,7 +157,9 @@ class Shell:
         for slow in self._doors.unsent.note(link, size):
             assert isinstance(slow, Link)
             if slow.transport is not None:
-                self.complain(slow.transport, "it does not read, and what waits is too much in all")
+                self.entrance.complain(
+                    slow.transport, "it does not read, and what waits is too much in all"
+                )
                 slow.transport.abort()
 
     def unreached(self, peer: int) -> None:
@@ -266,29 +181,19 @@ class Shell:
         """Carry out what the core has queued, and arm its timer."""
         for effect in self.core.take_effects():
             if type(effect) is Send:
-                link = self._links.get(effect.peer)
-                if link is not None and not link.write(effect.chunks):
-                    _log.warning("%s: peer %d does not read; cut", self._name, effect.peer)
+                self.links.send(effect.peer, effect.chunks)
             else:
                 self._perform_rare(effect)
-        if self._arming is None and not self._is_closed:
-            self._armed_ms, self._armed_s = self._clock.now_ms(), worked_s()
-            self._begun_s = self._begun_s or self._armed_s
-            self._arming = self._loop.call_later(_ARM_S, self._arm)
+        self.alarm.done()
 
     def _perform_rare(self, effect: Effect) -> None:
         match effect:
             case Sync(files, log_offset):
                 self._sync(files, log_offset)
             case Close(peer, reason):
-                link = self._links.get(peer)
-                if link is not None:
-                    _log.info("%s: peer %d closed: %s", self._name, peer, reason)
-                    link.close(flush_s=self._flush_s)
+                self.links.close(peer, reason)
             case Hold(peer):
-                link = self._links.get(peer)
-                if link is not None:
-                    link.hold()
+                self.links.hold(peer)
             case Dial(peer, host, port):
                 task = self._loop.create_task(self._dial(peer, host, port))
                 self._dials.add(task)
@@ -298,42 +203,13 @@ class Shell:
             case Send():
                 raise AssertionError("performed by the caller")
 
-    def _arm(self) -> None:
-        self._arming = None
-        self.turns.note(worked_s() - self._begun_s)
-        self._begun_s = 0.0
-        try:
-            at_ms = self.core.wake_at_ms()
-        except Exception:  # noqa: BLE001 - without a timer nothing would ever be due again
-            _log.exception("%s: it is not known when to wake the core", self._name)
-            at_ms = self._clock.now_ms() + _UNKNOWN_MS
-        if at_ms == self._timer_at_ms and self._timer is not None:
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer_at_ms = at_ms
-        delay_s = max(0.0, (at_ms - self._clock.now_ms()) / 1000)
-        self._timer = self._loop.call_later(delay_s, self._wake)
-
     def _wake(self) -> None:
-        self._timer = None
-        if self._is_closed:
-            return
-        if self._arming is None:
-            self._begun_s = worked_s()
         self._tell(lambda: self.core.wake(self._clock.now_ms()))
         self.perform()
 
     def _close_idle(self) -> None:
-        now_ms = self._clock.now_ms()
-        limit_ms = now_ms - self._idle_ms
-        for link in list(self._links.values()):
-            if link.has_written:  # written to since the last look: not idle
-                link.has_written = False
-                link.last_active_ms = now_ms
-            elif link.last_active_ms < limit_ms:
-                _log.debug("%s: peer %d was idle; closed", self._name, link.peer)
-                self._tell(link.close_idle)
+        for link in self.links.idle():
+            self._tell(link.close_idle)
         self._idle_timer = self._loop.call_later(self._idle_scan_s, self._close_idle)
 
     async def _dial(self, peer: int, host: str, port: int) -> None:
@@ -372,8 +248,3 @@ class Shell:
             self.perform()
 
         self._files.sync(files, done)
-
-
-def _host_of(transport: asyncio.BaseTransport) -> str:
-    name = transport.get_extra_info("peername") or ("127.0.0.1", 0)
-    return str(name[0])

@@ -142,7 +142,7 @@ class TlsLink(Link):
         """Decrypt, feed the core, and perform what it decided."""
         data = self._decrypt(bytes(self._shell.buffer[:nbytes]))
         if data and nbytes < READ_SIZE:
-            self._shell.behind.discard(self.peer)
+            self._shell.links.behind.discard(self.peer)
             self._shell.receive(self, data)
         elif data:
             self._feed_turn(data)
@@ -172,13 +172,13 @@ class TlsLink(Link):
 
     def _refuse(self, reason: str) -> None:
         if self.transport is not None and not self.transport.is_closing():
-            self._shell.complain(self.transport, f"TLS: {reason}")
+            self._shell.entrance.complain(self.transport, f"TLS: {reason}")
             self.transport.close()
 
     def _give_up(self) -> None:
         self._handshake = None
         if self.transport is not None and not self.transport.is_closing():
-            self._shell.complain(
+            self._shell.entrance.complain(
                 self.transport, f"TLS: no handshake within {self._handshake_s:.0f} s"
             )
             self.transport.abort()
@@ -221,7 +221,7 @@ class Greeter(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Somebody is there who has said nothing yet."""
         self._transport = cast("asyncio.Transport", transport)
-        if not self._shell.admit(self._peer, self._transport):
+        if not self._shell.entrance.admit(self._peer, self._transport):
             return
         self._timer = asyncio.get_running_loop().call_later(self._patience_s, self._give_up)
 
@@ -239,7 +239,9 @@ class Greeter(asyncio.BufferedProtocol):
             session = Session(context, is_server=True)
             link = TlsLink(self._shell, self._peer, session, handshake_s=self._door.handshake_s)
         elif self._door.mode == "enforcing":
-            self._shell.complain(self._transport, "plain bytes, and tls.server.mode=enforcing")
+            self._shell.entrance.complain(
+                self._transport, "plain bytes, and tls.server.mode=enforcing"
+            )
             self._transport.abort()
             return
         else:
@@ -251,12 +253,12 @@ class Greeter(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """It left without a word."""
         self._stop_timer()
-        self._shell.dismiss(self._peer)
+        self._shell.entrance.dismiss(self._peer)
 
     def _give_up(self) -> None:
         self._timer = None
         if self._transport is not None and not self._transport.is_closing():
-            self._shell.complain(self._transport, f"silent for {self._patience_s:.0f} s")
+            self._shell.entrance.complain(self._transport, f"silent for {self._patience_s:.0f} s")
             self._transport.abort()
 
     def _stop_timer(self) -> None:

@@ -17,7 +17,8 @@ from escrowmq.broker.core import BrokerCore
 from escrowmq.errors import ConnectFailed, UsageError
 from escrowmq.net.clock import LocalZone, SystemClock
 from escrowmq.net.disk import FileDisk
-from escrowmq.net.shell import Shell, bind
+from escrowmq.net.entrance import bind
+from escrowmq.net.shell import Shell
 from escrowmq.net.tls import Doors
 from escrowmq.node.addresses import advertised, joined, tell_advertised
 from escrowmq.node.config import NodeSettings, check_texts, convert, store_settings, tell_unknown
@@ -125,7 +126,7 @@ class BrokerNode:
 
     def _measure(self) -> list[Family]:
         assert self._shell is not None
-        return [*self.core.measure(self._clock.now_ms()), *self._shell.turns.families()]
+        return [*self.core.measure(self._clock.now_ms()), *self._shell.alarm.turns.families()]
 
     async def registered(self) -> None:
         """Wait until a name server knows this broker (or none was named)."""

@@ -9,7 +9,8 @@ import msgspec
 from escrowmq.base.nameserver_settings import NameServerGuardSettings, NameServerSettings
 from escrowmq.net.clock import SystemClock
 from escrowmq.net.disk import FileDisk
-from escrowmq.net.shell import Shell, bind
+from escrowmq.net.entrance import bind
+from escrowmq.net.shell import Shell
 from escrowmq.net.tls import Doors
 from escrowmq.node.addresses import joined
 from escrowmq.node.config import NodeSettings

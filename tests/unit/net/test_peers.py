@@ -13,7 +13,8 @@ import uvloop
 from escrowmq.base.effects import Close, Effect, Hold, Send
 from escrowmq.base.limits import SEND_BUFFER_SIZE_MAX
 from escrowmq.net.clock import SystemClock
-from escrowmq.net.shell import Shell, bind
+from escrowmq.net.entrance import bind
+from escrowmq.net.shell import Shell
 from escrowmq.net.tls import Doors
 from escrowmq.net.unsent import Unsent
 
@@ -99,7 +100,7 @@ class Running:
         self.shell.perform()
 
     def is_reading(self, peer: int) -> bool:
-        transport = self.shell._links[peer].transport
+        transport = self.shell.links._links[peer].transport
         assert transport is not None
         return transport.is_reading()
 

@@ -14,8 +14,9 @@ from escrowmq.base.effects import Close, Dial, Effect, Replace, Send, Sync
 from escrowmq.errors import ConnectFailed, DiskFull
 from escrowmq.net.clock import SystemClock
 from escrowmq.net.disk import FileDisk
+from escrowmq.net.entrance import bind
 from escrowmq.net.link import READ_SIZE, Link
-from escrowmq.net.shell import Shell, bind
+from escrowmq.net.shell import Shell
 
 _WAIT_S = 10.0
 
@@ -316,7 +317,7 @@ class SetClock:
 async def next_round(shell: Shell) -> None:
     """The event loop is through with what it found ready."""
     async with asyncio.timeout(_WAIT_S):
-        while shell._arming is not None:
+        while shell.alarm._arming is not None:
             await asyncio.sleep(0)
 
 
@@ -332,7 +333,7 @@ def test_core_is_told_how_long_an_input_had_to_wait_for_others() -> None:
         clock.now += 120
         shell.receive(link, b"found ready together with the first")
         assert core.waited_ms < 20, "the machine was busy with something else"
-        shell._armed_s -= 0.1
+        shell.alarm._armed_s -= 0.1
         shell.receive(link, b"after a tenth of a second of work")
         assert 100 <= core.waited_ms < 120
         await next_round(shell)
@@ -372,7 +373,7 @@ def test_bytes_behind_a_backlog_are_known_to_have_waited() -> None:
             core = running.core
             with socket.create_connection(("127.0.0.1", running.port)) as flood:
                 await core.wait_for(lambda: len(core.events) == 2)
-                (link,) = running.shell._links.values()
+                (link,) = running.shell.links._links.values()
                 link._byte_ms = 1.0  # a core that takes a second for a thousand bytes
                 flood.setblocking(False)
                 sent = flood.send(bytes(16 * READ_SIZE))

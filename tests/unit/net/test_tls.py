@@ -17,8 +17,9 @@ from escrowmq.base.effects import Close, Dial, Effect, Send
 from escrowmq.net.admission import ConnectionLimits
 from escrowmq.net.certificates import Certificates, Mode, TlsFiles
 from escrowmq.net.clock import SystemClock
+from escrowmq.net.entrance import bind
 from escrowmq.net.link import READ_SIZE
-from escrowmq.net.shell import Shell, bind
+from escrowmq.net.shell import Shell
 from escrowmq.net.tls import Doors, TlsDoor
 from escrowmq.testing.certificates import OPENSSL, Authority, Pair
 
@@ -365,7 +366,7 @@ def test_connections_beyond_the_bound_are_cut_and_count_again_when_others_leave(
                 first.close()
                 second.close()
                 async with asyncio.timeout(WAIT_S):
-                    while running.shell._admission.count:
+                    while running.shell.entrance.count:
                         await asyncio.sleep(0)
                 assert await running.ask(b"hello", 5, None) == b"hello"
 
@@ -378,7 +379,7 @@ def test_a_shell_that_closes_leaves_nobody_connected(run: Run, pair: Pair) -> No
         async with Running(doors(pair)) as running:
             silent = socket.create_connection(("127.0.0.1", running.port))
             async with asyncio.timeout(WAIT_S):
-                while not running.shell._admission.count:
+                while not running.shell.entrance.count:
                     await asyncio.sleep(0)
         silent.settimeout(WAIT_S)
         assert await asyncio.to_thread(silent.recv, 1) == b""

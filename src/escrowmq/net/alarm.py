@@ -1,0 +1,91 @@
+"""Wakes a core in time, and measures how long the loop was at one thing."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from escrowmq.base.ports import Clock
+from escrowmq.net.clock import worked_s
+from escrowmq.net.turns import Turns
+
+_log = logging.getLogger(__name__)
+
+_ARM_S: Final = 0.002
+"""The core's next deadline is asked for this long after an input, once for all inputs until then.
+To ask costs a few microseconds, which each message of a loaded core would pay."""
+
+_LATE_MS: Final = 20
+"""Inputs that are looked at so long after the first of their round may have waited."""
+
+_UNKNOWN_MS: Final = 1_000
+"""A core that cannot tell when it wants to be woken is woken after so long."""
+
+
+class Alarm:
+    """One core's timer. `wake` is called no later than `wake_at_ms` wants it."""
+
+    def __init__(
+        self, clock: Clock, *, name: str, wake: Callable[[], None], wake_at_ms: Callable[[], int]
+    ) -> None:
+        self._clock = clock
+        self._name = name
+        self._wake = wake
+        self._wake_at_ms = wake_at_ms
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at_ms = 0
+        self._arming: asyncio.TimerHandle | None = None
+        self._armed_ms, self._armed_s = 0, 0.0
+        self._begun_s = 0.0
+        self._is_stopped = False
+        self.turns = Turns()
+
+    def begin(self, now_ms: int) -> int:
+        """An input is about to be worked on; for how many ms it is known to have waited. The timer
+        that the first of these inputs armed should have fired: the loop has been at what it found
+        ready together since then."""
+        if self._arming is None:
+            self._begun_s = worked_s()
+        elif now_ms - self._armed_ms > _LATE_MS:
+            return int((worked_s() - self._armed_s) * 1000)
+        return 0
+
+    def done(self) -> None:
+        """The core has taken something in: ask it soon when it wants to be woken."""
+        if self._arming is None and not self._is_stopped:
+            self._armed_ms, self._armed_s = self._clock.now_ms(), worked_s()
+            self._begun_s = self._begun_s or self._armed_s
+            self._arming = self._loop.call_later(_ARM_S, self._arm)
+
+    def stop(self) -> None:
+        """Wake nobody any more."""
+        self._is_stopped = True
+        for timer in (self._timer, self._arming):
+            if timer is not None:
+                timer.cancel()
+
+    def _arm(self) -> None:
+        self._arming = None
+        self.turns.note(worked_s() - self._begun_s)
+        self._begun_s = 0.0
+        try:
+            at_ms = self._wake_at_ms()
+        except Exception:  # noqa: BLE001 - without a timer nothing would ever be due again
+            _log.exception("%s: it is not known when to wake the core", self._name)
+            at_ms = self._clock.now_ms() + _UNKNOWN_MS
+        if at_ms == self._timer_at_ms and self._timer is not None:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at_ms = at_ms
+        delay_s = max(0.0, (at_ms - self._clock.now_ms()) / 1000)
+        self._timer = self._loop.call_later(delay_s, self._fire)
+
+    def _fire(self) -> None:
+        self._timer = None
+        if not self._is_stopped:
+            self.begin(self._clock.now_ms())
+            self._wake()

@@ -1,0 +1,101 @@
+"""Who is let in: counted, refused when there are too many, and told in the log, of one address not
+more than some lines a minute."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from typing import Final
+
+from escrowmq.base.ports import Clock
+from escrowmq.base.seldom import Seldom
+from escrowmq.errors import ConnectFailed
+from escrowmq.net.admission import Admission
+
+_log = logging.getLogger(__name__)
+
+_COMPLAINTS_MAX: Final = 10
+_COMPLAINT_SPAN_MS: Final = 60_000
+_COMPLAINERS_MAX: Final = 1_000
+"""Lines a minute about connections of one address that are refused, and addresses that are told
+apart."""
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A door that is not open yet: its port is known, nobody is let in. ConnectFailed when
+    the address cannot be had."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    door = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        door.bind((host, port))
+    except (OSError, OverflowError) as error:
+        door.close()
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise ConnectFailed(
+            f"cannot listen on {host}:{port}: {reason}; choose another port, or 0 for any"
+        ) from error
+    return door
+
+
+class Entrance:
+    """The connections that came by themselves, also those that have not said yet how they speak."""
+
+    def __init__(self, admission: Admission, clock: Clock, *, name: str) -> None:
+        self._admission = admission
+        self._clock = clock
+        self._name = name
+        self._admitted: dict[int, tuple[str, asyncio.Transport]] = {}
+        self._complaints = Seldom(
+            lines_max=_COMPLAINTS_MAX, span_ms=_COMPLAINT_SPAN_MS, kinds_max=_COMPLAINERS_MAX
+        )
+
+    def __contains__(self, peer: int) -> bool:
+        return peer in self._admitted
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return self._admission.count
+
+    def admit(self, peer: int, transport: asyncio.Transport) -> bool:
+        """Count a connection; False, and it is cut, when there are too many."""
+        host = host_of(transport)
+        refusal = self._admission.admit(host)
+        if refusal:
+            self.complain(transport, refusal)
+            transport.abort()
+            return False
+        self._admitted[peer] = (host, transport)
+        return True
+
+    def dismiss(self, peer: int) -> None:
+        """A connection is gone, counted or not."""
+        known = self._admitted.pop(peer, None)
+        if known is not None:
+            self._admission.dismiss(known[0])
+
+    def complain(
+        self, transport: asyncio.Transport, reason: str, *, is_refused: bool = True
+    ) -> None:
+        """Write down what is wrong with a connection; of one address not more than some a
+        minute."""
+        now_ms = self._clock.now_ms()
+        for host, count in self._complaints.take_left_out(now_ms):
+            _log.warning("%s: %d more connections of %s were refused", self._name, count, host)
+        host = host_of(transport)
+        if self._complaints.says(host, now_ms):
+            what = " is refused" if is_refused else ""
+            _log.warning("%s: a connection of %s%s: %s", self._name, host, what, reason)
+
+    def close(self) -> None:
+        """Nobody is wanted any more."""
+        for _, transport in list(self._admitted.values()):
+            transport.close()
+
+
+def host_of(transport: asyncio.BaseTransport) -> str:
+    """The address at the other end."""
+    name = transport.get_extra_info("peername") or ("127.0.0.1", 0)
+    return str(name[0])
