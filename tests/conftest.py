@@ -1,4 +1,4 @@
-"""Options of the suites that can judge EscrowMQ's servers and the peer's alike; in which order the
+"""Options of the suites that can judge EscrowMQ's servers and RocketMQ's alike; in which order the
 suites run."""
 
 from __future__ import annotations

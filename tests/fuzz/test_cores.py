@@ -69,7 +69,7 @@ def both() -> tuple[BrokerCore, RegistryCore]:
 
 
 def feed(core: Core, peer: int, data: bytes, now_ms: int) -> bool:
-    """Whether the peer is still there after the bytes; what it was sent must be whole frames."""
+    """Whether RocketMQ is still there after the bytes; what it was sent must be whole frames."""
     core.receive(peer, data, now_ms)
     is_closed = False
     for effect in core.take_effects():

@@ -133,7 +133,7 @@ DECODERS: dict[str, tuple[Any, ...]] = {
         RemoteProtocolError,
     ),
     "locks": (lambda data: bodies.decode_body(bodies.LockBody, data), RemoteProtocolError),
-    "the peer's json": (fastjson.decode, RemoteProtocolError),
+    "RocketMQ's json": (fastjson.decode, RemoteProtocolError),
     "record": (lambda data: record.decode_record(data, check_crc=True), CorruptRecord),
     "records": (record.decode_records, CorruptRecord),
     "properties": (properties.decode_properties,),

@@ -17,7 +17,7 @@ from .servers import Server, new_topic
 CLIENTS = ("java-5.3.3", "java-5.5.0", "java-4.9.8", "java-5.3.3-binary", "go")
 
 # One server serves most tests, so its settings are the sum of what they need: quick levels for
-# retries (level 3 is the first retry), checks as quick as the peer's own algorithm stands.
+# retries (level 3 is the first retry), checks as quick as RocketMQ's own algorithm stands.
 SETTINGS: dict[str, Any] = {
     "enablePropertyFilter": True,
     "messageDelayLevel": "1s 2s 1s 1s 1s 1s 1s 1s 1s 1s 1s 1s 1s 1s 1s 1s 1s 3s",

@@ -17,7 +17,7 @@ from .process import until
 from .servers import Server
 from .test_acl_rules import signed
 
-pytestmark = pytest.mark.ours_alone  # the peer that the other tests take has no ACL 1.0 any more
+pytestmark = pytest.mark.ours_alone  # RocketMQ that the other tests take has no ACL 1.0 any more
 
 SECRET: Final = "secret-7-of-them"
 OPERATOR: Final = {"accessKey": "operator", "secretKey": SECRET}

@@ -185,10 +185,10 @@ def outcome(broker: str, case: Case) -> str:
     if not remark.startswith(_PREFIX):
         return "passed"
     assert reply.code == 1
-    # The peer adds the place in its source.
+    # RocketMQ adds the place in its source.
     text = remark.removeprefix(_PREFIX).partition(", org.apache.")[0].partition(", java.")[0]
     if code in (11, 15, 34) and "permission for " in text:
-        return "no permission for one of several"  # which of them it names is chance at the peer
+        return "no permission for one of several"  # which of them it names is chance at RocketMQ
     return text
 
 

@@ -95,14 +95,14 @@ def test_who_may_sends_receives_and_commits(
     guarded: Server, admin: escrowmq.Admin, client: Driver, user: dict[str, str], place: str
 ) -> None:
     group = unique("CG")
-    # The Java consumer asks for the ends of queues, for which the peer wants Get as well.
+    # The Java consumer asks for the ends of queues, for which RocketMQ wants Get as well.
     for resource in (f"Topic:{place}", f"Group:{group}"):
         admin.access.put_policy(user["accessKey"], resource, ["Pub", "Sub", "Get"])
     consumer = client.consumer(guarded.nameserver, place, group=group, **user)
     assert client.producer(guarded.nameserver, **user).send(place, "plain").status == "SEND_OK"
     halves = client.transaction_producer(guarded.nameserver, **user)
     halves.transaction(place, "ended", keys="k-1", outcome="COMMIT")
-    # At the peer a Java client's answer to a check is refused: it names the topic of halves.
+    # At RocketMQ a Java client's answer to a check is refused: it names the topic of halves.
     halves.transaction(place, "checked", keys="k-2", outcome="UNKNOWN", checks=["COMMIT"])
     assert {got.text for got in consumer.received(3)} == {"plain", "ended", "checked"}
 

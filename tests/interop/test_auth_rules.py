@@ -217,7 +217,7 @@ def closed(folder: Path) -> Iterator[str]:
 def answer(broker: str, case: Case) -> tuple[int, str, Any]:
     _, code, fields, body = case
     reply = wire.ask(broker, code, fields, body)
-    # The peer adds the place in its source to what it did not expect.
+    # RocketMQ adds the place in its source to what it did not expect.
     remark = (reply.remark or "").partition(", org.apache.")[0]
     return reply.code, remark, told(json.loads(reply.body)) if reply.body else None
 
@@ -274,7 +274,7 @@ HOLES: Final = {26, 33, 361}
 NOTHING_THERE: Final = {37}
 """An END of no known half ends nothing, whatever topic it names."""
 
-# Here a retry topic is its group's, whatever is done with it. The peer asks for rights to a topic
+# Here a retry topic is its group's, whatever is done with it. RocketMQ asks for rights to a topic
 # of that name (12, 370), or to the group that the sender claims to be (10, 310).
 
 
@@ -286,6 +286,6 @@ def test_without_parity_only_the_listed_holes_are_closed(ours: str, closed: str)
     ]
     opened = [each for each in different if each[2] != "passed"]
     assert not opened, "\n".join(map(repr, opened))
-    # What denies decides here, whatever the order of the peer's comparison.
+    # What denies decides here, whatever the order of RocketMQ's comparison.
     closed_else = [each for each in different if "the decision is deny" not in each[3]]
     assert {code for _, code, _, _ in closed_else} == HOLES

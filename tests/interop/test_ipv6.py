@@ -85,7 +85,7 @@ def test_failed_message_comes_again(nameserver: str, java: JavaDriver) -> None:
     assert [one.keys for one in consumer.received(2, within_s=60)] == ["k", "k"]
 
 
-# Not the Go client: it takes an address apart as net.Dial does, to which the peer's own form
+# Not the Go client: it takes an address apart as net.Dial does, to which RocketMQ's own form
 # `::1:10911`, which both brokers register, has too many colons.
 @pytest.mark.parametrize("client", [name for name in CLIENTS if name != "go"], indirect=True)
 def test_other_clients_send_and_receive(nameserver: str, client: Driver) -> None:

@@ -46,7 +46,7 @@ def committed(broker: str, group: str, topic: str, *, queues: int = 4) -> int:
 
 
 def exactly(link: socket.socket, size: int) -> bytes:
-    """That many bytes; ConnectionError when the peer closes before."""
+    """That many bytes; ConnectionError when RocketMQ closes before."""
     data = bytearray()
     while len(data) < size:
         chunk = link.recv(size - len(data))

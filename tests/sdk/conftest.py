@@ -20,7 +20,7 @@ SETTINGS: dict[str, Any] = {
     "recallMessageEnable": True,
 }
 JAVA_SETTINGS = {"transactionCheckInterval": 4_000}
-"""The peer's own algorithm needs more than its batches of op messages take."""
+"""RocketMQ's own algorithm needs more than its batches of op messages take."""
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

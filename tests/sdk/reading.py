@@ -44,7 +44,7 @@ def _of_queue(server: Server, topic: str, queue_id: int) -> list[ReceivedMessage
 
 
 def wait_delivered(server: Server, topic: str, count: int) -> list[ReceivedMessage]:
-    """So many messages of a topic; the peer's broker shows a message a moment after its answer."""
+    """So many messages of a topic; RocketMQ's broker shows a message a moment after its answer."""
 
     def look() -> list[ReceivedMessage] | None:
         found = delivered(server, topic)

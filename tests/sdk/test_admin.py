@@ -171,7 +171,7 @@ def test_offsets_are_reset_and_cloned_without_members(server: Server, topic: str
 
 def test_brokers_are_shown_and_set(own_server: Callable[..., Server]) -> None:
     server = own_server()
-    # The peer fails to tell of itself before the first message.
+    # RocketMQ fails to tell of itself before the first message.
     send(server, new_topic(server), [b"1"])
     with escrowmq.Admin(server.nameserver) as admin:
         (broker,) = admin.brokers.all()

@@ -30,7 +30,7 @@ Record = list[str]
 def traced(peer: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server with a topic for traces."""
     folder = tmp_path_factory.mktemp("traced")
-    # No checks: the peer's broker asks about transactions that have ended, too.
+    # No checks: RocketMQ's broker asks about transactions that have ended, too.
     server = start(peer, folder, traceTopicEnable=True, transactionTimeOut=600_000)
     yield server
     server.kill()

@@ -1,4 +1,4 @@
-"""Bugs of what transactions offer beyond the peer's that the simulator found, each cut down to its
+"""Bugs of what transactions offer beyond RocketMQ's that the simulator found, each cut down to its
 shortest case."""
 
 from __future__ import annotations

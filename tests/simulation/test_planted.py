@@ -54,7 +54,7 @@ def op_record_dropped(core: BrokerCore) -> None:
 
 
 def undelivered_check_counted(core: BrokerCore) -> None:
-    """A check that reached nobody counts, as at the peer."""
+    """A check that reached nobody counts, as at RocketMQ."""
     core.broker.settings.counts_all_checks = True
 
 

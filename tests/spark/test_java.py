@@ -51,7 +51,7 @@ def test_batches_and_streams_are_read(spark: SparkSession, java: Server, tmp_pat
     done = rows.where("transactionId is not null").collect()
     assert [row.msgId for row in done] == [tx.results[0].message_id]
     assert done[0].preparedTransactionOffset > 0
-    # The peer writes the batch's own properties behind those of its messages.
+    # RocketMQ writes the batch's own properties behind those of its messages.
     assert rows.selectExpr("cardinality(properties) as n", "properties.WAIT").distinct().count() > 0
     options = {"startingOffsets": "earliest", "tags": "b", "maxOffsetsPerTrigger": 100}
     copied(streamed(spark, java, topic, **options), tmp_path)

@@ -4,7 +4,7 @@
      "users": [{"username": "orders-service", "password": "...", "userStatus": "enable",
                 "userType": "Normal"}]}
 
-The peer keeps both in RocksDB. One file has both here, so that a user goes with his policies.
+RocketMQ keeps both in RocksDB. One file has both here, so that a user goes with his policies.
 """
 
 from __future__ import annotations
@@ -107,10 +107,10 @@ class Known(msgspec.Struct, frozen=True):
 class Book:
     """All users and policies; every change is on disk before it counts."""
 
-    def __init__(self, disk: Disk, *, as_peer: bool = False) -> None:
+    def __init__(self, disk: Disk, *, as_rocketmq: bool = False) -> None:
         self._disk = disk
-        self.as_peer = as_peer
-        """Policies are read and weighed as by the peer."""
+        self.as_rocketmq = as_rocketmq
+        """Policies are read and weighed as by RocketMQ."""
         self.users: dict[str, User] = {}
         self.policies: dict[str, Policies] = {}
 
@@ -125,7 +125,7 @@ class Book:
             raise UsageError(f"{PATH}: {size} bytes; {AUTH_FILE_SIZE_MAX} are allowed")
         data = self._disk.read(PATH) or b""
         try:
-            known = read_book(data, as_peer=self.as_peer)
+            known = read_book(data, as_rocketmq=self.as_rocketmq)
         except UsageError as error:
             raise UsageError(f"{PATH}: {error}; mend it or put a copy back") from error
         self.users, self.policies = known.users, known.policies
@@ -137,7 +137,7 @@ class Book:
     # -- users -------------------------------------------------------------------------------
 
     def create_user(self, info: UserInfo) -> None:
-        """Add a user; UsageError, in the peer's words, when there can be no such one."""
+        """Add a user; UsageError, in RocketMQ's words, when there can be no such one."""
         info.former_password = None  # not a request's to say
         user = _user(info)
         if user.name in self.users:
@@ -177,10 +177,10 @@ class Book:
 
     def put_policies(self, subject: str, info: AclInfo) -> None:
         """Add entries to a user's policies; one about the same resource takes its place."""
-        # The peer takes the body's subject rather than the header's.
+        # RocketMQ takes the body's subject rather than the header's.
         name = _user_of(info.subject) or _user_of(subject)
         given = read_policies(info)
-        reason = "" if self.as_peer else next(filter(None, map(misread, _resources(info))), "")
+        reason = "" if self.as_rocketmq else next(filter(None, map(misread, _resources(info))), "")
         if reason:
             raise UsageError(reason)
         if name is None:
@@ -222,7 +222,7 @@ class Book:
             if subject not in USER + name:
                 continue
             found = self.policies[name]
-            # The peer's filter of resources does nothing to a subject that has the same part.
+            # RocketMQ's filter of resources does nothing to a subject that has the same part.
             if resource and resource not in USER + name:
                 found = Policies(
                     tuple(e for e in found.custom if resource in str(e.resource)),
@@ -240,13 +240,13 @@ class Book:
         if not new:
             return 0
         users = {a.access_key: _migrated(a) for a in new}
-        policies = {a.access_key: _policies_of(a, as_peer=self.as_peer) for a in new}
+        policies = {a.access_key: _policies_of(a, as_rocketmq=self.as_rocketmq) for a in new}
         found = {name: each for name, each in policies.items() if each != Policies()}
         self._save({**self.users, **users}, {**self.policies, **found})
         return len(new)
 
 
-def read_book(data: bytes, *, as_peer: bool = False) -> Known:
+def read_book(data: bytes, *, as_rocketmq: bool = False) -> Known:
     """Users and policies of a file; UsageError says what is wrong with it, never a password."""
     try:
         file = msgspec.convert(fastjson.decode(data), _File, strict=False)
@@ -262,7 +262,7 @@ def read_book(data: bytes, *, as_peer: bool = False) -> Known:
         name = _user_of(info.subject)
         if name is None:
             raise UsageError(f"acl {number}: the subject is no `User:name`")
-        if not as_peer:
+        if not as_rocketmq:
             _check_meaning(info)
         for kind, entries in read_policies(info):
             policies[name] = policies.get(name, Policies()).merged(kind, entries)
@@ -351,10 +351,10 @@ def _migrated(account: Account) -> User:
     return User(name=account.access_key, password=account.secret, type=kind)
 
 
-def _policies_of(account: Account, *, as_peer: bool) -> Policies:
+def _policies_of(account: Account, *, as_rocketmq: bool) -> Policies:
     entries = []
     for resource, right in account.resources.items():
-        if "*" in resource and not as_peer:
+        if "*" in resource and not as_rocketmq:
             continue  # a letter in ACL 1.0, of no topic's name; a pattern here from then on
         is_group = resource.startswith(Topic.RETRY_PREFIX)
         name = resource.removeprefix(Topic.RETRY_PREFIX)

@@ -118,6 +118,6 @@ def _refused(event: yaml.Event, reason: str) -> DocumentError:
 
 
 def write_document(value: object) -> bytes:
-    """The file of a value, its names in alphabetical order as the peer writes them."""
+    """The file of a value, its names in alphabetical order as RocketMQ writes them."""
     text: str = yaml.safe_dump(value, default_flow_style=False, allow_unicode=True, sort_keys=True)
     return text.encode()

@@ -1,5 +1,5 @@
-"""Changes of a file of accounts, as the peer's admin requests make them: pure, document by
-document. Comments and the order of members go, as at the peer."""
+"""Changes of a file of accounts, as RocketMQ's admin requests make them: pure, document by
+document. Comments and the order of members go, as at RocketMQ."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ class Wish(msgspec.Struct, kw_only=True):
 
 
 def judge(wish: Wish) -> None:
-    """UsageError, in the peer's words, when there can be no such account."""
+    """UsageError, in RocketMQ's words, when there can be no such account."""
     if len(wish.access_key) < KEY_SIZE_MIN or len(wish.secret or "") < KEY_SIZE_MIN:
-        # The peer repeats the secret here.
+        # RocketMQ repeats the secret here.
         raise UsageError(
             f"The accessKey={wish.access_key} and secretKey cannot be null and length should "
             f"longer than {KEY_SIZE_MIN - 1}"

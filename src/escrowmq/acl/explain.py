@@ -96,7 +96,7 @@ def _right(account: Account, access: Access) -> tuple[bool, str]:
 
 
 def explain_user(
-    book: Book | Known, question: Question, *, is_authorized: bool = True, as_peer: bool = False
+    book: Book | Known, question: Question, *, is_authorized: bool = True, as_rocketmq: bool = False
 ) -> Verdict:
     """What users and policies say. The signature is taken to be right."""
     access = access_of(question)
@@ -116,10 +116,10 @@ def explain_user(
         return decide(True, "authorizationEnabled=false: a name is enough")
     if user.is_super:
         return decide(True, f"{user.name} is a super user")
-    if not as_peer and access.resource.kind is Kind.TOPIC and is_inner(access.resource.name):
+    if not as_rocketmq and access.resource.kind is Kind.TOPIC and is_inner(access.resource.name):
         return decide(False, f"{access.resource.name} is the broker's own: for super users")
     policies = book.policies.get(user.name, Policies())
-    found = policies.matching(access, question.address, as_peer=as_peer)
+    found = policies.matching(access, question.address, as_rocketmq=as_rocketmq)
     if not found:
         return decide(False, "no entry matches")
     kind = "custom" if found[0] in policies.custom else "default"

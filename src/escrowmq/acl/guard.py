@@ -1,4 +1,4 @@
-"""One question: may this request pass? Asked of ACL 1.0, in the order of the peer's checks."""
+"""One question: may this request pass? Asked of ACL 1.0, in the order of RocketMQ's checks."""
 
 from __future__ import annotations
 

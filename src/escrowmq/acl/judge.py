@@ -31,7 +31,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     """Requests of which no name is asked."""
     unauthorized: frozenset[int] = frozenset()
     """Requests of which no rights are asked."""
-    as_peer: bool = False
+    as_rocketmq: bool = False
     """Leave open what RocketMQ 5.3.3 leaves open (docs/security.md)."""
 
 
@@ -58,7 +58,7 @@ def refusal(
         return ""
     if user is not None and user.is_super:
         return ""
-    if asks.gives_rights and not terms.as_peer:
+    if asks.gives_rights and not terms.as_rocketmq:
         return _FAILED if user is None else f"{USER}{user.name} {_ACCOUNTS}"
     for access in asks.accesses():
         if user is None:
@@ -106,9 +106,9 @@ def missing(book: Book, user: User, access: Access, host: str) -> str:
     if user.is_super:
         return ""
     resource = access.resource
-    is_own = not book.as_peer and resource.kind is Kind.TOPIC and is_inner(resource.name)
+    is_own = not book.as_rocketmq and resource.kind is Kind.TOPIC and is_inner(resource.name)
     policies = book.policies.get(user.name, Policies())
-    matching = policies.matching(access, host, as_peer=book.as_peer)
+    matching = policies.matching(access, host, as_rocketmq=book.as_rocketmq)
     is_allowed = bool(matching) and matching[0].decision is Decision.ALLOW
     if is_allowed and (not is_own or _opens_own(matching[0].resource, access)):
         return ""

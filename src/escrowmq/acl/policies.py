@@ -9,7 +9,7 @@ A resource is `*`, or a type (Cluster, Namespace, Topic, Group) and a name: `Top
 `Topic:prefix*`. Without `sourceIps` an entry counts from everywhere.
 
 Of the entries that have a say about a request, one that denies decides; of those that say the
-same, the narrowest is named. With `escrowAclAsRocketMQ=true` the order is the peer's.
+same, the narrowest is named. With `escrowAclAsRocketMQ=true` the order is RocketMQ's.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def read_resource(text: object) -> Resource | None:
 def misread(text: object) -> str:
     """Why a resource would mean something else than it says; empty when it would not.
 
-    The peer takes `Topic:*-public*` for all topics, `a*c*` for `a*`, `Any:x` for everything, and a
+    RocketMQ takes `Topic:*-public*` for all topics, `a*c*` for `a*`, `Any:x` for everything, and a
     `*` that others follow for a letter of a name that no topic can have."""
     resource = read_resource(text)
     if resource is None or not isinstance(text, str):
@@ -232,12 +232,12 @@ class Policies(msgspec.Struct, frozen=True):
             return Policies(entries, self.default)
         return Policies(self.custom, entries)
 
-    def matching(self, access: Access, host: str, *, as_peer: bool) -> list[Entry]:
+    def matching(self, access: Access, host: str, *, as_rocketmq: bool) -> list[Entry]:
         """The entries that have a say about a request; the first decides."""
         for entries in (self.custom, self.default):
             found = [entry for entry in entries if entry.matches(access, host)]
             if found:
-                return sort_as_peer(found) if as_peer else sorted(found, key=_rank)
+                return sort_as_peer(found) if as_rocketmq else sorted(found, key=_rank)
         return []
 
     def told(self) -> list[dict[str, Any]]:
@@ -256,7 +256,7 @@ _WIDTHS: Final = {Shape.LITERAL: 0, Shape.PREFIXED: 1, Shape.ANY: 2}
 
 
 def _rank(entry: Entry) -> tuple[bool, bool, int, int]:
-    """What denies, then what is narrow. So nothing is open here that the peer refuses, in whatever
+    """What denies, then what is narrow. So nothing is open here that RocketMQ refuses, in whatever
     order its comparison puts the same entries."""
     resource = entry.resource
     return (
@@ -317,7 +317,7 @@ def sort_as_peer(entries: list[Entry]) -> list[Entry]:
 
 
 def read_policies(info: AclInfo) -> list[tuple[PolicyType, tuple[Entry, ...]]]:
-    """Policies as a request or a file has them; UsageError, in the peer's words, when there is
+    """Policies as a request or a file has them; UsageError, in RocketMQ's words, when there is
     something wrong with one."""
     if not info.policies:
         raise UsageError("The policies is empty.")

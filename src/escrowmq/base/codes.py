@@ -1,4 +1,4 @@
-"""Request and response codes under the peer's own names and numbers."""
+"""Request and response codes under RocketMQ's own names and numbers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Final
 
 
 class Request:
-    """Request codes (the peer's RequestCode)."""
+    """Request codes (RocketMQ's RequestCode)."""
 
     SEND_MESSAGE: Final = 10
     PULL_MESSAGE: Final = 11
@@ -131,7 +131,7 @@ class Request:
     AUTH_DELETE_ACL: Final = 3008
     AUTH_GET_ACL: Final = 3009
     AUTH_LIST_ACL: Final = 3010
-    # Ours (docs/extensions.md); the peer has none between 3019 and 200050.
+    # Ours (docs/extensions.md); RocketMQ has none between 3019 and 200050.
     ESCROW_PENDING_LIST: Final = 7701
     ESCROW_PENDING_COUNT: Final = 7702
     ESCROW_SHOW: Final = 7703
@@ -156,7 +156,7 @@ class Request:
 
 
 class Response:
-    """Response codes (the peer's ResponseCode and RemotingSysResponseCode)."""
+    """Response codes (RocketMQ's ResponseCode and RemotingSysResponseCode)."""
 
     SUCCESS: Final = 0
     SYSTEM_ERROR: Final = 1
@@ -189,7 +189,7 @@ class Response:
     NO_MESSAGE: Final = 208
     POLLING_FULL: Final = 209
     POLLING_TIMEOUT: Final = 210
-    # The peer uses these numbers twice.
+    # RocketMQ uses these numbers twice.
     UPDATE_AND_CREATE_ACL_CONFIG_FAILED: Final = 209
     DELETE_ACL_CONFIG_FAILED: Final = 210
     UPDATE_GLOBAL_WHITE_ADDRS_CONFIG_FAILED: Final = 211
@@ -206,7 +206,7 @@ class Flag:
 
 
 class Version:
-    """Ordinals of the peer's releases (MQVersion) that something depends on."""
+    """Ordinals of RocketMQ's releases (MQVersion) that something depends on."""
 
     V3_0_11: Final = 37
     V3_1_8_SNAPSHOT: Final = 62
@@ -220,7 +220,7 @@ class Version:
 
 
 FAQ: Final = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
-"""The suffix of many of the peer's remarks (FAQUrl.suggestTodo); the line break is part of it."""
+"""The suffix of many of RocketMQ's remarks (FAQUrl.suggestTodo); the line break is part of it."""
 
 NOT_SET: Final = "not set any response code"
-"""The remark of many of the peer's successes: handlers set the code but leave the remark."""
+"""The remark of many of RocketMQ's successes: handlers set the code but leave the remark."""

@@ -7,11 +7,11 @@ from typing import Annotated
 import msgspec
 
 Int = Annotated[int, msgspec.Meta(ge=-(1 << 31), le=(1 << 31) - 1)]
-"""A number that fits the peer's int, in a header and among its fields."""
+"""A number that fits RocketMQ's int, in a header and among its fields."""
 
 
 class Command(msgspec.Struct, rename={"ext": "extFields"}):
-    """A request or a reply. `ext` are the header fields, all text, under the peer's spelling."""
+    """A request or a reply. `ext` are the header fields, all text, under RocketMQ's spelling."""
 
     code: Int = 0
     opaque: Int = 0

@@ -1,4 +1,4 @@
-"""Properties of messages that are ours and no peer's (docs/extensions.md)."""
+"""Properties of messages that are ours and not RocketMQ's (docs/extensions.md)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ OWNER: Final = "escrowOwner"
 """On a half of a transaction of several messages: a mark of the account that sent it."""
 
 OUTCOMES: Final = "escrowOutcomes"
-"""On an op record: how each transaction of the record ended, a letter each. The peer reads
+"""On an op record: how each transaction of the record ended, a letter each. RocketMQ reads
 tag and body alone."""
 
 ENDED_BY: Final = "escrowEndedBy"

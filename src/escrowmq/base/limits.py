@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 FRAME_SIZE_MAX: Final = 16_777_216
-"""A remoting frame with its length field; the peer's com.rocketmq.remoting.frameMaxLength."""
+"""A remoting frame with its length field; RocketMQ's com.rocketmq.remoting.frameMaxLength."""
 
 HEADER_SIZE_MAX: Final = 262_144
 """A command's header. The largest that a real client writes has PROPERTIES_SIZE_MAX of properties,
@@ -44,7 +44,7 @@ TOPIC_QUEUES_MAX: Final = 65_536
 """Queues of one topic; figures of a topic are worked out queue by queue."""
 
 INT_MAX: Final = (1 << 31) - 1
-"""The largest number that the peer's ints hold, and those of a record."""
+"""The largest number that RocketMQ's ints hold, and those of a record."""
 
 LONG_MAX: Final = (1 << 63) - 1
 
@@ -79,7 +79,7 @@ UNPACKED_SIZE_MAX: Final = DECOMPRESSED_SIZE_MAX
 """Bodies of one reply that the SDK's `admin` unpacks, all together, but for the last of them."""
 
 POP_MESSAGES_MAX: Final = 32
-"""Messages of one pop; the peer refuses to be asked for more."""
+"""Messages of one pop; RocketMQ refuses to be asked for more."""
 
 CHECK_POINTS_MAX: Final = 2_000_000
 """Pops that are not acknowledged; beyond, nothing more is handed out."""

@@ -52,7 +52,7 @@ class SysFlag:
 
 
 class Property:
-    """Property names with a meaning of their own (the peer's MessageConst)."""
+    """Property names with a meaning of their own (RocketMQ's MessageConst)."""
 
     KEYS: Final = "KEYS"
     TAGS: Final = "TAGS"
@@ -111,7 +111,7 @@ class Topic:
     BENCHMARK: Final = "BenchmarkTest"
     TRACE: Final = "RMQ_SYS_TRACE_TOPIC"
     DECISIONS: Final = "rmq_sys_ESCROW_DECISIONS"
-    """What was decided about epochs: ours, and no peer's."""
+    """What was decided about epochs: ours, and not RocketMQ's."""
 
     RETRY_PREFIX: Final = "%RETRY%"
     DLQ_PREFIX: Final = "%DLQ%"
@@ -132,7 +132,7 @@ NOT_SENDABLE: Final = frozenset(
         Topic.OFFSET_MOVED,
     }
 )
-"""Topics that no client may send to. (The peer lets anybody write into its timer and its revive
+"""Topics that no client may send to. (RocketMQ lets anybody write into its timer and its revive
 topics, records that it reads as its own later.)"""
 
 

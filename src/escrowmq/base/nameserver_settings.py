@@ -10,7 +10,7 @@ from msgspec import Meta, field
 
 
 class NameServerSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """How the name server behaves (the peer's NamesrvConfig)."""
+    """How the name server behaves (RocketMQ's NamesrvConfig)."""
 
     scan_interval_ms: Annotated[int, Meta(ge=10, description="between looks for dead brokers")] = (
         field(default=5_000, name="scanNotActiveBrokerInterval")
@@ -47,7 +47,7 @@ class NameServerGuardSettings(msgspec.Struct, kw_only=True, forbid_unknown_field
     authenticates: Annotated[bool, Meta(description="super users of ACL 2.0 may")] = field(
         default=False, name="authenticationEnabled"
     )
-    acl_as_peer: Annotated[bool, Meta(description="everybody may, as at RocketMQ's")] = field(
+    acl_as_rocketmq: Annotated[bool, Meta(description="everybody may, as at RocketMQ's")] = field(
         default=False, name="escrowAclAsRocketMQ"
     )
     first_user: Annotated[

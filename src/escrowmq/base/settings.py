@@ -1,7 +1,7 @@
-"""Settings: one table each, with the peer's key, the default, the bounds and what it does.
+"""Settings: one table each, with RocketMQ's key, the default, the bounds and what it does.
 
-The peer's keys are the encoded names of the fields, so that `broker.conf` converts as it stands.
-Times are in the peer's units (ms unless the text says otherwise).
+RocketMQ's keys are the encoded names of the fields, so that `broker.conf` converts as it stands.
+Times are in RocketMQ's units (ms unless the text says otherwise).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 
 
 class StoreSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """How messages are kept (the peer's MessageStoreConfig)."""
+    """How messages are kept (RocketMQ's MessageStoreConfig)."""
 
     is_sync_flush: Annotated[bool, Meta(extra=FIXED)] = False
     """flushDiskType=SYNC_FLUSH: answer after the record is durable; read by node/config."""
@@ -141,7 +141,7 @@ class StoreSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class BrokerSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """How the broker behaves (the peer's BrokerConfig)."""
+    """How the broker behaves (RocketMQ's BrokerConfig)."""
 
     name: Annotated[
         str, Meta(description="name of the broker; the host's name by default", extra=FIXED)
@@ -304,7 +304,7 @@ class BrokerSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         bool,
         Meta(description="let in only who has an account in plain_acl.yml, ACL 1.0", extra=FIXED),
     ] = field(default=False, name="aclEnable")
-    acl_as_peer: Annotated[
+    acl_as_rocketmq: Annotated[
         bool,
         Meta(description="with ACL 1.0 and 2.0, leave open what RocketMQ leaves open", extra=FIXED),
     ] = field(default=False, name="escrowAclAsRocketMQ")
@@ -424,7 +424,7 @@ class BrokerSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         int,
         Meta(ge=0, description="connections of one account; 0: no bound of its own", extra=LIVE),
     ] = field(default=10_000, name="escrowAccountConnections")
-    places_as_peer: Annotated[
+    places_as_rocketmq: Annotated[
         bool,
         Meta(
             description="keep offsets and bans of queues, topics and groups that are not there",

@@ -87,7 +87,7 @@ class Door:
         self.users = AuthHandlers(broker, disk, self._changed)
         self._old_accounts = AccountFiles(accounts)
         transactions.checker.may_see = self._may_see if self.judges else None
-        if self.judges and not settings.acl_as_peer:
+        if self.judges and not settings.acl_as_rocketmq:
             broker.has_owners = True
 
     @property
@@ -116,7 +116,7 @@ class Door:
         settings = self._broker.settings
         if self.judges:
             self.quotas.load(self._disk.read(made.PATH))
-        if settings.acl_as_peer and (settings.acl_enabled or settings.authenticates):
+        if settings.acl_as_rocketmq and (settings.acl_enabled or settings.authenticates):
             _log.warning(
                 "escrowAclAsRocketMQ=true leaves open what RocketMQ leaves open, so that any "
                 "account may end others' transactions and view others' messages; the list is in "
@@ -249,7 +249,7 @@ class Door:
                 self.users.book,
                 question,
                 is_authorized=settings.authorizes,
-                as_peer=settings.acl_as_peer,
+                as_rocketmq=settings.acl_as_rocketmq,
             )
             answers.append(verdict)
         return Answer(body=msgspec.json.encode(Verdicts(answers=answers)))
@@ -283,7 +283,7 @@ class Door:
         peer = self._broker.peers.get(peer_id)
         if peer is None:
             return False
-        if self._broker.settings.acl_as_peer:
+        if self._broker.settings.acl_as_rocketmq:
             return True
         is_own = not owner or account_mark(peer.account) == owner
         needed = (topic,) if is_own else (topic, Topic.RETRY_PREFIX + group)

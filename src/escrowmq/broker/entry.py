@@ -93,7 +93,7 @@ def take_off(properties: dict[str, str], topic: str) -> str:
             "recall alone; recall the message by the handle that its sender was given (request 370)"
         )
     if Property.TIMER_OUT_MS in properties:
-        # It was delivered once and is sent on: it does not wait again, as at the peer (HookUtils).
+        # It was delivered once and is sent on: it does not wait again, as at RocketMQ (HookUtils).
         for name in WISHES:
             properties.pop(name, None)
     properties.pop(Property.TIMER_DEL_UNIQKEY, None)
@@ -106,7 +106,7 @@ def _judge_flag(message: Message, *, is_half: bool) -> str:
     """A start takes for the end of a half what says so, and what is prepared is in no queue."""
     flag = message.sys_flag & _SENT
     if flag & SysFlag.COMPRESSED and flag & SysFlag.COMPRESSION_MASK > _TYPE_MAX:
-        # The peer stores it; its clients lose it, and what was pulled together with it.
+        # RocketMQ stores it; its clients lose it, and what was pulled together with it.
         return (
             f"sysFlag {message.sys_flag} names compression type "
             f"{(flag & SysFlag.COMPRESSION_MASK) >> 8}; 0 to 3 are known"

@@ -1,4 +1,4 @@
-"""config/transactionMetrics: pending halves by topic, as the peer keeps them.
+"""config/transactionMetrics: pending halves by topic, as RocketMQ keeps them.
 
 Written for who reads the file; never read for its counts, which the log tells without drift.
 """

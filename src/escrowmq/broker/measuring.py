@@ -1,4 +1,4 @@
-"""What a broker tells whoever watches it: the peer's figures under the peer's names, and ours."""
+"""What a broker tells whoever watches it: RocketMQ's figures under RocketMQ's names, and ours."""
 
 from __future__ import annotations
 

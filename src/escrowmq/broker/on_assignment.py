@@ -25,7 +25,7 @@ from escrowmq.delivery.topics import Perm
 from escrowmq.errors import RemoteProtocolError
 
 ROUTE_MS: Final = 30_000
-"""So long a route is good, as at the peer (pollNameServerInterval)."""
+"""So long a route is good, as at RocketMQ (pollNameServerInterval)."""
 
 ROUTE_ANSWER_MS: Final = 3_000
 ROUTES_MAX: Final = 10_000

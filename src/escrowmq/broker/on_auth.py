@@ -40,13 +40,13 @@ def read_terms(settings: BrokerSettings) -> Terms:
         is_authorized=settings.authorizes,
         unauthenticated=_codes(settings.unauthenticated, "authenticationWhitelist"),
         unauthorized=_codes(settings.unauthorized, "authorizationWhitelist"),
-        as_peer=settings.acl_as_peer,
+        as_rocketmq=settings.acl_as_rocketmq,
     )
 
 
 def _codes(text: str, name: str) -> frozenset[int]:
     parts = [part.strip() for part in text.split(",") if part.strip()]
-    # Names of gRPC methods stand here too at the peer.
+    # Names of gRPC methods stand here too at RocketMQ.
     numbers = [part for part in parts if "." not in part]
     if not all(part.isascii() and part.isdecimal() and len(part) < 10 for part in numbers):
         raise UsageError(f"{name}={text[:128]}: request codes are expected, `,` between")
@@ -92,7 +92,7 @@ class AuthHandlers:
 
     def __init__(self, broker: Broker, disk: Disk, on_change: Callable[[], None]) -> None:
         self._broker = broker
-        self.book = Book(disk, as_peer=broker.settings.acl_as_peer)
+        self.book = Book(disk, as_rocketmq=broker.settings.acl_as_rocketmq)
         self.terms = read_terms(broker.settings)
         self.on_change = on_change
 
@@ -198,13 +198,13 @@ class AuthHandlers:
         user = self.book.users.get(name)
         if user is None:
             return _done()
-        return _done(user.told(with_password=self.terms.as_peer))
+        return _done(user.told(with_password=self.terms.as_rocketmq))
 
     @_served
     def list_users(self, asked: Asked[None]) -> Reply:
         """The users whose names have a part; no body when there are none."""
         part = asked.ext.get("filter", "").strip()
-        shows = self.terms.as_peer
+        shows = self.terms.as_rocketmq
         found = [user.told(with_password=shows) for user in self.book.found_users(part)]
         return _done(found or None)
 
@@ -223,11 +223,11 @@ class AuthHandlers:
         ext = asked.ext
         resource = read_resource(ext.get("resource"))
         if resource is None and ext.get("resource", "").strip():
-            # The peer removes everything then.
+            # RocketMQ removes everything then.
             raise UsageError(f"{ext['resource'][:128]!r} is no resource; nothing is removed")
         if (
             resource is not None
-            and not self.terms.as_peer
+            and not self.terms.as_rocketmq
             and is_widened(resource, ext["resource"])
         ):
             raise UsageError(f"{misread(ext['resource'])}; nothing is removed")

@@ -132,7 +132,7 @@ class ClientHandlers:
         broker = self._broker
         config = broker.groups.get(consumer.group_name, now_ms)
         if config is None:
-            return  # the peer passes over such a consumer without a word
+            return  # RocketMQ passes over such a consumer without a word
         if config.retry_queue_nums > 0:
             topics = broker.topics
             subscriptions = consumer.subscription_data_set or ()
@@ -294,7 +294,7 @@ def _judge_subscription(subscription: SubscriptionBody) -> None:
 
 
 def language_name(language: str | int | None) -> str:
-    """The peer's name of a client's language, whichever header form told it."""
+    """RocketMQ's name of a client's language, whichever header form told it."""
     if isinstance(language, int):
         return LANGUAGES[language] if 0 <= language < len(LANGUAGES) else "OTHER"
     return language if language in LANGUAGES else "OTHER"

@@ -270,7 +270,7 @@ _POOLS: Final = {
 
 
 def _readable(size: int) -> str:
-    """As the peer (MixAll.humanReadableByteCount) writes it."""
+    """As RocketMQ (MixAll.humanReadableByteCount) writes it."""
     if size < _UNIT_SIZE:
         return f"{size:.0f} B"
     power = 1

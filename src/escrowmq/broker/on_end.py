@@ -207,7 +207,7 @@ class EndHandlers:
         if source is None or source.topic not in (Topic.CHECK_MAX_TIME, Topic.HALF):
             remark = f"no message that was given up has the offset id {header.msg_id}"
             return Refusal(Response.SYSTEM_ERROR, remark)
-        # The peer begins an ended one again, which ends in a second final message.
+        # RocketMQ begins an ended one again, which ends in a second final message.
         state = self._transactions.resumption.state_of(source)
         if state == State.PENDING:
             return DONE

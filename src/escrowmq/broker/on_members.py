@@ -35,7 +35,7 @@ class MemberHandlers:
 
     def hear(self, asked: Asked[None]) -> Reply:
         """News for slaves and for brokers under a controller; a master alone has no use for it,
-        and answers as the peer's (AdminBrokerProcessor) does."""
+        and answers as RocketMQ's (AdminBrokerProcessor) does."""
         return DONE
 
     def epochs(self, asked: Asked[None]) -> Reply:

@@ -35,7 +35,7 @@ class OffsetHandlers:
             )
         low, _ = broker.store.bounds(topic, queue_id)
         # A new group starts at 0 where the whole queue is there and still in memory, whatever
-        # CONSUME_FROM_LAST_OFFSET says: the peer's rule (ConsumerManageProcessor).
+        # CONSUME_FROM_LAST_OFFSET says: RocketMQ's rule (ConsumerManageProcessor).
         if low <= 0 and self._is_recent(topic, queue_id):
             return _offset(0)
         return Refusal(
@@ -79,11 +79,11 @@ class OffsetHandlers:
 
     def _has_queue(self, topic: str, queue_id: int) -> bool:
         """Whether an offset of a queue is worth keeping. One that its topic lost when it was made
-        narrower still has messages. The peer keeps any, and its file grows with them."""
+        narrower still has messages. RocketMQ keeps any, and its file grows with them."""
         broker = self._broker
         config = broker.topics.get(topic)
-        if broker.settings.places_as_peer or config is None:
-            return broker.settings.places_as_peer
+        if broker.settings.places_as_rocketmq or config is None:
+            return broker.settings.places_as_rocketmq
         count = max(config.read_queue_nums, config.write_queue_nums)
         return 0 <= queue_id < count or broker.store.bounds(topic, queue_id)[1] > 0
 

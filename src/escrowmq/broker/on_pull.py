@@ -276,7 +276,7 @@ class PullHandlers:
 
     def _release(self, held: LongPoll[Pull], now_ms: int) -> None:
         """Answer a pull that waited. It is judged anew: meanwhile its topic may have gone, or its
-        group may have lost the right to read (the peer, PullRequestHoldService, does the same)."""
+        group may have lost the right to read (RocketMQ, PullRequestHoldService, does the same)."""
         self.holds.release(held)
         asked = held.question.asked
         reply: Reply

@@ -211,7 +211,7 @@ class RelayHandlers:
 
 
 def _refusal(header: SendHeader | SendHeaderV2, properties: dict[str, str]) -> Refusal | None:
-    """Why a reply may not be stored; the peer asks nothing, and stores it wherever it says."""
+    """Why a reply may not be stored; RocketMQ asks nothing, and stores it wherever it says."""
     if not is_sendable(header.topic):
         remark = f"Sending message to topic[{header.topic}] is forbidden."
         return Refusal(Response.NO_PERMISSION, remark)

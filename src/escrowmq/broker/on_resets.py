@@ -87,7 +87,7 @@ class ResetHandlers:
         return b'{"offsetTable":' + table + b"}"
 
     def _tell_members(self, header: ResetOffsetHeader, body: bytes) -> None:
-        """The peer's old way: the members set their own offsets."""
+        """RocketMQ's old way: the members set their own offsets."""
         group = self._broker.clients.consumers.get(header.group)
         for peer in group.channels if group is not None else ():
             self._broker.tell(

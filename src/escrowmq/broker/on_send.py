@@ -164,7 +164,7 @@ class SendHandlers:
         )
 
     def _complete(self, properties: dict[str, str], peer: Peer, now_ms: int) -> None:
-        """Add what the peer adds on every send."""
+        """Add what RocketMQ adds on every send."""
         if Property.UNIQ_KEY not in properties:
             properties[Property.UNIQ_KEY] = self._unique_key(peer, now_ms)
         properties.update(self._added)
@@ -293,7 +293,7 @@ class SendHandlers:
         is_hidden = bool(first.sys_flag & SysFlag.PREPARED)
         fault = "" if is_hidden else admit(first, is_half=False)
         pieces = []
-        # Each keeps its own unique key: at the peer (5.3.x) the batch's wins when read, so that all
+        # Each keeps its own unique key: at RocketMQ (5.3.x) the batch's wins when read, so that all
         # messages share one; later releases mended that.
         for flag, body, encoded in decode_batch(asked.body):
             properties = decode_properties(encoded)

@@ -246,8 +246,8 @@ class TopicHandlers:
         """Let a group read a topic, or not; without a wish, tell which."""
         header = asked.header
         groups = self._broker.groups
-        if header.readable is False and not self._broker.settings.places_as_peer:
-            # The peer keeps what it is told of any name.
+        if header.readable is False and not self._broker.settings.places_as_rocketmq:
+            # RocketMQ keeps what it is told of any name.
             if groups.peek(header.group) is None:
                 remark = f"Group {header.group} not exist!"
                 return Refusal(Response.SUBSCRIPTION_GROUP_NOT_EXIST, remark)

@@ -73,7 +73,7 @@ class ViewHandlers:
 
     def consumer_connections(self, asked: Asked[ConsumerGroupHeader]) -> Reply:
         """The live members of a group and what they subscribe to. Members that only pop are
-        shown too; the peer (AdminBrokerProcessor) does not, and calls such a group not online."""
+        shown too; RocketMQ (AdminBrokerProcessor) does not, and calls such a group not online."""
         name = asked.header.consumer_group
         group = self._broker.online(name)
         if group is None:

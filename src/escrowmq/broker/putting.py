@@ -1,4 +1,4 @@
-"""Putting messages into the log on somebody's behalf, and what the peer answers to a failure."""
+"""Putting messages into the log on somebody's behalf, and what RocketMQ answers to a failure."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Putter:
             recall.Handle(
                 topic=message.topic,
                 broker_name=self._broker.settings.name,
-                # The peer's slot ends up to a second before the wish; it adds one in the handle.
+                # RocketMQ's slot ends up to a second before the wish; it adds one in the handle.
                 deliver_ms=slot_ms + 1,
                 unique_key=message.properties[Property.UNIQ_KEY],
             )

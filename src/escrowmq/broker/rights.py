@@ -26,13 +26,13 @@ class Rights:
     def needs(self) -> Admin | list[Need]:
         """In the terms of ACL 1.0."""
         command = self._asked.command
-        if self._settings.acl_as_peer:
+        if self._settings.acl_as_rocketmq:
             return rocketmq.needs_of(command)
         return needs.needs_of(self._asked.row.rule.needs, command, self._places)
 
     def accesses(self) -> list[Access]:
         """In the terms of ACL 2.0."""
         command, cluster = self._asked.command, self._settings.cluster
-        if self._settings.acl_as_peer:
+        if self._settings.acl_as_rocketmq:
             return rocketmq.accesses_of(command, cluster=cluster)
         return accesses_of(self._asked.row.rule, command, self._places, cluster=cluster)

@@ -1,4 +1,4 @@
-"""`escrowmq store check DIR` and `escrowmq store dump DIR`: look into a store, ours or the peer's.
+"""`escrowmq store check DIR` and `escrowmq store dump DIR`: look into a store, ours or RocketMQ's.
 
 Both read only. `check` exits with 0 when the store is sound, 1 when there is damage and 2 when it
 cannot be looked at; `dump` prints messages, one a line.

@@ -32,7 +32,7 @@ from escrowmq.errors import EscrowMQError, UsageError
 _log = logging.getLogger(__name__)
 
 _REMARK: Final = "checkLocalTransactionState Exception"
-"""How the peer's clients begin the remark of an answer that a check failed to give."""
+"""How RocketMQ's clients begin the remark of an answer that a check failed to give."""
 
 _OPEN: Final = "the transaction's block is still open"
 _UNKNOWN: Final = Outcome.UNKNOWN

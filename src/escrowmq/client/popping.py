@@ -41,7 +41,7 @@ from escrowmq.errors import (
 _log = logging.getLogger(__name__)
 
 HELD_MAX: Final = 96
-"""Messages of one topic and broker that are popped and not settled (the peer's
+"""Messages of one topic and broker that are popped and not settled (RocketMQ's
 popThresholdForQueue)."""
 
 _PACKED: Final = SysFlag.COMPRESSED | SysFlag.COMPRESSION_MASK

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 INNER_GROUP: Final = "CLIENT_INNER_PRODUCER"
-"""The group under which the peer's clients make themselves known, whatever they do; a broker
+"""The group under which RocketMQ's clients make themselves known, whatever they do; a broker
 finds a client by it to which it is to push a reply."""
 
 

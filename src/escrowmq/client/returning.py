@@ -58,7 +58,7 @@ class Returns:
         return True
 
     async def _send_anew(self, message: Held, *, level: int, attempts_max: int) -> bool:
-        """What the peer's clients do when the broker of a message is away: any broker will do."""
+        """What RocketMQ's clients do when the broker of a message is away: any broker will do."""
         failed_count = message.deliveries_before + 1
         is_over = level == NEVER
         delay = level or min(_RETRY_BASE_LEVEL + message.deliveries_before, _LEVEL_MAX)

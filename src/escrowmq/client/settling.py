@@ -75,7 +75,7 @@ class Settler:
             await self._confirm(half, outcome, count)
 
     def _leave_open(self, half: Half) -> None:
-        """The peer's clients tell this too, so that the broker's log shows it. It changes nothing,
+        """RocketMQ's clients tell this too, so that the broker's log shows it. It changes nothing,
         so nobody waits for a connection: perhaps an interrupt ended the block."""
         connection = self._known(half)
         if connection is None:

@@ -23,7 +23,7 @@ _LONG_NAMES: Final = {
 
 
 class AckBatch(msgspec.Struct):
-    """Acks of messages that were popped together, as the peer names them (BatchAck)."""
+    """Acks of messages that were popped together, as RocketMQ names them (BatchAck)."""
 
     c: str
     t: str

@@ -14,7 +14,7 @@ from escrowmq.errors import RemoteProtocolError, UsageError
 
 
 class SubscriptionBody(msgspec.Struct, rename="camel", kw_only=True):
-    """One topic of a consumer; members in the peer's order."""
+    """One topic of a consumer; members in RocketMQ's order."""
 
     class_filter_mode: bool = False
     code_set: list[int | str] = []

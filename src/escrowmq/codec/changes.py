@@ -1,6 +1,6 @@
 """Settings that were changed by a request, kept over a restart in a file of their own.
 
-The peer (Configuration.persist) rewrites the file that it was started with: comments go, every
+RocketMQ (Configuration.persist) rewrites the file that it was started with: comments go, every
 default is nailed down, and a file that may not be written makes the change forgotten. Here the
 operator's file stays as it is. Each change is kept beside it, with the value that it took the
 place of; when that value has been edited since, the edit is newer, and the change is dropped.
@@ -30,7 +30,7 @@ class Change(msgspec.Struct, rename="camel"):
 
 
 class Changes:
-    """The settings of some tables, by the peer's names, and which of them were changed."""
+    """The settings of some tables, by RocketMQ's names, and which of them were changed."""
 
     def __init__(self, *tables: msgspec.Struct, fixed: frozenset[str] = frozenset()) -> None:
         self._places: dict[str, tuple[msgspec.Struct, msgspec.structs.FieldInfo]] = {

@@ -1,4 +1,4 @@
-"""Both header forms of a command: JSON, and the peer's binary form (RocketMQSerializable).
+"""Both header forms of a command: JSON, and RocketMQ's binary form (RocketMQSerializable).
 
 Binary header, big-endian
   offset size field
@@ -56,7 +56,7 @@ _decode_any = msgspec.json.Decoder(float_hook=_Fraction).decode
 
 
 class _WireHeader(msgspec.Struct, omit_defaults=True):
-    """The JSON header in the order in which the peer writes it."""
+    """The JSON header in the order in which RocketMQ writes it."""
 
     code: int
     extFields: dict[str, str] | None  # noqa: N815 - the wire's spelling
@@ -93,7 +93,7 @@ def _check_count(fields: Sized) -> None:
 
 
 def _decode_json_tolerantly(data: bytes) -> Command:
-    """As the peer reads it: numbers and nulls among the fields, odd languages."""
+    """As RocketMQ reads it: numbers and nulls among the fields, odd languages."""
     try:
         raw = _decode_any(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -1,4 +1,4 @@
-"""Java's properties text, in which the peer keeps its settings: `key=value` a line."""
+"""Java's properties text, in which RocketMQ keeps its settings: `key=value` a line."""
 
 from __future__ import annotations
 

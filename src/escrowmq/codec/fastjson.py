@@ -1,4 +1,4 @@
-"""JSON as the peer's library writes it: integer keys without quotes, and objects as keys.
+"""JSON as RocketMQ's library writes it: integer keys without quotes, and objects as keys.
 
 Both stand in its bodies (`{"offsetTable":{{"brokerName":"b","queueId":3,"topic":"T"}:4}}`) and in
 its files (`{0:12,1:3}`); neither is JSON.
@@ -26,7 +26,7 @@ encode: Final = msgspec.json.encode
 
 def decode(data: bytes) -> Any:  # noqa: ANN401 - JSON is what it is
     """The value; a key that is an object becomes that object's compact JSON text with sorted
-    members. RemoteProtocolError when it is not even the peer's dialect."""
+    members. RemoteProtocolError when it is not even RocketMQ's dialect."""
     try:
         return _decode_strict(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -104,7 +104,7 @@ class _Reader:
 
 
 class Queue(msgspec.Struct, frozen=True, rename="camel"):
-    """A message queue as the peer's JSON names it."""
+    """A message queue as RocketMQ's JSON names it."""
 
     broker_name: str
     queue_id: int

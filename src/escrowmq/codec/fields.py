@@ -35,7 +35,7 @@ _layouts: Final[dict[int, _Layout]] = {}
 
 
 def decode_fields(data: bytes) -> dict[str, str]:
-    """Names and values. Empty values are left out, as the peer reads them as none."""
+    """Names and values. Empty values are left out, as RocketMQ reads them as none."""
     layout = _layouts.get(len(data))
     if layout is not None:
         parts = layout.unpack(data)

@@ -1,4 +1,4 @@
-"""Hashes that the peer's files and protocol are built on."""
+"""Hashes that RocketMQ's files and protocol are built on."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The header fields of each request, as typed values.
 
-The fields are the peer's in snake case. A field without default is one that the peer cannot do
-without: it answers code 1 when it is missing, and so do we. The peer takes an unparsable number
+The fields are RocketMQ's in snake case. A field without default is one that RocketMQ cannot do
+without: it answers code 1 when it is missing, and so do we. RocketMQ takes an unparsable number
 for a missing field, but for the headers that it decodes by hand (`FastCodesHeader`).
 """
 
@@ -16,7 +16,7 @@ from escrowmq.base.command import Int
 from escrowmq.errors import UsageError
 
 Long = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
-"""What is beyond the peer's int or long is as unparsable as a word."""
+"""What is beyond RocketMQ's int or long is as unparsable as a word."""
 
 
 class HeaderError(UsageError):
@@ -363,7 +363,7 @@ class AckHeader(Header):
 H = TypeVar("H", bound=msgspec.Struct)
 
 _BY_HAND = (SendHeaderV2, PullHeader)
-"""The peer's hand-written decoders, which refuse unparsable numbers instead of ignoring them."""
+"""RocketMQ's hand-written decoders, which refuse unparsable numbers instead of ignoring them."""
 
 
 def read_header(kind: type[H], ext: dict[str, str] | None) -> H:

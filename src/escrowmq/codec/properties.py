@@ -18,7 +18,7 @@ def encode_properties(properties: dict[str, str]) -> bytes:
 
 def decode_properties(encoded: bytes) -> dict[str, str]:
     """Whatever can be read: entries without name, separator or value are passed over,
-    as the peer's `MessageDecoder.string2messageProperties` does."""
+    as RocketMQ's `MessageDecoder.string2messageProperties` does."""
     return parse_properties(encoded.decode("utf-8", "replace"))
 
 

@@ -59,7 +59,7 @@ SYS_FLAG_AT: Final = 36
 def _topic_part(topic: str) -> tuple[int, bytes]:
     """Magic, and the topic with its size."""
     name = topic.encode()
-    # The peer (CommitLog.asyncPutMessage) chooses by characters, not bytes.
+    # RocketMQ (CommitLog.asyncPutMessage) chooses by characters, not bytes.
     if len(topic) > TOPIC_SIZE_MAX:
         return MAGIC_V2, len(name).to_bytes(2, "big") + name
     return MAGIC_V1, len(name).to_bytes(1, "big") + name

@@ -1,6 +1,6 @@
 """Bodies that name servers exchange with brokers and clients: routes, cluster info, registration.
 
-Members stand in the peer's (alphabetical) order. `brokerAddrs` has integer keys, which the peer
+Members stand in RocketMQ's (alphabetical) order. `brokerAddrs` has integer keys, which RocketMQ
 writes without quotes, but for routes to clients that ask for JSON proper.
 
 A compressed registration is one zlib stream; sizes and counts are 4 bytes, big-endian:
@@ -40,7 +40,7 @@ _ESCAPED: Final = re.compile(r"[^ -~]|/")
 
 
 class TableVersion(msgspec.Struct, rename="camel", frozen=True):
-    """The version of a broker's topic table (the peer's DataVersion)."""
+    """The version of a broker's topic table (RocketMQ's DataVersion)."""
 
     counter: int = 0
     state_version: int = 0
@@ -68,7 +68,7 @@ class BrokerData(msgspec.Struct, rename="camel"):
 
 
 class TopicRoute(msgspec.Struct, rename="camel"):
-    """Where a topic is (the peer's TopicRouteData)."""
+    """Where a topic is (RocketMQ's TopicRouteData)."""
 
     broker_datas: list[BrokerData] | None = None
     filter_server_table: dict[str, list[str] | None] | None = None
@@ -85,7 +85,7 @@ class ClusterInfo(msgspec.Struct, rename="camel"):
 
 
 class RegisteredTopic(msgspec.Struct, rename="camel", kw_only=True):
-    """A topic as a broker registers it (the peer's TopicConfig)."""
+    """A topic as a broker registers it (RocketMQ's TopicConfig)."""
 
     attributes: dict[str, str] | None = None
     order: bool = False
@@ -374,7 +374,7 @@ def _read_stream(stream: _Stream, sender_version: int) -> Registration:
     try:
         filter_servers = decode_body(list[str], stream.item())
     except RemoteProtocolError:
-        filter_servers = []  # the peer (RegisterBrokerBody.decode) only logs it
+        filter_servers = []  # RocketMQ (RegisterBrokerBody.decode) only logs it
     mappings: dict[str, dict[str, Any]] = {}
     if sender_version >= Version.V5_0_0:
         for _ in range(min(stream.number(), TOPICS_MAX)):
@@ -404,5 +404,5 @@ def _read_topic(line: bytes) -> RegisteredTopic:
         try:
             topic.attributes = decode_body(dict[str, str], words[_TOPIC_WORDS_MIN].encode())
         except RemoteProtocolError:
-            topic.attributes = None  # a blank inside: the peer (TopicConfig.decode) ignores it
+            topic.attributes = None  # a blank inside: RocketMQ (TopicConfig.decode) ignores it
     return topic

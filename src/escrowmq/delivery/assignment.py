@@ -22,7 +22,7 @@ _SHARE_ALL: Final = -1
 
 
 class RequestMode(msgspec.Struct, rename="camel", kw_only=True):
-    """How a group asks for a topic's messages; members in the peer's order."""
+    """How a group asks for a topic's messages; members in RocketMQ's order."""
 
     consumer_group: str = ""
     mode: str = PULL

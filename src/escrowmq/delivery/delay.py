@@ -29,7 +29,7 @@ PATH: Final = "config/delayOffset.json"
 
 _ENTRIES_READ: Final = 32
 _LOG_OFFSET: Final = "escrowLogOffset"
-"""A member of the file that the peer does not read, and does not write either: when it is there,
+"""A member of the file that RocketMQ does not read, and does not write either: when it is there,
 nobody else has written the file since."""
 
 
@@ -187,7 +187,7 @@ class DelayQueues:
     def save(self, now_ms: int) -> bytes | None:
         """delayOffset.json as far as deliveries are durable; None when that is written already.
 
-        The peer reads quoted levels too, and passes over the member that it does not know."""
+        RocketMQ reads quoted levels too, and passes over the member that it does not know."""
         if self._store.end_offset >= self._saved_from + RESAVE_SIZE:
             self._note()
         mark = self._marks.take(self._store.durable_offset)

@@ -1,7 +1,7 @@
 """Messages that are to be delivered later: what is stored in their place.
 
 A message with a delay level goes to the schedule topic, one with a delivery time to the timer's
-topic; both remember where they belong in REAL_TOPIC and REAL_QID (the peer's HookUtils).
+topic; both remember where they belong in REAL_TOPIC and REAL_QID (RocketMQ's HookUtils).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class DelayRules:
 def divert(message: Message, now_ms: int, rules: DelayRules) -> Message | Refusal:
     """What is to be stored for a message: itself, what stands for it till its time, or nothing.
 
-    Half messages are left alone. (The peer's hook takes them for plain ones, and their later
+    Half messages are left alone. (RocketMQ's hook takes them for plain ones, and their later
     delivery drops them; here a delay on a half is the transaction engine's affair.)"""
     if (
         message.topic in _NEVER_DIVERTED
@@ -128,7 +128,7 @@ def restore(source: StoredMessage, **added: str) -> Message | None:
     """The message that a diverted record stands for, with more properties where there is room;
     None when it names no place to go.
 
-    DELAY, REAL_TOPIC, REAL_QID and the timer's properties stay on it, as they do on the peer's
+    DELAY, REAL_TOPIC, REAL_QID and the timer's properties stay on it, as they do on RocketMQ's
     disk: it clears them after the string that it stores was made."""
     properties = source.properties
     topic = properties.get(Property.REAL_TOPIC)

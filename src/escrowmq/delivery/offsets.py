@@ -12,7 +12,7 @@ from escrowmq.delivery.version import DataVersion
 
 _NOT_STORED = -1
 _VERSION_STEP = 500
-"""Commits between two data versions (the peer's consumerOffsetUpdateVersionStep)."""
+"""Commits between two data versions (RocketMQ's consumerOffsetUpdateVersionStep)."""
 
 
 class OffsetTable:
@@ -41,7 +41,7 @@ class OffsetTable:
             self.version = msgspec.convert(file["dataVersion"], DataVersion)
 
     def save(self) -> bytes:
-        """consumerOffset.json as it would be written now; the peer reads quoted keys too."""
+        """consumerOffset.json as it would be written now; RocketMQ reads quoted keys too."""
         return msgspec.json.format(self.encode(), indent=2)
 
     def encode(self) -> bytes:

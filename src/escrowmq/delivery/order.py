@@ -29,7 +29,7 @@ Line = tuple[str, str, int]
 
 
 class Batch(msgspec.Struct, kw_only=True):
-    """What was handed out of a queue last; members in the peer's order, under its names."""
+    """What was handed out of a queue last; members in RocketMQ's order, under its names."""
 
     attempt_id: str | None = msgspec.field(default=None, name="a")
     acked: int = msgspec.field(default=0, name="cm")

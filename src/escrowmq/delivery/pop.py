@@ -6,7 +6,7 @@ of an input, before the replies leave, one record a check point. What comes agai
 in the same way, so that a start after a kill repeats nothing.
 
 The offsets of two groups in the revive queues are saved with everybody's in consumerOffset.json:
-up to where no record is open (there a start reads on, and a peer's reviver too), and up to where
+up to where no record is open (there a start reads on, and RocketMQ's reviver too), and up to where
 the file accounts for every pop. What was popped after that moves the consumers' offsets at the
 next start, as the check points tell. The file must not be written before the log is durable up to
 `log_end`: else a power cut could leave offsets without the check points that they rest on.
@@ -57,7 +57,7 @@ GRACE_MS: Final = 1_000
 """An ack that is under way when the time is over still counts."""
 
 PEER_GRACE_MS: Final = 3_000
-"""The same for check points of a peer's, whose acks may still be in its timer."""
+"""The same for check points of RocketMQ's, whose acks may still be in its timer."""
 
 DUE_MAX: Final = 256
 """Check points of one wake; the rest follow at once, after whatever else is waiting."""
@@ -139,7 +139,7 @@ class PopLedger:
             return None
 
     def arrived(self, arrival: Arrival, now_ms: int) -> None:
-        """A record became visible in the revive topic: ours, or from a peer's timer."""
+        """A record became visible in the revive topic: ours, or from RocketMQ's timer."""
         key = (arrival.queue_id, arrival.queue_offset)
         if key in self._own:
             self._own.discard(key)
@@ -190,7 +190,7 @@ class PopLedger:
         """Positional: the arguments of `_take`."""
         diffs = body.d if body.d is not None else list(range(body.n))
         if not 0 < len(diffs) <= MESSAGES_MAX or not 0 <= body.pt < TIME_MAX:
-            return  # the peer makes check points without messages to move an offset
+            return  # RocketMQ makes check points without messages to move an offset
         handle = Handle(body.c, body.t, body.q, body.so, body.pt, record.queue_id)
         acked = body.bm & (1 << len(diffs)) - 1
         if acked != (1 << len(diffs)) - 1:
@@ -309,7 +309,7 @@ class PopLedger:
     def _forward(
         self, handle: Handle, queue_offsets: list[int], invisible_ms: int, now_ms: int
     ) -> None:
-        """Send an ack after its check point, as the peer does."""
+        """Send an ack after its check point, as RocketMQ does."""
         tag, body = encode_ack(handle, queue_offsets, broker_name=self._settings.name)
         due_ms = handle.pop_ms + invisible_ms
         message = Message(
@@ -420,7 +420,7 @@ class PopLedger:
         """Put a message into the retry topic; False when it is to be tried later."""
         group, topic = handle.group, handle.topic
         if self._topics.get(normal_topic(topic, group)) is None or self._groups.peek(group) is None:
-            return True  # as the peer: what is gone gets nothing
+            return True  # as RocketMQ: what is gone gets nothing
         entries = self._store.entries(topic, handle.queue_id, queue_offset, 1)
         source = self._read(*entries[0][:2]) if entries else None
         if source is None:

@@ -12,7 +12,7 @@ from escrowmq.delivery.clients import CLUSTERING, Channel, ConsumerGroup
 POP: Final = "CONSUME_POP"
 
 TOPIC_IDLE_MS: Final = 600_000
-"""A topic from which a group has not popped for so long is forgotten (the peer's
+"""A topic from which a group has not popped for so long is forgotten (RocketMQ's
 subscriptionExpiredTimeout)."""
 
 _FRESH_MS: Final = 1_000

@@ -20,7 +20,7 @@ from escrowmq.store.store import Put, PutStatus, Store
 from escrowmq.store.walk import walk
 
 RETRY_MS: Final = 100
-"""After a put that failed, as at the peer."""
+"""After a put that failed, as at RocketMQ."""
 
 BATCH_MAX: Final = 256
 """Deliveries of one wake; the rest follow at once, after whatever else is waiting."""

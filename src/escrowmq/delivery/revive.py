@@ -1,9 +1,9 @@
-"""Revive records: what is remembered of popped messages, in the peer's form.
+"""Revive records: what is remembered of popped messages, in RocketMQ's form.
 
 They stand in `rmq_sys_REVIVE_LOG_<cluster>`, told apart by their tags. A check point says that
 messages were handed out, an ack that some of them are done with (PopCheckPoint, AckMsg,
-BatchAckMsg). The peer sends them through its timer; ours are stored where they belong at once,
-and TIMER_DELIVER_MS is their store time: by the latest of these the peer's reviver
+BatchAckMsg). RocketMQ sends them through its timer; ours are stored where they belong at once,
+and TIMER_DELIVER_MS is their store time: by the latest of these RocketMQ's reviver
 (PopReviveService) tells how far time has come, so that none of them may lie in the future.
 """
 
@@ -23,7 +23,7 @@ CHECK_POINT_TAG: Final = "ck"
 ACK_TAG: Final = "ack"
 BATCH_ACK_TAG: Final = "bAck"
 ORDER_TAG: Final = "escrowOrder"
-"""Ours alone: how far an orderly group has come. The peer passes over it."""
+"""Ours alone: how far an orderly group has come. RocketMQ passes over it."""
 
 NEXT_PROPERTY: Final = "ESCROW_NEXT"
 """Ours alone, with a pop's check point: from where on the group reads next."""
@@ -38,7 +38,7 @@ _CLASSES_MS: Final = (10_000, 30_000, 60_000, 300_000, 900_000, 1_800_000, 3_600
 
 
 class CheckPointBody(msgspec.Struct):
-    """A check point, its members in the peer's order."""
+    """A check point, its members in RocketMQ's order."""
 
     bm: int = 0
     bn: str | None = None
@@ -48,7 +48,7 @@ class CheckPointBody(msgspec.Struct):
     n: int = 0
     pt: int = 0
     q: int = 0
-    reviveTime: int = 0  # noqa: N815 - the peer's spelling
+    reviveTime: int = 0  # noqa: N815 - RocketMQ's spelling
     ro: int = 0
     rp: str | UnsetType = UNSET
     so: int = 0
@@ -94,7 +94,7 @@ class Handle(NamedTuple):
 
 
 def revive_queue(invisible_ms: int, queues_count: int) -> int:
-    """The revive queue for a span of invisibility. The peer takes them in turn; but its reviver
+    """The revive queue for a span of invisibility. RocketMQ takes them in turn; but its reviver
     stops at the first check point that is not due, so like spans are kept together here."""
     return min(bisect.bisect_left(_CLASSES_MS, invisible_ms), queues_count - 1)
 

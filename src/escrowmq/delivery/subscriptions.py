@@ -17,7 +17,7 @@ from escrowmq.errors import UsageError
 
 
 class GroupConfig(msgspec.Struct, rename="camel", kw_only=True):
-    """One consumer group, its members in the peer's order."""
+    """One consumer group, its members in RocketMQ's order."""
 
     attributes: dict[str, str] = {}
     broker_id: int = 0
@@ -109,7 +109,7 @@ class GroupTable:
         )
 
     def create_system_groups(self, now_ms: int) -> None:
-        """What exists on a fresh broker of the peer's."""
+        """What exists on a fresh broker of RocketMQ's."""
         for name in SYSTEM_GROUPS:
             if name not in self._groups:
                 self.put(

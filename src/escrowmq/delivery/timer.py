@@ -4,14 +4,14 @@ Of a pending message memory holds one number, its key: delivery time and queue o
 The topic is the truth; what was delivered is said by two numbers, because deliveries are made in
 the order of keys: of the records taken in (queue offsets below `taken`) those with keys below
 `border` are delivered, all others are not. (While a record that came late for its time is pending
-this does not hold, and no progress is noted.) The peer's progress has the same form: it has taken
+this does not hold, and no progress is noted.) RocketMQ's progress has the same form: it has taken
 in what lies below lastTimerQueueOffset, and delivered what was due before lastReadTimeMs.
 
-timercheck, 4096 bytes, big-endian; the peer reads and writes the first 56
+timercheck, 4096 bytes, big-endian; RocketMQ reads and writes the first 56
   offset size field
        0    8 read time            slots before this time are delivered
        8    8 timer log position   0: there is no timer log of ours
-      16    8 queue offset         from here on the peer reads the topic anew
+      16    8 queue offset         from here on RocketMQ reads the topic anew
       24    8 master's queue offset
       32    8 state version        40 8 timestamp     48 8 counter
     2048    8 "ESCROWMQ"
@@ -116,7 +116,7 @@ class TimerQueue:
     # -- life ------------------------------------------------------------------------------------
 
     def load(self, data: bytes | None) -> None:
-        """Take over timercheck, ours or the peer's. The records themselves are taken in by the
+        """Take over timercheck, ours or RocketMQ's. The records themselves are taken in by the
         following calls of `due`, a bounded number each."""
         start, end = self._store.bounds(Topic.TIMER, 0)
         ours = _decode(data) if data else None
@@ -267,7 +267,7 @@ class TimerQueue:
         return last_ms if wish_ms is None else min(max(wish_ms, slot_ms + 1), last_ms)
 
     def _is_rolled(self, source: StoredMessage, slot_ms: int) -> bool:
-        """Whether the peer has stored this record again, nearer to its time: its wheel holds two
+        """Whether RocketMQ has stored this record again, nearer to its time: its wheel holds two
         days (TimerMessageStore.doEnqueue), and the copy is in the topic as well."""
         if self._peer_read_ms is None:
             return False
@@ -343,7 +343,7 @@ class TimerQueue:
             )
 
     def check_point(self, now_ms: int) -> bytes:
-        """How far it is, in the 56 bytes of the peer's TimerCheckpoint."""
+        """How far it is, in the 56 bytes of RocketMQ's TimerCheckpoint."""
         state = self._state(now_ms)
         oldest = state.oldest
         return _HEAD.pack(state.read_ms, 0, oldest, oldest, 0, now_ms, self._counter)
@@ -361,7 +361,7 @@ class TimerQueue:
         return self._encode(mark, now_ms)
 
     def _encode(self, mark: Mark[_State], now_ms: int) -> bytes:
-        """The peer, which has no timer log here, reads the topic from `oldest` on and passes over
+        """RocketMQ, which has no timer log here, reads the topic from `oldest` on and passes over
         what has a slot before `read_ms`; it repeats what was delivered and is neither."""
         state = mark.state
         self._counter += 1
@@ -372,7 +372,7 @@ class TimerQueue:
         return (head.ljust(_TAIL_AT, b"\0") + tail).ljust(FILE_SIZE, b"\0")
 
     def _disown(self, now_ms: int) -> None:
-        """Remove the peer's wheel and timer log, once: what they hold was taken in, and a peer
+        """Remove RocketMQ's wheel and timer log, once: what they hold was taken in, and a peer
         that comes back would deliver it again. The progress is made durable first."""
         self._is_settled = True
         self._peer_read_ms = None
@@ -398,7 +398,7 @@ def _key(time_ms: int, queue_offset: int) -> int:
 
 
 def _decode(data: bytes) -> tuple[int, _State] | None:
-    """Log offset and state; None when the peer has written the file since, or nobody has."""
+    """Log offset and state; None when RocketMQ has written the file since, or nobody has."""
     if len(data) < FILE_SIZE:
         return None
     tail = data[_TAIL_AT : _TAIL_AT + _TAIL.size]

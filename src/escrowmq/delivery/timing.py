@@ -16,7 +16,7 @@ class _Count(msgspec.Struct, rename="camel"):
 
 
 class TimingCounts:
-    """What the peer calls TimerMetrics. A topic of which nothing waits any more is forgotten."""
+    """What RocketMQ calls TimerMetrics. A topic of which nothing waits any more is forgotten."""
 
     def __init__(self) -> None:
         self._counts: dict[str, _Count] = {}

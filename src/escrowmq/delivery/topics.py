@@ -34,7 +34,7 @@ class TopicFlag:
 
 
 class TopicConfig(msgspec.Struct, rename="camel", kw_only=True):
-    """One topic, its members in the peer's order."""
+    """One topic, its members in RocketMQ's order."""
 
     attributes: dict[str, str] = {}
     order: bool = False
@@ -71,7 +71,7 @@ def has_name_letters(name: str) -> bool:
 
 
 def name_fault(name: str) -> str | None:
-    """What is wrong with a topic's name, in the peer's words (TopicValidator); None if nothing."""
+    """What is wrong with a topic's name, in RocketMQ's words (TopicValidator); None if nothing."""
     if not name.strip():
         return "The specified topic is blank."
     if not _NAME.fullmatch(name):
@@ -82,7 +82,7 @@ def name_fault(name: str) -> str | None:
 
 
 def parse_attributes(text: str) -> dict[str, str]:
-    """`+key=value,-key` as an update request carries it; UsageError in the peer's words."""
+    """`+key=value,-key` as an update request carries it; UsageError in RocketMQ's words."""
     found: dict[str, str] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, _, value = part.partition("=")
@@ -197,7 +197,7 @@ class TopicTable:
         return name in self.system or name.startswith(Topic.SYSTEM_PREFIX)
 
     def create_system_topics(self, now_ms: int) -> None:
-        """What exists on a fresh broker of the peer's (storage facts 14.1)."""
+        """What exists on a fresh broker of RocketMQ's (storage facts 14.1)."""
         s = self._settings
         inherit = Perm.READ | Perm.WRITE | Perm.INHERIT
         wanted = {

@@ -1,4 +1,4 @@
-"""DataVersion: how the peer tells whether a table has changed."""
+"""DataVersion: how RocketMQ tells whether a table has changed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import msgspec
 
 
 class DataVersion(msgspec.Struct, rename="camel"):
-    """Members in the peer's order."""
+    """Members in RocketMQ's order."""
 
     counter: int = 0
     state_version: int = 0

@@ -1,6 +1,6 @@
 """Nodes of an SQL92 expression, each a closure over what is below it.
 
-The builders refuse what the peer refuses when it parses, and the closures answer what the peer's
+The builders refuse what RocketMQ refuses when it parses, and the closures answer what RocketMQ's
 expression classes (5.3.3) answer, oddities included; a comment names the class where one is odd.
 """
 
@@ -24,7 +24,7 @@ from escrowmq.filter.operands import (
 )
 
 DEPTH_MAX: Final = 64
-"""Nodes on top of each other; the peer has no bound but its stack."""
+"""Nodes on top of each other; RocketMQ has no bound but its stack."""
 
 _DIGITS_SAFE: Final = {Kind.INT: 10, Kind.LONG: 19}
 """A whole number with fewer digits is in range."""
@@ -49,7 +49,7 @@ _ORDERS: Final[dict[str, Holds]] = {
 
 
 class Shape(enum.Enum):
-    """What a node is, as far as the peer's checks ask."""
+    """What a node is, as far as RocketMQ's checks ask."""
 
     LITERAL = 0
     PROPERTY = 1
@@ -109,7 +109,7 @@ def prop(name: str) -> Node:
 
 
 def negate(node: Node, *, at: int) -> Node:
-    """Unary minus. Properties are text, which the peer (UnaryExpression) negates to nothing."""
+    """Unary minus. Properties are text, which RocketMQ (UnaryExpression) negates to nothing."""
     depth = _above(node, at=at)
     if node.is_number:
         assert isinstance(node.value, int | float)
@@ -346,7 +346,7 @@ def between(node: Node, low: Node, high: Node, *, at: int) -> Node:
 
 
 def not_between(node: Node, low: Node, high: Node, *, at: int) -> Node:
-    """NOT BETWEEN; the bounds are not checked, as at the peer."""
+    """NOT BETWEEN; the bounds are not checked, as at RocketMQ."""
     return any_of([order(node, "<", low, at=at), order(node, ">", high, at=at)], at=at)
 
 
@@ -388,7 +388,7 @@ def search(node: Node, word: str, text: str, *, is_not: bool, at: int) -> Node:
 
 
 def predicate(node: Node) -> Truth:
-    """The whole expression. A message that the evaluation throws on at the peer does not match
+    """The whole expression. A message that the evaluation throws on at RocketMQ does not match
     there (ExpressionMessageFilter); it gives None here, as a missing property may."""
     root = node.evaluate
 

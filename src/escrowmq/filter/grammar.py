@@ -1,4 +1,4 @@
-"""SQL92 as the peer has it (SelectorParser.jj, 5.3.3): text to predicate.
+"""SQL92 as RocketMQ has it (SelectorParser.jj, 5.3.3): text to predicate.
 
   or         and { OR and }
   and        equality { AND equality }
@@ -8,7 +8,7 @@
   unary      + unary | - unary | NOT unary | primary
   primary    number | text | TRUE | FALSE | NULL | name | ( or )
 
-NOT binds tighter than `=`: `NOT a = 5` compares a truth value with 5, as at the peer. LIKE,
+NOT binds tighter than `=`: `NOT a = 5` compares a truth value with 5, as at RocketMQ. LIKE,
 arithmetic, hexadecimal and octal numbers do not exist there.
 """
 
@@ -26,7 +26,7 @@ LENGTH_MAX: Final = 65_536
 """Characters of an expression."""
 
 COMPILED_MAX: Final = 256
-"""Compiled expressions that are kept; the peer keeps 100."""
+"""Compiled expressions that are kept; RocketMQ keeps 100."""
 
 _TOKEN: Final = re.compile(
     # The first group is atomic: what is passed over is never looked at in a second way.
@@ -72,7 +72,7 @@ class _Token:
 
 
 class _Parser:
-    """Tokens are read one ahead and no more: what the peer does not look at may be anything."""
+    """Tokens are read one ahead and no more: what RocketMQ does not look at may be anything."""
 
     def __init__(self, source: str, *, tokens_max: int) -> None:
         self._source = source
@@ -269,7 +269,7 @@ def _whole(token: _Token) -> Node:
     digits = token.text.rstrip("lL")
     number = int(digits) if len(digits) <= _LONG_DIGITS else _LONG_MAX + 1
     if number > _LONG_MAX:
-        # The sign is not part of the number, so the peer refuses Long.MIN_VALUE too.
+        # The sign is not part of the number, so RocketMQ refuses Long.MIN_VALUE too.
         raise FilterError(f"{digits[:32]} at character {token.at + 1} is beyond 64 bits", token.at)
     return nodes.literal(number, Kind.INT if number <= _INT_MAX else Kind.LONG)
 
@@ -292,7 +292,7 @@ def compile_sql_anew(
     """The predicate of an expression: properties of a message to True, False or None (unknown);
     only True lets a message pass. FilterError says where it fails and what is expected.
 
-    Like the peer, it does not look at what follows a whole expression (`a = 1 b` is `a = 1`);
+    Like RocketMQ, it does not look at what follows a whole expression (`a = 1 b` is `a = 1`);
     strictly, it refuses that."""
     if len(source) > LENGTH_MAX:
         raise FilterError(

@@ -1,4 +1,4 @@
-"""Values as the peer's SQL92 sees them: Java's kinds, conversions and comparisons."""
+"""Values as RocketMQ's SQL92 sees them: Java's kinds, conversions and comparisons."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class FilterError(UsageError):
 
 
 class IncomparableError(EscrowMQError):
-    """Two values that the peer's evaluation throws on; the message does not match then."""
+    """Two values that RocketMQ's evaluation throws on; the message does not match then."""
 
 
 class Kind(enum.IntEnum):
@@ -101,10 +101,10 @@ def _place(number: float) -> int:
 
 
 def compare(left: Value, left_kind: Kind, right: Value, right_kind: Kind) -> int:
-    """Below, at or above 0, by the peer's ComparisonExpression.__compare, oddities included."""
+    """Below, at or above 0, by RocketMQ's ComparisonExpression.__compare, oddities included."""
     if left_kind is not right_kind:
         if left_kind is Kind.TRUTH:
-            if right_kind is Kind.TEXT:  # a ClassCastException at the peer
+            if right_kind is Kind.TEXT:  # a ClassCastException at RocketMQ
                 raise IncomparableError("a truth value in front of text")
             return -1
         if right_kind is Kind.TRUTH:

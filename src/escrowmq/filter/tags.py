@@ -40,7 +40,7 @@ class TagFilter(msgspec.Struct, frozen=True):
 def parse_tags(expression: str | None, *, code_of: Callable[[str], int]) -> TagFilter:
     """The filter that a tag expression stands for; `code_of` is the hash of consume queues.
 
-    Blanks alone are a filter that nothing passes, as at the peer (FilterAPI, 5.3.3)."""
+    Blanks alone are a filter that nothing passes, as at RocketMQ (FilterAPI, 5.3.3)."""
     if not expression or expression == ALL:
         return TagFilter(ALL, frozenset(), frozenset())
     # Java's split drops what is empty at the end, so that `||` alone gives no parts at all.
@@ -59,6 +59,6 @@ def format_tags(tags: frozenset[str]) -> str:
 
 
 def _int32(number: int) -> int:
-    # The queue keeps 64 bits, of which the peer (DefaultMessageFilter) compares the low half.
+    # The queue keeps 64 bits, of which RocketMQ (DefaultMessageFilter) compares the low half.
     number &= 0xFFFFFFFF
     return number - 0x1_0000_0000 if number & 0x8000_0000 else number

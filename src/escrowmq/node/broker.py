@@ -151,7 +151,7 @@ class BrokerNode:
 
 
 def _bind_fast(host: str, port: int) -> socket.socket | None:
-    """The second door of the peer's brokers, two below the first: clients with the "VIP channel"
+    """The second door of RocketMQ's brokers, two below the first: clients with the "VIP channel"
     send there. Not opened beside a port that the system chose."""
     if port <= _FAST_BELOW:
         return None

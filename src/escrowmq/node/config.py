@@ -1,4 +1,4 @@
-"""Settings from the peer's properties files and from `--set`."""
+"""Settings from RocketMQ's properties files and from `--set`."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class NodeSettings(msgspec.Struct, kw_only=True):
 def gather(file: str | None, pairs: list[str]) -> dict[str, str]:
     """All settings: those of the file, then those of `--set KEY=VALUE`.
 
-    The peer keeps blanks behind a value of its file and then takes the default (`a = 1 `) or false
+    RocketMQ keeps blanks behind a value of its file and then takes the default (`a = 1 `) or false
     (`a = true `) without a word; here they are cut."""
     found: dict[str, str] = {}
     if file is not None:
@@ -130,7 +130,7 @@ def _plain(value: str) -> str:
 
 
 def unknown_keys(found: dict[str, str]) -> list[str]:
-    """Keys that nothing here reads; the peer has many that mean nothing to us."""
+    """Keys that nothing here reads; RocketMQ has many that mean nothing to us."""
     known = {
         field.encode_name
         for kind in (

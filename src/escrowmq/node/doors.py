@@ -133,7 +133,7 @@ def _tls_of(settings: DoorSettings) -> TlsDoor | None:
             raise UsageError("tls.server.mode=enforcing needs tls.server.certPath and keyPath")
         return None
     if settings.clients != "none" and not (settings.checks_clients and settings.trusted):
-        # The peer then asks for a certificate and believes any.
+        # RocketMQ then asks for a certificate and believes any.
         raise UsageError(
             f"tls.server.need.client.auth={settings.clients} needs tls.server.authClient=true and "
             "tls.server.trustCertPath: a certificate that nobody checks proves nothing"
@@ -160,7 +160,7 @@ def _identities(settings: DoorSettings) -> Identities | None:
 
 
 def _dialling(settings: DoorSettings) -> ssl.SSLContext | None:
-    """How a broker calls name servers. Their names are not checked, as nowhere at the peer: they
+    """How a broker calls name servers. Their names are not checked, as nowhere at RocketMQ: they
     are mostly addresses, and change."""
     if not settings.dials_tls:
         return None

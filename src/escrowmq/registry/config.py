@@ -25,7 +25,7 @@ class Config:
             self._changes.load(disk.read(CHANGES_PATH), source=CHANGES_PATH)
 
     def text(self) -> str:
-        """All settings under the peer's keys, sorted."""
+        """All settings under RocketMQ's keys, sorted."""
         return "".join(f"{key}={text}\n" for key, text in sorted(self._changes.texts().items()))
 
     def is_forbidden(self, texts: dict[str, str]) -> bool:
@@ -33,9 +33,9 @@ class Config:
         return not (_NEVER | set(self._settings.blacklist.split(";"))).isdisjoint(texts)
 
     def update(self, texts: dict[str, str]) -> None:
-        """Change settings; unknown keys are passed over, as at the peer.
+        """Change settings; unknown keys are passed over, as at RocketMQ.
 
-        All or nothing: UsageError names the value that cannot be. (The peer,
+        All or nothing: UsageError names the value that cannot be. (RocketMQ,
         MixAll.properties2Object, passes such a value over and reports success.)"""
         known = {key: text for key, text in texts.items() if self._changes.may_change(key)}
         parsed = self._changes.parse(known)

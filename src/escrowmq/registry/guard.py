@@ -101,7 +101,7 @@ class Guard:
     ) -> None:
         self._settings = settings
         self.is_by_accounts = settings.acl_enabled or settings.authenticates
-        self._is_open = settings.acl_as_peer
+        self._is_open = settings.acl_as_rocketmq
         self._trusted = Trusted(settings.changes_from, is_by_accounts=self.is_by_accounts)
         self._accounts = AccountFiles(accounts) if accounts and settings.acl_enabled else None
         self._disk = users if settings.authenticates else None

@@ -1,6 +1,6 @@
 """Header fields of the requests that a name server serves.
 
-Nearly all have defaults, because the peer's handlers take a missing field for null and go on.
+Nearly all have defaults, because RocketMQ's handlers take a missing field for null and go on.
 """
 
 from __future__ import annotations

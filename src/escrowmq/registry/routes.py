@@ -1,4 +1,4 @@
-"""Which brokers live, and which topics they serve (the peer's RouteInfoManager)."""
+"""Which brokers live, and which topics they serve (RocketMQ's RouteInfoManager)."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ class RouteTable:
         kept_perm = ~_WRITE if is_prime_slave and data.enable_acting_master else ~0
         for key, topic in body.topics.items():
             queues = self._topics.setdefault(topic.topic_name or key, {})
-            # An unchanged version with changed queues is not looked at, as at the peer.
+            # An unchanged version with changed queues is not looked at, as at RocketMQ.
             is_new = broker.name not in queues
             self._topics_counts[broker.name] += is_new
             if is_changed or is_new:
@@ -248,7 +248,7 @@ class RouteTable:
     def lost(self, peer: int) -> int:
         """A connection is gone, and with it its brokers; how many there were.
 
-        The peer (RouteInfoManager.onChannelDestroy) takes out only one of several brokers behind
+        RocketMQ (RouteInfoManager.onChannelDestroy) takes out only one of several brokers behind
         one connection, and lets the others wait for their timeout."""
         gone = [address for address, live in self._live.items() if live.peer == peer]
         for address in gone:
@@ -317,7 +317,7 @@ class RouteTable:
         return self._set_perm(broker_name, lambda perm: perm & ~_WRITE)
 
     def add_write(self, broker_name: str) -> int:
-        """Give it back; all other bits are lost, as at the peer."""
+        """Give it back; all other bits are lost, as at RocketMQ."""
         return self._set_perm(broker_name, lambda _: _READ_WRITE)
 
     def _set_perm(self, broker_name: str, change: Callable[[int], int]) -> int:

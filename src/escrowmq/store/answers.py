@@ -8,7 +8,7 @@ import msgspec
 
 
 class PutStatus(enum.Enum):
-    """What became of a message that was to be stored (the peer's PutMessageStatus)."""
+    """What became of a message that was to be stored (RocketMQ's PutMessageStatus)."""
 
     OK = "ok"
     MESSAGE_ILLEGAL = "message illegal"
@@ -44,7 +44,7 @@ class Arrival(msgspec.Struct, gc=False):
 
 
 class GotStatus(enum.Enum):
-    """How a read of a queue went (the peer's GetMessageStatus)."""
+    """How a read of a queue went (RocketMQ's GetMessageStatus)."""
 
     FOUND = "found"
     NO_MATCHED_MESSAGE = "no matched message"

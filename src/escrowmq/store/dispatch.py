@@ -183,7 +183,7 @@ class Dispatcher:
         delay = number_in(properties.get(Property.DELAY), most=LONG_MAX)
         if not delay or not self._delays_ms:
             return code
-        # As the peer (CommitLog.checkMessageAndReturnSize): a level too high is the highest.
+        # As RocketMQ (CommitLog.checkMessageAndReturnSize): a level too high is the highest.
         level = min(delay, max(self._delays_ms))
         return stored_ms + self._delays_ms[level]
 

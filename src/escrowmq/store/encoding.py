@@ -56,7 +56,7 @@ def size_bound(message: Message) -> int:
 def encode_with_crc(
     message: Message, properties: bytes, queue_offset: int, log_offset: int, stored_ms: int
 ) -> bytes:
-    """A record with the peer's CRC property at its end. Positional: once a message."""
+    """A record with RocketMQ's CRC property at its end. Positional: once a message."""
     record = encode_record(
         message,
         properties=ended(properties) + bytes(CRC_PROPERTY_SIZE),

@@ -206,7 +206,7 @@ class Flusher:
             if queue.is_dirty:
                 self._round += queue.dirty_files()
         # A thousand syncs a second would be all that the disk does. What queues lack after a loss
-        # of power is found again in the log; the peer syncs a little changed one once a minute.
+        # of power is found again in the log; RocketMQ syncs a little changed one once a minute.
         span_ms = min(len(self._round) * _FILE_SPAN_MS, _ROUND_SPAN_MAX_MS)
         self._round_due_ms = now_ms + max(self._queue_interval_ms, span_ms)
         if store.index is not None:

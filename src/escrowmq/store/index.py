@@ -59,7 +59,7 @@ def key_hash(prefix_hash: int, key: str) -> int:
     code &= 0xFFFFFFFF
     if code < 0x8000_0000:
         return code
-    # abs() of the peer, for which the least integer has none.
+    # abs() of RocketMQ, for which the least integer has none.
     return 0 if code == 0x8000_0000 else 0x1_0000_0000 - code
 
 
@@ -360,7 +360,7 @@ class Index:
         last = self.files[-1] if self.files else None
         made = self._opened(f"{FOLDER}/{name}")
         if last is not None:
-            # As the peer (IndexService.getAndCreateLastIndexFile) seeds a further file.
+            # As RocketMQ (IndexService.getAndCreateLastIndexFile) seeds a further file.
             made.begin_ms = made.end_ms = last.end_ms
             made.begin_log_offset = made.end_log_offset = last.end_log_offset
         self.files.append(made)

@@ -75,7 +75,7 @@ class Retention:
         self.wake_at_ms = 0
 
     def ask(self) -> None:
-        """Clean up now, whatever the hour (the peer's manual deletion)."""
+        """Clean up now, whatever the hour (RocketMQ's manual deletion)."""
         self._manual_rounds = _MANUAL_ROUNDS
         self.wake_at_ms = 0
 

@@ -179,7 +179,7 @@ def _judge(
 
 
 def _crc_fits(data: bytes, at: int, record_end: int) -> bool:
-    """Ten digits, the least significant first (the peer's MessageDecoder.createCrc32)."""
+    """Ten digits, the least significant first (RocketMQ's MessageDecoder.createCrc32)."""
     digits = data[record_end - 11 : record_end - 1][::-1]
     crc = crc32(data[at : record_end - CRC_PROPERTY_SIZE]) & 0x7FFFFFFF
     return digits.isdigit() and int(digits) == crc

@@ -99,7 +99,7 @@ class Searcher:
                 low = middle + 1
         if not upper:
             return low
-        # As the peer (ConsumeQueue.binarySearchInQueueByTime) answers before the beginning: 0.
+        # As RocketMQ (ConsumeQueue.binarySearchInQueueByTime) answers before the beginning: 0.
         return low - 1 if low > begin else 0
 
     def _stored_ms_near(self, queue: ConsumeQueue, queue_offset: int, low: int) -> int:

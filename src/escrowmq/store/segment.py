@@ -56,7 +56,7 @@ class Segments:
         for name in segments:
             size = self._disk.size(self.path(int(name)))
             if size == 0 and name == segments[-1]:
-                # The peer (MappedFileQueue.doLoad) drops a last file that got no length.
+                # RocketMQ (MappedFileQueue.doLoad) drops a last file that got no length.
                 self._disk.remove(self.path(int(name)))
                 notes.append(f"{self.path(int(name))} was empty and is removed")
             elif size != self.segment_size or int(name) % self.segment_size:

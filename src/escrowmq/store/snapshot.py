@@ -2,7 +2,7 @@
 deleted, and in which boot of the machine: within one boot, a kernel still has what a killed process
 wrote.
 
-Not the peer's, and never needed: a file that says less than the queues do is merely old. It is a
+Not RocketMQ's, and never needed: a file that says less than the queues do is merely old. It is a
 lower bound that tells a queue that was lost, whole, from one that never was. Absent or unreadable,
 nothing is assumed.
 """

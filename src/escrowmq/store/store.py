@@ -57,7 +57,7 @@ _OK: Final = PutStatus.OK
 
 
 class Store:
-    """A store of messages in the peer's files.
+    """A store of messages in RocketMQ's files.
 
     `boot` names the machine's present boot, if known: a store whose process was killed within the
     same one has lost no write. `hour` gives the local hour of a time; by default from `zone`."""
@@ -327,7 +327,7 @@ class Store:
         number). Records that cannot be read are passed over."""
         queue = self._by_key.get((topic, queue_id))
         if queue is None:
-            # The peer makes a queue when one is read, and so never says that there is none.
+            # RocketMQ makes a queue when one is read, and so never says that there is none.
             return Got(GotStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0)
         return self.reader.get(
             queue,

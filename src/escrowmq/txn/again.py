@@ -1,4 +1,4 @@
-"""Halves that stand in the log twice: those that a peer puts back, and those that were resumed."""
+"""Halves that stand in the log twice: put back by RocketMQ, or resumed."""
 
 from __future__ import annotations
 

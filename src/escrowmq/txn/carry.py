@@ -1,6 +1,6 @@
 """Pending halves are stored again at the log's end before the segments that they stand in go.
 
-As the peer's putBackHalf: the copy stands for the first one from then on, an op record says that
+As RocketMQ's putBackHalf: the copy stands for the first one from then on, an op record says that
 the old one is done with, and whoever ends the transaction may name either. The copy comes first in
 the log. A start that finds a copy without the op record drops the old one all the same, so that
 nothing is asked about, or committed, twice.

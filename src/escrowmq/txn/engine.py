@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 _VERDICTS: Final = {State.COMMITTED: Verdict.COMMIT, State.EXPIRED: Verdict.EXPIRE}
 _LETTER: Final = {state: letter for letter, state in STATES.items()}
 _OPS_OF_RECORD_MAX: Final = 400
-"""Ends named by one op record; the peer's bound is 4096 characters."""
+"""Ends named by one op record; RocketMQ's bound is 4096 characters."""
 
 AsDelivered = Callable[[Message, int], Message]
 """What is stored for a committed message at a time: itself, in the queue that its order key names,
@@ -80,7 +80,7 @@ class Engine:
         if claim.queue_offset in self.halves.carried:
             claim = follow(claim, self.halves.carried[claim.queue_offset], self._store)
         half = self._half_at(claim.queue_offset, claim.log_offset)
-        # The peer takes whatever record starts there; a record of another topic is none of ours.
+        # RocketMQ takes whatever record starts there; a record of another topic is none of ours.
         if half is None or half.topic != Topic.HALF:
             return Ended(EndResult.NOT_FOUND)
         unique_key = half.properties.get(Property.UNIQ_KEY, "")
@@ -112,7 +112,7 @@ class Engine:
 
     def _is_too_late(self, half: StoredMessage, now_ms: int) -> bool:
         """Past its own immunity a message is ended by the answer to a check alone. The age is by
-        the store time: the peer takes the producer's clock, which may be a day off."""
+        the store time: RocketMQ takes the producer's clock, which may be a day off."""
         if not half.properties.get(Property.CHECK_IMMUNITY_TIME):
             return False
         wish_ms = immunity_ms(half.properties) or 0

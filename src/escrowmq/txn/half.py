@@ -43,7 +43,7 @@ def half_of(message: Message) -> Message:
     """The half message that stands for a message until it is settled.
 
     A wish for a later delivery is dropped, unless the sender says that it is meant from the commit
-    on: the peer's clients drop the level themselves, and at the peer a half with a delivery time
+    on: RocketMQ's clients drop the level themselves, and at RocketMQ a half with a delivery time
     is lost."""
     properties = dict(message.properties)
     if not _DELAYING.isdisjoint(properties) and not is_delayed(properties):
@@ -80,7 +80,7 @@ def real_place(half: StoredMessage) -> tuple[str, int] | None:
 def final_of(half: StoredMessage) -> Message | None:
     """The message that a commit makes visible; None when the half does not say where.
 
-    All properties of the half stay on it, the broker's own among them, as at the peer; but for
+    All properties of the half stay on it, the broker's own among them, as at RocketMQ; but for
     the mark of the account, unless a start is to know by it which messages belong together."""
     place = real_place(half)
     if place is None:
@@ -123,7 +123,7 @@ def copy_to(half: StoredMessage, topic: str, **changed: str) -> Message:
 
 def immunity_ms(properties: dict[str, str]) -> int | None:
     """How long a message does not want to be asked about; None when it has no such wish, or one
-    that cannot be read (the peer then takes its own time-out as well)."""
+    that cannot be read (RocketMQ then takes its own time-out as well)."""
     text = properties.get(Property.CHECK_IMMUNITY_TIME)
     if text is None or not _SECONDS.fullmatch(text):
         return None
@@ -132,5 +132,5 @@ def immunity_ms(properties: dict[str, str]) -> int | None:
 
 
 def checks_counted(properties: dict[str, str]) -> int:
-    """Checks that a peer's copy of a half message has counted."""
+    """Checks that RocketMQ's copy of a half message has counted."""
     return number_in(properties.get(Property.TRANSACTION_CHECK_TIMES), most=_CHECKS_MAX) or 0

@@ -1,4 +1,4 @@
-"""Figures of transactions by topic, as the peer names and counts them, without their drift."""
+"""Figures of transactions by topic, as RocketMQ names and counts them, without their drift."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 LATENCY_BOUNDS_S: Final = (5, 60, 600, 3_600, 43_200, 86_400)
-"""Upper bounds of the histogram of the time from the half to its commit, as at the peer."""
+"""Upper bounds of the histogram of the time from the half to its commit, as at RocketMQ."""
 
 
 class Counters(msgspec.Struct):

@@ -1,4 +1,4 @@
-"""Op records: which half messages are done with. One parser serves both forms of the peer, the
+"""Op records: which half messages are done with. One parser serves both forms of RocketMQ, the
 single offset of 4.x and the list of 5.x."""
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def encode_op(
 
 def decode_op(message: Message) -> list[tuple[int, str]]:
     """Half queue offsets that a record names, each with a letter (`-`: not told). What cannot be
-    read is passed over, as the peer does."""
+    read is passed over, as RocketMQ does."""
     if message.properties.get(Property.TAGS) != TAG_DONE:
         return []
     parts = message.body.decode("ascii", "replace").split(",")

@@ -1,6 +1,6 @@
 """The index of pending transactions from the files: half queue, op queue, and final records.
 
-Works on a store of the peer's as well. Its half queue holds put-back copies, of which the newest
+Works on a store of RocketMQ's as well. Its half queue holds put-back copies, of which the newest
 counts; its op records may have been lost with its memory, so that finals are looked for in the log.
 """
 

@@ -14,8 +14,8 @@ ROWS = {row.code: row for row in rows()}
 
 
 def rights_of(
-    command: Command, places: Places, *, as_peer: bool = False, cluster: str = "DefaultCluster"
+    command: Command, places: Places, *, as_rocketmq: bool = False, cluster: str = "DefaultCluster"
 ) -> Rights:
     row = ROWS.get(command.code, UNKNOWN)
     asked: Asked[None] = Asked(Peer(1, "10.0.0.1", 5), row, command, None, 0)
-    return Rights(asked, places, BrokerSettings(acl_as_peer=as_peer, cluster=cluster))
+    return Rights(asked, places, BrokerSettings(acl_as_rocketmq=as_rocketmq, cluster=cluster))

@@ -112,7 +112,7 @@ def test_a_pattern_that_would_mean_something_else_is_refused(
     with pytest.raises(UsageError, match="would mean"):
         book.put_policies("User:orders", acl(text))
     assert book.policies == {}
-    peers = Book(disk, as_peer=True)
+    peers = Book(disk, as_rocketmq=True)
     peers.load()
     peers.put_policies("User:orders", acl(text))
     assert "orders" in peers.policies
@@ -124,13 +124,13 @@ def test_a_file_with_a_pattern_that_opens_more_than_it_says_is_not_read(text: st
     acls = [{"subject": "User:u", "policies": [{"entries": [entry]}]}]
     with pytest.raises(UsageError, match="would mean"):
         read_book(json.dumps({"acls": acls}).encode())
-    assert "u" in read_book(json.dumps({"acls": acls}).encode(), as_peer=True).policies
+    assert "u" in read_book(json.dumps({"acls": acls}).encode(), as_rocketmq=True).policies
 
 
 def test_a_pattern_of_old_that_opens_nothing_is_told_and_kept(
     disk: SimDisk, book: Book, caplog: pytest.LogCaptureFixture
 ) -> None:
-    book.as_peer = True
+    book.as_rocketmq = True
     book.put_policies("User:orders", acl("Topic:a*c", decision="Deny"))
     assert opened(disk).policies == book.policies
     assert "'Topic:a*c', which is no pattern" in caplog.text

@@ -159,7 +159,7 @@ def test_who_is_no_normal_user_is_told_so() -> None:
     )  # fmt: skip
     inner = explain_user(book, question("user-1", "pub", TOPICS[-1]))
     assert (inner.is_allowed, "the broker's own" in inner.decided_by) == (False, True)
-    peers = explain_user(book, question("user-1", "pub", TOPICS[-1]), as_peer=True)
+    peers = explain_user(book, question("user-1", "pub", TOPICS[-1]), as_rocketmq=True)
     assert "the broker's own" not in peers.decided_by
 
 

@@ -67,8 +67,8 @@ def request(
     return Command(code=code, ext=ext, body=body, version=version)
 
 
-def judged(asked: Command, *, parts: Parts = ELSEWHERE, as_peer: bool = False) -> str:
-    return refusal(RULES, asked, parts, rights_of(asked, Empty(), as_peer=as_peer).needs)
+def judged(asked: Command, *, parts: Parts = ELSEWHERE, as_rocketmq: bool = False) -> str:
+    return refusal(RULES, asked, parts, rights_of(asked, Empty(), as_rocketmq=as_rocketmq).needs)
 
 
 # Golden: the secret `12345678`, taken from a broker 5.3.2 that let them in.
@@ -147,10 +147,10 @@ def test_everybody_s_default_does_not_open_what_has_no_name() -> None:
 def test_what_the_peer_leaves_open_needs_rights_here_unless_parity_is_wanted() -> None:
     pull = request(Request.LITE_PULL_MESSAGE, consumerGroup="groupC", topic="topicA")
     assert judged(pull) == "No permission for topic:topicA"
-    assert judged(pull, as_peer=True) == ""
+    assert judged(pull, as_rocketmq=True) == ""
     unknown = request(9999)
     assert judged(unknown).startswith("Need admin permission for request code=9999")
-    assert judged(unknown, as_peer=True) == ""
+    assert judged(unknown, as_rocketmq=True) == ""
     assert judged(request(9999, key="rocketmq2")) == ""
 
 

@@ -80,7 +80,7 @@ def terms(**more: object) -> Terms:
 
 def why(book: Book, request: Command, **more: object) -> str:
     asked_of = terms(**more)
-    rights = rights_of(request, Nowhere(), as_peer=asked_of.as_peer)
+    rights = rights_of(request, Nowhere(), as_rocketmq=asked_of.as_rocketmq)
     return refusal(book, request, HOST, rights, asked_of)
 
 
@@ -150,7 +150,7 @@ def needs(code: int, ext: dict[str, str] | None = None, body: bytes = b"") -> li
 
 
 def peer_needs(code: int, ext: dict[str, str] | None = None, body: bytes = b"") -> list[str]:
-    found = rights_of(ask(code, ext, body), Nowhere(), as_peer=True).accesses()
+    found = rights_of(ask(code, ext, body), Nowhere(), as_rocketmq=True).accesses()
     return [_shown(access) for access in found]
 
 
@@ -224,9 +224,9 @@ def test_who_may_do_everything_else_does_not_change_who_may_do_what(book: Book, 
     allow(book, "*", "All")
     assert "for super users" in why(book, ask(code))
     assert why(book, ask(code, name="root")) == ""
-    peers = Book(SimDisk(), as_peer=True)
+    peers = Book(SimDisk(), as_rocketmq=True)
     peers.users, peers.policies = book.users, book.policies
-    assert why(peers, ask(code), as_peer=True) == ""
+    assert why(peers, ask(code), as_rocketmq=True) == ""
 
 
 @pytest.mark.parametrize(
@@ -285,7 +285,7 @@ def test_bodies_at_the_peer() -> None:
 def test_as_the_peer_what_is_stored_does_not_count(book: Book) -> None:
     end = ask(Request.END_TRANSACTION, {"topic": "orders"})
     assert why(book, end) != ""
-    assert why(book, end, as_peer=True) == ""
+    assert why(book, end, as_rocketmq=True) == ""
 
 
 def test_requests_of_operators_name_what_they_change() -> None:

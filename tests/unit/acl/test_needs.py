@@ -41,8 +41,10 @@ class Places:
         return topic in ("T", "a_b")
 
 
-def needed(code: int, *, as_peer: bool = False, body: bytes = b"", **ext: str) -> object:
-    found = rights_of(Command(code=code, ext=ext, body=body), Places(), as_peer=as_peer).needs()
+def needed(code: int, *, as_rocketmq: bool = False, body: bytes = b"", **ext: str) -> object:
+    found = rights_of(
+        Command(code=code, ext=ext, body=body), Places(), as_rocketmq=as_rocketmq
+    ).needs()
     return found if isinstance(found, Admin) else [(n.resource, n.right) for n in found]
 
 
@@ -93,7 +95,7 @@ def test_half_of_an_epoch_needs_the_right_to_its_group() -> None:
     epoch = "PGROUP\x01g\x02escrowEpoch\x01q/1\x02"
     assert needed(310, b="T", i=epoch) == [("T", PUB), ("%RETRY%g", PUB)]
     assert needed(10, topic="T", properties=epoch) == [("T", PUB), ("%RETRY%g", PUB)]
-    assert needed(310, b="T", i=epoch, as_peer=True) == [("T", PUB)]
+    assert needed(310, b="T", i=epoch, as_rocketmq=True) == [("T", PUB)]
 
 
 def test_what_need_not_be_there_needs_nothing() -> None:
@@ -118,7 +120,7 @@ def test_a_retry_topic_of_pops_needs_its_group_and_its_topic() -> None:
     for topic in ("%RETRY%g_T", "%RETRY%g+T"):
         plain = [("%RETRY%h", SUB), (topic, SUB)]
         assert needed(11, topic=topic, consumerGroup="h") == plain + popped
-        assert needed(11, as_peer=True, topic=topic, consumerGroup="h") == plain
+        assert needed(11, as_rocketmq=True, topic=topic, consumerGroup="h") == plain
     two = needed(38, consumerGroup="g_a_b")
     assert two == [("%RETRY%g_a_b", SUB), ("%RETRY%g", SUB), ("a_b", SUB)]
     assert needed(38, consumerGroup="g_v2") == [("%RETRY%g_v2", SUB)]
@@ -128,12 +130,12 @@ def test_a_retry_topic_of_pops_needs_its_group_and_its_topic() -> None:
 
 
 def test_the_peer_asks_for_less() -> None:
-    assert needed(37, as_peer=True) == []
-    assert needed(33, as_peer=True, offset="7") == []
-    assert needed(36, as_peer=True, offset="7", group="g") == [("%RETRY%g", SUB)]
-    assert needed(9999, as_peer=True) == []
-    assert needed(17, as_peer=True, topic="T") is ADMIN
-    assert needed(11, as_peer=True, topic="rmq_sys_x", consumerGroup="g") != ADMIN
+    assert needed(37, as_rocketmq=True) == []
+    assert needed(33, as_rocketmq=True, offset="7") == []
+    assert needed(36, as_rocketmq=True, offset="7", group="g") == [("%RETRY%g", SUB)]
+    assert needed(9999, as_rocketmq=True) == []
+    assert needed(17, as_rocketmq=True, topic="T") is ADMIN
+    assert needed(11, as_rocketmq=True, topic="rmq_sys_x", consumerGroup="g") != ADMIN
 
 
 def test_whatever_is_not_in_the_table_is_for_administrators() -> None:

@@ -153,10 +153,10 @@ def test_default_entries_count_when_no_custom_one_matches() -> None:
         custom=(entry("Topic:other"), entry("Topic:T", "Allow", "Sub")),
         default=(entry("Topic:*", "Deny"),),
     )
-    matching = found.matching(pub("T"), HERE, as_peer=False)
+    matching = found.matching(pub("T"), HERE, as_rocketmq=False)
     assert [each.decision for each in matching] == [Decision.DENY]
     other = Access(Resource(Kind.GROUP, "g"), frozenset({Action.SUB}))
-    assert found.matching(other, HERE, as_peer=False) == []
+    assert found.matching(other, HERE, as_rocketmq=False) == []
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ def test_as_the_peer_the_entry_that_decides_is_that_of_the_peer(
     first: str, second: str, wins: str
 ) -> None:
     entries = [entry(*text.split()) for text in (first, second)]
-    found = Policies(custom=tuple(entries)).matching(pub("ABC"), HERE, as_peer=True)
+    found = Policies(custom=tuple(entries)).matching(pub("ABC"), HERE, as_rocketmq=True)
     assert str(found[0].resource) == wins
 
 
@@ -196,7 +196,7 @@ def test_as_the_peer_the_entry_that_decides_is_that_of_the_peer(
 def test_what_denies_decides_and_then_what_is_narrow(entries: str, wins: str) -> None:
     every = [entry(*text.split()) for text in entries.split(", ")]
     for order in itertools.permutations(every):
-        found = Policies(custom=tuple(order)).matching(pub("ABC"), HERE, as_peer=False)
+        found = Policies(custom=tuple(order)).matching(pub("ABC"), HERE, as_rocketmq=False)
         assert str(found[0].resource) == wins
 
 
@@ -205,8 +205,8 @@ def test_nothing_is_open_that_the_peer_refuses(data: st.DataObject) -> None:
     names = data.draw(st.lists(st.sampled_from(["A*", "AB*", "ABC", "*"]), unique=True))
     decisions = st.sampled_from(["Allow", "Deny"])
     found = Policies(custom=tuple(entry(f"Topic:{n}", data.draw(decisions)) for n in names))
-    theirs = found.matching(pub("ABC"), HERE, as_peer=True)
-    ours = found.matching(pub("ABC"), HERE, as_peer=False)
+    theirs = found.matching(pub("ABC"), HERE, as_rocketmq=True)
+    ours = found.matching(pub("ABC"), HERE, as_rocketmq=False)
     assert bool(ours) == bool(theirs)
     if ours and ours[0].decision is Decision.ALLOW:
         assert theirs[0].decision is Decision.ALLOW

@@ -1,4 +1,4 @@
-"""Every request that the peer's broker serves: by ours too, or why not."""
+"""Every request that RocketMQ's broker serves: by ours too, or why not."""
 
 from __future__ import annotations
 

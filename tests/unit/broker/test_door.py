@@ -28,7 +28,7 @@ HOLD_MS = 60_000
 def world(*, is_as_peer: bool = False) -> Exchange:
     disk = SimDisk()
     disk.small["plain_acl.yml"] = FILE
-    exchange = Exchange(BrokerSettings(acl_enabled=True, acl_as_peer=is_as_peer), disk=disk)
+    exchange = Exchange(BrokerSettings(acl_enabled=True, acl_as_rocketmq=is_as_peer), disk=disk)
     come(exchange, "operator").ask(17, topic("T"))
     come(exchange, "operator").ask(17, topic("other"))
     return exchange

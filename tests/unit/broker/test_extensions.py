@@ -1,4 +1,4 @@
-"""What transactions of ours can do beyond the peer's (docs/extensions.md)."""
+"""What transactions of ours can do beyond RocketMQ's (docs/extensions.md)."""
 
 from __future__ import annotations
 

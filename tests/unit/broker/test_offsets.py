@@ -98,7 +98,7 @@ def test_commit_without_a_number_is_refused_with_29(
 @pytest.mark.parametrize("queue_id", [2, 65_536, 2**31 - 1, -1])
 def test_offsets_of_queues_that_are_not_there_are_not_kept(queue_id: int) -> None:
     for is_as_peer in (False, True):
-        exchange = Exchange(BrokerSettings(places_as_peer=is_as_peer))
+        exchange = Exchange(BrokerSettings(places_as_rocketmq=is_as_peer))
         exchange.create_topic("T", 2)
         before = exchange.core.broker.offsets.save()
         reply = commit(exchange.connect(), 1, queue_id=queue_id)

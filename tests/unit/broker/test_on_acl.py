@@ -60,7 +60,7 @@ def make_exchange() -> Exchange:
 def world(*, is_as_peer: bool = False, file: bytes = FILE) -> Exchange:
     disk = SimDisk()
     disk.small["plain_acl.yml"] = file
-    settings = BrokerSettings(acl_enabled=True, acl_as_peer=is_as_peer, allows_recall=True)
+    settings = BrokerSettings(acl_enabled=True, acl_as_rocketmq=is_as_peer, allows_recall=True)
     return Exchange(settings, disk=disk)
 
 

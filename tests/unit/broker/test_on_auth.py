@@ -93,7 +93,7 @@ def test_what_is_asked_about_users_is_answered_without_passwords(operator: Calle
 
 
 def test_as_the_peer_passwords_are_shown() -> None:
-    operator = come(world(acl_as_peer=True), "operator")
+    operator = come(world(acl_as_rocketmq=True), "operator")
     shown = json.loads(operator.ask(3004, {"username": "operator"}).body)
     assert shown["password"] == SECRET
 
@@ -109,7 +109,7 @@ def test_policies_are_shown_and_removed(operator: Caller) -> None:
     assert json.loads(operator.ask(3010, {"resourceFilter": "Group"}).body)[0]["subject"] == (
         "User:orders"
     )
-    # A resource that cannot be read removes nothing; the peer removes everything then.
+    # A resource that cannot be read removes nothing; RocketMQ removes everything then.
     refused = operator.ask(3008, subject | {"resource": "Topics:T"})
     assert (refused.code, "nothing is removed" in (refused.remark or "")) == (16, True)
     assert operator.ask(3008, subject | {"resource": "Topic:T"}).code == 0
@@ -132,7 +132,7 @@ def test_a_resource_that_would_mean_more_removes_nothing(operator: Caller) -> No
 def test_as_the_peer_who_may_change_the_cluster_changes_users_but_no_super_user(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    operator = come(world(acl_as_peer=True), "operator")
+    operator = come(world(acl_as_rocketmq=True), "operator")
     assert caplog.text.count("leaves open what RocketMQ leaves open") == 1
     deputy = create(operator, "deputy")
     operator.ask(3006, {"subject": "User:deputy"}, policy("Cluster:*", "All"))
@@ -322,7 +322,7 @@ def test_an_end_needs_the_right_to_the_topic_of_the_half(operator: Caller) -> No
 
 
 def test_who_answers_a_check_needs_no_right_to_the_topic_of_halves(operator: Caller) -> None:
-    """At the peer a Java producer's answer, which names that topic, is refused."""
+    """At RocketMQ a Java producer's answer, which names that topic, is refused."""
     user = create(operator, "orders")
     operator.ask(3006, {"subject": "User:orders"}, policy("Topic:paid", "Pub"))
     operator.send("paid")

@@ -305,7 +305,7 @@ def test_group_is_kept_from_a_topic_and_let_in_again(operator: Caller) -> None:
 
 @pytest.mark.parametrize("is_as_peer", [False, True])
 def test_bans_of_what_is_not_there_are_not_kept(is_as_peer: bool) -> None:
-    exchange = Exchange(BrokerSettings(places_as_peer=is_as_peer))
+    exchange = Exchange(BrokerSettings(places_as_rocketmq=is_as_peer))
     exchange.create_topic("T")
     exchange.core.broker.groups.get("G", START_MS)
     for group, topic, code in (("nobody", "T", 26), ("G", "nowhere", 17)):

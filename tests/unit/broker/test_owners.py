@@ -151,7 +151,7 @@ def test_halves_of_one_message_and_of_open_brokers_have_no_mark(exchange: Exchan
     b = come(exchange, "b-team-1")
     assert b.end(b.prepare("TB", group="PGB"), COMMIT).code == 0
     assert OWNER not in messages(exchange, "TB")[0].properties
-    for exchange in (Exchange(), world(acl_as_peer=True)):
+    for exchange in (Exchange(), world(acl_as_rocketmq=True)):
         exchange.create_topic("TB", 1)
         b = come(exchange, "b-team-1")
         assert b.end(b.prepare("TB", group="PGB", **TX), COMMIT).code == 0
@@ -211,9 +211,9 @@ def test_a_check_is_for_who_may_end_the_half() -> None:
 
 
 def test_a_half_that_an_open_broker_took_is_ended_by_the_right_to_its_topic() -> None:
-    exchange = world(acl_as_peer=True)
+    exchange = world(acl_as_rocketmq=True)
     mine = come(exchange, "a-team-1").prepare("Q", b"a1", group="PGA")
-    exchange.settings.acl_as_peer = False
+    exchange.settings.acl_as_rocketmq = False
     exchange.reopen()
     assert come(exchange, "b-team-1").end(mine, COMMIT).code == 0
 
@@ -318,7 +318,7 @@ def test_a_reply_to_nothing_goes_to_nobody_when_two_accounts_have_the_clients_id
 
 
 def test_as_at_the_peer_anybody_answers() -> None:
-    exchange = world(acl_as_peer=True)
+    exchange = world(acl_as_rocketmq=True)
     b = come(exchange, "b-team-1", ID)
     b.heartbeat(producer="other")
     answer_to(come(exchange, "nothing"), "never-asked")

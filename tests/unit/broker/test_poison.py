@@ -41,7 +41,7 @@ def pop(caller: Caller, topic: str = "T") -> list[Message]:
 
 
 def put(exchange: Exchange, topic: str, body: bytes = b"x", **properties: str) -> None:
-    """A record as an older release, or the peer, may have left it."""
+    """A record as an older release, or RocketMQ, may have left it."""
     message = Message(topic=topic, body=body, properties=properties, born_ms=exchange.now_ms)
     assert exchange.core.broker.store.put(message, exchange.now_ms).log_offset >= 0
 

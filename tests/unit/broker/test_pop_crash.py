@@ -133,11 +133,11 @@ def test_an_ack_waits_for_the_disk_when_told_to() -> None:
     assert "a" not in [got.body for got in consumer.pop()]
 
 
-# -- a store of the peer's -----------------------------------------------------------------------
+# -- a store of RocketMQ's -----------------------------------------------------------------------
 
 
 def put_as_peer(world: World, tag: str, body: dict[str, object], due_ms: int) -> None:
-    """A revive record on its way through the timer, as the peer leaves it."""
+    """A revive record on its way through the timer, as RocketMQ leaves it."""
     message = Message(
         topic="rmq_sys_wheel_timer",
         body=json.dumps(body).encode(),

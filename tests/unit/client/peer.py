@@ -20,7 +20,7 @@ Answer = Callable[["Link", Command], None]
 
 
 class Link(asyncio.Protocol):
-    """One client's connection, seen from the peer."""
+    """One client's connection, seen from RocketMQ."""
 
     def __init__(self, peer: Peer) -> None:
         self._peer = peer

@@ -14,7 +14,7 @@ SECRET = "12345678"
 
 @pytest.mark.parametrize(
     ("fields", "body", "signature"),
-    [  # computed by the peer, 5.3.2
+    [  # computed by RocketMQ, 5.3.2
         ({"AccessKey": "rocketmq2"}, b"", "Ou1T58RIcyZWaTIwzkhJZWn/Zvs="),
         ({"topic": "TopicA", "AccessKey": "rocketmq2"}, b"", "yvZvKMqXR7E4uBCgkiiGE2OZ9Zg="),
         (

@@ -1,4 +1,4 @@
-"""The small coders: ids, hashes, recall handles, batches, headers, the peer's JSON, replies."""
+"""The small coders: ids, hashes, recall handles, batches, headers, RocketMQ's JSON, replies."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_missing_field_that_is_needed_is_an_error_and_unknown_ones_are_not() -> 
     assert read_header(CreateTopicHeader, ext).topic == "t"
 
 
-# -- the peer's JSON -----------------------------------------------------------------------------
+# -- RocketMQ's JSON -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

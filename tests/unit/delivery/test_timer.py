@@ -292,7 +292,7 @@ def test_our_progress_is_not_believed_after_the_peer_has_written_the_file() -> N
     world.disk.replace(timer.PATH, peers)
     world.crash()
     world.run(1_000)
-    assert world.bodies() == [b"a", b"a"]  # as the peer itself would, told this
+    assert world.bodies() == [b"a", b"a"]  # as RocketMQ itself would, told this
 
 
 def test_a_record_that_the_peer_has_rolled_is_delivered_once() -> None:

@@ -45,7 +45,7 @@ def test_the_peer_s_answers_are_ours(outcome: str) -> None:
         ("a > 5 AND b = 'x'", {"a": "4"}, False),
         ("a > 5 AND b = 'x'", {"b": "x"}, None),
         ("a > 5 OR b = 'x'", {"b": "x"}, True),
-        ("a = 5", {"a": "5.0"}, None),  # Integer.valueOf throws at the peer
+        ("a = 5", {"a": "5.0"}, None),  # Integer.valueOf throws at RocketMQ
         ("a = 5.0", {"a": " 5"}, True),
         ("5.5 = a", {}, False),
         ("a > 5.5", {}, None),

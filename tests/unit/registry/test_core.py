@@ -29,7 +29,7 @@ PEER_ANSWERS: list[dict[str, Any]] = json.loads(
 
 
 def canonical(body: str, *, is_address_free: bool) -> str:
-    """The body with lists and brokers in one order: the peer's is that of its hash tables."""
+    """The body with lists and brokers in one order: RocketMQ's is that of its hash tables."""
     quoted = re.sub(r"([{,])(-?\d+):", r'\1"#\2":', body)
 
     def ordered(value: Any) -> Any:

@@ -173,7 +173,7 @@ def test_a_list_that_cannot_be_read_is_refused() -> None:
 
 def test_parity_leaves_it_open_and_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
-        exchange = world("1.0", acl_as_peer=True)
+        exchange = world("1.0", acl_as_rocketmq=True)
         assert delete(exchange) == 0
         assert delete(exchange) == 0
     assert sum("as at RocketMQ's" in text for text in caplog.messages) == 1

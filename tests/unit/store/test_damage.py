@@ -105,7 +105,7 @@ def test_garbage_behind_the_end_is_cut_and_zeroed(was_clean: bool) -> None:
 def test_stale_records_behind_the_end_do_not_come_back() -> None:
     disk = SimDisk()
     puts = filled(disk, 10)
-    # The peer cuts without zeroing: records 6.. are remnants, older than what follows.
+    # RocketMQ cuts without zeroing: records 6.. are remnants, older than what follows.
     image = bytes(disk.files[LOG].live)
     start, end = puts[5].log_offset, puts[6].log_offset
     disk.overwrite(LOG, start, bytes(4096 - start))

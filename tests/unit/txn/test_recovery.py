@@ -24,7 +24,7 @@ def make_ground() -> Ground:
 
 
 def java_op(ground: Ground, body: bytes) -> None:
-    """An op record as the peer writes it."""
+    """An op record as RocketMQ writes it."""
     message = Message(topic=Topic.OP, body=body, properties={"WAIT": "true", "TAGS": "d"})
     ground.store.put(message, ground.now_ms)
 
@@ -36,7 +36,7 @@ def java_final(ground: Ground, half: StoredMessage) -> None:
 
 
 def put_back(ground: Ground, half: StoredMessage, checks: int) -> StoredMessage:
-    """The copy that the peer's check stores, with the number of the check."""
+    """The copy that RocketMQ's check stores, with the number of the check."""
     copy = copy_to(half, Topic.HALF, TRANSACTION_CHECK_TIMES=str(checks))
     put = ground.store.put(msgspec.structs.replace(copy, flag=0), ground.now_ms)
     found = ground.store.read(put.log_offset)
@@ -168,7 +168,7 @@ def test_crash_at_any_step_leaves_one_final_of_each_commit(seed: int) -> None:
     assert sorted(producer.bodies("T")) == wanted
 
 
-# -- stores of the peer --------------------------------------------------------------------------
+# -- stores of RocketMQ --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("bodies", [[b"0,1,"], [b"0", b"1"], [b"0,", b"1,1,"], [b"1", b"0,0,"]])
@@ -210,7 +210,7 @@ def test_newest_copy_counts_and_both_copies_can_be_ended(ground: Ground) -> None
 
 
 def test_final_of_the_first_copy_ends_the_newest(ground: Ground) -> None:
-    """END named the first copy after the peer had put the half back: its op record is void."""
+    """END named the first copy after RocketMQ had put the half back: its op record is void."""
     first = ground.prepare(b"paid")
     copy = put_back(ground, first, 1)
     java_final(ground, first)

@@ -110,7 +110,7 @@ class Topics:
                 address, Request.QUERY_TOPIC_CONSUME_BY_WHO, _Groups, fields=fields
             )
             groups |= {self._cluster.unwrap(group) for group in who.group_list}
-        groups.discard(topic)  # the peer (QueryTopicConsumeByWho) may name the topic itself
+        groups.discard(topic)  # RocketMQ (QueryTopicConsumeByWho) may name the topic itself
         return TopicDescription(
             topic=topic,
             brokers=[*infos],

@@ -1,7 +1,7 @@
 """Which of a topic's queues each member of a group consumes.
 
 All members of a group reckon this for themselves, from the same sorted queues and members, so that
-each strategy must give what the peer's classes of the same purpose give
+each strategy must give what RocketMQ's classes of the same purpose give
 (AllocateMessageQueueAveragely, -AveragelyByCircle, -ConsistentHash).
 """
 

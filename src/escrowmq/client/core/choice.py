@@ -16,7 +16,7 @@ _LATENCIES: Final = (
     (1_800, 5_000),
     (550, 2_000),
 )
-"""From this latency in ms on, a broker is avoided for so many ms (the peer's MQFaultStrategy)."""
+"""From this latency in ms on, a broker is avoided for so many ms (RocketMQ's MQFaultStrategy)."""
 
 ISOLATION_MS: Final = 10_000
 """A failed send counts like an answer after so many ms."""

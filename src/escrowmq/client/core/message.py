@@ -86,7 +86,7 @@ class ReceivedMessage(Message, kw_only=True):
     born_host: str = ""
     stored_ms: int = 0
     deliveries_before: int = 0
-    """How often it was handed over before (the peer's reconsumeTimes)."""
+    """How often it was handed over before (RocketMQ's reconsumeTimes)."""
     sys_flag: int = 0
     prepared_log_offset: int = 0
     system: dict[str, str] = {}

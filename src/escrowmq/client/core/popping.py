@@ -52,7 +52,7 @@ def pop_fields(
 
 def receipt_of(stored: StoredMessage, ext: dict[str, str], *, broker_name: str) -> Receipt:
     """What a message of a pop's answer is acknowledged with. Those that come again carry it; that
-    of others is put together from the answer's lists, as the peer's clients do."""
+    of others is put together from the answer's lists, as RocketMQ's clients do."""
     carried = stored.properties.get(Property.POP_CK)
     if carried:
         return decode_receipt(carried)

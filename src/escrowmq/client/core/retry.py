@@ -1,4 +1,4 @@
-"""What to do after an attempt to send, as the peer's client decides (DefaultMQProducerImpl)."""
+"""What to do after an attempt to send, as RocketMQ's client decides (DefaultMQProducerImpl)."""
 
 from __future__ import annotations
 

@@ -184,7 +184,7 @@ def _ordered_queues(topic: str, conf: str) -> tuple[MessageQueue, ...]:
 
 def template_route(route: TopicRoute, *, queues_max: int) -> TopicRoute:
     """The route of a topic that its first message will create, from that of the template topic
-    (the peer's `MQClientInstance.updateTopicRouteInfoFromNameServer`)."""
+    (RocketMQ's `MQClientInstance.updateTopicRouteInfoFromNameServer`)."""
     queues = [
         msgspec.structs.replace(
             data,

@@ -185,7 +185,7 @@ def outgoing(
         is_reply=properties.get(Property.MSG_TYPE) == REPLY_TYPE,
     )
     if topic.startswith(Topic.RETRY_PREFIX):
-        # What a consumer sends back itself tells its count in the header (the peer does so too).
+        # What a consumer sends back itself tells its count in the header (RocketMQ does so too).
         found.reconsume_times = properties.pop(Property.RECONSUME_TIME, "0")
         found.reconsume_times_max = properties.pop(Property.MAX_RECONSUME_TIMES, "")
     found.properties = encode(properties)

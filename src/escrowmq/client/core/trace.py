@@ -1,7 +1,7 @@
 """RocketMQ's message trace: what is told about a message, as its readers expect it.
 
 Records of text. Fields are separated by 0x01, each record ends with 0x02, what is not known is
-written `null` (the peer's TraceDataEncoder, 5.3.3):
+written `null` (RocketMQ's TraceDataEncoder, 5.3.3):
 
   Pub             time, region, group, topic, message id, tag, keys, broker, body size, cost ms,
                   kind, offset id, success
@@ -26,7 +26,7 @@ from escrowmq.client.core.sending import Outcome, SendResult, SendStatus, delay_
 
 REGION_DEFAULT: Final = "DefaultRegion"
 BODY_SIZE_MAX: Final = 118_000
-"""Of one trace message; so large are those of the peer's clients at most."""
+"""Of one trace message; so large are those of RocketMQ's clients at most."""
 
 KEYS_SIZE_MAX: Final = 16_000
 """Of one trace message: half of what the properties of a message may be."""
@@ -41,7 +41,7 @@ _STATES: Final = {
 
 
 class Kind(enum.IntEnum):
-    """What a message was sent as (the peer's MessageType)."""
+    """What a message was sent as (RocketMQ's MessageType)."""
 
     NORMAL = 0
     HALF = 1
@@ -51,7 +51,7 @@ class Kind(enum.IntEnum):
 
 
 class End(enum.IntEnum):
-    """How consuming ended (the peer's ConsumeReturnType)."""
+    """How consuming ended (RocketMQ's ConsumeReturnType)."""
 
     SUCCESS = 0
     TIME_OUT = 1

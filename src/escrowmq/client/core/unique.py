@@ -1,6 +1,6 @@
-"""Ids that a client gives to its messages, of the peer's form (MessageClientIDSetter).
+"""Ids that a client gives to its messages, of RocketMQ's form (MessageClientIDSetter).
 
-Upper-case hex of: 4 address bytes, 2 process id, 4 random (the peer: a class loader's hash),
+Upper-case hex of: 4 address bytes, 2 process id, 4 random (RocketMQ: a class loader's hash),
 4 milliseconds since the month began, 2 counter.
 """
 
@@ -38,7 +38,7 @@ class UniqueIds:
         return f"{self._front}{now_ms - self._month_start_ms:08X}{counter:04X}"
 
     def _turn_month(self, now_ms: int) -> None:
-        # Months of local time, as the peer reckons: tools read the sending time out of an id.
+        # Months of local time, as RocketMQ reckons: tools read the sending time out of an id.
         now = dt.datetime.fromtimestamp(now_ms / 1000).astimezone()
         start = now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
         # Times and counts begin anew with each month; another mark keeps the ids from doing so too.

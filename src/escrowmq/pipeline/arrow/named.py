@@ -80,7 +80,7 @@ class Properties:
         return found
 
     def _without_doubles(self) -> Numbers:
-        """Which entries to keep so that no record has a name twice; the last one counts. The peer's
+        """Which entries to keep so that no record has a name twice; the last one counts. RocketMQ's
         brokers (5.3) put the properties of a batch behind those of its messages, so that in a topic
         of batches names come twice in every record."""
         keep = np.ones(len(self._rows), dtype=bool)

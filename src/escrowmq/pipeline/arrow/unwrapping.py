@@ -15,7 +15,7 @@ BATCH: int = SysFlag.INNER_BATCH | SysFlag.NEED_UNWRAP
 
 def unwrapped(data: bytes, starts: Numbers, sys_flag: Numbers) -> bytes:
     """The same records, with those of several messages replaced by a record a message. Readers
-    are to unwrap only what says so (the peer, PullAPIWrapper, does the same)."""
+    are to unwrap only what says so (RocketMQ, PullAPIWrapper, does the same)."""
     parts: list[bytes] = []
     ends = [*starts.tolist()[1:], len(data)]
     for start, end, flags in zip(starts.tolist(), ends, sys_flag.tolist(), strict=True):
