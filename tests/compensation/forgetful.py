@@ -27,7 +27,7 @@ def forget(share: float) -> None:
     """From now on, brokers of this process forget."""
 
     def end(self: Engine, claim: Claim, now_ms: int) -> Ended:
-        half = self._store.read(claim.log_offset)
+        half = None if claim.who else self._store.read(claim.log_offset)  # not an operator's
         if half is not None and is_forgotten(half.properties.get("UNIQ_KEY", ""), share):
             return Ended(EndResult.UNKNOWN)
         return _end(self, claim, now_ms)
