@@ -1,23 +1,18 @@
 """Processes that die while they take an order: at each step, and at any moment. Afterwards every
 order has its events, and every event its order.
 
-    python -m tests.outbox.crashes --runs 1000
-
-One run in ten is on MariaDB, the others on PostgreSQL and SQLite in turns. A run is one process,
-which takes one order with one to three events and is killed; those that live answer for the others.
+A run is one process, which takes one order with one to three events and is killed; those that live
+answer for the others. `crash_runs.py` makes many.
 """
 
 from __future__ import annotations
 
-import argparse
 import collections
 import multiprocessing
 import os
 import random
 import signal
-import tempfile
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 import escrowmq
@@ -25,7 +20,7 @@ from escrowmq.client.blocking.marked import Marked
 from escrowmq.integrations.dbapi import Outbox
 from escrowmq.integrations.dbapi.addresses import connector
 from tests.interop.process import until
-from tests.interop.servers import Server, new_topic
+from tests.interop.servers import Server
 from tests.sdk.reading import delivered
 
 STEPS: Final = ("order", "marker", "halves", "left", "commit", "end", "any", "none")
@@ -130,55 +125,3 @@ def _die_at(step: str) -> None:
 
 def _die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
-
-
-def main() -> int:
-    from tests.compensation.services import PostgresServer
-
-    from .mariadb import MariaDbServer
-
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--runs", type=int, default=1_000)
-    parser.add_argument("--seed", type=int, default=0)
-    arguments = parser.parse_args()
-    chance = random.Random(arguments.seed)
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        settings = {"transactionTimeOut": 1_000, "transactionCheckInterval": 1_000}
-        server = Server("escrow", folder / "server", settings).start()
-        postgres, maria = PostgresServer(folder / "postgres"), MariaDbServer(folder / "mariadb")
-        try:
-            shops = {
-                kind: Shop(address, server.nameserver, kind, new_topic(server, f"events-{kind}"))
-                for kind, address in {
-                    "postgresql": postgres.new_database(),
-                    "mariadb": f"mariadb://root@localhost/{maria.new_database()}"
-                    f"?unix_socket={maria.socket}",
-                    "sqlite": f"sqlite:///{folder / 'shop.db'}",
-                }.items()
-            }
-            return _run(shops, server, arguments.runs, chance)
-        finally:
-            server.kill()
-            postgres.stop()
-            maria.stop()
-
-
-def _run(shops: dict[str, Shop], server: Server, runs: int, chance: random.Random) -> int:
-    for shop in shops.values():
-        prepare(shop)
-    counts: collections.Counter[tuple[str, str]] = collections.Counter()
-    for number in range(runs):
-        kind = "mariadb" if number % 10 == 0 else ("postgresql", "sqlite")[number % 2]
-        step = chance.choice(STEPS)
-        counts[kind, step] += 1
-        crash(shops[kind], step, number, chance)
-    wrong = [line for shop in shops.values() for line in differences(shop, server)]
-    for (kind, step), count in sorted(counts.items()):
-        print(f"{kind:12} {step:8} {count}")
-    print("\n".join(wrong) or f"{runs} runs: every order has its events, every event its order")
-    return 1 if wrong else 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
