@@ -27,7 +27,10 @@ def main() -> int:
     chance = random.Random(arguments.seed)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        settings = {"transactionTimeOut": 1_000, "transactionCheckInterval": 1_000}
+        # A process that is asked and dies was asked: fifteen checks, a second apart, are soon over
+        # where nobody lives long enough to answer.
+        settings = {"transactionTimeOut": 1_000, "transactionCheckInterval": 1_000,
+                    "transactionCheckMax": 1_000_000}  # fmt: skip
         server = Server("escrow", folder / "server", settings).start()
         postgres, maria = PostgresServer(folder / "postgres"), MariaDbServer(folder / "mariadb")
         try:
