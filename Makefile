@@ -52,6 +52,7 @@ build/spark-%/.ready: requirements-spark-%.txt
 
 crash: $(READY)   ## fifty rounds of kill -9 and recount; some minutes
 	ESCROWMQ_CRASH_ROUNDS=50 $(BIN)/python -m pytest -q tests/crash $(ARGS)
+	$(BIN)/python -m tests.outbox.crash_runs --runs 1000
 
 hostile: $(READY) ## what accounts and strangers must not be able to do, against real processes; a minute
 	$(BIN)/python -m pytest -n 2 --dist loadfile -q tests/hostile $(ARGS)

@@ -26,7 +26,7 @@ from escrowmq import errors
 from escrowmq.client.consumer_settings import ConsumerOptions
 from escrowmq.client.options import ClientOptions
 from escrowmq.client.settings import Listener, MessageFields, ProducerOptions
-from escrowmq.integrations import otel
+from escrowmq.integrations import dbapi, django, otel, sqlalchemy
 
 FOLDER: Final = Path(__file__).resolve().parent.parent / "docs" / "reference"
 _WRITTEN: Final = "<!-- Written by tools/reference.py from the docstrings; change those. -->"
@@ -36,7 +36,7 @@ _WIDTH: Final = 88
 Page = tuple[str, str, list[Any]]
 
 INTERNAL: Final = {
-    "advance", "answer_from", "desk", "has_checks", "leave", "marked",
+    "advance", "answer_from", "desk", "end", "hand_over", "has_checks", "leave", "marked",
     "unsettled_keys", "unwrap", "wrap",
 }  # fmt: skip
 """Methods that only this library calls."""
@@ -54,6 +54,14 @@ PAGES: Final[dict[str, Page]] = {
         "Transactions",
         "Made by `Producer.transaction`; `escrowmq.aio.Transaction` is the same, awaited.",
         [escrowmq.Transaction, escrowmq.Outcome],
+    ),
+    "outbox": (
+        "Outboxes",
+        (
+            "Messages that commit with a database, and messages that are handled once. "
+            "[../outbox.md](../outbox.md) is the guide."
+        ),
+        [sqlalchemy, django, dbapi],
     ),
     "consumer": (
         "Consumers",
@@ -128,11 +136,25 @@ def _thing(thing: Any) -> list[str]:  # noqa: ANN401 - a class or a module
         return _errors()
     if isinstance(thing, ModuleType):
         found = [f"## `{thing.__name__}`", _text(thing)]
+        if hasattr(thing, "__all__"):
+            return [*found, *_public(thing)]
         for name, kind in vars(thing).items():
             if inspect.isclass(kind) and kind.__module__ == thing.__name__ and name[0] != "_":
                 found += _class(kind)
         return found
     return _class(thing)
+
+
+def _public(module: ModuleType) -> list[str]:
+    """What a package says that it has: classes and functions."""
+    found: list[str] = []
+    for name in module.__all__:
+        thing = getattr(module, name)
+        if inspect.isclass(thing):
+            found += _class(thing)
+        else:
+            found += [f"## {name}", *_method(name, thing)]
+    return found
 
 
 def _class(kind: type) -> list[str]:
@@ -308,7 +330,8 @@ def _parameter(parameter: inspect.Parameter) -> str:
     if parameter.annotation is not inspect.Parameter.empty:
         text += f": {_annotation(parameter.annotation)}"
     if parameter.default is not inspect.Parameter.empty:
-        text += f" = {parameter.default!r}"
+        default = parameter.default
+        text += f" = {default.__name__ if inspect.isfunction(default) else repr(default)}"
     return text
 
 

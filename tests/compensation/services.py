@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -131,8 +132,8 @@ class PostgresServer:
         return f"postgresql://shop@/{database}?host={self._folder}"
 
     def stop(self) -> None:
-        """End it."""
-        self._child.terminate()
+        """End it; a SIGTERM would wait for clients that are still connected."""
+        self._child.send_signal(signal.SIGINT)
         self._child.wait(30)
 
 

@@ -127,7 +127,9 @@ class Checks:
         checks = self._checks_of(stored) if known is None else ()
         asked = _Asked(connection, request.ext or {}, self._message(request, stored), checks)
         if known is not None:
-            self._instance.spawn(self._answer(asked, known, _OPEN if known is _UNKNOWN else None))
+            is_open = known is _UNKNOWN
+            remark = _OPEN if is_open else None
+            self._instance.spawn(self._answer(asked, known, remark, is_open=is_open))
         elif checks:
             self._put(asked, self._database_line if MARKER in stored.properties else self._line)
         elif MARKER in stored.properties:
@@ -197,7 +199,10 @@ class Checks:
         if outcome is None:
             await self._no_database(asked)
         else:
-            await self._answer(asked, outcome, remark)
+            # What a database does not know is under way, or known as soon as it is back: no number
+            # of checks is too many for that, and no other member of the group knows more.
+            is_open = line is self._database_line and outcome is _UNKNOWN
+            await self._answer(asked, outcome, remark, is_open=is_open)
 
     async def _no_database(self, asked: _Asked) -> None:
         message = asked.message
@@ -241,10 +246,10 @@ class Checks:
         with self._watch.around_check(message):
             return check(message)
 
-    async def _answer(self, asked: _Asked, outcome: Outcome, remark: str | None) -> None:
-        fields = check_answer_fields(
-            asked.fields, outcome, group=self._group, is_open=remark is _OPEN
-        )
+    async def _answer(
+        self, asked: _Asked, outcome: Outcome, remark: str | None, *, is_open: bool = False
+    ) -> None:
+        fields = check_answer_fields(asked.fields, outcome, group=self._group, is_open=is_open)
         connection, watch, message = asked.connection, self._watch, asked.message
         watch.before_settle(message.message_id, outcome, [message])
         error: Exception | None = None

@@ -270,7 +270,7 @@ def test_a_message_with_a_marker_is_asked_of_the_databases_and_nobody_else() -> 
     async def other(message: Any) -> Outcome | None:
         return None
 
-    async def go(answers: list[Any], value: str) -> None:
+    async def go(answers: list[Any], value: str, *, is_held: bool = False) -> None:
         async with (
             a_place("T") as (names, broker),
             Producer(
@@ -282,7 +282,8 @@ def test_a_message_with_a_marker_is_asked_of_the_databases_and_nobody_else() -> 
             await broker.until(lambda: broker.links)
             ask(broker.links[0], escrowMarker="db:K")
             await broker.until(lambda: ends(broker))
-            assert ends(broker)[0]["commitOrRollback"] == value
+            (end,) = ends(broker)
+            assert (end["commitOrRollback"], "escrowOpen" in end) == (value, is_held)
 
     seen: list[str] = []
 
@@ -294,6 +295,7 @@ def test_a_message_with_a_marker_is_asked_of_the_databases_and_nobody_else() -> 
     assert seen == ["db:K"]
     asyncio.run(go([other], "0"))
     asyncio.run(go([], "0"))
+    asyncio.run(go([lambda message: Outcome.UNKNOWN], "0", is_held=True))
 
 
 def test_a_database_that_waits_for_a_lock_holds_up_no_other_check() -> None:

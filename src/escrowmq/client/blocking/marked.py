@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 from escrowmq.client import marked as engine
@@ -9,6 +10,8 @@ from escrowmq.client.blocking.face import Face
 from escrowmq.client.core.message import Message
 from escrowmq.client.core.sending import Outcome
 from escrowmq.errors import EscrowMQError
+
+_log = logging.getLogger(__name__)
 
 
 class Marked(Face[engine.Marked]):
@@ -42,5 +45,9 @@ class Marked(Face[engine.Marked]):
         self.inner.leave()
 
     def commit(self) -> None:
-        """The database has committed: tell the brokers. Raises nothing of theirs."""
-        self.portal.call(self.inner.commit())
+        """The database has committed: tell the brokers. Raises nothing of theirs, nor that the
+        producer was closed meanwhile: the marker answers for it."""
+        try:
+            self.portal.call(self.inner.commit())
+        except EscrowMQError as error:
+            _log.warning("the brokers are not told of a commit, and will ask: %s", error)

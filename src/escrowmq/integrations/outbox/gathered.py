@@ -9,8 +9,8 @@ from escrowmq.client.core.message import Message
 from escrowmq.client.core.validation import check_message
 from escrowmq.errors import UsageError
 
-_BODY_SIZE_MAX: Final = 4 * 1024 * 1024
-"""RocketMQ's own bound; a producer that is set up for less says so when it sends."""
+_ANY_SIZE: Final = 2**63
+"""How large a body may be is the producer's to say, when it sends."""
 
 SAVEPOINTS_MAX: Final = 10_000
 """Of one transaction; their names are kept to its end."""
@@ -26,7 +26,7 @@ class Gathered:
 
     def add(self, message: Message) -> None:
         """Gather one. InvalidMessage when no broker would take it."""
-        check_message(message, body_size_max=_BODY_SIZE_MAX)
+        check_message(message, body_size_max=_ANY_SIZE)
         if len(self.messages) >= BUNDLE_MESSAGES_MAX:
             raise UsageError(
                 f"a database transaction sends {BUNDLE_MESSAGES_MAX} messages at most; put more "

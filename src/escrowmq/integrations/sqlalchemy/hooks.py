@@ -23,8 +23,8 @@ from escrowmq.integrations.outbox.tables import Family, Statement
 _SLOT: Final = "escrowmq.connections"
 """In a session's `info`: its connection, by outbox."""
 
-_BLOCK: Final = "escrowmq.block"
-"""In the `info` of a session or connection, while a block of an outbox is open."""
+_in_blocks: weakref.WeakSet[Session | Connection] = weakref.WeakSet()
+"""Those that a block of an outbox is open on."""
 
 
 class Hooks:
@@ -189,17 +189,17 @@ def _after_commit(session: Session) -> None:
 
 def enter(work: Session | Connection) -> None:
     """A block of an outbox begins. UsageError when another one is open."""
-    if _BLOCK in work.info:
+    if work in _in_blocks:
         raise UsageError(
             "a block of the outbox is open on this already, and commits all of it; send inside "
             "that one, and use begin_nested() for what may be rolled back alone"
         )
-    work.info[_BLOCK] = True
+    _in_blocks.add(work)
 
 
 def leave(work: Session | Connection) -> None:
     """It is over."""
-    work.info.pop(_BLOCK, None)
+    _in_blocks.discard(work)
 
 
 def _next_savepoint(connection: Connection) -> str:

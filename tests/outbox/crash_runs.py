@@ -1,0 +1,70 @@
+"""Many processes that die while they take an order; see crashes.py.
+
+    python -m tests.outbox.crash_runs --runs 1000
+
+One run in ten is on MariaDB, the others on PostgreSQL and SQLite in turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import random
+import tempfile
+from pathlib import Path
+
+from tests.compensation.services import PostgresServer
+from tests.interop.servers import Server, new_topic
+from tests.outbox.crashes import STEPS, Shop, crash, differences, prepare
+from tests.outbox.mariadb import MariaDbServer
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=1_000)
+    parser.add_argument("--seed", type=int, default=0)
+    arguments = parser.parse_args()
+    chance = random.Random(arguments.seed)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        # A process that is asked and dies was asked: fifteen checks, a second apart, are soon over
+        # where nobody lives long enough to answer.
+        settings = {"transactionTimeOut": 1_000, "transactionCheckInterval": 1_000,
+                    "transactionCheckMax": 1_000_000}  # fmt: skip
+        server = Server("escrow", folder / "server", settings).start()
+        postgres, maria = PostgresServer(folder / "postgres"), MariaDbServer(folder / "mariadb")
+        try:
+            shops = {
+                kind: Shop(address, server.nameserver, kind, new_topic(server, f"events-{kind}"))
+                for kind, address in {
+                    "postgresql": postgres.new_database(),
+                    "mariadb": f"mariadb://root@localhost/{maria.new_database()}"
+                    f"?unix_socket={maria.socket}",
+                    "sqlite": f"sqlite:///{folder / 'shop.db'}",
+                }.items()
+            }
+            return _run(shops, server, arguments.runs, chance)
+        finally:
+            server.kill()
+            postgres.stop()
+            maria.stop()
+
+
+def _run(shops: dict[str, Shop], server: Server, runs: int, chance: random.Random) -> int:
+    for shop in shops.values():
+        prepare(shop)
+    counts: collections.Counter[tuple[str, str]] = collections.Counter()
+    for number in range(runs):
+        kind = "mariadb" if number % 10 == 0 else ("postgresql", "sqlite")[number % 2]
+        step = chance.choice(STEPS)
+        counts[kind, step] += 1
+        crash(shops[kind], step, number, chance)
+    wrong = [line for shop in shops.values() for line in differences(shop, server)]
+    for (kind, step), count in sorted(counts.items()):
+        print(f"{kind:12} {step:8} {count}")
+    print("\n".join(wrong) or f"{runs} runs: every order has its events, every event its order")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

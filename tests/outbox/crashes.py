@@ -1,0 +1,127 @@
+"""Processes that die while they take an order: at each step, and at any moment. Afterwards every
+order has its events, and every event its order.
+
+A run is one process, which takes one order with one to three events and is killed; those that live
+answer for the others. `crash_runs.py` makes many.
+"""
+
+from __future__ import annotations
+
+import collections
+import multiprocessing
+import os
+import random
+import signal
+from dataclasses import dataclass
+from typing import Any, Final
+
+import escrowmq
+from escrowmq.client.blocking.marked import Marked
+from escrowmq.integrations.dbapi import Outbox
+from escrowmq.integrations.dbapi.addresses import connector
+from tests.interop.process import until
+from tests.interop.servers import Server
+from tests.sdk.reading import delivered
+
+STEPS: Final = ("order", "marker", "halves", "left", "commit", "end", "any", "none")
+"""What was done last before the process dies; `any` is a random moment, `none` lives."""
+
+CHILD_S: Final = 60
+MOMENT_MAX_S: Final = 0.25
+_FORKS = multiprocessing.get_context("forkserver")
+_FORKS.set_forkserver_preload(["tests.outbox.crashes", "psycopg", "pymysql"])
+
+
+@dataclass(frozen=True)
+class Shop:
+    """A service: its database, group and topic."""
+
+    address: str
+    nameserver: str
+    group: str
+    topic: str
+
+
+def prepare(shop: Shop) -> None:
+    """Make the tables."""
+    connect = connector(shop.address)
+    with escrowmq.Producer(shop.nameserver, group=shop.group) as producer:
+        Outbox(producer, connect).create_tables()
+    connection = connect()
+    connection.cursor().execute("create table orders (id varchar(40) primary key)")
+    connection.commit()
+    connection.close()
+
+
+def crash(shop: Shop, step: str, number: int, chance: random.Random) -> None:
+    """One process takes one order, and dies."""
+    child = _FORKS.Process(target=_take_order, args=(shop, step, number))
+    child.start()
+    child.join(chance.random() * MOMENT_MAX_S if step == "any" else CHILD_S)
+    child.kill()
+    child.join(CHILD_S)
+    assert step == "any" or child.exitcode == (0 if step == "none" else -signal.SIGKILL)
+    child.close()
+
+
+def differences(shop: Shop, server: Server) -> list[str]:
+    """What does not belong together once all is settled."""
+    connect = connector(shop.address)
+    with escrowmq.Producer(shop.nameserver, group=shop.group) as producer:
+        Outbox(producer, connect)
+        until("the end of all", lambda: not producer.unsettled_keys(), within_s=120)
+    connection = connect()
+    cursor = connection.cursor()
+    cursor.execute("select id from orders")
+    expected = collections.Counter(
+        event for row in cursor.fetchall() for event in _events(int(row[0]))
+    )
+    connection.close()
+    seen = collections.Counter(message.body.decode() for message in delivered(server, shop.topic))
+    return [
+        f"{event}: {expected[event]} expected, {seen[event]} seen"
+        for event in expected | seen
+        if expected[event] != seen[event]
+    ]
+
+
+def _events(number: int) -> list[str]:
+    return [f"{number}.{n}" for n in range(1 + number % 3)]
+
+
+def _take_order(shop: Shop, step: str, number: int) -> None:
+    connect = connector(shop.address)
+    _die_at(step)
+    with escrowmq.Producer(shop.nameserver, group=shop.group) as producer:
+        outbox = Outbox(producer, connect)
+        connection = connect()
+        with outbox.transaction(connection) as tx:
+            connection.cursor().execute(f"insert into orders (id) values ('{number}')")
+            if step == "order":
+                _die()
+            for event in _events(number):
+                tx.send(shop.topic, event.encode())
+        connection.close()
+
+
+def _die_at(step: str) -> None:
+    """Let this process die behind a step."""
+    known: dict[str, Any] = {"send": Marked.send, "leave": Marked.leave, "commit": Marked.commit}
+
+    def dying(name: str, *, before: str, after: str) -> Any:
+        def call(self: Marked, *given: Any) -> None:
+            if step == before:
+                _die()
+            known[name](self, *given)
+            if step == after:
+                _die()
+
+        return call
+
+    Marked.send = dying("send", before="marker", after="halves")  # type: ignore[method-assign]
+    Marked.leave = dying("leave", before="", after="left")  # type: ignore[method-assign]
+    Marked.commit = dying("commit", before="commit", after="end")  # type: ignore[method-assign]
+
+
+def _die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)

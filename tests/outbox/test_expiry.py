@@ -1,0 +1,77 @@
+"""Old markers go, but for those that a broker may still ask for; the tables by migration."""
+
+from __future__ import annotations
+
+import datetime as dt
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+
+import escrowmq
+from escrowmq.integrations.dbapi.addresses import connector
+from escrowmq.integrations.sqlalchemy import Outbox, add_tables
+from tests.interop.process import until
+from tests.interop.servers import Server, new_topic
+from tests.sdk.reading import wait_bodies
+
+from .conftest import Place
+from .test_check_from_db import DIES, address_of
+
+
+@pytest.fixture
+def patient_server(tmp_path: Path) -> Iterator[Server]:
+    """A broker that asks for nothing by itself."""
+    made = Server("escrow", tmp_path / "server", {"transactionTimeOut": 3_600_000}).start()
+    yield made
+    made.kill()
+
+
+@pytest.mark.ours_alone
+def test_a_marker_stays_for_as_long_as_its_transaction_is_pending(
+    patient_server: Server, new_place: Callable[[str], Place]
+) -> None:
+    place, server = new_place("sqlite"), patient_server
+    topic = new_topic(server, "paid")
+    engine = sa.create_engine(place.url)
+    with escrowmq.Producer(server.nameserver, group="orders") as producer:
+        Outbox(producer, engine).create_tables()
+    command = [sys.executable, "-c", DIES, server.nameserver, "orders", topic, address_of(place)]
+    assert subprocess.run([*command, "after"], check=False, timeout=60).returncode == -9
+    connection = connector(address_of(place))()
+    connection.execute("update escrowmq_markers set made_ms = made_ms - 10 * 86400000")
+    connection.commit()
+    connection.close()
+    with escrowmq.Producer(server.nameserver, group="orders") as producer:
+        outbox = Outbox(producer, engine)
+        assert outbox.forget_markers() == 0, "its message is pending"
+        with escrowmq.Admin(server.nameserver) as admin:
+            admin.transactions.check()
+        wait_bodies(server, topic, [b"after"])
+        until("its end", lambda: not producer.unsettled_keys())
+        assert outbox.forget_markers(keep=dt.timedelta(days=11)) == 0
+        assert outbox.forget_markers() == 1
+        assert outbox.find_name()
+    engine.dispose()
+
+
+def test_alembic_finds_nothing_to_change_behind_create_tables(
+    server: Server, group: str, place: Place
+) -> None:
+    engine = sa.create_engine(place.url)
+    with escrowmq.Producer(server.nameserver, group=group) as producer:
+        Outbox(producer, engine).create_tables()
+    metadata = sa.MetaData()
+    add_tables(metadata)
+    with engine.connect() as connection:
+        assert compare_metadata(MigrationContext.configure(connection), metadata) == []
+    metadata.drop_all(engine)
+    metadata.create_all(engine)
+    with escrowmq.Producer(server.nameserver, group=group) as producer:
+        Outbox(producer, engine).create_tables()
+    engine.dispose()
