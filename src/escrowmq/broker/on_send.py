@@ -42,17 +42,15 @@ class SendHandlers:
         self._putter = putter
         self._transactions = transactions
         self._rules = rules
-        self._is_traced: bool | None = None
+        self._said: dict[str, str] = {}
         self._note_settings()
 
     def _note_settings(self) -> None:
         """Take over what every message gets from the settings; operators may change them."""
-        settings = self._broker.settings
-        if settings.is_traced is not self._is_traced:
-            self._is_traced = settings.is_traced
-            self._broker.remoting.note_settings()
-            self._said = self._broker.remoting.said_to_senders
-            self._added = {**self._said, Property.CLUSTER: settings.cluster}
+        said = self._broker.remoting.said_to_senders()
+        if said is not self._said:
+            self._said = said
+            self._added = {**said, Property.CLUSTER: self._broker.settings.cluster}
             self._suffix = encode_properties(self._added)
 
     def send(self, asked: Asked[Header]) -> Reply:

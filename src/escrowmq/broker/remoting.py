@@ -16,18 +16,21 @@ class Remoting:
     def __init__(self, settings: BrokerSettings) -> None:
         self._settings = settings
         self._is_traced: bool | None = None
-        self.note_settings()
+        self._said: dict[str, str] = {}
+        self.said_to_senders()
 
-    def note_settings(self) -> None:
-        """Take over what every answer to a send says; operators may change it."""
+    def said_to_senders(self) -> dict[str, str]:
+        """What every answer to a send says, and every message gets: another dictionary once an
+        operator has changed it."""
         settings = self._settings
         if settings.is_traced is not self._is_traced:
             self._is_traced = settings.is_traced
-            self.said_to_senders = {
+            self._said = {
                 Property.MSG_REGION: settings.region,
                 Property.TRACE_ON: "true" if settings.is_traced else "false",
             }
-            self._sent = SentReplies(self.said_to_senders)
+            self._sent = SentReplies(self._said)
+        return self._said
 
     def frames(self, command: Command, reply: Answer | Refusal) -> tuple[bytes, ...]:
         """What goes out for a reply, to be written one after the other."""
@@ -48,7 +51,7 @@ class Remoting:
             )
             return (frame,)
         ext = {
-            **self.said_to_senders,
+            **self._said,
             "msgId": sent.message_id,
             "queueId": str(sent.queue_id),
             "queueOffset": str(sent.queue_offset),
