@@ -15,7 +15,6 @@ from escrowmq.base.settings import BrokerSettings
 from escrowmq.broker.state import Broker
 from escrowmq.codec import fastjson
 from escrowmq.codec.auth import inner_user
-from escrowmq.codec.command import encode_request
 from escrowmq.codec.signature import ACCESS_KEY, SIGNATURE, sign
 from escrowmq.delivery.topics import Perm, TopicConfig, TopicFile
 from escrowmq.errors import EscrowMQError, UsageError
@@ -157,7 +156,6 @@ class Registration:
         wrapper["mappingDataVersion"] = wrapper["dataVersion"]
         wrapper["topicQueueMappingDetailMap"] = {}
         wrapper["topicQueueMappingInfoMap"] = {}
-        opaque = broker.calls.next_opaque()
         ext = {
             "brokerName": settings.name,
             "brokerAddr": broker.address,
@@ -170,9 +168,6 @@ class Registration:
             "bodyCrc32": "0",
         }
         body = fastjson.encode({"filterServerList": [], "topicConfigSerializeWrapper": wrapper})
-        ext = self._signed(ext, body)
-        frame = encode_request(Request.REGISTER_BROKER, opaque, ext=ext, body=body)
-        broker.send(server.peer, frame)
 
         def heard(reply: Command | None, now_ms: int) -> None:  # noqa: ARG001
             if reply is not None and reply.code == Response.SUCCESS:
@@ -187,8 +182,14 @@ class Registration:
                     "no answer" if reply is None else reply.remark,
                 )
 
-        timeout_ms = now_ms + settings.register_interval_ms
-        broker.calls.expect(opaque, server.peer, heard, timeout_ms)
+        broker.call(
+            server.peer,
+            Request.REGISTER_BROKER,
+            ext=self._signed(ext, body),
+            body=body,
+            on_answer=heard,
+            until_ms=now_ms + settings.register_interval_ms,
+        )
 
     def _signed(self, ext: dict[str, str], body: bytes = b"") -> dict[str, str]:
         """The fields with those that prove who sends them, if this broker has an account."""
@@ -227,19 +228,10 @@ class Registration:
         settings = self._broker.settings
         for server in self._servers.values():
             if server.is_connected:
-                self._broker.send(
-                    server.peer,
-                    encode_request(
-                        Request.UNREGISTER_BROKER,
-                        self._broker.calls.next_opaque(),
-                        ext=self._signed(
-                            {
-                                "brokerName": settings.name,
-                                "brokerAddr": self._broker.address,
-                                "clusterName": settings.cluster,
-                                "brokerId": str(settings.broker_id),
-                            }
-                        ),
-                        is_one_way=True,
-                    ),
-                )
+                ext = {
+                    "brokerName": settings.name,
+                    "brokerAddr": self._broker.address,
+                    "clusterName": settings.cluster,
+                    "brokerId": str(settings.broker_id),
+                }
+                self._broker.tell(server.peer, Request.UNREGISTER_BROKER, ext=self._signed(ext))

@@ -1,4 +1,4 @@
-"""The remoting door: here answers become frames, and nowhere else."""
+"""The remoting door: here answers, and requests of ours, become frames, and nowhere else."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from escrowmq.base.answer import Answer, Refusal, Sent
 from escrowmq.base.command import Command
 from escrowmq.base.message import Property
 from escrowmq.base.settings import BrokerSettings
-from escrowmq.codec.command import encode_reply
+from escrowmq.codec.command import encode_reply, encode_request
 from escrowmq.codec.sent import SentReplies
 
 
@@ -31,6 +31,14 @@ class Remoting:
             }
             self._sent = SentReplies(self._said)
         return self._said
+
+    def asked(self, code: int, opaque: int, ext: dict[str, str] | None, body: bytes) -> bytes:
+        """A request of ours that is answered."""
+        return encode_request(code, opaque, ext=ext, body=body)
+
+    def told(self, code: int, opaque: int, ext: dict[str, str], body: bytes) -> bytes:
+        """A request of ours that is not."""
+        return encode_request(code, opaque, ext=ext, body=body, is_one_way=True)
 
     def frames(self, command: Command, reply: Answer | Refusal) -> tuple[bytes, ...]:
         """What goes out for a reply, to be written one after the other."""

@@ -24,7 +24,6 @@ from escrowmq.broker.calls import Calls, OnAnswer
 from escrowmq.broker.peer import Peer
 from escrowmq.broker.remoting import Remoting
 from escrowmq.codec.bodies import SubscriptionBody
-from escrowmq.codec.command import encode_request
 from escrowmq.codec.frame import FrameReader, HalfFrames
 from escrowmq.codec.ids import pack_host
 from escrowmq.delivery.asked import AskedTable
@@ -138,8 +137,7 @@ class Broker:
 
     def tell(self, peer: int, code: int, *, ext: dict[str, str], body: bytes = b"") -> None:
         """Send a client a request that it does not answer."""
-        frame = encode_request(code, self.calls.next_opaque(), ext=ext, body=body, is_one_way=True)
-        self.send(peer, frame)
+        self.send(peer, self.remoting.told(code, self.calls.next_opaque(), ext, body))
 
     def call(
         self,
@@ -153,7 +151,7 @@ class Broker:
     ) -> None:
         """Send a client a request, and hear what it says or that it does not."""
         opaque = self.calls.next_opaque()
-        self.send(peer, encode_request(code, opaque, ext=ext, body=body))
+        self.send(peer, self.remoting.asked(code, opaque, ext, body))
         self.calls.expect(opaque, peer, on_answer, until_ms)
 
     def send(self, peer: int, *chunks: bytes) -> None:
