@@ -42,35 +42,39 @@ class SendHandlers:
         self._putter = putter
         self._transactions = transactions
         self._rules = rules
-        self._said: dict[str, str] = {}
+        self._is_traced: bool | None = None
         self._note_settings()
 
     def _note_settings(self) -> None:
         """Take over what every message gets from the settings; operators may change them."""
-        said = self._broker.remoting.said_to_senders()
-        if said is not self._said:
-            self._said = said
-            self._added = {**said, Property.CLUSTER: self._broker.settings.cluster}
+        settings = self._broker.settings
+        if settings.is_traced is not self._is_traced:
+            self._is_traced = settings.is_traced
+            self._said = self._broker.remoting.said_to_senders()
+            self._added = {**self._said, Property.CLUSTER: settings.cluster}
             self._suffix = encode_properties(self._added)
 
     def send(self, asked: Asked[Header]) -> Reply:
         """Store one message or a batch."""
         self._note_settings()
-        reply = self._send(asked)
-        return reply.saying(self._said) if type(reply) is Refusal else reply
+        topic = self._judge(asked)
+        reply: Reply
+        if isinstance(topic, Refusal):
+            reply = topic
+        elif asked.header.batch or asked.command.code == Request.SEND_BATCH_MESSAGE:
+            reply = self._send_batch(asked, topic)
+        else:
+            reply = self._send_one(asked, topic)
+        return reply.saying(self._said) if isinstance(reply, Refusal) else reply
 
-    def _send(self, asked: Asked[Header]) -> Reply:
+    def _judge(self, asked: Asked[Header]) -> TopicConfig | Refusal:
+        """The topic that it goes to, or why it does not."""
         header, broker = asked.header, self._broker
         if broker.waited_ms > broker.settings.half_wait_max_ms:
             late = self._judge_lateness(header)
             if late is not None:
                 return late
-        topic = self._find_topic(asked.peer, header, asked.now_ms)
-        if isinstance(topic, Refusal):
-            return topic
-        if header.batch or asked.command.code == Request.SEND_BATCH_MESSAGE:
-            return self._send_batch(asked, topic)
-        return self._send_one(asked, topic)
+        return self._find_topic(asked.peer, header, asked.now_ms)
 
     def _judge_lateness(self, header: Header) -> Refusal | None:
         """Under pressure new transactions are refused first, then plain messages; never an end."""
@@ -173,12 +177,12 @@ class SendHandlers:
         return f"{peer.packed[:4].hex().upper()}{now_ms & 0xFFFFFFFFFFFF:012X}{chance:012X}"
 
     def _send_one(self, asked: Asked[Header], topic: TopicConfig) -> Reply:
-        header, now_ms = asked.header, asked.now_ms
-        if not asked.body:
+        header, body, now_ms = asked.header, asked.command.body, asked.now_ms
+        if not body:
             # RocketMQ fails with a NullPointerException here; an empty body cannot be sent.
             remark = "the message has no body; send at least one byte"
             return Refusal(Response.SYSTEM_ERROR, remark)
-        message = self._message(asked, topic, asked.body)
+        message = self._message(asked, topic, body)
         is_transactional = Property.TRAN_MSG in message.properties and is_half(
             message.properties, message.reconsume_times
         )
@@ -222,8 +226,9 @@ class SendHandlers:
         )
 
     def _durable_at(self, put: Put, message: Message) -> int:
-        waits = message.properties.get(Property.WAIT) != "false"
-        return self._putter.durable_at(put, waits=waits)
+        if not self._broker.store_settings.is_sync_flush:
+            return 0
+        return self._putter.durable_at(put, waits=message.properties.get(Property.WAIT) != "false")
 
     def _note_asked(self, asked: Asked[Header], message: Message) -> None:
         """Remember whose request this is, for its reply."""

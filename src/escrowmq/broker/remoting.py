@@ -42,22 +42,23 @@ class Remoting:
 
     def frames(self, command: Command, reply: Answer | Refusal) -> tuple[bytes, ...]:
         """What goes out for a reply, to be written one after the other."""
-        if type(reply) is Answer:
-            return self._answer(command, reply, reply.ext)
         if type(reply) is Sent:
-            return self._told_of(command, reply)
-        return (encode_reply(command, reply.code, remark=reply.remark, ext=reply.ext),)
-
-    def _told_of(self, command: Command, sent: Sent) -> tuple[bytes, ...]:
-        if sent.ext is None and not sent.code:
+            if reply.ext is not None or reply.code:
+                return self._told_of(command, reply)
             frame = self._sent.encode(
                 command,
-                sent.message_id,
-                queue_id=sent.queue_id,
-                queue_offset=sent.queue_offset,
-                unique_key=sent.transaction_id,
+                reply.message_id,
+                queue_id=reply.queue_id,
+                queue_offset=reply.queue_offset,
+                unique_key=reply.transaction_id,
             )
             return (frame,)
+        if isinstance(reply, Refusal):
+            return (encode_reply(command, reply.code, remark=reply.remark, ext=reply.ext),)
+        return self._answer(command, reply, reply.ext)
+
+    def _told_of(self, command: Command, sent: Sent) -> tuple[bytes, ...]:
+        """What is said of a message about which there is more to say."""
         ext = {
             **self._said,
             "msgId": sent.message_id,

@@ -128,7 +128,11 @@ class Broker:
         from a later one."""
         if asked.command.flag & Flag.ONE_WAY:
             return
-        if isinstance(reply, Answer) and reply.log_end > self.store.durable_offset:
+        if (
+            isinstance(reply, Answer)
+            and reply.log_end
+            and reply.log_end > self.store.durable_offset
+        ):
             since_ms = asked.now_ms if since_ms is None else since_ms
             until_ms = since_ms + self.store_settings.sync_timeout_ms
             self.waiting.append(Waiting(asked, reply, until_ms))
