@@ -387,7 +387,7 @@ FOUND_BY: dict[Plant, int] = {
     offsets_kept_after_loss: 17,
     finals_left_alone: 2,
     completed_and_not_durable: 8,
-    op_record_divided: 112,
+    op_record_divided: 123,
     units_without_room: 182,
     resumed_in_part: 43,
     delay_from_the_half: 2,
