@@ -127,6 +127,15 @@ def a_crowd_of_long_polls(place: Place) -> None:
         line.__exit__(None, None, None)
 
 
+def reads_in_one_write(place: Place) -> None:
+    lines = [place.line(WIDE) for _ in range(4)]
+    for line in lines:
+        for fields in (pull("TA", 0), pull("TA", 3, hold_ms=20_000)):
+            line.write(b"".join([line.frame(Request.PULL_MESSAGE, fields) for _ in range(1_500)]))
+    for line in lines:
+        line.__exit__(None, None, None)
+
+
 def a_crowd_that_waits_for_much(place: Place) -> None:
     with place.line(WIDE) as line:
         for _ in range(200):
@@ -149,5 +158,6 @@ def parked_halves(place: Place) -> None:
 
 CASES: tuple[Callable[[Place], None], ...] = (
     header_fields, sql_of_five_megabytes, sql_of_pulls, subscriptions, groups, locks,
-    members_of_many_groups, a_crowd_of_long_polls, a_crowd_that_waits_for_much, parked_halves,
+    members_of_many_groups, a_crowd_of_long_polls, reads_in_one_write,
+    a_crowd_that_waits_for_much, parked_halves,
 )  # fmt: skip

@@ -203,20 +203,22 @@ class Line:
 
     def tell(self, code: int, ext: Mapping[str, object] | None = None, body: bytes = b"") -> int:
         """Write a request; its number."""
+        self.write(self.frame(code, ext, body))
+        return self._opaque
+
+    def frame(self, code: int, ext: Mapping[str, object] | None = None, body: bytes = b"") -> bytes:
+        """The bytes of the next request."""
         self._opaque += 1
         fields = {name: str(value) for name, value in (ext or {}).items()}
         if self.who is not None:
             fields[ACCESS_KEY] = self.who
             fields[SIGNATURE] = sign(fields, body, secret=SECRETS[self.who])
-        self.write(
-            encode_command(
-                Command(
-                    code=code, opaque=self._opaque, version=Version.V5_3_3, language="JAVA",
-                    ext=fields, body=body,
-                )
+        return encode_command(
+            Command(
+                code=code, opaque=self._opaque, version=Version.V5_3_3, language="JAVA",
+                ext=fields, body=body,
             )
         )  # fmt: skip
-        return self._opaque
 
     def ask(self, code: int, ext: Mapping[str, object] | None = None, body: bytes = b"") -> Command:
         """The reply to a request."""

@@ -60,6 +60,10 @@ ANSWERS_AHEAD_MAX: Final = 1_048_576
 """Bytes of answers to requests that came together; beyond, the rest of these waits until they are
 read: 36 KB of requests can ask for 25 MB."""
 
+READS_AT_ONCE_MAX: Final = 32
+"""Requests for messages of one connection that are served before it is the others' turn; each takes
+0.1 ms and more, also when it then waits."""
+
 PULL_SIZE_MAX: Final = 8_388_608
 """Bytes of one pull answer, whatever the client asks for; a larger message comes alone."""
 

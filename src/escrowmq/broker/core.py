@@ -14,7 +14,7 @@ from escrowmq.base.answer import HELD, Refusal, Reply
 from escrowmq.base.codes import Flag, Response
 from escrowmq.base.command import Command
 from escrowmq.base.effects import Close, Effect, Hold, Replace, Send
-from escrowmq.base.limits import ANSWERS_AHEAD_MAX
+from escrowmq.base.limits import ANSWERS_AHEAD_MAX, READS_AT_ONCE_MAX
 from escrowmq.base.measure import Family
 from escrowmq.base.message import Message, Topic
 from escrowmq.base.ports import Chance, Disk
@@ -292,15 +292,21 @@ class BrokerCore:
             return
         reader = known.reader
         commands = reader.feed(data)
+        reads_count = 0
         for nth, command in enumerate(commands, 1):
             if command.flag & Flag.REPLY:
                 answered = partial(self.broker.calls.answered, peer, command, now_ms)
                 self.rounds.guard("the answer of a client", answered, now_ms)
             else:
                 self._serve(known, command, now_ms)
-                if (nth % _LOOK_EVERY == 0 or self._is_read(command.code)) and nth < len(commands):
+                is_read = self._is_read(command.code)
+                reads_count += is_read
+                if (is_read or nth % _LOOK_EVERY == 0) and nth < len(commands):
                     answers = self.broker.outbox.get(peer, ())
-                    if sum(map(len, answers)) > ANSWERS_AHEAD_MAX:
+                    if (
+                        reads_count == READS_AT_ONCE_MAX
+                        or sum(map(len, answers)) > ANSWERS_AHEAD_MAX
+                    ):
                         reader.keep(commands[nth:])
                         self.broker.effects.append(Hold(peer))
                         break
