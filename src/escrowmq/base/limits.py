@@ -11,6 +11,14 @@ HEADER_SIZE_MAX: Final = 262_144
 """A command's header. The largest that a real client writes has PROPERTIES_SIZE_MAX of properties,
 each byte of them six in JSON at worst; a quarter is left for all other fields."""
 
+BATCH_MESSAGES_MAX: Final = 65_536
+"""Messages of one batch: of the smallest that RocketMQ's clients write, each with its key, the
+4 MiB of a batch hold fewer."""
+
+REPLY_HEADER_SIZE_MAX: Final = 4_194_304
+"""The header of what a broker says to a client. The largest names BATCH_MESSAGES_MAX messages by
+their ids, of 56 characters each where the broker has an IPv6 address."""
+
 EXT_FIELDS_MAX: Final = 512
 """Header fields of one command."""
 

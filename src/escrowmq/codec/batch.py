@@ -14,11 +14,11 @@ from __future__ import annotations
 import struct
 from typing import Final
 
+from escrowmq.base.limits import BATCH_MESSAGES_MAX
 from escrowmq.errors import RemoteProtocolError
 
 _HEAD: Final = struct.Struct(">iiiii")
 _SIZE: Final = struct.Struct(">H")
-ENTRIES_MAX: Final = 100_000
 
 
 def encode_batch(entries: list[tuple[int, bytes, bytes]]) -> bytes:
@@ -52,8 +52,10 @@ def decode_batch(data: bytes) -> list[tuple[int, bytes, bytes]]:
             raise RemoteProtocolError(
                 f"batch entry at byte {at}: size {size}, its fields take {end - at}"
             )
-        if len(found) == ENTRIES_MAX:
-            raise RemoteProtocolError(f"more than {ENTRIES_MAX} messages in a batch")
+        if len(found) == BATCH_MESSAGES_MAX:
+            raise RemoteProtocolError(
+                f"more than {BATCH_MESSAGES_MAX} messages in a batch; send it in parts"
+            )
         found.append((flag, data[body_at : body_at + body_size], data[properties_at:end]))
         at = end
     return found
