@@ -21,6 +21,7 @@ from typing import Any, Final, Self
 
 from escrowmq.base.codes import Flag, Request, Version
 from escrowmq.base.command import Command
+from escrowmq.base.limits import REPLY_HEADER_SIZE_MAX
 from escrowmq.base.message import StoredMessage
 from escrowmq.codec.command import encode_command
 from escrowmq.codec.frame import FrameReader
@@ -180,7 +181,7 @@ class Line:
         self.who = who
         self.asked: list[Command] = []
         self._link = link or socket.create_connection((host, int(port)), timeout=ANSWER_S)
-        self._reader = FrameReader()
+        self._reader = FrameReader(header_size_max=REPLY_HEADER_SIZE_MAX)
         self._replies: dict[int, Command] = {}
         self._opaque = 0
 

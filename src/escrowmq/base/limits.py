@@ -15,6 +15,18 @@ BATCH_MESSAGES_MAX: Final = 65_536
 """Messages of one batch: of the smallest that RocketMQ's clients write, each with its key, the
 4 MiB of a batch hold fewer."""
 
+BATCH_AT_ONCE_MAX: Final = 1_000
+"""Messages of a batch that is stored in one turn; a longer one is read in parts of
+BATCH_PART_COUNT, and others have their turn in between."""
+
+BATCH_PART_COUNT: Final = 500
+
+RUNS_SHOWN_AT_ONCE: Final = 2
+"""Parts of long batches that are shown to consumers in one turn."""
+
+UNSEEN_MAX: Final = 67_108_864
+"""Bytes of records that may wait to be shown to consumers; beyond, no long batch is taken."""
+
 REPLY_HEADER_SIZE_MAX: Final = 4_194_304
 """The header of what a broker says to a client. The largest names BATCH_MESSAGES_MAX messages by
 their ids, of 56 characters each where the broker has an IPv6 address."""
