@@ -21,6 +21,16 @@ BATCH_PART_COUNT, and others have their turn in between."""
 
 BATCH_PART_COUNT: Final = 500
 
+MESSAGE_KEYS_MAX: Final = 256
+"""Keys of one message. Each is an entry of the index, and costs an eighth of what a message costs
+that has none."""
+
+BATCH_KEYS_MAX: Final = 65_536
+"""Keys of all messages of a batch."""
+
+KEYS_AT_ONCE_MAX: Final = 2_000
+"""Keys that one connection adds before it is the others' turn."""
+
 RUNS_SHOWN_AT_ONCE: Final = 2
 """Parts of long batches that are shown to consumers in one turn."""
 

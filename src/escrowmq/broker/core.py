@@ -14,7 +14,7 @@ from escrowmq.base.answer import HELD, Refusal, Reply
 from escrowmq.base.codes import Flag, Response
 from escrowmq.base.command import Command
 from escrowmq.base.effects import Close, Effect, Hold, Replace, Send
-from escrowmq.base.limits import ANSWERS_AHEAD_MAX, READS_AT_ONCE_MAX
+from escrowmq.base.limits import ANSWERS_AHEAD_MAX, KEYS_AT_ONCE_MAX, READS_AT_ONCE_MAX
 from escrowmq.base.measure import Family
 from escrowmq.base.message import Message, Topic
 from escrowmq.base.ports import Chance, Disk
@@ -65,7 +65,7 @@ _log = logging.getLogger(__name__)
 
 _SAVE_AGAIN_MS: Final = 1_000
 _LOOK_EVERY: Final = 16
-"""After so many requests of one input, and each that reads, the size of the answers counts."""
+"""After so many requests of one input, and each that reads, it counts what they have cost."""
 
 
 class BrokerCore:
@@ -133,8 +133,7 @@ class BrokerCore:
         """Those who serve requests and have something to do besides, and then those who keep
         nothing of their own."""
         yield from (self._ends, self._epochs, self._pulls, self._clients)
-        yield from (*self._pops.handlers, *self._entrance.handlers)
-        yield from _others(self.broker, putter)
+        yield from (*self._pops.handlers, *self._entrance.handlers, *_others(self.broker, putter))
 
     def _add_rounds(self) -> None:
         broker, add = self.broker, self.rounds.add
@@ -305,7 +304,8 @@ class BrokerCore:
 
     def _serve_some(self, peer: Peer, commands: list[Command], now_ms: int) -> list[Command]:
         """Serve commands of one input until the others have their turn; what is left of them."""
-        reads_count = 0
+        reads_count, index = 0, self.broker.store.dispatcher
+        keys_max = index.keys_count + KEYS_AT_ONCE_MAX
         for nth, command in enumerate(commands, 1):
             if command.flag & Flag.REPLY:
                 answered = partial(self.broker.calls.answered, peer.id, command, now_ms)
@@ -317,9 +317,9 @@ class BrokerCore:
             is_read = self._rows.get(command.code, UNKNOWN).is_read
             reads_count += is_read
             if is_read or nth % _LOOK_EVERY == 0:
-                answers = self.broker.outbox.get(peer.id, ())
-                size = sum(map(len, answers))
-                if reads_count == READS_AT_ONCE_MAX or size > ANSWERS_AHEAD_MAX:
+                size = sum(map(len, self.broker.outbox.get(peer.id, ())))
+                is_much = size > ANSWERS_AHEAD_MAX or index.keys_count > keys_max
+                if is_much or reads_count == READS_AT_ONCE_MAX:
                     return commands[nth:]
         return []
 
@@ -342,8 +342,8 @@ class BrokerCore:
 
     def _go_on(self, peer: Peer, long: Long, now_ms: int) -> None:
         """Serve the next part of a request that takes many turns."""
-        asked = long.asked
-        asked.now_ms, self.broker.present.account = now_ms, asked.account
+        asked, long.asked.now_ms = long.asked, now_ms
+        self.broker.present.account = asked.account
         try:
             reply = next(long.parts)
         except Exception as error:  # noqa: BLE001 - one request, as above

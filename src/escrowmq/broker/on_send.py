@@ -10,19 +10,21 @@ from escrowmq.base.codes import FAQ, Request, Response, Version
 from escrowmq.base.extensions import OWNER
 from escrowmq.base.limits import (
     BATCH_AT_ONCE_MAX,
+    BATCH_KEYS_MAX,
     BATCH_MESSAGES_MAX,
     BATCH_PART_COUNT,
+    KEYS_AT_ONCE_MAX,
     PUBLISHED_TOPICS_MAX,
     TOPIC_SIZE_MAX,
 )
 from escrowmq.base.message import Message, Property, SysFlag, Topic, is_sendable
 from escrowmq.broker.asked import Asked, Long
-from escrowmq.broker.entry import MARKED, admit, take_off
+from escrowmq.broker.entry import MARKED, admit, count_keys, keys_fault, take_off
 from escrowmq.broker.half_rules import HalfRules
 from escrowmq.broker.peer import Peer
 from escrowmq.broker.putting import Diverted, Putter, is_retry
 from escrowmq.broker.state import Broker
-from escrowmq.codec.batch import decode_part
+from escrowmq.codec.batch import decode_part, entry_size
 from escrowmq.codec.hashes import account_mark
 from escrowmq.codec.headers import SendHeader, SendHeaderV2
 from escrowmq.codec.ids import offset_id
@@ -325,15 +327,25 @@ class SendHandlers:
     def _part(
         self, asked: Asked[Header], first: Message, at: int, *, count_max: int
     ) -> tuple[list[Piece], int] | Refusal:
-        """The next messages of a batch, as they are stored, and the byte behind them."""
+        """The next messages of a batch, as they are stored, and the byte behind them: so many at
+        most, and fewer when they have many keys."""
         is_hidden = bool(first.sys_flag & SysFlag.PREPARED)
         fault = "" if is_hidden else admit(first, is_half=False)
         pieces: list[Piece] = []
         # Each keeps its own unique key: at the peer (5.3.x) the batch's wins when read, so that all
         # messages share one; later releases mended that.
         entries, end = decode_part(asked.body, at, count_max=count_max)
-        for flag, body, encoded in entries:
+        keys_count = 0
+        for number, (flag, body, encoded) in enumerate(entries):
+            if keys_count > KEYS_AT_ONCE_MAX:  # the rest is of another part
+                end -= sum(map(entry_size, entries[number:]))
+                break
             properties = decode_properties(encoded)
+            keys = properties.get(Property.KEYS)
+            if keys:
+                count = count_keys(keys)
+                keys_count += count
+                fault = fault or keys_fault(count)
             if is_half(properties, 0) or is_hidden:
                 remark = "a batch cannot hold transactional messages; send them one by one"
                 return Refusal(Response.MESSAGE_ILLEGAL, remark)
@@ -357,7 +369,7 @@ class SendHandlers:
         is refused."""
         broker, topic = self._broker, asked.header.topic
         batches = broker.store.batches
-        batch = batches.begin(first)
+        batch, keys_count = batches.begin(first), 0
         while True:
             refused = batches.refusal(first, pieces)
             if refused is not None:
@@ -368,6 +380,12 @@ class SendHandlers:
                 yield Refusal(Response.MESSAGE_ILLEGAL, remark).saying(self._said)
                 return
             batch.add(pieces)
+            texts = [piece[3].get(Property.KEYS) for piece in pieces]
+            keys_count += sum(count_keys(keys) for keys in texts if keys)
+            if keys_count > BATCH_KEYS_MAX:
+                remark = f"a batch with more than {BATCH_KEYS_MAX} keys; send it in parts"
+                yield Refusal(Response.MESSAGE_ILLEGAL, remark).saying(self._said)
+                return
             yield HELD
             if at == len(asked.body):
                 break

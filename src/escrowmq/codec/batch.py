@@ -35,6 +35,11 @@ def encode_batch(entries: list[tuple[int, bytes, bytes]]) -> bytes:
     return b"".join(parts)
 
 
+def entry_size(entry: tuple[int, bytes, bytes]) -> int:
+    """Bytes that a message takes in a batch."""
+    return _HEAD.size + len(entry[1]) + _SIZE.size + len(entry[2])
+
+
 def decode_batch(data: bytes) -> list[tuple[int, bytes, bytes]]:
     """(flag, body, encoded properties) of each message; RemoteProtocolError when one is cut, or
     when they are too many."""

@@ -8,7 +8,7 @@ from functools import partial
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from escrowmq.base.limits import BATCH_PART_COUNT, UNSEEN_MAX
+from escrowmq.base.limits import UNSEEN_MAX
 from escrowmq.base.message import Message, SysFlag
 from escrowmq.codec.record import place_run
 from escrowmq.errors import StorageError
@@ -40,6 +40,8 @@ class LongBatch:
         self._has_crc = has_crc
         self._records = bytearray()
         self._singles: list[Message] = []
+        self._counts: list[int] = []
+        """Of the messages of each part."""
 
     def add(self, pieces: Sequence[Piece]) -> None:
         """Make the next records."""
@@ -54,6 +56,7 @@ class LongBatch:
         )
         self._records += b"".join(records)
         self.sizes += map(len, records)
+        self._counts.append(len(pieces))
         self._singles += [_single(message, properties) for _, _, _, properties in pieces]
 
     def placed(self, *, queue_offset: int, log_offset: int, stored_ms: int) -> bytes:
@@ -76,9 +79,11 @@ class LongBatch:
     def runs(self, queue: ConsumeQueue, put: Put) -> Iterator[DispatchRun]:
         """What is to be told of the records once they are stored."""
         queue_offset, log_offset = put.queue_offset, put.log_offset
-        for begin in range(0, len(self.sizes), BATCH_PART_COUNT):
-            sizes = self.sizes[begin : begin + BATCH_PART_COUNT]
-            singles = self._singles[begin : begin + BATCH_PART_COUNT]
+        begin = 0
+        for count in self._counts:
+            sizes = self.sizes[begin : begin + count]
+            singles = self._singles[begin : begin + count]
+            begin += count
             yield DispatchRun(
                 queue, singles[0], queue_offset, log_offset, put.stored_ms, singles, sizes
             )

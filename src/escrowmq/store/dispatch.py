@@ -77,6 +77,8 @@ class Dispatcher:
         self._delays_ms = delays_ms
         self._arrivals: list[Arrival] = []
         self._keys: list[IndexKey] = []
+        self.keys_count = 0
+        """Entries that were put into the index."""
 
     def take_arrivals(self) -> list[Arrival]:
         """Hand over, and forget, what became visible.
@@ -217,6 +219,7 @@ class Dispatcher:
         if self.index is None or not self._keys:
             return
         keys, self._keys = self._keys, []
+        self.keys_count += len(keys)
         try:
             self.index.put(keys)
             if not self.waiting:  # else units may be what has no room; `run` finds out

@@ -7,7 +7,14 @@ import pytest
 
 from escrowmq.base.command import Command
 from escrowmq.base.effects import Hold, Send
-from escrowmq.base.limits import BATCH_MESSAGES_MAX, BATCH_PART_COUNT, REPLY_HEADER_SIZE_MAX
+from escrowmq.base.limits import (
+    BATCH_KEYS_MAX,
+    BATCH_MESSAGES_MAX,
+    BATCH_PART_COUNT,
+    KEYS_AT_ONCE_MAX,
+    MESSAGE_KEYS_MAX,
+    REPLY_HEADER_SIZE_MAX,
+)
 from escrowmq.codec.batch import encode_batch
 from escrowmq.codec.command import encode_request
 from escrowmq.codec.frame import FrameReader
@@ -145,3 +152,43 @@ def test_sender_of_a_long_batch_who_then_breaks_the_protocol_is_answered_and_clo
     slow.is_held = Hold(slow.sender.id) in core.take_effects()
     assert slow.is_held
     assert [reply.code for reply in slow.finish()] == [0, 0]
+
+
+def keyed(count: int, keys_count: int) -> tuple[Exchange, Command]:
+    """A batch of messages with so many keys each, and its reply."""
+    exchange = Exchange(store_settings=LARGE)
+    exchange.create_topic("T")
+    keys = " ".join(f"k{n}" for n in range(keys_count))
+    own = f"KEYS\x01{keys}\x02UNIQ_KEY\x01U\x02".encode()
+    ext = {"b": "T", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1", "m": "true"}
+    body = encode_batch([(0, b"%d" % n, own) for n in range(count)])
+    return exchange, exchange.connect().ask(320, ext, body)
+
+
+def test_batch_of_few_messages_with_many_keys_takes_many_turns() -> None:
+    exchange, reply = keyed(100, MESSAGE_KEYS_MAX)
+    assert reply.code == 0
+    assert exchange.holds_count > 100 * MESSAGE_KEYS_MAX // (KEYS_AT_ONCE_MAX + MESSAGE_KEYS_MAX)
+    exchange.advance(1_000)
+    found = exchange.connect().messages("T")
+    assert [message.body for message in found] == [b"%d" % n for n in range(100)]
+
+
+def test_batch_with_too_many_keys_in_all_is_refused() -> None:
+    exchange, reply = keyed(BATCH_KEYS_MAX // MESSAGE_KEYS_MAX + 1, MESSAGE_KEYS_MAX)
+    assert (reply.code, reply.remark) == (
+        13, f"a batch with more than {BATCH_KEYS_MAX} keys; send it in parts",
+    )  # fmt: skip
+    assert exchange.connect().messages("T") == []
+
+
+def test_sends_with_many_keys_that_came_together_are_served_in_turns() -> None:
+    exchange = Exchange(store_settings=LARGE)
+    exchange.create_topic("T")
+    keys = " ".join(f"k{n}" for n in range(MESSAGE_KEYS_MAX))
+    ext = {"a": "PG", "b": "T", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1", "h": "0",
+           "i": f"KEYS\x01{keys}\x02", "j": "0", "k": "false", "m": "false"}  # fmt: skip
+    frames = [encode_request(310, n, ext=ext, body=b"x", is_one_way=True) for n in range(64)]
+    exchange.feed(exchange.connect(), b"".join(frames))
+    assert exchange.holds_count == 3
+    assert len(exchange.connect().messages("T")) == 64
