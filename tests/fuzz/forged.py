@@ -92,7 +92,9 @@ def put(store: Store, message: Message, now_ms: int, chance: random.Random) -> P
     if chance.random() < 0.3:
         encoded = encoded[:-1]  # as some clients send them
     if chance.random() < 0.5:
-        (done,) = store.put_batch(message, [(0, message.body, encoded, message.properties)], now_ms)
+        (done,) = store.batches.put(
+            message, [(0, message.body, encoded, message.properties)], now_ms
+        )
     else:
         done = store.put(message, now_ms, properties=encoded)
     return done

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from escrowmq.base.codes import Request
+from escrowmq.codec.batch import encode_batch
 
 from .place import WIDE, A, B, Line, Place, heartbeat, sending
 
@@ -98,7 +99,7 @@ def groups(place: Place) -> None:
 
 def locks(place: Place) -> None:
     with place.line(WIDE) as line:
-        for count in (3_500, 200_000):
+        for count in (1_000, 20_000):
             queues = [
                 {"topic": "TA", "brokerName": "broker-a", "queueId": nth} for nth in range(count)
             ]
@@ -127,6 +128,30 @@ def a_crowd_of_long_polls(place: Place) -> None:
         line.__exit__(None, None, None)
 
 
+def reads_in_one_write(place: Place) -> None:
+    lines = [place.line(WIDE) for _ in range(4)]
+    for line in lines:
+        for fields in (pull("TA", 0), pull("TA", 3, hold_ms=20_000)):
+            line.write(b"".join([line.frame(Request.PULL_MESSAGE, fields) for _ in range(1_500)]))
+    for line in lines:
+        line.__exit__(None, None, None)
+
+
+def long_batches(place: Place) -> None:
+    with place.line(A) as a:
+        for count in (1_000, 20_000):
+            entries = [(0, b"x", b"UNIQ_KEY\x01%032d\x02" % nth) for nth in range(count)]
+            fields = sending("TA", "PG", 0, {}) | {"e": 3, "m": "true"}
+            reply = a.ask(Request.SEND_BATCH_MESSAGE, fields, encode_batch(entries))
+            assert reply.code == 0, reply.remark
+            end, queue = (
+                int((reply.ext or {})["queueOffset"]) + count,
+                {"topic": "TA", "queueId": 3},
+            )
+            while int((a.ask(Request.GET_MAX_OFFSET, queue).ext or {})["offset"]) < end:
+                pass  # till all of it is shown
+
+
 def a_crowd_that_waits_for_much(place: Place) -> None:
     with place.line(WIDE) as line:
         for _ in range(200):
@@ -149,5 +174,6 @@ def parked_halves(place: Place) -> None:
 
 CASES: tuple[Callable[[Place], None], ...] = (
     header_fields, sql_of_five_megabytes, sql_of_pulls, subscriptions, groups, locks,
-    members_of_many_groups, a_crowd_of_long_polls, a_crowd_that_waits_for_much, parked_halves,
+    members_of_many_groups, a_crowd_of_long_polls, reads_in_one_write,
+    long_batches, a_crowd_that_waits_for_much, parked_halves,
 )  # fmt: skip

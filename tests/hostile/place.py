@@ -21,6 +21,7 @@ from typing import Any, Final, Self
 
 from escrowmq.base.codes import Flag, Request, Version
 from escrowmq.base.command import Command
+from escrowmq.base.limits import REPLY_HEADER_SIZE_MAX
 from escrowmq.base.message import StoredMessage
 from escrowmq.codec.command import encode_command
 from escrowmq.codec.frame import FrameReader
@@ -180,7 +181,7 @@ class Line:
         self.who = who
         self.asked: list[Command] = []
         self._link = link or socket.create_connection((host, int(port)), timeout=ANSWER_S)
-        self._reader = FrameReader()
+        self._reader = FrameReader(header_size_max=REPLY_HEADER_SIZE_MAX)
         self._replies: dict[int, Command] = {}
         self._opaque = 0
 
@@ -203,20 +204,22 @@ class Line:
 
     def tell(self, code: int, ext: Mapping[str, object] | None = None, body: bytes = b"") -> int:
         """Write a request; its number."""
+        self.write(self.frame(code, ext, body))
+        return self._opaque
+
+    def frame(self, code: int, ext: Mapping[str, object] | None = None, body: bytes = b"") -> bytes:
+        """The bytes of the next request."""
         self._opaque += 1
         fields = {name: str(value) for name, value in (ext or {}).items()}
         if self.who is not None:
             fields[ACCESS_KEY] = self.who
             fields[SIGNATURE] = sign(fields, body, secret=SECRETS[self.who])
-        self.write(
-            encode_command(
-                Command(
-                    code=code, opaque=self._opaque, version=Version.V5_3_3, language="JAVA",
-                    ext=fields, body=body,
-                )
+        return encode_command(
+            Command(
+                code=code, opaque=self._opaque, version=Version.V5_3_3, language="JAVA",
+                ext=fields, body=body,
             )
         )  # fmt: skip
-        return self._opaque
 
     def ask(self, code: int, ext: Mapping[str, object] | None = None, body: bytes = b"") -> Command:
         """The reply to a request."""

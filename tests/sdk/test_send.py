@@ -84,6 +84,16 @@ def test_many_messages_go_in_one_request(
         assert message.offset_id == result.offset_id
 
 
+def test_all_messages_of_a_batch_of_thousands_are_named_in_its_reply(
+    server: Server, topic: str, producer: escrowmq.Producer
+) -> None:
+    count = 12_000
+    results = producer.send_many([escrowmq.Message(topic, b"%05d" % n) for n in range(count)])
+    first = results[0]
+    assert [result.offset for result in results] == list(range(first.offset, first.offset + count))
+    assert len({result.offset_id for result in results}) == count
+
+
 def test_one_way_messages_arrive(server: Server, topic: str, producer: escrowmq.Producer) -> None:
     for n in range(10):
         producer.send_one_way(topic, b"%03d" % n)

@@ -22,8 +22,8 @@ class Close(msgspec.Struct):
 
 
 class Hold(msgspec.Struct):
-    """Read nothing more from a peer until it has taken what was sent to it; then call `receive`
-    with no bytes: the core has kept the rest of its requests."""
+    """Read nothing more from a peer until it has taken what was sent to it and the others had their
+    turn; then call `receive` with no bytes: the core has kept the rest of its requests."""
 
     peer: int
 

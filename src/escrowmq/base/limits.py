@@ -11,6 +11,36 @@ HEADER_SIZE_MAX: Final = 262_144
 """A command's header. The largest that a real client writes has PROPERTIES_SIZE_MAX of properties,
 each byte of them six in JSON at worst; a quarter is left for all other fields."""
 
+BATCH_MESSAGES_MAX: Final = 65_536
+"""Messages of one batch: of the smallest that RocketMQ's clients write, each with its key, the
+4 MiB of a batch hold fewer."""
+
+BATCH_AT_ONCE_MAX: Final = 1_000
+"""Messages of a batch that is stored in one turn; a longer one is read in parts of
+BATCH_PART_COUNT, and others have their turn in between."""
+
+BATCH_PART_COUNT: Final = 500
+
+MESSAGE_KEYS_MAX: Final = 256
+"""Keys of one message. Each is an entry of the index, and costs an eighth of what a message costs
+that has none."""
+
+BATCH_KEYS_MAX: Final = 65_536
+"""Keys of all messages of a batch."""
+
+KEYS_AT_ONCE_MAX: Final = 2_000
+"""Keys that one connection adds before it is the others' turn."""
+
+RUNS_SHOWN_AT_ONCE: Final = 2
+"""Parts of long batches that are shown to consumers in one turn."""
+
+UNSEEN_MAX: Final = 67_108_864
+"""Bytes of records that may wait to be shown to consumers; beyond, no long batch is taken."""
+
+REPLY_HEADER_SIZE_MAX: Final = 4_194_304
+"""The header of what a broker says to a client. The largest names BATCH_MESSAGES_MAX messages by
+their ids, of 56 characters each where the broker has an IPv6 address."""
+
 EXT_FIELDS_MAX: Final = 512
 """Header fields of one command."""
 
@@ -59,6 +89,10 @@ PULL_MESSAGES_MAX: Final = 1024
 ANSWERS_AHEAD_MAX: Final = 1_048_576
 """Bytes of answers to requests that came together; beyond, the rest of these waits until they are
 read: 36 KB of requests can ask for 25 MB."""
+
+READS_AT_ONCE_MAX: Final = 32
+"""Requests for messages of one connection that are served before it is the others' turn; each takes
+0.1 ms and more, also when it then waits."""
 
 PULL_SIZE_MAX: Final = 8_388_608
 """Bytes of one pull answer, whatever the client asks for; a larger message comes alone."""

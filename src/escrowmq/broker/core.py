@@ -14,14 +14,14 @@ from escrowmq.base.answer import HELD, Refusal, Reply
 from escrowmq.base.codes import Flag, Response
 from escrowmq.base.command import Command
 from escrowmq.base.effects import Close, Effect, Hold, Replace, Send
-from escrowmq.base.limits import ANSWERS_AHEAD_MAX
+from escrowmq.base.limits import ANSWERS_AHEAD_MAX, KEYS_AT_ONCE_MAX, READS_AT_ONCE_MAX
 from escrowmq.base.measure import Family
 from escrowmq.base.message import Message, Topic
 from escrowmq.base.ports import Chance, Disk
 from escrowmq.base.rounds import Rounds
 from escrowmq.base.settings import BrokerSettings, StoreSettings
 from escrowmq.broker import half_counts
-from escrowmq.broker.asked import Asked, Question
+from escrowmq.broker.asked import Asked, Long, Question
 from escrowmq.broker.auditing import Denials, note_operation
 from escrowmq.broker.door import Door, Table
 from escrowmq.broker.gauges import refusal
@@ -65,8 +65,7 @@ _log = logging.getLogger(__name__)
 
 _SAVE_AGAIN_MS: Final = 1_000
 _LOOK_EVERY: Final = 16
-"""After so many requests of one input it is looked at how large their answers are; after each that
-reads messages."""
+"""After so many requests of one input, and each that reads, it counts what they have cost."""
 
 
 class BrokerCore:
@@ -134,8 +133,7 @@ class BrokerCore:
         """Those who serve requests and have something to do besides, and then those who keep
         nothing of their own."""
         yield from (self._ends, self._epochs, self._pulls, self._clients)
-        yield from (*self._pops.handlers, *self._entrance.handlers)
-        yield from _others(self.broker, putter)
+        yield from (*self._pops.handlers, *self._entrance.handlers, *_others(self.broker, putter))
 
     def _add_rounds(self) -> None:
         broker, add = self.broker, self.rounds.add
@@ -291,26 +289,39 @@ class BrokerCore:
         if known is None:
             return
         reader = known.reader
-        commands = reader.feed(data)
-        for nth, command in enumerate(commands, 1):
-            if command.flag & Flag.REPLY:
-                answered = partial(self.broker.calls.answered, peer, command, now_ms)
-                self.rounds.guard("the answer of a client", answered, now_ms)
-            else:
-                self._serve(known, command, now_ms)
-                if (nth % _LOOK_EVERY == 0 or self._is_read(command.code)) and nth < len(commands):
-                    answers = self.broker.outbox.get(peer, ())
-                    if sum(map(len, answers)) > ANSWERS_AHEAD_MAX:
-                        reader.keep(commands[nth:])
-                        self.broker.effects.append(Hold(peer))
-                        break
+        left = reader.feed(data)
+        if known.long is not None:
+            self._go_on(known, known.long, now_ms)
+        if known.long is None:
+            left = self._serve_some(known, left, now_ms)
         self.broker.present.account = ""  # what happens from here on is nobody's
-        if reader.broken is not None and not reader.has_kept:
+        if left or known.long is not None:
+            reader.keep(left)
+            self.broker.effects.append(Hold(peer))
+        elif reader.broken is not None:
             self.broker.effects.append(Close(peer, str(reader.broken)))
         self._settle(now_ms)
 
-    def _is_read(self, code: int) -> bool:
-        return self._rows.get(code, UNKNOWN).is_read
+    def _serve_some(self, peer: Peer, commands: list[Command], now_ms: int) -> list[Command]:
+        """Serve commands of one input until the others have their turn; what is left of them."""
+        reads_count, index = 0, self.broker.store.dispatcher
+        keys_max = index.keys_count + KEYS_AT_ONCE_MAX
+        for nth, command in enumerate(commands, 1):
+            if command.flag & Flag.REPLY:
+                answered = partial(self.broker.calls.answered, peer.id, command, now_ms)
+                self.rounds.guard("the answer of a client", answered, now_ms)
+                continue
+            self._serve(peer, command, now_ms)
+            if peer.long is not None:
+                return commands[nth:]
+            is_read = self._rows.get(command.code, UNKNOWN).is_read
+            reads_count += is_read
+            if is_read or nth % _LOOK_EVERY == 0:
+                size = sum(map(len, self.broker.outbox.get(peer.id, ())))
+                is_much = size > ANSWERS_AHEAD_MAX or index.keys_count > keys_max
+                if is_much or reads_count == READS_AT_ONCE_MAX:
+                    return commands[nth:]
+        return []
 
     def _serve(self, peer: Peer, command: Command, now_ms: int) -> None:
         row = self._rows.get(command.code, UNKNOWN)
@@ -327,6 +338,18 @@ class BrokerCore:
         except Exception as error:  # noqa: BLE001 - one request; it is answered with code 1
             reply = self._failed(asked, error)
         if reply is not HELD:
+            self.broker.answer(asked, reply)
+
+    def _go_on(self, peer: Peer, long: Long, now_ms: int) -> None:
+        """Serve the next part of a request that takes many turns."""
+        asked, long.asked.now_ms = long.asked, now_ms
+        self.broker.present.account = asked.account
+        try:
+            reply = next(long.parts)
+        except Exception as error:  # noqa: BLE001 - one request, as above
+            reply = self._failed(asked, error)
+        if reply is not HELD:
+            peer.long = None
             self.broker.answer(asked, reply)
 
     def _failed(self, asked: Question, error: Exception) -> Refusal:

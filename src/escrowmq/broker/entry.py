@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import Final
 
 from escrowmq.base.extensions import CARRIED, ENDED_BY, MESSAGES, MORE, OUTCOMES, OWNER
-from escrowmq.base.limits import GROUP_SIZE_MAX
+from escrowmq.base.limits import GROUP_SIZE_MAX, MESSAGE_KEYS_MAX
 from escrowmq.base.message import Message, Property, SysFlag, Topic
 from escrowmq.delivery.divert import WISHES
 
@@ -79,9 +79,28 @@ def admit(message: Message, *, is_half: bool) -> str:
         fault = take_off(message.properties, message.topic)
         if fault:
             return fault
-    if not message.sys_flag & (_ODD_OF_HALF if is_half else _ODD):
+    if message.sys_flag & (_ODD_OF_HALF if is_half else _ODD):
+        fault = _judge_flag(message, is_half=is_half)
+        if fault:
+            return fault
+    keys = message.properties.get("KEYS")
+    return keys_fault(count_keys(keys)) if keys else ""
+
+
+def count_keys(keys: str) -> int:
+    """How many keys the property holds, empty ones among them."""
+    return keys.count(" ") + 1
+
+
+def keys_fault(count: int) -> str:
+    """Why a message with so many keys is refused; empty when it is not. RocketMQ takes as many as
+    32 KiB of properties hold, some 16,000, each an entry of its index."""
+    if count <= MESSAGE_KEYS_MAX:
         return ""
-    return _judge_flag(message, is_half=is_half)
+    return (
+        f"the message has {count} keys, {MESSAGE_KEYS_MAX} are allowed: by each it can be found, "
+        "which costs as much as a small message; send fewer, or put them into the body"
+    )
 
 
 def take_off(properties: dict[str, str], topic: str) -> str:

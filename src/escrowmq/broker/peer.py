@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from escrowmq.codec.frame import FrameReader
 from escrowmq.codec.ids import pack_host
+
+if TYPE_CHECKING:
+    from escrowmq.broker.asked import Long
 
 
 class Peer:
@@ -17,6 +22,7 @@ class Peer:
         "id",
         "identity",
         "is_stranger",
+        "long",
         "packed",
         "reader",
         "session",
@@ -39,5 +45,7 @@ class Peer:
         """Of the last request that was signed so."""
         self.is_stranger = False
         """Has still to prove who it is."""
+        self.long: Long | None = None
+        """A request of it that takes many turns."""
         self.packed = pack_host(host, port)
         self.reader = reader or FrameReader()

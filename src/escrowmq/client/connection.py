@@ -13,6 +13,7 @@ import msgspec
 
 from escrowmq.base.codes import Flag, Request, Response
 from escrowmq.base.command import Command
+from escrowmq.base.limits import REPLY_HEADER_SIZE_MAX
 from escrowmq.codec.command import encode_reply, encode_request
 from escrowmq.codec.frame import FrameReader
 from escrowmq.codec.own_signature import SESSION
@@ -91,7 +92,7 @@ class Connection(asyncio.Protocol):
         """What the peer says it is written in; known after its first reply."""
         self._owner = owner
         self._loop = asyncio.get_running_loop()
-        self._reader = FrameReader()
+        self._reader = FrameReader(header_size_max=REPLY_HEADER_SIZE_MAX)
         self._transport: asyncio.Transport | None = None
         self._asked: dict[int, _Asked] = {}
         self._sweep_at = math.inf

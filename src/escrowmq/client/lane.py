@@ -15,6 +15,7 @@ from escrowmq.client.consumer_settings import ConsumerOptions
 from escrowmq.client.core.message import received
 from escrowmq.client.core.numbers import number_of
 from escrowmq.client.core.pulling import (
+    InVain,
     Step,
     after_pull,
     is_refusal,
@@ -102,6 +103,7 @@ class Lane:
         self._room = asyncio.Event()
         self._failures_count = 0
         self._moves_count = 0
+        self._in_vain = InVain()
         """How often it was said where to go on, since the last message."""
 
     @property
@@ -177,10 +179,12 @@ class Lane:
         )
 
     async def _round(self) -> float:
+        clock = self._work.instance.clock
         try:
+            asked_ms = clock.now_ms()
             reply = await self._pull()
-            self.pulled_ms = self._work.instance.clock.now_ms()
-            pause_s = self._judge(reply)
+            self.pulled_ms = clock.now_ms()
+            pause_s = self._judge(reply, took_ms=self.pulled_ms - asked_ms)
         except (TransportError, RouteMissing, ProtocolError) as error:
             self._broker_id = MASTER
             return self._failed(error)
@@ -219,8 +223,8 @@ class Lane:
             address = others.get(MASTER) or next(iter(others.values()), None)
         return address or instance.address_of(name)
 
-    def _judge(self, reply: Command) -> float:
-        step = after_pull(reply.code)
+    def _judge(self, reply: Command, *, took_ms: int) -> float:
+        step, came_from = after_pull(reply.code), self.shelf.next_offset
         if step in (Step.TAKE, Step.GO_ON, Step.MOVE):
             self._failures_count = 0
             self._work.inbox.calm(self)
@@ -230,8 +234,10 @@ class Lane:
             case Step.TAKE:
                 self._moves_count = 0
                 self._put(reply, next_offset)
+                return self._pause_s(came_from, took_ms)
             case Step.GO_ON:
                 self.shelf.put((), next_offset=next_offset)
+                return self._pause_s(came_from, took_ms)
             case Step.MOVE:
                 return self._move(next_offset, reply.remark)
             case Step.REST:
@@ -250,6 +256,14 @@ class Lane:
         self._failures_count += 1
         _log.log(level, "nothing can be read from %s now: %s; tried again", self.queue, error)
         return pause_s
+
+    def _pause_s(self, came_from: int, took_ms: int) -> float:
+        """Before the next pull, after one that was answered."""
+        if self.shelf.next_offset > came_from:
+            self._in_vain.clear()
+            return 0.0
+        wait_ms = self._work.options.pull_wait_ms
+        return self._in_vain.pause_s(took_ms=took_ms, wait_ms=wait_ms)
 
     def _move(self, next_offset: int, remark: str | None) -> float:
         """Go where the broker says; one that says it again and again is asked more seldom."""

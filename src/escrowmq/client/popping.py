@@ -18,7 +18,7 @@ from escrowmq.client.consumer_settings import ConsumerOptions
 from escrowmq.client.core.backoff import NEVER
 from escrowmq.client.core.message import received
 from escrowmq.client.core.popping import ALL_QUEUES, ack_fields, hidden_ms, pop_fields, receipt_of
-from escrowmq.client.core.pulling import is_refusal
+from escrowmq.client.core.pulling import InVain, is_refusal
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.core.subscription import SQL92
 from escrowmq.client.delivery import Held, Ticket
@@ -66,6 +66,7 @@ class PopLane:
         so that what is packed small and is large does not lie here."""
         self._room = asyncio.Event()
         self._has_failed = False
+        self._in_vain = InVain()
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -122,14 +123,27 @@ class PopLane:
             while self.is_paused or self.held_count >= HELD_MAX:
                 self._room.clear()
                 await self._room.wait()
+            clock = self._reading.instance.clock
             try:
-                self._judge(await self._pop())
+                asked_ms = clock.now_ms()
+                reply = await self._pop()
+                self._judge(reply)
+                pause_s = self._pause_s(reply, clock.now_ms() - asked_ms)
+                if pause_s:
+                    await asyncio.sleep(pause_s)
             except (TransportError, RouteMissing, ProtocolError) as error:
                 await self._failed(error)
             except EscrowMQError as error:
                 if is_refusal(error):
                     self._reading.inbox.complain(self, error)
                 await self._failed(error)
+
+    def _pause_s(self, reply: Command, took_ms: int) -> float:
+        """Before the next pop, after one that was answered."""
+        if reply.body:
+            self._in_vain.clear()
+            return 0.0
+        return self._in_vain.pause_s(took_ms=took_ms, wait_ms=self._reading.options.pull_wait_ms)
 
     async def _pop(self) -> Command:
         reading, options = self._reading, self._reading.options

@@ -14,11 +14,11 @@ from __future__ import annotations
 import struct
 from typing import Final
 
+from escrowmq.base.limits import BATCH_MESSAGES_MAX
 from escrowmq.errors import RemoteProtocolError
 
 _HEAD: Final = struct.Struct(">iiiii")
 _SIZE: Final = struct.Struct(">H")
-ENTRIES_MAX: Final = 100_000
 
 
 def encode_batch(entries: list[tuple[int, bytes, bytes]]) -> bytes:
@@ -35,11 +35,28 @@ def encode_batch(entries: list[tuple[int, bytes, bytes]]) -> bytes:
     return b"".join(parts)
 
 
+def entry_size(entry: tuple[int, bytes, bytes]) -> int:
+    """Bytes that a message takes in a batch."""
+    return _HEAD.size + len(entry[1]) + _SIZE.size + len(entry[2])
+
+
 def decode_batch(data: bytes) -> list[tuple[int, bytes, bytes]]:
-    """(flag, body, encoded properties) of each message; RemoteProtocolError when one is cut."""
+    """(flag, body, encoded properties) of each message; RemoteProtocolError when one is cut, or
+    when they are too many."""
+    found, end = decode_part(data, 0, count_max=BATCH_MESSAGES_MAX)
+    if end < len(data):
+        raise RemoteProtocolError(
+            f"more than {BATCH_MESSAGES_MAX} messages in a batch; send it in parts"
+        )
+    return found
+
+
+def decode_part(
+    data: bytes, at: int, *, count_max: int
+) -> tuple[list[tuple[int, bytes, bytes]], int]:
+    """The same from a byte on, of so many messages at most, and the byte behind them."""
     found: list[tuple[int, bytes, bytes]] = []
-    at = 0
-    while at < len(data):
+    while at < len(data) and len(found) < count_max:
         try:
             size, _, _, flag, body_size = _HEAD.unpack_from(data, at)
             body_at = at + _HEAD.size
@@ -52,8 +69,6 @@ def decode_batch(data: bytes) -> list[tuple[int, bytes, bytes]]:
             raise RemoteProtocolError(
                 f"batch entry at byte {at}: size {size}, its fields take {end - at}"
             )
-        if len(found) == ENTRIES_MAX:
-            raise RemoteProtocolError(f"more than {ENTRIES_MAX} messages in a batch")
         found.append((flag, data[body_at : body_at + body_size], data[properties_at:end]))
         at = end
-    return found
+    return found, at

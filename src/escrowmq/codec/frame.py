@@ -25,16 +25,30 @@ _FRONT_SIZE: Final = _FRONT.size
 class FrameReader:
     """Bytes in, commands out. Once `broken` is set nothing more comes: close the connection."""
 
-    __slots__ = ("_frame_size_max", "_held", "_kept", "_needed", "_room", "broken", "count")
+    __slots__ = (
+        "_frame_size_max",
+        "_header_size_max",
+        "_held",
+        "_kept",
+        "_needed",
+        "_room",
+        "broken",
+        "count",
+    )
 
     def __init__(
-        self, room: HalfFrames | None = None, *, frame_size_max: int = FRAME_SIZE_MAX
+        self,
+        room: HalfFrames | None = None,
+        *,
+        frame_size_max: int = FRAME_SIZE_MAX,
+        header_size_max: int = HEADER_SIZE_MAX,
     ) -> None:
         self._held = bytearray()
         self._kept: list[Command] = []
         self._needed = _FRONT_SIZE
         self._room = room
         self._frame_size_max = frame_size_max
+        self._header_size_max = header_size_max
         self.count = 0
         self.broken: RemoteProtocolError | None = None
 
@@ -110,11 +124,11 @@ class FrameReader:
         while left >= _FRONT_SIZE:
             size, kind, high, low = _FRONT.unpack_from(data, at)
             header_size = high << 16 | low
-            most = self._frame_size_max - 4
-            if not 4 + header_size <= size <= most or header_size > HEADER_SIZE_MAX:
+            most, header_most = self._frame_size_max - 4, self._header_size_max
+            if not 4 + header_size <= size <= most or header_size > header_most:
                 raise RemoteProtocolError(
                     f"frame of {size} bytes with a header of {header_size}; at most {most} are "
-                    f"allowed, {HEADER_SIZE_MAX} of them for the header, which must fit"
+                    f"allowed, {header_most} of them for the header, which must fit"
                 )
             frame_size = size + 4
             if frame_size > left:

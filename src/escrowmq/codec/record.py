@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import functools
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from escrowmq.base.limits import TOPIC_SIZE_MAX
@@ -47,6 +47,9 @@ _HEAD: Final = {
     for store in (_V4_SIZE, _V6_SIZE)
 }
 _HEAD_V4: Final = _HEAD[_V4_SIZE, _V4_SIZE]
+_PLACE: Final = {size: struct.Struct(f">qqiq{size}sq") for size in (_V4_SIZE, _V6_SIZE)}
+"""From the queue offset to the store time, by the size of the born host."""
+
 _PROPERTIES_SIZE: Final = struct.Struct(">H")
 _FRONT: Final = struct.Struct(">II")
 _IDENTITY: Final = struct.Struct(">IIIiiqqi")
@@ -149,6 +152,30 @@ def encode_run(
         log_offset += size
         queue_offset += 1
     return records
+
+
+def place_run(
+    records: bytearray,
+    sizes: Iterable[int],
+    message: Message,
+    *,
+    queue_offset: int,
+    log_offset: int,
+    stored_ms: int,
+) -> None:
+    """Give records of `encode_run` another place. Measured on a busy machine: 0.7 us each, of the
+    20 us that a message of a batch takes there in all."""
+    born_host, born_ms = message.born_host, message.born_ms
+    sys_flag = message.sys_flag | _host_flags(born_host, message.store_host)
+    pack_into = _PLACE[len(born_host)].pack_into
+    at = QUEUE_OFFSET_AT
+    for size in sizes:
+        pack_into(
+            records, at, queue_offset, log_offset, sys_flag, born_ms, born_host, stored_ms
+        )  # fmt: skip
+        at += size
+        log_offset += size
+        queue_offset += 1
 
 
 def encode_message(message: StoredMessage) -> bytes:

@@ -123,7 +123,7 @@ class Link(asyncio.BufferedProtocol):
         """It reads again."""
         self._is_stopped = False
         if self._is_held:
-            self._go_on()
+            self._shell.go_on_later(self)
         else:
             self._take_turn()
 
@@ -134,9 +134,10 @@ class Link(asyncio.BufferedProtocol):
             return
         self.transport.pause_reading()
         if not self._is_stopped:
-            asyncio.get_running_loop().call_soon(self._go_on)
+            self._shell.go_on_later(self)
 
-    def _go_on(self) -> None:
+    def go_on(self) -> None:
+        """It is this peer's turn again: the core has kept requests of it."""
         if not self._is_held or self._is_stopped:
             return
         if self.transport is None or self.transport.is_closing():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -54,6 +55,8 @@ class Shell:
         self._loop = asyncio.get_running_loop()
         self.links = Links(clock, self._doors.unsent, name=name, idle_ms=idle_ms, flush_s=flush_s)
         self.buffer = memoryview(bytearray(READ_SIZE))
+        self._held: deque[Link] = deque()
+        """Those of whom the core has kept requests, in the order of their turns."""
         self._servers: list[asyncio.Server] = []
         self._dials: set[asyncio.Task[None]] = set()
         self._files = FileWork(disk, name=name)
@@ -143,6 +146,22 @@ class Shell:
             if link.transport is not None:
                 link.transport.abort()
         self.perform()
+
+    def go_on_later(self, link: Link) -> None:
+        """The core has kept requests of a peer. One such peer has its turn between two looks of the
+        loop at everybody else, however many there are."""
+        self._held.append(link)
+        if len(self._held) == 1:
+            self._loop.call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        link = self._held[0]  # it stays at the front, lest its next turn be asked for twice
+        try:
+            link.go_on()
+        finally:
+            self._held.popleft()
+            if self._held:
+                self._loop.call_soon(self._go_on)
 
     def lost(self, link: Link) -> None:
         """A peer is gone."""

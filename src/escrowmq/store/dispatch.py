@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from itertools import accumulate, count, repeat
 from typing import Final, NamedTuple
 
 from escrowmq.base.limits import INDEX_KEYS_HELD_MAX, LONG_MAX
@@ -29,6 +30,39 @@ class Dispatch(NamedTuple):
     record_size: int
     stored_ms: int
 
+    def covers(self, log_offset: int) -> bool:
+        """Whether a record that starts there is this one."""
+        return log_offset == self.log_offset
+
+
+class DispatchRun(NamedTuple):
+    """Records of one queue, one behind another, that are to be learnt of one by one: with the same
+    names, what the first is."""
+
+    queue: ConsumeQueue | None
+    message: Message
+    queue_offset: int
+    log_offset: int
+    stored_ms: int
+    messages: Sequence[Message]
+    sizes: Sequence[int]
+
+    def covers(self, log_offset: int) -> bool:
+        """Whether a record that starts there is one of these."""
+        return log_offset in accumulate(self.sizes[:-1], initial=self.log_offset)
+
+    def singles(self) -> list[Dispatch]:
+        """Each by itself."""
+        rows = zip(
+            repeat(self.queue),
+            self.messages,
+            count(self.queue_offset),
+            accumulate(self.sizes[:-1], initial=self.log_offset),
+            self.sizes,
+            repeat(self.stored_ms),
+        )  # the endless ones keep it from being strict
+        return list(map(Dispatch._make, rows))
+
 
 class Dispatcher:
     """Writes units and index entries in the log's order. A full disk stalls it; it goes on when
@@ -36,13 +70,15 @@ class Dispatcher:
 
     def __init__(self, index: Index | None, delays_ms: dict[int, int]) -> None:
         self.index = index
-        self.waiting: deque[Dispatch] = deque()
+        self.waiting: deque[Dispatch | DispatchRun] = deque()
         self.dispatched_offset = 0
         self.dispatched_ms = 0
         self.stalled: str | None = None
         self._delays_ms = delays_ms
         self._arrivals: list[Arrival] = []
         self._keys: list[IndexKey] = []
+        self.keys_count = 0
+        """Entries that were put into the index."""
 
     def take_arrivals(self) -> list[Arrival]:
         """Hand over, and forget, what became visible.
@@ -58,13 +94,22 @@ class Dispatcher:
             if item.message.topic == topic:
                 self.waiting[at] = item._replace(queue=None)
 
-    def run(self, until_offset: int) -> None:
-        """Dispatch what waits, as far as the log is ready for it."""
+    def run(self, until_offset: int, runs_max: int) -> None:
+        """Dispatch what waits, as far as the log is ready for it, with so many parts of long
+        batches at most."""
         waiting = self.waiting
         try:
             while waiting and waiting[0].log_offset < until_offset:
-                self.dispatch(*waiting[0])
-                waiting.popleft()
+                first = waiting[0]
+                if isinstance(first, Dispatch):
+                    self.dispatch(*first)
+                    waiting.popleft()
+                elif runs_max > 0:
+                    runs_max -= 1
+                    waiting.popleft()
+                    waiting.extendleft(reversed(first.singles()))
+                else:
+                    break
             self.stalled = None
         except (StorageError, OSError) as error:
             self.stalled = str(error)
@@ -160,24 +205,6 @@ class Dispatcher:
         if len(found) >= _KEYS_BATCH:
             self.flush_keys()
 
-    def wait_batch(
-        self, queue: ConsumeQueue, message: Message, pieces: Sequence[Piece], puts: list[Put]
-    ) -> None:
-        """Let the records of a batch wait for the disk."""
-        for (_, _, _, properties), put in zip(pieces, puts, strict=True):
-            single = Message(
-                topic=message.topic,
-                body=b"",
-                queue_id=message.queue_id,
-                properties=properties,
-                sys_flag=message.sys_flag,
-            )
-            self.waiting.append(
-                Dispatch(
-                    queue, single, put.queue_offset, put.log_offset, put.record_size, put.stored_ms
-                )
-            )
-
     def unit_code(self, properties: dict[str, str], stored_ms: int, code: int) -> int:
         """What a unit of the schedule topic keeps: when the message is due."""
         delay = number_in(properties.get(Property.DELAY), most=LONG_MAX)
@@ -192,6 +219,7 @@ class Dispatcher:
         if self.index is None or not self._keys:
             return
         keys, self._keys = self._keys, []
+        self.keys_count += len(keys)
         try:
             self.index.put(keys)
             if not self.waiting:  # else units may be what has no room; `run` finds out

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Final
 
 from escrowmq.base.limits import TOPIC_QUEUES_MAX
@@ -108,6 +109,14 @@ def _with_crc(record: bytes) -> bytes:
     """Fill in the CRC property, for which room was left at the end."""
     record = record[:-CRC_PROPERTY_SIZE]
     return record + crc_property(record)
+
+
+def with_crcs(records: bytes, sizes: Sequence[int]) -> bytes:
+    """Records one behind another, each with the CRC property of what it is now."""
+    ends = accumulate(sizes)
+    return b"".join(
+        [_with_crc(records[end - size : end]) for size, end in zip(sizes, ends, strict=True)]
+    )
 
 
 def answers_of(

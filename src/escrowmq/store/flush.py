@@ -11,6 +11,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from escrowmq.base.effects import Sync
+from escrowmq.base.limits import RUNS_SHOWN_AT_ONCE, UNSEEN_MAX
 from escrowmq.base.ports import File
 from escrowmq.errors import StorageError
 
@@ -115,10 +116,23 @@ class Flusher:
         if self._is_sync_flush:
             self.dispatch()
 
-    def dispatch(self) -> None:
-        """Dispatch what waits and may be seen."""
+    def dispatch(self, runs_max: int = RUNS_SHOWN_AT_ONCE) -> None:
+        """Dispatch what waits and may be seen; of long batches the first part."""
+        self._store.dispatcher.run(self._seen_until, runs_max)
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether there is more for `dispatch` to do."""
+        dispatcher = self._store.dispatcher
+        if not dispatcher.waiting or dispatcher.stalled is not None:
+            return False
+        return dispatcher.waiting[0].log_offset < self._seen_until
+
+    @property
+    def _seen_until(self) -> int:
+        """Consumers may see what the log has up to here."""
         log = self._store.log
-        self._store.dispatcher.run(log.durable_offset if self._is_sync_flush else log.end_offset)
+        return log.durable_offset if self._is_sync_flush else log.end_offset
 
     def forget_queues(self) -> None:
         """Queues are about to be removed; the round goes on with the others."""
@@ -152,7 +166,7 @@ class Flusher:
                 file.sync()
             self._round, self._round_ms = [], -1
             store.log.durable_offset = store.log.end_offset
-            self.dispatch()
+            self.dispatch(runs_max=UNSEEN_MAX)
             store.dispatcher.flush_keys()
             self._round_due_ms = now_ms
             self._collect(now_ms)

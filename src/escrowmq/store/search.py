@@ -51,7 +51,7 @@ class Searcher:
             return False
         if message.queue_offset < queue.end:
             return store.queues.leads_to(place, message.queue_offset, record)
-        return any(waiting.log_offset == record[0] for waiting in store.dispatcher.waiting)
+        return any(waiting.covers(record[0]) for waiting in store.dispatcher.waiting)
 
     def record_at(self, log_offset: int) -> bytes | None:
         """The whole record that starts at an offset which we know to be a record's; None when it

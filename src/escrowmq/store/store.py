@@ -14,7 +14,7 @@ from typing import Final
 
 from escrowmq.base.effects import Sync
 from escrowmq.base.limits import PROPERTIES_SIZE_MAX
-from escrowmq.base.message import Message, StoredMessage, SysFlag
+from escrowmq.base.message import Message, StoredMessage
 from escrowmq.base.ports import Disk
 from escrowmq.base.settings import StoreSettings
 from escrowmq.codec.entries import ENTRY
@@ -22,21 +22,18 @@ from escrowmq.codec.properties import encode_properties
 from escrowmq.codec.record import FILLER_SIZE, encode_record
 from escrowmq.errors import CorruptRecord, DiskFull, StorageError
 from escrowmq.store.answers import Arrival, Found, Got, GotStatus, Put, PutStatus, RecoveryReport
+from escrowmq.store.batches import Batches
 from escrowmq.store.checkpoint import CheckpointFile
 from escrowmq.store.commit_log import CommitLog
 from escrowmq.store.consume_queue import ConsumeQueue
 from escrowmq.store.deleted import Deleted
 from escrowmq.store.dispatch import Dispatch, Dispatcher, delay_levels
 from escrowmq.store.encoding import (
-    Piece,
-    answers_of,
-    encode_pieces,
     encode_with_crc,
     ended,
     judge,
     size_bound,
     too_large,
-    without_zeros,
 )
 from escrowmq.store.flush import Flusher
 from escrowmq.store.folder import refuse_other
@@ -94,6 +91,7 @@ class Store:
         self.reader = Reader(self.log, settings)
         self.flusher = Flusher(self)
         self.retention = Retention(self, hour or hour_in(zone))
+        self.batches = Batches(self)
         self._searcher = Searcher(self)
         self.boot, self._abort_text = boot, abort_text
         self._refusal: str | None = "the store is not open"
@@ -105,7 +103,7 @@ class Store:
             CRC_PROPERTY_SIZE + 1 if self._appends_crc else 0
         )
         body_max, properties_max = self._body_size_max, self._properties_size_max
-        self._judge = partial(judge, body_size_max=body_max, properties_size_max=properties_max)
+        self.judge = partial(judge, body_size_max=body_max, properties_size_max=properties_max)
         self._by_key = self.queues.by_key
         self._stored_ms = 0
 
@@ -180,7 +178,7 @@ class Store:
             or len(message.body) > self._body_size_max
             or len(properties) > self._properties_size_max
         ):
-            refused = self._judge(message, len(message.body), len(properties))
+            refused = self.judge(message, len(message.body), len(properties))
             if refused is not None:
                 return refused
             queue = self.queues.make(message.topic, message.queue_id)
@@ -211,55 +209,11 @@ class Store:
                 return self.put(message, now_ms, properties=properties, is_settling=is_settling)
             log.append(record, is_settling=is_settling)
         except (StorageError, OSError, struct.error) as error:
-            return self._failed(error)
+            return self.failed(error)
         if is_queued:
             queue.next_offset = queue_offset + 1
         self._dispatch(queue if is_queued else None, message, queue_offset, log_offset, size)
         return Put(_OK, log_offset, queue_offset, size, now_ms, log_offset + size)
-
-    def put_batch(self, message: Message, pieces: Sequence[Piece], now_ms: int) -> list[Put]:
-        """Append messages of one queue, all or none, with consecutive queue offsets. They are as
-        `message` but for their flags, bodies and properties."""
-        assert pieces, "a batch has messages"
-        assert not message.sys_flag & SysFlag.PREPARED, "a batch has plain messages"
-        if self._refusal is not None:
-            return [Put(PutStatus.SERVICE_NOT_AVAILABLE, reason=self._refusal)] * len(pieces)
-        body_size = max([len(piece[1]) for piece in pieces])
-        properties_size = max([len(piece[2]) for piece in pieces])
-        refused = self._judge(message, body_size, properties_size)
-        if refused is not None:
-            return [refused] * len(pieces)
-        now_ms = self._stored_ms = max(now_ms, self._stored_ms)
-        pieces = without_zeros(pieces)
-        queue, log = self.queues.make(message.topic, message.queue_id), self.log
-        encode = partial(
-            encode_pieces,
-            message,
-            pieces,
-            queue_offset=queue.next_offset,
-            has_crc=self._appends_crc,
-            stored_ms=now_ms,
-        )
-        try:
-            records = encode(log_offset=log.end_offset)
-            size = sum(map(len, records))
-            if not log.fits(size):
-                if size > log.record_size_max:
-                    return [too_large(size, log.record_size_max)] * len(pieces)
-                log.roll(size)
-                records = encode(log_offset=log.end_offset)
-            log_offset = log.end_offset
-            log.append(b"".join(records))
-        except (StorageError, OSError, struct.error) as error:
-            return [self._failed(error)] * len(pieces)
-        puts = answers_of(
-            records, queue_offset=queue.next_offset, log_offset=log_offset, stored_ms=now_ms
-        )
-        queue.next_offset += len(puts)
-        dispatcher = self.dispatcher
-        if self._is_sync_flush or not dispatcher.dispatch_batch(queue, message, pieces, puts):
-            dispatcher.wait_batch(queue, message, pieces, puts)
-        return puts
 
     def has_room(self, messages: Sequence[Message]) -> bool:
         """Whether all of several settling messages can be put, one after another, and seen."""
@@ -288,7 +242,8 @@ class Store:
             Dispatch(queue, message, queue_offset, log_offset, record_size, stored_ms)
         )
 
-    def _failed(self, error: Exception) -> Put:
+    def failed(self, error: Exception) -> Put:
+        """The answer to what could not be written."""
         if isinstance(error, DiskFull):
             self._refuse(f"the disk is full: {error}", is_lasting=False)
             return Put(PutStatus.SERVICE_NOT_AVAILABLE, reason=str(error))
@@ -423,6 +378,7 @@ class Store:
             return
         if self.dispatcher.stalled:
             self.dispatcher.flush_keys()
+        if self.dispatcher.stalled or self.dispatcher.waiting:
             self.flusher.dispatch()
         if not self.deleted.is_kept:
             note_deletions(self)
@@ -430,6 +386,8 @@ class Store:
 
     def wake_at_ms(self) -> int:
         """When `wake` and `sync_wanted` want to be called next."""
+        if self.flusher.is_behind:
+            return 0
         return min(self.retention.wake_at_ms, self.flusher.wake_at_ms())
 
     @property
@@ -476,6 +434,11 @@ class Store:
     @property
     def last_stored_ms(self) -> int:
         """Store time of the newest record."""
+        return self._stored_ms
+
+    def stamp(self, now_ms: int) -> int:
+        """The store time of what is put now: never before that of another record."""
+        self._stored_ms = max(now_ms, self._stored_ms)
         return self._stored_ms
 
     def go_back(self, now_ms: int) -> None:

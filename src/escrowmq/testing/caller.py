@@ -8,6 +8,7 @@ import msgspec
 
 from escrowmq.base.codes import Flag, Request, Version
 from escrowmq.base.command import Command
+from escrowmq.base.limits import REPLY_HEADER_SIZE_MAX
 from escrowmq.base.message import StoredMessage
 from escrowmq.codec import fastjson
 from escrowmq.codec.command import BINARY, LANGUAGES, encode_command
@@ -53,7 +54,7 @@ class Caller:
         self.received: list[Command] = []
         """Requests of the broker, in order; take them with `take`."""
         self.closed: str | None = None
-        self._reader = FrameReader()
+        self._reader = FrameReader(header_size_max=REPLY_HEADER_SIZE_MAX)
         self._asked: dict[int, Pending] = {}
         self._opaque = 0
 

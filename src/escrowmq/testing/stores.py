@@ -12,7 +12,7 @@ from escrowmq.store.store import Put, Store
 def put_batch(store: Store, messages: Sequence[Message], now_ms: int) -> list[Put]:
     """Messages that differ in what a batch's may differ in, as one batch."""
     pieces = [(m.flag, m.body, encode_properties(m.properties), m.properties) for m in messages]
-    return store.put_batch(messages[0], pieces, now_ms)
+    return store.batches.put(messages[0], pieces, now_ms)
 
 
 def split(data: bytes) -> Iterator[bytes]:

@@ -19,6 +19,7 @@ from escrowmq.base.message import Property, StoredMessage, SysFlag, Topic
 from escrowmq.codec.properties import number_in
 from escrowmq.codec.record import decode_record
 from escrowmq.errors import CorruptRecord
+from escrowmq.store.dispatch import Dispatch
 from escrowmq.store.scan import Scanned, parse, value_of
 from escrowmq.store.store import Store
 from escrowmq.store.walk import walk, walk_queue
@@ -138,7 +139,9 @@ class Recovery:
         return entries or [
             (waiting.log_offset, waiting.record_size, 0)
             for waiting in self._store.dispatcher.waiting
-            if waiting.message.topic == topic and waiting.queue_offset >= queue_offset
+            if isinstance(waiting, Dispatch)  # runs come later
+            and waiting.message.topic == topic
+            and waiting.queue_offset >= queue_offset
         ]
 
     def _end(self, topic: str) -> int:

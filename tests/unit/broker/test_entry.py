@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from escrowmq.base.codes import Request
+from escrowmq.base.limits import MESSAGE_KEYS_MAX
 from escrowmq.base.message import Topic
 from escrowmq.base.settings import BrokerSettings
 from escrowmq.broker.entry import MARKED, group_fault
@@ -275,3 +276,18 @@ def test_names_that_cannot_be_printed_are_not_taken_from_producers(exchange: Exc
         refused = caller.send("T", **said)
         assert refused.code == 13
         assert "printed" in (refused.remark or "")
+
+
+def test_message_with_more_keys_than_are_allowed_is_refused_alone_as_a_half_and_in_a_batch(
+    exchange: Exchange,
+) -> None:
+    caller = exchange.connect()
+    most = " ".join(["k"] * MESSAGE_KEYS_MAX)
+    assert caller.send("T", KEYS=most).code == 0
+    assert send_batch(caller, PLAIN | {"KEYS": most}) == 0
+    refusal = caller.send("T", KEYS=most + " k")
+    assert refusal.code == 13
+    assert f"{MESSAGE_KEYS_MAX + 1} keys, {MESSAGE_KEYS_MAX} are allowed" in (refusal.remark or "")
+    assert caller.send("T", KEYS=most + " k", TRAN_MSG="true", PGROUP="PG").code == 13
+    assert send_batch(caller, PLAIN | {"KEYS": most + " k"}) == 13
+    assert len(caller.messages("T")) == 2

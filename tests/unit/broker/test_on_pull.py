@@ -5,9 +5,10 @@ import pytest
 from escrowmq.base.codes import FAQ, Request
 from escrowmq.base.command import Command
 from escrowmq.base.effects import Hold, Send
-from escrowmq.base.limits import ANSWERS_AHEAD_MAX, PULL_SIZE_MAX
+from escrowmq.base.limits import ANSWERS_AHEAD_MAX, PULL_SIZE_MAX, READS_AT_ONCE_MAX
 from escrowmq.base.settings import BrokerSettings, StoreSettings
 from escrowmq.codec.command import encode_request
+from escrowmq.codec.frame import FrameReader
 from escrowmq.codec.record import decode_records
 from escrowmq.testing.exchange import SMALL, Caller, Exchange
 
@@ -436,6 +437,23 @@ def test_who_asks_for_much_at_once_has_to_read_before_the_rest_is_served() -> No
     core.receive(reader.id, pull_frame(60)[9:], exchange.now_ms)
     (send,) = core.take_effects()
     assert isinstance(send, Send)
+
+
+def test_so_many_reads_of_one_input_are_served_before_it_is_the_others_turn() -> None:
+    exchange = Exchange()
+    exchange.create_topic("T")
+    reader, core = exchange.connect(), exchange.core
+    count = 3 * READS_AT_ONCE_MAX
+    data = b"".join(pull_frame(opaque) for opaque in range(count))
+    counts, found = [], FrameReader()
+    core.receive(reader.id, data, exchange.now_ms)
+    while effects := core.take_effects():
+        (send,) = [effect for effect in effects if isinstance(effect, Send)]
+        counts.append([reply.opaque for reply in found.feed(b"".join(send.chunks))])
+        if Hold(reader.id) in effects:
+            core.receive(reader.id, b"", exchange.now_ms)
+    assert [len(part) for part in counts] == [READS_AT_ONCE_MAX] * 3
+    assert [opaque for part in counts for opaque in part] == list(range(count))
 
 
 def pull_frame(opaque: int) -> bytes:

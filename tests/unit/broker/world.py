@@ -9,7 +9,7 @@ from typing import Any
 
 from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
-from escrowmq.base.effects import Replace, Send, Sync
+from escrowmq.base.effects import Hold, Replace, Send, Sync
 from escrowmq.base.message import StoredMessage
 from escrowmq.base.settings import BrokerSettings, StoreSettings
 from escrowmq.broker.core import BrokerCore
@@ -83,6 +83,8 @@ class World:
                         self.held_syncs.append(effect)
                         if not self.holds_syncs:
                             self.sync()
+                    case Hold(peer):
+                        self.core.receive(peer, b"", self.now_ms)
                     case Replace(path, data):
                         self.disk.replace(path, data)
                     case _:

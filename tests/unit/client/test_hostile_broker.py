@@ -151,3 +151,40 @@ def test_a_broker_that_says_again_and_again_where_to_go_on_is_asked_more_seldom(
     run(go)
     said = [line for line in caplog.messages if "goes on at offset" in line]
     assert len(said) == 1
+
+
+def test_a_broker_that_says_at_once_that_nothing_is_there_is_not_asked_without_a_pause() -> None:
+    async def go() -> None:
+        async with a_script() as (names, script):
+            script.codes = [(Response.PULL_NOT_FOUND, 0)] * 12
+            script.records[0] = record(0)
+            async with Consumer(names, group="g", topic="T", **QUICK) as consumer:
+                began_s = time.monotonic()
+                (message,) = await consumer.receive(1)
+                assert time.monotonic() - began_s >= 1.0  # after the eleventh, and the twelfth
+                await message.ack()
+
+    run(go)
+
+
+def test_a_broker_that_pops_nothing_at_once_is_not_asked_without_a_pause() -> None:
+    async def go() -> None:
+        async with a_script() as (names, script):
+            asked = 0
+            broker = script.broker
+
+            def nothing(link: Link, command: Command) -> None:
+                nonlocal asked
+                asked += 1
+                link.reply(command, code=Response.POLLING_TIMEOUT)
+                if asked == 12:
+                    give(script, record(0))
+
+            broker.answers[Request.POP_MESSAGE] = nothing
+            async with Consumer(names, group="g", topic="T", **POP) as consumer:
+                began_s = time.monotonic()
+                (message,) = await consumer.receive(1)
+                assert time.monotonic() - began_s >= 1.0
+                await message.ack()
+
+    run(go)

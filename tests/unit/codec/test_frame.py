@@ -2,13 +2,16 @@ from __future__ import annotations
 
 import struct
 
+from escrowmq.base.command import Command
 from escrowmq.base.limits import (
+    BATCH_MESSAGES_MAX,
     FRAME_TIME_MAX_MS,
     HEADER_SIZE_MAX,
     PROPERTIES_SIZE_MAX,
+    REPLY_HEADER_SIZE_MAX,
     TOPIC_SIZE_MAX_LONG,
 )
-from escrowmq.codec.command import encode_request
+from escrowmq.codec.command import encode_reply, encode_request
 from escrowmq.codec.frame import FrameReader, FrameWatch, HalfFrames
 
 FRAME = encode_request(10, 1, body=b"body")
@@ -54,6 +57,14 @@ def test_largest_header_of_a_real_client_passes_and_one_far_below_a_frame_does_n
     reader = FrameReader()
     reader.feed(front(HEADER_SIZE_MAX + 5, HEADER_SIZE_MAX + 1))
     assert "262144 of them for the header" in str(reader.broken)
+
+
+def test_reply_that_names_the_messages_of_the_largest_batch_passes_at_a_client() -> None:
+    ids = ",".join(["F" * 56] * BATCH_MESSAGES_MAX)
+    frame = encode_reply(Command(code=320, opaque=1), 0, ext={"msgId": ids})
+    (reply,) = FrameReader(header_size_max=REPLY_HEADER_SIZE_MAX).feed(frame)
+    assert reply.ext == {"msgId": ids}
+    assert FrameReader().feed(frame) == []
 
 
 def test_half_frames_are_bounded_in_sum_and_the_one_that_began_first_is_given_up() -> None:

@@ -84,6 +84,25 @@ class Piecemeal(Core):
             self.effects.append(Hold(peer))
 
 
+class Keeper(Core):
+    """Wants so many turns for whatever it is sent."""
+
+    def __init__(self, turns_count: int) -> None:
+        super().__init__()
+        self.left: dict[int, int] = {}
+        self.turns_count = turns_count
+        self.turns: list[int] = []
+
+    def receive(self, peer: int, data: bytes, now_ms: int, waited_ms: int = 0) -> None:
+        if data:
+            self.left[peer] = self.turns_count
+        else:
+            self.turns.append(peer)
+            self.left[peer] -= 1
+        if self.left[peer]:
+            self.effects.append(Hold(peer))
+
+
 class Running:
     def __init__(
         self, *, idle_ms: int, flush_s: float, core: Core | None = None, doors: Doors | None = None
@@ -243,6 +262,29 @@ def test_requests_that_came_together_wait_until_the_answers_to_those_before_are_
             assert len(await receive(mute, MIB)) == MIB
             mute.close()
             other.close()
+
+    run(main)
+
+
+def test_peers_of_whom_much_is_kept_have_their_turns_one_by_one_and_others_in_between(
+    run: Run,
+) -> None:
+    async def main() -> None:
+        core = Keeper(turns_count=20)
+        async with running(core=core) as it:
+            loop = asyncio.get_running_loop()
+            clients = [await it.connect() for _ in range(3)]
+            for client in clients:
+                await loop.sock_sendall(client, b"x")
+            most = 0
+            while len(core.turns) < 3 * 20:
+                before = len(core.turns)
+                await asyncio.sleep(0)  # one round of the loop
+                most = max(most, len(core.turns) - before)
+            assert most == 1
+            assert set(core.turns[30:33]) == {1, 2, 3}
+            for client in clients:
+                client.close()
 
     run(main)
 

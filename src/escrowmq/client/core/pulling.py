@@ -15,6 +15,12 @@ _SUSPEND: Final = 2
 _SUBSCRIPTION: Final = 4
 _FLOW_CONTROL: Final = 215
 
+_AT_ONCE_MS: Final = 50
+_IN_VAIN_MAX: Final = 10
+"""Answers at once that say nothing is there; a broker that is about to stop gives a few."""
+
+_IN_VAIN_PAUSE_S: Final = (0.2, 1.0, 3.0)
+
 REFUSALS: Final = frozenset(
     {
         Response.NO_PERMISSION,
@@ -32,6 +38,28 @@ def is_refusal(error: EscrowMQError) -> bool:
     """Whether only the user, or whoever runs the broker, can change it. ACL 1.0 refuses with the
     code of a fault."""
     return isinstance(error, PermissionDenied) or getattr(error, "code", None) in REFUSALS
+
+
+class InVain:
+    """Counts answers that brought nothing, and came at once although the request might have waited
+    at the broker: how long to wait before one is asked again."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def pause_s(self, *, took_ms: int, wait_ms: int) -> float:
+        """After one more answer that brought nothing."""
+        if took_ms >= min(_AT_ONCE_MS, wait_ms):
+            self._count = 0
+            return 0.0
+        self._count += 1
+        if self._count <= _IN_VAIN_MAX:
+            return 0.0
+        return _IN_VAIN_PAUSE_S[min(self._count - _IN_VAIN_MAX, len(_IN_VAIN_PAUSE_S)) - 1]
+
+    def clear(self) -> None:
+        """There was something, or the queue goes on elsewhere."""
+        self._count = 0
 
 
 class Step(enum.Enum):

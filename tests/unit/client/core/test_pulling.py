@@ -2,7 +2,7 @@
 
 import pytest
 
-from escrowmq.client.core.pulling import Step, after_pull, pull_fields, with_subscription
+from escrowmq.client.core.pulling import InVain, Step, after_pull, pull_fields, with_subscription
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.core.subscription import Subscription
 
@@ -42,3 +42,21 @@ def test_nothing_is_committed_or_waited_for_when_not_told() -> None:
 )  # fmt: skip
 def test_each_answer_has_one_meaning(code: int, step: Step) -> None:
     assert after_pull(code) is step
+
+
+def test_broker_that_says_at_once_that_nothing_is_there_is_asked_more_seldom() -> None:
+    vain = InVain()
+    assert [vain.pause_s(took_ms=0, wait_ms=20_000) for _ in range(14)] == [
+        *[0.0] * 10, 0.2, 1.0, 3.0, 3.0,
+    ]  # fmt: skip
+    assert vain.pause_s(took_ms=50, wait_ms=20_000) == 0.0  # it has waited
+    assert vain.pause_s(took_ms=0, wait_ms=20_000) == 0.0
+    for _ in range(20):
+        vain.pause_s(took_ms=0, wait_ms=20_000)
+    vain.clear()
+    assert vain.pause_s(took_ms=0, wait_ms=20_000) == 0.0
+
+
+def test_who_asks_not_to_wait_is_answered_at_once_as_often_as_he_asks() -> None:
+    vain = InVain()
+    assert {vain.pause_s(took_ms=0, wait_ms=0) for _ in range(30)} == {0.0}

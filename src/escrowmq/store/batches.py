@@ -1,0 +1,197 @@
+"""Batches: messages of one queue that are stored together, all or none."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+from escrowmq.base.limits import UNSEEN_MAX
+from escrowmq.base.message import Message, SysFlag
+from escrowmq.codec.record import place_run
+from escrowmq.errors import StorageError
+from escrowmq.store.answers import Put, PutStatus
+from escrowmq.store.consume_queue import ConsumeQueue
+from escrowmq.store.dispatch import Dispatch, DispatchRun
+from escrowmq.store.encoding import (
+    Piece,
+    answers_of,
+    encode_pieces,
+    too_large,
+    with_crcs,
+    without_zeros,
+)
+
+if TYPE_CHECKING:
+    from escrowmq.store.store import Store
+
+
+class LongBatch:
+    """A batch too long for one turn: its records are made in parts, without a place yet, and
+    placed and stored in one go, which costs a tenth."""
+
+    def __init__(self, message: Message, *, has_crc: bool) -> None:
+        assert not message.sys_flag & SysFlag.PREPARED, "a batch has plain messages"
+        self.message = message
+        self.sizes: list[int] = []
+        """Of the records."""
+        self._has_crc = has_crc
+        self._records = bytearray()
+        self._singles: list[Message] = []
+        self._counts: list[int] = []
+        """Of the messages of each part."""
+
+    def add(self, pieces: Sequence[Piece]) -> None:
+        """Make the next records."""
+        message = self.message
+        records = encode_pieces(
+            message,
+            without_zeros(pieces),
+            queue_offset=0,
+            log_offset=0,
+            has_crc=self._has_crc,
+            stored_ms=0,
+        )
+        self._records += b"".join(records)
+        self.sizes += map(len, records)
+        self._counts.append(len(pieces))
+        self._singles += [_single(message, properties) for _, _, _, properties in pieces]
+
+    def placed(self, *, queue_offset: int, log_offset: int, stored_ms: int) -> bytes:
+        """The records at their place."""
+        place_run(
+            self._records,
+            self.sizes,
+            self.message,
+            queue_offset=queue_offset,
+            log_offset=log_offset,
+            stored_ms=stored_ms,
+        )
+        records = bytes(self._records)
+        return with_crcs(records, self.sizes) if self._has_crc else records
+
+    def log_offsets(self, log_offset: int) -> Iterator[int]:
+        """Where the records are, when the first is there."""
+        return accumulate(self.sizes[:-1], initial=log_offset)
+
+    def runs(self, queue: ConsumeQueue, put: Put) -> Iterator[DispatchRun]:
+        """What is to be told of the records once they are stored."""
+        queue_offset, log_offset = put.queue_offset, put.log_offset
+        begin = 0
+        for count in self._counts:
+            sizes = self.sizes[begin : begin + count]
+            singles = self._singles[begin : begin + count]
+            begin += count
+            yield DispatchRun(
+                queue, singles[0], queue_offset, log_offset, put.stored_ms, singles, sizes
+            )
+            queue_offset += len(sizes)
+            log_offset += sum(sizes)
+
+
+class Batches:
+    """Puts them."""
+
+    def __init__(self, store: Store, *, unseen_max: int = UNSEEN_MAX) -> None:
+        self._store = store
+        self._unseen_max = unseen_max
+
+    def put(self, message: Message, pieces: Sequence[Piece], now_ms: int) -> list[Put]:
+        """Append messages of one queue, all or none, with consecutive queue offsets. They are as
+        `message` but for their flags, bodies and properties."""
+        assert pieces, "a batch has messages"
+        assert not message.sys_flag & SysFlag.PREPARED, "a batch has plain messages"
+        store = self._store
+        refused = self.refusal(message, pieces)
+        if refused is not None:
+            return [refused] * len(pieces)
+        now_ms = store.stamp(now_ms)
+        pieces = without_zeros(pieces)
+        queue, log = store.queues.make(message.topic, message.queue_id), store.log
+        encode = partial(
+            encode_pieces,
+            message,
+            pieces,
+            queue_offset=queue.next_offset,
+            has_crc=store.settings.appends_crc,
+            stored_ms=now_ms,
+        )
+        try:
+            records = encode(log_offset=log.end_offset)
+            size = sum(map(len, records))
+            if not log.fits(size):
+                if size > log.record_size_max:
+                    return [too_large(size, log.record_size_max)] * len(pieces)
+                log.roll(size)
+                records = encode(log_offset=log.end_offset)
+            log_offset = log.end_offset
+            log.append(b"".join(records))
+        except (StorageError, OSError, struct.error) as error:
+            return [store.failed(error)] * len(pieces)
+        puts = answers_of(
+            records, queue_offset=queue.next_offset, log_offset=log_offset, stored_ms=now_ms
+        )
+        queue.next_offset += len(puts)
+        dispatcher = store.dispatcher
+        is_sync = store.settings.is_sync_flush
+        if is_sync or not dispatcher.dispatch_batch(queue, message, pieces, puts):
+            for (_, _, _, properties), put in zip(pieces, puts, strict=True):
+                single = _single(message, properties)
+                places = (put.queue_offset, put.log_offset, put.record_size, put.stored_ms)
+                dispatcher.waiting.append(Dispatch(queue, single, *places))
+        return puts
+
+    def refusal(self, message: Message, pieces: Sequence[Piece]) -> Put | None:
+        """Why messages of a batch cannot be stored; None when they can."""
+        store = self._store
+        if store.refusal is not None:
+            return Put(PutStatus.SERVICE_NOT_AVAILABLE, reason=store.refusal)
+        body_size = max([len(piece[1]) for piece in pieces])
+        properties_size = max([len(piece[2]) for piece in pieces])
+        return store.judge(message, body_size, properties_size)
+
+    def begin(self, message: Message) -> LongBatch:
+        """A batch that comes in parts; nothing is stored before `put_long`."""
+        return LongBatch(message, has_crc=self._store.settings.appends_crc)
+
+    def put_long(self, batch: LongBatch, now_ms: int) -> Put:
+        """Append all of it, or nothing. The answer has the place of the first record, and the size
+        and the end of all. They are shown to consumers part by part; what is stored behind them is
+        shown after them."""
+        assert batch.sizes, "a batch has messages"
+        store, message = self._store, batch.message
+        if store.refusal is not None:
+            return Put(PutStatus.SERVICE_NOT_AVAILABLE, reason=store.refusal)
+        unseen = store.behind_size
+        if unseen > self._unseen_max:
+            reason = f"{unseen} bytes wait to be shown to consumers, {self._unseen_max} may"
+            return Put(PutStatus.SERVICE_NOT_AVAILABLE, reason=reason)
+        now_ms = store.stamp(now_ms)
+        queue, log = store.queues.make(message.topic, message.queue_id), store.log
+        size, number = sum(batch.sizes), queue.next_offset
+        try:
+            if not log.fits(size):
+                if size > log.record_size_max:
+                    return too_large(size, log.record_size_max)
+                log.roll(size)
+            at = log.end_offset
+            log.append(batch.placed(queue_offset=number, log_offset=at, stored_ms=now_ms))
+        except (StorageError, OSError, struct.error) as error:
+            return store.failed(error)
+        put = Put(PutStatus.OK, at, number, size, now_ms, at + size)
+        queue.next_offset += len(batch.sizes)
+        store.dispatcher.waiting.extend(batch.runs(queue, put))
+        return put
+
+
+def _single(message: Message, properties: dict[str, str]) -> Message:
+    """What is to be known of one of them when it is shown to consumers."""
+    return Message(
+        topic=message.topic,
+        body=b"",
+        queue_id=message.queue_id,
+        properties=properties,
+        sys_flag=message.sys_flag,
+    )
