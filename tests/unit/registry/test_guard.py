@@ -84,6 +84,30 @@ def test_a_stranger_changes_nothing_and_is_told_why(kind: str, code: int) -> Non
     assert "change what this name server knows" in (reply.remark or "")
 
 
+@pytest.mark.parametrize("as_peer", [False, True])
+@pytest.mark.parametrize("kind", ["1.0", "2.0"])
+def test_every_request_passes_for_administrators_and_what_changes_nothing_for_all(
+    kind: str, as_peer: bool
+) -> None:
+    exchange = world(kind, acl_as_peer=as_peer)
+    fields = {"topic": "T", "namespace": "n", "key": "k", "value": "v"}
+    codes = set(HANDLERS) | {-1, 0, 10, 34, 9_999}
+    everybody = codes if as_peer else OPEN
+    for who, may in (
+        (fields, everybody),
+        (signed("operator", **fields), codes),
+        (signed("operator", "another-secret", **fields), everybody),
+        (signed("sender-1", **fields), everybody),
+        (signed("nobody-1", **fields), everybody),
+    ):
+        passed = {
+            code
+            for code in codes
+            if "change what this name server knows" not in (exchange.ask(code, who).remark or "")
+        }
+        assert passed == may, who.get(ACCESS_KEY)
+
+
 @pytest.mark.parametrize("kind", ["1.0", "2.0", ""])
 def test_routes_are_everybody_s(kind: str) -> None:
     exchange = world(kind)
