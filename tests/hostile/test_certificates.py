@@ -11,7 +11,7 @@ import pytest
 
 from escrowmq.testing.certificates import OPENSSL, Authority, Pair
 
-from .place import A, Line, Place
+from .place import OPERATOR, A, Line, Place
 
 pytestmark = pytest.mark.skipif(OPENSSL is None, reason="openssl makes the certificates")
 
@@ -30,19 +30,26 @@ def open_place(
         f"tls.server.certPath={own.certificate}", f"tls.server.keyPath={own.key}",
         "tls.server.need.client.auth=optional", "tls.server.authClient=true",
         f"tls.server.trustCertPath={authority.root}",
-        f"escrowCertificateAccounts=CN:team-a={A};CN:{A}.example={A}",
+        f"escrowCertificateAccounts=CN:team-a={A};CN:{A}.example={A};CN:ops={OPERATOR}",
     )  # fmt: skip
     folder = tmp_path_factory.mktemp("certified")
     with Place(folder, acl=request.param, settings=settings) as found:
         yield found
 
 
-def show(place: Place, authority: Authority, pair: Pair | None, *, who: str | None = None) -> Line:
+def show(
+    place: Place,
+    authority: Authority,
+    pair: Pair | None,
+    *,
+    who: str | None = None,
+    to: str = "",
+) -> Line:
     """A connection by TLS that shows a certificate."""
     context = ssl.create_default_context(cafile=str(authority.root))
     if pair is not None:
         context.load_cert_chain(str(pair.certificate), str(pair.key))
-    host, _, port = place.broker.rpartition(":")
+    host, _, port = (to or place.broker).rpartition(":")
     plain = socket.create_connection((host, int(port)), timeout=20)
     return Line(place.broker, who, link=context.wrap_socket(plain, server_hostname="127.0.0.1"))
 
@@ -73,3 +80,12 @@ def test_one_that_others_have_signed_is_refused(
     forged = Authority(tmp_path / "forger", name="root").sign("team-a")
     with pytest.raises(OSError), show(certified, authority, forged) as line:  # noqa: PT011
         line.send("TA")
+
+
+def test_the_name_server_takes_an_administrators_certificate_and_no_other(
+    certified: Place, authority: Authority
+) -> None:
+    for name, code in (("ops", 0), ("team-a", 16), ("team-b", 16)):
+        pair = authority.sign(name)
+        with show(certified, authority, pair, to=certified.nameserver) as line:
+            assert line.ask(216, {"topic": "gone"}).code == code, name

@@ -60,15 +60,16 @@ def may(rules: Rules, access_key: str, need: Need, parts: Parts) -> bool:
     return account.is_admin or account.addresses.matches(parts) or not _refused(account, need)
 
 
-def administrator_refusal(rules: Rules, request: Command) -> str:
-    """Why a request is not proved to be an administrator's; empty when it is."""
+def administrator_refusal(rules: Rules, request: Command, *, is_proved: bool = False) -> str:
+    """Why a request is not proved to be an administrator's; empty when it is. Of whom one is that
+    `is_proved` needs no signature."""
     access_key = (request.ext or {}).get(ACCESS_KEY)
     if not access_key:
         return "No accessKey is configured"
     account = rules.accounts.get(access_key)
     if account is None:
         return f"No acl config for {access_key}"
-    if not is_signed(request, account.secret, account.former):
+    if not (is_proved or is_signed(request, account.secret, account.former)):
         return f"Check signature failed for accessKey={access_key}"
     return "" if account.is_admin else f"accessKey={access_key} is no administrator"
 

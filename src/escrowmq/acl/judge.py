@@ -69,9 +69,10 @@ def refusal(
     return ""
 
 
-def super_user_refusal(book: Book, request: Command) -> str:
-    """Why a request is not proved to be a super user's; empty when it is."""
-    user, reason = _authenticated(book, request)
+def super_user_refusal(book: Book, request: Command, *, is_proved: bool = False) -> str:
+    """Why a request is not proved to be a super user's; empty when it is. Of whom one is that
+    `is_proved` needs no signature."""
+    user, reason = _authenticated(book, request, is_proved=is_proved)
     if user is None:
         return reason
     return "" if user.is_super else f"{USER}{user.name} is no super user."

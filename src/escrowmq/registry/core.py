@@ -101,6 +101,8 @@ class RegistryCore:
         self._guard.load(started_ms)
         self._readers: dict[int, FrameReader] = {}
         self._hosts: dict[int, str] = {}
+        self._identities: dict[int, str] = {}
+        """The accounts that peers' certificates stand for."""
         self._half_frames = HalfFrames(HALF_FRAMES_SIZE_MAX)
         self._strangers_half_frames = HalfFrames(STRANGERS_HALF_FRAMES_SIZE_MAX)
         self._seldom = Seldom(lines_max=1, span_ms=_LINES_SPAN_MS, kinds_max=_KINDS_MAX)
@@ -124,6 +126,11 @@ class RegistryCore:
         # A broker's first request may be its registration, as large as its topics are many.
         size_max = FRAME_SIZE_MAX if self._guard.is_by_accounts else QUERY_FRAME_SIZE_MAX
         self._readers[peer] = FrameReader(self._strangers_half_frames, frame_size_max=size_max)
+
+    def proved(self, peer: int, account: str) -> None:
+        """A peer's certificate stands for an account (base.ports.Proving)."""
+        if self._guard.is_by_accounts:
+            self._identities[peer] = account
 
     def receive(self, peer: int, data: bytes, now_ms: int, waited_ms: int = 0) -> None:
         """Bytes from a peer; whatever they are, it gets replies or is closed."""
@@ -153,7 +160,7 @@ class RegistryCore:
     def _refusal(self, command: Command, peer: int, now_ms: int) -> bytes:
         """The answer to a request that may not pass; empty when it may."""
         host = self._hosts[peer]
-        reason = self._guard.refusal(host, command)
+        reason = self._guard.refusal(host, command, self._identities.get(peer, ""))
         (self._asks.refused if reason else self._asks.requests).add(_label(command.code))
         if not reason:
             return b""
@@ -198,6 +205,7 @@ class RegistryCore:
         if reader is not None:
             reader.leave()
         self._hosts.pop(peer, None)
+        self._identities.pop(peer, None)
         if peer in self._brokers:
             self._brokers.discard(peer)
             count = self.state.routes.lost(peer)

@@ -18,7 +18,7 @@ from escrowmq.base.limits import TRUSTED_ADDRESSES_MAX
 from escrowmq.base.nameserver_settings import NameServerGuardSettings
 from escrowmq.base.ports import Disk
 from escrowmq.codec.auth import first_user, inner_user
-from escrowmq.codec.signature import ACCESS_KEY
+from escrowmq.codec.signature import ACCESS_KEY, SIGNATURE
 from escrowmq.errors import EscrowMQError, UsageError
 
 _log = logging.getLogger(__name__)
@@ -131,8 +131,9 @@ class Guard:
         """Whether an address may change everything without a name."""
         return self._is_open or host in self._trusted
 
-    def refusal(self, host: str, request: Command) -> str:
-        """Why a request may not pass; empty when it may."""
+    def refusal(self, host: str, request: Command, identity: str = "") -> str:
+        """Why a request may not pass; empty when it may. On a connection whose certificate stands
+        for an account, a request without a name, or with this one and no signature, is its."""
         if request.code in OPEN or self.trusts(host):
             return ""
         if not self.is_by_accounts:
@@ -141,15 +142,21 @@ class Guard:
                 f"in {_SETTING}, or let accounts decide (aclEnable, authenticationEnabled)"
             )
         reasons = []
-        key = (request.ext or {}).get(ACCESS_KEY, "")
-        if key in self._secrets and is_signed(request, self._secrets[key]):
+        if identity:
+            request.ext = {ACCESS_KEY: identity, **(request.ext or {})}
+        ext = request.ext or {}
+        key = ext.get(ACCESS_KEY, "")
+        is_proved = bool(identity) and key == identity and SIGNATURE not in ext
+        if key in self._secrets and (is_proved or is_signed(request, self._secrets[key])):
             return ""
         if self._accounts is not None:
             if self._accounts.rules.trusts(parts_of(host)):
                 return ""
-            reasons.append(administrator_refusal(self._accounts.rules, request))
+            reasons.append(
+                administrator_refusal(self._accounts.rules, request, is_proved=is_proved)
+            )
         if self._book is not None:
-            reasons.append(super_user_refusal(self._book, request))
+            reasons.append(super_user_refusal(self._book, request, is_proved=is_proved))
         if "" in reasons:
             return ""
         why = "; ".join(reasons) or "there are no accounts"

@@ -13,6 +13,7 @@ from escrowmq.base.answer import Reply
 from escrowmq.base.codes import Request
 from escrowmq.base.settings import BrokerSettings
 from escrowmq.broker.asked import Question, Row
+from escrowmq.broker.requests import rows
 from escrowmq.codec.headers import read_header
 from escrowmq.codec.recall import Handle, encode_handle
 from escrowmq.testing.exchange import Caller, Exchange
@@ -118,7 +119,7 @@ class World:
         return bool(self.served) or (reply is not None and reply.code == 3)
 
 
-def accounts() -> World:
+def accounts(*, as_peer: bool = False) -> World:
     disk = SimDisk()
     disk.small["plain_acl.yml"] = f"""
 accounts:
@@ -133,14 +134,16 @@ accounts:
   topicPerms: [mine=PUB|SUB]
   groupPerms: [my-group=PUB|SUB]
 """.encode()
-    return World(BrokerSettings(acl_enabled=True, allows_recall=True), disk)
+    settings = BrokerSettings(acl_enabled=True, allows_recall=True, acl_as_peer=as_peer)
+    return World(settings, disk)
 
 
-def users() -> World:
+def users(*, as_peer: bool = False) -> World:
     first = json.dumps({"username": "operator", "password": SECRET})
     settings = BrokerSettings(
-        authenticates=True, authorizes=True, first_user=first, allows_recall=True
-    )
+        authenticates=True, authorizes=True, first_user=first, allows_recall=True,
+        acl_as_peer=as_peer,
+    )  # fmt: skip
     world = World(settings, SimDisk())
     for name, resources in (
         ("nothing", ()),
@@ -245,3 +248,55 @@ def test_an_operator_passes_everywhere(kind: str) -> None:
     for shape in ("absent", "own", "theirs", "forged"):
         missing = set(codes) - {code for code, seen in found if seen == shape}
         assert missing <= (unreadable if shape == "absent" else set()), shape
+
+
+def test_every_request_that_the_broker_serves_is_asked_about() -> None:
+    assert {row.code for row in rows()} - {Request.ESCROW_SESSION} <= set(CODES)
+
+
+# -- as RocketMQ -----------------------------------------------------------------------------------
+
+JUDGED = {
+    "1.0": frozenset({10, 11, 12, 15, 34, 35, 36, 38, 310, 320}),
+    "2.0": frozenset(
+        {10, 11, 12, 14, 15, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 41, 42, 202, 203, 208, 222,
+         223, 300, 303, 307, 308, 309, 310, 314, 320, 321, 323, 343, 345, 351, 352, 353, 354, 370,
+         200050, 200051, 200052, 200053, 200054, 200055}
+    ),
+}  # fmt: skip
+"""What RocketMQ wants a right for."""
+
+OF_ADMINISTRATORS = {
+    "1.0": frozenset({17, 25, 50, 51, 52, 200, 207, 215, 513}),
+    "2.0": frozenset(
+        {17, 204, 207, 215, 315, 317, 328, 355, 905, 906, 908, 1008, *range(3001, 3011)}
+    ),
+}
+"""What it leaves to them; all else to anybody with an account."""
+
+
+@pytest.fixture(name="parity", scope="module")
+def make_parity(kind: str) -> World:
+    return KINDS[kind](as_peer=True)
+
+
+def test_as_rocketmq_nobody_passes_without_an_account(parity: World) -> None:
+    for name, secret in ((None, ""), ("stranger", SECRET), ("operator", "not the secret")):
+        assert passed(parity, parity.come(name, secret)) == set(), name
+
+
+def test_as_rocketmq_an_account_passes_with_what_it_leaves_open_and_what_it_has_the_right_to(
+    parity: World, kind: str
+) -> None:
+    open_to_all = set(CODES) - OF_ADMINISTRATORS[kind]
+    without = open_to_all - JUDGED[kind]
+    for name, shape, expected in (
+        ("nothing", "own", without),
+        ("nothing", "theirs", without),
+        ("limited", "own", open_to_all),
+        ("limited", "theirs", without),
+        ("everything", "own", open_to_all),
+        ("everything", "theirs", open_to_all),
+    ):
+        found = passed(parity, parity.come(name))
+        assert {code for code, seen in found if seen == shape} == expected, (name, shape)

@@ -84,6 +84,30 @@ def test_a_stranger_changes_nothing_and_is_told_why(kind: str, code: int) -> Non
     assert "change what this name server knows" in (reply.remark or "")
 
 
+@pytest.mark.parametrize("as_peer", [False, True])
+@pytest.mark.parametrize("kind", ["1.0", "2.0"])
+def test_every_request_passes_for_administrators_and_what_changes_nothing_for_all(
+    kind: str, as_peer: bool
+) -> None:
+    exchange = world(kind, acl_as_peer=as_peer)
+    fields = {"topic": "T", "namespace": "n", "key": "k", "value": "v"}
+    codes = set(HANDLERS) | {-1, 0, 10, 34, 9_999}
+    everybody = codes if as_peer else OPEN
+    for who, may in (
+        (fields, everybody),
+        (signed("operator", **fields), codes),
+        (signed("operator", "another-secret", **fields), everybody),
+        (signed("sender-1", **fields), everybody),
+        (signed("nobody-1", **fields), everybody),
+    ):
+        passed = {
+            code
+            for code in codes
+            if "change what this name server knows" not in (exchange.ask(code, who).remark or "")
+        }
+        assert passed == may, who.get(ACCESS_KEY)
+
+
 @pytest.mark.parametrize("kind", ["1.0", "2.0", ""])
 def test_routes_are_everybody_s(kind: str) -> None:
     exchange = world(kind)
@@ -113,6 +137,45 @@ def test_what_the_settings_name_lets_brokers_in(kind: str) -> None:
     assert delete(exchange, signed("brokers", "secret-of-brokers", topic="T")) == 0
     assert delete(exchange, signed("brokers", "secret-of-others", topic="T")) == NO_PERMISSION
     assert delete(exchange, signed("own-broker", "own-secret", topic="T")) == 0
+
+
+@pytest.mark.parametrize("kind", ["1.0", "2.0"])
+def test_a_certificate_that_stands_for_an_administrator_needs_no_signature(kind: str) -> None:
+    inner = '{"accessKey":"brokers","secretKey":"secret-of-brokers"}'
+    fields = {"topic": "T"}
+    for identity, sent, is_in in (
+        ("operator", fields, True),
+        ("brokers", fields, True),  # whom the settings name
+        ("sender-1", fields, False),
+        ("retired", fields, False),
+        ("nobody-1", fields, False),
+        ("operator", fields | {ACCESS_KEY: "operator"}, True),
+        ("sender-1", fields | {ACCESS_KEY: "operator"}, False),  # another's name
+        ("operator", fields | {ACCESS_KEY: "operator", SIGNATURE: "wrong"}, False),
+        ("sender-1", signed("operator", topic="T"), True),  # a gateway passes it on
+    ):
+        exchange = world(kind, inner_user=inner)
+        exchange.ask(106)
+        exchange.core.proved(1, identity)
+        code = exchange.ask(216, dict(sent)).code
+        assert (code == 0) is is_in, (identity, sent)
+
+
+def test_without_accounts_a_certificate_opens_nothing() -> None:
+    exchange = world()
+    exchange.ask(106)
+    exchange.core.proved(1, "operator")
+    assert delete(exchange) == NO_PERMISSION
+
+
+def test_the_next_peer_of_a_number_has_no_certificate_of_the_last() -> None:
+    exchange = world("1.0")
+    exchange.ask(106)
+    exchange.core.proved(1, "operator")
+    assert delete(exchange) == 0
+    exchange.core.lost(1, 0)
+    exchange.core.connected(1, STRANGER, 1, 0)
+    assert delete(exchange) == NO_PERMISSION
 
 
 def test_mistaken_credentials_are_told_without_the_secret() -> None:
