@@ -95,7 +95,8 @@ class Calls:
     # ---- what comes in
 
     def receive(self, data: bytes, now_ms: int) -> list[CallEvent]:
-        """What these bytes tell. When the connection `is_over` afterwards, every call was
+        """What these bytes tell; also of a call that its owner ends on the way through them, for
+        which `is_open` says no. When the connection `is_over` afterwards, every call was
         cancelled."""
         self._now_ms = now_ms
         for event in self._connection.receive(data, now_ms):
@@ -265,6 +266,10 @@ class Calls:
     def reason(self) -> str:
         """Why it is over."""
         return self._connection.reason
+
+    def is_open(self, call: int) -> bool:
+        """Whether somebody still waits for the answer."""
+        return call in self._calls
 
     @property
     def open_count(self) -> int:

@@ -65,7 +65,9 @@ def test_unary_call() -> None:
     assert called.due_ms == 3_000
     assert rest == [Message(1, b"hello"), HalfClosed(1)]
     assert caller.calls.open_count == 1
+    assert caller.calls.is_open(1)
     caller.calls.answer(1, b"world")
+    assert not caller.calls.is_open(1)
     head, data, end = caller.read()
     assert caller.fields(head) == {":status": "200", "content-type": "application/grpc"}
     assert data.payload == framed(b"world")
