@@ -36,6 +36,7 @@ FIELD_SIZE: Final = 32
 
 _STATIC_COUNT: Final = HeaderTable.STATIC_TABLE_LENGTH
 _STATIC: Final = ((b"", b""), *HeaderTable.STATIC_TABLE)
+_DYNAMIC_FROM: Final = 0x80 + len(_STATIC)
 _INTEGER_BITS_MAX: Final = 28
 
 
@@ -88,7 +89,10 @@ class BlockReader:
         try:
             while at < end:
                 first = block[at]
-                if first & 0x80:
+                if 0x80 < first < _DYNAMIC_FROM:  # most fields of most calls
+                    field = _STATIC[first & 0x7F]
+                    at += 1
+                elif first & 0x80:
                     index, at = _integer(block, at, 0x7F)
                     field = self._entry(index)
                 elif first & 0x40:

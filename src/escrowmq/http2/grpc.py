@@ -194,7 +194,9 @@ class Calls:
                 return
             if len(held) - at < call.needed:
                 break
-            self._events.append(Message(call.id, bytes(held[at + _FRONT_SIZE : at + call.needed])))
+            with memoryview(held) as view:  # copied once, not twice
+                whole = bytes(view[at + _FRONT_SIZE : at + call.needed])
+            self._events.append(Message(call.id, whole))
             at += call.needed
             call.needed = _FRONT_SIZE
         del held[:at]
@@ -323,7 +325,8 @@ class Calls:
             self._connection.reset(call, Error.CANCEL)
 
     def go_away(self) -> None:
-        """Take no more calls, finish those that are open; `is_over` is set behind the last."""
+        """Take no more calls, finish those that are open; `is_over` is set behind the last. Close
+        the connection after a while all the same: a client may say nothing more."""
         self._connection.go_away()
 
 
