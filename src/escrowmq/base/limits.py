@@ -242,6 +242,10 @@ room for one more."""
 
 HTTP2_RESETS_PER_S: Final = 100
 
+HTTP2_RESET_LATE_MS: Final = 1_000
+"""A call that is given up after so long does not count: no more than HTTP2_STREAMS_MAX can be open
+that long, and clients give calls up in masses when their deadlines pass on a slow broker."""
+
 GRPC_MESSAGE_SIZE_MAX: Final = 16_777_216
 """Bytes of one message of a gRPC call, as those of a remoting frame."""
 

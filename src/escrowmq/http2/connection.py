@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ClassVar, Final
 
+from escrowmq.base.limits import HTTP2_RESET_LATE_MS
 from escrowmq.http2 import frames
 from escrowmq.http2.blocks import Field
 from escrowmq.http2.events import Data, Event, Opened, Reset
@@ -200,7 +201,10 @@ class Connection(Outgoing):
                 text=f"{len(streams.open)} streams; {self._limits.streams_max} allowed",
             )
         stream = Stream(
-            stream_id, window_in=self._limits.stream_window, window_out=self._window_out
+            stream_id,
+            window_in=self._limits.stream_window,
+            window_out=self._window_out,
+            opened_ms=self._now_ms,
         )
         stream.expected_size = request.content_size
         stream.is_remote_open = not is_end
@@ -243,7 +247,8 @@ class Connection(Outgoing):
         if stream is None:
             self._overhead.spend(self._now_ms)
             return
-        self._resets.spend(self._now_ms)
+        if self._now_ms - stream.opened_ms < HTTP2_RESET_LATE_MS:
+            self._resets.spend(self._now_ms)
         self._drop(stream)
         known = Error(code) if code in _CODES else Error.INTERNAL_ERROR
         self._events.append(Reset(stream_id, known, "the client gave the call up"))

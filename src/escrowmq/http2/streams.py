@@ -20,14 +20,18 @@ class Stream:
         "is_local_open",
         "is_remote_open",
         "is_waiting",
+        "opened_ms",
         "outflow",
         "trailers",
         "unsent",
         "unsent_size",
     )
 
-    def __init__(self, stream_id: int, *, window_in: int, window_out: int) -> None:
+    def __init__(
+        self, stream_id: int, *, window_in: int, window_out: int, opened_ms: int = 0
+    ) -> None:
         self.id = stream_id
+        self.opened_ms = opened_ms
         self.inflow = Inflow(window_in)
         self.outflow = Outflow(window_out)
         self.is_remote_open = True

@@ -361,6 +361,16 @@ def test_rapid_reset_ends_the_connection() -> None:
     assert opened == 51
 
 
+def test_calls_given_up_when_their_time_is_over_are_no_flood() -> None:
+    client = Client(Limits(resets_max=5))
+    for first in range(0, 400, 40):
+        numbers = [2 * number + 1 for number in range(first, first + 40)]
+        client.write(b"".join(client.headers(number) for number in numbers))
+        client.now_ms += 1_000
+        client.write(b"".join(frames.reset(number, Error.CANCEL) for number in numbers))
+    assert not client.connection.is_over
+
+
 def test_calls_that_end_by_mistakes_count_as_resets() -> None:
     client = Client(Limits(resets_max=50))
     for number in range(100):
