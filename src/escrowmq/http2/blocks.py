@@ -1,0 +1,168 @@
+"""Header blocks (RFC 7541) to fields.
+
+The tables are those of the hpack package, and so is the machine that undoes Huffman's code; its
+loops are not. A client of RocketMQ signs each of its calls, so that no two blocks are alike, and
+hpack's own decoder takes four times as long for them as all else that a call costs here.
+
+first byte
+1.......   a field of the table
+01......   a literal field, which enters the table
+001.....   a new size of the table
+0000....   a literal field
+0001....   a literal field that is secret
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from hpack.huffman_table import (
+    HUFFMAN_COMPLETE,
+    HUFFMAN_EMIT_SYMBOL,
+    HUFFMAN_FAIL,
+    HUFFMAN_TABLE,
+)
+from hpack.table import HeaderTable
+
+from escrowmq.http2.frames import ConnectionFault, Error
+
+Field = tuple[bytes, bytes]
+
+TABLE_SIZE_MAX: Final = 4096
+"""SETTINGS_HEADER_TABLE_SIZE, which is left alone."""
+
+FIELD_SIZE: Final = 32
+"""What a field counts beside its bytes."""
+
+_STATIC_COUNT: Final = HeaderTable.STATIC_TABLE_LENGTH
+_STATIC: Final = ((b"", b""), *HeaderTable.STATIC_TABLE)
+_DYNAMIC_FROM: Final = 0x80 + len(_STATIC)
+_INTEGER_BITS_MAX: Final = 28
+
+
+class _Steps(dict[int, tuple[int, bytes, bool]]):
+    """What a whole byte of Huffman's code does to the machine, which knows halves of bytes only:
+    state * 256 + byte -> next state * 256, the bytes that come out, whether it may end there.
+    There are 65,536 at most, each worked out when it is first needed."""
+
+    def __missing__(self, key: int) -> tuple[int, bytes, bool]:
+        state, out, flags = key >> 8, b"", 0
+        for nibble in (key >> 4 & 0xF, key & 0xF):
+            state, flags, symbol = HUFFMAN_TABLE[state * 16 + nibble]
+            if flags & HUFFMAN_FAIL:
+                raise _wrong("what is no Huffman code")
+            if flags & HUFFMAN_EMIT_SYMBOL:
+                out += bytes((symbol,))
+        step = self[key] = state << 8, out, bool(flags & HUFFMAN_COMPLETE)
+        return step
+
+
+_STEPS: Final = _Steps()
+
+
+def _wrong(what: str) -> ConnectionFault:
+    return ConnectionFault(Error.COMPRESSION_ERROR, f"{what} in a header block")
+
+
+def unhuffman(data: bytes) -> bytes:
+    """A string as it was before it was encoded."""
+    state, is_complete, out, steps = 0, True, bytearray(), _STEPS
+    for byte in data:
+        state, piece, is_complete = steps[state | byte]
+        out += piece
+    if not is_complete:
+        raise _wrong("half a Huffman code")
+    return bytes(out)
+
+
+class BlockReader:
+    """Blocks of one connection to fields, in the order of their coming."""
+
+    def __init__(self, *, list_size_max: int) -> None:
+        self._table = HeaderTable()
+        self._list_size_max = list_size_max
+
+    def read(self, block: bytes) -> list[Field]:
+        """The fields. Raises ConnectionFault: the two tables are not in step any more then."""
+        fields: list[Field] = []
+        at, end, left = 0, len(block), self._list_size_max
+        try:
+            while at < end:
+                first = block[at]
+                if 0x80 < first < _DYNAMIC_FROM:  # most fields of most calls
+                    field = _STATIC[first & 0x7F]
+                    at += 1
+                elif first & 0x80:
+                    index, at = _integer(block, at, 0x7F)
+                    field = self._entry(index)
+                elif first & 0x40:
+                    field, at = self._literal(block, at, 0x3F)
+                    self._table.add(*field)
+                elif first & 0x20:
+                    size, at = _integer(block, at, 0x1F)
+                    self._resize(size, is_first=not fields)
+                    continue
+                else:
+                    field, at = self._literal(block, at, 0x0F)
+                left -= len(field[0]) + len(field[1]) + FIELD_SIZE
+                if left < 0:
+                    raise ConnectionFault(
+                        Error.ENHANCE_YOUR_CALM,
+                        f"more than {self._list_size_max} bytes of headers",
+                    )
+                fields.append(field)
+        except IndexError as error:
+            raise _wrong("half a field") from error
+        return fields
+
+    def _entry(self, index: int) -> Field:
+        if 0 < index <= _STATIC_COUNT:
+            return _STATIC[index]
+        entries = self._table.dynamic_entries
+        if not 0 < index <= _STATIC_COUNT + len(entries):
+            raise _wrong(f"field {index}, which no table has,")
+        return entries[index - _STATIC_COUNT - 1]
+
+    def _literal(self, block: bytes, at: int, mask: int) -> tuple[Field, int]:
+        index, at = _integer(block, at, mask)
+        if index:
+            name = self._entry(index)[0]
+        else:
+            name, at = _string(block, at)
+        value, at = _string(block, at)
+        return (name, value), at
+
+    def _resize(self, size: int, *, is_first: bool) -> None:
+        if not is_first:
+            raise _wrong("a new size of the table behind a field")
+        if size > TABLE_SIZE_MAX:
+            raise _wrong(f"a table of {size} bytes ({TABLE_SIZE_MAX} allowed)")
+        self._table.maxsize = size
+
+
+def _integer(block: bytes, at: int, mask: int) -> tuple[int, int]:
+    """A number that begins in the low bits of a byte, and where it ends."""
+    number = block[at] & mask
+    at += 1
+    if number < mask:
+        return number, at
+    shift = 0
+    while True:
+        byte = block[at]
+        at += 1
+        number += (byte & 0x7F) << shift
+        if byte < 0x80:
+            return number, at
+        shift += 7
+        if shift > _INTEGER_BITS_MAX:
+            raise _wrong("a number that is too long")
+
+
+def _string(block: bytes, at: int) -> tuple[bytes, int]:
+    is_encoded = block[at] & 0x80
+    size, at = _integer(block, at, 0x7F)
+    stop = at + size
+    if stop > len(block):
+        raise _wrong("half a string")
+    data = block[at:stop]
+    return (unhuffman(data) if is_encoded else data), stop

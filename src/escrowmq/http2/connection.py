@@ -1,0 +1,405 @@
+"""A server's end of one HTTP/2 connection (RFC 9113) as a state machine.
+
+`receive` takes bytes and gives events, `send` and `reset` take commands; `take` hands over what is
+to be written. A mistake of one stream ends that stream, one of the connection the connection: a
+GOAWAY is the last to be written then, and `is_over` is set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar, Final
+
+from escrowmq.base.limits import HTTP2_RESET_LATE_MS
+from escrowmq.http2 import frames
+from escrowmq.http2.blocks import Field
+from escrowmq.http2.events import Data, Event, Opened, Reset
+from escrowmq.http2.flow import Inflow
+from escrowmq.http2.frames import ConnectionFault, Error, Kind, Setting, StreamFault
+from escrowmq.http2.headers import HeaderReader, Malformed, check
+from escrowmq.http2.limits import Limits
+from escrowmq.http2.outgoing import Outgoing
+from escrowmq.http2.streams import Stream
+
+_LEAVING: Final = b"escrowmq"
+"""The PING behind the first GOAWAY: who answers it has read that."""
+
+
+class Connection(Outgoing):
+    """One client."""
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        limits = limits or Limits()
+        super().__init__(limits)
+        self._held = b""
+        self._is_greeted = self._is_settled = False
+        self._headers = HeaderReader(list_size_max=limits.header_list_size_max)
+        self._block = bytearray()
+        self._block_stream = self._block_frames = 0
+        self._block_ends = False
+        self._inflow = Inflow(limits.connection_window)
+        self._window_out = frames.WINDOW_DEFAULT
+        self._is_leaving = False
+        self._last_taken: int | None = None
+        self.reason = ""
+        """Why the connection is over."""
+
+        self.is_over = False
+        """Nothing more is read: close the connection when all is written."""
+
+        self._greet()
+
+    # ---- what comes in
+
+    def receive(self, data: bytes, now_ms: int) -> list[Event]:
+        """What these bytes tell."""
+        self._now_ms = now_ms
+        if not self.is_over:
+            try:
+                self._read(self._held + data if self._held else data)
+            except ConnectionFault as fault:
+                self._end(fault.code, str(fault))
+        events, self._events = self._events, []
+        return events
+
+    def _read(self, data: bytes) -> None:
+        at = 0
+        if not self._is_greeted:
+            if not self._greets(data):
+                self._held = data
+                return
+            at = len(frames.PREFACE)
+        end = len(data)
+        while end - at >= frames.FRONT_SIZE:
+            size_kind, flags, stream_id = frames.FRONT.unpack_from(data, at)
+            size = size_kind >> 8
+            if size > frames.FRAME_SIZE:
+                raise ConnectionFault(
+                    Error.FRAME_SIZE_ERROR,
+                    f"frame of {size} bytes; {frames.FRAME_SIZE} allowed",
+                )
+            stop = at + frames.FRONT_SIZE + size
+            if stop > end:
+                break
+            payload = data[at + frames.FRONT_SIZE : stop]
+            at = stop
+            try:
+                self._frame(size_kind & 0xFF, flags, stream_id & frames.STREAM_MASK, payload)
+            except StreamFault as fault:
+                self._give_up(fault)
+        self._held = data[at:] if at else data
+
+    def _greets(self, data: bytes) -> bool:
+        """Whether the client has said all that comes first."""
+        preface = data[: len(frames.PREFACE)]
+        if not frames.PREFACE.startswith(preface):
+            raise ConnectionFault(Error.PROTOCOL_ERROR, "the client does not speak HTTP/2")
+        self._is_greeted = len(preface) == len(frames.PREFACE)
+        return self._is_greeted
+
+    def _frame(self, kind: int, flags: int, stream_id: int, payload: bytes) -> None:
+        if self._block_stream and (kind != Kind.CONTINUATION or stream_id != self._block_stream):
+            raise ConnectionFault(
+                Error.PROTOCOL_ERROR, f"frame of kind {kind} among those of a header block"
+            )
+        if not self._is_settled and (kind != Kind.SETTINGS or flags & frames.ACK):
+            raise ConnectionFault(
+                Error.PROTOCOL_ERROR, f"the first frame is of kind {kind}; SETTINGS is allowed"
+            )
+        read = self._readers.get(kind)
+        if read is None:
+            self._overhead.spend(self._now_ms)  # unknown kinds are to be skipped
+        else:
+            read(self, flags, stream_id, payload)
+
+    def _on_data(self, flags: int, stream_id: int, payload: bytes) -> None:
+        size = len(payload)
+        if not self._inflow.take(size):
+            raise ConnectionFault(Error.FLOW_CONTROL_ERROR, "more data than the window allows")
+        if room := self._inflow.give_back():
+            self._out.append(frames.window_update(0, room))
+        stream = self._known(stream_id, "DATA")
+        if stream is None:
+            return
+        if not stream.is_remote_open:
+            raise StreamFault(stream_id, code=Error.STREAM_CLOSED, text="DATA behind the end")
+        if not stream.inflow.take(size):
+            raise StreamFault(
+                stream_id, code=Error.FLOW_CONTROL_ERROR, text="more data than the window allows"
+            )
+        if flags & frames.PADDED:
+            payload = frames.unpadded(payload)
+        is_end = bool(flags & frames.END_STREAM)
+        if not payload and not is_end:
+            self._overhead.spend(self._now_ms)
+            return
+        if stream.expected_size >= 0:
+            stream.expected_size = _less(stream, len(payload), is_end=is_end)
+        self._events.append(Data(stream_id, payload, is_end))
+        if is_end:
+            stream.is_remote_open = False
+        elif room := stream.inflow.give_back():
+            self._out.append(frames.window_update(stream_id, room))
+
+    def _on_headers(self, flags: int, stream_id: int, payload: bytes) -> None:
+        if not stream_id & 1:
+            raise ConnectionFault(
+                Error.PROTOCOL_ERROR, f"HEADERS on stream {stream_id}; odd numbers are allowed"
+            )
+        if flags & frames.PADDED:
+            payload = frames.unpadded(payload)
+        if flags & frames.PRIORITY:
+            if len(payload) < 5:
+                raise ConnectionFault(Error.FRAME_SIZE_ERROR, "HEADERS without their priority")
+            payload = payload[5:]
+        is_end = bool(flags & frames.END_STREAM)
+        if flags & frames.END_HEADERS:
+            self._block_is_whole(stream_id, payload, is_end=is_end)
+        else:
+            self._block_stream, self._block_ends, self._block_frames = stream_id, is_end, 0
+            self._block += payload
+
+    def _on_continuation(self, flags: int, stream_id: int, payload: bytes) -> None:
+        if not self._block_stream:
+            raise ConnectionFault(Error.PROTOCOL_ERROR, "CONTINUATION of nothing")
+        self._block_frames += 1
+        size = len(self._block) + len(payload)
+        limits = self._limits
+        if self._block_frames > limits.header_frames_max or size > limits.header_list_size_max:
+            raise ConnectionFault(
+                Error.ENHANCE_YOUR_CALM,
+                f"header block of {size} bytes in {self._block_frames} CONTINUATION frames;"
+                f" {limits.header_list_size_max} in {limits.header_frames_max} allowed",
+            )
+        self._block += payload
+        if flags & frames.END_HEADERS:
+            block = bytes(self._block)
+            self._block.clear()
+            self._block_stream = 0
+            self._block_is_whole(stream_id, block, is_end=self._block_ends)
+
+    def _block_is_whole(self, stream_id: int, block: bytes, *, is_end: bool) -> None:
+        streams = self._streams
+        try:
+            if stream_id > streams.last_id:
+                streams.last_id = stream_id
+                self._open(stream_id, block, is_end=is_end)
+            else:
+                self._trailers(stream_id, self._headers.fields(block), is_end=is_end)
+        except Malformed as error:
+            raise StreamFault(stream_id, code=Error.PROTOCOL_ERROR, text=str(error)) from error
+
+    def _open(self, stream_id: int, block: bytes, *, is_end: bool) -> None:
+        request = self._headers.request(block)
+        streams = self._streams
+        if self._last_taken is not None:
+            raise StreamFault(stream_id, code=Error.REFUSED_STREAM, text="shutting down")
+        if len(streams.open) >= self._limits.streams_max:
+            raise StreamFault(
+                stream_id,
+                code=Error.REFUSED_STREAM,
+                text=f"{len(streams.open)} streams; {self._limits.streams_max} allowed",
+            )
+        stream = Stream(
+            stream_id,
+            window_in=self._limits.stream_window,
+            window_out=self._window_out,
+            opened_ms=self._now_ms,
+        )
+        stream.expected_size = request.content_size
+        stream.is_remote_open = not is_end
+        if is_end and request.content_size > 0:
+            _less(stream, 0, is_end=True)
+        streams.open[stream_id] = stream
+        self._events.append(Opened(stream_id, request, is_end))
+
+    def _trailers(self, stream_id: int, fields: list[Field], *, is_end: bool) -> None:
+        stream = self._known(stream_id, "HEADERS")
+        if stream is None:
+            return
+        if not stream.is_remote_open:
+            raise StreamFault(stream_id, code=Error.STREAM_CLOSED, text="HEADERS behind the end")
+        if not is_end:
+            raise StreamFault(
+                stream_id, code=Error.PROTOCOL_ERROR, text="HEADERS in the middle of a stream"
+            )
+        for field in fields:
+            check(field)
+        if stream.expected_size >= 0:
+            _less(stream, 0, is_end=True)
+        self._events.append(Data(stream_id, b"", is_end=True))
+        stream.is_remote_open = False
+
+    def _on_priority(self, flags: int, stream_id: int, payload: bytes) -> None:
+        self._overhead.spend(self._now_ms)
+        if not stream_id:
+            raise ConnectionFault(Error.PROTOCOL_ERROR, "PRIORITY of the connection")
+        if len(payload) != 5:
+            raise StreamFault(
+                stream_id,
+                code=Error.FRAME_SIZE_ERROR,
+                text=f"PRIORITY of {len(payload)} bytes; 5 allowed",
+            )
+
+    def _on_reset(self, flags: int, stream_id: int, payload: bytes) -> None:
+        (code,) = frames.U32.unpack(frames.sized("RST_STREAM", payload, 4))
+        stream = self._known(stream_id, "RST_STREAM", is_late_allowed=True)
+        if stream is None:
+            self._overhead.spend(self._now_ms)
+            return
+        if self._now_ms - stream.opened_ms < HTTP2_RESET_LATE_MS:
+            self._resets.spend(self._now_ms)
+        self._drop(stream)
+        known = Error(code) if code in _CODES else Error.INTERNAL_ERROR
+        self._events.append(Reset(stream_id, known, "the client gave the call up"))
+
+    def _on_settings(self, flags: int, stream_id: int, payload: bytes) -> None:
+        if stream_id:
+            raise ConnectionFault(Error.PROTOCOL_ERROR, f"SETTINGS of stream {stream_id}")
+        self._overhead.spend(self._now_ms)
+        if flags & frames.ACK:
+            frames.sized("ACK of SETTINGS", payload, 0)
+            return
+        for number, value in frames.read_settings(payload):
+            if number == Setting.INITIAL_WINDOW_SIZE:
+                self._resize(value)
+        self._is_settled = True
+        self._out.append(frames.frame(Kind.SETTINGS, flags=frames.ACK))
+        self._flush()
+
+    def _resize(self, window: int) -> None:
+        """Windows of streams that are open change by the difference (RFC 9113, 6.9.2)."""
+        more = window - self._window_out
+        self._window_out = window
+        if not more:
+            return
+        for stream in self._streams.open.values():
+            if not stream.outflow.open(more):
+                raise ConnectionFault(
+                    Error.FLOW_CONTROL_ERROR, "INITIAL_WINDOW_SIZE opens a window too far"
+                )
+
+    def _on_push(self, flags: int, stream_id: int, payload: bytes) -> None:
+        raise ConnectionFault(Error.PROTOCOL_ERROR, "PUSH_PROMISE of a client")
+
+    def _on_ping(self, flags: int, stream_id: int, payload: bytes) -> None:
+        if stream_id:
+            raise ConnectionFault(Error.PROTOCOL_ERROR, f"PING of stream {stream_id}")
+        frames.sized("PING", payload, 8)
+        self._overhead.spend(self._now_ms)
+        if not flags & frames.ACK:
+            self._out.append(frames.frame(Kind.PING, payload, flags=frames.ACK))
+        elif self._is_leaving and payload == _LEAVING and self._last_taken is None:
+            self._last_taken = self._streams.last_id
+            self._out.append(frames.goaway(self._last_taken, Error.NO_ERROR, "shutting down"))
+            self._note_left()
+
+    def _on_goaway(self, flags: int, stream_id: int, payload: bytes) -> None:
+        if stream_id:
+            raise ConnectionFault(Error.PROTOCOL_ERROR, f"GOAWAY of stream {stream_id}")
+        if len(payload) < 8:
+            raise ConnectionFault(Error.FRAME_SIZE_ERROR, f"GOAWAY of {len(payload)} bytes")
+        self._overhead.spend(self._now_ms)  # the client opens no more, and closes when it has all
+
+    def _on_window(self, flags: int, stream_id: int, payload: bytes) -> None:
+        (size,) = frames.U32.unpack(frames.sized("WINDOW_UPDATE", payload, 4))
+        size &= frames.WINDOW_MAX
+        self._overhead.spend(self._now_ms)
+        if not stream_id:
+            if not size:
+                raise ConnectionFault(Error.PROTOCOL_ERROR, "WINDOW_UPDATE by 0")
+            if not self._outflow.open(size):
+                raise ConnectionFault(Error.FLOW_CONTROL_ERROR, "the window is opened too far")
+            self._flush()
+            return
+        stream = self._known(stream_id, "WINDOW_UPDATE", is_late_allowed=True)
+        if stream is None:
+            return
+        if not size:
+            raise StreamFault(stream_id, code=Error.PROTOCOL_ERROR, text="WINDOW_UPDATE by 0")
+        if not stream.outflow.open(size):
+            raise StreamFault(
+                stream_id, code=Error.FLOW_CONTROL_ERROR, text="the window is opened too far"
+            )
+        if stream.unsent:
+            self._flush()
+
+    def _known(self, stream_id: int, what: str, *, is_late_allowed: bool = False) -> Stream | None:
+        """The stream of a frame; None when it is over, and the frame is to be skipped."""
+        streams = self._streams
+        stream = streams.open.get(stream_id)
+        if stream is not None:
+            return stream
+        if not stream_id & 1 or stream_id > streams.last_id:
+            raise ConnectionFault(
+                Error.PROTOCOL_ERROR, f"{what} of stream {stream_id}, which is not open"
+            )
+        if is_late_allowed or streams.was_given_up(stream_id):
+            return None
+        raise ConnectionFault(Error.STREAM_CLOSED, f"{what} of stream {stream_id}, which is closed")
+
+    # ---- ends
+
+    def go_away(self) -> None:
+        """Open no more streams, finish those that are open; `is_over` is set behind the last. The
+        client is asked for an answer first: what it opens until then is still served."""
+        if self._is_leaving or self.is_over:
+            return
+        self._is_leaving = True
+        self._out.append(frames.goaway(frames.STREAM_MASK, Error.NO_ERROR, "shutting down"))
+        self._out.append(frames.frame(Kind.PING, _LEAVING))
+
+    def _note_left(self) -> None:
+        if self._last_taken is not None and not self._streams.open and not self.is_over:
+            self.is_over = True
+            self.reason = "shut down"
+
+    def _greet(self) -> None:
+        limits = self._limits
+        self._out.append(
+            frames.settings(
+                {
+                    Setting.MAX_CONCURRENT_STREAMS: limits.streams_max,
+                    Setting.INITIAL_WINDOW_SIZE: limits.stream_window,
+                    Setting.MAX_HEADER_LIST_SIZE: limits.header_list_size_max,
+                }
+            )
+        )
+        more = limits.connection_window - frames.WINDOW_DEFAULT
+        if more > 0:
+            self._out.append(frames.window_update(0, more))
+
+    def _end(self, code: Error, text: str) -> None:
+        self.is_over = True
+        self.reason = text
+        self._held = b""
+        self._block.clear()
+        self._streams.drop_all()
+        self._unsent_size = 0
+        self._out.append(frames.goaway(self._streams.last_id, code, text))
+
+    _readers: ClassVar[dict[int, Callable[[Connection, int, int, bytes], None]]] = {
+        Kind.DATA: _on_data,
+        Kind.HEADERS: _on_headers,
+        Kind.PRIORITY: _on_priority,
+        Kind.RST_STREAM: _on_reset,
+        Kind.SETTINGS: _on_settings,
+        Kind.PUSH_PROMISE: _on_push,
+        Kind.PING: _on_ping,
+        Kind.GOAWAY: _on_goaway,
+        Kind.WINDOW_UPDATE: _on_window,
+        Kind.CONTINUATION: _on_continuation,
+    }
+
+
+def _less(stream: Stream, size: int, *, is_end: bool) -> int:
+    """What a content-length still lets come behind so many bytes."""
+    left = stream.expected_size - size
+    if left < 0 or (is_end and left):
+        raise StreamFault(
+            stream.id, code=Error.PROTOCOL_ERROR, text="the data is not of its content-length"
+        )
+    return left
+
+
+_CODES: Final = frozenset(Error)

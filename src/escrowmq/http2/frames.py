@@ -1,0 +1,188 @@
+"""HTTP/2 frames (RFC 9113), big-endian.
+
+offset size field
+     0    3 size          of the payload
+     3    1 kind
+     4    1 flags
+     5    4 stream        its first bit is ignored
+     9      payload
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from collections.abc import Iterator
+from typing import Final
+
+from escrowmq.errors import RemoteProtocolError
+
+PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+"""What a client says first."""
+
+FRONT: Final = struct.Struct(">IBI")
+"""Size and kind in one number, flags, stream."""
+
+FRONT_SIZE: Final = FRONT.size
+STREAM_MASK: Final = 0x7FFFFFFF
+FRAME_SIZE: Final = 16_384
+"""What every end takes, and the most that this one does (SETTINGS_MAX_FRAME_SIZE is left alone):
+a larger frame saves little, and what has begun and is not whole has to be kept."""
+
+_FRAME_SIZE_TOP: Final = 16_777_215
+WINDOW_MAX: Final = 0x7FFFFFFF
+WINDOW_DEFAULT: Final = 65_535
+
+U32: Final = struct.Struct(">I")
+_SETTING: Final = struct.Struct(">HI")
+_GOAWAY: Final = struct.Struct(">II")
+
+
+class Kind(enum.IntEnum):
+    """Kinds of frames."""
+
+    DATA = 0
+    HEADERS = 1
+    PRIORITY = 2
+    RST_STREAM = 3
+    SETTINGS = 4
+    PUSH_PROMISE = 5
+    PING = 6
+    GOAWAY = 7
+    WINDOW_UPDATE = 8
+    CONTINUATION = 9
+
+
+ACK: Final = 0x1
+END_STREAM: Final = 0x1
+END_HEADERS: Final = 0x4
+PADDED: Final = 0x8
+PRIORITY: Final = 0x20
+
+
+class Error(enum.IntEnum):
+    """What RST_STREAM and GOAWAY give as the reason."""
+
+    NO_ERROR = 0
+    PROTOCOL_ERROR = 1
+    INTERNAL_ERROR = 2
+    FLOW_CONTROL_ERROR = 3
+    SETTINGS_TIMEOUT = 4
+    STREAM_CLOSED = 5
+    FRAME_SIZE_ERROR = 6
+    REFUSED_STREAM = 7
+    CANCEL = 8
+    COMPRESSION_ERROR = 9
+    CONNECT_ERROR = 10
+    ENHANCE_YOUR_CALM = 11
+    INADEQUATE_SECURITY = 12
+    HTTP_1_1_REQUIRED = 13
+
+
+class Setting(enum.IntEnum):
+    """Numbers of settings."""
+
+    HEADER_TABLE_SIZE = 1
+    ENABLE_PUSH = 2
+    MAX_CONCURRENT_STREAMS = 3
+    INITIAL_WINDOW_SIZE = 4
+    MAX_FRAME_SIZE = 5
+    MAX_HEADER_LIST_SIZE = 6
+
+
+class ConnectionFault(RemoteProtocolError):
+    """The other end broke a rule such that the connection cannot go on."""
+
+    def __init__(self, code: Error, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+class StreamFault(RemoteProtocolError):
+    """The other end broke a rule of one stream; the others go on."""
+
+    def __init__(self, stream_id: int, *, code: Error, text: str) -> None:
+        super().__init__(text)
+        self.stream_id = stream_id
+        self.code = code
+
+
+def frame(kind: Kind, payload: bytes = b"", *, flags: int = 0, stream_id: int = 0) -> bytes:
+    """One frame."""
+    return FRONT.pack(len(payload) << 8 | kind, flags, stream_id) + payload
+
+
+def header_frames(stream_id: int, block: bytes, *, is_end: bool) -> bytes:
+    """HEADERS, with as many CONTINUATION as the block needs."""
+    end = END_STREAM if is_end else 0
+    if len(block) <= FRAME_SIZE:
+        return FRONT.pack(len(block) << 8 | 1, end | END_HEADERS, stream_id) + block
+    parts = [block[at : at + FRAME_SIZE] for at in range(0, len(block), FRAME_SIZE)]
+    out = [frame(Kind.HEADERS, parts[0], flags=end, stream_id=stream_id)]
+    out += [frame(Kind.CONTINUATION, part, stream_id=stream_id) for part in parts[1:-1]]
+    out.append(frame(Kind.CONTINUATION, parts[-1], flags=END_HEADERS, stream_id=stream_id))
+    return b"".join(out)
+
+
+def settings(values: dict[Setting, int]) -> bytes:
+    """SETTINGS."""
+    return frame(Kind.SETTINGS, b"".join(_SETTING.pack(*pair) for pair in values.items()))
+
+
+def reset(stream_id: int, code: Error) -> bytes:
+    """RST_STREAM."""
+    return frame(Kind.RST_STREAM, U32.pack(code), stream_id=stream_id)
+
+
+def window_update(stream_id: int, size: int) -> bytes:
+    """WINDOW_UPDATE; stream 0 is the connection."""
+    return frame(Kind.WINDOW_UPDATE, U32.pack(size), stream_id=stream_id)
+
+
+def goaway(last_stream_id: int, code: Error, text: str) -> bytes:
+    """GOAWAY; the text is for whoever reads the client's log."""
+    data = text.encode("ascii", "replace")[:200]
+    return frame(Kind.GOAWAY, _GOAWAY.pack(last_stream_id, code) + data)
+
+
+def read_settings(payload: bytes) -> Iterator[tuple[int, int]]:
+    """Numbers and values, checked; unknown ones are the reader's to skip."""
+    if len(payload) % _SETTING.size:
+        raise ConnectionFault(
+            Error.FRAME_SIZE_ERROR, f"SETTINGS of {len(payload)} bytes; 6 for each are allowed"
+        )
+    for number, value in _SETTING.iter_unpack(payload):
+        if number == Setting.ENABLE_PUSH and value > 1:
+            raise ConnectionFault(Error.PROTOCOL_ERROR, f"ENABLE_PUSH is {value}; 0 or 1 allowed")
+        if number == Setting.INITIAL_WINDOW_SIZE and value > WINDOW_MAX:
+            raise ConnectionFault(
+                Error.FLOW_CONTROL_ERROR,
+                f"INITIAL_WINDOW_SIZE is {value}; up to {WINDOW_MAX} allowed",
+            )
+        if number == Setting.MAX_FRAME_SIZE and not FRAME_SIZE <= value <= _FRAME_SIZE_TOP:
+            raise ConnectionFault(
+                Error.PROTOCOL_ERROR,
+                f"MAX_FRAME_SIZE is {value}; {FRAME_SIZE}..{_FRAME_SIZE_TOP} allowed",
+            )
+        yield number, value
+
+
+def unpadded(payload: bytes) -> bytes:
+    """A payload whose first byte says how many at its end are padding, without both."""
+    if not payload:
+        raise ConnectionFault(Error.FRAME_SIZE_ERROR, "padded frame without the size of padding")
+    size = payload[0]
+    if size >= len(payload):
+        raise ConnectionFault(
+            Error.PROTOCOL_ERROR, f"padding of {size} bytes in a frame of {len(payload)}"
+        )
+    return payload[1 : len(payload) - size]
+
+
+def sized(kind: str, payload: bytes, size: int) -> bytes:
+    """A payload that can only have this size."""
+    if len(payload) != size:
+        raise ConnectionFault(
+            Error.FRAME_SIZE_ERROR, f"{kind} of {len(payload)} bytes; {size} allowed"
+        )
+    return payload

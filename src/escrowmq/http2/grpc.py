@@ -1,0 +1,340 @@
+"""gRPC over a connection: calls and messages in, answers and statuses out.
+
+offset size field of a message
+     0    1 compressed    0; no compression is offered
+     1    4 size          big-endian
+     5      the message
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+import msgspec
+
+from escrowmq.base.limits import LONG_MAX
+from escrowmq.http2 import metadata as meta
+from escrowmq.http2.connection import Connection
+from escrowmq.http2.events import Data, Drained, Opened, Reset
+from escrowmq.http2.frames import Error
+from escrowmq.http2.headers import Request
+from escrowmq.http2.limits import Limits
+from escrowmq.http2.metadata import NO_DEADLINE, Status
+
+_FRONT: Final = struct.Struct(">BI")
+_FRONT_SIZE: Final = _FRONT.size
+_TYPE: Final = b"application/grpc"
+_TEXT_SIZE_MAX: Final = 1024
+"""Characters of a status's text; clients allow 8 KiB of trailers."""
+
+
+class Called(msgspec.Struct):
+    """A client calls a method; `Message` and `HalfClosed` of the same number follow."""
+
+    call: int
+    path: str
+    metadata: dict[str, str]
+    due_ms: int
+    """When the client stops waiting, or NO_DEADLINE."""
+
+
+class Message(msgspec.Struct):
+    """One whole message of a call."""
+
+    call: int
+    data: bytes
+
+
+class HalfClosed(msgspec.Struct):
+    """The client says nothing more, and waits for the rest of the answer."""
+
+    call: int
+
+
+class Cancelled(msgspec.Struct):
+    """Nobody waits for the answer of a call any more."""
+
+    call: int
+    reason: str
+
+
+class Room(msgspec.Struct):
+    """What had to wait (`message` gave False) has left."""
+
+    call: int
+
+
+CallEvent = Called | Message | HalfClosed | Cancelled | Room
+
+
+class _Call:
+    __slots__ = ("due_ms", "has_begun", "id", "needed", "partial")
+
+    def __init__(self, stream_id: int, due_ms: int) -> None:
+        self.id = stream_id
+        self.due_ms = due_ms
+        self.has_begun = False
+        self.partial = bytearray()
+        self.needed = _FRONT_SIZE
+
+
+class Calls:
+    """The calls of one client."""
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        self._limits = limits or Limits()
+        self._size_max = self._limits.message_size_max
+        self._connection = Connection(self._limits)
+        self._calls: dict[int, _Call] = {}
+        self._events: list[CallEvent] = []
+        self._partial_size = 0
+        self._wake_at_ms = LONG_MAX
+        self._now_ms = 0
+
+    # ---- what comes in
+
+    def receive(self, data: bytes, now_ms: int) -> list[CallEvent]:
+        """What these bytes tell; also of a call that its owner ends on the way through them, for
+        which `is_open` says no. When the connection `is_over` afterwards, every call was
+        cancelled."""
+        self._now_ms = now_ms
+        for event in self._connection.receive(data, now_ms):
+            if type(event) is Data:
+                self._on_data(event)
+            elif type(event) is Opened:
+                self._on_opened(event)
+            elif type(event) is Reset:
+                self._cancel(event.stream_id, event.reason)
+            elif type(event) is Drained and event.stream_id in self._calls:
+                self._events.append(Room(event.stream_id))
+        if self._connection.is_over:
+            self._cancel_all()
+        return self._take_events()
+
+    def lost(self) -> list[CallEvent]:
+        """The connection is gone, or over: nobody waits any more."""
+        self._cancel_all()
+        return self._take_events()
+
+    def wake(self, now_ms: int) -> list[CallEvent]:
+        """End the calls whose time is up."""
+        if now_ms < self._wake_at_ms:
+            return []
+        for call in [each for each in self._calls.values() if each.due_ms != NO_DEADLINE]:
+            if call.due_ms <= now_ms:
+                self.finish(call.id, Status.DEADLINE_EXCEEDED, "the deadline of the call is over")
+                self._events.append(Cancelled(call.id, "its deadline is over"))
+        self._wake_at_ms = min(
+            (each.due_ms for each in self._calls.values() if each.due_ms != NO_DEADLINE),
+            default=LONG_MAX,
+        )
+        return self._take_events()
+
+    @property
+    def wake_at_ms(self) -> int:
+        """Call `wake` no later than this; a call that has ended may be the reason."""
+        return self._wake_at_ms
+
+    def _take_events(self) -> list[CallEvent]:
+        events, self._events = self._events, []
+        return events
+
+    def _on_opened(self, event: Opened) -> None:
+        request, stream_id = event.request, event.stream_id
+        metadata = meta.read_metadata(request.fields)
+        if block := _refused_by_http(request, metadata):
+            self._connection.send(stream_id, trailers=block)
+            return
+        call = self._calls[stream_id] = _Call(stream_id, NO_DEADLINE)
+        if (encoding := metadata.get("grpc-encoding", "identity")) != "identity":
+            self._refuse_encoding(stream_id, encoding)
+            return
+        timeout = metadata.get("grpc-timeout")
+        if timeout is not None:
+            try:
+                call.due_ms = self._now_ms + meta.read_timeout(timeout.encode("latin-1"))
+            except ValueError as error:
+                self.finish(stream_id, Status.INTERNAL, str(error))
+                return
+            self._wake_at_ms = min(self._wake_at_ms, call.due_ms)
+        path = request.path.decode("latin-1")
+        self._events.append(Called(stream_id, path, metadata, call.due_ms))
+        if event.is_end:
+            self._events.append(HalfClosed(stream_id))
+
+    def _on_data(self, event: Data) -> None:
+        call = self._calls.get(event.stream_id)
+        if call is None:
+            return
+        data = event.data
+        if data and (call.partial or not self._is_one_message(call, data)):
+            self._gather(call, data)
+        if event.is_end and call.id in self._calls:
+            if call.partial:
+                self._fail(call, Status.INTERNAL, "the call ended within a message")
+            else:
+                self._events.append(HalfClosed(call.id))
+
+    def _is_one_message(self, call: _Call, data: bytes) -> bool:
+        """Nearly all messages come in one frame of their own."""
+        size = len(data) - _FRONT_SIZE
+        if data[0] or int.from_bytes(data[1:_FRONT_SIZE], "big") != size or size > self._size_max:
+            return False
+        self._events.append(Message(call.id, data[_FRONT_SIZE:]))
+        return True
+
+    def _gather(self, call: _Call, data: bytes) -> None:
+        self._partial_size -= len(call.partial)
+        held = call.partial
+        held += data
+        at = 0
+        while len(held) - at >= call.needed:
+            if call.needed == _FRONT_SIZE and not self._needs(call, held, at):
+                return
+            if len(held) - at < call.needed:
+                break
+            with memoryview(held) as view:  # copied once, not twice
+                whole = bytes(view[at + _FRONT_SIZE : at + call.needed])
+            self._events.append(Message(call.id, whole))
+            at += call.needed
+            call.needed = _FRONT_SIZE
+        del held[:at]
+        self._partial_size += len(held)
+        if self._partial_size > self._limits.partial_size_max:
+            self._fail(
+                call,
+                Status.RESOURCE_EXHAUSTED,
+                f"{self._partial_size} bytes of messages that are not whole yet;"
+                f" {self._limits.partial_size_max} allowed",
+            )
+
+    def _needs(self, call: _Call, held: bytearray, at: int) -> bool:
+        """Read the front of a message; False when the call is refused for it."""
+        compressed, size = _FRONT.unpack_from(held, at)
+        if compressed:
+            held.clear()
+            self._fail(call, Status.INTERNAL, "a compressed message, and no encoding was named")
+            return False
+        if size > self._size_max:
+            held.clear()
+            self._fail(
+                call,
+                Status.RESOURCE_EXHAUSTED,
+                f"message of {size} bytes; {self._size_max} allowed",
+            )
+            return False
+        call.needed = _FRONT_SIZE + size
+        return True
+
+    def _refuse_encoding(self, stream_id: int, encoding: str) -> None:
+        block = meta.HEADERS + meta.IDENTITY_ONLY
+        text = f"grpc-encoding is {encoding[:32]}; identity allowed"
+        block += meta.trailers(Status.UNIMPLEMENTED, text)
+        self._forget(self._calls[stream_id])
+        self._connection.send(stream_id, trailers=block)
+
+    def _fail(self, call: _Call, status: Status, text: str) -> None:
+        """End a call that its owner has heard of."""
+        self.finish(call.id, status, text)
+        self._events.append(Cancelled(call.id, text))
+
+    def _cancel(self, stream_id: int, reason: str) -> None:
+        call = self._calls.get(stream_id)
+        if call is not None:
+            self._forget(call)
+            self._events.append(Cancelled(stream_id, reason))
+
+    def _cancel_all(self) -> None:
+        for call in list(self._calls):
+            self._cancel(call, self._connection.reason or "the connection was lost")
+
+    def _forget(self, call: _Call) -> None:
+        self._partial_size -= len(call.partial)
+        del self._calls[call.id]
+
+    # ---- what goes out
+
+    def take(self) -> list[bytes]:
+        """Hand over, and forget, what is to be written."""
+        return self._connection.take()
+
+    @property
+    def is_over(self) -> bool:
+        """Close the connection when all is written."""
+        return self._connection.is_over
+
+    @property
+    def reason(self) -> str:
+        """Why it is over."""
+        return self._connection.reason
+
+    def is_open(self, call: int) -> bool:
+        """Whether somebody still waits for the answer."""
+        return call in self._calls
+
+    @property
+    def open_count(self) -> int:
+        """Calls that are not answered."""
+        return len(self._calls)
+
+    @property
+    def kept_size(self) -> int:
+        """Bytes of messages that are not whole yet, and of those that the client does not take."""
+        return self._partial_size + self._connection.unsent_size
+
+    def answer(self, call: int, data: bytes) -> None:
+        """The one message of a call that was served, and its end."""
+        begun = self._calls.get(call)
+        if begun is None:
+            return
+        self._forget(begun)
+        self._connection.send(
+            call,
+            headers=b"" if begun.has_begun else meta.HEADERS,
+            data=_FRONT.pack(0, len(data)) + data,
+            trailers=meta.ALL_IS_WELL,
+        )
+
+    def message(self, call: int, data: bytes) -> bool:
+        """One of several messages. False: wait for `Room` before the next. Nothing happens when the
+        call is over."""
+        begun = self._calls.get(call)
+        if begun is None:
+            return True
+        headers = b"" if begun.has_begun else meta.HEADERS
+        begun.has_begun = True
+        return self._connection.send(call, headers=headers, data=_FRONT.pack(0, len(data)) + data)
+
+    def finish(self, call: int, status: Status = Status.OK, text: str = "") -> None:
+        """End a call. Nothing happens when it is over."""
+        begun = self._calls.get(call)
+        if begun is None:
+            return
+        self._forget(begun)
+        block = meta.trailers(status, text[:_TEXT_SIZE_MAX])
+        if not begun.has_begun:
+            block = meta.HEADERS + block
+        self._connection.send(call, trailers=block)
+
+    def give_up(self, call: int) -> None:
+        """End a call without a word."""
+        begun = self._calls.get(call)
+        if begun is not None:
+            self._forget(begun)
+            self._connection.reset(call, Error.CANCEL)
+
+    def go_away(self) -> None:
+        """Take no more calls, finish those that are open; `is_over` is set behind the last. Close
+        the connection after a while all the same: a client may say nothing more."""
+        self._connection.go_away()
+
+
+def _refused_by_http(request: Request, metadata: dict[str, str]) -> bytes:
+    """The answer to what is no gRPC; empty for what is."""
+    if request.method != b"POST":
+        return meta.WRONG_METHOD
+    kind = metadata.get("content-type", "").encode("latin-1")
+    if not kind.startswith(_TYPE) or kind[len(_TYPE) : len(_TYPE) + 1] not in (b"", b"+", b";"):
+        return meta.WRONG_TYPE
+    return b""

@@ -1,0 +1,137 @@
+"""Fields of header blocks to checked requests, and fields to blocks.
+
+Blocks that go out use no table of the other end's: there is nothing to keep in step, and most of
+them are constants.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from escrowmq.http2.blocks import BlockReader, Field
+
+KEPT_BLOCKS_MAX: Final = 64
+"""Blocks whose fields are remembered; a client of one service needs one for each of its methods."""
+
+CHECKED_FIELDS_MAX: Final = 64
+"""Fields that are known to be well-formed."""
+
+_NAME: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9a-z-]+")
+_VALUE: Final = re.compile(rb"[^\0\r\n]*")
+_PSEUDO: Final = (b":method", b":scheme", b":path", b":authority")
+_OF_CONNECTIONS: Final = frozenset(
+    (b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade")
+)
+
+
+class Malformed(ValueError):
+    """The fields are none of a request."""
+
+
+class Request(msgspec.Struct, frozen=True):
+    """The fields of a request."""
+
+    method: bytes
+    path: bytes
+    fields: tuple[Field, ...]
+    """Without those whose names begin with a colon."""
+
+    content_size: int
+    """What content-length says, or -1."""
+
+
+class HeaderReader:
+    """Blocks of one connection to requests, in the order of their coming."""
+
+    def __init__(self, *, list_size_max: int) -> None:
+        self._blocks = BlockReader(list_size_max=list_size_max)
+        self._kept: dict[bytes, Request] = {}
+        self._checked: dict[Field, None] = {}
+
+    def request(self, block: bytes) -> Request:
+        """The fields that open a stream. Raises Malformed, or ConnectionFault when the two ends
+        are not in step any more.
+
+        A block of nothing but references to the table means the same until the table changes: it
+        is remembered, and need not be read when it comes again."""
+        kept = self._kept.get(block)
+        if kept is not None:
+            return kept
+        request = read_request(self.fields(block), self._check)
+        if min(block) >= 0x80:  # nothing but references
+            if len(self._kept) == KEPT_BLOCKS_MAX:
+                self._kept.clear()
+            self._kept[block] = request
+        return request
+
+    def fields(self, block: bytes) -> list[Field]:
+        """What a block says, unchecked; each has to be read, for the sake of the table."""
+        if self._kept and block and min(block) < 0x80:
+            self._kept.clear()
+        return self._blocks.read(block)
+
+    def _check(self, field: Field) -> None:
+        """Most fields of a call are those of the call before."""
+        if field not in self._checked:
+            check(field)
+            if len(self._checked) == CHECKED_FIELDS_MAX:
+                self._checked.clear()
+            self._checked[field] = None
+
+
+def read_request(fields: list[Field], check: Callable[[Field], None]) -> Request:
+    """Checks that fields open a request (RFC 9113, 8.2 and 8.3)."""
+    pseudo: dict[bytes, bytes] = {}
+    count = 0
+    for name, value in fields:
+        if name[:1] != b":":
+            break
+        if name not in _PSEUDO or name in pseudo:
+            raise Malformed(f"{name!r} is unknown, or there twice")
+        pseudo[name] = value
+        count += 1
+    missing = [name for name in _PSEUDO[:3] if not pseudo.get(name)]
+    if missing:
+        raise Malformed(f"no {missing[0].decode()}")
+    content_size = -1
+    for field in fields[count:]:
+        check(field)
+        if field[0] == b"content-length":
+            value = field[1]
+            if not value.isdigit() or len(value) > 18:
+                raise Malformed(f"content-length {value!r}")
+            content_size = int(value)
+    return Request(pseudo[b":method"], pseudo[b":path"], tuple(fields[count:]), content_size)
+
+
+def check(field: Field) -> None:
+    """Raises Malformed for what cannot stand in a header (RFC 9113, 8.2)."""
+    name, value = field
+    if not _NAME.fullmatch(name):
+        raise Malformed(f"{name!r} is no name of a field")
+    if not _VALUE.fullmatch(value) or value != value.strip(b" \t"):
+        raise Malformed(f"{name!r} has a value that cannot be")
+    if name in _OF_CONNECTIONS or (name == b"te" and value != b"trailers"):
+        raise Malformed(f"{name!r} is not for HTTP/2")
+
+
+def literal(name: bytes, value: bytes) -> bytes:
+    """A field that leaves the table alone."""
+    return b"\0" + _string(name) + _string(value)
+
+
+def _string(data: bytes) -> bytes:
+    size = len(data)
+    if size < 0x7F:
+        return bytes((size,)) + data
+    out = bytearray(b"\x7f")
+    size -= 0x7F
+    while size >= 0x80:
+        out.append(size & 0x7F | 0x80)
+        size >>= 7
+    out.append(size)
+    return bytes(out) + data

@@ -1,0 +1,90 @@
+"""What gRPC puts into header fields: deadlines, metadata, the status at the end."""
+
+from __future__ import annotations
+
+import enum
+import re
+from typing import Final
+
+from escrowmq.http2.blocks import Field
+from escrowmq.http2.headers import literal
+
+NO_DEADLINE: Final = -1
+_TIMEOUT: Final = re.compile(rb"(\d{1,8})([HMSmun])")
+_NS: Final = {
+    b"H": 3_600_000_000_000,
+    b"M": 60_000_000_000,
+    b"S": 1_000_000_000,
+    b"m": 1_000_000,
+    b"u": 1_000,
+    b"n": 1,
+}
+_NS_A_MS: Final = 1_000_000
+
+
+class Status(enum.IntEnum):
+    """How a call ended."""
+
+    OK = 0
+    CANCELLED = 1
+    UNKNOWN = 2
+    INVALID_ARGUMENT = 3
+    DEADLINE_EXCEEDED = 4
+    NOT_FOUND = 5
+    ALREADY_EXISTS = 6
+    PERMISSION_DENIED = 7
+    RESOURCE_EXHAUSTED = 8
+    FAILED_PRECONDITION = 9
+    ABORTED = 10
+    OUT_OF_RANGE = 11
+    UNIMPLEMENTED = 12
+    INTERNAL = 13
+    UNAVAILABLE = 14
+    DATA_LOSS = 15
+    UNAUTHENTICATED = 16
+
+
+HEADERS: Final = b"\x88" + literal(b"content-type", b"application/grpc")
+"""Of every answer; `:status 200` is a reference to the table that never changes."""
+
+ALL_IS_WELL: Final = literal(b"grpc-status", b"0")
+"""The trailers of a call that was served."""
+
+WRONG_TYPE: Final = literal(b":status", b"415")
+WRONG_METHOD: Final = literal(b":status", b"405") + literal(b"allow", b"POST")
+"""To those who do not speak gRPC."""
+
+IDENTITY_ONLY: Final = literal(b"grpc-accept-encoding", b"identity")
+
+
+def read_timeout(value: bytes) -> int:
+    """grpc-timeout in ms, at least 1. Raises ValueError."""
+    found = _TIMEOUT.fullmatch(value)
+    if found is None:
+        raise ValueError(f"grpc-timeout is {value!r}; up to 8 digits and one of HMSmun allowed")
+    return max(1, int(found[1]) * _NS[found[2]] // _NS_A_MS)
+
+
+def read_metadata(fields: tuple[Field, ...]) -> dict[str, str]:
+    """Fields by name; of those that come again the values are joined by commas, as HTTP has it."""
+    metadata: dict[str, str] = {}
+    for raw_name, raw_value in fields:
+        name, value = raw_name.decode("latin-1"), raw_value.decode("latin-1")
+        metadata[name] = f"{metadata[name]},{value}" if name in metadata else value
+    return metadata
+
+
+def percent_encoded(text: str) -> bytes:
+    """grpc-message: printable ASCII but the percent sign stays as it is."""
+    return b"".join(
+        bytes((byte,)) if 0x20 <= byte <= 0x7E and byte != 0x25 else b"%%%02X" % byte
+        for byte in text.encode("utf-8", "replace")
+    )
+
+
+def trailers(status: Status, text: str = "") -> bytes:
+    """What ends a call."""
+    if status is Status.OK and not text:
+        return ALL_IS_WELL
+    block = literal(b"grpc-status", b"%d" % status)
+    return block + literal(b"grpc-message", percent_encoded(text)) if text else block

@@ -1,0 +1,171 @@
+"""The half of a connection that writes: what may leave leaves, the rest waits for the client."""
+
+from __future__ import annotations
+
+from escrowmq.base.limits import HTTP2_OVERHEAD_EARNED
+from escrowmq.http2 import frames
+from escrowmq.http2.events import Drained, Event, Reset
+from escrowmq.http2.flow import Allowance, Outflow
+from escrowmq.http2.frames import Error, StreamFault
+from escrowmq.http2.limits import Limits
+from escrowmq.http2.streams import Stream, Streams
+
+_PIECE_SIZE_MIN = 1024
+"""A smaller piece of a message earns a client nothing: it asks for them by tiny windows."""
+
+
+class Outgoing:
+    """Streams that are open, and what is sent on them."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._streams = Streams(given_up_max=limits.streams_max)
+        self._events: list[Event] = []
+        self._out: list[bytes] = []
+        self._outflow = Outflow(frames.WINDOW_DEFAULT)
+        self._unsent_size = 0
+        self._now_ms = 0
+        self._overhead = Allowance(
+            "frames that carry nothing", most=limits.overhead_max, per_s=limits.overhead_per_s
+        )
+        self._resets = Allowance(
+            "calls given up", most=limits.resets_max, per_s=limits.resets_per_s
+        )
+
+    def take(self) -> list[bytes]:
+        """Hand over, and forget, what is to be written."""
+        out, self._out = self._out, []
+        return out
+
+    def is_open(self, stream_id: int) -> bool:
+        """Whether the stream can still be answered."""
+        stream = self._streams.open.get(stream_id)
+        return stream is not None and stream.is_local_open
+
+    @property
+    def open_count(self) -> int:
+        """Streams that are open."""
+        return len(self._streams.open)
+
+    @property
+    def unsent_size(self) -> int:
+        """Bytes that wait for the client to make room."""
+        return self._unsent_size
+
+    def send(
+        self, stream_id: int, *, headers: bytes = b"", data: bytes = b"", trailers: bytes = b""
+    ) -> bool:
+        """Send header block, data and a block that ends the stream, each if there is any. False
+        when some has to wait for the client: `Drained` comes when that has left. Nothing happens
+        when the stream is over."""
+        stream = self._streams.open.get(stream_id)
+        if stream is None or not stream.is_local_open:
+            return True
+        self._overhead.earn(HTTP2_OVERHEAD_EARNED)
+        if headers:
+            self._out.append(frames.header_frames(stream_id, headers, is_end=False))
+        if not stream.unsent and self._send_now(stream, data):
+            if trailers:
+                self._end_stream(stream, trailers)
+            return True
+        stream.trailers = trailers
+        stream.is_local_open = not trailers
+        if data:
+            self._keep(stream, data)
+        stream.is_waiting = bool(stream.unsent)
+        return not stream.is_waiting
+
+    def _send_now(self, stream: Stream, data: bytes) -> bool:
+        """Send data at once if it fits into one frame and the windows."""
+        size = len(data)
+        if not size:
+            return True
+        if size > frames.FRAME_SIZE or size > stream.outflow.left or size > self._outflow.left:
+            return False
+        stream.outflow.left -= size
+        self._outflow.left -= size
+        self._out.append(frames.FRONT.pack(size << 8, 0, stream.id))
+        self._out.append(data)
+        return True
+
+    def _keep(self, stream: Stream, data: bytes) -> None:
+        self._streams.waiting.setdefault(stream.id, stream)
+        stream.unsent.append(memoryview(data))
+        stream.unsent_size += len(data)
+        self._unsent_size += len(data)
+        self._flush()
+        if self._unsent_size > self._limits.unsent_size_max:
+            text = (
+                f"the client leaves {self._unsent_size} bytes unread;"
+                f" {self._limits.unsent_size_max} allowed"
+            )
+            self.reset(stream.id, Error.ENHANCE_YOUR_CALM)
+            self._events.append(Reset(stream.id, Error.ENHANCE_YOUR_CALM, text))
+
+    def _flush(self) -> None:
+        """Send what waited, a frame of each stream in turn, as far as the windows go."""
+        waiting = self._streams.waiting
+        is_moving = True
+        while is_moving and waiting and self._outflow.left > 0:
+            is_moving = False
+            for stream in list(waiting.values()):
+                size = min(stream.outflow.left, self._outflow.left, frames.FRAME_SIZE)
+                if size > 0:
+                    self._send_piece(stream, size)
+                    is_moving = True
+
+    def _send_piece(self, stream: Stream, size: int) -> None:
+        piece = stream.take_unsent(size)
+        size = len(piece)
+        self._unsent_size -= size
+        stream.outflow.left -= size
+        self._outflow.left -= size
+        self._out.append(frames.FRONT.pack(size << 8, 0, stream.id))
+        self._out.append(piece)
+        if size >= _PIECE_SIZE_MIN:
+            self._overhead.earn(HTTP2_OVERHEAD_EARNED)
+        if stream.unsent:
+            return
+        del self._streams.waiting[stream.id]
+        if stream.trailers:
+            self._end_stream(stream, stream.trailers)
+        if stream.is_waiting:
+            stream.is_waiting = False
+            self._events.append(Drained(stream.id))
+
+    def reset(self, stream_id: int, code: Error) -> None:
+        """Give a stream up; nothing more is heard of it."""
+        stream = self._streams.open.get(stream_id)
+        if stream is not None:
+            self._drop(stream)
+            self._streams.give_up(stream_id)
+            self._out.append(frames.reset(stream_id, code))
+
+    def _end_stream(self, stream: Stream, trailers: bytes) -> None:
+        """The last of a stream. A client that still sends is told that nobody listens."""
+        self._out.append(frames.header_frames(stream.id, trailers, is_end=True))
+        self._resets.earn(1)
+        del self._streams.open[stream.id]
+        if stream.is_remote_open:
+            self._streams.give_up(stream.id)
+            self._out.append(frames.reset(stream.id, Error.NO_ERROR))
+        self._note_left()
+
+    def _give_up(self, fault: StreamFault) -> None:
+        stream = self._streams.open.get(fault.stream_id)
+        if stream is None:
+            self._overhead.spend(self._now_ms)
+        else:
+            self._resets.spend(self._now_ms)  # mistakes, too, are a way to have calls begun
+            self._drop(stream)
+            self._events.append(Reset(fault.stream_id, fault.code, str(fault)))
+        self._streams.give_up(fault.stream_id)
+        self._out.append(frames.reset(fault.stream_id, fault.code))
+
+    def _drop(self, stream: Stream) -> None:
+        self._unsent_size -= stream.unsent_size
+        self._streams.drop(stream)
+        self._note_left()
+
+    def _note_left(self) -> None:
+        """A stream less is open."""

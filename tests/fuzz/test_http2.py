@@ -1,0 +1,227 @@
+"""Whatever a client writes, calls do not raise, keep no more than they may, and write whole frames;
+header blocks mean what the hpack package says, or nothing."""
+
+from __future__ import annotations
+
+import random
+import struct
+import time
+
+import pytest
+from hpack import Decoder, Encoder, HPACKError
+
+from escrowmq.http2 import frames
+from escrowmq.http2.blocks import BlockReader
+from escrowmq.http2.frames import ConnectionFault, Error, Kind, Setting
+from escrowmq.http2.grpc import Called, CallEvent, Calls, Cancelled, HalfClosed, Message, Room
+from escrowmq.http2.limits import Limits
+from escrowmq.http2.metadata import Status
+
+from .frames import SECONDS, SEED, TALLY, spoil
+
+LIMITS = Limits(
+    streams_max=8,
+    stream_window=20_000,
+    connection_window=70_000,
+    message_size_max=30_000,
+    partial_size_max=50_000,
+    unsent_size_max=60_000,
+    overhead_max=60,
+    resets_max=30,
+)
+REQUEST = [
+    (b":method", b"POST"),
+    (b":scheme", b"http"),
+    (b":path", b"/a/B"),
+    (b"te", b"trailers"),
+    (b"content-type", b"application/grpc"),
+]
+MORE = [
+    (b"grpc-timeout", b"9m"),
+    (b"grpc-timeout", b"soon"),
+    (b"grpc-encoding", b"gzip"),
+    (b"content-length", b"7"),
+    (b"X", b"y"),
+    (b"x-mq-client-id", b"me" * 40),
+    (b":path", b"/twice"),
+    (b"connection", b"close"),
+]
+SIZES = (0, 1, 5, 100, 16_000, 16_384)
+
+
+class Client:
+    """Writes frames that are mostly right, on streams that mostly are there."""
+
+    def __init__(self, chance: random.Random) -> None:
+        self.chance = chance
+        self.encoder = Encoder()
+        self.last = 1
+
+    def stream_id(self) -> int:
+        chance = self.chance
+        if chance.random() < 0.03:
+            return chance.randrange(1 << 31)
+        return max(1, self.last - 2 * chance.randrange(6))
+
+    def headers(self) -> bytes:
+        chance = self.chance
+        stream_id = self.last
+        if chance.random() < 0.9:
+            self.last += 2
+            stream_id = self.last
+        fields = REQUEST + [each for each in MORE if chance.random() < 0.04]
+        block = self.encoder.encode(fields, huffman=chance.random() < 0.5)
+        end = frames.END_STREAM if chance.random() < 0.2 else 0
+        if chance.random() < 0.7:
+            return frames.header_frames(stream_id, block, is_end=bool(end))
+        at = chance.randrange(len(block))
+        first = frames.frame(Kind.HEADERS, block[:at], flags=end, stream_id=stream_id)
+        rest = frames.frame(
+            Kind.CONTINUATION, block[at:], flags=frames.END_HEADERS, stream_id=stream_id
+        )
+        return first + rest
+
+    def data(self) -> bytes:
+        chance = self.chance
+        size = chance.choice(SIZES)
+        front = struct.pack(">BI", chance.random() < 0.03, chance.choice((size, *SIZES, 1 << 30)))
+        payload = (front + bytes(size))[: frames.FRAME_SIZE]
+        flags = chance.choice((0, 0, 0, frames.END_STREAM, frames.PADDED))
+        return frames.frame(Kind.DATA, payload, flags=flags, stream_id=self.stream_id())
+
+    def control(self) -> bytes:
+        chance = self.chance
+        size = chance.choice((0, 1, 100, 70_000, 1 << 20, (1 << 31) - 1))
+        return chance.choice(
+            (
+                frames.window_update(chance.choice((0, self.stream_id())), size),
+                frames.window_update(0, 40_000),
+                frames.window_update(self.stream_id(), 40_000),
+                frames.reset(self.stream_id(), Error.CANCEL),
+                frames.frame(Kind.PING, bytes(8), flags=chance.randrange(2)),
+                frames.settings({Setting.INITIAL_WINDOW_SIZE: min(size, 70_000)}),
+                frames.frame(Kind.PRIORITY, bytes(5), stream_id=self.stream_id()),
+                frames.frame(Kind.GOAWAY, bytes(8)),
+                frames.FRONT.pack(3 << 8 | chance.randrange(256), 0, 0) + b"abc",
+            )
+        )
+
+    def piece(self) -> bytes:
+        kind = self.chance.random()
+        if kind < 0.35:
+            return self.headers()
+        return self.data() if kind < 0.75 else self.control()
+
+
+class Owner:
+    """Answers as it likes; knows which calls it may hear of."""
+
+    def __init__(self, chance: random.Random) -> None:
+        self.chance = chance
+        self.calls = Calls(LIMITS)
+        self.known: set[int] = set()
+        self.ended: set[int] = set()
+        self.decoder = Decoder()
+
+    def hear(self, events: list[CallEvent]) -> None:
+        for event in events:
+            if isinstance(event, Called):
+                assert event.call not in self.known
+                self.known.add(event.call)
+            assert event.call in self.known
+            assert event.call not in self.ended, event
+            match event:
+                case Cancelled():
+                    self.ended.add(event.call)
+                case HalfClosed() | Message() | Room() if self.calls.is_open(event.call):
+                    self.act(event.call)
+                case _:
+                    pass
+
+    def act(self, call: int) -> None:
+        size = self.chance.choice((*SIZES, 50_000))
+        match self.chance.randrange(6):
+            case 0 | 1:
+                self.calls.answer(call, bytes(size))
+            case 2:
+                self.calls.message(call, bytes(size))
+            case 3:
+                self.calls.finish(call, Status.INTERNAL, "x" * size)
+            case 4:
+                self.calls.give_up(call)
+            case _:
+                pass
+
+    def judge(self) -> None:
+        """What is kept is bounded; what is written is whole, and can be read."""
+        assert self.calls.open_count <= LIMITS.streams_max
+        assert self.calls.kept_size <= LIMITS.partial_size_max + LIMITS.unsent_size_max
+        connection = self.calls._connection
+        assert len(connection._held) < frames.FRAME_SIZE + frames.FRONT_SIZE
+        assert len(connection._block) <= LIMITS.header_list_size_max
+        out = b"".join(self.calls.take())
+        at = 0
+        while at < len(out):
+            size_kind, flags, _ = frames.FRONT.unpack_from(out, at)
+            stop = at + frames.FRONT_SIZE + (size_kind >> 8)
+            if size_kind & 0xFF == Kind.HEADERS:
+                assert flags & frames.END_HEADERS
+                self.decoder.decode(out[at + frames.FRONT_SIZE : stop], raw=True)
+            at = stop
+        assert at == len(out)
+
+
+def run(chance: random.Random) -> None:
+    client, owner = Client(chance), Owner(chance)
+    now_ms = 0
+    data = frames.PREFACE + frames.settings({})
+    for _ in range(chance.randrange(1, 60)):
+        if chance.random() < 0.02:
+            data = spoil(data, chance)
+        cut = chance.randrange(len(data) + 1)
+        for part in (data[:cut], data[cut:]):
+            TALLY["http2"] += 1
+            owner.hear(owner.calls.receive(part, now_ms))
+            owner.judge()
+        if chance.random() < 0.02:
+            owner.calls.go_away()
+        now_ms += chance.randrange(10)
+        owner.hear(owner.calls.wake(now_ms))
+        if owner.calls.is_over:
+            break
+        data = b"".join(client.piece() for _ in range(chance.randrange(1, 8)))
+    owner.hear(owner.calls.lost())
+    assert owner.calls.open_count == 0
+    assert owner.calls.kept_size <= LIMITS.unsent_size_max
+
+
+def test_calls_stand_whatever_a_client_writes() -> None:
+    chance = random.Random(f"http2 {SEED}")
+    deadline = time.monotonic() + SECONDS
+    while time.monotonic() < deadline:
+        run(chance)
+
+
+def test_header_blocks_mean_what_the_package_says() -> None:
+    chance = random.Random(f"blocks {SEED}")
+    deadline = time.monotonic() + SECONDS / 2
+    while time.monotonic() < deadline:
+        encoder, decoder = Encoder(), Decoder(1 << 14)
+        reader = BlockReader(list_size_max=1 << 14)
+        for _ in range(20):
+            fields = [(chance.randbytes(chance.randrange(9)), chance.randbytes(30))
+                      for _ in range(chance.randrange(4))]  # fmt: skip
+            block = encoder.encode(REQUEST + fields, huffman=chance.random() < 0.7)
+            if chance.random() < 0.3:
+                block = spoil(block, chance)
+            if len(block) > LIMITS.header_list_size_max:
+                break
+            TALLY["http2 blocks"] += 1
+            try:
+                found = reader.read(block)
+            except ConnectionFault as fault:
+                if "too long" not in str(fault):
+                    with pytest.raises(HPACKError):
+                        decoder.decode(block, raw=True)
+                break
+            assert found == [tuple(field) for field in decoder.decode(block, raw=True)]

@@ -1,0 +1,467 @@
+"""The server's end of a connection, fed by hand."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from escrowmq.http2 import frames
+from escrowmq.http2.connection import Connection
+from escrowmq.http2.events import Data, Opened, Reset
+from escrowmq.http2.frames import Error, Kind, Setting
+from escrowmq.http2.limits import Limits
+
+from .wire import REQUEST, Client, Fields, read_frames
+
+PING = frames.frame(Kind.PING, b"12345678")
+
+
+def goaway(client: Client) -> Error:
+    """The reason of the GOAWAY that came last."""
+    last = client.read()[-1]
+    assert last.kind == Kind.GOAWAY
+    assert client.connection.is_over
+    assert client.connection.reason
+    return Error(int.from_bytes(last.payload[4:8], "big"))
+
+
+def rst(client: Client, stream_id: int = 1) -> Error:
+    """Why the stream was reset; the connection goes on."""
+    (found,) = [each for each in client.read() if each.kind == Kind.RST_STREAM]
+    assert found.stream_id == stream_id
+    assert not client.connection.is_over
+    return Error(int.from_bytes(found.payload, "big"))
+
+
+def test_greeting_tells_the_limits_and_opens_the_window() -> None:
+    first, second = read_frames(b"".join(Connection().take()))
+    limits = Limits()
+    assert first.kind == Kind.SETTINGS
+    assert dict(frames.read_settings(first.payload)) == {
+        Setting.MAX_CONCURRENT_STREAMS: limits.streams_max,
+        Setting.INITIAL_WINDOW_SIZE: limits.stream_window,
+        Setting.MAX_HEADER_LIST_SIZE: limits.header_list_size_max,
+    }
+    assert second.kind == Kind.WINDOW_UPDATE
+    small = Connection(Limits(connection_window=frames.WINDOW_DEFAULT))
+    assert len(read_frames(b"".join(small.take()))) == 1
+
+
+def test_settings_are_acknowledged() -> None:
+    client = Client()
+    client.write(frames.settings({Setting.ENABLE_PUSH: 0}))
+    (ack,) = client.read()
+    assert (ack.kind, ack.flags, ack.payload) == (Kind.SETTINGS, frames.ACK, b"")
+    assert client.write(frames.frame(Kind.SETTINGS, flags=frames.ACK)) == []
+    assert client.read() == []
+
+
+def test_request_with_padding_priority_and_continuation_is_one_event() -> None:
+    client = Client()
+    block = client.encoder.encode(REQUEST)
+    payload = b"\x02" + b"\0\0\0\0\x0f" + block[:7] + b"\0\0"
+    flags = frames.PADDED | frames.PRIORITY | frames.END_STREAM
+    (event,) = client.write(
+        frames.frame(Kind.HEADERS, payload, flags=flags, stream_id=1)
+        + frames.frame(Kind.CONTINUATION, block[7:9], stream_id=1)
+        + frames.frame(Kind.CONTINUATION, block[9:], flags=frames.END_HEADERS, stream_id=1)
+    )
+    assert isinstance(event, Opened)
+    assert event.is_end
+    assert event.request.path == b"/a.Service/Method"
+    assert event.request.fields == tuple(REQUEST[4:])
+
+
+def test_padding_of_data_is_cut_off_and_counts_for_the_windows() -> None:
+    client = Client(Limits(stream_window=600, connection_window=100_000))
+    client.write(client.headers(1))
+    padded = frames.frame(
+        Kind.DATA, b"\xff" + b"data" + bytes(255), flags=frames.PADDED, stream_id=1
+    )
+    assert client.write(padded) == [Data(1, b"data", is_end=False)]
+    assert client.read() == []
+    client.write(padded)
+    (update,) = client.read()
+    assert update == (Kind.WINDOW_UPDATE, 0, 1, (2 * 260).to_bytes(4, "big"))
+
+
+def test_window_of_the_connection_is_given_back_by_halves() -> None:
+    client = Client(Limits(connection_window=80_000))
+    for stream_id in (1, 3):
+        client.write(client.headers(stream_id))
+    for stream_id in (1, 3, 1):
+        client.write(client.data(stream_id, bytes(15_000)))
+    (update,) = client.read()
+    assert update == (Kind.WINDOW_UPDATE, 0, 0, (45_000).to_bytes(4, "big"))
+
+
+def test_trailers_of_a_client_end_its_half() -> None:
+    client = Client()
+    client.write(client.headers(1))
+    assert client.write(client.headers(1, [(b"x", b"y")], is_end=True)) == [Data(1, b"", True)]
+
+
+def test_ping_is_answered() -> None:
+    client = Client()
+    client.write(PING)
+    assert client.read() == [(Kind.PING, frames.ACK, 0, b"12345678")]
+    client.write(frames.frame(Kind.PING, b"not ours", flags=frames.ACK))
+    assert client.read() == []
+
+
+@pytest.mark.parametrize("kind", [10, 200])
+def test_unknown_kinds_are_skipped(kind: int) -> None:
+    client = Client()
+    assert client.write(frames.FRONT.pack(3 << 8 | kind, 9, 7) + b"abc") == []
+    assert client.read() == []
+
+
+def test_priority_and_goaway_of_a_client_change_nothing() -> None:
+    client = Client()
+    client.write(frames.frame(Kind.PRIORITY, bytes(5), stream_id=9))
+    client.write(frames.frame(Kind.GOAWAY, bytes(8)))
+    assert client.read() == []
+    assert not client.connection.is_over
+
+
+def test_reset_of_a_client_is_told_and_frees_the_stream() -> None:
+    client = Client()
+    client.write(client.headers(1))
+    (event,) = client.write(frames.reset(1, Error.CANCEL))
+    assert isinstance(event, Reset)
+    assert event.code is Error.CANCEL
+    assert client.connection.open_count == 0
+    assert client.write(frames.reset(1, Error.CANCEL)) == []  # again: it crossed with the end
+    client.write(client.headers(3))
+    (event,) = client.write(frames.frame(Kind.RST_STREAM, (999).to_bytes(4, "big"), stream_id=3))
+    assert isinstance(event, Reset)
+    assert event.code is Error.INTERNAL_ERROR
+
+
+HELLO = frames.PREFACE + frames.settings({})
+
+BREACHES: dict[str, tuple[bytes, Error]] = {
+    "large frame": (frames.FRONT.pack(16_385 << 8, 0, 1), Error.FRAME_SIZE_ERROR),
+    "settings in parts": (frames.frame(Kind.SETTINGS, bytes(5)), Error.FRAME_SIZE_ERROR),
+    "settings of a stream": (frames.frame(Kind.SETTINGS, stream_id=1), Error.PROTOCOL_ERROR),
+    "ack with payload": (
+        frames.frame(Kind.SETTINGS, bytes(6), flags=frames.ACK),
+        Error.FRAME_SIZE_ERROR,
+    ),
+    "push of 2": (frames.settings({Setting.ENABLE_PUSH: 2}), Error.PROTOCOL_ERROR),
+    "large window": (
+        frames.settings({Setting.INITIAL_WINDOW_SIZE: 1 << 31}),
+        Error.FLOW_CONTROL_ERROR,
+    ),
+    "small frames": (frames.settings({Setting.MAX_FRAME_SIZE: 16_383}), Error.PROTOCOL_ERROR),
+    "data of an idle stream": (frames.frame(Kind.DATA, b"x", stream_id=1), Error.PROTOCOL_ERROR),
+    "data of the connection": (frames.frame(Kind.DATA, b"x"), Error.PROTOCOL_ERROR),
+    "reset of an idle stream": (frames.reset(1, Error.CANCEL), Error.PROTOCOL_ERROR),
+    "short reset": (frames.frame(Kind.RST_STREAM, bytes(3), stream_id=1), Error.FRAME_SIZE_ERROR),
+    "window of an idle stream": (frames.window_update(1, 1), Error.PROTOCOL_ERROR),
+    "window by nothing": (frames.window_update(0, 0), Error.PROTOCOL_ERROR),
+    "window too far": (frames.window_update(0, (1 << 31) - 1), Error.FLOW_CONTROL_ERROR),
+    "ping of a stream": (frames.frame(Kind.PING, bytes(8), stream_id=1), Error.PROTOCOL_ERROR),
+    "short ping": (frames.frame(Kind.PING, bytes(7)), Error.FRAME_SIZE_ERROR),
+    "goaway of a stream": (frames.frame(Kind.GOAWAY, bytes(8), stream_id=1), Error.PROTOCOL_ERROR),
+    "short goaway": (frames.frame(Kind.GOAWAY, bytes(7)), Error.FRAME_SIZE_ERROR),
+    "priority of the connection": (frames.frame(Kind.PRIORITY, bytes(5)), Error.PROTOCOL_ERROR),
+    "push": (frames.frame(Kind.PUSH_PROMISE, bytes(4), stream_id=1), Error.PROTOCOL_ERROR),
+    "continuation of nothing": (
+        frames.frame(Kind.CONTINUATION, stream_id=1),
+        Error.PROTOCOL_ERROR,
+    ),
+    "even stream": (frames.header_frames(2, b"", is_end=True), Error.PROTOCOL_ERROR),
+    "priority cut short": (
+        frames.frame(Kind.HEADERS, bytes(4), flags=frames.PRIORITY, stream_id=1),
+        Error.FRAME_SIZE_ERROR,
+    ),
+    "padding without its size": (
+        frames.frame(Kind.HEADERS, flags=frames.PADDED, stream_id=1),
+        Error.FRAME_SIZE_ERROR,
+    ),
+    "more padding than frame": (
+        frames.frame(Kind.HEADERS, b"\x05abc", flags=frames.PADDED, stream_id=1),
+        Error.PROTOCOL_ERROR,
+    ),
+    "frame in a block": (frames.frame(Kind.HEADERS, stream_id=1) + PING, Error.PROTOCOL_ERROR),
+    "block of another stream": (
+        frames.frame(Kind.HEADERS, stream_id=1) + frames.frame(Kind.CONTINUATION, stream_id=3),
+        Error.PROTOCOL_ERROR,
+    ),
+    "headers that cannot be": (
+        frames.header_frames(1, b"\xff\xff\xff", is_end=True),
+        Error.COMPRESSION_ERROR,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BREACHES)
+def test_breach_ends_the_connection_with_its_reason(name: str) -> None:
+    client = Client()
+    data, code = BREACHES[name]
+    assert client.write(data) == []
+    assert goaway(client) is code
+    assert client.write(PING) == []
+    assert client.read() == []
+
+
+@pytest.mark.parametrize(
+    "hello",
+    [b"GET / HTTP/1.1\r\n\r\n", frames.PREFACE + PING, frames.PREFACE
+     + frames.frame(Kind.SETTINGS, flags=frames.ACK)],
+)  # fmt: skip
+def test_who_does_not_greet_is_no_client(hello: bytes) -> None:
+    connection = Connection()
+    assert connection.receive(hello, 0) == []
+    last = read_frames(b"".join(connection.take()))[-1]
+    assert last.kind == Kind.GOAWAY
+    assert connection.is_over
+
+
+def test_frame_of_a_closed_stream_ends_the_connection() -> None:
+    for late in ("data", "headers"):
+        client = Client()
+        client.write(client.headers(1, is_end=True))
+        client.connection.send(1, trailers=b"\x88")
+        client.read()
+        client.write(client.data(1, b"x") if late == "data" else client.headers(1))
+        assert goaway(client) is Error.STREAM_CLOSED
+
+
+def test_frames_that_cross_with_a_reset_are_skipped() -> None:
+    client = Client()
+    client.write(client.headers(1))
+    client.connection.reset(1, Error.CANCEL)
+    assert rst(client) is Error.CANCEL
+    client.write(client.data(1, b"x") + frames.window_update(1, 9))
+    client.write(client.headers(1, [(b"x", b"y")], is_end=True))
+    assert client.read() == []
+    assert len(client.write(client.headers(3))) == 1
+
+
+def and_fields(*more: tuple[bytes, bytes]) -> Fields:
+    return [*REQUEST, *more]
+
+
+MISTAKES: dict[str, Callable[[Client], bytes]] = {
+    "upper case": lambda c: c.headers(1, and_fields((b"X", b"y"))),
+    "connection": lambda c: c.headers(1, and_fields((b"connection", b"close"))),
+    "content-length": lambda c: c.headers(1, and_fields((b"content-length", b"x"))),
+    "less than content-length": lambda c: c.headers(
+        1, and_fields((b"content-length", b"2")), is_end=True
+    ),
+    "no path": lambda c: c.headers(1, [each for each in REQUEST if each[0] != b":path"]),
+    "headers in the middle": lambda c: c.headers(1) + c.headers(1, [(b"x", b"y")]),
+    "odd trailers": lambda c: c.headers(1) + c.headers(1, [(b"X", b"y")], is_end=True),
+    "more than content-length": lambda c: (
+        c.headers(1, and_fields((b"content-length", b"2"))) + c.data(1, b"abc")
+    ),
+    "trailers before content-length": lambda c: (
+        c.headers(1, and_fields((b"content-length", b"2"))) + c.headers(1, [], is_end=True)
+    ),
+    "window by nothing": lambda c: c.headers(1) + frames.window_update(1, 0),
+}
+"""What is wrong with stream 1 alone."""
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_mistake_of_a_stream_ends_that_stream_alone(name: str) -> None:
+    client = Client()
+    events = client.write(MISTAKES[name](client))
+    assert rst(client) is Error.PROTOCOL_ERROR
+    if events:
+        assert isinstance(events[0], Opened)
+        assert isinstance(events[-1], Reset)
+    assert client.connection.open_count == 0
+
+
+def test_content_length_that_fits_is_taken() -> None:
+    client = Client()
+    client.write(client.headers(1, [*REQUEST, (b"content-length", b"3")]))
+    assert len(client.write(client.data(1, b"ab") + client.data(1, b"c", is_end=True))) == 2
+    client.write(client.headers(3, [*REQUEST, (b"content-length", b"0")], is_end=True))
+    assert client.read() == []
+
+
+@pytest.mark.parametrize("late", ["data", "headers"])
+def test_what_comes_behind_the_end_is_an_error_of_the_stream(late: str) -> None:
+    client = Client()
+    client.write(client.headers(1, is_end=True))
+    client.write(client.data(1, b"x") if late == "data" else client.headers(1, is_end=True))
+    assert rst(client) is Error.STREAM_CLOSED
+
+
+def test_more_than_the_windows_is_refused() -> None:
+    client = Client(Limits(stream_window=10))
+    client.write(client.headers(1))
+    client.write(client.data(1, bytes(11)))
+    assert rst(client) is Error.FLOW_CONTROL_ERROR
+    client = Client(Limits(connection_window=10, stream_window=100))
+    client.write(client.headers(1) + client.data(1, bytes(11)))
+    assert goaway(client) is Error.FLOW_CONTROL_ERROR
+
+
+def test_window_that_is_opened_too_far_is_refused() -> None:
+    client = Client()
+    client.write(client.headers(1) + frames.window_update(1, (1 << 31) - 1))
+    assert rst(client) is Error.FLOW_CONTROL_ERROR
+    client.write(client.headers(3) + frames.window_update(3, 1 << 20))
+    client.write(frames.settings({Setting.INITIAL_WINDOW_SIZE: (1 << 31) - 1}))
+    assert goaway(client) is Error.FLOW_CONTROL_ERROR
+
+
+def test_priority_of_a_wrong_size_is_an_error_of_the_stream() -> None:
+    client = Client()
+    client.write(client.headers(1) + frames.frame(Kind.PRIORITY, bytes(4), stream_id=1))
+    assert rst(client) is Error.FRAME_SIZE_ERROR
+
+
+def test_stream_over_the_limit_is_refused_and_may_be_tried_again() -> None:
+    client = Client(Limits(streams_max=1))
+    client.write(client.headers(1))
+    assert client.write(client.headers(3)) == []
+    assert rst(client, 3) is Error.REFUSED_STREAM
+    client.write(frames.reset(1, Error.CANCEL))
+    assert len(client.write(client.headers(5))) == 1
+
+
+FLOODS: dict[str, bytes] = {
+    "ping": PING,
+    "settings": frames.settings({}),
+    "priority": frames.frame(Kind.PRIORITY, bytes(5), stream_id=1),
+    "window": frames.window_update(0, 1),
+    "empty data": frames.frame(Kind.DATA, stream_id=1),
+    "goaway": frames.frame(Kind.GOAWAY, bytes(8)),
+    "unknown": frames.FRONT.pack(77, 0, 0),
+    "reset of closed": frames.reset(3, Error.CANCEL),
+}
+
+
+@pytest.mark.parametrize("name", FLOODS)
+def test_flood_ends_the_connection(name: str) -> None:
+    client = Client(Limits(overhead_max=50))
+    client.write(client.headers(1) + client.headers(3) + frames.reset(3, Error.CANCEL))
+    client.write(FLOODS[name] * 60)
+    assert goaway(client) is Error.ENHANCE_YOUR_CALM
+
+
+def test_rapid_reset_ends_the_connection() -> None:
+    client = Client(Limits(resets_max=50))
+    opened = 0
+    for number in range(100):
+        stream_id = 2 * number + 1
+        events = client.write(client.headers(stream_id) + frames.reset(stream_id, Error.CANCEL))
+        opened += sum(isinstance(event, Opened) for event in events)
+    assert goaway(client) is Error.ENHANCE_YOUR_CALM
+    assert opened == 51
+
+
+def test_calls_given_up_when_their_time_is_over_are_no_flood() -> None:
+    client = Client(Limits(resets_max=5))
+    for first in range(0, 400, 40):
+        numbers = [2 * number + 1 for number in range(first, first + 40)]
+        client.write(b"".join(client.headers(number) for number in numbers))
+        client.now_ms += 1_000
+        client.write(b"".join(frames.reset(number, Error.CANCEL) for number in numbers))
+    assert not client.connection.is_over
+
+
+def test_calls_that_end_by_mistakes_count_as_resets() -> None:
+    client = Client(Limits(resets_max=50))
+    for number in range(100):
+        stream_id = 2 * number + 1
+        client.write(client.headers(stream_id) + frames.window_update(stream_id, 0))
+    assert goaway(client) is Error.ENHANCE_YOUR_CALM
+
+
+def test_continuation_flood_ends_the_connection() -> None:
+    client = Client()
+    client.write(frames.frame(Kind.HEADERS, stream_id=1))
+    client.write(frames.frame(Kind.CONTINUATION, stream_id=1) * 17)
+    assert goaway(client) is Error.ENHANCE_YOUR_CALM
+    client = Client()
+    client.write(frames.frame(Kind.HEADERS, bytes(16_000), stream_id=1))
+    client.write(frames.frame(Kind.CONTINUATION, bytes(1_000), stream_id=1))
+    assert goaway(client) is Error.ENHANCE_YOUR_CALM
+
+
+def test_idle_client_may_ping_for_ever() -> None:
+    client = Client(Limits(overhead_max=5))
+    for _ in range(10_000):
+        client.now_ms += 60_000
+        client.write(PING)
+        assert [each.kind for each in client.read()] == [Kind.PING]
+
+
+def test_client_that_gets_answers_may_ping_with_each() -> None:
+    client = Client(Limits(overhead_max=50))
+    for number in range(500):
+        stream_id = 2 * number + 1
+        client.write(client.headers(stream_id, is_end=True))
+        client.connection.send(stream_id, data=b"x", trailers=b"\x88")
+        client.write(PING + frames.window_update(0, 1) * 2)
+    assert not client.connection.is_over
+
+
+def test_shutdown_serves_what_is_open_and_what_crossed_with_it() -> None:
+    client = Client()
+    client.write(client.headers(1, is_end=True))
+    client.connection.go_away()
+    client.connection.go_away()
+    first, ping = client.read()
+    assert first.payload[:4] == frames.U32.pack((1 << 31) - 1)
+    assert len(client.write(client.headers(3, is_end=True))) == 1
+    client.write(frames.frame(Kind.PING, ping.payload, flags=frames.ACK))
+    (second,) = client.read()
+    assert second.payload[:4] == frames.U32.pack(3)
+    assert client.write(client.headers(5)) == []
+    assert rst(client, 5) is Error.REFUSED_STREAM
+    client.connection.send(1, trailers=b"\x88")
+    assert not client.connection.is_over
+    client.connection.send(3, trailers=b"\x88")
+    assert client.connection.is_over
+    assert client.connection.reason == "shut down"
+
+
+def test_shutdown_of_an_idle_connection_is_over_at_once() -> None:
+    client = Client()
+    client.connection.go_away()
+    client.write(frames.frame(Kind.PING, client.read()[1].payload, flags=frames.ACK))
+    assert client.connection.is_over
+    client.connection.go_away()
+    assert [each.kind for each in client.read()] == [Kind.GOAWAY]
+
+
+def script() -> bytes:
+    """Some of everything that a client may write."""
+    client = Client()
+    out = [HELLO, client.headers(1), client.data(1, b"abc"), PING]
+    out += [client.headers(3, [*REQUEST, (b"x", b"y" * 50)], is_end=True)]
+    out += [client.data(1, bytes(3000), is_end=True), frames.reset(3, Error.CANCEL)]
+    block = client.encoder.encode(REQUEST)
+    out += [frames.frame(Kind.HEADERS, block[:2], flags=frames.END_STREAM, stream_id=5)]
+    out += [frames.frame(Kind.CONTINUATION, block[2:], flags=frames.END_HEADERS, stream_id=5)]
+    out += [client.headers(7), frames.window_update(7, 0), frames.frame(Kind.PING, b"short")]
+    return b"".join(out)
+
+
+@given(st.lists(st.integers(0, len(script())), max_size=40))
+def test_any_split_of_the_bytes_tells_the_same(cuts: list[int]) -> None:
+    data = script()
+    whole, split = Connection(), Connection()
+    events = whole.receive(data, 0)
+    assert len(events) == 8
+    edges = [0, *sorted(cuts), len(data)]
+    found = [
+        event
+        for start, stop in itertools.pairwise(edges)
+        for event in split.receive(data[start:stop], 0)
+    ]
+    assert found == events
+    assert b"".join(split.take()) == b"".join(whole.take())
+    assert whole.is_over

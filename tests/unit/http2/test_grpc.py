@@ -1,0 +1,319 @@
+"""gRPC calls over a connection."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from escrowmq.base.limits import LONG_MAX
+from escrowmq.http2 import frames
+from escrowmq.http2.frames import Error, Kind
+from escrowmq.http2.grpc import (
+    Called,
+    CallEvent,
+    Calls,
+    Cancelled,
+    HalfClosed,
+    Message,
+    Room,
+)
+from escrowmq.http2.limits import Limits
+from escrowmq.http2.metadata import NO_DEADLINE, Status
+
+from .wire import REQUEST, Client, Fields
+
+
+def framed(data: bytes, compressed: int = 0) -> bytes:
+    return struct.pack(">BI", compressed, len(data)) + data
+
+
+class Caller(Client):
+    """A client of gRPC."""
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        super().__init__(limits, is_grpc=True)
+        self.calls.receive(frames.PREFACE + frames.settings({}), 0)
+        self.read()
+
+    def hear(self, data: bytes) -> list[CallEvent]:
+        return self.calls.receive(data, self.now_ms)
+
+    def call(self, number: int = 1, *more: tuple[bytes, bytes]) -> list[CallEvent]:
+        return self.hear(self.headers(number, [*REQUEST, *more]))
+
+    def ended(self, number: int = 1) -> dict[str, str]:
+        """The fields that ended a call, and those that began it."""
+        fields: dict[str, str] = {}
+        is_ended = False
+        for frame in self.read():
+            if frame.stream_id == number and frame.kind == Kind.HEADERS:
+                fields |= self.fields(frame)
+                is_ended |= bool(frame.flags & frames.END_STREAM)
+        assert is_ended
+        return fields
+
+
+def test_unary_call() -> None:
+    caller = Caller()
+    events = caller.call(1, (b"x-mq-client-id", b"me"), (b"grpc-timeout", b"3S"))
+    events += caller.hear(caller.data(1, framed(b"hello"), is_end=True))
+    called, *rest = events
+    assert isinstance(called, Called)
+    assert called.path == "/a.Service/Method"
+    assert called.metadata["x-mq-client-id"] == "me"
+    assert called.due_ms == 3_000
+    assert rest == [Message(1, b"hello"), HalfClosed(1)]
+    assert caller.calls.open_count == 1
+    assert caller.calls.is_open(1)
+    caller.calls.answer(1, b"world")
+    assert not caller.calls.is_open(1)
+    head, data, end = caller.read()
+    assert caller.fields(head) == {":status": "200", "content-type": "application/grpc"}
+    assert data.payload == framed(b"world")
+    assert caller.fields(end) == {"grpc-status": "0"}
+    assert end.flags & frames.END_STREAM
+    assert caller.calls.open_count == 0
+
+
+def test_streams_both_ways() -> None:
+    caller = Caller()
+    (called,) = caller.call()
+    assert isinstance(called, Called)
+    assert called.due_ms == NO_DEADLINE
+    assert caller.hear(caller.data(1, framed(b"a") + framed(b"bc") + b"\0\0")) == [
+        Message(1, b"a"),
+        Message(1, b"bc"),
+    ]
+    assert caller.calls.kept_size == 2
+    assert caller.calls.message(1, b"first")
+    assert caller.hear(caller.data(1, b"\0\0\x01d")) == [Message(1, b"d")]
+    assert caller.hear(caller.data(1, b"", is_end=True)) == [HalfClosed(1)]
+    assert caller.calls.message(1, b"second")
+    caller.calls.finish(1)
+    kinds = [each.kind for each in caller.read()]
+    assert kinds == [Kind.HEADERS, Kind.DATA, Kind.DATA, Kind.HEADERS]
+    assert caller.calls.kept_size == 0
+
+
+def test_empty_messages_and_no_message_at_all() -> None:
+    caller = Caller()
+    caller.call()
+    assert caller.hear(caller.data(1, framed(b""))) == [Message(1, b"")]
+    (_, ended) = caller.hear(caller.headers(3, is_end=True))
+    assert ended == HalfClosed(3)
+
+
+def test_answer_behind_a_message_has_one_head() -> None:
+    caller = Caller()
+    caller.call()
+    caller.calls.message(1, b"a")
+    caller.calls.answer(1, b"b")
+    assert [each.kind for each in caller.read()][:4] == [
+        Kind.HEADERS,
+        Kind.DATA,
+        Kind.DATA,
+        Kind.HEADERS,
+    ]
+
+
+def test_status_before_any_message_is_one_frame() -> None:
+    caller = Caller()
+    caller.hear(caller.headers(1, is_end=True))
+    caller.calls.finish(1, Status.UNIMPLEMENTED, "Method a.b/ünknown")
+    (end,) = caller.read()
+    assert end.flags == frames.END_HEADERS | frames.END_STREAM
+    assert caller.fields(end) == {
+        ":status": "200",
+        "content-type": "application/grpc",
+        "grpc-status": "12",
+        "grpc-message": "Method a.b/%C3%BCnknown",
+    }
+
+
+def test_text_of_a_status_is_cut() -> None:
+    caller = Caller()
+    caller.call()
+    caller.calls.finish(1, Status.INTERNAL, "x" * 100_000)
+    assert len(caller.ended()["grpc-message"]) == 1024
+
+
+def test_what_is_said_to_a_call_that_is_over_is_dropped() -> None:
+    calls = Calls()
+    calls.take()
+    calls.answer(1, b"")
+    assert calls.message(1, b"")
+    calls.finish(1)
+    calls.give_up(1)
+    assert calls.take() == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "status"),
+    [
+        ([(b":method", b"GET"), *REQUEST[1:]], "405"),
+        (REQUEST[:-1], "415"),
+        ([*REQUEST[:-1], (b"content-type", b"application/json")], "415"),
+        ([*REQUEST[:-1], (b"content-type", b"application/grpc-web")], "415"),
+    ],
+)
+def test_what_is_no_grpc_gets_a_status_of_http(fields: Fields, status: str) -> None:
+    caller = Caller()
+    assert caller.hear(caller.headers(1, fields)) == []
+    assert caller.ended()[":status"] == status
+    assert caller.hear(caller.data(1, framed(b"x"), is_end=True)) == []
+
+
+@pytest.mark.parametrize("kind", [b"application/grpc+proto", b"application/grpc;charset=utf-8"])
+def test_kinds_of_grpc_are_taken(kind: bytes) -> None:
+    caller = Caller()
+    assert caller.hear(caller.headers(1, [*REQUEST[:-1], (b"content-type", kind)]))
+
+
+def test_compression_is_refused_and_what_is_taken_is_named() -> None:
+    caller = Caller()
+    assert caller.call(1, (b"grpc-encoding", b"gzip")) == []
+    said = caller.ended()
+    assert said["grpc-status"] == "12"
+    assert said["grpc-accept-encoding"] == "identity"
+    assert "gzip" in said["grpc-message"]
+    assert caller.call(3, (b"grpc-encoding", b"identity"))
+
+
+def test_timeout_that_cannot_be_read_ends_the_call() -> None:
+    caller = Caller()
+    assert caller.call(1, (b"grpc-timeout", b"soon")) == []
+    assert caller.ended()["grpc-status"] == "13"
+
+
+@pytest.mark.parametrize(
+    ("data", "status", "text"),
+    [
+        (framed(b"x", 1), "13", "compressed"),
+        (framed(b"x" * 101), "8", "message of 101 bytes; 100 allowed"),
+        (struct.pack(">BI", 0, 1 << 31), "8", "message of 2147483648 bytes"),
+    ],
+)
+def test_message_that_cannot_be_ends_the_call(data: bytes, status: str, text: str) -> None:
+    caller = Caller(Limits(message_size_max=100))
+    caller.call()
+    (cancelled,) = caller.hear(caller.data(1, data, is_end=True))
+    assert isinstance(cancelled, Cancelled)
+    assert text in cancelled.reason
+    said = caller.ended()
+    assert said["grpc-status"] == status
+    assert text in said["grpc-message"]
+    assert caller.calls.kept_size == 0
+
+
+def test_call_that_ends_within_a_message_fails() -> None:
+    caller = Caller()
+    caller.call()
+    (cancelled,) = caller.hear(caller.data(1, framed(b"abc")[:-1], is_end=True))
+    assert isinstance(cancelled, Cancelled)
+    assert caller.ended()["grpc-status"] == "13"
+
+
+def test_half_messages_of_a_connection_are_bounded() -> None:
+    caller = Caller(Limits(partial_size_max=1_000))
+    half = struct.pack(">BI", 0, 5_000) + bytes(600)
+    caller.call(1)
+    assert caller.hear(caller.data(1, half)) == []
+    caller.call(3)
+    (cancelled,) = caller.hear(caller.data(3, half))
+    assert isinstance(cancelled, Cancelled)
+    assert cancelled.call == 3
+    assert caller.ended(3)["grpc-status"] == "8"
+    assert caller.calls.kept_size == len(half)
+    caller.hear(frames.reset(1, Error.CANCEL))
+    assert caller.calls.kept_size == 0
+
+
+def test_cancelled_call_is_told_and_its_answer_dropped() -> None:
+    caller = Caller()
+    caller.call()
+    (cancelled,) = caller.hear(frames.reset(1, Error.CANCEL))
+    assert isinstance(cancelled, Cancelled)
+    caller.calls.answer(1, b"late")
+    assert caller.read() == []
+
+
+def test_call_that_is_answered_is_not_cancelled_later() -> None:
+    caller = Caller()
+    caller.call()
+    caller.calls.answer(1, bytes(100_000))
+    assert caller.hear(frames.reset(1, Error.CANCEL)) == []
+
+
+def test_what_a_client_says_behind_the_answer_is_dropped() -> None:
+    caller = Caller()
+    caller.call()
+    caller.calls.answer(1, bytes(100_000))
+    assert caller.hear(caller.data(1, framed(b"late"))) == []
+
+
+def test_deadline_ends_the_call() -> None:
+    caller = Caller()
+    caller.call(1, (b"grpc-timeout", b"100m"))
+    caller.call(3, (b"grpc-timeout", b"300m"))
+    caller.call(5)
+    assert caller.calls.wake_at_ms == 100
+    assert caller.calls.wake(99) == []
+    (cancelled,) = caller.calls.wake(100)
+    assert isinstance(cancelled, Cancelled)
+    assert caller.ended()["grpc-status"] == "4"
+    assert caller.calls.wake_at_ms == 300
+    caller.calls.answer(3, b"")
+    assert caller.calls.wake(300) == []
+    assert caller.calls.wake_at_ms == LONG_MAX
+
+
+def test_room_is_told_when_what_waited_has_left() -> None:
+    caller = Caller()
+    caller.call()
+    assert not caller.calls.message(1, bytes(70_000))
+    assert caller.calls.kept_size > 0
+    assert caller.hear(frames.window_update(0, 100_000) + frames.window_update(1, 100_000)) == [
+        Room(1)
+    ]
+    caller.calls.answer(1, bytes(200_000))
+    assert caller.hear(frames.window_update(0, 500_000) + frames.window_update(1, 500_000)) == []
+
+
+def test_call_may_be_given_up_without_a_word() -> None:
+    caller = Caller()
+    caller.call()
+    caller.calls.give_up(1)
+    (reset,) = caller.read()
+    assert reset.kind == Kind.RST_STREAM
+    assert caller.calls.open_count == 0
+
+
+def test_lost_connection_cancels_all() -> None:
+    caller = Caller()
+    caller.call(1)
+    caller.call(3)
+    assert caller.calls.lost() == [
+        Cancelled(1, "the connection was lost"),
+        Cancelled(3, "the connection was lost"),
+    ]
+    assert caller.calls.lost() == []
+
+
+def test_breach_of_the_connection_cancels_all() -> None:
+    caller = Caller()
+    caller.call(1)
+    (cancelled,) = caller.hear(frames.frame(Kind.PING, b"short"))
+    assert caller.calls.is_over
+    assert cancelled == Cancelled(1, caller.calls.reason)
+
+
+def test_shutdown_finishes_what_is_open() -> None:
+    caller = Caller()
+    caller.call(1)
+    caller.calls.go_away()
+    ping = caller.read()[-1]
+    caller.hear(frames.frame(Kind.PING, ping.payload, flags=frames.ACK))
+    assert not caller.calls.is_over
+    caller.calls.answer(1, b"")
+    assert caller.calls.is_over

@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import pytest
+from hpack import Decoder, Encoder
+from hypothesis import given
+from hypothesis import strategies as st
+
+from escrowmq.http2.headers import (
+    CHECKED_FIELDS_MAX,
+    KEPT_BLOCKS_MAX,
+    HeaderReader,
+    Malformed,
+    check,
+    literal,
+    read_request,
+)
+
+from .wire import REQUEST, Fields
+
+
+def reader() -> HeaderReader:
+    return HeaderReader(list_size_max=16_384)
+
+
+def test_block_of_references_is_read_once() -> None:
+    encoder, headers = Encoder(), reader()
+    first = headers.request(encoder.encode(REQUEST))
+    again = headers.request(encoder.encode(REQUEST))
+    assert again == first
+    assert headers.request(encoder.encode(REQUEST)) is again
+
+
+def test_kept_blocks_are_forgotten_when_the_table_changes() -> None:
+    encoder, headers = Encoder(), reader()
+    headers.request(encoder.encode(REQUEST))
+    block = encoder.encode(REQUEST)
+    kept = headers.request(block)
+    assert headers.fields(encoder.encode([(b"new", b"field")])) == [(b"new", b"field")]
+    moved = encoder.encode(REQUEST)
+    assert moved != block
+    assert headers.request(moved) == kept
+    assert headers.request(moved) is not kept
+    assert headers.fields(b"") == []
+    assert headers.fields(b"\x88") == [(b":status", b"200")]
+
+
+def test_what_is_kept_is_bounded() -> None:
+    encoder, headers = Encoder(), reader()
+    for number in range(2 * CHECKED_FIELDS_MAX):
+        headers.request(encoder.encode([*REQUEST, (b"x", b"%d" % number)]))
+    opening = encoder.encode(REQUEST)
+    assert min(opening) >= 0x80
+    for count in range(2 * KEPT_BLOCKS_MAX):
+        assert headers.request(opening + b"\x90" * count).path == b"/a.Service/Method"
+
+
+def without(name: bytes) -> Fields:
+    return [each for each in REQUEST if each[0] != name]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        [],
+        without(b":method"),
+        without(b":scheme"),
+        [*without(b":path"), (b":path", b"/behind")],
+        [(b":path", b""), *without(b":path")],
+        [(b":path", b"/twice"), *REQUEST],
+        [(b":status", b"200"), *REQUEST],
+        [*REQUEST, (b"", b"no name")],
+        [*REQUEST, (b"x", b"line\nbreak")],
+        [*REQUEST, (b"x", b" blank")],
+        [*REQUEST, (b"te", b"gzip")],
+        [*REQUEST, (b"upgrade", b"h3")],
+        [*REQUEST, (b"content-length", b"-1")],
+        [*REQUEST, (b"content-length", b"1" * 19)],
+    ],
+)
+def test_what_is_no_request_is_malformed(fields: Fields) -> None:
+    with pytest.raises(Malformed):
+        read_request(fields, check)
+
+
+@given(st.binary(max_size=300), st.binary(max_size=70_000))
+def test_literal_is_read_by_the_package(name: bytes, value: bytes) -> None:
+    assert Decoder(1 << 20).decode(literal(name, value), raw=True) == [(name, value)]

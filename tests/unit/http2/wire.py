@@ -1,0 +1,97 @@
+"""A client's end for tests: it writes frames as it is told, and reads those that come."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from hpack import Decoder, Encoder
+
+from escrowmq.http2 import frames
+from escrowmq.http2.connection import Connection
+from escrowmq.http2.events import Event
+from escrowmq.http2.frames import Kind, Setting
+from escrowmq.http2.grpc import Calls
+from escrowmq.http2.limits import Limits
+
+Fields = list[tuple[bytes, bytes]]
+
+REQUEST: Fields = [
+    (b":method", b"POST"),
+    (b":scheme", b"http"),
+    (b":path", b"/a.Service/Method"),
+    (b":authority", b"localhost"),
+    (b"te", b"trailers"),
+    (b"content-type", b"application/grpc"),
+]
+
+
+class Frame(NamedTuple):
+    """One frame that came."""
+
+    kind: int
+    flags: int
+    stream_id: int
+    payload: bytes
+
+
+def read_frames(data: bytes) -> list[Frame]:
+    """Bytes of whole frames, taken apart."""
+    found, at = [], 0
+    while at < len(data):
+        size_kind, flags, stream_id = frames.FRONT.unpack_from(data, at)
+        stop = at + frames.FRONT_SIZE + (size_kind >> 8)
+        payload = data[at + frames.FRONT_SIZE : stop]
+        found.append(Frame(size_kind & 0xFF, flags, stream_id, payload))
+        at = stop
+    assert at == len(data), "half a frame was written"
+    return found
+
+
+class Writer:
+    """Frames of a client, with the table of its header blocks."""
+
+    def __init__(self) -> None:
+        self.encoder = Encoder()
+        self.decoder = Decoder()
+
+    def headers(
+        self, stream_id: int, fields: Fields | None = None, *, is_end: bool = False
+    ) -> bytes:
+        block = self.encoder.encode(REQUEST if fields is None else fields)
+        return frames.header_frames(stream_id, block, is_end=is_end)
+
+    def data(self, stream_id: int, data: bytes, *, is_end: bool = False) -> bytes:
+        return frames.frame(Kind.DATA, data, flags=int(is_end), stream_id=stream_id)
+
+    def fields(self, frame: Frame) -> dict[str, str]:
+        return {
+            name.decode(): value.decode()
+            for name, value in self.decoder.decode(frame.payload, raw=True)
+        }
+
+
+class Client(Writer):
+    """A client that has said hello to a connection or to calls."""
+
+    def __init__(
+        self,
+        limits: Limits | None = None,
+        *,
+        settings: dict[Setting, int] | None = None,
+        is_grpc: bool = False,
+    ) -> None:
+        super().__init__()
+        self.connection = Connection(limits)
+        self.calls = Calls(limits)
+        self.end: Connection | Calls = self.calls if is_grpc else self.connection
+        self.now_ms = 0
+        self.write(frames.PREFACE + frames.settings(settings or {}))
+        self.read()
+
+    def write(self, data: bytes) -> list[Event]:
+        """What the connection makes of it."""
+        return self.connection.receive(data, self.now_ms) if self.end is self.connection else []
+
+    def read(self) -> list[Frame]:
+        """What came since."""
+        return read_frames(b"".join(self.end.take()))
