@@ -21,7 +21,7 @@ BATCH_PART_COUNT, and others have their turn in between."""
 
 BATCH_PART_COUNT: Final = 500
 
-MESSAGE_KEYS_MAX: Final = 256
+MESSAGE_KEYS_MAX: Final = 2_048
 """Keys of one message. Each is an entry of the index, and costs an eighth of what a message costs
 that has none."""
 

@@ -134,7 +134,7 @@ accounts:
   topicPerms: [mine=PUB|SUB]
   groupPerms: [my-group=PUB|SUB]
 """.encode()
-    settings = BrokerSettings(acl_enabled=True, allows_recall=True, acl_as_peer=as_peer)
+    settings = BrokerSettings(acl_enabled=True, allows_recall=True, acl_as_rocketmq=as_peer)
     return World(settings, disk)
 
 
@@ -142,7 +142,7 @@ def users(*, as_peer: bool = False) -> World:
     first = json.dumps({"username": "operator", "password": SECRET})
     settings = BrokerSettings(
         authenticates=True, authorizes=True, first_user=first, allows_recall=True,
-        acl_as_peer=as_peer,
+        acl_as_rocketmq=as_peer,
     )  # fmt: skip
     world = World(settings, SimDisk())
     for name, resources in (

@@ -89,7 +89,7 @@ def test_a_stranger_changes_nothing_and_is_told_why(kind: str, code: int) -> Non
 def test_every_request_passes_for_administrators_and_what_changes_nothing_for_all(
     kind: str, as_peer: bool
 ) -> None:
-    exchange = world(kind, acl_as_peer=as_peer)
+    exchange = world(kind, acl_as_rocketmq=as_peer)
     fields = {"topic": "T", "namespace": "n", "key": "k", "value": "v"}
     codes = set(HANDLERS) | {-1, 0, 10, 34, 9_999}
     everybody = codes if as_peer else OPEN
