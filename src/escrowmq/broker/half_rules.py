@@ -68,7 +68,7 @@ class HalfRules:
             final.queue_id = abs(java_hash(key)) % max(1, topic.write_queue_nums)
         final.queue_id = self._broker.topics.queue_read(final.topic, final.queue_id)
         if is_delayed(final.properties):
-            diverted = divert(final, now_ms, self._rules)
+            diverted = divert(final, now_ms, self._rules, is_accepted=True)
             if isinstance(diverted, Message):
                 return diverted
             _log.error("a delayed message is delivered at its commit: %s", diverted.remark)

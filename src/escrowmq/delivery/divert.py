@@ -48,11 +48,15 @@ class DelayRules:
         return self._broker.timer_delay_max_s * 1000
 
 
-def divert(message: Message, now_ms: int, rules: DelayRules) -> Message | Refusal:
+def divert(
+    message: Message, now_ms: int, rules: DelayRules, *, is_accepted: bool = False
+) -> Message | Refusal:
     """What is to be stored for a message: itself, what stands for it till its time, or nothing.
 
     Half messages are left alone. (RocketMQ's hook takes them for plain ones, and their later
-    delivery drops them; here a delay on a half is the transaction engine's affair.)"""
+    delivery drops them; here a delay on a half is the transaction engine's affair.) A delivery
+    time that was accepted with the half is kept however far away it is by now: the clock may have
+    been set right since, or the bound lowered."""
     if (
         message.topic in _NEVER_DIVERTED
         or message.sys_flag & SysFlag.TRANSACTION_MASK not in _DIVERTED_TYPES
@@ -69,7 +73,7 @@ def divert(message: Message, now_ms: int, rules: DelayRules) -> Message | Refusa
             return _by_level(message, min(level, rules.level_max))
     if Property.TIMER_OUT_MS in properties or not any(name in properties for name in WISHES):
         return message
-    return _by_time(message, now_ms, rules)
+    return _by_time(message, now_ms, rules, is_accepted)
 
 
 def _by_level(message: Message, level: int) -> Message:
@@ -78,14 +82,17 @@ def _by_level(message: Message, level: int) -> Message:
     return _moved(message, properties, Topic.SCHEDULE, level - 1)
 
 
-def _by_time(message: Message, now_ms: int, rules: DelayRules) -> Message | Refusal:
+def _by_time(
+    message: Message, now_ms: int, rules: DelayRules, is_accepted: bool
+) -> Message | Refusal:
     if not rules.has_timer:
         return Refusal(
             Response.SYSTEM_ERROR,
             "accurate timer message is not enabled, timerWheelEnable is false",
         )
     wish_ms = wish(message.properties, now_ms)
-    if wish_ms is None or wish_ms - now_ms > rules.ahead_max_ms:
+    is_too_far = wish_ms is not None and wish_ms - now_ms > rules.ahead_max_ms
+    if wish_ms is None or (is_too_far and not is_accepted):
         return _illegal(rules)
     if wish_ms <= now_ms:
         return _illegal(rules) if Property.TIMER_DEL_UNIQKEY in message.properties else message

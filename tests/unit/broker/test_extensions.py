@@ -185,6 +185,23 @@ def test_delivery_time_of_a_half_is_kept() -> None:
     assert producer.bodies("T") == [b"later", b"past"]
 
 
+def test_delivery_time_that_was_accepted_is_kept_when_it_is_too_far_by_now() -> None:
+    """The half came while the clock was days ahead, or the bound was lowered since. It was
+    delivered at its commit (the simulator's seed 578)."""
+    exchange = Exchange(BrokerSettings(timer_delay_max_s=86_400))
+    producer = exchange.connect()
+    at_ms = exchange.now_ms + 80_000_000
+    half = producer.prepare("T", b"later", TIMER_DELIVER_MS=str(at_ms), escrowDelay="true")
+    exchange.core.broker.settings.timer_delay_max_s = 3_600
+    assert producer.end(half, COMMIT).code == 0
+    assert producer.bodies("T") == []
+    exchange.reopen()
+    exchange.advance(79_000_000)
+    assert exchange.connect().bodies("T") == []
+    exchange.advance(1_002_000)
+    assert exchange.connect().bodies("T") == [b"later"]
+
+
 def test_delay_is_dropped_when_the_sender_does_not_mean_the_commit() -> None:
     producer = Exchange().connect()
     half = producer.prepare("T", b"now", DELAY="3")
