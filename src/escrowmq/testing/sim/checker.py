@@ -204,13 +204,14 @@ class Checker:
                 continue
             if ident[1] < reading.deleted_before:
                 continue  # power may bring back the one and not the other
-            if (ident in reading.finals) != (letter == "c"):
-                raise Violation(f"{ident} is {letter!r}, its final {ident in reading.finals}")
+            is_final = ident in reading.finals or ident in reading.waiting
+            if is_final != (letter == "c"):
+                raise Violation(f"{ident} is {letter!r}, its final {is_final}")
             if letter == "x":
                 self._check_given_up(reading, number, ident)
             elif self._ledger.said_ms(ident, _SAID_FOR[letter]) is None:
                 raise Violation(f"{ident} was ended as {letter!r}, which nobody asked for")
-        for ident in reading.finals:
+        for ident in reading.finals.keys() | reading.waiting:
             if self._ledger.said_ms(ident, COMMIT) is None:
                 raise Violation(f"{ident} is readable, and nobody committed it")
 
@@ -258,7 +259,8 @@ class Checker:
             letter = reading.outcomes.get(found)
             if letter == "x" != _LETTERS[outcome] and self._is_of_successor(ident, outcome):
                 continue
-            if outcome == "committed" and ident not in reading.finals:
+            is_final = ident in reading.finals or ident in reading.waiting
+            if outcome == "committed" and not is_final:
                 raise Violation(f"commit of {ident} was acknowledged, and it is not readable")
             if letter is None and outcome != "committed":
                 raise Violation(f"{ident} was acknowledged as {outcome}, and no op record says so")

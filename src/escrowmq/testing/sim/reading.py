@@ -10,6 +10,7 @@ from escrowmq.codec import fastjson
 from escrowmq.codec.record import decode_record
 from escrowmq.delivery.subscriptions import TRANSACTION_GROUP
 from escrowmq.errors import CorruptRecord
+from escrowmq.store.dispatch import DispatchRun
 from escrowmq.store.store import Store
 from escrowmq.testing.sim.halves import LEVELS_MAX
 from escrowmq.testing.sim.ledger import Ident
@@ -41,6 +42,23 @@ class Seen(msgspec.Struct, frozen=True, eq=False):
         return DELAYED in properties and (
             Property.DELAY in properties or Property.TIMER_OUT_MS in properties
         )
+
+
+def waiting_in(store: Store) -> list[Seen]:
+    """The records of the log that wait for room in a queue."""
+    if store.dispatcher.stalled is None:
+        return []
+    rows = [
+        row
+        for item in store.dispatcher.waiting
+        for row in (item.singles() if isinstance(item, DispatchRun) else [item])
+    ]
+    return [
+        Seen(row.log_offset, row.record_size, decode_record(record, check_crc=True))
+        for row in rows
+        if row.queue is not None
+        for record in [store.read_record(row.log_offset, row.record_size)]
+    ]
 
 
 def scope_of(item: Seen) -> tuple[str, str]:
@@ -82,6 +100,8 @@ class Reading:
         self.given_up: dict[str, list[Seen]] = {}
         self.joined: dict[tuple[str, str], list[int]] = {}
         """Queue offsets of halves by producer group and transaction."""
+        self.waiting: set[Ident] = set()
+        """Finals in the log that no queue has had room for yet."""
         self.half_at: dict[int, int] = {}
         """Queue offsets of halves by log offset."""
         self.min_log_offset = 0
@@ -102,6 +122,13 @@ class Reading:
                     if item is not None:
                         self._take(queue, item)
         self.note_begin(store)
+        self.waiting = {
+            (item.key, item.message.prepared_log_offset)
+            for item in waiting_in(store)
+            if (item.message.topic, item.message.queue_id) in self.queues
+            and item.message.sys_flag & SysFlag.TRANSACTION_MASK == SysFlag.COMMIT
+            and not (item.message.topic.startswith("orders") and item.is_delivered_late)
+        }
         return list(self.finals.values())[first_final:]
 
     def note_begin(self, store: Store) -> None:
@@ -212,6 +239,7 @@ class Reading:
             for number, ident in self.halves()
             if number not in self.outcomes
             and ident not in self.finals
+            and ident not in self.waiting
             and ident[1] >= self.min_log_offset
         }
 
