@@ -295,14 +295,14 @@ def deletion_not_noted(core: BrokerCore) -> None:
 def shortage_taken_for_loss(core: BrokerCore) -> None:
     """Where no file can be opened the store takes nothing any more until it is restarted."""
     store = core.broker.store
-    failed = store._failed
+    failed = store.failed
 
     def spoilt(error: Exception) -> Put:
         if not isinstance(error, DiskFull):
             store._refuse(str(error), is_lasting=True)
         return failed(error)
 
-    store._failed = spoilt  # type: ignore[method-assign]
+    store.failed = spoilt  # type: ignore[method-assign]
 
 
 def unopened_is_gone(core: BrokerCore) -> None:
