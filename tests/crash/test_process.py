@@ -12,9 +12,9 @@ import pytest
 
 from escrowmq.base.codes import Request
 
-from .link import Link, read_queue
+from .link import Link, read_queue, send_request
 from .server import START_S, Server, command
-from .writer import TOPIC, send_request
+from .writer import TOPIC
 
 pytestmark = pytest.mark.crash
 

@@ -16,6 +16,7 @@ from escrowmq.acl.addresses import read_pattern
 from escrowmq.acl.book import read_book
 from escrowmq.acl.explain import access_of
 from escrowmq.acl.policies import read_policies, read_resource
+from escrowmq.base.command import Command
 from escrowmq.base.limits import EXT_FIELDS_MAX
 from escrowmq.base.message import Message
 from escrowmq.base.settings import BrokerSettings, StoreSettings
@@ -219,7 +220,7 @@ def test_depth_is_no_way_to_fell_a_decoder(name: str, opening: bytes, depth: int
 def test_number_of_fields_is_bounded_in_both_header_forms() -> None:
     ext = {f"f{n}": "x" for n in range(EXT_FIELDS_MAX + 1)}
     for kind in (command.JSON, command.BINARY):
-        request = command.Command(code=34, opaque=1, ext=ext, is_binary=kind == command.BINARY)
+        request = Command(code=34, opaque=1, ext=ext, is_binary=kind == command.BINARY)
         reader = frame.FrameReader()
         assert reader.feed(command.encode_command(request)) == []
         assert reader.broken is not None

@@ -92,6 +92,8 @@ class Link(asyncio.Protocol):
                 self.server.heard.put(event)
             case Room():
                 self.send_parts(event.call)
+            case Message():  # its call has ended meanwhile
+                pass
 
     def on_half_closed(self, call: int) -> None:
         path = self.paths.get(call, "")
@@ -203,7 +205,12 @@ class Server:
 
     def shut_down(self) -> None:
         """GOAWAY to all."""
-        self.loop.call_soon_threadsafe(lambda: [link.go_away() for link in self.links])
+
+        def run() -> None:
+            for link in self.links:
+                link.go_away()
+
+        self.loop.call_soon_threadsafe(run)
 
 
 @contextmanager

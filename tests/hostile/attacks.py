@@ -7,7 +7,7 @@ import os
 import struct
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from escrowmq.base.codes import Request
 from escrowmq.codec.batch import encode_batch
@@ -89,10 +89,10 @@ def subscriptions(place: Place) -> None:
 def groups(place: Place) -> None:
     with place.line(WIDE) as line:
         for number in range(3):
-            names = {f"G{number}-{nth}": "TA" for nth in range(1_000)}
+            names: dict[str, Any] = {f"G{number}-{nth}": "TA" for nth in range(1_000)}
             say(line, Request.HEART_BEAT, heartbeat("c", **names))
-        names = tuple(f"P{nth}" for nth in range(200_000))
-        say(line, Request.HEART_BEAT, heartbeat("c", producers=names))
+        producers = tuple(f"P{nth}" for nth in range(200_000))
+        say(line, Request.HEART_BEAT, heartbeat("c", producers=producers))
         for number in range(100):
             line.ask(Request.PULL_MESSAGE, pull("TA", 0, group=f"OWN{number}"))
 
@@ -108,7 +108,7 @@ def locks(place: Place) -> None:
 
 
 def members_of_many_groups(place: Place) -> None:
-    names = {f"G0-{nth}": "TA" for nth in range(150)}
+    names: dict[str, Any] = {f"G0-{nth}": "TA" for nth in range(150)}
     lines = [place.line(WIDE) for _ in range(60)]
     for number, line in enumerate(lines):
         say(line, Request.HEART_BEAT, heartbeat(f"c{number}", **names))

@@ -7,6 +7,7 @@ import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -109,7 +110,8 @@ def test_a_groups_name_is_judged_whole(place: Place, end: str) -> None:
         name = "g" * 110 + end
         body = json.dumps({"groupName": name}).encode()
         operator.ask(200, {}, body)
-        operator.ask(34, {}, heartbeat("c", **{name: "TA"}))
+        groups: dict[str, Any] = {name: "TA"}
+        operator.ask(34, {}, heartbeat("c", **groups))
         kept = operator.ask(201).body + operator.ask(21).body
         assert json.dumps(name)[1:-1].encode() not in kept
         assert name.encode() not in kept

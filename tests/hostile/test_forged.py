@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,10 +13,14 @@ from .place import A, B, C, Half, Line, Place, log_offset_of
 
 SECRET = b"what only B may read"
 PENDING = b"what B has not committed"
-LAST = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true", "CLUSTER": "DefaultCluster"}
+LAST: dict[str, Any] = {
+    "MSG_REGION": "DefaultRegion",
+    "TRACE_ON": "true",
+    "CLUSTER": "DefaultCluster",
+}
 """Named by the sender, so that what the broker adds keeps its place, and the next is the last."""
 
-CRC = {**LAST, "__CRC32#": "0000000000"}
+CRC: dict[str, Any] = {**LAST, "__CRC32#": "0000000000"}
 WAYS = [signal.SIGTERM, signal.SIGKILL]
 
 

@@ -2,7 +2,7 @@
 
 import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,9 +20,9 @@ from .test_acl_rules import signed
 pytestmark = pytest.mark.ours_alone  # RocketMQ that the other tests take has no ACL 1.0 any more
 
 SECRET: Final = "secret-7-of-them"
-OPERATOR: Final = {"accessKey": "operator", "secretKey": SECRET}
-USER: Final = {"accessKey": "user-of-all", "secretKey": SECRET}
-READER: Final = {"accessKey": "reader-only", "secretKey": SECRET}
+OPERATOR: Final[dict[str, Any]] = {"accessKey": "operator", "secretKey": SECRET}
+USER: Final[dict[str, Any]] = {"accessKey": "user-of-all", "secretKey": SECRET}
+READER: Final[dict[str, Any]] = {"accessKey": "reader-only", "secretKey": SECRET}
 FORGER: Final = {"accessKey": "user-of-all", "secretKey": "not the secret"}
 FILE: Final = f"""
 accounts:
@@ -40,7 +40,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def guarded(server_factory: Callable[..., Server], folder: Path) -> Iterator[Server]:
+def guarded(server_factory: Callable[..., Server], folder: Path) -> Server:
     return server_factory(
         aclEnable=True,
         escrowAclFolder=folder,
@@ -156,7 +156,7 @@ def test_mqadmin_needs_an_operator(guarded: Server, java: JavaDriver) -> None:
 
 @pytest.mark.parametrize("java", ["java-4.9.8"], indirect=True)
 def test_mqadmin_changes_accounts(guarded: Server, java: JavaDriver, place: str) -> None:
-    def mqadmin(verb: str, *arguments: str, **signer: str) -> str:
+    def mqadmin(verb: str, *arguments: str, **signer: Any) -> str:
         where = ("-b", guarded.broker, "-n", guarded.nameserver)
         return java.mqadmin(verb, *where, *arguments, **signer)
 

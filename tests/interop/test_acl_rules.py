@@ -170,7 +170,7 @@ def closed(folder: Path) -> Iterator[str]:
     broker.stop()
 
 
-def start(folder: Path, **settings: object) -> EscrowServer:
+def start(folder: Path, **settings: Any) -> EscrowServer:
     accounts = folder / "accounts"
     accounts.mkdir(parents=True)
     (accounts / "plain_acl.yml").write_text(accounts_text())

@@ -19,7 +19,7 @@ from .test_acl_rules import signed
 pytestmark = pytest.mark.ours_alone
 
 SECRET = "secret-7-of-them"
-OPERATOR = {"accessKey": "operator", "secretKey": SECRET}
+OPERATOR: dict[str, Any] = {"accessKey": "operator", "secretKey": SECRET}
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +92,7 @@ def test_mqadmin_needs_rights_to_the_cluster(
 
 @pytest.mark.parametrize("client", ["java-5.3.3", "go"], indirect=True)
 def test_who_may_sends_receives_and_commits(
-    guarded: Server, admin: escrowmq.Admin, client: Driver, user: dict[str, str], place: str
+    guarded: Server, admin: escrowmq.Admin, client: Driver, user: dict[str, Any], place: str
 ) -> None:
     group = unique("CG")
     # The Java consumer asks for the ends of queues, for which RocketMQ wants Get as well.

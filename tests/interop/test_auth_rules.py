@@ -38,7 +38,7 @@ _ACTIONS: Final = (
     "pub",
     "NoSuch",
 )
-_SOURCES: Final = (
+_SOURCES: Final[tuple[list[str], ...]] = (
     [], [], [], ["127.0.0.1"], ["10.0.0.1"], ["127.0.0.0/8"], ["10.0.0.0/8", "127.0.0.1"],
     ["127.0.0.2/31"], ["0.0.0.0/0"], ["::1"], ["fe80::/10"],
 )  # fmt: skip
@@ -89,12 +89,14 @@ def preparations() -> Iterator[Case]:
         if chance.random() < 0.3:
             yield ask(3008, {"subject": f"User:{name}", "resource": chance.choice(_RESOURCES)})
     good = {"resource": "Topic:T", "actions": ["Pub"], "decision": "Allow"}
+    bad: dict[str, Any]
+    body: dict[str, Any]
     for bad in (
         {"actions": []}, {"actions": ["Any"]}, {"resource": "Queue:q"}, {"decision": "Perhaps"},
         {"sourceIps": ["localhost"]}, {"sourceIps": ["10.0.0.0/33"]}, {"sourceIps": [" "]},
         {"resource": ""}, {"actions": ["NoSuch"]},
     ):  # fmt: skip
-        body = {"policies": [{"entries": [good | bad]}]}
+        body = {"policies": [{"entries": [{**good, **bad}]}]}
         yield ask(3006, {"subject": "User:user-3"}, body)
     yield ask(3006, {"subject": "User:nobody"}, {"policies": [{"entries": [good]}]})
     yield ask(3006, {"subject": "User:user-3"}, {"policies": [{"entries": []}]})

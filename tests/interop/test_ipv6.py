@@ -2,6 +2,7 @@
 
 import socket
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -10,7 +11,7 @@ from .drivers import Driver, JavaDriver, unique
 from .servers import EscrowServer, JavaBroker, JavaNameServer
 
 HOST = "::1"
-SETTINGS = {
+SETTINGS: dict[str, Any] = {
     "bindAddress": HOST,
     "brokerIP1": HOST,
     "transactionTimeOut": 1_000,

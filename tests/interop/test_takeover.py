@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,7 +22,11 @@ CONSUMED = 10
 GROUP = "half-way"
 QUEUES = 2
 PATIENCE_S = 20.0
-SETTINGS = {"mappedFileSizeCommitLog": 16 << 20, "maxIndexNum": 20_000, "maxHashSlotNum": 5_000}
+SETTINGS: dict[str, Any] = {
+    "mappedFileSizeCommitLog": 16 << 20,
+    "maxIndexNum": 20_000,
+    "maxHashSlotNum": 5_000,
+}
 
 
 @dataclass(frozen=True)
@@ -69,7 +74,7 @@ def broker(
     act: Callable[[str, str], None] | None = None,
     *,
     stops: bool = True,
-    **settings: object,
+    **settings: Any,
 ) -> None:
     """Run a Java broker over a store for a while."""
     names = JavaNameServer(folder / "names")
@@ -198,7 +203,7 @@ def store(request: pytest.FixtureRequest, stores: Stores, tmp_path: Path) -> Pat
 def start(tmp_path: Path, store: Path) -> Iterator[Callable[..., EscrowServer]]:
     started: list[EscrowServer] = []
 
-    def begin(**settings: object) -> EscrowServer:
+    def begin(**settings: Any) -> EscrowServer:
         server = EscrowServer(tmp_path / "ours", store=store, **SETTINGS, **settings)
         started.append(server)
         return server

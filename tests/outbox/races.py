@@ -36,7 +36,9 @@ class Database(Protocol):
     """Connections to one database, and what its family is."""
 
     family: Family
-    errors: tuple[type[Exception], ...]
+
+    @property
+    def errors(self) -> tuple[type[Exception], ...]: ...
 
     def connect(self) -> Any: ...
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import subprocess
 import sys
@@ -83,6 +84,10 @@ def test_what_a_dead_service_left_open_is_settled_from_its_database(
     assert process.stop() == 0
 
 
+def has_ended(process: Process) -> bool:
+    return process.exit_code is not None
+
+
 def test_what_is_missing_is_said_in_one_line(
     place: Place, start: Callable[..., Process], server: Server
 ) -> None:
@@ -91,7 +96,7 @@ def test_what_is_missing_is_said_in_one_line(
         (["oracle://x/y"], "expected as postgresql://"),
     ):
         process = start(*options)
-        until("its end", lambda process=process: process.exit_code is not None)
+        until("its end", functools.partial(has_ended, process))
         assert process.exit_code == 2
         assert text in process.last_errors()
     command = [sys.executable, "-m", "escrowmq", "check-from-db", "--group", "g"]

@@ -57,7 +57,8 @@ def using(place: Place) -> Iterator[str]:
 
 def _parts(address: str) -> dict[str, str]:
     found = psycopg.conninfo.conninfo_to_dict(address)
-    return {"USER": found["user"], "NAME": found["dbname"], "HOST": found["host"]}
+    names = {"USER": "user", "NAME": "dbname", "HOST": "host"}
+    return {ours: str(found[name]) for ours, name in names.items()}
 
 
 def execute(text: str) -> list[Any]:

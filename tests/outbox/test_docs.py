@@ -55,7 +55,7 @@ class DjangoOrder:
 
 def block(text: str) -> str:
     (found,) = [each for each in BLOCKS if text in each]
-    return found
+    return str(found)
 
 
 def run(text: str, names: dict[str, Any]) -> None:
@@ -97,7 +97,8 @@ def test_the_first_example_is_short_and_the_next_ones_follow_from_it(
 
     def booked() -> int | None:
         with names["engine"].connect() as connection:
-            return connection.scalar(sa.select(sa.func.count()).select_from(Booking))
+            count: int | None = connection.scalar(sa.select(sa.func.count()).select_from(Booking))
+            return count
 
     until("both are booked", lambda: (booked() or 0) >= 2)
     names["consumer"].close()

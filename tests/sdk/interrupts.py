@@ -75,11 +75,14 @@ def interrupt(work: Callable[[], object], number: int) -> str:
     return "came through" if seen >= number else ""
 
 
-def interrupted_at(work: Callable[[], object], method: FunctionType) -> None:
+def interrupted_at(work: Callable[[], object], method: Callable[..., object]) -> None:
     """Raise KeyboardInterrupt in place of the first instruction of a method."""
 
+    assert isinstance(method, FunctionType)
+    code = method.__code__
+
     def at_call(frame: FrameType, event: str, arg: object) -> None:
-        if frame.f_code is method.__code__:
+        if frame.f_code is code:
             raise KeyboardInterrupt
 
     before = sys.gettrace()

@@ -19,12 +19,13 @@ from tests.interop.process import until
 from tests.interop.servers import Server
 
 from .conftest import new_topic
+from .parts import Cluster
 
 DEADLINE_S = 30.0
-FAST = {"commit_interval_ms": 200, "rebalance_interval_ms": 1_000}
+FAST: dict[str, Any] = {"commit_interval_ms": 200, "rebalance_interval_ms": 1_000}
 
 
-def send(server: Server, topic: str, bodies: list[bytes], **fields: Any) -> None:
+def send(server: Server | Cluster, topic: str, bodies: list[bytes], **fields: Any) -> None:
     """Messages of a topic, one after another."""
     with escrowmq.Producer(server.nameserver, group=unique("PG")) as producer:
         for body in bodies:
@@ -252,7 +253,7 @@ def test_a_condition_chooses_messages(own_server: Callable[..., Server]) -> None
 def test_members_share_the_queues_and_take_over(server: Server, topic: str) -> None:
     group = unique("CG")
     first, second = Seen(), Seen()
-    shared = {"group": group, "topic": topic, **FAST}
+    shared: dict[str, Any] = {"group": group, "topic": topic, **FAST}
     with escrowmq.Consumer(server.nameserver, handler=first, **shared) as one:
         until("all queues", lambda: len(one.queues()) == 4)
         with escrowmq.Consumer(server.nameserver, handler=second, **shared) as two:

@@ -3,6 +3,7 @@
 import datetime as dt
 import threading
 from pathlib import Path
+from typing import Any
 
 import escrowmq
 from tests.interop.drivers import unique
@@ -82,7 +83,7 @@ def test_a_message_that_fails_for_ever_leaves_its_queue(server: Server, topic: s
 def test_orderly_members_lock_their_queues(server: Server, topic: str) -> None:
     group = unique("CG")
     first, second = Seen(), Seen()
-    shared = {"group": group, "topic": topic, "is_orderly": True, **FAST}
+    shared: dict[str, Any] = {"group": group, "topic": topic, "is_orderly": True, **FAST}
     with escrowmq.Consumer(server.nameserver, handler=first, **shared) as one:
         until("all queues", lambda: len(one.queues()) == 4)
         with escrowmq.Consumer(server.nameserver, handler=second, **shared) as two:
@@ -227,7 +228,7 @@ def test_a_queue_changes_hands_when_its_message_is_done_with(server: Server) -> 
         second(message)
         second_began.set()
 
-    shared = {"group": unique("CG"), "topic": topic, "is_orderly": True, **FAST}
+    shared: dict[str, Any] = {"group": unique("CG"), "topic": topic, "is_orderly": True, **FAST}
     with escrowmq.Consumer(server.nameserver, handler=slow, **shared) as one:
         first.wait(2)
         with escrowmq.Consumer(server.nameserver, handler=quick, **shared) as two:

@@ -1,5 +1,7 @@
 """Consumers that pop: brokers decide who gets which message."""
 
+from typing import Any
+
 import pytest
 
 import escrowmq
@@ -10,13 +12,13 @@ from tests.interop.servers import Server
 
 from .test_consume import DEADLINE_S, Seen, numbered, send
 
-POP = {"mode": "pop", "pull_wait_ms": 2_000}
+POP: dict[str, Any] = {"mode": "pop", "pull_wait_ms": 2_000}
 
 
 def test_a_handler_gets_every_message_once(server: Server, topic: str) -> None:
     seen = Seen()
     group = unique("CG")
-    shared = {"group": group, "topic": topic, "handler": seen, **POP}
+    shared: dict[str, Any] = {"group": group, "topic": topic, "handler": seen, **POP}
     with escrowmq.Consumer(server.nameserver, **shared):
         send(server, topic, numbered(50))
         seen.wait(50)
@@ -29,7 +31,13 @@ def test_members_share_messages_not_queues(server: Server, topic: str) -> None:
     send(server, topic, numbered(40), order_key="one queue")
     group = unique("CG")
     first, second = Seen(), Seen()
-    shared = {"group": group, "topic": topic, "concurrency": 1, "pull_count": 4, **POP}
+    shared: dict[str, Any] = {
+        "group": group,
+        "topic": topic,
+        "concurrency": 1,
+        "pull_count": 4,
+        **POP,
+    }
     with (
         escrowmq.Consumer(server.nameserver, handler=first, **shared),
         escrowmq.Consumer(server.nameserver, handler=second, **shared),

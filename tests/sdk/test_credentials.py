@@ -23,7 +23,7 @@ accounts:
 - {{accessKey: user-of-all, secretKey: {SECRET}, defaultTopicPerm: PUB|SUB, defaultGroupPerm: SUB}}
 - {{accessKey: reader-only, secretKey: {SECRET}, defaultTopicPerm: SUB, defaultGroupPerm: SUB}}
 """
-CHECKED: Final = {"transactionTimeOut": 1_000, "transactionCheckInterval": 1_000}
+CHECKED: Final[dict[str, Any]] = {"transactionTimeOut": 1_000, "transactionCheckInterval": 1_000}
 
 
 @pytest.fixture(scope="module")

@@ -49,7 +49,7 @@ def spans() -> Spans:
 
 def trace_of(span: ReadableSpan) -> int:
     assert span.context is not None
-    return span.context.trace_id
+    return int(span.context.trace_id)
 
 
 def is_child(span: ReadableSpan, parent: ReadableSpan) -> bool:

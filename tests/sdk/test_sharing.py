@@ -1,13 +1,14 @@
 """What a consumer is told of the queues that it gets and gives up, in both faces."""
 
 import asyncio
+from typing import Any
 
 import escrowmq
 from tests.interop.drivers import unique
 from tests.interop.process import until
 from tests.interop.servers import Server
 
-FAST = {"commit_interval_ms": 200, "rebalance_interval_ms": 1_000}
+FAST: dict[str, Any] = {"commit_interval_ms": 200, "rebalance_interval_ms": 1_000}
 
 
 def ignore(message: escrowmq.Delivery) -> None:
@@ -30,7 +31,7 @@ def test_a_member_is_told_which_queues_come_and_go(server: Server, topic: str) -
             found = found | {*queues} if kind == "assigned" else found - {*queues}
         return found
 
-    shared = {"group": group, "topic": topic, **FAST}
+    shared: dict[str, Any] = {"group": group, "topic": topic, **FAST}
     handler = ignore
     one = escrowmq.Consumer(
         server.nameserver, handler=handler, on_assigned=assigned, on_revoked=revoked, **shared

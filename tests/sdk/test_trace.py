@@ -4,6 +4,7 @@ tool."""
 import re
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -87,8 +88,8 @@ def retrying_once() -> Callable[[escrowmq.Delivery], None]:
 
 def act_ours(server: Server, topic: str, group: str, trace: bool | str = True) -> str:
     """What is done with our clients, and below the same with Java's; the first message's id."""
-    producing = {"group": f"P{group}", "trace": trace}
-    consuming = {"group": f"C{group}", "trace": trace, "handler": retrying_once()}
+    producing: dict[str, Any] = {"group": f"P{group}", "trace": trace}
+    consuming: dict[str, Any] = {"group": f"C{group}", "trace": trace, "handler": retrying_once()}
     with (
         escrowmq.Producer(server.nameserver, **producing) as producer,
         escrowmq.Consumer(server.nameserver, topic=topic, **consuming),
@@ -102,7 +103,7 @@ def act_ours(server: Server, topic: str, group: str, trace: bool | str = True) -
 
 
 def act_java(server: Server, topic: str, group: str, java: JavaDriver) -> None:
-    settings = {"enableTrace": True, "traceTopic": OWN}
+    settings: dict[str, Any] = {"enableTrace": True, "traceTopic": OWN}
     producer = java.transaction_producer(server.nameserver, f"P{group}", **settings)
     consumer = java.consumer(
         server.nameserver, topic, group=f"C{group}", failures={"again": 1},
@@ -146,7 +147,10 @@ def test_mqadmin_shows_who_sent_and_who_consumed(
     traced: Server, java: JavaDriver, client: str
 ) -> None:
     topic, group = new_topic(traced), unique("G")
-    more = {"plain": {}, "pop": {"mode": "pop"}, "orderly": {"is_orderly": True}}[client]
+    modes: dict[str, dict[str, Any]] = {
+        "plain": {}, "pop": {"mode": "pop"}, "orderly": {"is_orderly": True},
+    }  # fmt: skip
+    more = modes[client]
     with escrowmq.Producer(traced.nameserver, group=f"P{group}", trace=True) as producer:
         sent = producer.send(topic, b"x", keys=["k"])
     with escrowmq.Consumer(

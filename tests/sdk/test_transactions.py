@@ -81,7 +81,11 @@ def test_an_open_outcome_is_asked_for_and_the_answer_settles_it(
 
 
 def test_a_check_that_does_not_know_is_asked_again(server: Server, topic: str, group: str) -> None:
-    answers = [escrowmq.Outcome.UNKNOWN, ValueError("planted"), escrowmq.Outcome.COMMIT]
+    answers: list[escrowmq.Outcome | Exception] = [
+        escrowmq.Outcome.UNKNOWN,
+        ValueError("planted"),
+        escrowmq.Outcome.COMMIT,
+    ]
     asked: Asked = []
 
     def check(message: escrowmq.ReceivedMessage) -> escrowmq.Outcome:

@@ -209,7 +209,7 @@ def order_key_at_the_half(core: BrokerCore) -> None:
             final.queue_id = int(final.properties["chosen"])
         return final
 
-    engine.prepare = chosen  # type: ignore[method-assign]
+    engine.prepare = chosen  # type: ignore[method-assign, assignment]
     engine._as_delivered = spoilt
 
 
@@ -239,7 +239,7 @@ def pictured_in_part(core: BrokerCore) -> None:
     """A snapshot forgets one of the pending halves."""
     pending = core.transactions.engine.halves.pending
     after = pending.after
-    pending.after = lambda offset: after(offset)[1:]  # type: ignore[method-assign]
+    pending.after = lambda queue_offset: after(queue_offset)[1:]  # type: ignore[method-assign]
 
 
 def old_id_accepted(core: BrokerCore) -> None:

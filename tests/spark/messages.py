@@ -53,7 +53,7 @@ class Log:
         return row
 
     def half(
-        self, key: str, *, topic: str = "paid", age_s: float = 1000, **more: str
+        self, key: str, *, topic: str = "paid", age_s: float = 1000, **more: Any
     ) -> dict[str, Any]:
         """A half message."""
         return self.put(
@@ -64,7 +64,7 @@ class Log:
     def op(self, *halves: dict[str, Any], outcomes: str | None = None) -> None:
         """An op record that names them; without outcomes it is RocketMQ's."""
         body = "".join(f"{half['queueOffset']}," for half in halves).encode()
-        more = {} if outcomes is None else {"escrowOutcomes": outcomes}
+        more: dict[str, Any] = {} if outcomes is None else {"escrowOutcomes": outcomes}
         self.put("RMQ_SYS_TRANS_OP_HALF_TOPIC", body=body, tags="d", **more)
 
     def final(self, half: dict[str, Any], *, age_s: float = 990, **more: Any) -> dict[str, Any]:

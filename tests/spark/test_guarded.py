@@ -69,22 +69,20 @@ class World:
             folder / "store", count=60, now_ms=SystemClock().now_ms(), segment_size=SEGMENT_SIZE,
             young_ms=1_200_000,
         )  # fmt: skip
-        self.server = EscrowServer(
-            folder,
-            **{
-                "tls.server.mode": "enforcing",
-                "tls.server.certPath": shown.certificate,
-                "tls.server.keyPath": shown.key,
-                "tls.enable": True,
-                "tls.client.authServer": True,
-                "tls.client.trustCertPath": authority.root,
-                "authenticationEnabled": True,
-                "authorizationEnabled": True,
-                "initAuthenticationUser": json.dumps({"username": "operator", "password": SECRET}),
-                "transactionTimeOut": OWN_TIME_MS,
-                "mappedFileSizeCommitLog": SEGMENT_SIZE,
-            },
-        )
+        settings: dict[str, Any] = {
+            "tls.server.mode": "enforcing",
+            "tls.server.certPath": shown.certificate,
+            "tls.server.keyPath": shown.key,
+            "tls.enable": True,
+            "tls.client.authServer": True,
+            "tls.client.trustCertPath": authority.root,
+            "authenticationEnabled": True,
+            "authorizationEnabled": True,
+            "initAuthenticationUser": json.dumps({"username": "operator", "password": SECRET}),
+            "transactionTimeOut": OWN_TIME_MS,
+            "mappedFileSizeCommitLog": SEGMENT_SIZE,
+        }
+        self.server = EscrowServer(folder, **settings)
         self.secret = folder / "secret"
         self.secret.write_text(f"{SECRET}\n")
         self.admin = escrowmq.Admin(

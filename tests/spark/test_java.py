@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -65,7 +65,11 @@ def test_exactly_once_is_refused_or_said_to_be_less(
 ) -> None:
     topic = servers.new_topic(java, unique("java"))
     frame = spark.range(50).selectExpr("cast(id as string) as body")
-    options = {"topic": topic, "transactional": "true", "producerGroup": unique("tx")}
+    options: dict[str, Any] = {
+        "topic": topic,
+        "transactional": "true",
+        "producerGroup": unique("tx"),
+    }
     text = failure(lambda: written(frame, java, **options))
     assert "transactional=true cannot be kept there" in text
     assert loaded(spark, java, topic).count() == 0

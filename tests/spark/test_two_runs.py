@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -95,7 +96,7 @@ def test_the_lease_of_a_run_that_was_killed_ends_by_itself(
 @pytest.mark.parametrize("lease", ["redis"], indirect=True)
 def test_a_run_is_refused_while_another_holds_the_lease_at_redis(
     spark: SparkSession, words: list[str], capsys: pytest.CaptureFixture[str],
-    new_lease: Callable[[list[str]], object],
+    new_lease: Callable[[list[str]], AbstractContextManager[object]],
 ) -> None:  # fmt: skip
     with new_lease(words):
         refused(words, capsys)
@@ -104,7 +105,7 @@ def test_a_run_is_refused_while_another_holds_the_lease_at_redis(
 
 
 @pytest.fixture
-def new_lease() -> Callable[[list[str]], object]:
+def new_lease() -> Callable[[list[str]], AbstractContextManager[object]]:
     """Makes the lease that a command would take."""
     from escrowmq.cli.main import build_parser
     from escrowmq.cli.spark_options import new_lease
