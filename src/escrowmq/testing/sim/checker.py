@@ -207,7 +207,10 @@ class Checker:
             is_final = ident in reading.finals or ident in reading.waiting
             if is_final != (letter == "c"):
                 raise Violation(f"{ident} is {letter!r}, its final {is_final}")
-            if letter == "x":
+            if letter == "-":
+                if not any(key == ident[0] and at > ident[1] for key, at in halves.values()):
+                    raise Violation(f"{ident} was carried forward, and its copy is not there")
+            elif letter == "x":
                 self._check_given_up(reading, number, ident)
             elif self._ledger.said_ms(ident, _SAID_FOR[letter]) is None:
                 raise Violation(f"{ident} was ended as {letter!r}, which nobody asked for")
@@ -256,7 +259,7 @@ class Checker:
             found = there.get(ident)
             if found is None:
                 raise Violation(f"{ident} was {outcome}, and its half is gone")
-            letter = reading.outcomes.get(found)
+            letter = reading.outcomes.get(found) or reading.waiting_ends.get(found)
             if letter == "x" != _LETTERS[outcome] and self._is_of_successor(ident, outcome):
                 continue
             is_final = ident in reading.finals or ident in reading.waiting

@@ -261,12 +261,14 @@ class SimProducer(SimClient):
         return self, ext
 
     def _judge_id(self, given: Given, sent_ms: int, code: int) -> None:
-        """A signed id is good for as long as the log keeps the half, and not longer."""
+        """A signed id is good for as long as the log keeps the half, and not longer. A clock that
+        was days ahead has made older ones run out, and their keys go, for good."""
         lasting_ms = self._plan.habits.reserved_hours * 3_600_000
         is_over = sent_ms > given.heard_ms + lasting_ms + 1_000
         if code == Response.NO_PERMISSION:
             self.stage.done["signed ids that ran out"] += 1
-            if self.broker_ms() < given.heard_ms + lasting_ms - 90_000:
+            was_ahead = self._plan.habits.ahead_at_ms > 0
+            if not was_ahead and self.broker_ms() < given.heard_ms + lasting_ms - 90_000:
                 raise Violation(f"the id of {given.ident} was refused, and has not run out")
         elif is_over:
             raise Violation(f"the id of {given.ident} ran out, and was answered {code}")

@@ -102,6 +102,8 @@ class Reading:
         """Queue offsets of halves by producer group and transaction."""
         self.waiting: set[Ident] = set()
         """Finals in the log that no queue has had room for yet."""
+        self.waiting_ends: dict[int, str] = {}
+        """Letters of the op records for which the same is true."""
         self.half_at: dict[int, int] = {}
         """Queue offsets of halves by log offset."""
         self.min_log_offset = 0
@@ -122,9 +124,16 @@ class Reading:
                     if item is not None:
                         self._take(queue, item)
         self.note_begin(store)
+        rows = waiting_in(store)
+        self.waiting_ends = {
+            number: letter
+            for item in rows
+            if item.message.topic == Topic.OP
+            for number, letter in decode_op(item.message)
+        }
         self.waiting = {
             (item.key, item.message.prepared_log_offset)
-            for item in waiting_in(store)
+            for item in rows
             if (item.message.topic, item.message.queue_id) in self.queues
             and item.message.sys_flag & SysFlag.TRANSACTION_MASK == SysFlag.COMMIT
             and not (item.message.topic.startswith("orders") and item.is_delivered_late)
@@ -195,10 +204,10 @@ class Reading:
                 self.given_up.setdefault(item.key, []).append(item)
             case _:
                 message = item.message
+                wanted = message.properties.get(Property.REAL_TOPIC, "orders")
+                if not queue[0].startswith("orders") and not wanted.startswith("orders"):
+                    return  # what waits to be delivered to somebody else, or to be tried again
                 if message.sys_flag & SysFlag.TRANSACTION_MASK != SysFlag.COMMIT:
-                    wanted = message.properties.get(Property.REAL_TOPIC, "orders")
-                    if not queue[0].startswith("orders") and not wanted.startswith("orders"):
-                        return  # the delayed message of somebody without transactions
                     raise Violation(f"{queue} {message.queue_offset} is no committed message")
                 if queue[0].startswith("orders") and item.is_delivered_late:
                     self.delivered.setdefault(item.key, []).append(item)
@@ -238,6 +247,7 @@ class Reading:
             number
             for number, ident in self.halves()
             if number not in self.outcomes
+            and number not in self.waiting_ends
             and ident not in self.finals
             and ident not in self.waiting
             and ident[1] >= self.min_log_offset
