@@ -104,6 +104,8 @@ class Reading:
         """Finals in the log that no queue has had room for yet."""
         self.waiting_ends: dict[int, str] = {}
         """Letters of the op records for which the same is true."""
+        self.waiting_discards: set[str] = set()
+        """Keys of what was given up and waits for room where it is kept."""
         self.half_at: dict[int, int] = {}
         """Queue offsets of halves by log offset."""
         self.min_log_offset = 0
@@ -130,6 +132,9 @@ class Reading:
             for item in rows
             if item.message.topic == Topic.OP
             for number, letter in decode_op(item.message)
+        }
+        self.waiting_discards = {
+            item.key for item in rows if item.message.topic == Topic.CHECK_MAX_TIME
         }
         self.waiting = {
             (item.key, item.message.prepared_log_offset)

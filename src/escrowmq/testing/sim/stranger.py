@@ -169,6 +169,7 @@ class SimStranger(SimClient):
         fields = send_fields(sent, self._plan, born_ms=born_ms, immunity="", flag=0)
         properties = decode_properties(fields["i"].encode())
         odd = self._some(_ODD_OF_HALVES, _PROPERTY_SHARE)
+        truth.name = odd.get(TRANSACTION, "")  # two that say the same are ended together
         fields["i"] = encode_properties({**properties, **odd}).decode()
         fields.update(self._some({"g": _LONGS, "h": _INTS, "j": _INTS}, _FIELD_SHARE))
         self.stage.done["strange values: a half"] += 1
