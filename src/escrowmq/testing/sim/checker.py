@@ -38,6 +38,7 @@ from escrowmq.testing.sim.reading import (
 )
 from escrowmq.testing.sim.stage import Stage, Violation
 from escrowmq.testing.sim.steps import Steps
+from escrowmq.testing.sim.tally import Tally
 from escrowmq.testing.sim.tenant import SimTenant
 from escrowmq.txn.engine import Engine
 from escrowmq.txn.op import decode_op
@@ -70,12 +71,11 @@ class Checker:
         self._age_max_ms = plan.habits.reserved_hours * _HOUR_MS
         self.reading = Reading(plan.topics)
         self.steps = Steps(stage, ledger, plan.topics)
+        self.tally = Tally(stage, ledger, plan.checks_max)
         self._values: dict[tuple[Queue, int], tuple[str, int]] = {}
         self.got: dict[str, set[tuple[Queue, int]]] = {}
         self.has_lost = False
         """Whether lost power took promises that were made in memory only."""
-        self._uncounted: dict[Ident, int] = {}
-        """Checks that were sent and are not counted any more; below 0, counted and not sent."""
         self._dispatched = -1
         self._visible: set[str] = set()
         self._popped: set[str] = set()
@@ -153,7 +153,7 @@ class Checker:
         engine = engine_of(core)
         self._check_quarantine(engine)
         self._check_meter(engine)
-        self._check_counts(engine)
+        self.tally.check_running(engine, self.reading)
         self._tenant.check(core, survives=_ALL, loses=False)
         early = set(engine.halves.pending) & self.reading.outcomes.keys()
         if early:
@@ -177,21 +177,6 @@ class Checker:
         ):
             if {name: count for name, count in said.items() if count} != rightly:
                 raise Violation(f"pending by {what}: the meter says {said}, there are {rightly}")
-
-    def _check_counts(self, engine: Engine) -> None:
-        """As many checks are counted as were handed to a connection, and no half inherits those
-        of another that stood at its place."""
-        ledger = self._ledger
-        for number in engine.halves.pending:
-            halves = self.reading.queues[Topic.HALF, 0]
-            half = halves[number] if number < len(halves) else None
-            if half is None:  # it is not visible yet
-                continue
-            ident = (half.key, half.log_offset)
-            expected = ledger.checks[ident] - self._uncounted.get(ident, 0)
-            if engine.halves.pending.checks(number) != expected:
-                counted = engine.halves.pending.checks(number)
-                raise Violation(f"{counted} checks of {ident} are counted, {expected} were sent")
 
     def _check_ends(self, reading: Reading) -> None:
         """(d): every end was asked for; (b): no final of what was rolled back or given up."""
@@ -225,7 +210,9 @@ class Checker:
                 return
             raise Violation(f"{ident} was given up and is not kept anywhere")
         halves = self._together(reading, number)
-        counts = [self._counted((h.key, h.log_offset)) + checks_before(h.message) for h in halves]
+        counts = [
+            self.tally.counted((h.key, h.log_offset)) + checks_before(h.message) for h in halves
+        ]
         asked = max(counts)
         if asked >= self._plan.checks_max:
             return
@@ -243,10 +230,6 @@ class Checker:
         if self._ledger.sent[half.key].truth.name:
             numbers = reading.joined[scope_of(half)]
         return [found for number in numbers if (found := halves[number]) is not None]
-
-    def _counted(self, ident: Ident) -> int:
-        """Checks that were sent, and those that a broker counted before it died."""
-        return self._ledger.checks[ident] + max(-self._uncounted.get(ident, 0), 0)
 
     def _check_promises(self, reading: Reading) -> None:
         """(a), (b), (g): what was acknowledged is so."""
@@ -305,7 +288,7 @@ class Checker:
         self._check_ends(found)
         self._check_promises(found)
         self.check_progress(core)
-        self._take_over_tally(engine_of(core), found)
+        self.tally.take_over(engine_of(core), found)
 
     def _keeps_all(self, loss: Loss) -> bool:
         return loss is Loss.NOTHING or self._plan.is_sync_flush
@@ -327,40 +310,10 @@ class Checker:
             raise Violation(f"halves {_some(expected - pending)} have no end and are not pending")
         if pending - expected:
             raise Violation(f"halves {_some(pending - expected)} are pending, and were ended")
-        self._check_tally(engine, found, loss)
+        self.tally.check_opened(engine, found, loss)
         self.steps.check_ended_whole(core, found)
         self._tenant.check(core, survives=survives, loses=False)
         return found, finals
-
-    def _check_tally(self, engine: Engine, found: Reading, loss: Loss) -> None:
-        """Checks that were delivered are known after a start, but for those that power took. A
-        broker that dies between the count and the check has counted one that nobody saw."""
-        is_full = {"disk full", "no descriptors"} & {*self._stage.faults}
-        for number in engine.halves.pending:
-            ident, known = self._ident(found, number), engine.halves.pending.checks(number)
-            sent = self._ledger.checks[ident] - self._uncounted.get(ident, 0)
-            is_kept = loss is not Loss.NOTHING or is_full or known >= sent
-            if not is_kept or known > sent + 1:
-                raise Violation(f"{known} checks of {ident} are counted, {sent} were sent")
-
-    def _take_over_tally(self, engine: Engine, found: Reading) -> None:
-        """What power took from the tally may be asked again."""
-        for number in engine.halves.pending:
-            ident, known = self._ident(found, number), engine.halves.pending.checks(number)
-            self._uncounted[ident] = self._ledger.checks[ident] - known
-
-    def _ident(self, found: Reading, number: int) -> Ident:
-        half = found.queues[Topic.HALF, 0][number]
-        assert half is not None
-        return half.key, half.log_offset
-
-    def check_sent(self, ident: Ident) -> None:
-        """A check was handed to a connection."""
-        ledger, checks_max = self._ledger, self._plan.checks_max
-        ledger.checks[ident] += 1
-        counted = ledger.checks[ident] - self._uncounted.get(ident, 0)
-        if counted > checks_max:
-            raise Violation(f"{ident} was asked about {counted} times, {checks_max} are allowed")
 
     def _forget(self, found: Reading) -> None:
         """Promises in memory went with the power; what is left holds from now on."""
@@ -371,9 +324,7 @@ class Checker:
         for ident in gone:
             if ident[1] >= found.deleted_before:
                 del ledger.halves[ident]
-        for ident in [i for i in ledger.checks if i not in halves]:
-            del ledger.checks[ident]
-            self._uncounted.pop(ident, None)
+        self.tally.forget_all_but(halves)
         for ident in list(ledger.told):
             number = halves.get(ident, -1)
             is_kept = number in found.outcomes or ident in found.finals

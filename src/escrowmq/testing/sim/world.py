@@ -378,7 +378,7 @@ class World:
                 ext = command.ext or {}
                 ident: Ident = (ext["transactionId"], int(ext["commitLogOffset"]))
                 self.stage.note("check of %s sent", ident)
-                self.checker.check_sent(ident)
+                self.checker.tally.check_sent(ident)
 
     def _stepped(self) -> None:
         core = self.core
