@@ -12,6 +12,7 @@ import uvloop
 
 from escrowmq.base.effects import Close, Effect, Hold, Send
 from escrowmq.base.limits import SEND_BUFFER_SIZE_MAX
+from escrowmq.base.wire import Wire
 from escrowmq.net.clock import SystemClock
 from escrowmq.net.entrance import bind
 from escrowmq.net.shell import Shell
@@ -32,7 +33,9 @@ class Core:
         self.effects: list[Effect] = []
         self.news = asyncio.Event()
 
-    def connected(self, peer: int, host: str, port: int, now_ms: int) -> None:
+    def connected(
+        self, peer: int, host: str, port: int, now_ms: int, wire: Wire = Wire.REMOTING
+    ) -> None:
         self.peers.add(peer)
         self.news.set()
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 import pytest
 
 from escrowmq.base.effects import Close, Dial, Effect, Replace, Send, Sync
+from escrowmq.base.wire import Wire
 from escrowmq.errors import ConnectFailed, DiskFull
 from escrowmq.net.clock import SystemClock
 from escrowmq.net.disk import FileDisk
@@ -38,7 +39,9 @@ class EchoCore:
         self.events.append(event)
         self.news.set()
 
-    def connected(self, peer: int, host: str, port: int, now_ms: int) -> None:
+    def connected(
+        self, peer: int, host: str, port: int, now_ms: int, wire: Wire = Wire.REMOTING
+    ) -> None:
         self._note(f"connected {peer} {host}")
 
     def receive(self, peer: int, data: bytes, now_ms: int, waited_ms: int = 0) -> None:
@@ -187,8 +190,10 @@ class Troubled(EchoCore):
     def wake_at_ms(self) -> int:
         raise RuntimeError("asked to fail")
 
-    def connected(self, peer: int, host: str, port: int, now_ms: int) -> None:
-        super().connected(peer, host, port, now_ms)
+    def connected(
+        self, peer: int, host: str, port: int, now_ms: int, wire: Wire = Wire.REMOTING
+    ) -> None:
+        super().connected(peer, host, port, now_ms, wire)
         raise RuntimeError("asked to fail")
 
     def synced(self, log_offset: int, now_ms: int) -> None:

@@ -14,6 +14,7 @@ import pytest
 import uvloop
 
 from escrowmq.base.effects import Close, Dial, Effect, Send
+from escrowmq.base.wire import Wire
 from escrowmq.net.admission import ConnectionLimits
 from escrowmq.net.certificates import Certificates, Mode, TlsFiles
 from escrowmq.net.clock import SystemClock
@@ -41,7 +42,9 @@ class Core:
         self.events.append(event)
         self.news.set()
 
-    def connected(self, peer: int, host: str, port: int, now_ms: int) -> None:
+    def connected(
+        self, peer: int, host: str, port: int, now_ms: int, wire: Wire = Wire.REMOTING
+    ) -> None:
         self._note(f"connected {peer}")
         if peer < 0:
             self.effects.append(Send(peer, [b"from the ", b"dialler"]))
