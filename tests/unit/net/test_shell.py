@@ -17,6 +17,7 @@ from escrowmq.net.clock import SystemClock
 from escrowmq.net.disk import FileDisk
 from escrowmq.net.entrance import bind
 from escrowmq.net.link import READ_SIZE, Link
+from escrowmq.net.listener import Listener
 from escrowmq.net.shell import Shell
 
 _WAIT_S = 10.0
@@ -119,7 +120,7 @@ class Running:
         self.port = int(self.door.getsockname()[1])
 
     async def __aenter__(self) -> Running:  # noqa: PYI034
-        await self.shell.listen(self.door)
+        await self.shell.listen(Listener(self.door))
         self.shell.start()
         return self
 
