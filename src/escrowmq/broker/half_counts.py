@@ -10,8 +10,7 @@ from typing import Final
 import msgspec
 
 from escrowmq.base.effects import Replace
-from escrowmq.broker.opening import Opening
-from escrowmq.broker.part import NOTHING, File, Part
+from escrowmq.broker.part import NOTHING, File, Part, Start
 from escrowmq.broker.state import Broker
 from escrowmq.delivery.version import DataVersion
 from escrowmq.txn.meter import Meter
@@ -42,9 +41,9 @@ class HalfCounts(Part):
         self._saved_changes = 0
         self._at_ms = 0
 
-    def load(self, opening: Opening) -> None:
+    def load(self, start: Start) -> None:
         """Go on with the version of the file that is there."""
-        data = opening.disk.read(PATH)
+        data = start.disk.read(PATH)
         try:
             self._file.data_version = msgspec.json.decode(data or b"{}", type=_File).data_version
         except (msgspec.DecodeError, UnicodeDecodeError):

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from escrowmq.broker.opening import Opening
-from escrowmq.broker.part import NOTHING, File, Part
+from escrowmq.broker.part import NOTHING, File, Part, Start
 
 
 class _Queues(Protocol):
@@ -28,13 +27,13 @@ class Later(Part):
         self._queues = queues
         self._load = load
 
-    def load(self, opening: Opening) -> None:
+    def load(self, start: Start) -> None:
         """How far they were."""
 
         def take(data: bytes | None) -> None:
-            self._load(data, opening.now_ms)
+            self._load(data, start.now_ms)
 
-        opening.take(self._path, take)
+        start.take(self._path, take)
 
     def wake(self, now_ms: int) -> None:
         """Deliver what is due."""

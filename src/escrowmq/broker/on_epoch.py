@@ -8,8 +8,7 @@ from escrowmq.base.answer import HELD, Answer, Held, Refusal, Reply
 from escrowmq.base.codes import Flag, Response
 from escrowmq.base.message import Topic
 from escrowmq.broker.asked import Asked, Question
-from escrowmq.broker.opening import Opening
-from escrowmq.broker.part import NOTHING, File, Part
+from escrowmq.broker.part import NOTHING, File, Part, Start
 from escrowmq.broker.putting import Putter
 from escrowmq.broker.state import Broker
 from escrowmq.codec.bodies import read_own_body
@@ -46,9 +45,9 @@ class EpochHandlers(Part):
 
     # -- life --------------------------------------------------------------------------------
 
-    def load(self, opening: Opening) -> None:
+    def load(self, start: Start) -> None:
         """Read what was decided, when it is known what is pending."""
-        self._decider.load(opening.disk.read(decision.PATH), opening.now_ms)
+        self._decider.load(start.disk.read(decision.PATH), start.now_ms)
 
     def progress(self, now_ms: int) -> tuple[File, ...]:
         """Keep the decisions in a file, once the log that they stand in is durable: records are

@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
+from escrowmq.base.ports import Disk
+from escrowmq.broker.peer import Peer
 from escrowmq.delivery.progress import NEVER_MS
-
-if TYPE_CHECKING:
-    from escrowmq.broker.opening import Opening
-    from escrowmq.broker.peer import Peer
+from escrowmq.store.tables import Take
 
 File = tuple[str, bytes]
 """A path and what is to stand there."""
 
 NOTHING: Final[tuple[File, ...]] = ()
+
+
+class Start(Protocol):
+    """What there is to know of a start (broker/opening)."""
+
+    disk: Disk
+    now_ms: int
+    is_sound: bool
+    """Whether nothing of the log was found damaged."""
+
+    def take(self, path: str, take: Take) -> bool:
+        """Take over a table; whether it was the newest."""
+
+    def take_lesser(self, path: str, take: Take) -> None:
+        """The same for a table that a start can do without."""
 
 
 class Part:
@@ -22,7 +36,7 @@ class Part:
     name = ""
     """By which its failures are logged and counted."""
 
-    def load(self, opening: Opening) -> None:
+    def load(self, start: Start) -> None:
         """Take over what an earlier run has left. Store and tables are open."""
 
     def settle(self, now_ms: int) -> None:

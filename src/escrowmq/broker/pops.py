@@ -6,8 +6,8 @@ from escrowmq.broker.on_ack import AckHandlers
 from escrowmq.broker.on_assignment import AssignmentHandlers
 from escrowmq.broker.on_peek import PeekHandlers
 from escrowmq.broker.on_pop import PopHandlers
-from escrowmq.broker.opening import OFFSETS_FILE, Opening
-from escrowmq.broker.part import NOTHING, File, Part
+from escrowmq.broker.opening import OFFSETS_FILE
+from escrowmq.broker.part import NOTHING, File, Part, Start
 from escrowmq.broker.peer import Peer
 from escrowmq.broker.popping import Pop, Popper
 from escrowmq.broker.putting import Putter
@@ -51,11 +51,11 @@ class Pops(Part):
         """Those who serve requests."""
         return self._pops, self._peeks, self._acks, self._assignments
 
-    def load(self, opening: Opening) -> None:
+    def load(self, start: Start) -> None:
         """Take over what was popped before this start."""
-        opening.take_lesser(assignment.PATH, self._assignments.modes.load)
-        opening.take_lesser(order.PATH, self.orders.load)
-        self.ledger.load(opening.now_ms, is_sound=opening.is_sound)
+        start.take_lesser(assignment.PATH, self._assignments.modes.load)
+        start.take_lesser(order.PATH, self.orders.load)
+        self.ledger.load(start.now_ms, is_sound=start.is_sound)
 
     def settle(self, now_ms: int) -> None:
         """The end of an input: store the acks that it brought."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from escrowmq.base.effects import Replace
 from escrowmq.base.message import Topic
-from escrowmq.broker.opening import Opening
-from escrowmq.broker.part import NOTHING, File, Part
+from escrowmq.broker.part import NOTHING, File, Part, Start
 from escrowmq.broker.state import Broker
 from escrowmq.delivery import order
 from escrowmq.delivery.order import Line, OrderTable
@@ -25,14 +24,14 @@ class ProgressOfHalves(Part):
         self._broker = broker
         self._transactions = transactions
 
-    def load(self, opening: Opening) -> None:
+    def load(self, start: Start) -> None:
         """Find what is pending."""
         offsets = self._broker.offsets
         self._transactions.load(
-            opening.now_ms,
+            start.now_ms,
             half_offset=offsets.get(TRANSACTION_GROUP, Topic.HALF, 0),
             op_offset=offsets.get(TRANSACTION_GROUP, Topic.OP, 0),
-            is_sound=opening.is_sound,
+            is_sound=start.is_sound,
         )
 
     def progress(self, now_ms: int) -> tuple[File, ...]:
