@@ -10,8 +10,9 @@ from collections.abc import Callable
 from typing import Final
 
 from escrowmq.base.command import Command
-from escrowmq.client.connection import Connection, Fields, Owner, SignOwn
+from escrowmq.client.connection import Connection, Owner
 from escrowmq.client.core.addresses import split_address
+from escrowmq.client.core.dialogue import Fields, SignOwn
 from escrowmq.errors import ClientClosed, ConnectFailed
 
 _log = logging.getLogger(__name__)
