@@ -418,7 +418,6 @@ class BrokerCore:
         """The disk could not keep what was written: nobody is told that it did."""
         broker = self.broker
         broker.store.sync_failed(reason, now_ms)
-        _log.critical("the broker is read-only from now on: %s", reason)
         while broker.waiting:
             asked = broker.waiting.popleft().asked
             remark = f"not stored durably: {reason}"
