@@ -31,6 +31,13 @@ def put(store: Store, count: int, *, topics: tuple[str, ...] = ("orders", "paid"
     return bodies
 
 
+def make_durable(store: Store) -> None:
+    """With a checkpoint that says so."""
+    for now_ms in (20_000, 90_000, 200_000):
+        while sync(store, now_ms):
+            pass
+
+
 def readable(store: Store) -> list[bytes]:
     found = []
     for topic in store.topics():
@@ -98,6 +105,7 @@ def test_a_missing_queue_is_read_again_from_its_first_record_on() -> None:
     disk = SimDisk()
     store = opened(disk)
     put(store, 200, topics=("old",))
+    make_durable(store)
     bodies = put(store, 3, topics=("young",))
     begin = decode_record(store.get("young", 0, 0).chunks[0]).log_offset
     disk.restart()
@@ -112,8 +120,7 @@ def test_files_that_retention_removed_are_not_taken_for_lost() -> None:
     disk = SimDisk()
     store = opened(disk)
     put(store, 40)
-    sync(store, 2_000)
-    sync(store, 9_000)
+    make_durable(store)
     store.retention.ask()
     assert store.retention.clean(400 * 3_600_000) > 0
     found = readable(store)

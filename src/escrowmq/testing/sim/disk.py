@@ -75,6 +75,12 @@ class SimFile:
         self._disk.reads_count += 1
         return bytes(self.live[position : position + size])
 
+    def write_again(self, position: int, size: int) -> None:
+        """See File.write_again."""
+        self._touch()
+        self._disk.step("write")
+        self.writes.append((position, bytes(self.live[position : position + size])))
+
     def reserve(self, position: int, size: int) -> None:
         """See File.reserve."""
         self._touch()
@@ -85,6 +91,11 @@ class SimFile:
         self._check()
         self._disk.step("sync")
         if self._disk.sync_error is not None:
+            # As Linux: the pages count as clean from now on. They are as they were to whoever
+            # reads them, and no later sync brings them to the disk.
+            self.writes.clear()
+            if self._disk.drops_pages:
+                self.live[:] = self.durable
             raise OSError(5, self._disk.sync_error)
         if not self.is_mapped:
             self._disk.need_spare(self.path)
@@ -164,6 +175,8 @@ class SimDisk:
         self.used = 0
         self.used_percent = 10
         self.sync_error: str | None = None
+        self.drops_pages = False
+        """A file whose sync failed is read from the disk again, as some file systems do it."""
         self.shortage: Shortage | None = None
         self.stop_at: int | None = None
         self.steps_count = self.reads_count = 0

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 _RESTARTED_SHARE = 0.5
 """Of the clocks that are set right, those whose broker is started again at once."""
 
+_HELPED_SHARE = 0.5
+"""Of the failed syncs, those after which the broker does not go on by itself."""
+
 _POWER = (Loss.ALL, Loss.PREFIX, Loss.SECTORS, Loss.SUBSET)
 
 
@@ -57,9 +60,6 @@ class Faults:
         world.disk.room = world.disk.stop_at = world.disk.sync_error = None
         world.disk.shortage = None
         world.sync_ms_max = world.plan.sync_ms
-        core = world.core
-        if core is not None and core.broker.store.flusher.failed is not None:
-            world.died(Loss.NOTHING)
 
     def _later(self, delay_ms: int, action: Callable[[], None]) -> None:
         stage = self._world.stage
@@ -153,14 +153,15 @@ class Faults:
         self._later(chance.choice((2_000, 10_000, 40_000, 150_000)), empty)
 
     def _fail_sync(self) -> None:
-        """The disk loses a write and says so; whoever runs the broker starts it again."""
+        """The disk loses writes and says so, for a while; now and then somebody starts the broker
+        again, or takes its power."""
         world, chance = self._world, self._world.stage.chance
         world.stage.fault("sync fails")
         world.disk.sync_error = "Input/output error"
 
         def mend() -> None:
             world.disk.sync_error = None
-            if world.core is not None:
+            if world.core is not None and chance.random() < _HELPED_SHARE:
                 world.died(chance.choice((Loss.NOTHING, *_POWER)))
 
         self._later(chance.randrange(500, 60_000), mend)
