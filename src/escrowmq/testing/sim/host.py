@@ -9,8 +9,8 @@ from functools import partial
 from escrowmq.base.effects import Close, Dial, Effect, Hold, Replace, Send, Sync
 from escrowmq.base.ports import Core, SyncNotBegun
 from escrowmq.errors import StorageError
+from escrowmq.testing.disk import SimCrash, SimDisk, is_shortage
 from escrowmq.testing.sim.clock import Action, WallClock
-from escrowmq.testing.sim.disk import SimCrash, SimDisk, is_shortage
 from escrowmq.testing.sim.network import Address, Link, SimNetwork
 from escrowmq.testing.sim.stage import Stage
 
