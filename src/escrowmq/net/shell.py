@@ -13,6 +13,7 @@ from escrowmq.base.effects import Close, Dial, Effect, Hold, Replace, Send, Sync
 from escrowmq.base.ports import Clock, Core, Disk, File, Proving
 from escrowmq.net.admission import Admission
 from escrowmq.net.alarm import Alarm
+from escrowmq.net.dialling import dial
 from escrowmq.net.entrance import Entrance
 from escrowmq.net.files import FileWork
 from escrowmq.net.link import READ_SIZE, Link
@@ -60,7 +61,7 @@ class Shell:
         self._servers: list[asyncio.Server] = []
         self._dials: set[asyncio.Task[None]] = set()
         self._files = FileWork(disk, name=name)
-        self.alarm = Alarm(clock, name=name, wake=self._wake, wake_at_ms=core.wake_at_ms)
+        self.alarm = Alarm(clock, name=name, wake=self.wake, wake_at_ms=core.wake_at_ms)
         self._next_peer = 1
         self._is_closed = False
         self._idle_scan_s = min(_IDLE_SCAN_S, idle_ms / 4_000)
@@ -72,12 +73,22 @@ class Shell:
     async def listen(self, door: socket.socket) -> None:
         """Let peers in through a bound socket."""
         self._servers.append(
-            await self._loop.create_server(self._accept, sock=door, backlog=_BACKLOG)
+            await self._loop.create_server(self.accept, sock=door, backlog=_BACKLOG)
         )
 
     def start(self) -> None:
         """Let the core begin: its timers and whatever it wants to do first."""
-        self._wake()
+        self.wake()
+
+    def wake(self) -> None:
+        """Let the core do what is due."""
+        self._tell(lambda: self.core.wake(self._clock.now_ms()))
+        self.perform()
+
+    @property
+    def is_syncing(self) -> bool:
+        """Whether the core waits for the disk."""
+        return self._files.is_syncing
 
     async def close(self) -> None:
         """Let nobody in, answer who waits for the disk, let written bytes leave."""
@@ -98,7 +109,8 @@ class Shell:
 
     # -- from the world to the core ----------------------------------------------------------
 
-    def _accept(self) -> asyncio.BaseProtocol:
+    def accept(self) -> asyncio.BaseProtocol:
+        """What serves a new connection."""
         peer = self._next_peer
         self._next_peer += 1
         tls = self._doors.tls
@@ -222,10 +234,6 @@ class Shell:
             case Send():
                 raise AssertionError("performed by the caller")
 
-    def _wake(self) -> None:
-        self._tell(lambda: self.core.wake(self._clock.now_ms()))
-        self.perform()
-
     def _close_idle(self) -> None:
         for link in self.links.idle():
             self._tell(link.close_idle)
@@ -236,11 +244,11 @@ class Shell:
             async with asyncio.timeout(_DIAL_TIMEOUT_S):
                 dials_tls = self._doors.dials_tls
                 if dials_tls is None:
-                    await self._loop.create_connection(lambda: Link(self, peer), host, port)
+                    await dial(lambda: Link(self, peer), host, port)
                     return
                 session = Session(dials_tls, is_server=False, host=host)
                 link = TlsLink(self, peer, session)
-                await self._loop.create_connection(lambda: link, host, port)
+                await dial(lambda: link, host, port)
                 link.begin()
         except (OSError, TimeoutError) as error:
             _log.debug("%s: no connection to %s:%d: %s", self._name, host, port, error)
