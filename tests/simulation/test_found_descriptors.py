@@ -12,8 +12,8 @@ from escrowmq.base.settings import BrokerSettings
 from escrowmq.codec.record import decode_records
 from escrowmq.errors import StorageError
 from escrowmq.store.store import PutStatus
+from escrowmq.testing.disk import Loss, Shortage
 from escrowmq.testing.exchange import COMMIT, SMALL, Caller, Exchange
-from escrowmq.testing.sim.disk import Loss, Shortage
 from escrowmq.txn.tally import FOLDER
 
 

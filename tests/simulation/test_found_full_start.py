@@ -7,8 +7,8 @@ import msgspec
 
 from escrowmq.base.codes import Request
 from escrowmq.base.message import Topic
+from escrowmq.testing.disk import Loss
 from escrowmq.testing.exchange import COMMIT, ROLLBACK, SMALL, Exchange
-from escrowmq.testing.sim.disk import Loss
 
 
 def started_without_room(exchange: Exchange, topic: str) -> None:

@@ -136,6 +136,13 @@ class Instance:
         self._is_closed = True
         await self._ending.wait()
 
+    def die(self) -> None:
+        """End as with the process: nobody is told, and nothing that was begun comes to an end."""
+        self._is_closed = True
+        for task in self._tasks:
+            task.cancel()
+        self.pool.abort()
+
     async def _close(self) -> None:
         tasks = [*self._tasks]
         for task in tasks:

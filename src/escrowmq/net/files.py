@@ -151,6 +151,11 @@ class FileWork:
 
     # -- end -------------------------------------------------------------------------------------
 
+    @property
+    def is_syncing(self) -> bool:
+        """Whether a sync is under way."""
+        return self._syncs_count > 0
+
     async def settle(self, timeout_s: float) -> None:
         """Wait until no sync is under way, but not for ever."""
         with contextlib.suppress(TimeoutError):

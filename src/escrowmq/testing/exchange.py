@@ -22,7 +22,7 @@ from escrowmq.testing.caller import (
     Pending,
     half_of_check,
 )
-from escrowmq.testing.sim.disk import Loss, Shortage, SimDisk
+from escrowmq.testing.disk import Loss, Shortage, SimDisk
 
 __all__ = [
     "COMMIT",

@@ -10,8 +10,8 @@ from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
 from escrowmq.codec.command import encode_command, encode_request
 from escrowmq.errors import DiskFull
+from escrowmq.testing.disk import Loss, SimDisk
 from escrowmq.testing.exchange import SMALL, Exchange, Pending
-from escrowmq.testing.sim.disk import Loss, SimDisk
 
 SYNCED = msgspec.structs.replace(SMALL, is_sync_flush=True)
 

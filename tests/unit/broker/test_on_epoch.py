@@ -13,8 +13,8 @@ from escrowmq.base.command import Command
 from escrowmq.base.settings import BrokerSettings
 from escrowmq.codec.properties import encode_properties
 from escrowmq.testing.caller import Half
+from escrowmq.testing.disk import Loss
 from escrowmq.testing.exchange import COMMIT, ROLLBACK, SMALL, Exchange
-from escrowmq.testing.sim.disk import Loss
 
 TIMEOUT_MS = 900_000
 

@@ -8,8 +8,8 @@ import pytest
 from escrowmq.base.codes import Request
 from escrowmq.base.settings import BrokerSettings, StoreSettings
 from escrowmq.testing.caller import Caller
+from escrowmq.testing.disk import Loss, SimDisk
 from escrowmq.testing.exchange import SMALL, Exchange
-from escrowmq.testing.sim.disk import Loss, SimDisk
 
 HOUR_MS = 3_600_000
 

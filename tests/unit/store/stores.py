@@ -8,7 +8,7 @@ from escrowmq.base.message import Message
 from escrowmq.base.settings import StoreSettings
 from escrowmq.codec.record import decode_record
 from escrowmq.store.store import Put, PutStatus, RecoveryReport, Store
-from escrowmq.testing.sim.disk import SimDisk
+from escrowmq.testing.disk import SimDisk
 from escrowmq.testing.stores import split
 
 SMALL = StoreSettings(

@@ -7,7 +7,7 @@ import pytest
 from escrowmq.codec.record import decode_record
 from escrowmq.store.queue_journal import SIZE
 from escrowmq.store.store import PutStatus, Store
-from escrowmq.testing.sim.disk import Loss, SimDisk
+from escrowmq.testing.disk import Loss, SimDisk
 from tests.unit.store.stores import message, small, sync
 
 SETTINGS = small(queue_segment_size=20 * 4, log_segment_size=8192)

@@ -9,7 +9,7 @@ import pytest
 from escrowmq.store.answers import Put, PutStatus
 from escrowmq.store.mending import AGAIN_MAX_MS, AGAIN_MS
 from escrowmq.store.store import Store
-from escrowmq.testing.sim.disk import Loss, SimDisk
+from escrowmq.testing.disk import Loss, SimDisk
 from tests.unit.store.stores import SMALL, bodies, message, opened, small, sync
 
 SYNC = msgspec.structs.replace(SMALL, is_sync_flush=True)

@@ -3,8 +3,8 @@
 import random
 from collections import Counter
 
+from escrowmq.testing.disk import Loss, SimDisk
 from escrowmq.testing.sim.clock import SimClock
-from escrowmq.testing.sim.disk import Loss, SimDisk
 from escrowmq.testing.sim.network import Delays, Link, SimNetwork
 from escrowmq.testing.sim.plan import draw
 from escrowmq.testing.sim.stage import TRACE_LINES_MAX, Stage

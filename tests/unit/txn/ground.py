@@ -9,8 +9,8 @@ from escrowmq.base.message import Message, StoredMessage, Topic
 from escrowmq.base.settings import BrokerSettings, StoreSettings
 from escrowmq.codec.record import decode_record
 from escrowmq.store.store import Put, PutStatus, Store
+from escrowmq.testing.disk import Loss, SimDisk
 from escrowmq.testing.exchange import SMALL, START_MS
-from escrowmq.testing.sim.disk import Loss, SimDisk
 from escrowmq.txn.check import Ask, Checker, Member
 from escrowmq.txn.claim import Claim, Ended
 from escrowmq.txn.engine import Engine

@@ -23,8 +23,8 @@ from escrowmq.base.message import Property, StoredMessage, Topic
 from escrowmq.broker.core import BrokerCore
 from escrowmq.broker.opening import OFFSETS_FILE
 from escrowmq.delivery.subscriptions import TRANSACTION_GROUP
+from escrowmq.testing.disk import Loss, SimDisk
 from escrowmq.testing.sim.clock import WallClock
-from escrowmq.testing.sim.disk import Loss, SimDisk
 from escrowmq.testing.sim.ledger import COMMIT, ROLLBACK, Ident, Ledger
 from escrowmq.testing.sim.plan import Plan
 from escrowmq.testing.sim.reading import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from escrowmq.testing.sim.disk import Loss, Shortage
+from escrowmq.testing.disk import Loss, Shortage
 
 if TYPE_CHECKING:
     from escrowmq.testing.sim.world import World

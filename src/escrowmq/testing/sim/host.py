@@ -10,8 +10,8 @@ from escrowmq.base.core import Core
 from escrowmq.base.effects import Close, Dial, Effect, Hold, Replace, Send, Sync
 from escrowmq.base.ports import SyncNotBegun
 from escrowmq.errors import StorageError
+from escrowmq.testing.disk import SimCrash, SimDisk, is_shortage
 from escrowmq.testing.sim.clock import Action, WallClock
-from escrowmq.testing.sim.disk import SimCrash, SimDisk, is_shortage
 from escrowmq.testing.sim.network import Address, Link, SimNetwork
 from escrowmq.testing.sim.stage import Stage
 

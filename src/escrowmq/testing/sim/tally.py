@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container
 
 from escrowmq.base.message import Topic
-from escrowmq.testing.sim.disk import Loss
+from escrowmq.testing.disk import Loss
 from escrowmq.testing.sim.ledger import Ident, Ledger
 from escrowmq.testing.sim.reading import Reading
 from escrowmq.testing.sim.stage import Stage, Violation

@@ -16,11 +16,11 @@ from escrowmq.broker.core import BrokerCore
 from escrowmq.codec.frame import FrameReader
 from escrowmq.errors import StorageError
 from escrowmq.registry.core import RegistryCore
+from escrowmq.testing.disk import Loss, SimCrash, SimDisk, is_shortage
 from escrowmq.testing.sim.admin import SimAdmin
 from escrowmq.testing.sim.checker import Checker, engine_of
 from escrowmq.testing.sim.client import SimClient
 from escrowmq.testing.sim.consumer import SimConsumer
-from escrowmq.testing.sim.disk import Loss, SimCrash, SimDisk, is_shortage
 from escrowmq.testing.sim.faults import Faults
 from escrowmq.testing.sim.halves import draw_transaction
 from escrowmq.testing.sim.host import SimHost

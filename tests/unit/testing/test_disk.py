@@ -4,7 +4,7 @@ import pytest
 
 from escrowmq.base.ports import SyncNotBegun
 from escrowmq.errors import DiskFull, StorageError, StoreLocked
-from escrowmq.testing.sim.disk import Loss, Shortage, SimCrash, SimDisk, is_shortage
+from escrowmq.testing.disk import Loss, Shortage, SimCrash, SimDisk, is_shortage
 
 
 def test_synced_writes_survive_every_loss() -> None:
