@@ -16,7 +16,7 @@ from escrowmq.codec.command import encode_command
 from escrowmq.codec.frame import FrameReader
 from escrowmq.codec.signature import sign
 from escrowmq.testing.disk import SimDisk
-from escrowmq.testing.exchange import Exchange
+from tests.harness.exchange import Exchange
 
 from .frames import SECONDS, SEED, TALLY, codes, inputs, random_command
 

@@ -16,7 +16,7 @@ from escrowmq.base.settings import BrokerSettings
 from escrowmq.errors import EscrowMQError
 from escrowmq.registry.core import RegistryCore
 from escrowmq.testing.disk import SimDisk
-from escrowmq.testing.exchange import START_MS, Exchange
+from tests.harness.exchange import START_MS, Exchange
 
 from .frames import SECONDS, SEED, TALLY, spoil
 

@@ -22,7 +22,7 @@ from escrowmq.delivery.offsets import OffsetTable
 from escrowmq.delivery.subscriptions import GroupTable
 from escrowmq.delivery.topics import TopicTable
 from escrowmq.testing.disk import SimDisk
-from escrowmq.testing.exchange import Exchange
+from tests.harness.exchange import Exchange
 
 from .captured import load
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from tests.harness.exchange import COMMIT, SMALL, Caller, Exchange
 
 from escrowmq.base.codes import Request
 from escrowmq.base.message import Topic
@@ -13,7 +14,6 @@ from escrowmq.codec.record import decode_records
 from escrowmq.errors import StorageError
 from escrowmq.store.store import PutStatus
 from escrowmq.testing.disk import Loss, Shortage
-from escrowmq.testing.exchange import COMMIT, SMALL, Caller, Exchange
 from escrowmq.txn.tally import FOLDER
 
 

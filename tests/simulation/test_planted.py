@@ -8,6 +8,8 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.sim.stage import Violation
+from tests.sim.world import World
 
 from escrowmq.base.answer import HELD, Answer, Reply
 from escrowmq.base.codes import Request
@@ -23,8 +25,6 @@ from escrowmq.delivery.progress import Courier
 from escrowmq.errors import DiskFull, StorageError
 from escrowmq.store.mending import log_files
 from escrowmq.store.store import Put
-from escrowmq.testing.sim.stage import Violation
-from escrowmq.testing.sim.world import World
 from escrowmq.txn.claim import Ended, EndResult
 from escrowmq.txn.half import final_of
 from escrowmq.txn.state import State, Verdict

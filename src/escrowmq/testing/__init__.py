@@ -1,5 +1,5 @@
-"""What tests stand on. For users: `Broker`, a broker inside a test's process (docs/testing.md), and
-the pytest plug-in. The rest of this room is for our own tests. Nothing here runs in production."""
+"""What users' tests stand on: `Broker`, a broker inside a test's process (docs/testing.md), and the
+pytest plug-in. Nothing here runs in production."""
 
 from __future__ import annotations
 

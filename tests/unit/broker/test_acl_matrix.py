@@ -17,7 +17,7 @@ from escrowmq.broker.requests import rows
 from escrowmq.codec.headers import read_header
 from escrowmq.codec.recall import Handle, encode_handle
 from escrowmq.testing.disk import SimDisk
-from escrowmq.testing.exchange import Caller, Exchange
+from tests.harness.exchange import Caller, Exchange
 
 SECRET = "secret-of-all"
 CODES = sorted(

@@ -11,7 +11,7 @@ from escrowmq.base.command import Command
 from escrowmq.codec.command import encode_command, encode_request
 from escrowmq.errors import DiskFull
 from escrowmq.testing.disk import Loss, SimDisk
-from escrowmq.testing.exchange import SMALL, Exchange, Pending
+from tests.harness.exchange import SMALL, Exchange, Pending
 
 SYNCED = msgspec.structs.replace(SMALL, is_sync_flush=True)
 

@@ -11,7 +11,7 @@ from escrowmq.base.measure import Sample
 from escrowmq.base.settings import BrokerSettings
 from escrowmq.broker import door as door_module
 from escrowmq.testing.disk import SimDisk
-from escrowmq.testing.exchange import COMMIT, Caller, Exchange, Pending, half_of_check
+from tests.harness.exchange import COMMIT, Caller, Exchange, Pending, half_of_check
 
 SECRET = "secret-of-all"
 FILE = f"""

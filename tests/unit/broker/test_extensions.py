@@ -10,7 +10,7 @@ from escrowmq.base.message import Topic
 from escrowmq.base.settings import BrokerSettings
 from escrowmq.codec.hashes import java_hash
 from escrowmq.testing.disk import Loss
-from escrowmq.testing.exchange import COMMIT, ROLLBACK, SMALL, Caller, Exchange, Half, half_of_check
+from tests.harness.exchange import COMMIT, ROLLBACK, SMALL, Caller, Exchange, Half, half_of_check
 
 CHECK = Request.CHECK_TRANSACTION_STATE
 SYNCED = msgspec.structs.replace(SMALL, is_sync_flush=True)

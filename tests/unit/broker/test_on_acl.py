@@ -16,7 +16,7 @@ from escrowmq.broker.requests import UNKNOWN, rows
 from escrowmq.codec.recall import Handle, encode_handle
 from escrowmq.errors import UsageError
 from escrowmq.testing.disk import SimDisk
-from escrowmq.testing.exchange import COMMIT, Caller, Exchange
+from tests.harness.exchange import COMMIT, Caller, Exchange
 
 SECRET = "secret-of-all"
 FILE = f"""

@@ -13,7 +13,7 @@ from escrowmq.base.settings import BrokerSettings
 from escrowmq.broker.on_auth import read_terms
 from escrowmq.errors import UsageError
 from escrowmq.testing.disk import SimDisk
-from escrowmq.testing.exchange import COMMIT, Caller, Exchange
+from tests.harness.exchange import COMMIT, Caller, Exchange
 
 SECRET = "secret-of-all"
 FIRST = json.dumps({"username": "operator", "password": SECRET})

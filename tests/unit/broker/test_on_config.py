@@ -17,7 +17,7 @@ from escrowmq.codec.changes import Changes
 from escrowmq.errors import DiskFull
 from escrowmq.store.retention import hours_of
 from escrowmq.testing.disk import Loss, SimDisk
-from escrowmq.testing.exchange import SMALL, START_MS, Caller, Exchange
+from tests.harness.exchange import SMALL, START_MS, Caller, Exchange
 
 
 @pytest.fixture(name="exchange")

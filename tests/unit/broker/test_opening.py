@@ -13,7 +13,7 @@ from escrowmq.broker.opening import readers
 from escrowmq.errors import StorageError
 from escrowmq.store.check import Check, Checked
 from escrowmq.testing.disk import Loss, SimDisk
-from escrowmq.testing.exchange import SMALL, Exchange
+from tests.harness.exchange import SMALL, Exchange
 
 Change = Callable[[SimDisk], None]
 

@@ -13,7 +13,7 @@ from escrowmq.base.settings import BrokerSettings
 from escrowmq.codec.ids import offset_id
 from escrowmq.codec.properties import encode_properties
 from escrowmq.testing.disk import SimDisk
-from escrowmq.testing.exchange import (
+from tests.harness.exchange import (
     COMMIT,
     ROLLBACK,
     Caller,

@@ -19,7 +19,7 @@ from escrowmq.errors import UsageError
 from escrowmq.registry.core import HANDLERS
 from escrowmq.registry.guard import OPEN, Guard, Trusted
 from escrowmq.testing.disk import SimDisk
-from escrowmq.testing.exchange import Exchange as BrokerExchange
+from tests.harness.exchange import Exchange as BrokerExchange
 
 from .exchange import Exchange, queues, register
 

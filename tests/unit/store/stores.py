@@ -9,7 +9,7 @@ from escrowmq.base.settings import StoreSettings
 from escrowmq.codec.record import decode_record
 from escrowmq.store.store import Put, PutStatus, RecoveryReport, Store
 from escrowmq.testing.disk import SimDisk
-from escrowmq.testing.stores import split
+from tests.harness.stores import split
 
 SMALL = StoreSettings(
     log_segment_size=4096,

@@ -11,9 +11,9 @@ from escrowmq.base.effects import Close, Dial, Effect, Hold, Replace, Send, Sync
 from escrowmq.base.ports import SyncNotBegun
 from escrowmq.errors import StorageError
 from escrowmq.testing.disk import SimCrash, SimDisk, is_shortage
-from escrowmq.testing.sim.clock import Action, WallClock
-from escrowmq.testing.sim.network import Address, Link, SimNetwork
-from escrowmq.testing.sim.stage import Stage
+from tests.sim.clock import Action, WallClock
+from tests.sim.network import Address, Link, SimNetwork
+from tests.sim.stage import Stage
 
 _IDLE_MS = 120_000
 _IDLE_SCAN_MS = 10_000

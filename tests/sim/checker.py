@@ -24,10 +24,12 @@ from escrowmq.broker.core import BrokerCore
 from escrowmq.broker.opening import OFFSETS_FILE
 from escrowmq.delivery.subscriptions import TRANSACTION_GROUP
 from escrowmq.testing.disk import Loss, SimDisk
-from escrowmq.testing.sim.clock import WallClock
-from escrowmq.testing.sim.ledger import COMMIT, ROLLBACK, Ident, Ledger
-from escrowmq.testing.sim.plan import Plan
-from escrowmq.testing.sim.reading import (
+from escrowmq.txn.engine import Engine
+from escrowmq.txn.op import decode_op
+from tests.sim.clock import WallClock
+from tests.sim.ledger import COMMIT, ROLLBACK, Ident, Ledger
+from tests.sim.plan import Plan
+from tests.sim.reading import (
     Queue,
     Reading,
     Seen,
@@ -36,12 +38,10 @@ from escrowmq.testing.sim.reading import (
     progress_of,
     scope_of,
 )
-from escrowmq.testing.sim.stage import Stage, Violation
-from escrowmq.testing.sim.steps import Steps
-from escrowmq.testing.sim.tally import Tally
-from escrowmq.testing.sim.tenant import SimTenant
-from escrowmq.txn.engine import Engine
-from escrowmq.txn.op import decode_op
+from tests.sim.stage import Stage, Violation
+from tests.sim.steps import Steps
+from tests.sim.tally import Tally
+from tests.sim.tenant import SimTenant
 
 _ALL = 1 << 62
 _HOUR_MS = 3_600_000

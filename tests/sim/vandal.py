@@ -11,12 +11,12 @@ from escrowmq.base.extensions import DELAYED, ORDER_KEY, TRANSACTION
 from escrowmq.base.message import Property, Topic
 from escrowmq.codec.ids import parse_offset_id
 from escrowmq.codec.properties import decode_properties, encode_properties
-from escrowmq.testing.sim.client import SimClient
-from escrowmq.testing.sim.halves import SEND, end_fields, send_fields
-from escrowmq.testing.sim.ledger import COMMIT, ROLLBACK, Ledger, Sent, Truth
-from escrowmq.testing.sim.network import Address, SimNetwork
-from escrowmq.testing.sim.plan import Plan
-from escrowmq.testing.sim.stage import Stage, Violation
+from tests.sim.client import SimClient
+from tests.sim.halves import SEND, end_fields, send_fields
+from tests.sim.ledger import COMMIT, ROLLBACK, Ledger, Sent, Truth
+from tests.sim.network import Address, SimNetwork
+from tests.sim.plan import Plan
+from tests.sim.stage import Stage, Violation
 
 _HUGE = "99999999999999999999"
 _ODD_OFFSETS = ("-1", "-9223372036854775808", str(1 << 62), str((1 << 63) - 1), "1")

@@ -11,12 +11,12 @@ from escrowmq.base.codes import Request, Response
 from escrowmq.base.command import Command
 from escrowmq.codec.ids import parse_offset_id
 from escrowmq.codec.record import decode_record
-from escrowmq.testing.sim.client import SimClient
-from escrowmq.testing.sim.halves import SEND, end_fields, send_fields
-from escrowmq.testing.sim.ledger import COMMIT, ROLLBACK, UNKNOWN, Given, Ident, Ledger, Sent
-from escrowmq.testing.sim.network import Address, SimNetwork
-from escrowmq.testing.sim.plan import Plan
-from escrowmq.testing.sim.stage import Stage, Violation
+from tests.sim.client import SimClient
+from tests.sim.halves import SEND, end_fields, send_fields
+from tests.sim.ledger import COMMIT, ROLLBACK, UNKNOWN, Given, Ident, Ledger, Sent
+from tests.sim.network import Address, SimNetwork
+from tests.sim.plan import Plan
+from tests.sim.stage import Stage, Violation
 
 _LATE_MS = 120_000
 _TRIES_MAX = 3

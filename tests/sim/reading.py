@@ -12,10 +12,10 @@ from escrowmq.delivery.subscriptions import TRANSACTION_GROUP
 from escrowmq.errors import CorruptRecord
 from escrowmq.store.dispatch import DispatchRun
 from escrowmq.store.store import Store
-from escrowmq.testing.sim.halves import LEVELS_MAX
-from escrowmq.testing.sim.ledger import Ident
-from escrowmq.testing.sim.stage import Violation
 from escrowmq.txn.op import decode_op
+from tests.sim.halves import LEVELS_MAX
+from tests.sim.ledger import Ident
+from tests.sim.stage import Violation
 
 Queue = tuple[str, int]
 _COUNT = 4096

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from escrowmq.testing.disk import Loss, Shortage
 
 if TYPE_CHECKING:
-    from escrowmq.testing.sim.world import World
+    from tests.sim.world import World
 
 _RESTARTED_SHARE = 0.5
 """Of the clocks that are set right, those whose broker is started again at once."""

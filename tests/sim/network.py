@@ -6,8 +6,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Protocol
 
-from escrowmq.testing.sim.clock import Action
-from escrowmq.testing.sim.stage import Stage
+from tests.sim.clock import Action
+from tests.sim.stage import Stage
 
 Address = tuple[str, int]
 

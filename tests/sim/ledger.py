@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from escrowmq.base.codes import Response
-from escrowmq.testing.sim.stage import Stage, Violation
+from tests.sim.stage import Stage, Violation
 
 Ident = tuple[str, int]
 """Unique key and log offset of a half: a request that was doubled makes two of one key."""

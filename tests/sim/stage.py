@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter, deque
 
-from escrowmq.testing.sim.clock import SimClock
+from tests.sim.clock import SimClock
 
 TRACE_LINES_MAX = 400
 

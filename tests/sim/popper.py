@@ -17,10 +17,10 @@ from escrowmq.codec.receipt import (
     retry_topic,
 )
 from escrowmq.codec.record import decode_records
-from escrowmq.testing.sim.checker import Checker
-from escrowmq.testing.sim.client import SimClient
-from escrowmq.testing.sim.network import Address, SimNetwork
-from escrowmq.testing.sim.stage import Stage
+from tests.sim.checker import Checker
+from tests.sim.client import SimClient
+from tests.sim.network import Address, SimNetwork
+from tests.sim.stage import Stage
 
 _POLL_MS = 15_000
 _INVISIBLE_MS = 20_000

@@ -1,4 +1,4 @@
-"""Run simulated worlds: `python -m escrowmq.testing.sim --seeds 0:1000 [--hours H] [--jobs N]`.
+"""Run simulated worlds: `python -m tests.sim --seeds 0:1000 [--hours H] [--jobs N]`.
 
 Prints what was run and which faults were fired; a world that breaks a promise is told with its
 seed and the end of its trace, and the exit code is 1."""
@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from escrowmq.testing.sim.world import Result, World
+from tests.sim.world import Result, World
 
 _BROKEN_MAX = 10
 
@@ -79,7 +79,7 @@ def _report(results: list[Result], seconds: float) -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the seeds of the command line."""
-    parser = argparse.ArgumentParser(prog="python -m escrowmq.testing.sim", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.sim", description=__doc__)
     parser.add_argument("--seeds", default="0:200", help="first:behind the last, or one seed")
     parser.add_argument("--hours", type=float, help="simulated hours of faults in each world")
     parser.add_argument("--jobs", type=int, default=1, help="processes")

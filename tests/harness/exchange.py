@@ -13,7 +13,8 @@ from escrowmq.base.codes import Request
 from escrowmq.base.effects import Close, Dial, Effect, Hold, Replace, Send, Sync
 from escrowmq.base.settings import BrokerSettings, StoreSettings
 from escrowmq.broker.core import BrokerCore
-from escrowmq.testing.caller import (
+from escrowmq.testing.disk import Loss, Shortage, SimDisk
+from tests.harness.caller import (
     COMMIT,
     ROLLBACK,
     UNKNOWN,
@@ -22,7 +23,6 @@ from escrowmq.testing.caller import (
     Pending,
     half_of_check,
 )
-from escrowmq.testing.disk import Loss, Shortage, SimDisk
 
 __all__ = [
     "COMMIT",

@@ -19,7 +19,7 @@ from escrowmq.codec.record import decode_record, decode_records
 from escrowmq.codec.signature import ACCESS_KEY, SIGNATURE, sign
 
 if TYPE_CHECKING:
-    from escrowmq.testing.exchange import Exchange
+    from tests.harness.exchange import Exchange
 
 
 class Pending:
@@ -150,7 +150,7 @@ class Caller:
         flag = Flag.ONE_WAY if is_one_way else 0
         return self.begin(Request.SEND_MESSAGE_V2, ext | (fields or {}), body, flag=flag)
 
-    def send(self, topic: str, body: bytes = b"body", **options: Any) -> Command:  # noqa: ANN401
+    def send(self, topic: str, body: bytes = b"body", **options: Any) -> Command:
         """The same, with the reply at once."""
         return self.begin_send(topic, body, **options).now
 
@@ -182,7 +182,7 @@ class Caller:
             ext["subscription"] = expression
         return self.begin(Request.PULL_MESSAGE, ext | (fields or {}))
 
-    def pull(self, topic: str, offset: int = 0, **options: Any) -> Command:  # noqa: ANN401
+    def pull(self, topic: str, offset: int = 0, **options: Any) -> Command:
         """The same, with the reply at once."""
         return self.begin_pull(topic, offset, **options).now
 
@@ -300,7 +300,7 @@ class Caller:
         flag = Flag.ONE_WAY if is_one_way else 0
         return self.begin(Request.END_TRANSACTION, ext | (fields or {}), flag=flag)
 
-    def end(self, half: Half, verdict: int, **options: Any) -> Command:  # noqa: ANN401
+    def end(self, half: Half, verdict: int, **options: Any) -> Command:
         """The same, with the reply at once."""
         return self.begin_end(half, verdict, **options).now
 

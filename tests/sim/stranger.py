@@ -21,12 +21,12 @@ from escrowmq.codec.ids import parse_offset_id
 from escrowmq.codec.properties import decode_properties, encode_properties
 from escrowmq.codec.receipt import Receipt, decode_list, encode_receipt
 from escrowmq.codec.record import decode_records
-from escrowmq.testing.sim.client import SimClient
-from escrowmq.testing.sim.halves import SEND, send_fields
-from escrowmq.testing.sim.ledger import ROLLBACK, Ledger, Sent, Truth
-from escrowmq.testing.sim.network import Address, SimNetwork
-from escrowmq.testing.sim.plan import Plan
-from escrowmq.testing.sim.stage import Stage
+from tests.sim.client import SimClient
+from tests.sim.halves import SEND, send_fields
+from tests.sim.ledger import ROLLBACK, Ledger, Sent, Truth
+from tests.sim.network import Address, SimNetwork
+from tests.sim.plan import Plan
+from tests.sim.stage import Stage
 
 TOPIC: Final = "strange"
 GROUP: Final = "strangers"

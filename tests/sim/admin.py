@@ -9,11 +9,11 @@ from typing import Any
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.command import Command
 from escrowmq.codec import fastjson
-from escrowmq.testing.sim.client import SimClient
-from escrowmq.testing.sim.ledger import COMMIT, ROLLBACK, UNKNOWN, Ident, Ledger
-from escrowmq.testing.sim.network import Address, SimNetwork
-from escrowmq.testing.sim.plan import Plan
-from escrowmq.testing.sim.stage import Stage, Violation
+from tests.sim.client import SimClient
+from tests.sim.ledger import COMMIT, ROLLBACK, UNKNOWN, Ident, Ledger
+from tests.sim.network import Address, SimNetwork
+from tests.sim.plan import Plan
+from tests.sim.stage import Stage, Violation
 
 _WORDS = {COMMIT: "commit", ROLLBACK: "rollback"}
 _LATELY = 5

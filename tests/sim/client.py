@@ -10,8 +10,8 @@ from escrowmq.base.command import Command
 from escrowmq.codec import fastjson
 from escrowmq.codec.command import encode_command
 from escrowmq.codec.frame import FrameReader
-from escrowmq.testing.sim.network import Address, Link, SimNetwork
-from escrowmq.testing.sim.stage import Stage, Violation
+from tests.sim.network import Address, Link, SimNetwork
+from tests.sim.stage import Stage, Violation
 
 OnReply = Callable[[Command | None], None]
 """Gets the reply; None when none came in time, or the connection was lost."""

@@ -17,22 +17,22 @@ from escrowmq.codec.frame import FrameReader
 from escrowmq.errors import StorageError
 from escrowmq.registry.core import RegistryCore
 from escrowmq.testing.disk import Loss, SimCrash, SimDisk, is_shortage
-from escrowmq.testing.sim.admin import SimAdmin
-from escrowmq.testing.sim.checker import Checker, engine_of
-from escrowmq.testing.sim.client import SimClient
-from escrowmq.testing.sim.consumer import SimConsumer
-from escrowmq.testing.sim.faults import Faults
-from escrowmq.testing.sim.halves import draw_transaction
-from escrowmq.testing.sim.host import SimHost
-from escrowmq.testing.sim.ledger import ROLLBACK, Ident, Ledger
-from escrowmq.testing.sim.network import Address, Delays, SimNetwork
-from escrowmq.testing.sim.plan import Plan, draw
-from escrowmq.testing.sim.popper import SimPopper
-from escrowmq.testing.sim.producer import SimProducer
-from escrowmq.testing.sim.stage import Stage, Violation
-from escrowmq.testing.sim.stranger import SimStranger
-from escrowmq.testing.sim.tenant import SimTenant
-from escrowmq.testing.sim.vandal import SimVandal
+from tests.sim.admin import SimAdmin
+from tests.sim.checker import Checker, engine_of
+from tests.sim.client import SimClient
+from tests.sim.consumer import SimConsumer
+from tests.sim.faults import Faults
+from tests.sim.halves import draw_transaction
+from tests.sim.host import SimHost
+from tests.sim.ledger import ROLLBACK, Ident, Ledger
+from tests.sim.network import Address, Delays, SimNetwork
+from tests.sim.plan import Plan, draw
+from tests.sim.popper import SimPopper
+from tests.sim.producer import SimProducer
+from tests.sim.stage import Stage, Violation
+from tests.sim.stranger import SimStranger
+from tests.sim.tenant import SimTenant
+from tests.sim.vandal import SimVandal
 
 _START_MS = 1_700_000_000_000
 _BROKER: Address = ("10.0.0.1", 10911)

@@ -10,10 +10,10 @@ from escrowmq.base.message import Property, Topic
 from escrowmq.broker.core import BrokerCore
 from escrowmq.codec.hashes import java_hash
 from escrowmq.store.dispatch import delay_levels
-from escrowmq.testing.sim.ledger import COMMIT, Ident, Ledger
-from escrowmq.testing.sim.reading import Reading, Seen, scope_of
-from escrowmq.testing.sim.stage import Stage, Violation
 from escrowmq.txn.half import is_delayed
+from tests.sim.ledger import COMMIT, Ident, Ledger
+from tests.sim.reading import Reading, Seen, scope_of
+from tests.sim.stage import Stage, Violation
 
 
 class Steps:

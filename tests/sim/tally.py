@@ -6,10 +6,10 @@ from collections.abc import Container
 
 from escrowmq.base.message import Topic
 from escrowmq.testing.disk import Loss
-from escrowmq.testing.sim.ledger import Ident, Ledger
-from escrowmq.testing.sim.reading import Reading
-from escrowmq.testing.sim.stage import Stage, Violation
 from escrowmq.txn.engine import Engine
+from tests.sim.ledger import Ident, Ledger
+from tests.sim.reading import Reading
+from tests.sim.stage import Stage, Violation
 
 
 class Tally:

@@ -7,10 +7,10 @@ from functools import partial
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.command import Command
 from escrowmq.codec.record import decode_records
-from escrowmq.testing.sim.checker import Checker
-from escrowmq.testing.sim.client import SimClient
-from escrowmq.testing.sim.network import Address, SimNetwork
-from escrowmq.testing.sim.stage import Stage, Violation
+from tests.sim.checker import Checker
+from tests.sim.client import SimClient
+from tests.sim.network import Address, SimNetwork
+from tests.sim.stage import Stage, Violation
 
 _HOLD_MS = 30_000
 _COMMIT_MS = 5_000

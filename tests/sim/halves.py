@@ -8,8 +8,8 @@ from escrowmq.base.codes import Request
 from escrowmq.base.extensions import DELAYED, ORDER_KEY, TRANSACTION
 from escrowmq.base.message import Property
 from escrowmq.codec.properties import encode_properties
-from escrowmq.testing.sim.ledger import COMMIT, ROLLBACK, Ident, Sent, Truth
-from escrowmq.testing.sim.plan import Plan
+from tests.sim.ledger import COMMIT, ROLLBACK, Ident, Sent, Truth
+from tests.sim.plan import Plan
 
 SEND = Request.SEND_MESSAGE_V2
 LEVELS_MAX = 5

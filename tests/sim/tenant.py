@@ -12,9 +12,9 @@ from escrowmq.broker.core import BrokerCore
 from escrowmq.codec.ids import parse_offset_id
 from escrowmq.codec.properties import encode_properties
 from escrowmq.codec.record import decode_record
-from escrowmq.testing.sim.client import SimClient
-from escrowmq.testing.sim.network import Address, SimNetwork
-from escrowmq.testing.sim.stage import Stage, Violation
+from tests.sim.client import SimClient
+from tests.sim.network import Address, SimNetwork
+from tests.sim.stage import Stage, Violation
 
 GROUP = "tenants"
 _BURSTS = (1, 1, 2, 5, 30)
