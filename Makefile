@@ -80,6 +80,7 @@ check: $(READY)   ## format, lint, types, import rules, house rules
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python tools/tidy.py
+	$(BIN)/python tools/circles.py
 
 format: $(READY)
 	$(BIN)/ruff format .

@@ -157,7 +157,7 @@ def later_sync_believed(core: BrokerCore) -> None:
 
 def sync_of_a_start_believed(core: BrokerCore) -> None:
     """A start takes what it reads for what the disk has, as if the machine had just been booted."""
-    core.broker.store.boot = f"boot {next(_boots)}"
+    core.broker.store._held.boot = f"boot {next(_boots)}"
 
 
 def offsets_kept_after_loss(core: BrokerCore) -> None:
@@ -316,15 +316,15 @@ def deletion_not_noted(core: BrokerCore) -> None:
 
 def shortage_taken_for_loss(core: BrokerCore) -> None:
     """Where no file can be opened the store takes nothing any more until it is restarted."""
-    store = core.broker.store
-    failed = store.failed
+    standing = core.broker.store._standing
+    failed = standing.failed
 
     def spoilt(error: Exception) -> Put:
         if not isinstance(error, DiskFull):
-            store._refuse(str(error), is_lasting=True)
+            standing.refuse(str(error), is_lasting=True)
         return failed(error)
 
-    store.failed = spoilt  # type: ignore[method-assign]
+    standing.failed = spoilt  # type: ignore[method-assign]
 
 
 def unopened_is_gone(core: BrokerCore) -> None:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import accumulate
-from typing import TYPE_CHECKING
 
 from escrowmq.base.limits import UNSEEN_MAX
 from escrowmq.base.message import Message, SysFlag
@@ -23,9 +22,7 @@ from escrowmq.store.encoding import (
     with_crcs,
     without_zeros,
 )
-
-if TYPE_CHECKING:
-    from escrowmq.store.store import Store
+from escrowmq.store.holdings import Holdings
 
 
 class LongBatch:
@@ -94,8 +91,15 @@ class LongBatch:
 class Batches:
     """Puts them."""
 
-    def __init__(self, store: Store, *, unseen_max: int = UNSEEN_MAX) -> None:
-        self._store = store
+    def __init__(
+        self,
+        held: Holdings,
+        judge: Callable[[Message, int, int], Put | None],
+        *,
+        unseen_max: int = UNSEEN_MAX,
+    ) -> None:
+        self._held = held
+        self._judge = judge
         self._unseen_max = unseen_max
 
     def put(self, message: Message, pieces: Sequence[Piece], now_ms: int) -> list[Put]:
@@ -103,19 +107,19 @@ class Batches:
         `message` but for their flags, bodies and properties."""
         assert pieces, "a batch has messages"
         assert not message.sys_flag & SysFlag.PREPARED, "a batch has plain messages"
-        store = self._store
+        held = self._held
         refused = self.refusal(message, pieces)
         if refused is not None:
             return [refused] * len(pieces)
-        now_ms = store.stamp(now_ms)
+        now_ms = held.log.stamp(now_ms)
         pieces = without_zeros(pieces)
-        queue, log = store.queues.make(message.topic, message.queue_id), store.log
+        queue, log = held.queues.make(message.topic, message.queue_id), held.log
         encode = partial(
             encode_pieces,
             message,
             pieces,
             queue_offset=queue.next_offset,
-            has_crc=store.settings.appends_crc,
+            has_crc=held.settings.appends_crc,
             stored_ms=now_ms,
         )
         try:
@@ -129,13 +133,13 @@ class Batches:
             log_offset = log.end_offset
             log.append(b"".join(records))
         except (StorageError, OSError, struct.error) as error:
-            return [store.failed(error)] * len(pieces)
+            return [held.standing.failed(error)] * len(pieces)
         puts = answers_of(
             records, queue_offset=queue.next_offset, log_offset=log_offset, stored_ms=now_ms
         )
         queue.next_offset += len(puts)
-        dispatcher = store.dispatcher
-        is_sync = store.settings.is_sync_flush
+        dispatcher = held.dispatcher
+        is_sync = held.settings.is_sync_flush
         if is_sync or not dispatcher.dispatch_batch(queue, message, pieces, puts):
             for (_, _, _, properties), put in zip(pieces, puts, strict=True):
                 single = _single(message, properties)
@@ -145,31 +149,31 @@ class Batches:
 
     def refusal(self, message: Message, pieces: Sequence[Piece]) -> Put | None:
         """Why messages of a batch cannot be stored; None when they can."""
-        store = self._store
-        if store.refusal is not None:
-            return Put(PutStatus.SERVICE_NOT_AVAILABLE, reason=store.refusal)
+        held = self._held
+        if held.standing.refusal is not None:
+            return Put(PutStatus.SERVICE_NOT_AVAILABLE, reason=held.standing.refusal)
         body_size = max([len(piece[1]) for piece in pieces])
         properties_size = max([len(piece[2]) for piece in pieces])
-        return store.judge(message, body_size, properties_size)
+        return self._judge(message, body_size, properties_size)
 
     def begin(self, message: Message) -> LongBatch:
         """A batch that comes in parts; nothing is stored before `put_long`."""
-        return LongBatch(message, has_crc=self._store.settings.appends_crc)
+        return LongBatch(message, has_crc=self._held.settings.appends_crc)
 
     def put_long(self, batch: LongBatch, now_ms: int) -> Put:
         """Append all of it, or nothing. The answer has the place of the first record, and the size
         and the end of all. They are shown to consumers part by part; what is stored behind them is
         shown after them."""
         assert batch.sizes, "a batch has messages"
-        store, message = self._store, batch.message
-        if store.refusal is not None:
-            return Put(PutStatus.SERVICE_NOT_AVAILABLE, reason=store.refusal)
-        unseen = store.behind_size
+        held, message = self._held, batch.message
+        if held.standing.refusal is not None:
+            return Put(PutStatus.SERVICE_NOT_AVAILABLE, reason=held.standing.refusal)
+        unseen = held.behind_size
         if unseen > self._unseen_max:
             reason = f"{unseen} bytes wait to be shown to consumers, {self._unseen_max} may"
             return Put(PutStatus.SERVICE_NOT_AVAILABLE, reason=reason)
-        now_ms = store.stamp(now_ms)
-        queue, log = store.queues.make(message.topic, message.queue_id), store.log
+        now_ms = held.log.stamp(now_ms)
+        queue, log = held.queues.make(message.topic, message.queue_id), held.log
         size, number = sum(batch.sizes), queue.next_offset
         try:
             if not log.fits(size):
@@ -179,10 +183,10 @@ class Batches:
             at = log.end_offset
             log.append(batch.placed(queue_offset=number, log_offset=at, stored_ms=now_ms))
         except (StorageError, OSError, struct.error) as error:
-            return store.failed(error)
+            return held.standing.failed(error)
         put = Put(PutStatus.OK, at, number, size, now_ms, at + size)
         queue.next_offset += len(batch.sizes)
-        store.dispatcher.waiting.extend(batch.runs(queue, put))
+        held.dispatcher.waiting.extend(batch.runs(queue, put))
         return put
 
 

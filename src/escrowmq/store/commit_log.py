@@ -27,6 +27,8 @@ class CommitLog:
         self.record_size_max = segment_size - FILLER_SIZE
         self.end_offset = 0
         self.durable_offset = 0
+        self.stored_ms = 0
+        """When the newest record was stored."""
         # More than a segment could not be kept in the current and the next one.
         self._reserve_size = min(reserve_size, segment_size)
         self._reserved_end = 0
@@ -46,6 +48,15 @@ class CommitLog:
         self._reserved_end = self._ordinary_end = end_offset
         self._file = None
         self._unsynced = []
+
+    def stamp(self, now_ms: int) -> int:
+        """The store time of what is put now: never before that of another record."""
+        self.stored_ms = max(now_ms, self.stored_ms)
+        return self.stored_ms
+
+    def go_back(self, now_ms: int) -> None:
+        """Stamp records with this time from now on, although there are some of a later one."""
+        self.stored_ms = now_ms
 
     def fits(self, size: int) -> bool:
         """Whether a record of a size can be appended before the segment must be rolled."""

@@ -88,6 +88,19 @@ class Dispatcher:
         found, self._arrivals = self._arrivals, []
         return found
 
+    def start(self, log_end: int) -> None:
+        """After a recovery, which has dispatched all of the log up to its end."""
+        self.dispatched_offset = log_end
+
+    def start_at(self, stored_ms: int) -> None:
+        """When the newest of what was dispatched was stored."""
+        self.dispatched_ms = stored_ms
+
+    def stall(self, reason: str, items: Sequence[Dispatch | DispatchRun] = ()) -> None:
+        """Nothing can be dispatched just now; these wait for it too."""
+        self.stalled = reason
+        self.waiting.extend(items)
+
     def unqueue(self, topic: str) -> None:
         """A topic is deleted: what waits of it is not to be seen."""
         for at, item in enumerate(self.waiting):

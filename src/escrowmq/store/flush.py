@@ -8,15 +8,13 @@ is through, the checkpoint may say so.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from escrowmq.base.effects import Sync
 from escrowmq.base.limits import RUNS_SHOWN_AT_ONCE, UNSEEN_MAX
 from escrowmq.base.ports import File
 from escrowmq.errors import StorageError
-
-if TYPE_CHECKING:
-    from escrowmq.store.store import Store
+from escrowmq.store.holdings import Holdings
 
 _log = logging.getLogger(__name__)
 
@@ -37,9 +35,9 @@ _NEVER_MS: Final = 1 << 62
 class Flusher:
     """Keeps track of what is durable."""
 
-    def __init__(self, store: Store) -> None:
-        settings = store.settings
-        self._store = store
+    def __init__(self, held: Holdings) -> None:
+        settings = held.settings
+        self._held = held
         self._is_sync_flush = settings.is_sync_flush
         self._interval_ms = settings.flush_interval_ms
         self._thorough_ms = settings.flush_thorough_ms
@@ -59,42 +57,40 @@ class Flusher:
         """The store was opened and everything in it synced."""
         self._flushed_at_ms = now_ms
         self._round_due_ms = now_ms + self._queue_interval_ms
-        value = self._store.checkpoint.value
+        value = self._held.checkpoint.value
         value.log_ms = value.queue_ms = stored_ms
-        value.confirmed_offset = self._store.log.end_offset
-        if self._store.index is not None:
+        value.confirmed_offset = self._held.log.end_offset
+        if self._held.index is not None:
             value.index_ms = stored_ms
-        self._store.checkpoint.write()
+        self._held.checkpoint.write()
 
     def sync_wanted(self, now_ms: int) -> Sync | None:
         """The next sync, if one is due and none under way."""
         if self._under_way is not None or self._is_finished:
             return None
-        store = self._store
+        held = self._held
         if self.failed is not None:
-            self._under_way = store.mending.sync_wanted()
-            self._under_way_ms = store.last_stored_ms
-            return self._under_way
-        log_due = store.log.durable_offset < store.log.end_offset and (
+            return None
+        log_due = held.log.durable_offset < held.log.end_offset and (
             self._is_sync_flush or self._is_flush_due(now_ms)
         )
         if now_ms >= self._round_due_ms:
             self._begin_round(now_ms)
         if not log_due and not self._round:
             return None
-        files = store.log.unsynced()
+        files = held.log.unsynced()
         if self._round:
-            is_waited = self._is_sync_flush and store.log.durable_offset < store.log.end_offset
+            is_waited = self._is_sync_flush and held.log.durable_offset < held.log.end_offset
             count = _ROUND_FILES_MAX_WAITED if is_waited else _ROUND_FILES_MAX
             files += tuple(self._round[:count])
             del self._round[:count]
-        self._under_way = Sync(files, store.log.end_offset)
-        self._under_way_ms = store.last_stored_ms
+        self._under_way = Sync(files, held.log.end_offset)
+        self._under_way_ms = held.log.stored_ms
         return self._under_way
 
     def _is_flush_due(self, now_ms: int) -> bool:
         passed_ms = now_ms - self._flushed_at_ms
-        unsynced = self._store.log.end_offset - self._store.log.durable_offset
+        unsynced = self._held.log.end_offset - self._held.log.durable_offset
         return passed_ms >= self._thorough_ms or (
             passed_ms >= self._interval_ms and unsynced >= self._size_min
         )
@@ -106,15 +102,15 @@ class Flusher:
         self._under_way = None
         if self._is_finished:
             return
-        store, self.failed = self._store, None
-        store.log.durable_offset = max(store.log.durable_offset, log_offset)
+        held, self.failed = self._held, None
+        held.log.durable_offset = max(held.log.durable_offset, log_offset)
         self._flushed_at_ms = now_ms
-        value = store.checkpoint.value
+        value = held.checkpoint.value
         value.log_ms = max(value.log_ms, self._under_way_ms)
-        value.confirmed_offset = store.log.durable_offset
+        value.confirmed_offset = held.log.durable_offset
         if self._round_ms >= 0 and not self._round:
             value.queue_ms = max(value.queue_ms, self._round_ms)
-            if store.index is not None:
+            if held.index is not None:
                 value.index_ms = max(value.index_ms, self._round_ms)
             self._round_ms = -1
         if self._is_sync_flush:
@@ -124,22 +120,32 @@ class Flusher:
         """A sync failed: none is wanted until what it may have lost is written anew."""
         self.failed, self._under_way = reason, None
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether a sync is under way, or none is wanted any more."""
+        return self._under_way is not None or self._is_finished
+
+    def begin(self, sync: Sync | None) -> Sync | None:
+        """The sync of whoever mends what a failed one has left."""
+        self._under_way, self._under_way_ms = sync, self._held.log.stored_ms
+        return sync
+
     def take_round(self, now_ms: int) -> tuple[File, ...]:
         """Begin a round anew, with whatever counts as unsynced, and hand over all its files: what
         the failed sync was to make durable is among them."""
         self._round, self._round_ms = [], -1
         self._collect(now_ms)
         files, self._round = tuple(self._round), []
-        return (*files, *self._store.checkpoint.files())
+        return (*files, *self._held.checkpoint.files())
 
     def dispatch(self, runs_max: int = RUNS_SHOWN_AT_ONCE) -> None:
         """Dispatch what waits and may be seen; of long batches the first part."""
-        self._store.dispatcher.run(self._seen_until, runs_max)
+        self._held.dispatcher.run(self._seen_until, runs_max)
 
     @property
     def is_behind(self) -> bool:
         """Whether there is more for `dispatch` to do."""
-        dispatcher = self._store.dispatcher
+        dispatcher = self._held.dispatcher
         if not dispatcher.waiting or dispatcher.stalled is not None:
             return False
         return dispatcher.waiting[0].log_offset < self._seen_until
@@ -147,24 +153,24 @@ class Flusher:
     @property
     def _seen_until(self) -> int:
         """Consumers may see what the log has up to here."""
-        log = self._store.log
+        log = self._held.log
         return log.durable_offset if self._is_sync_flush else log.end_offset
 
     def forget_queues(self) -> None:
         """Queues are about to be removed; the round goes on with the others."""
         self._round = []
         self._round_ms = -1
-        for queue in self._store.queues:
+        for queue in self._held.queues:
             queue.distrust()
 
     def wake_at_ms(self) -> int:
         """When `sync_wanted` may want something; what is wanted at once is not a matter of time."""
         if self._under_way is not None:
             return _NEVER_MS
-        store = self._store
+        held = self._held
         if self.failed is not None:
-            return store.mending.wake_at_ms()
-        unsynced = store.log.end_offset - store.log.durable_offset
+            return _NEVER_MS
+        unsynced = held.log.end_offset - held.log.durable_offset
         if unsynced:
             # A little waits for more; a wake before would find nothing due, again and again.
             wait_ms = self._interval_ms if unsynced >= self._size_min else self._thorough_ms
@@ -173,44 +179,44 @@ class Flusher:
 
     def finish(self, now_ms: int) -> bool:
         """Sync everything here and now, before the store is closed; False after a failure."""
-        store = self._store
-        store.dispatcher.flush_keys()
+        held = self._held
+        held.dispatcher.flush_keys()
         self._is_finished = True
         if self.failed is not None:
             return False
         try:
             under_way = self._under_way.files if self._under_way is not None else ()
-            for file in (*under_way, *self._round, *store.log.unsynced()):
+            for file in (*under_way, *self._round, *held.log.unsynced()):
                 file.sync()
             self._round, self._round_ms = [], -1
-            store.log.durable_offset = store.log.end_offset
+            held.log.durable_offset = held.log.end_offset
             self.dispatch(runs_max=UNSEEN_MAX)
-            store.dispatcher.flush_keys()
+            held.dispatcher.flush_keys()
             self._round_due_ms = now_ms
             self._collect(now_ms)
             for file in self._round:
                 file.sync()
-            value = store.checkpoint.value
-            value.log_ms = value.queue_ms = store.last_stored_ms
-            if store.index is not None:
-                value.index_ms = store.last_stored_ms
-            value.confirmed_offset = store.log.end_offset
-            store.checkpoint.write()
-            for file in store.checkpoint.files():
+            value = held.checkpoint.value
+            value.log_ms = value.queue_ms = held.log.stored_ms
+            if held.index is not None:
+                value.index_ms = held.log.stored_ms
+            value.confirmed_offset = held.log.end_offset
+            held.checkpoint.write()
+            for file in held.checkpoint.files():
                 file.sync()
         except (StorageError, OSError) as error:
             self.failed = str(error)
             return False
-        return not store.dispatcher.waiting
+        return not held.dispatcher.waiting
 
     def _has_dirt(self) -> bool:
-        store = self._store
+        held = self._held
         return (
             self._round_ms >= 0
             or self._is_put_off
-            or store.dispatcher.dispatched_ms > store.checkpoint.value.queue_ms
-            or store.checkpoint.is_stale
-            or (store.index is not None and store.index.is_dirty)
+            or held.dispatcher.dispatched_ms > held.checkpoint.value.queue_ms
+            or held.checkpoint.is_stale
+            or (held.index is not None and held.index.is_dirty)
         )
 
     def _begin_round(self, now_ms: int) -> None:
@@ -231,22 +237,22 @@ class Flusher:
         self._round_due_ms = now_ms + self._queue_interval_ms
         if self._round or self._round_ms >= 0:
             return
-        store = self._store
-        store.dispatcher.flush_keys()
-        dispatched_ms = store.dispatcher.dispatched_ms
-        for queue in store.queues:
+        held = self._held
+        held.dispatcher.flush_keys()
+        dispatched_ms = held.dispatcher.dispatched_ms
+        for queue in held.queues:
             if queue.is_dirty:
                 self._round += queue.dirty_files()
         # A thousand syncs a second would be all that the disk does. What queues lack after a loss
         # of power is found again in the log; RocketMQ syncs a little changed one once a minute.
         span_ms = min(len(self._round) * _FILE_SPAN_MS, _ROUND_SPAN_MAX_MS)
         self._round_due_ms = now_ms + max(self._queue_interval_ms, span_ms)
-        if store.index is not None:
-            self._round += store.index.dirty_files()
-        self._round += store.queues.journal.dirty_files()
+        if held.index is not None:
+            self._round += held.index.dirty_files()
+        self._round += held.queues.journal.dirty_files()
         if self._round:
             # Units that a full disk holds back are younger than this.
-            self._round_ms = max(dispatched_ms, store.checkpoint.value.queue_ms)
-        if store.checkpoint.write():
-            self._round += store.checkpoint.files()
-            self._round_ms = max(self._round_ms, store.checkpoint.value.queue_ms)
+            self._round_ms = max(dispatched_ms, held.checkpoint.value.queue_ms)
+        if held.checkpoint.write():
+            self._round += held.checkpoint.files()
+            self._round_ms = max(self._round_ms, held.checkpoint.value.queue_ms)

@@ -13,19 +13,17 @@ ended because of such a sync.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from escrowmq.base.effects import Sync
 from escrowmq.base.ports import File
 from escrowmq.codec.record import FILLER_SIZE
 from escrowmq.errors import CorruptRecord, StorageError
+from escrowmq.store.holdings import Holdings
 from escrowmq.store.scan import Scanned, parse
 from escrowmq.store.segment import Segments
-
-if TYPE_CHECKING:
-    from escrowmq.store.store import Store
 
 _log = logging.getLogger(__name__)
 
@@ -45,8 +43,16 @@ _FIRST_READ_SIZE: Final = 4096
 class Mending:
     """The way out of a failed sync: one attempt after another, in small parts."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(
+        self,
+        held: Holdings,
+        *,
+        take_round: Callable[[int], tuple[File, ...]],
+        given_up: Callable[[str], object],
+    ) -> None:
+        self._held = held
+        self._take_round = take_round
+        self._given_up = given_up
         self._attempt: Iterator[Sync | None] | None = None
         self._wanted: Sync | None = None
         self._is_wanted_taken = False
@@ -74,7 +80,7 @@ class Mending:
             self._is_wanted_taken = False
         except CorruptRecord as error:
             self.lost, self._due_ms = str(error), _NEVER_MS
-            self._store.given_up(self.lost)
+            self._given_up(self.lost)
         except (StorageError, OSError) as error:
             _log.info("not mended yet: %s", error)
             self.failed(now_ms)
@@ -98,38 +104,38 @@ class Mending:
     def _write_all(self, now_ms: int) -> Iterator[Sync | None]:
         """Write anew whatever a checkpoint does not call durable, and want a sync of it all.
         Nothing is put meanwhile. CorruptRecord when it is not what was written."""
-        store, log = self._store, self._store.log
+        held, log = self._held, self._held.log
         segments, begin, end = log.segments, log.durable_offset, log.end_offset
-        derived_from = safe_segment(store)
-        for position, size in whole_parts(segments, begin, end, has_crc=store.settings.appends_crc):
+        derived_from = safe_segment(held)
+        for position, size in whole_parts(segments, begin, end, has_crc=held.settings.appends_crc):
             write_log_again(segments, position, size)
             yield None
-        for _ in write_derived_again(store, derived_from):
+        for _ in write_derived_again(held, derived_from):
             yield None
-        store.queues.journal.write_again()
-        store.checkpoint.write_again()
-        files = log_files(segments, begin, end) + store.flusher.take_round(now_ms)
+        held.queues.journal.write_again()
+        held.checkpoint.write_again()
+        files = log_files(segments, begin, end) + self._take_round(now_ms)
         yield Sync(files, end)
 
 
-def write_derived_again(store: Store, log_offset: int) -> Iterator[None]:
+def write_derived_again(held: Holdings, log_offset: int) -> Iterator[None]:
     """Write the units and index entries of records from a log offset on to their places again, in
     parts. CorruptRecord where they are not what was written. Topics may be deleted between parts.
     """
-    for queue in list(store.queues):
+    for queue in list(held.queues):
         for _ in queue.write_again(log_offset):
             yield None
-            if store.queues.by_key.get((queue.topic, queue.queue_id)) is not queue:
+            if held.queues.by_key.get((queue.topic, queue.queue_id)) is not queue:
                 break
-    if store.index is not None:
-        yield from store.index.write_again(log_offset)
+    if held.index is not None:
+        yield from held.index.write_again(log_offset)
 
 
-def safe_segment(store: Store) -> int:
+def safe_segment(held: Holdings) -> int:
     """The newest segment whose first record is old enough to be durable everywhere."""
-    checkpoint, segments = store.checkpoint, store.log.segments
+    checkpoint, segments = held.checkpoint, held.log.segments
     safe_ms = checkpoint.safe_ms
-    if store.index is not None and checkpoint.value.index_ms:
+    if held.index is not None and checkpoint.value.index_ms:
         safe_ms = min(safe_ms, checkpoint.value.index_ms)
     for start in reversed(segments.starts):
         data = segments.read(start, _FIRST_READ_SIZE)

@@ -7,7 +7,7 @@ must not move a whole queue.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from escrowmq.base.message import Message, Property, SysFlag
 from escrowmq.codec.entries import ENTRY, ENTRY_SIZE, GAP_ENTRY
@@ -18,11 +18,9 @@ from escrowmq.errors import DiskFull
 from escrowmq.store.answers import Damage
 from escrowmq.store.consume_queue import ConsumeQueue
 from escrowmq.store.dispatch import Dispatch
+from escrowmq.store.holdings import Holdings
 from escrowmq.store.queues import is_path_safe
 from escrowmq.store.scan import Scanned, value_of
-
-if TYPE_CHECKING:
-    from escrowmq.store.store import Store
 
 _UNITS_MAX: Final = 400_000
 _UNITS_KEPT_MAX: Final = 100_000
@@ -75,15 +73,15 @@ class Rebuild:
     """One rebuilding. `is_whole` says that the scan began where the log does; after a clean stop
     every unit should be there already."""
 
-    def __init__(self, store: Store, *, is_whole: bool, was_clean: bool) -> None:
-        self._store = store
+    def __init__(self, held: Holdings, *, is_whole: bool, was_clean: bool) -> None:
+        self._held = held
         self._is_whole = is_whole
         self._builders: dict[tuple[bytes, int], _Builder] = {}
         self._units_count = 0
         self._codes: dict[bytes, int] = {b"": 0}
         self._deleted = {
             topic.encode(errors="surrogatepass"): found
-            for topic, found in store.deleted.of_topic.items()
+            for topic, found in held.deleted.of_topic.items()
         }
         self._was_clean = was_clean
         self.stalled: list[Dispatch] = []
@@ -111,7 +109,7 @@ class Rebuild:
             if code is None:
                 code = codes[tags] = tags_code(tags.decode("utf-8", "replace"))
             if builder.queue.is_schedule:
-                code = self._store.dispatcher.unit_code(decode_properties(props), stored_ms, code)
+                code = self._held.dispatcher.unit_code(decode_properties(props), stored_ms, code)
             builder.units += _pack(log_offset, size, code)
             builder.next = queue_offset + 1
         self._units_count += len(records)
@@ -162,7 +160,7 @@ class Rebuild:
             if record.queue_id < 0 or not is_path_safe(topic):
                 self._reject(None, record)
                 return None
-            queue = self._store.queues.make(topic, record.queue_id)
+            queue = self._held.queues.make(topic, record.queue_id)
             builder = self._builders[record.topic, record.queue_id] = _Builder(queue)
             unit = queue.unit(queue_offset)
             is_known = unit is not None and unit[0] == record.log_offset
@@ -193,7 +191,7 @@ class Rebuild:
         if builder.next < 0:
             if not self._is_whole:
                 raise HoleError(f"{self._name(builder)} lacks what is before {record.queue_offset}")
-            return record.queue_offset == 0 or self._store.log.min_offset > 0
+            return record.queue_offset == 0 or self._held.log.min_offset > 0
         # Less: the topic was deleted and began again. More: records in between were damaged.
         return record.queue_offset == 0 or (
             record.queue_offset > builder.next and bool(self.damaged)
@@ -211,7 +209,7 @@ class Rebuild:
         code = tags_code(value_of(record.properties, b"TAGS\x01").decode("utf-8", "replace"))
         if builder.queue.is_schedule:
             properties = decode_properties(record.properties)
-            code = self._store.dispatcher.unit_code(properties, record.stored_ms, code)
+            code = self._held.dispatcher.unit_code(properties, record.stored_ms, code)
         return _pack(record.log_offset, record.size, code)
 
     def _reject(self, builder: _Builder | None, record: Scanned) -> None:
@@ -251,7 +249,7 @@ class Rebuild:
 
     def _stall(self) -> None:
         """Let wait what had no room in its queue."""
-        log = self._store.log
+        log = self._held.log
         for builder in self._builders.values():
             queue = builder.queue
             for number, (log_offset, size, _) in enumerate(

@@ -9,7 +9,7 @@ Wherever the queues turn out to lack something before that place, the whole log 
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from typing import Final, NamedTuple
 
 from escrowmq.base.message import SysFlag
 from escrowmq.codec.hashes import java_hash
@@ -17,14 +17,12 @@ from escrowmq.errors import CorruptRecord, DiskFull
 from escrowmq.store import snapshot as snapshots
 from escrowmq.store.answers import Damage, RecoveryReport
 from escrowmq.store.consume_queue import ConsumeQueue
+from escrowmq.store.holdings import Holdings
 from escrowmq.store.index import IndexKey
 from escrowmq.store.mending import safe_segment, write_derived_again, write_log_again
 from escrowmq.store.rebuild import HoleError, Rebuild
 from escrowmq.store.scan import LogScan, Scanned, check_record, clear_behind, value_of
 from escrowmq.store.snapshot import Snapshot, lost_queues, read_snapshot, write_snapshot
-
-if TYPE_CHECKING:
-    from escrowmq.store.store import Store
 
 ABORT: Final = "abort"
 _NOTES_MAX: Final = 100
@@ -33,37 +31,48 @@ _AHEAD_MS_MAX: Final = 366 * 86_400_000
 _END_OF_TIME: Final = 1 << 62
 
 
+class Recovered(NamedTuple):
+    """What a recovery has come to."""
+
+    report: RecoveryReport
+    stored_ms: int
+    """When the newest record was stored; 0 when there is none."""
+    trusted_from: int
+    """Records from here on were read and checked."""
+
+
 class Recovery:
     """One recovery of one store."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._log = store.log
+    def __init__(self, held: Holdings) -> None:
+        self._held = held
+        self._log = held.log
         self._report = RecoveryReport()
-        self._rebuild = Rebuild(store, is_whole=False, was_clean=False)
+        self._rebuild = Rebuild(held, is_whole=False, was_clean=False)
         self._prefixes: dict[bytes, int] = {}
         self._snapshot: Snapshot | None = None
         self._is_same_boot = False
-        self.stored_ms = 0
+        self._stored_ms = 0
+        self._trusted_from = 0
 
-    def run(self, now_ms: int) -> RecoveryReport:
+    def run(self, now_ms: int) -> Recovered:
         """Load every file and make them agree."""
-        store, report = self._store, self._report
-        report.was_clean = store.disk.size(ABORT) is None
-        self._snapshot = read_snapshot(store.disk)
-        self._is_same_boot = bool(store.boot) and (
-            self._snapshot is not None and self._snapshot.boot == store.boot
+        held, report = self._held, self._report
+        report.was_clean = held.disk.size(ABORT) is None
+        self._snapshot = read_snapshot(held.disk)
+        self._is_same_boot = bool(held.boot) and (
+            self._snapshot is not None and self._snapshot.boot == held.boot
         )
         report.notes += self._log.segments.load()
         self._drop_leftovers()
-        report.notes += store.checkpoint.load(now_ms)
-        report.notes += store.queues.load()
+        report.notes += held.checkpoint.load(now_ms)
+        report.notes += held.queues.load()
         self._drop_dead()
-        if store.index is not None:
-            report.notes += store.index.load()
+        if held.index is not None:
+            report.notes += held.index.load()
         if self._is_same_boot and not report.was_clean:
             self._is_same_boot = self._has_what_was_written()
-        if store.index is not None:
+        if held.index is not None:
             self._check_index()
         start = self._start_offset()
         self._check_last_units(start)
@@ -79,18 +88,18 @@ class Recovery:
         end_offset = self._end_of(scan)
         report.damaged = self._rebuild.damaged
         self._finish(scan, start, end_offset)
-        newest_ms = scan.stored_ms or store.checkpoint.value.log_ms
+        newest_ms = scan.stored_ms or held.checkpoint.value.log_ms
         # A time far ahead is damage; to follow it would spoil the times of all that comes.
-        self.stored_ms = newest_ms if newest_ms < now_ms + _AHEAD_MS_MAX else now_ms
+        self._stored_ms = newest_ms if newest_ms < now_ms + _AHEAD_MS_MAX else now_ms
         self._sync(start)
-        return report
+        return Recovered(report, self._stored_ms, self._trusted_from)
 
     def _has_what_was_written(self) -> bool:
         """Whether units and entries are all there that the process before wrote. The kernel keeps
         them for us; but what it could not bring to the disk it may have dropped."""
-        store = self._store
+        held = self._held
         try:
-            for _ in write_derived_again(store, safe_segment(store)):
+            for _ in write_derived_again(held, safe_segment(held)):
                 pass
         except CorruptRecord as error:
             self._report.notes.append(f"what was written last is not all there: {error}")
@@ -99,19 +108,19 @@ class Recovery:
 
     def _drop_dead(self) -> None:
         """Take over which topics were deleted, and remove what is left of their queues."""
-        store = self._store
+        held = self._held
         if self._snapshot is not None:
-            store.deleted.of_topic = dict(self._snapshot.deleted)
-            store.deleted.latest_ms = self._snapshot.latest_ms
-        for queue in list(store.queues):
-            deletion = store.deleted.of_topic.get(queue.topic)
+            held.deleted.of_topic = dict(self._snapshot.deleted)
+            held.deleted.latest_ms = self._snapshot.latest_ms
+        for queue in list(held.queues):
+            deletion = held.deleted.of_topic.get(queue.topic)
             if deletion is not None and queue.drop_dead(deletion.log_end):
                 name = f"{queue.topic}/{queue.queue_id}"
                 self._report.notes.append(f"queue {name} was deleted before")
                 if not queue.files.starts:
                     queue.remove()
                     if not queue.is_suspect:
-                        del store.queues.by_key[queue.topic, queue.queue_id]
+                        del held.queues.by_key[queue.topic, queue.queue_id]
 
     def _drop_leftovers(self) -> None:
         """Finish a deletion that a loss of power has undone in part. A hole is damage elsewhere,
@@ -130,7 +139,7 @@ class Recovery:
         """Where to append: behind the last whole record, or behind the stretch that was durable
         once and cannot be read any more: nothing takes the place of what was acknowledged."""
         end, segments = scan.end_offset, self._log.segments
-        marked = self._store.checkpoint.value.confirmed_offset
+        marked = self._held.checkpoint.value.confirmed_offset
         if not self._report.was_clean or not end < marked <= segments.start_of(end) + (
             segments.segment_size
         ):
@@ -144,9 +153,9 @@ class Recovery:
 
     def _check_index(self) -> None:
         """Remove index files that cannot be trusted; the scan builds them again."""
-        index = self._store.index
+        index = self._held.index
         assert index is not None
-        young_ms = self._store.checkpoint.value.index_ms - _MARGIN_MS
+        young_ms = self._held.checkpoint.value.index_ms - _MARGIN_MS
         for file in list(index.files):
             is_last = file is index.files[-1]
             problem = None
@@ -161,7 +170,7 @@ class Recovery:
 
     def _start_offset(self) -> int:
         """Where reading must begin at the latest, as far as times and marks tell."""
-        store = self._store
+        held = self._held
         low = self._log.min_offset
         snapshot, lost = self._snapshot, self._lost()
         if lost:
@@ -170,49 +179,49 @@ class Recovery:
         has_all_writes = self._report.was_clean or self._is_same_boot
         if has_all_writes:
             # Units are written in the log's order: whatever came before the newest has its own.
-            start = max((self._last_log_offset(queue) for queue in store.queues), default=low)
+            start = max((self._last_log_offset(queue) for queue in held.queues), default=low)
             if not self._report.was_clean:
-                start = min(start, store.checkpoint.value.confirmed_offset)
+                start = min(start, held.checkpoint.value.confirmed_offset)
         else:
-            start = safe_segment(store)
+            start = safe_segment(held)
         start = min(start, self._first_lost_file())
-        index = store.index
+        index = held.index
         if index is None or not self._log.segments.starts:
             return max(start, low)
         is_known = snapshot is not None and index.end_log_offset >= snapshot.index_end
         if is_known and self._report.was_clean:
             return max(start, low)
         if not index.files and (snapshot is None or snapshot.index_end >= 0):
-            if any(queue.end for queue in store.queues):
+            if any(queue.end for queue in held.queues):
                 self._report.index_rebuilt.append("it has no file")
             return low
-        if self._report.index_rebuilt or not is_known or store.checkpoint.value.index_ms == 0:
+        if self._report.index_rebuilt or not is_known or held.checkpoint.value.index_ms == 0:
             start = min(start, index.end_log_offset)
         elif has_all_writes:
-            start = min(start, max(index.end_log_offset, safe_segment(store)))
+            start = min(start, max(index.end_log_offset, safe_segment(held)))
         return max(start, low)
 
     def _lost(self) -> str:
         """What is missing of the queues that there were; empty when nothing is known to be."""
-        store, low, snapshot = self._store, self._log.min_offset, self._snapshot
+        held, low, snapshot = self._held, self._log.min_offset, self._snapshot
         if snapshot is not None:
-            names = lost_queues(snapshot, store.queues, low)
+            names = lost_queues(snapshot, held.queues, low)
             return f"queues lack units: {', '.join(names[:10])}" if names else ""
-        if store.queues.journal.is_there:
+        if held.queues.journal.is_there:
             return f"{snapshots.PATH} is missing"
-        if low == 0 and any(queue.files.first for queue in store.queues):
+        if low == 0 and any(queue.files.first for queue in held.queues):
             return "queues begin behind the log's beginning"
-        if names := store.queues.missing():  # RocketMQ keeps no note of the queues it had
+        if names := held.queues.missing():  # RocketMQ keeps no note of the queues it had
             return f"queues that groups have read are missing: {', '.join(names[:10])}"
         return ""
 
     def _first_lost_file(self) -> int:
         """The first record of those files of queues that were begun and are not there."""
-        store, low = self._store, self._log.min_offset
+        held, low = self._held, self._log.min_offset
         start = _END_OF_TIME
-        for begun in store.queues.journal.load():
-            queue = store.queues.by_key.get((begun.topic, begun.queue_id))
-            deletion = store.deleted.of_topic.get(begun.topic)
+        for begun in held.queues.journal.load():
+            queue = held.queues.by_key.get((begun.topic, begun.queue_id))
+            deletion = held.deleted.of_topic.get(begun.topic)
             is_wanted = begun.log_offset >= (max(low, deletion.log_end) if deletion else low)
             if is_wanted and (queue is None or not queue.has_file(begun.position)):
                 self._report.notes.append(
@@ -228,7 +237,7 @@ class Recovery:
     def _check_last_units(self, start: int) -> None:
         """See whether each queue's last unit leads to the queue's own record."""
         segments = self._log.segments
-        for queue in self._store.queues:
+        for queue in self._held.queues:
             unit = queue.unit(queue.end - 1)
             if unit is None or unit[0] < segments.first:
                 continue
@@ -242,7 +251,7 @@ class Recovery:
     def _trusted_start(self) -> int:
         """The place of the oldest unit from which on a suspect queue must be built again."""
         start = _END_OF_TIME
-        for queue in self._store.queues:
+        for queue in self._held.queues:
             if queue.is_suspect:
                 name = f"{queue.topic}/{queue.queue_id}"
                 self._report.queues_mended.append(name)
@@ -253,38 +262,38 @@ class Recovery:
     # -- the scan -----------------------------------------------------------------------------
 
     def _scan(self, start: int) -> LogScan:
-        store, report = self._store, self._report
+        held, report = self._held, self._report
         durable_offset = _END_OF_TIME
         if not report.was_clean and not self._is_same_boot:
-            durable_offset = min(store.checkpoint.value.confirmed_offset, self._log.segments.end)
-            if store.settings.is_sync_flush:
+            durable_offset = min(held.checkpoint.value.confirmed_offset, self._log.segments.end)
+            if held.settings.is_sync_flush:
                 # Units of records that were not durable were never written.
                 durable_offset = max(
-                    [durable_offset, *(self._last_log_offset(queue) + 1 for queue in store.queues)]
+                    [durable_offset, *(self._last_log_offset(queue) + 1 for queue in held.queues)]
                 )
         scan = LogScan(
             self._log.segments,
             durable_offset=durable_offset,
-            checks_body=store.settings.checks_crc_on_recovery,
-            has_crc=store.settings.appends_crc,
-            leads_to=store.queues.proof(),
+            checks_body=held.settings.checks_crc_on_recovery,
+            has_crc=held.settings.appends_crc,
+            leads_to=held.queues.proof(),
         )
         self._rebuild = Rebuild(
-            store, is_whole=start <= self._log.min_offset, was_clean=report.was_clean
+            held, is_whole=start <= self._log.min_offset, was_clean=report.was_clean
         )
         report.scanned_from = start
-        store.dispatcher.forget_found()
+        held.dispatcher.forget_found()
         for records in scan.batches(start):
             self._rebuild.damaged += scan.damaged[len(self._rebuild.damaged) :]
             self._rebuild.take(records)
-            if store.index is not None and records[-1].log_offset >= store.index.end_log_offset:
+            if held.index is not None and records[-1].log_offset >= held.index.end_log_offset:
                 self._index(records)
         self._rebuild.finish()
         return scan
 
     def _index(self, records: list[Scanned]) -> None:
         """Add to the index what it lacks."""
-        index = self._store.index
+        index = self._held.index
         assert index is not None
         # Of the newest record indexed, the first keys alone may be in a file that became full.
         done = index.end_log_offset + self._report.was_clean
@@ -307,52 +316,51 @@ class Recovery:
                 if key:
                     text = key.decode("utf-8", "replace")
                     keys.append((prefix, text, record.log_offset, record.stored_ms))
-        self._store.dispatcher.index_found(keys)
+        self._held.dispatcher.index_found(keys)
 
     # -- the end ------------------------------------------------------------------------------
 
     def _finish(self, scan: LogScan, start: int, end: int) -> None:
-        store, report = self._store, self._report
+        held, report = self._held, self._report
         report.log_end = end
         report.records_count = scan.records_count
         report.truncated_size = clear_behind(self._log.segments, end)
-        store.deleted.cut(end)
+        held.deleted.cut(end)
         if report.truncated_size:
             report.notes.append(f"cut at {end}: {scan.cut_reason}")
         mended = {*report.queues_mended, *self._rebuild.mended}
-        for queue in store.queues:
+        for queue in held.queues:
             if queue.truncate_at_log(end) or queue.is_suspect:
                 queue.truncate(queue.end)
                 mended.add(f"{queue.topic}/{queue.queue_id}")
             queue.is_suspect = False
         report.queues_mended = sorted(mended)[:_NOTES_MAX]
         self._keep_offsets()
-        for queue in store.queues:
+        for queue in held.queues:
             queue.drop_before(self._log.min_offset)
             queue.next_offset = queue.end
         self._stall()
-        index = store.index
+        index = held.index
         if index is not None and index.end_log_offset >= end:
             index.remove_all()
-            store.dispatcher.forget_found()
+            held.dispatcher.forget_found()
             report.index_rebuilt.append("the index led behind the end of the log")
-            rest = LogScan(self._log.segments, checks_body=False, leads_to=store.queues.proof())
+            rest = LogScan(self._log.segments, checks_body=False, leads_to=held.queues.proof())
             for records in rest.batches(self._log.min_offset):
                 self._index([record for record in records if record.log_offset < end])
         self._log.start(end)
         # The scan has read and checked everything from its start on.
-        is_checked = store.settings.checks_crc_on_recovery and not report.damaged
-        store.reader.trusted_from = start if is_checked else end
-        store.dispatcher.dispatched_offset = end
+        is_checked = held.settings.checks_crc_on_recovery and not report.damaged
+        self._trusted_from = start if is_checked else end
+        held.dispatcher.start(end)
 
     def _stall(self) -> None:
         """What a full disk keeps queues from is dispatched when there is room."""
-        stalled, dispatcher = self._rebuild.stalled, self._store.dispatcher
+        stalled, dispatcher = self._rebuild.stalled, self._held.dispatcher
         if not stalled:
             return
         self._report.notes.append(f"the disk has no room for {len(stalled)} units of queues")
-        dispatcher.stalled = "the disk is full"
-        dispatcher.waiting.extend(stalled)
+        dispatcher.stall("the disk is full", stalled)
         for item in stalled:
             assert item.queue is not None
             item.queue.next_offset = item.queue_offset + 1
@@ -363,40 +371,40 @@ class Recovery:
             return
         for topic, ends in self._snapshot.queue_ends.items():
             for queue_id, end in ends.items():
-                queue = self._store.queues.by_key.get((topic, queue_id))
+                queue = self._held.queues.by_key.get((topic, queue_id))
                 if queue is not None and 0 < queue.end < end:
                     queue.fill_gap(end)
 
     def _distrust(self, start: int) -> int:
         """Take for unsynced what the checkpoint does not call durable; from where on. Within one
         boot the kernel had everything, and the scan needed to read but little of it."""
-        start = min(start, safe_segment(self._store))
-        for queue in self._store.queues:
+        start = min(start, safe_segment(self._held))
+        for queue in self._held.queues:
             queue.distrust_from(start)
-        if self._store.index is not None:
-            self._store.index.distrust_from(start)
+        if self._held.index is not None:
+            self._held.index.distrust_from(start)
         return start
 
     def _write_again(self) -> None:
         """The process before may have ended because of a sync that failed, and what it was to keep
         may be in memory alone. Of another boot of the machine, nothing is."""
-        store, snapshot = self._store, self._snapshot
-        if store.boot and snapshot is not None and snapshot.boot not in ("", store.boot):
+        held, snapshot = self._held, self._snapshot
+        if held.boot and snapshot is not None and snapshot.boot not in ("", held.boot):
             return
         segments, end = self._log.segments, self._log.end_offset
-        safe = safe_segment(store)
-        position = max(safe, min(store.checkpoint.value.confirmed_offset, end))
+        safe = safe_segment(held)
+        position = max(safe, min(held.checkpoint.value.confirmed_offset, end))
         while position < end:
             following = min(segments.start_of(position) + segments.segment_size, end)
             write_log_again(segments, position, following - position)
             position = following
-        for _ in write_derived_again(store, safe):
+        for _ in write_derived_again(held, safe):
             pass
 
     def _sync(self, start: int) -> None:
         """What was found may never have been synced by the process that wrote it."""
-        store = self._store
-        store.dispatcher.dispatched_ms = self.stored_ms
+        held = self._held
+        held.dispatcher.start_at(self._stored_ms)
         if not self._report.was_clean:
             start = self._distrust(start)
             self._write_again()
@@ -404,14 +412,14 @@ class Recovery:
             for segment in self._log.segments.starts:
                 if segment + self._log.segment_size > start:
                     self._log.segments.make(segment).sync()
-        for queue in store.queues:
+        for queue in held.queues:
             if queue.is_dirty or not self._report.was_clean:
                 for file in queue.dirty_files():
                     file.sync()
-        if store.index is not None:
-            for file in store.index.dirty_files():
+        if held.index is not None:
+            for file in held.index.dirty_files():
                 file.sync()
         try:
-            write_snapshot(store)
+            write_snapshot(held)
         except DiskFull:
             self._report.notes.append("the disk is full; the next start reads more of the log")

@@ -7,15 +7,13 @@ import re
 from collections.abc import Callable
 from datetime import datetime, tzinfo
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from escrowmq.base.ports import Usage
 from escrowmq.errors import StorageError, UsageError
 from escrowmq.store.commit_log import FOLDER
+from escrowmq.store.holdings import Holdings
 from escrowmq.store.snapshot import note_log_begin
-
-if TYPE_CHECKING:
-    from escrowmq.store.store import Store
 
 _log = logging.getLogger(__name__)
 
@@ -58,10 +56,10 @@ def _parts(text: str) -> list[str]:
 class Retention:
     """Deletes old segments and trims what leads to them; watches the disk."""
 
-    def __init__(self, store: Store, hour: Callable[[int], int]) -> None:
-        self._store = store
+    def __init__(self, held: Holdings, hour: Callable[[int], int]) -> None:
+        self._held = held
         self._hour = hour
-        self._settings = store.settings
+        self._settings = held.settings
         self._manual_rounds = 0
         self.keeper: Callable[[int, int], int] | None = None
         """Told up to which log offset segments are to go, and when; it carries forward what it
@@ -91,7 +89,7 @@ class Retention:
 
     def watch(self, now_ms: int) -> None:
         """Look how full the disk is, and tell the store."""
-        usage = self._store.disk.usage(FOLDER)
+        usage = self._held.disk.usage(FOLDER)
         self.disk_percent = percent(usage)
         warning = self._settings.disk_warning_percent
         full = None
@@ -100,11 +98,20 @@ class Retention:
                 f"the disk is full: {self.disk_percent} % are used, {warning} % allowed; make room "
                 "or raise diskSpaceWarningLevelRatio"
             )
-        self._store.disk_watched(full)
+        self.note_room(full)
         interval_ms = self._settings.clean_interval_ms
-        if self._store.refusal is not None:
+        if self._held.standing.refusal is not None:
             interval_ms = min(interval_ms, _WATCH_FULL_MS)
         self.wake_at_ms = now_ms + interval_ms
+
+    def note_room(self, full: str | None) -> None:
+        """The disk is full, or has room again."""
+        standing = self._held.standing
+        if full is not None:
+            standing.refuse(full, is_lasting=False)
+        elif standing.is_passing and self._held.log.extend():
+            standing.lift()
+            _log.warning("the disk has room: messages are taken again")
 
     def clean(self, now_ms: int) -> int:
         """Delete what is due of the log, and what leads there; how many segments."""
@@ -121,18 +128,18 @@ class Retention:
                 logging.WARNING if is_forced else logging.INFO,
                 "%d files of the log (%d bytes) are deleted %s; it begins at %d now",
                 deleted,
-                deleted * self._store.log.segment_size,
+                deleted * self._held.log.segment_size,
                 f"whatever their age, the disk is at {self.disk_percent} %"
                 if is_forced
                 else f"after {settings.reserved_hours} h",
-                self._store.log.min_offset,
+                self._held.log.min_offset,
             )
             self.watch(now_ms)
             self.trim()
         return deleted
 
     def _delete(self, now_ms: int, *, is_forced: bool) -> int:
-        log = self._store.log
+        log = self._held.log
         expired_ms = now_ms - self._settings.reserved_hours * _HOUR_MS
         doomed: list[int] = []
         for start in log.segments.starts:
@@ -141,7 +148,7 @@ class Retention:
                 break
             if not is_forced and log.segments.modified_ms(start) >= expired_ms:
                 break
-            if self._store.behind_size and start >= self._store.dispatcher.waiting[0].log_offset:
+            if self._held.behind_size and start >= self._held.dispatcher.waiting[0].log_offset:
                 break
             doomed.append(start)
         doomed = self._without_needed(doomed, now_ms)
@@ -157,7 +164,7 @@ class Retention:
         if not doomed or self.keeper is None:
             self.kept_count = 0
             return doomed
-        size = self._store.log.segment_size
+        size = self._held.log.segment_size
         needed_from = self.keeper(doomed[-1] + size, now_ms)
         free = [start for start in doomed if start + size <= needed_from]
         self.kept_count = len(doomed) - len(free)
@@ -174,7 +181,7 @@ class Retention:
 
     def _note_begin(self, log_offset: int) -> None:
         try:
-            note_log_begin(self._store.disk, log_offset)
+            note_log_begin(self._held.disk, log_offset)
         except (StorageError, OSError) as error:
             # A full disk needs the room more than a start after a loss of power needs the note.
             _log.warning("segments are deleted without a note of it: %s", error)
@@ -182,18 +189,18 @@ class Retention:
     def trim(self) -> None:
         """Bring queues and index up to where the log begins now: many queues in several turns,
         meanwhile reads pass over what is gone."""
-        store = self._store
-        self._untrimmed = list(store.queues.by_key)
+        held = self._held
+        self._untrimmed = list(held.queues.by_key)
         self._trim_some()
-        if store.index is not None:
-            store.index.drop_before(store.log.min_offset)
+        if held.index is not None:
+            held.index.drop_before(held.log.min_offset)
 
     def _trim_some(self) -> None:
-        store = self._store
+        held = self._held
         for place in self._untrimmed[-_TRIMMED_AT_ONCE:]:
-            queue = store.queues.by_key.get(place)
+            queue = held.queues.by_key.get(place)
             if queue is not None:
-                queue.drop_before(store.log.min_offset)
+                queue.drop_before(held.log.min_offset)
         del self._untrimmed[-_TRIMMED_AT_ONCE:]
         if self._untrimmed:
             self.wake_at_ms = 0

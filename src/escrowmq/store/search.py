@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from escrowmq.base.message import Property, StoredMessage, SysFlag
 from escrowmq.codec.hashes import java_hash
@@ -11,11 +11,9 @@ from escrowmq.codec.record import RECORD_SIZE_MIN, decode_record
 from escrowmq.errors import CorruptRecord
 from escrowmq.store.answers import Found
 from escrowmq.store.consume_queue import ConsumeQueue
+from escrowmq.store.holdings import Holdings
 from escrowmq.store.index import key_hash
 from escrowmq.store.scan import check_record
-
-if TYPE_CHECKING:
-    from escrowmq.store.store import Store
 
 _FIRST: Final = struct.Struct(">IIIiiqqi")
 _TIME: Final = struct.Struct(">q")
@@ -27,8 +25,8 @@ _QUERY_SIZE_MAX: Final = 16 * 1024 * 1024
 class Searcher:
     """Looks things up in a store."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, held: Holdings) -> None:
+        self._held = held
 
     def message_at(self, log_offset: int) -> StoredMessage | None:
         """The message whose record starts at an offset, whoever names it; None when none does.
@@ -44,26 +42,26 @@ class Searcher:
 
     def _is_led_to(self, message: StoredMessage) -> bool:
         """Whether a unit leads to a message, or will when the disk has room or is done."""
-        store, place = self._store, (message.topic, message.queue_id)
+        held, place = self._held, (message.topic, message.queue_id)
         record = (message.log_offset, message.record_size)
-        queue = store.queues.by_key.get(place)
+        queue = held.queues.by_key.get(place)
         if queue is None:
             return False
         if message.queue_offset < queue.end:
-            return store.queues.leads_to(place, message.queue_offset, record)
-        return any(waiting.covers(record[0]) for waiting in store.dispatcher.waiting)
+            return held.queues.leads_to(place, message.queue_offset, record)
+        return any(waiting.covers(record[0]) for waiting in held.dispatcher.waiting)
 
     def record_at(self, log_offset: int) -> bytes | None:
         """The whole record that starts at an offset which we know to be a record's; None when it
         cannot be read."""
-        log = self._store.log
+        log = self._held.log
         if not log.min_offset <= log_offset <= log.end_offset - RECORD_SIZE_MIN:
             return None
         size = int.from_bytes(log.read(log_offset, 4), "big")
         if not RECORD_SIZE_MIN <= size <= log.end_offset - log_offset:
             return None
         record = log.read(log_offset, size)
-        has_crc = self._store.settings.appends_crc
+        has_crc = self._held.settings.appends_crc
         return record if check_record(record, log_offset, has_crc=has_crc) is None else None
 
     def stored_ms(self, queue: ConsumeQueue, queue_offset: int) -> int:
@@ -74,7 +72,7 @@ class Searcher:
     def stored_ms_at(self, place: int) -> int:
         """When the record was stored that a unit leads to, or that begins a segment; -1 when there
         is none."""
-        head = self._store.log.read(place, _STORED_AT_V6 + 8)
+        head = self._held.log.read(place, _STORED_AT_V6 + 8)
         if len(head) < _STORED_AT_V6 + 8:
             return -1
         *_, log_offset, sys_flag = _FIRST.unpack_from(head)
@@ -112,16 +110,16 @@ class Searcher:
 
     def query(self, topic: str, key: str, *, count_max: int, begin_ms: int, end_ms: int) -> Found:
         """Records of a topic with a key, stored in between, newest first."""
-        store = self._store
-        index = store.index
+        held = self._held
+        index = held.index
         found = Found([], 0, 0)
         if index is None:
             return found
-        store.dispatcher.flush_keys()
+        held.dispatcher.flush_keys()
         if index.files:
             found.last_ms = index.files[-1].end_ms
             found.last_log_offset = index.files[-1].end_log_offset
-        count_max = min(count_max, store.settings.query_messages_max)
+        count_max = min(count_max, held.settings.query_messages_max)
         size = 0
         seen: set[int] = set()
         code = key_hash(java_hash(f"{topic}#"), key)
@@ -144,7 +142,7 @@ class Searcher:
         except CorruptRecord:
             return False
         properties = message.properties
-        if self._store.deleted.covers(topic, message.log_offset, message.stored_ms):
+        if self._held.deleted.covers(topic, message.log_offset, message.stored_ms):
             return False
         return (
             message.topic == topic

@@ -10,7 +10,7 @@ nothing is assumed.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
@@ -18,10 +18,8 @@ from escrowmq.base.ports import Disk
 from escrowmq.errors import StorageError
 from escrowmq.store.consume_queue import ConsumeQueue
 from escrowmq.store.deleted import Deletion
+from escrowmq.store.holdings import Holdings
 from escrowmq.store.queues import Queues
-
-if TYPE_CHECKING:
-    from escrowmq.store.store import Store
 
 _log = logging.getLogger(__name__)
 
@@ -53,12 +51,12 @@ def read_snapshot(disk: Disk) -> Snapshot | None:
         return None
 
 
-def write_snapshot(store: Store) -> None:
+def write_snapshot(held: Holdings) -> None:
     """Write the file."""
-    store.deleted.forget_before(store.log.min_offset)
+    held.deleted.forget_before(held.log.min_offset)
     ends: dict[str, dict[int, int]] = {}
     begins: dict[str, dict[int, int]] = {}
-    for queue in store.queues:
+    for queue in held.queues:
         if queue.end:
             ends.setdefault(queue.topic, {})[queue.queue_id] = queue.end
         if queue.files.first:
@@ -66,31 +64,31 @@ def write_snapshot(store: Store) -> None:
     snapshot = Snapshot(
         queue_ends=ends,
         queue_begins=begins,
-        index_end=store.index.end_log_offset if store.index is not None else -1,
-        boot=store.boot,
-        log_begin=store.log.min_offset,
-        deleted=store.deleted.of_topic,
-        latest_ms=store.deleted.latest_ms,
+        index_end=held.index.end_log_offset if held.index is not None else -1,
+        boot=held.boot,
+        log_begin=held.log.min_offset,
+        deleted=held.deleted.of_topic,
+        latest_ms=held.deleted.latest_ms,
     )
-    store.disk.replace(PATH, msgspec.json.encode(snapshot))
-    store.queues.journal.begin_anew()
+    held.disk.replace(PATH, msgspec.json.encode(snapshot))
+    held.queues.journal.begin_anew()
 
 
-def note_deletions(store: Store) -> None:
+def note_deletions(held: Holdings) -> None:
     """Write the file, which says what topics were deleted. A disk that cannot take it does not
     keep a topic; it is tried again."""
     try:
-        write_snapshot(store)
+        write_snapshot(held)
     except (StorageError, OSError) as error:
-        if store.deleted.is_kept:
+        if held.deleted.is_kept:
             _log.warning(
                 "that topics are deleted cannot be noted yet (%s): until then, a start that reads "
                 "the log may bring their messages back",
                 error,
             )
-        store.deleted.is_kept = False
+        held.deleted.is_kept = False
     else:
-        store.deleted.is_kept = True
+        held.deleted.is_kept = True
 
 
 def note_log_begin(disk: Disk, log_offset: int) -> None:

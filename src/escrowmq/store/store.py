@@ -23,11 +23,8 @@ from escrowmq.codec.record import FILLER_SIZE, encode_record
 from escrowmq.errors import CorruptRecord, DiskFull, StorageError
 from escrowmq.store.answers import Arrival, Found, Got, GotStatus, Put, PutStatus, RecoveryReport
 from escrowmq.store.batches import Batches
-from escrowmq.store.checkpoint import CheckpointFile
-from escrowmq.store.commit_log import CommitLog
 from escrowmq.store.consume_queue import ConsumeQueue
-from escrowmq.store.deleted import Deleted
-from escrowmq.store.dispatch import Dispatch, Dispatcher, delay_levels
+from escrowmq.store.dispatch import Dispatch
 from escrowmq.store.encoding import (
     encode_with_crc,
     ended,
@@ -37,9 +34,8 @@ from escrowmq.store.encoding import (
 )
 from escrowmq.store.flush import Flusher
 from escrowmq.store.folder import refuse_other
-from escrowmq.store.index import Index
+from escrowmq.store.holdings import Holdings
 from escrowmq.store.mending import Mending
-from escrowmq.store.queues import Queues
 from escrowmq.store.reading import Reader
 from escrowmq.store.recovery import Recovery
 from escrowmq.store.retention import Retention, hour_in
@@ -72,32 +68,20 @@ class Store:
     ) -> None:
         self.settings = settings
         self.disk = disk
-        self.log = CommitLog(
-            disk, segment_size=settings.log_segment_size, reserve_size=settings.reserve_size
-        )
-        self.queues = Queues(disk, segment_size=settings.queue_segment_size)
-        self.index = (
-            Index(
-                disk,
-                slots_count=settings.index_slots_count,
-                entries_max=settings.index_entries_max,
-                zone=zone,
-            )
-            if settings.has_index
-            else None
-        )
-        self.deleted = Deleted()
-        self.checkpoint = CheckpointFile(disk)
-        self.dispatcher = Dispatcher(self.index, delay_levels(settings.delay_levels))
+        held = self._held = Holdings(disk, settings, boot=boot, zone=zone)
+        self.log, self.queues, self.index = held.log, held.queues, held.index
+        self.deleted, self.checkpoint, self.dispatcher = (
+            held.deleted, held.checkpoint, held.dispatcher,
+        )  # fmt: skip
+        self._standing = held.standing
         self.reader = Reader(self.log, settings)
-        self.flusher = Flusher(self)
-        self.mending = Mending(self)
-        self.retention = Retention(self, hour or hour_in(zone))
-        self.batches = Batches(self)
-        self._searcher = Searcher(self)
-        self.boot, self._abort_text = boot, abort_text
-        self._refusal: str | None = "the store is not open"
-        self._is_refusal_lasting = True
+        self.flusher = Flusher(held)
+        self.mending = Mending(
+            held, take_round=self.flusher.take_round, given_up=self._cannot_be_mended
+        )
+        self.retention = Retention(held, hour or hour_in(zone))
+        self._searcher = Searcher(held)
+        self._abort_text = abort_text
         self._is_open = False
         self._is_sync_flush, self._appends_crc = settings.is_sync_flush, settings.appends_crc
         self._body_size_max = settings.body_size_max
@@ -106,8 +90,8 @@ class Store:
         )
         body_max, properties_max = self._body_size_max, self._properties_size_max
         self.judge = partial(judge, body_size_max=body_max, properties_size_max=properties_max)
+        self.batches = Batches(held, self.judge)
         self._by_key = self.queues.by_key
-        self._stored_ms = 0
 
     # -- life ---------------------------------------------------------------------------------
 
@@ -118,22 +102,22 @@ class Store:
         those of these settings, or not a whole store's of this kind."""
         assert not self._is_open, "open once"
         self.disk.lock(LOCK)
-        refuse_other(self.disk, boot=self.boot)
-        recovery = Recovery(self)
+        refuse_other(self.disk, boot=self._held.boot)
         try:
-            report = recovery.run(now_ms)
+            found = Recovery(self._held).run(now_ms)
         except DiskFull as error:
             raise DiskFull(f"{error}; make room on the disk and start again") from error
-        self._stored_ms = max(recovery.stored_ms, self._stored_ms)
-        self.flusher.started(now_ms, stored_ms=self._stored_ms)
+        self.reader.trusted_from = found.trusted_from
+        self.flusher.started(now_ms, stored_ms=self.log.stamp(found.stored_ms))
         try:
             self.disk.replace(ABORT, self._abort_text.encode())
         except DiskFull:
             if self.disk.size(ABORT) is None:
                 raise
-        self._is_open, self._refusal, self._is_refusal_lasting = True, None, False
+        self._is_open = True
+        self._standing.lift()
         self.retention.watch(now_ms)
-        return report
+        return found.report
 
     def close(self, now_ms: int) -> None:
         """Make everything durable, and say so by removing the abort file. After a failed sync
@@ -144,10 +128,10 @@ class Store:
         try:
             is_whole = self.flusher.finish(now_ms)
         finally:
-            self._refuse("the store is closed", is_lasting=True)
+            self._standing.refuse("the store is closed", is_lasting=True)
         self.log.drop_ahead()
         if is_whole:
-            write_snapshot(self)
+            write_snapshot(self._held)
         self.log.segments.close()
         self.queues.close()
         if self.index is not None:
@@ -168,8 +152,9 @@ class Store:
     ) -> Put:
         """Append a message. `properties` are the message's own in encoded form, if the caller has
         them. Settling puts are served from reserved room when the disk is full."""
-        if self._refusal is not None and (self._is_refusal_lasting or not is_settling):
-            return Put(PutStatus.SERVICE_NOT_AVAILABLE, reason=self._refusal)
+        standing = self._standing
+        if standing.refusal is not None and (standing.is_lasting or not is_settling):
+            return Put(PutStatus.SERVICE_NOT_AVAILABLE, reason=standing.refusal)
         if properties is None:
             properties = encode_properties(message.properties)
         elif properties[-1:] == b"\0":
@@ -184,10 +169,7 @@ class Store:
             if refused is not None:
                 return refused
             queue = self.queues.make(message.topic, message.queue_id)
-        if now_ms > self._stored_ms:
-            self._stored_ms = now_ms
-        else:
-            now_ms = self._stored_ms
+        now_ms = self.log.stamp(now_ms)
         # Prepared and rollback records belong to no queue.
         is_queued = not message.sys_flag & 4
         queue_offset = queue.next_offset if is_queued else 0
@@ -211,7 +193,7 @@ class Store:
                 return self.put(message, now_ms, properties=properties, is_settling=is_settling)
             log.append(record, is_settling=is_settling)
         except (StorageError, OSError, struct.error) as error:
-            return self.failed(error)
+            return standing.failed(error)
         if is_queued:
             queue.next_offset = queue_offset + 1
         self._dispatch(queue if is_queued else None, message, queue_offset, log_offset, size)
@@ -230,7 +212,7 @@ class Store:
         record_size: int,
     ) -> None:
         """Now, or when it is durable: with SYNC_FLUSH nobody sees what may still be lost."""
-        dispatcher, stored_ms = self.dispatcher, self._stored_ms
+        dispatcher, stored_ms = self.dispatcher, self.log.stored_ms
         if not self._is_sync_flush and not dispatcher.waiting:
             try:
                 dispatcher.dispatch(
@@ -243,15 +225,6 @@ class Store:
         dispatcher.waiting.append(
             Dispatch(queue, message, queue_offset, log_offset, record_size, stored_ms)
         )
-
-    def failed(self, error: Exception) -> Put:
-        """The answer to what could not be written."""
-        if isinstance(error, DiskFull):
-            self._refuse(f"the disk is full: {error}", is_lasting=False)
-            return Put(PutStatus.SERVICE_NOT_AVAILABLE, reason=str(error))
-        if isinstance(error, struct.error):  # sent again, it would not fit either
-            return Put(PutStatus.MESSAGE_ILLEGAL, reason=f"a field fits no record: {error}")
-        return Put(PutStatus.CREATE_FILE_FAILED, reason=str(error))
 
     # -- reading ------------------------------------------------------------------------------
 
@@ -341,8 +314,8 @@ class Store:
         if not doomed:
             return 0
         self.flusher.forget_queues()
-        self.deleted.note(topic, log_end=self.log.end_offset, stored_ms=self._stored_ms)
-        note_deletions(self)  # lest a start take the queues for lost, or build them again
+        self.deleted.note(topic, log_end=self.log.end_offset, stored_ms=self.log.stored_ms)
+        note_deletions(self._held)  # lest a start take the queues for lost, or build them again
         for queue in doomed:
             queue.remove()
         return len(doomed)
@@ -362,7 +335,10 @@ class Store:
 
     def sync_wanted(self, now_ms: int) -> Sync | None:
         """What is to be synced now, if anything; one at a time."""
-        return self.flusher.sync_wanted(now_ms)
+        flusher = self.flusher
+        if flusher.failed is not None and not flusher.is_busy:
+            return flusher.begin(self.mending.sync_wanted())
+        return flusher.sync_wanted(now_ms)
 
     def synced(self, log_offset: int, now_ms: int) -> None:
         """The sync that was wanted is done."""
@@ -370,7 +346,7 @@ class Store:
         self.flusher.synced(log_offset, now_ms)
         if was_failed and self._is_open:
             self.mending.synced()
-            self._refusal, self._is_refusal_lasting = None, False
+            self._standing.lift()
             _log.warning("what a failed sync may have lost is durable: messages are taken again")
 
     def sync_failed(self, reason: str, now_ms: int) -> None:
@@ -383,13 +359,13 @@ class Store:
         if is_news:
             again = "messages are taken again when the disk has taken what it may have lost"
             _log.critical("read-only: a sync failed (%s); %s", reason, again)
-            self._refuse(f"a sync failed ({reason}); {again}", is_lasting=True)
+            self._standing.refuse(f"a sync failed ({reason}); {again}", is_lasting=True)
 
-    def given_up(self, reason: str) -> None:
+    def _cannot_be_mended(self, reason: str) -> None:
         """What a failed sync may have lost is not there to be written anew."""
         lost = f"a sync failed, and what it was to keep cannot be read back ({reason})"
         _log.critical("read-only until a restart, which reads again from disk: %s", lost)
-        self._refuse(f"{lost}; restart to read again from disk", is_lasting=True)
+        self._standing.refuse(f"{lost}; restart to read again from disk", is_lasting=True)
 
     def wake(self, now_ms: int) -> None:
         """Do what is due: dispatch that stalled, clean-up, a look at the disk."""
@@ -400,7 +376,7 @@ class Store:
         if self.dispatcher.stalled or self.dispatcher.waiting:
             self.flusher.dispatch()
         if not self.deleted.is_kept:
-            note_deletions(self)
+            note_deletions(self._held)
         self.mending.wake(now_ms)
         self.retention.wake(now_ms)
 
@@ -408,7 +384,8 @@ class Store:
         """When `wake` and `sync_wanted` want to be called next."""
         if self.flusher.is_behind:
             return 0
-        return min(self.retention.wake_at_ms, self.flusher.wake_at_ms())
+        flushes_ms, mends_ms = self.flusher.wake_at_ms(), self.mending.wake_at_ms()
+        return min(self.retention.wake_at_ms, flushes_ms, mends_ms)
 
     @property
     def durable_offset(self) -> int:
@@ -433,13 +410,12 @@ class Store:
     @property
     def refusal(self) -> str | None:
         """Why ordinary puts are refused; None while they are taken."""
-        return self._refusal
+        return self._standing.refusal
 
     @property
     def behind_size(self) -> int:
         """Bytes of log that consumers cannot see yet."""
-        waiting = self.dispatcher.waiting
-        return self.log.end_offset - waiting[0].log_offset if waiting else 0
+        return self._held.behind_size
 
     @property
     def disk_percent(self) -> int:
@@ -454,30 +430,11 @@ class Store:
     @property
     def last_stored_ms(self) -> int:
         """Store time of the newest record."""
-        return self._stored_ms
-
-    def stamp(self, now_ms: int) -> int:
-        """The store time of what is put now: never before that of another record."""
-        self._stored_ms = max(now_ms, self._stored_ms)
-        return self._stored_ms
+        return self.log.stored_ms
 
     def go_back(self, now_ms: int) -> None:
         """Stamp records with this time, although there are some of a later one: the clock was
         wrong when they were stored."""
-        self.deleted.gone_back(self._stored_ms)
-        self._stored_ms = now_ms
+        self.deleted.gone_back(self.log.stored_ms)
+        self.log.go_back(now_ms)
         self.flusher.started(now_ms, stored_ms=now_ms)
-
-    def disk_watched(self, full: str | None) -> None:
-        """The disk is full, or has room again; called by retention."""
-        if full is not None:
-            self._refuse(full, is_lasting=False)
-        elif self._refusal is not None and not self._is_refusal_lasting and self.log.extend():
-            self._refusal = None
-            _log.warning("the disk has room: messages are taken again")
-
-    def _refuse(self, reason: str, *, is_lasting: bool) -> None:
-        if is_lasting or not self._is_refusal_lasting:
-            if self._refusal is None and not is_lasting:
-                _log.error("no new messages are taken: %s", reason)
-            self._refusal, self._is_refusal_lasting = reason, is_lasting

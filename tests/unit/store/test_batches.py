@@ -163,7 +163,7 @@ def test_long_batch_without_room_leaves_nothing_and_what_no_segment_holds_is_ill
 
 def test_no_long_batch_is_taken_while_too_much_waits_to_be_shown() -> None:
     store, _ = opened(SimDisk(), ROOMY)
-    store.batches = Batches(store, unseen_max=1_000)
+    store.batches = Batches(store._held, store.judge, unseen_max=1_000)
     store.batches.put_long(begin(store, COUNT), 1_000)
     put = store.batches.put_long(begin(store, COUNT), 1_000)
     assert put.status is PutStatus.SERVICE_NOT_AVAILABLE

@@ -1,0 +1,47 @@
+"""What a store consists of, for those who keep it: its files and what is known of them."""
+
+from __future__ import annotations
+
+from datetime import tzinfo
+
+from escrowmq.base.ports import Disk
+from escrowmq.base.settings import StoreSettings
+from escrowmq.store.checkpoint import CheckpointFile
+from escrowmq.store.commit_log import CommitLog
+from escrowmq.store.deleted import Deleted
+from escrowmq.store.dispatch import Dispatcher, delay_levels
+from escrowmq.store.index import Index
+from escrowmq.store.queues import Queues
+from escrowmq.store.standing import Standing
+
+
+class Holdings:
+    """Nothing is decided here: recovery, flushes, clean-up and searches work on it."""
+
+    def __init__(self, disk: Disk, settings: StoreSettings, *, boot: str, zone: tzinfo) -> None:
+        self.disk = disk
+        self.settings = settings
+        self.boot = boot
+        """The machine's present boot; empty when it is not known."""
+        self.log = CommitLog(
+            disk, segment_size=settings.log_segment_size, reserve_size=settings.reserve_size
+        )
+        self.queues = Queues(disk, segment_size=settings.queue_segment_size)
+        self.index: Index | None = None
+        if settings.has_index:
+            self.index = Index(
+                disk,
+                slots_count=settings.index_slots_count,
+                entries_max=settings.index_entries_max,
+                zone=zone,
+            )
+        self.deleted = Deleted()
+        self.checkpoint = CheckpointFile(disk)
+        self.dispatcher = Dispatcher(self.index, delay_levels(settings.delay_levels))
+        self.standing = Standing()
+
+    @property
+    def behind_size(self) -> int:
+        """Bytes of log that consumers cannot see yet."""
+        waiting = self.dispatcher.waiting
+        return self.log.end_offset - waiting[0].log_offset if waiting else 0

@@ -1,0 +1,45 @@
+"""Whether messages are taken, and why they are not."""
+
+from __future__ import annotations
+
+import logging
+import struct
+
+from escrowmq.errors import DiskFull
+from escrowmq.store.answers import Put, PutStatus
+
+_log = logging.getLogger(__name__)
+
+
+class Standing:
+    """How a store stands to those who want to put something. A lasting refusal, as after a failed
+    sync, is for all of them; any other lets ends of transactions through."""
+
+    def __init__(self) -> None:
+        self.refusal: str | None = "the store is not open"
+        self.is_lasting = True
+
+    def refuse(self, reason: str, *, is_lasting: bool) -> None:
+        """Take no messages from now on. What lasts is not replaced by what passes."""
+        if is_lasting or not self.is_lasting:
+            if self.refusal is None and not is_lasting:
+                _log.error("no new messages are taken: %s", reason)
+            self.refusal, self.is_lasting = reason, is_lasting
+
+    def lift(self) -> None:
+        """Take messages again."""
+        self.refusal, self.is_lasting = None, False
+
+    @property
+    def is_passing(self) -> bool:
+        """Whether messages are refused for a reason that may pass by itself."""
+        return self.refusal is not None and not self.is_lasting
+
+    def failed(self, error: Exception) -> Put:
+        """The answer to what could not be written."""
+        if isinstance(error, DiskFull):
+            self.refuse(f"the disk is full: {error}", is_lasting=False)
+            return Put(PutStatus.SERVICE_NOT_AVAILABLE, reason=str(error))
+        if isinstance(error, struct.error):  # sent again, it would not fit either
+            return Put(PutStatus.MESSAGE_ILLEGAL, reason=f"a field fits no record: {error}")
+        return Put(PutStatus.CREATE_FILE_FAILED, reason=str(error))
