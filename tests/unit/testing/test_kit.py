@@ -57,6 +57,12 @@ def test_messages_are_shown_with_their_keys_in_the_order_of_their_sending(broker
     assert broker.delivered("nothing") == []
 
 
+def test_the_test_can_send_what_another_service_would(broker: Broker) -> None:
+    broker.send("paid", b"order 1", keys=["o-1"], tag="card")
+    (message,) = broker.messages("paid")
+    assert (message.body, message.key_list, message.tag) == (b"order 1", ["o-1"], "card")
+
+
 def test_brokers_of_one_process_know_nothing_of_each_other(broker: Broker) -> None:
     with Broker() as other, escrowmq.Producer(other.nameserver, group="orders") as producer:
         producer.send("paid", b"order 1")

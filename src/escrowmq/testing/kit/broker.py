@@ -8,10 +8,11 @@ import datetime as dt
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, Unpack
 
 from escrowmq.client.blocking.face import engine_of
-from escrowmq.client.core.message import ReceivedMessage
+from escrowmq.client.core.message import Message, ReceivedMessage
+from escrowmq.client.settings import MessageFields, message_of
 from escrowmq.errors import UsageError
 from escrowmq.testing.kit.accounts import Account
 from escrowmq.testing.kit.looking import Found
@@ -228,6 +229,12 @@ class Broker:
     def create_topic(self, topic: str, queues: int = 1) -> None:
         """Make a topic; the first message to one that does not exist does so, too."""
         self._thread.run(self._world.create_topic, topic, queues)
+
+    def send(
+        self, topic: str | Message, body: bytes = b"", **fields: Unpack[MessageFields]
+    ) -> None:
+        """Send what another service would send. Not where clients need an account."""
+        self._thread.call(self._world.send(message_of(topic, body, fields)))
 
     def delivered(self, topic: str) -> Found:
         """Bodies that consumers of a topic can see, in the order in which they appeared."""

@@ -14,6 +14,8 @@ from typing import Final
 from escrowmq.base.nameserver_settings import NameServerSettings
 from escrowmq.base.settings import BrokerSettings, StoreSettings
 from escrowmq.broker.core import BrokerCore
+from escrowmq.client.core.message import Message
+from escrowmq.client.producer import Producer
 from escrowmq.errors import UsageError
 from escrowmq.net.dialling import INSIDE, close_gate, open_gate
 from escrowmq.net.entrance import bind
@@ -42,6 +44,7 @@ _STEPS_MAX: Final = 1_000_000
 
 _WAKES_MAX: Final = 10_000
 _LOOK_S: Final = 0.001
+_SENDER: Final = "sent-by-the-test"
 _MODEST: Final = {
     "flushDiskType": "SYNC_FLUSH",
     "mappedFileSizeCommitLog": str(16 << 20),
@@ -227,6 +230,12 @@ class World:
     def lose_ends(self, count: int) -> None:
         """Let so many transactions end unheard."""
         self._running().ends_to_lose = count
+
+    async def send(self, message: Message) -> None:
+        """Send as a service elsewhere does."""
+        self._running()
+        async with Producer(self.nameserver, group=_SENDER) as producer:
+            await producer.send(message)
 
     def create_topic(self, topic: str, queues: int) -> None:
         """Make a topic, and tell the name server."""
