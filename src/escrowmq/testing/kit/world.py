@@ -17,7 +17,7 @@ from escrowmq.broker.core import BrokerCore
 from escrowmq.client.core.message import Message
 from escrowmq.client.producer import Producer
 from escrowmq.errors import UsageError
-from escrowmq.net.dialling import INSIDE, close_gate, open_gate
+from escrowmq.net.dialling import GATES_MAX, INSIDE, close_gate, open_gate
 from escrowmq.net.entrance import bind
 from escrowmq.net.shell import Shell
 from escrowmq.node.broker import broker_settings
@@ -34,10 +34,10 @@ from escrowmq.txn.pending import BUCKET_MS
 
 _log = logging.getLogger(__name__)
 
-_NUMBERS: Final = itertools.count()
-_HOSTS_MAX: Final = 254
+_HOSTS_MAX: Final = 250
 _PORT: Final = 10_000
-_PORTS_MAX: Final = 40_000
+_NUMBERS: Final = itertools.cycle(range(GATES_MAX // 2))
+"""Each has two addresses: one host, two ports."""
 _NEVER_IDLE_MS: Final = 1 << 60
 _STEPS_MAX: Final = 1_000_000
 """How often the clock may stop on its way; two weeks are some 250 000 times."""
@@ -94,7 +94,7 @@ class World:
         self.traffic = pipe.Traffic()
         number = next(_NUMBERS)
         self._host = f"{INSIDE}{number % _HOSTS_MAX + 1}"
-        self._first_port = _PORT + 2 * (number // _HOSTS_MAX) % _PORTS_MAX
+        self._first_port = _PORT + 2 * (number // _HOSTS_MAX)
         self.nameserver = ""
         self._broker_address = (self._host, 0)
         self._registry = RegistryCore(NameServerSettings(), started_ms=self.clock.now_ms())
