@@ -82,6 +82,21 @@ def test_the_text_tells_all_that_there_is(broker: Broker) -> None:
     assert "connected: a producer of 'orders'" in told
 
 
+def test_the_text_tells_what_comes_later_and_when(broker: Broker) -> None:
+    def fail(message: escrowmq.Delivery) -> None:
+        raise ValueError("no")
+
+    broker.send("paid", b"reminder", delay=60)
+    broker.send("paid", b"poison")
+    with escrowmq.Consumer(broker.nameserver, group="mailer", topic="paid", handler=fail):
+        broker.wait_consumed("mailer")
+        told = broker.describe()
+    assert "b'reminder' to 'paid', in 60 s" in told
+    assert "b'poison' to group 'mailer', again, in 10 s" in told
+    broker.advance(minutes=2)
+    assert "comes later" not in broker.describe()
+
+
 # -- transactions --------------------------------------------------------------------------------
 
 
@@ -219,6 +234,20 @@ def test_an_account_is_refused_what_it_does_not_have() -> None:
         assert broker.delivered("paid") == [b"order 1"]
     with pytest.raises(UsageError, match="the right 'WRITE' to 'paid'"):
         Broker(accounts=[Account("orders-1", "secret-of-it", topics={"paid": "WRITE"})])
+
+
+def test_an_account_can_lose_a_right_while_its_client_is_connected(broker: Broker) -> None:
+    who = escrowmq.Credentials("orders-1", "secret-of-it")
+    with Broker(accounts=[Account("orders-1", "secret-of-it", topics={"paid": "PUB"})]) as guarded:
+        guarded.create_topic("paid")
+        with escrowmq.Producer(guarded.nameserver, group="g", credentials=who) as producer:
+            producer.send("paid", b"order 1")
+            guarded.set_accounts([Account("orders-1", "secret-of-it", topics={"paid": "SUB"})])
+            with pytest.raises(PermissionDenied):
+                producer.send("paid", b"order 2")
+            assert guarded.delivered("paid") == [b"order 1"]
+    with pytest.raises(UsageError, match="made without accounts"):
+        broker.set_accounts([])
 
 
 # -- consumers and time --------------------------------------------------------------------------

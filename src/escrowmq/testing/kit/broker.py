@@ -59,6 +59,10 @@ class AioBroker:
         await self._thread.awaited(self._world.crash())
         await self.start()
 
+    async def set_accounts(self, accounts: Sequence[Account]) -> None:
+        """See Broker.set_accounts."""
+        await self._thread.awaited(self._world.set_accounts(accounts))
+
     async def wait_delivered(self, topic: str, count: int = 1) -> Found:
         """See Broker.wait_delivered."""
         return await self._thread.awaited(self._world.delivered(topic, count))
@@ -205,6 +209,11 @@ class Broker:
         """Kill the broker and start it again. The machine goes on: what was written is there."""
         self._thread.wait_for(self._world.crash(), "crash")
         self.start()
+
+    def set_accounts(self, accounts: Sequence[Account]) -> None:
+        """Let other accounts count from now on, a second later by the broker's clock: clients that
+        are connected are refused what theirs has no more. The broker was made with some."""
+        self._thread.wait_for(self._world.set_accounts(accounts), "set_accounts")
 
     @contextlib.contextmanager
     def full_disk(self) -> Iterator[None]:

@@ -45,6 +45,7 @@ _STEPS_MAX: Final = 1_000_000
 _WAKES_MAX: Final = 10_000
 _LOOK_S: Final = 0.001
 _SENDER: Final = "sent-by-the-test"
+_ACCOUNTS_MS: Final = 1_000
 _MODEST: Final = {
     "flushDiskType": "SYNC_FLUSH",
     "mappedFileSizeCommitLog": str(16 << 20),
@@ -88,8 +89,9 @@ class World:
         self.clock = StillClock()
         self.disk = KitDisk()
         self._accounts = KitDisk()
+        self._has_accounts = bool(accounts)
         if accounts:
-            self._accounts.replace("plain_acl.yml", accounts_file(accounts), is_private=True)
+            self._write_accounts(accounts)
         self._has_sockets = has_sockets
         self.traffic = pipe.Traffic()
         number = next(_NUMBERS)
@@ -203,6 +205,16 @@ class World:
     def _enter(self, shell: Shell, protocol: asyncio.BaseProtocol) -> None:
         """A client, on its own loop, connects."""
         pipe.connect(protocol, shell.accept, self._loop, self.traffic)
+
+    async def set_accounts(self, accounts: Sequence[Account]) -> None:
+        """Let other accounts count. The broker looks into the file after a while, and once more."""
+        if not self._has_accounts:
+            raise UsageError("the broker was made without accounts; give it some when it is made")
+        self._write_accounts(accounts)
+        await self.advance(_ACCOUNTS_MS)
+
+    def _write_accounts(self, accounts: Sequence[Account]) -> None:
+        self._accounts.replace("plain_acl.yml", accounts_file(accounts), is_private=True)
 
     # -- what is there -----------------------------------------------------------------------
 
