@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 from collections.abc import Iterator
 from typing import Final
 
@@ -192,8 +193,11 @@ class Progress:
     def ask(self) -> None:
         """Ask every member; its answer counts as soon as it is here."""
         group = self._core.broker.clients.consumers.get(self._group)
-        for peer in [] if group is None else group.channels:
-            self._core.ask(peer, Request.GET_CONSUMER_STATUS_FROM_CLIENT, {}, self._take)
+        if group is None:
+            return
+        for peer, topic in itertools.product(group.channels, group.subscriptions):
+            fields = {"topic": topic, "group": self._group}
+            self._core.ask(peer, Request.GET_CONSUMER_STATUS_FROM_CLIENT, fields, self._take)
 
     def _take(self, reply: Command | None, now_ms: int) -> None:
         if reply is None or not reply.body:
