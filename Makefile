@@ -7,7 +7,7 @@ SPARK := $(VENV)/.spark-$(shell cksum < requirements-spark.txt | cut -d' ' -f1)
 RELEASES := spark-4.1 spark-4.3
 ARGS ?=
 
-.PHONY: serve demo test unit coverage interop spark-versions spark-environments $(RELEASES) crash fuzz races faults check format docs bench clean
+.PHONY: serve demo shop test unit coverage interop spark-versions spark-environments $(RELEASES) crash fuzz races faults check format docs bench clean
 .DEFAULT_GOAL := test
 
 $(READY): requirements-dev.txt pyproject.toml
@@ -32,6 +32,9 @@ demo: $(READY)    ## ten transactions settle, shown as a table
 # Three workers for two cores: much of what the tests do is waiting for clients and servers.
 test: $(SPARK)    ## every test but the long ones; what needs Java, Go, Redis, PostgreSQL or MariaDB is skipped without
 	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -q $(ARGS)
+
+shop: $(READY)    ## the example shop (examples/shop): a broker, orders with FastAPI, mails
+	$(BIN)/python -m examples.shop $(ARGS)
 
 unit: $(READY)    ## pure code alone, without Spark, foreign clients and servers; for while you work
 	$(BIN)/python -m pytest -n 2 --dist loadfile -q tests/unit tests/golden --ignore=tests/unit/pipeline $(ARGS)

@@ -83,9 +83,10 @@ def _answers(client: redis.Redis) -> bool:
 
 class PostgresServer:
     """A PostgreSQL server with an empty database. It listens on a socket in its folder: a port
-    could be taken by somebody else before it is listened on."""
+    could be taken by somebody else before it is listened on. Tests do not wait for the disk, unless
+    it is durable."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, is_durable: bool = False) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._user = _NOBODY if os.getuid() == 0 else None  # it refuses to run as root
         if self._user is not None:
@@ -105,8 +106,8 @@ class PostgresServer:
         self._folder = folder
         self.url = self._url("postgres")
         self._child = subprocess.Popen(
-            [tools / "postgres", "-D", data, "-h", "", "-k", folder, "-c", "fsync=off",
-             "-c", "max_prepared_transactions=10"],
+            [tools / "postgres", "-D", data, "-h", "", "-k", folder, "-c",
+             f"fsync={'on' if is_durable else 'off'}", "-c", "max_prepared_transactions=10"],
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, user=self._user,
             group=self._user, cwd=folder, extra_groups=[] if self._user is not None else None,
         )  # fmt: skip

@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable, Iterator
 
 import pytest
-from examples.shop import Shop
+from examples.compensating_shop import Shop
 
 import escrowmq
 from escrowmq.compensation import (

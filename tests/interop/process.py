@@ -123,6 +123,12 @@ class Process:
         """The end of what it wrote to standard error."""
         return self.errors.read_bytes()[-3000:].decode(errors="replace")
 
+    def wait_end(self, *, within_s: float = 30) -> int:
+        """Wait until it ends by itself; the exit code."""
+        code = self._child.wait(within_s)
+        self._close()
+        return code
+
     def stop(self, *, within_s: float = 30) -> int:
         """SIGTERM, and SIGKILL if that is not enough; the exit code."""
         if self._child.poll() is None:

@@ -98,6 +98,11 @@ def test_a_command_that_needs_more_names_the_extra_in_one_line(
         ("opentelemetry", "escrowmq.integrations.otel", "escrowmq[otel]"),
         ("sqlalchemy", "escrowmq.integrations.sqlalchemy", "escrowmq[sqlalchemy]"),
         ("django", "escrowmq.integrations.django", "escrowmq[django]"),
+        (
+            "django_tasks",
+            "escrowmq.integrations.django.tasks.framework",
+            "escrowmq[django-tasks]",
+        ),
         ("pyspark", "escrowmq.pipeline.datasource", "escrowmq[spark]"),
         ("pyarrow", "escrowmq.pipeline.datasource", "escrowmq[spark]"),
     ],

@@ -6,11 +6,12 @@ a property of each, so that a restart finds it out again.
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections import OrderedDict
 from typing import Final, NamedTuple
 
 from escrowmq.base.extensions import OWNER, TRANSACTION
-from escrowmq.base.limits import BUNDLE_MESSAGES_MAX, BUNDLES_REMEMBERED_MAX
+from escrowmq.base.limits import BUNDLE_MESSAGES_MAX, BUNDLE_SIZE_MAX, BUNDLES_REMEMBERED_MAX
 from escrowmq.base.message import Property
 from escrowmq.txn.state import State
 
@@ -39,6 +40,10 @@ class Bundles:
 
     def __init__(self) -> None:
         self._members: dict[BundleId, list[int]] = {}
+        """In order: each end looks for the first one that is left."""
+        self._sizes: dict[BundleId, int] = {}
+        """Bytes of bodies that came since the start: a transaction that a restart divides may have
+        as much again."""
         self._of: dict[int, BundleId] = {}
         self._ended: OrderedDict[BundleId, State] = OrderedDict()
         self._broken: set[BundleId] = set()
@@ -46,8 +51,8 @@ class Bundles:
     def __contains__(self, queue_offset: int) -> bool:
         return queue_offset in self._of
 
-    def refusal(self, bundle: BundleId) -> str:
-        """Why no half can join; empty when it can."""
+    def refusal(self, bundle: BundleId, size: int = 0) -> str:
+        """Why no half of so many bytes can join; empty when it can."""
         if len(bundle.text) > ID_SIZE_MAX:
             return f"{TRANSACTION} has {len(bundle.text)} characters, {ID_SIZE_MAX} are allowed"
         if not bundle.text.isprintable():
@@ -57,11 +62,23 @@ class Bundles:
             return f"transaction {bundle.text} is {state.name} already; begin another one"
         if len(self._members.get(bundle, ())) >= BUNDLE_MESSAGES_MAX:
             return f"transaction {bundle.text} has {BUNDLE_MESSAGES_MAX} messages, the most allowed"
+        before = self._sizes.get(bundle, 0)
+        if before + size > BUNDLE_SIZE_MAX:
+            return (
+                f"transaction {bundle.text} has {before} bytes in its messages, and would have "
+                f"{before + size}; {BUNDLE_SIZE_MAX} are allowed: send large things apart from it"
+            )
         return ""
+
+    def grow(self, queue_offset: int, size: int) -> None:
+        """A half that was added has come with a body of so many bytes."""
+        bundle = self._of.get(queue_offset)
+        if bundle is not None:
+            self._sizes[bundle] = self._sizes.get(bundle, 0) + size
 
     def add(self, bundle: BundleId, queue_offset: int) -> None:
         """A half of a transaction is pending."""
-        self._members.setdefault(bundle, []).append(queue_offset)
+        insort(self._members.setdefault(bundle, []), queue_offset)
         self._of[queue_offset] = bundle
 
     def of(self, queue_offset: int) -> BundleId | None:
@@ -71,12 +88,12 @@ class Bundles:
     def members(self, queue_offset: int) -> list[int]:
         """The halves that are ended together with this one, itself among them, in order."""
         bundle = self._of.get(queue_offset)
-        return sorted(self._members[bundle]) if bundle is not None else [queue_offset]
+        return list(self._members[bundle]) if bundle is not None else [queue_offset]
 
     def leads(self, queue_offset: int) -> bool:
         """Whether this is the half that a check asks about."""
         bundle = self._of.get(queue_offset)
-        return bundle is None or min(self._members[bundle]) == queue_offset
+        return bundle is None or self._members[bundle][0] == queue_offset
 
     def remove(self, queue_offset: int, state: State | None) -> int | None:
         """A half is settled, or (without a state) cannot be read any more; the half that leads
@@ -85,12 +102,13 @@ class Bundles:
         if bundle is None:
             return None
         members = self._members[bundle]
-        members.remove(queue_offset)
+        del members[bisect_left(members, queue_offset)]
         if state is None:
             self._broken.add(bundle)
         if members:
-            return min(members)
+            return members[0]
         del self._members[bundle]
+        self._sizes.pop(bundle, None)
         self._broken.discard(bundle)
         if state is not None:
             self._ended[bundle] = state
@@ -103,7 +121,8 @@ class Bundles:
         """Another half stands for this one from now on; it is among the members already."""
         bundle = self._of.pop(queue_offset, None)
         if bundle is not None:
-            self._members[bundle].remove(queue_offset)
+            members = self._members[bundle]
+            del members[bisect_left(members, queue_offset)]
 
     def is_broken(self, queue_offset: int) -> bool:
         """Whether a half of the same transaction cannot be read: it can only be rolled back."""

@@ -31,7 +31,8 @@ _log = logging.getLogger(__name__)
 _VERDICTS: Final = {State.COMMITTED: Verdict.COMMIT, State.EXPIRED: Verdict.EXPIRE}
 _LETTER: Final = {state: letter for letter, state in STATES.items()}
 _OPS_OF_RECORD_MAX: Final = 400
-"""Ends named by one op record; RocketMQ's bound is 4096 characters."""
+"""Ends named by one op record, unless one transaction has more messages; RocketMQ's bound is 4096
+characters."""
 
 AsDelivered = Callable[[Message, int], Message]
 """What is stored for a committed message at a time: itself, in the queue that its order key names,
@@ -71,6 +72,8 @@ class Engine:
                 origin=origin,
                 account=account,
             )
+            if TRANSACTION in half.properties:
+                self.halves.bundles.grow(put.queue_offset, len(half.body))
         return put
 
     # -- ending ------------------------------------------------------------------------------
@@ -291,10 +294,14 @@ class Engine:
         count = min(_OPS_OF_RECORD_MAX, len(ends))
         who = ends[0].who
         count = next((n for n in range(count) if ends[n].who != who), count)
-        if count < len(ends):
-            bundle = ends[count].bundle
-            while bundle is not None and count > 1 and ends[count - 1].bundle == bundle:
-                count -= 1
+        if count < len(ends) and (bundle := ends[count].bundle) is not None:
+            first = count
+            while first and ends[first - 1].bundle == bundle:
+                first -= 1
+            if first:
+                return ends[:first]
+            while count < len(ends) and ends[count].bundle == bundle:
+                count += 1
         return ends[:count]
 
     def _undo(self, now_ms: int) -> frozenset[int]:

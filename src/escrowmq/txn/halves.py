@@ -80,7 +80,7 @@ class Halves:
         if attempt is not None:
             return self.epochs.refusal(attempt)
         bundle = bundle_of(message.properties)
-        return "" if bundle is None else self.bundles.refusal(bundle)
+        return "" if bundle is None else self.bundles.refusal(bundle, len(message.body))
 
     def enter(
         self,

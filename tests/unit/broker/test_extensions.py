@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from escrowmq.base.codes import Request
+from escrowmq.base.limits import BUNDLE_MESSAGES_MAX
 from escrowmq.base.message import Topic
 from escrowmq.base.settings import BrokerSettings
 from escrowmq.codec.hashes import java_hash
@@ -105,11 +106,11 @@ def test_half_that_comes_after_the_end_is_refused() -> None:
 
 def test_transaction_has_a_bounded_number_of_messages_and_a_short_name() -> None:
     producer = Exchange().connect()
-    for _ in range(256):
+    for _ in range(BUNDLE_MESSAGES_MAX):
         producer.prepare("T", b"m", escrowTransaction="t")
     reply = producer.send("T", TRAN_MSG="true", PGROUP="PG", escrowTransaction="t")
     assert reply.code == 13
-    assert "256" in (reply.remark or "")
+    assert str(BUNDLE_MESSAGES_MAX) in (reply.remark or "")
     reply = producer.send("T", TRAN_MSG="true", PGROUP="PG", escrowTransaction="t" * 65)
     assert reply.code == 13
 

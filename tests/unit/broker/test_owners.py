@@ -9,6 +9,7 @@ import pytest
 
 from escrowmq.base.codes import Request
 from escrowmq.base.extensions import OWNER
+from escrowmq.base.limits import BUNDLE_MESSAGES_MAX
 from escrowmq.base.settings import BrokerSettings
 from escrowmq.codec.ids import offset_id
 from escrowmq.codec.properties import encode_properties
@@ -102,7 +103,7 @@ def test_nobody_fills_or_ends_a_transaction_id_of_another_account(exchange: Exch
     a, b = come(exchange, "a-team-1"), come(exchange, "b-team-1")
     theirs = a.prepare("TA", group="PGB", **TX)
     assert a.end(theirs, ROLLBACK).code == 0
-    for _ in range(256):
+    for _ in range(BUNDLE_MESSAGES_MAX):
         assert half(a, "TA", escrowTransaction="tx-2") == 0
     assert half(b, "TB", **TX) == 0
     assert half(b, "TB", escrowTransaction="tx-2") == 0

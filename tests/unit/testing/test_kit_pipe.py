@@ -131,9 +131,15 @@ def test_an_end_whose_loop_is_gone_is_lost() -> None:
     asyncio.run(go())
 
 
-def test_an_address_inside_without_a_gate_refuses() -> None:
+def test_a_gate_that_was_closed_refuses() -> None:
     async def go() -> None:
+        peers: list[asyncio.BaseProtocol] = []
+        host = f"{dialling.INSIDE}254"
+        dialling.open_gate(host, 1, peers.append)
+        peer = await dialling.dial(Peer, host, 1)
+        assert peers == [peer]
+        dialling.close_gate(host, 1)
         with pytest.raises(ConnectionRefusedError):
-            await dialling.dial(Peer, "192.0.2.200", 1)
+            await dialling.dial(Peer, host, 1)
 
     asyncio.run(go())

@@ -1,10 +1,16 @@
 from __future__ import annotations
 
+import itertools
+
 import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from escrowmq.base.limits import BUNDLE_MESSAGES_MAX, BUNDLE_SIZE_MAX
 from escrowmq.base.message import Topic
 from escrowmq.store.store import PutStatus
+from escrowmq.txn.bundle import BundleId, Bundles
 from escrowmq.txn.check import Member
 from escrowmq.txn.claim import EndResult
 from escrowmq.txn.half import final_of
@@ -28,6 +34,53 @@ def test_op_record_names_all_halves_of_a_transaction(ground: Ground) -> None:
     ground.end(halves[0], ROLLBACK, seals=False)
     ground.engine.seal(ground.now_ms)
     assert ground.ops()[-1] == b"399,400,401,"
+
+
+@settings(max_examples=15)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from((1, 2, 3, 150, 399, 400, 401, 1_000)), st.booleans()),
+        min_size=1,
+        max_size=4,
+    )
+)
+def test_no_op_record_divides_a_transaction_however_many_end_together(
+    ends: list[tuple[int, bool]],
+) -> None:
+    """Of one input: each half is named once, and those of one transaction in one record. Whatever
+    is smaller than a record goes into one with others."""
+    ground = Ground()
+    bundles: list[set[int]] = []
+    for nth, (count, is_commit) in enumerate(ends):
+        halves = [ground.prepare(b"m", escrowTransaction=f"tx-{nth}") for _ in range(count)]
+        bundles.append({half.queue_offset for half in halves})
+        answer = ground.end(halves[count // 2], COMMIT if is_commit else ROLLBACK, seals=False)
+        assert answer.answer == EndResult.DONE
+    ground.engine.seal(ground.now_ms)
+    records = [[int(part) for part in op.split(b",")[:-1]] for op in ground.ops()]
+    assert sorted(n for record in records for n in record) == sorted(set().union(*bundles))
+    for bundle in bundles:
+        assert sum(bool(bundle & set(record)) for record in records) == 1
+    for one, other in itertools.pairwise(records):
+        first = next(bundle for bundle in bundles if bundle & set(other))
+        assert len(one) + len(first) > 400
+    assert len(ground.finals()) == sum(count for count, is_commit in ends if is_commit)
+
+
+def test_a_transaction_has_so_many_messages_and_so_many_bytes() -> None:
+    bundles = Bundles()
+    name = BundleId("PG", "tx")
+    for queue_offset in range(BUNDLE_MESSAGES_MAX):
+        assert bundles.refusal(name, 1) == ""
+        bundles.add(name, queue_offset)
+    assert bundles.refusal(name) == "transaction tx has 1000 messages, the most allowed"
+    large = BundleId("PG", "large")
+    bundles.add(large, 5_000)
+    bundles.grow(5_000, BUNDLE_SIZE_MAX - 10)
+    assert bundles.refusal(large, 10) == ""
+    assert "16777216 are allowed: send large things apart" in bundles.refusal(large, 11)
+    bundles.remove(5_000, State.ROLLED_BACK)
+    assert "ROLLED_BACK already" in bundles.refusal(large, 11)
 
 
 def test_transaction_with_a_message_that_cannot_be_read_can_only_be_rolled_back(

@@ -8,10 +8,11 @@ import datetime as dt
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, Unpack
 
 from escrowmq.client.blocking.face import engine_of
-from escrowmq.client.core.message import ReceivedMessage
+from escrowmq.client.core.message import Message, ReceivedMessage
+from escrowmq.client.settings import MessageFields, message_of
 from escrowmq.errors import UsageError
 from escrowmq.testing.kit.accounts import Account
 from escrowmq.testing.kit.looking import Found
@@ -57,6 +58,10 @@ class AioBroker:
         """See Broker.crash."""
         await self._thread.awaited(self._world.crash())
         await self.start()
+
+    async def set_accounts(self, accounts: Sequence[Account]) -> None:
+        """See Broker.set_accounts."""
+        await self._thread.awaited(self._world.set_accounts(accounts))
 
     async def wait_delivered(self, topic: str, count: int = 1) -> Found:
         """See Broker.wait_delivered."""
@@ -205,6 +210,11 @@ class Broker:
         self._thread.wait_for(self._world.crash(), "crash")
         self.start()
 
+    def set_accounts(self, accounts: Sequence[Account]) -> None:
+        """Let other accounts count from now on, a second later by the broker's clock: clients that
+        are connected are refused what theirs has no more. The broker was made with some."""
+        self._thread.wait_for(self._world.set_accounts(accounts), "set_accounts")
+
     @contextlib.contextmanager
     def full_disk(self) -> Iterator[None]:
         """Let the broker's disk have no room inside the block: it refuses messages."""
@@ -228,6 +238,12 @@ class Broker:
     def create_topic(self, topic: str, queues: int = 1) -> None:
         """Make a topic; the first message to one that does not exist does so, too."""
         self._thread.run(self._world.create_topic, topic, queues)
+
+    def send(
+        self, topic: str | Message, body: bytes = b"", **fields: Unpack[MessageFields]
+    ) -> None:
+        """Send what another service would send. Not where clients need an account."""
+        self._thread.call(self._world.send(message_of(topic, body, fields)))
 
     def delivered(self, topic: str) -> Found:
         """Bodies that consumers of a topic can see, in the order in which they appeared."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 from collections.abc import Iterator
 from typing import Final
 
@@ -98,6 +99,9 @@ class Looking:
     def tell(self, now_ms: int) -> str:
         """What there is, a line for each."""
         lines = [*self._tell_topics(), *self._tell_pending(now_ms)]
+        later = list(self._tell_later(now_ms))
+        if later:
+            lines.append(f"comes later: {_cut(later)}")
         given_up = [f"{_body(m)!r}" for m in self._discarded(None)]
         if given_up:
             lines.append(f"given up: {_cut(given_up)}")
@@ -120,6 +124,24 @@ class Looking:
                 yield f"{what}: {_cut([_told(message) for message in messages])}"
         if nothing:
             yield "delivered: nothing"
+
+    def _tell_later(self, now_ms: int) -> Iterator[str]:
+        """What is delayed, and what failed and comes again."""
+        for topic in (Topic.SCHEDULE, Topic.TIMER):
+            for queue_id in self._store.queues_of(topic):
+                low, end = self._store.bounds(topic, queue_id)
+                dues = [code for _, _, code in self._store.entries(topic, queue_id, low, end - low)]
+                messages = walk_queue(self._store, topic, low, end, queue_id=queue_id)
+                for code, message in zip(dues, messages, strict=False):
+                    due_ms = int(message.properties.get(Property.TIMER_OUT_MS, code))
+                    if due_ms > now_ms:
+                        place = message.properties.get(Property.REAL_TOPIC, "")
+                        where = (
+                            f"group {place.removeprefix(Topic.RETRY_PREFIX)!r}, again"
+                            if place.startswith(Topic.RETRY_PREFIX)
+                            else repr(place)
+                        )
+                        yield f"{_told(message)} to {where}, in {(due_ms - now_ms) / 1000:.0f} s"
 
     def _tell_pending(self, now_ms: int) -> Iterator[str]:
         checker, pending = self._core.transactions.checker, self._halves.pending
@@ -171,8 +193,11 @@ class Progress:
     def ask(self) -> None:
         """Ask every member; its answer counts as soon as it is here."""
         group = self._core.broker.clients.consumers.get(self._group)
-        for peer in [] if group is None else group.channels:
-            self._core.ask(peer, Request.GET_CONSUMER_STATUS_FROM_CLIENT, {}, self._take)
+        if group is None:
+            return
+        for peer, topic in itertools.product(group.channels, group.subscriptions):
+            fields = {"topic": topic, "group": self._group}
+            self._core.ask(peer, Request.GET_CONSUMER_STATUS_FROM_CLIENT, fields, self._take)
 
     def _take(self, reply: Command | None, now_ms: int) -> None:
         if reply is None or not reply.body:

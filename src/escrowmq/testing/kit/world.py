@@ -14,8 +14,10 @@ from typing import Final
 from escrowmq.base.nameserver_settings import NameServerSettings
 from escrowmq.base.settings import BrokerSettings, StoreSettings
 from escrowmq.broker.core import BrokerCore
+from escrowmq.client.core.message import Message
+from escrowmq.client.producer import Producer
 from escrowmq.errors import UsageError
-from escrowmq.net.dialling import INSIDE, close_gate, open_gate
+from escrowmq.net.dialling import GATES_MAX, INSIDE, close_gate, open_gate
 from escrowmq.net.entrance import bind
 from escrowmq.net.listener import Listener
 from escrowmq.net.shell import Shell
@@ -33,16 +35,18 @@ from escrowmq.txn.pending import BUCKET_MS
 
 _log = logging.getLogger(__name__)
 
-_NUMBERS: Final = itertools.count()
-_HOSTS_MAX: Final = 254
+_HOSTS_MAX: Final = 250
 _PORT: Final = 10_000
-_PORTS_MAX: Final = 40_000
+_NUMBERS: Final = itertools.cycle(range(GATES_MAX // 2))
+"""Each has two addresses: one host, two ports."""
 _NEVER_IDLE_MS: Final = 1 << 60
 _STEPS_MAX: Final = 1_000_000
 """How often the clock may stop on its way; two weeks are some 250 000 times."""
 
 _WAKES_MAX: Final = 10_000
 _LOOK_S: Final = 0.001
+_SENDER: Final = "sent-by-the-test"
+_ACCOUNTS_MS: Final = 1_000
 _MODEST: Final = {
     "flushDiskType": "SYNC_FLUSH",
     "mappedFileSizeCommitLog": str(16 << 20),
@@ -86,13 +90,14 @@ class World:
         self.clock = StillClock()
         self.disk = KitDisk()
         self._accounts = KitDisk()
+        self._has_accounts = bool(accounts)
         if accounts:
-            self._accounts.replace("plain_acl.yml", accounts_file(accounts), is_private=True)
+            self._write_accounts(accounts)
         self._has_sockets = has_sockets
         self.traffic = pipe.Traffic()
         number = next(_NUMBERS)
         self._host = f"{INSIDE}{number % _HOSTS_MAX + 1}"
-        self._first_port = _PORT + 2 * (number // _HOSTS_MAX) % _PORTS_MAX
+        self._first_port = _PORT + 2 * (number // _HOSTS_MAX)
         self.nameserver = ""
         self._broker_address = (self._host, 0)
         self._registry = RegistryCore(NameServerSettings(), started_ms=self.clock.now_ms())
@@ -202,6 +207,16 @@ class World:
         """A client, on its own loop, connects."""
         pipe.connect(protocol, shell.accept, self._loop, self.traffic)
 
+    async def set_accounts(self, accounts: Sequence[Account]) -> None:
+        """Let other accounts count. The broker looks into the file after a while, and once more."""
+        if not self._has_accounts:
+            raise UsageError("the broker was made without accounts; give it some when it is made")
+        self._write_accounts(accounts)
+        await self.advance(_ACCOUNTS_MS)
+
+    def _write_accounts(self, accounts: Sequence[Account]) -> None:
+        self._accounts.replace("plain_acl.yml", accounts_file(accounts), is_private=True)
+
     # -- what is there -----------------------------------------------------------------------
 
     @property
@@ -228,6 +243,12 @@ class World:
     def lose_ends(self, count: int) -> None:
         """Let so many transactions end unheard."""
         self._running().ends_to_lose = count
+
+    async def send(self, message: Message) -> None:
+        """Send as a service elsewhere does."""
+        self._running()
+        async with Producer(self.nameserver, group=_SENDER) as producer:
+            await producer.send(message)
 
     def create_topic(self, topic: str, queues: int) -> None:
         """Make a topic, and tell the name server."""

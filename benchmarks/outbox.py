@@ -1,0 +1,307 @@
+"""What a message that commits with a database costs: nothing sent, our outbox, and a polling outbox
+in thirty lines, side by side on one PostgreSQL and one broker.
+
+    python benchmarks/outbox.py [--transactions 1000] [--seconds 5] [--threads 8]
+
+Needs PostgreSQL. Added latency is a commit's, from its call to its return, of one thread; delivered
+counts from the same call to the handler of a consumer. Statements are those of the service and of
+the relay together, and so is the WAL. The relay looks every 50 ms and sends 100 messages at a time;
+that it looks is all that it does while idle.
+"""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import statistics
+import sys
+import tempfile
+import threading
+import time
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+import sqlalchemy as sa  # noqa: E402 - the path is set above
+from sqlalchemy.orm import Session  # noqa: E402
+from tests.compensation.services import PostgresServer  # noqa: E402
+from tests.interop.servers import Server, new_topic  # noqa: E402
+
+import escrowmq  # noqa: E402
+from escrowmq.integrations.sqlalchemy import Outbox  # noqa: E402
+
+POLL_S = 0.05
+RELAYED_MAX = 100
+IDLE_S = 3.0
+BODY = b"x" * 200
+DELIVERED_S = 60.0
+
+META = sa.MetaData()
+ORDERS = sa.Table("orders", META, sa.Column("id", sa.Text, primary_key=True))
+WAITING = sa.Table(
+    "waiting",
+    META,
+    sa.Column("id", sa.BigInteger, sa.Identity(), primary_key=True),
+    sa.Column("key", sa.Text),
+    sa.Column("body", sa.LargeBinary),
+)
+
+
+class Contender(ABC):
+    """One way to send with an order."""
+
+    name = ""
+
+    def __init__(self, engine: sa.Engine, producer: escrowmq.Producer, topic: str) -> None:
+        self.engine = engine
+        self.producer = producer
+        self.topic = topic
+
+    def order(self, key: str) -> tuple[float, float]:
+        """Place one; when its commit was called, and when it returned."""
+        with Session(self.engine) as session:
+            session.execute(ORDERS.insert().values(id=key))
+            self.send(session, key)
+            began = time.perf_counter()
+            session.commit()
+            return began, time.perf_counter()
+
+    @abstractmethod
+    def send(self, session: Session, key: str) -> None:
+        """Add what is to be sent."""
+
+    @contextmanager
+    def relay(self) -> Iterator[None]:
+        """What runs beside the service."""
+        yield
+
+
+class Nothing(Contender):
+    """An order without a message."""
+
+    name = "nothing sent"
+
+    def send(self, session: Session, key: str) -> None:
+        """Nothing."""
+
+
+class Ours(Contender):
+    """escrowmq.integrations.sqlalchemy.Outbox."""
+
+    name = "EscrowMQ's outbox"
+
+    def __init__(self, engine: sa.Engine, producer: escrowmq.Producer, topic: str) -> None:
+        super().__init__(engine, producer, topic)
+        self._outbox = Outbox(producer, engine)
+        self._outbox.create_tables()
+
+    def send(self, session: Session, key: str) -> None:
+        """The outbox hooks into the commit."""
+        self._outbox.send(session, self.topic, BODY, keys=[key])
+
+
+class Polling(Contender):
+    """A table, and a thread that looks into it."""
+
+    name = "polling outbox"
+
+    def send(self, session: Session, key: str) -> None:
+        """One more row."""
+        session.execute(WAITING.insert().values(key=key, body=BODY))
+
+    @contextmanager
+    def relay(self) -> Iterator[None]:
+        """The thread."""
+        stop = threading.Event()
+        thread = threading.Thread(target=self._run, args=(stop,))
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join()
+
+    def _run(self, stop: threading.Event) -> None:
+        while not stop.is_set():
+            if not self._move():
+                stop.wait(POLL_S)
+
+    def _move(self) -> int:
+        oldest = sa.select(WAITING).order_by(WAITING.c.id).limit(RELAYED_MAX)
+        with self.engine.begin() as connection:
+            rows = connection.execute(oldest.with_for_update(skip_locked=True)).all()
+            if rows:
+                self.producer.send_many(
+                    [escrowmq.Message(self.topic, row.body, keys=[row.key]) for row in rows]
+                )
+                connection.execute(WAITING.delete().where(WAITING.c.id.in_(r.id for r in rows)))
+        return len(rows)
+
+
+class Counted:
+    """Statements of an engine."""
+
+    def __init__(self, engine: sa.Engine) -> None:
+        self.count = 0
+        sa.event.listen(engine, "before_cursor_execute", self._note)
+
+    def _note(self, *_given: Any) -> None:
+        self.count += 1
+
+
+class Mailer:
+    """When each message came."""
+
+    def __init__(self, nameserver: str, topic: str) -> None:
+        self.came: dict[str, float] = {}
+        self._consumer = escrowmq.Consumer(
+            nameserver, group=f"mailer-{uuid.uuid4().hex}", topic=topic, handler=self._note
+        )
+
+    def _note(self, message: escrowmq.Delivery) -> None:
+        self.came.setdefault(message.key_list[0], time.perf_counter())
+
+    def wait(self, keys: set[str]) -> None:
+        """Until all of them are there."""
+        wait_until(lambda: keys <= self.came.keys())
+
+    def close(self) -> None:
+        """Stop."""
+        self._consumer.close()
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    """Look until something is so."""
+    deadline = time.monotonic() + DELIVERED_S
+    while not is_so():
+        if time.monotonic() > deadline:
+            raise SystemExit(f"not all messages came within {DELIVERED_S:.0f} s")
+        time.sleep(0.01)
+
+
+def wal(engine: sa.Engine) -> int:
+    """Bytes of WAL so far."""
+    with engine.connect() as connection:
+        found: int = connection.scalar(
+            sa.text("select pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::bigint")
+        )
+        return found
+
+
+def measure(each: Contender, mailer: Mailer | None, given: argparse.Namespace) -> dict[str, float]:
+    """The figures of one contender."""
+    counted, watch = Counted(each.engine), sa.create_engine(each.engine.url)
+    with each.relay():
+        for _ in range(50):
+            each.order(uuid.uuid4().hex)
+        time.sleep(0.5)
+        before, wal_before = counted.count, wal(watch)
+        keys = [uuid.uuid4().hex for _ in range(given.transactions)]
+        times = {key: each.order(key) for key in keys}
+        if mailer is not None:
+            mailer.wait(set(keys))
+        time.sleep(2 * POLL_S)
+        statements, wal_size = counted.count - before, wal(watch) - wal_before
+        before = counted.count
+        time.sleep(IDLE_S)
+        idle = (counted.count - before) / IDLE_S
+        rate = throughput(each, given)
+    watch.dispose()
+    commits = [(end - began) * 1000 for began, end in times.values()]
+    found = {
+        "commit ms p50": percentile(commits, 50),
+        "p99": percentile(commits, 99),
+        "statements": statements / given.transactions,
+        "WAL bytes": wal_size / given.transactions,
+        "idle q/s": idle,
+        "tx/s": rate,
+    }
+    if mailer is not None:
+        ways = [(mailer.came[key] - began) * 1000 for key, (began, _) in times.items()]
+        found |= {"delivered ms p50": percentile(ways, 50), "d p99": percentile(ways, 99)}
+    return found
+
+
+def throughput(each: Contender, given: argparse.Namespace) -> float:
+    """Transactions a second, of several threads."""
+    end = time.monotonic() + given.seconds
+
+    def work(_: int) -> int:
+        count = 0
+        while time.monotonic() < end:
+            each.order(uuid.uuid4().hex)
+            count += 1
+        return count
+
+    with ThreadPoolExecutor(given.threads) as pool:
+        return sum(pool.map(work, range(given.threads))) / float(given.seconds)
+
+
+def percentile(values: list[float], share: int) -> float:
+    """That of some values."""
+    return statistics.quantiles(values, n=100)[share - 1]
+
+
+COLUMNS = (
+    "commit ms p50", "p99", "statements", "WAL bytes", "idle q/s", "delivered ms p50", "d p99",
+    "tx/s",
+)  # fmt: skip
+
+
+def show(rows: dict[str, dict[str, float]]) -> None:
+    """The table."""
+    print(f"| {platform.machine()}, Python {platform.python_version()} | {' | '.join(COLUMNS)} |")
+    print(f"|---|{'---:|' * len(COLUMNS)}")
+    for name, found in rows.items():
+        cells = (f"{found[c]:,.1f}" if c in found else "" for c in COLUMNS)
+        print(f"| {name} | {' | '.join(cells)} |")
+
+
+def main() -> None:
+    """Measure one after the other."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--transactions", type=int, default=1_000)
+    parser.add_argument("--seconds", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=8)
+    given = parser.parse_args()
+    rows: dict[str, dict[str, float]] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        postgres = PostgresServer(Path(folder) / "postgres", is_durable=True)
+        server = Server("escrow", Path(folder) / "broker", {}).start()
+        try:
+            for kind in (Nothing, Polling, Ours):
+                rows[kind.name] = run(kind, postgres, server, given)
+        finally:
+            server.kill()
+            postgres.stop()
+    show(rows)
+
+
+def run(
+    kind: type[Contender], postgres: PostgresServer, server: Server, given: argparse.Namespace
+) -> dict[str, float]:
+    """One contender, with a database, a topic and a producer of its own."""
+    address = postgres.new_database().replace("postgresql", "postgresql+psycopg", 1)
+    engine = sa.create_engine(address, pool_size=given.threads + 2)
+    META.create_all(engine)
+    topic = new_topic(server, f"T{uuid.uuid4().hex}", queues=4)
+    with escrowmq.Producer(server.nameserver, group=f"G{uuid.uuid4().hex}") as producer:
+        contender = kind(engine, producer, topic)
+        mailer = None if kind is Nothing else Mailer(server.nameserver, topic)
+        try:
+            return measure(contender, mailer, given)
+        finally:
+            if mailer is not None:
+                mailer.close()
+            engine.dispose()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,165 @@
+"""Tasks go out as messages, alone or with the database transaction that they are enqueued in."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import Any, Final, NamedTuple
+
+import msgspec
+from django.apps import apps
+from django.core.exceptions import ImproperlyConfigured
+from django.db import DEFAULT_DB_ALIAS, connections
+from django.utils import timezone
+from django.utils.crypto import get_random_string
+
+from escrowmq.client.blocking.producer import Producer
+from escrowmq.client.core.message import Message
+from escrowmq.client.options import Credentials
+from escrowmq.integrations.django.outbox import Outbox
+from escrowmq.integrations.django.tasks.framework import (
+    BaseTaskBackend,
+    TaskResult,
+    TaskResultStatus,
+    task_enqueued,
+)
+
+_APP: Final = "escrowmq.integrations.django"
+_ID_SIZE: Final = 32
+
+
+class Options(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """OPTIONS of the backend."""
+
+    nameserver: str | None = None
+    """NAMESRV_ADDR of the environment when there is none."""
+    credentials: Credentials | None = None
+    group: str = "django-tasks"
+    """The producer group; workers' groups and the topics of queues begin with it."""
+    using: str = DEFAULT_DB_ALIAS
+    """The database with whose transactions tasks are enqueued."""
+    outbox: bool | None = None
+    """Whether they are; when not said, whether the application is in INSTALLED_APPS."""
+    attempts_max: int = 0
+    """How often a task that failed is run again, with RocketMQ's back-off; then it is a dead letter
+    of its workers' group."""
+    once: bool = False
+    """Run each task in a transaction of the database that notes it, so that a second delivery
+    changes nothing. Needs the application's tables."""
+
+
+class Body(msgspec.Struct, rename="camel"):
+    """What a task's message says."""
+
+    task: str
+    """Where its function is."""
+    args: list[Any]
+    kwargs: dict[str, Any]
+    id: str
+    enqueued_at: str
+
+
+class _Clients(NamedTuple):
+    process: int
+    producer: Producer
+    outbox: Outbox | None
+
+
+_lock = threading.Lock()
+_clients: dict[str, _Clients] = {}
+"""By the backend's alias. Django makes a backend for each thread; a producer is a process's."""
+
+
+class EscrowMQBackend(BaseTaskBackend):
+    """Enqueues tasks at a broker. Results cannot be asked for, and tasks have no priority."""
+
+    supports_defer = True
+    supports_async_task = True
+
+    def __init__(self, alias: str, params: dict[str, Any]) -> None:
+        super().__init__(alias, params)
+        self.alias: str = alias
+        self.queues: set[str]
+        try:
+            self.settings = msgspec.convert(self.options, Options)
+        except msgspec.ValidationError as error:
+            names = ", ".join(Options.__struct_fields__)
+            raise ImproperlyConfigured(f"TASKS[{alias!r}]: {error}; there are {names}") from error
+
+    def topic_of(self, queue: str) -> str:
+        """Where a queue's tasks go."""
+        return f"{self.settings.group}-{queue}"
+
+    def enqueue(self, task: Any, args: Any, kwargs: Any) -> Any:  # noqa: ANN401 - see framework
+        """Store a task; when in a transaction, as soon as that commits."""
+        self.validate_task(task)
+        result = self.result(task, get_random_string(_ID_SIZE), args, kwargs)
+        object.__setattr__(result, "enqueued_at", timezone.now())
+        body = Body(
+            task.module_path, result.args, result.kwargs, result.id, str(result.enqueued_at)
+        )
+        due = task.run_after
+        if due is not None and timezone.is_naive(due):
+            due = timezone.make_aware(due)
+        self._send(
+            Message(
+                self.topic_of(task.queue_name),
+                msgspec.json.encode(body),
+                keys=[result.id],
+                deliver_at=due,
+            )
+        )
+        task_enqueued.send(type(self), task_result=result)
+        return result
+
+    def result(self, task: Any, task_id: str, args: Any, kwargs: Any) -> Any:  # noqa: ANN401
+        """What is known of a task before it runs."""
+        return TaskResult(
+            task=task,
+            id=task_id,
+            status=TaskResultStatus.READY,
+            enqueued_at=None,
+            started_at=None,
+            last_attempted_at=None,
+            finished_at=None,
+            args=args,
+            kwargs=kwargs,
+            backend=self.alias,
+            errors=[],
+            worker_ids=[],
+        )
+
+    def _send(self, message: Message) -> None:
+        clients = self._open()
+        if clients.outbox is not None and connections[self.settings.using].in_atomic_block:
+            clients.outbox.send(message)
+        else:
+            clients.producer.send(message)
+
+    def _open(self) -> _Clients:
+        """The process's producer; a fork has one of its own."""
+        with _lock:
+            known = _clients.get(self.alias)
+            if known is None or known.process != os.getpid():
+                known = _clients[self.alias] = self._made()
+            return known
+
+    def _made(self) -> _Clients:
+        settings = self.settings
+        producer = Producer(
+            settings.nameserver,
+            group=settings.group,
+            topics=[self.topic_of(queue) for queue in self.queues],
+            credentials=settings.credentials,
+        )
+        has_outbox = apps.is_installed(_APP) if settings.outbox is None else settings.outbox
+        outbox = Outbox(producer, settings.using) if has_outbox else None
+        return _Clients(os.getpid(), producer, outbox)
+
+
+def close_clients() -> None:
+    """Close what this process has opened to enqueue tasks. They are opened anew when needed."""
+    with _lock:
+        while _clients:
+            _, clients = _clients.popitem()
+            clients.producer.close()

@@ -1,0 +1,125 @@
+"""Runs tasks."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import socket
+import traceback
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import msgspec
+from django.db import close_old_connections
+from django.utils import timezone
+from django.utils.dateparse import parse_datetime
+from django.utils.module_loading import import_string
+
+from escrowmq.client.blocking.consumer import Consumer
+from escrowmq.client.blocking.delivery import Delivery
+from escrowmq.errors import UsageError
+from escrowmq.integrations.django.inbox import consume_once
+from escrowmq.integrations.django.tasks.backend import Body, EscrowMQBackend
+from escrowmq.integrations.django.tasks.framework import (
+    Task,
+    TaskContext,
+    TaskError,
+    TaskResultStatus,
+    task_backends,
+    task_finished,
+    task_started,
+)
+
+_log = logging.getLogger(__name__)
+
+CONCURRENCY: Final = 10
+
+
+@contextlib.contextmanager
+def working(
+    alias: str = "default", *, queues: Sequence[str] = (), concurrency: int = CONCURRENCY
+) -> Iterator[None]:
+    """Run the tasks of some queues of a backend, or of all, on so many threads each, inside the
+    block. At its end those that run are waited for. A task is acknowledged when it has run."""
+    backend = task_backends[alias]
+    if not isinstance(backend, EscrowMQBackend):
+        raise UsageError(f"TASKS[{alias!r}] is {type(backend).__name__}, and not EscrowMQBackend")
+    unknown = set(queues) - backend.queues
+    if unknown:
+        raise UsageError(
+            f"the backend {alias!r} has no queue {', '.join(sorted(unknown))}; it has "
+            f"{', '.join(sorted(backend.queues))}"
+        )
+    with contextlib.ExitStack() as stack:
+        for queue in queues or sorted(backend.queues):
+            stack.enter_context(_consumer(backend, queue, concurrency))
+        yield
+
+
+def _consumer(backend: EscrowMQBackend, queue: str, concurrency: int) -> Consumer:
+    settings, runner = backend.settings, _Runner(backend)
+    handle = consume_once(using=settings.using)(runner.run) if settings.once else runner.run_apart
+    topic = backend.topic_of(queue)
+    return Consumer(
+        settings.nameserver,
+        group=f"{topic}-workers",  # for each queue, as the members of a group read the same
+        topic=topic,
+        handler=handle,
+        concurrency=concurrency,
+        attempts_max=settings.attempts_max,
+        credentials=settings.credentials,
+    )
+
+
+class _Runner:
+    """Runs the tasks of one backend."""
+
+    def __init__(self, backend: EscrowMQBackend) -> None:
+        self._backend = backend
+        self._worker_id = f"{socket.gethostname()}-{id(self):x}"
+
+    def run_apart(self, message: Delivery) -> None:
+        """Run a task outside of any transaction; connections that were cut are replaced."""
+        close_old_connections()
+        try:
+            self.run(message)
+        finally:
+            close_old_connections()
+
+    def run(self, message: Delivery) -> None:
+        """Run a task. What it raises leaves this, so that it comes again or is a dead letter."""
+        result = self._result(message)
+        sender = type(self._backend)
+        now = timezone.now()
+        for name in ("started_at", "last_attempted_at"):
+            object.__setattr__(result, name, now)
+        object.__setattr__(result, "status", TaskResultStatus.RUNNING)
+        result.worker_ids.extend([self._worker_id] * (message.deliveries_before + 1))
+        task_started.send(sender=sender, task_result=result)
+        try:
+            context = [TaskContext(task_result=result)] if result.task.takes_context else []
+            result.task.call(*context, *result.args, **result.kwargs)
+        except Exception as error:
+            result.errors.append(
+                TaskError(
+                    exception_class_path=f"{type(error).__module__}.{type(error).__qualname__}",
+                    traceback="".join(traceback.format_exception(error)),
+                )
+            )
+            self._finish(result, TaskResultStatus.FAILED)
+            raise
+        self._finish(result, TaskResultStatus.SUCCESSFUL)
+
+    def _finish(self, result: Any, status: Any) -> None:  # noqa: ANN401 - see framework
+        object.__setattr__(result, "finished_at", timezone.now())
+        object.__setattr__(result, "status", status)
+        task_finished.send(sender=type(self._backend), task_result=result)
+
+    def _result(self, message: Delivery) -> Any:  # noqa: ANN401 - see framework
+        body = msgspec.json.decode(message.body, type=Body)
+        task = import_string(body.task)
+        if not isinstance(task, Task):  # a message may come from anybody
+            raise UsageError(f"{body.task} is no task: decorate it with @task")
+        result = self._backend.result(task, body.id, body.args, body.kwargs)
+        object.__setattr__(result, "enqueued_at", parse_datetime(body.enqueued_at))
+        return result

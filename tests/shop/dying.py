@@ -1,0 +1,70 @@
+"""A service of the shop that dies behind a step: `python -m tests.shop.dying STEP orders ...`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from typing import Any, Final
+
+from examples.shop import __main__ as shop
+from examples.shop import tables
+
+from escrowmq.client.handling import Handling
+from escrowmq.client.marked import Marked
+
+ORDER_STEPS: Final = ("begun", "marker", "halves", "left", "commit", "end")
+"""What was done last: the request was read; the order and the marker were written; the event was
+stored, invisible; COMMIT was about to go; it was done; the broker was told."""
+
+MAIL_STEPS: Final = ("taken", "mailed")
+"""The event was taken; the mail was committed and the event not acknowledged."""
+
+
+def die() -> None:
+    """At once, as with kill -9."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def arm(step: str) -> None:
+    """Let this process die behind a step."""
+    _before(Marked, "send", step == "marker")
+    _before(Marked, "commit", step == "commit")
+    _before(tables.Mail, "__init__", step == "taken")
+    _before(Handling, "_settle", step == "mailed")
+    _behind(Marked, "__init__", step == "begun")
+    _behind(Marked, "leave", step == "left")
+    _behind_awaited(Marked, "send", step == "halves")
+    _behind_awaited(Marked, "commit", step == "end")
+
+
+def _before(kind: type, name: str, is_so: bool) -> None:
+    if is_so:
+        setattr(kind, name, lambda *given, **more: die())
+
+
+def _behind(kind: type, name: str, is_so: bool) -> None:
+    known = getattr(kind, name)
+
+    def call(*given: Any, **more: Any) -> None:
+        known(*given, **more)
+        die()
+
+    if is_so:
+        setattr(kind, name, call)
+
+
+def _behind_awaited(kind: type, name: str, is_so: bool) -> None:
+    known = getattr(kind, name)
+
+    async def call(*given: Any, **more: Any) -> None:
+        await known(*given, **more)
+        die()
+
+    if is_so:
+        setattr(kind, name, call)
+
+
+if __name__ == "__main__":
+    arm(sys.argv.pop(1))
+    shop.main()
