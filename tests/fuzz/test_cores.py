@@ -85,8 +85,7 @@ def feed(core: Core, peer: int, data: bytes, now_ms: int) -> bool:
 
 def held_size(core: BrokerCore | RegistryCore, peer: int) -> int:
     if isinstance(core, BrokerCore):
-        known = core.broker.peers.get(peer)
-        reader = known.reader if known is not None else None
+        reader = core.remoting._readers.get(peer)
     else:
         reader = core._readers.get(peer)
     return len(reader._held) if reader is not None else 0

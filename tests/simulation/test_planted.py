@@ -256,7 +256,7 @@ def old_id_accepted(core: BrokerCore) -> None:
 def settled_before_durable(core: BrokerCore) -> None:
     """An administrator is answered before what was settled is durable."""
     ends, code = core._ends, int(Request.ESCROW_SETTLE)
-    row = core._rows[code]
+    row = core.serving.rows[code]
 
     def spoilt(asked: Question) -> Reply:
         reply = row.serve(asked)
@@ -264,7 +264,7 @@ def settled_before_durable(core: BrokerCore) -> None:
             return Answer(ext=ends._told(ends._unsealed.pop().ended))
         return reply
 
-    core._rows[code] = msgspec.structs.replace(row, serve=spoilt)
+    core.serving.rows[code] = msgspec.structs.replace(row, serve=spoilt)
 
 
 def parked_kept_for_ever(core: BrokerCore) -> None:
@@ -352,13 +352,13 @@ def asks_forgotten(core: BrokerCore) -> None:
 def fields_taken_as_they_come(core: BrokerCore) -> None:
     """A number in a request is not judged before it is worked with."""
     code = int(Request.CHANGE_MESSAGE_INVISIBLETIME)
-    row = core._rows[code]
+    row = core.serving.rows[code]
 
     def spoilt(asked: Question) -> Reply:
         (asked.now_ms + int(asked.ext["invisibleTime"])).to_bytes(8, "big")
         return row.serve(asked)
 
-    core._rows[code] = msgspec.structs.replace(row, serve=spoilt)
+    core.serving.rows[code] = msgspec.structs.replace(row, serve=spoilt)
 
 
 def ahead_for_ever(core: BrokerCore) -> None:

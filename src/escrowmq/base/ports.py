@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
 import msgspec
 
+from escrowmq.base.wire import Wire
+
 if TYPE_CHECKING:
     from escrowmq.base.effects import Effect
 
@@ -134,8 +136,10 @@ class Proving(Protocol):
 class Core(Protocol):
     """A state machine fed with (input, now); the shell performs the effects that it queues."""
 
-    def connected(self, peer: int, host: str, port: int, now_ms: int) -> None:
-        """A peer is there: accepted, or dialled on our behalf."""
+    def connected(
+        self, peer: int, host: str, port: int, now_ms: int, wire: Wire = Wire.REMOTING
+    ) -> None:
+        """A peer is there: accepted, or dialled on our behalf, and speaks so."""
 
     def receive(self, peer: int, data: bytes, now_ms: int, waited_ms: int = 0) -> None:
         """Bytes from a peer, which had to wait for at least so long to be read."""

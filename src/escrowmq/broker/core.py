@@ -10,20 +10,19 @@ from typing import Final
 
 import msgspec
 
-from escrowmq.base.answer import HELD, Refusal, Reply
-from escrowmq.base.codes import Flag, Response
-from escrowmq.base.command import Command
-from escrowmq.base.effects import Close, Effect, Hold, Replace, Send
-from escrowmq.base.limits import ANSWERS_AHEAD_MAX, KEYS_AT_ONCE_MAX, READS_AT_ONCE_MAX
+from escrowmq.base.answer import Refusal
+from escrowmq.base.codes import Response
+from escrowmq.base.effects import Effect, Replace, Send
 from escrowmq.base.measure import Family
 from escrowmq.base.message import Message, Topic
 from escrowmq.base.ports import Chance, Disk
 from escrowmq.base.rounds import Rounds
 from escrowmq.base.settings import BrokerSettings, StoreSettings
+from escrowmq.base.wire import Wire
 from escrowmq.broker import half_counts
-from escrowmq.broker.asked import Asked, Long, Question
-from escrowmq.broker.auditing import Denials, note_operation
+from escrowmq.broker.auditing import Denials
 from escrowmq.broker.door import Door, Table
+from escrowmq.broker.front import Front
 from escrowmq.broker.gauges import refusal
 from escrowmq.broker.half_counts import HalfCounts
 from escrowmq.broker.half_rules import HalfRules, transactions_of
@@ -49,23 +48,21 @@ from escrowmq.broker.peer import Peer
 from escrowmq.broker.pops import Pops
 from escrowmq.broker.putting import Putter
 from escrowmq.broker.registration import Registration
-from escrowmq.broker.requests import UNKNOWN, bound
+from escrowmq.broker.remoting import RemotingFront
 from escrowmq.broker.saving import keep_progress
+from escrowmq.broker.serving import Serving
 from escrowmq.broker.state import Broker
-from escrowmq.codec.headers import read_header
 from escrowmq.delivery import delay, timer
 from escrowmq.delivery.delay import DelayQueues
 from escrowmq.delivery.progress import NEVER_MS
 from escrowmq.delivery.subscriptions import TRANSACTION_GROUP
 from escrowmq.delivery.timer import TimerQueue
-from escrowmq.errors import EscrowMQError, StorageError
+from escrowmq.errors import StorageError
 from escrowmq.store.store import Put, Store
 
 _log = logging.getLogger(__name__)
 
 _SAVE_AGAIN_MS: Final = 1_000
-_LOOK_EVERY: Final = 16
-"""After so many requests of one input, and each that reads, it counts what they have cost."""
 
 
 class BrokerCore:
@@ -116,15 +113,16 @@ class BrokerCore:
         self.rounds = Rounds()
         pops = self._pops.ledger
         self._measuring = Measuring(broker, self.transactions, self._entrance, self.rounds, pops)
-        self._rows = bound(
-            (
-                SendHandlers(broker, putter, self.transactions, rules),
-                ConfigHandlers(broker, disk, changes),
-                PendingHandlers(broker, self.transactions, self._ends, denials),
-                *self._handlers(putter),
-            )
+        handlers = (
+            SendHandlers(broker, putter, self.transactions, rules),
+            ConfigHandlers(broker, disk, changes),
+            PendingHandlers(broker, self.transactions, self._ends, denials),
+            *self._handlers(putter),
         )
-        self._door: Door | None = None
+        self.serving = Serving(broker, self._entrance, self.rounds, handlers)
+        self._fronts: dict[Wire, Front] = {}
+        self.remoting = RemotingFront(broker, self.serving)
+        self.speaks(Wire.REMOTING, self.remoting)
         self._save_at_ms = 0
         self._save_again_ms = 0
         self._add_rounds()
@@ -175,7 +173,7 @@ class BrokerCore:
         and what is due would be due at the wrong time."""
         broker = self.broker
         self._entrance.load(now_ms)
-        self._door = self._entrance if self._entrance.is_needed else None
+        self.serving.look_at_door()
         opening = Opening(broker, self._disk)
         opening.tables()
         report = broker.store.open(now_ms)
@@ -252,11 +250,21 @@ class BrokerCore:
 
     # -- inputs ------------------------------------------------------------------------------
 
-    def connected(self, peer: int, host: str, port: int, now_ms: int) -> None:
-        """A peer is there."""
+    def speaks(self, wire: Wire, front: Front) -> None:
+        """Let peers in by one more front; its dialogues put their questions to `serving`."""
+        assert wire not in self._fronts, wire
+        self._fronts[wire] = front
+        self.rounds.add(f"{wire.value} connections", front.wake, front.wake_at_ms)
+
+    def connected(
+        self, peer: int, host: str, port: int, now_ms: int, wire: Wire = Wire.REMOTING
+    ) -> None:
+        """A peer is there, and speaks so."""
         is_name_server = self.registration.is_name_server(peer)
-        is_stranger = self._entrance.judges and not is_name_server
-        self.broker.meet(peer, host, port, is_stranger=is_stranger)
+        known = Peer(peer, host, port)
+        known.is_stranger = self._entrance.judges and not is_name_server
+        known.dialogue = self._fronts[wire].begin(known)
+        self.broker.peers[peer] = known
         if is_name_server:
             self.registration.connected(peer, now_ms)
 
@@ -270,7 +278,7 @@ class BrokerCore:
         broker = self.broker
         known = broker.peers.pop(peer, None)
         if known is not None:
-            known.reader.leave()
+            known.dialogue.lost(now_ms)
             self._entrance.quotas.left(known)
         broker.outbox.pop(peer, None)
         broker.calls.lost(peer, now_ms)
@@ -288,82 +296,9 @@ class BrokerCore:
         known = self.broker.peers.get(peer)
         if known is None:
             return
-        reader = known.reader
-        left = reader.feed(data)
-        if known.long is not None:
-            self._go_on(known, known.long, now_ms)
-        if known.long is None:
-            left = self._serve_some(known, left, now_ms)
+        known.dialogue.receive(data, now_ms)
         self.broker.present.account = ""  # what happens from here on is nobody's
-        if left or known.long is not None:
-            reader.keep(left)
-            self.broker.effects.append(Hold(peer))
-        elif reader.broken is not None:
-            self.broker.effects.append(Close(peer, str(reader.broken)))
         self._settle(now_ms)
-
-    def _serve_some(self, peer: Peer, commands: list[Command], now_ms: int) -> list[Command]:
-        """Serve commands of one input until the others have their turn; what is left of them."""
-        reads_count, index = 0, self.broker.store.dispatcher
-        keys_max = index.keys_count + KEYS_AT_ONCE_MAX
-        for nth, command in enumerate(commands, 1):
-            if command.flag & Flag.REPLY:
-                answered = partial(self.broker.calls.answered, peer.id, command, now_ms)
-                self.rounds.guard("the answer of a client", answered, now_ms)
-                continue
-            self._serve(peer, command, now_ms)
-            if peer.long is not None:
-                return commands[nth:]
-            is_read = self._rows.get(command.code, UNKNOWN).is_read
-            reads_count += is_read
-            if is_read or nth % _LOOK_EVERY == 0:
-                size = sum(map(len, self.broker.outbox.get(peer.id, ())))
-                is_much = size > ANSWERS_AHEAD_MAX or index.keys_count > keys_max
-                if is_much or reads_count == READS_AT_ONCE_MAX:
-                    return commands[nth:]
-        return []
-
-    def _serve(self, peer: Peer, command: Command, now_ms: int) -> None:
-        row = self._rows.get(command.code, UNKNOWN)
-        asked: Question = Asked(peer, row, command, None, now_ms)
-        reply: Reply | None
-        try:
-            reply = None if self._door is None else self._door.judge(asked)
-            if reply is None:
-                if row.header is not None:
-                    asked.header = read_header(row.header, command.ext)
-                reply = row.serve(asked)
-                if row.is_audited:
-                    note_operation(asked, reply)
-        except Exception as error:  # noqa: BLE001 - one request; it is answered with code 1
-            reply = self._failed(asked, error)
-        if reply is not HELD:
-            self.broker.answer(asked, reply)
-
-    def _go_on(self, peer: Peer, long: Long, now_ms: int) -> None:
-        """Serve the next part of a request that takes many turns."""
-        asked, long.asked.now_ms = long.asked, now_ms
-        self.broker.present.account = asked.account
-        try:
-            reply = next(long.parts)
-        except Exception as error:  # noqa: BLE001 - one request, as above
-            reply = self._failed(asked, error)
-        if reply is not HELD:
-            peer.long = None
-            self.broker.answer(asked, reply)
-
-    def _failed(self, asked: Question, error: Exception) -> Refusal:
-        if isinstance(error, EscrowMQError):
-            _log.debug("request %d of %s: %s", asked.command.code, asked.peer.address, error)
-            refusal = Refusal(Response.SYSTEM_ERROR, str(error))
-        else:
-            _log.error(
-                "request %d of %s failed", asked.command.code, asked.peer.address, exc_info=error
-            )
-            refusal = Refusal(Response.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
-        if asked.row.is_audited:
-            note_operation(asked, refusal)
-        return refusal
 
     def _settle(self, now_ms: int) -> None:
         """What every input may have caused: messages that arrived, tables that changed."""
@@ -430,8 +365,7 @@ class BrokerCore:
     def wake(self, now_ms: int) -> None:
         """Whatever is due."""
         self.rounds.wake(now_ms)
-        # A limit may have been set meanwhile.
-        self._door = self._entrance if self._entrance.is_needed else None
+        self.serving.look_at_door()
         self._settle(now_ms)
 
     def wake_at_ms(self) -> int:

@@ -178,7 +178,7 @@ class Door:
                 return refusal
             peer, code = asked.peer, asked.command.code
             if peer.is_stranger and code not in self.users.terms.unauthenticated:
-                self._broker.let_in(peer)
+                peer.let_in()
             if code == Request.HEART_BEAT:
                 # As whom it is a member of its groups from now on.
                 peer.account = asked.account

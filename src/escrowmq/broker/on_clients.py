@@ -7,7 +7,6 @@ from typing import Final
 
 from escrowmq.base.answer import DONE, Answer, Refusal, Reply
 from escrowmq.base.codes import Request, Response
-from escrowmq.base.effects import Close
 from escrowmq.base.limits import (
     CLIENT_ID_SIZE_MAX,
     GROUPS_AT_ONCE_MAX,
@@ -32,7 +31,6 @@ from escrowmq.codec.bodies import (
     decode_body,
 )
 from escrowmq.codec.command import LANGUAGES
-from escrowmq.codec.frame import FrameWatch
 from escrowmq.codec.headers import ConsumerGroupHeader, UnregisterClientHeader
 from escrowmq.delivery.clients import BROADCASTING, Channel, ConsumerGroup
 from escrowmq.errors import UsageError
@@ -49,7 +47,6 @@ class ClientHandlers:
         self._broker = broker
         self._fingerprints: dict[int, int] = {}
         self._selectors = Selectors()
-        self._watch = FrameWatch()
         self._scan_at_ms = 0
         self._untold: dict[str, deque[int]] = {}
         """Groups that have changed, with the members that are still to be told of it."""
@@ -205,23 +202,16 @@ class ClientHandlers:
             self._left(group)
 
     def wake(self, now_ms: int) -> None:
-        """Drop clients that have been silent for too long, and peers that do not end a frame; go
-        on telling members of changes."""
+        """Drop clients that have been silent for too long; go on telling members of changes."""
         self._told_count = 0
         self._tell()
         if now_ms >= self._scan_at_ms:
             self._scan_at_ms = now_ms + _SCAN_MS
-            self._cut_stalled(now_ms)
             idle_ms = self._broker.settings.channel_idle_ms
             limit_ms = now_ms - idle_ms
             self._broker.poppers.forget(now_ms, channel_idle_ms=idle_ms)
             for peer in list(self._broker.clients.silent_since(limit_ms)):
                 self.lost(peer)
-
-    def _cut_stalled(self, now_ms: int) -> None:
-        readers = ((peer.id, peer.reader) for peer in self._broker.peers.values())
-        for peer in self._watch.overdue(readers, now_ms):
-            self._broker.effects.append(Close(peer, "a frame was begun and not ended"))
 
     def wake_at_ms(self) -> int:
         """When the next look is due."""

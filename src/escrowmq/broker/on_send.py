@@ -63,7 +63,7 @@ class SendHandlers:
         settings = self._broker.settings
         if settings.is_traced is not self._is_traced:
             self._is_traced = settings.is_traced
-            self._said = self._broker.remoting.said_to_senders()
+            self._said = self._broker.frames.said_to_senders()
             self._added = {**self._said, Property.CLUSTER: settings.cluster}
             self._suffix = encode_properties(self._added)
 

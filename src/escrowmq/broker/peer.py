@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from escrowmq.codec.frame import FrameReader
+from escrowmq.broker.dialogue import Dialogue
 from escrowmq.codec.ids import pack_host
 
 if TYPE_CHECKING:
@@ -18,18 +18,18 @@ class Peer:
         "account",
         "address",
         "counted_for",
+        "dialogue",
         "host",
         "id",
         "identity",
         "is_stranger",
         "long",
         "packed",
-        "reader",
         "session",
         "signed_number",
     )
 
-    def __init__(self, peer: int, host: str, port: int, reader: FrameReader | None = None) -> None:
+    def __init__(self, peer: int, host: str, port: int) -> None:
         self.id = peer
         self.host = host
         self.address = f"{host}:{port}"
@@ -48,4 +48,10 @@ class Peer:
         self.long: Long | None = None
         """A request of it that takes many turns."""
         self.packed = pack_host(host, port)
-        self.reader = reader or FrameReader()
+        self.dialogue: Dialogue
+        """What it is told, and it tells us; begun once it is known to be a stranger or not."""
+
+    def let_in(self) -> None:
+        """A stranger has proved who it is."""
+        self.is_stranger = False
+        self.dialogue.let_in()

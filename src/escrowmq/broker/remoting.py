@@ -1,83 +1,138 @@
-"""The remoting door: here answers, and requests of ours, become frames, and nowhere else."""
+"""The front of RocketMQ's remoting protocol: frames in, questions served, frames out."""
 
 from __future__ import annotations
 
-from escrowmq.base.answer import Answer, Refusal, Sent
+from typing import Final
+
+from escrowmq.base.answer import Answer, Refusal
+from escrowmq.base.codes import Flag
 from escrowmq.base.command import Command
-from escrowmq.base.message import Property
-from escrowmq.base.settings import BrokerSettings
-from escrowmq.codec.command import encode_reply, encode_request
-from escrowmq.codec.sent import SentReplies
+from escrowmq.base.effects import Close, Hold
+from escrowmq.base.limits import (
+    ANSWERS_AHEAD_MAX,
+    FRAME_SIZE_MAX,
+    HALF_FRAMES_SIZE_MAX,
+    HEADER_SIZE_MAX,
+    KEYS_AT_ONCE_MAX,
+    READS_AT_ONCE_MAX,
+    STRANGERS_FRAME_SLACK,
+    STRANGERS_HALF_FRAMES_SIZE_MAX,
+)
+from escrowmq.broker.peer import Peer
+from escrowmq.broker.serving import Serving
+from escrowmq.broker.state import Broker
+from escrowmq.codec.command import encode_request
+from escrowmq.codec.frame import FrameReader, FrameWatch, HalfFrames
+
+_LOOK_EVERY: Final = 16
+"""After so many requests of one input, and each that reads, it counts what they have cost."""
+
+_SCAN_MS: Final = 10_000
+"""Between looks for frames that were begun and not ended."""
 
 
-class Remoting:
-    """Puts what the broker says into the bytes of RocketMQ's remoting protocol."""
+class RemotingFront:
+    """All connections that speak it, and the room for what they have begun to say."""
 
-    def __init__(self, settings: BrokerSettings) -> None:
-        self._settings = settings
-        self._is_traced: bool | None = None
-        self._said: dict[str, str] = {}
-        self.said_to_senders()
+    def __init__(self, broker: Broker, serving: Serving) -> None:
+        self.broker = broker
+        self.serving = serving
+        self.half_frames = HalfFrames(HALF_FRAMES_SIZE_MAX)
+        self.strangers_half_frames = HalfFrames(STRANGERS_HALF_FRAMES_SIZE_MAX)
+        self._watch = FrameWatch()
+        self._readers: dict[int, FrameReader] = {}
+        self._scan_at_ms = 0
 
-    def said_to_senders(self) -> dict[str, str]:
-        """What every answer to a send says, and every message gets: another dictionary once an
-        operator has changed it."""
-        settings = self._settings
-        if settings.is_traced is not self._is_traced:
-            self._is_traced = settings.is_traced
-            self._said = {
-                Property.MSG_REGION: settings.region,
-                Property.TRACE_ON: "true" if settings.is_traced else "false",
-            }
-            self._sent = SentReplies(self._said)
-        return self._said
+    def begin(self, peer: Peer) -> RemotingDialogue:
+        """Somebody is there; as long as he is a stranger his frames are to be small."""
+        largest, room = FRAME_SIZE_MAX, self.half_frames
+        if peer.is_stranger:
+            size_max = self.broker.store_settings.body_size_max
+            largest = min(size_max + HEADER_SIZE_MAX + STRANGERS_FRAME_SLACK, FRAME_SIZE_MAX)
+            room = self.strangers_half_frames
+        reader = self._readers[peer.id] = FrameReader(room, frame_size_max=largest)
+        return RemotingDialogue(self, peer, reader)
 
-    def asked(self, code: int, opaque: int, ext: dict[str, str] | None, body: bytes) -> bytes:
-        """A request of ours that is answered."""
-        return encode_request(code, opaque, ext=ext, body=body)
+    def lost(self, peer: int) -> None:
+        """Somebody is gone."""
+        self._readers.pop(peer).leave()
 
-    def told(self, code: int, opaque: int, ext: dict[str, str], body: bytes) -> bytes:
-        """A request of ours that is not."""
-        return encode_request(code, opaque, ext=ext, body=body, is_one_way=True)
+    def wake(self, now_ms: int) -> None:
+        """Close the connections of those who do not end a frame."""
+        if now_ms < self._scan_at_ms:
+            return
+        self._scan_at_ms = now_ms + _SCAN_MS
+        for peer in self._watch.overdue(self._readers.items(), now_ms):
+            self.broker.effects.append(Close(peer, "a frame was begun and not ended"))
 
-    def frames(self, command: Command, reply: Answer | Refusal) -> tuple[bytes, ...]:
-        """What goes out for a reply, to be written one after the other."""
-        if type(reply) is Sent:
-            if reply.ext is not None or reply.code:
-                return self._told_of(command, reply)
-            frame = self._sent.encode(
-                command,
-                reply.message_id,
-                queue_id=reply.queue_id,
-                queue_offset=reply.queue_offset,
-                unique_key=reply.transaction_id,
-            )
-            return (frame,)
-        if isinstance(reply, Refusal):
-            return (encode_reply(command, reply.code, remark=reply.remark, ext=reply.ext),)
-        return self._answer(command, reply, reply.ext)
+    def wake_at_ms(self) -> int:
+        """When the next look is due."""
+        return self._scan_at_ms
 
-    def _told_of(self, command: Command, sent: Sent) -> tuple[bytes, ...]:
-        """What is said of a message about which there is more to say."""
-        ext = {
-            **self._said,
-            "msgId": sent.message_id,
-            "queueId": str(sent.queue_id),
-            "queueOffset": str(sent.queue_offset),
-        }
-        if sent.transaction_id:  # clients of 4.x give none to a batch, and are told none
-            ext["transactionId"] = sent.transaction_id
-        return self._answer(command, sent, ext | (sent.ext or {}))
 
-    def _answer(
-        self, command: Command, answer: Answer, ext: dict[str, str] | None
-    ) -> tuple[bytes, ...]:
-        front = encode_reply(
-            command,
-            answer.code,
-            remark=answer.remark,
-            ext=ext,
-            body=answer.body,
-            later_size=sum(map(len, answer.chunks)) if answer.chunks else 0,
-        )
-        return (front, *answer.chunks)
+class RemotingDialogue:
+    """One connection (broker.dialogue.Dialogue)."""
+
+    __slots__ = ("_broker", "_front", "_peer", "_serving", "reader")
+
+    def __init__(self, front: RemotingFront, peer: Peer, reader: FrameReader) -> None:
+        self._front = front
+        self._broker = front.broker
+        self._serving = front.serving
+        self._peer = peer
+        self.reader = reader
+
+    def receive(self, data: bytes, now_ms: int) -> None:
+        """Serve what is whole; the rest of what is too much for one turn is kept."""
+        reader, peer = self.reader, self._peer
+        left = reader.feed(data)
+        if peer.long is not None:
+            self._serving.go_on(peer, peer.long, now_ms)
+        if peer.long is None:
+            left = self._serve_some(left, now_ms)
+        if left or peer.long is not None:
+            reader.keep(left)
+            self._broker.effects.append(Hold(peer.id))
+        elif reader.broken is not None:
+            self._broker.effects.append(Close(peer.id, str(reader.broken)))
+
+    def _serve_some(self, commands: list[Command], now_ms: int) -> list[Command]:
+        """Serve commands of one input until the others have their turn; what is left of them."""
+        peer, serving = self._peer, self._serving
+        reads_count, index = 0, self._broker.store.dispatcher
+        keys_max = index.keys_count + KEYS_AT_ONCE_MAX
+        for nth, command in enumerate(commands, 1):
+            if command.flag & Flag.REPLY:
+                serving.answered(peer, command, now_ms)
+                continue
+            serving.serve(peer, command, now_ms)
+            if peer.long is not None:
+                return commands[nth:]
+            is_read = serving.row(command.code).is_read
+            reads_count += is_read
+            if is_read or nth % _LOOK_EVERY == 0:
+                size = sum(map(len, self._broker.outbox.get(peer.id, ())))
+                is_much = size > ANSWERS_AHEAD_MAX or index.keys_count > keys_max
+                if is_much or reads_count == READS_AT_ONCE_MAX:
+                    return commands[nth:]
+        return []
+
+    def answer(self, question: Command, reply: Answer | Refusal) -> None:
+        """Write it."""
+        if not question.flag & Flag.ONE_WAY:
+            self._broker.send(self._peer.id, *self._broker.frames.of(question, reply))
+
+    def ask(
+        self, code: int, opaque: int, ext: dict[str, str] | None, body: bytes, *, is_one_way: bool
+    ) -> None:
+        """Write a request of ours."""
+        frame = encode_request(code, opaque, ext=ext, body=body, is_one_way=is_one_way)
+        self._broker.send(self._peer.id, frame)
+
+    def let_in(self) -> None:
+        """The peer is no stranger: its frames may be as large as anybody's."""
+        self.reader.let_in(self._front.half_frames)
+
+    def lost(self, now_ms: int) -> None:
+        """The peer is gone."""
+        self._front.lost(self._peer.id)

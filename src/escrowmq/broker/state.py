@@ -10,21 +10,13 @@ import msgspec
 from escrowmq.base.answer import Answer, Refusal
 from escrowmq.base.codes import Flag
 from escrowmq.base.effects import Effect
-from escrowmq.base.limits import (
-    FRAME_SIZE_MAX,
-    HALF_FRAMES_SIZE_MAX,
-    HEADER_SIZE_MAX,
-    STRANGERS_FRAME_SLACK,
-    STRANGERS_HALF_FRAMES_SIZE_MAX,
-)
 from escrowmq.base.ports import Chance
 from escrowmq.base.settings import BrokerSettings, StoreSettings
 from escrowmq.broker.asked import Question
 from escrowmq.broker.calls import Calls, OnAnswer
+from escrowmq.broker.frames import Frames
 from escrowmq.broker.peer import Peer
-from escrowmq.broker.remoting import Remoting
 from escrowmq.codec.bodies import SubscriptionBody
-from escrowmq.codec.frame import FrameReader, HalfFrames
 from escrowmq.codec.ids import pack_host
 from escrowmq.delivery.asked import AskedTable
 from escrowmq.delivery.clients import Channel, Clients, ConsumerGroup
@@ -98,50 +90,33 @@ class Broker:
         self.peers: dict[int, Peer] = {}
         self.polls_counts: collections.Counter[str] = collections.Counter()
         """Long polls of each account."""
-        self.half_frames = HalfFrames(HALF_FRAMES_SIZE_MAX)
-        self.strangers_half_frames = HalfFrames(STRANGERS_HALF_FRAMES_SIZE_MAX)
         self.effects: list[Effect] = []
         self.outbox: dict[int, list[bytes]] = {}
-        self.remoting = Remoting(settings)
+        self.frames = Frames(settings)
         self.waiting: collections.deque[Waiting] = collections.deque()
-
-    def meet(self, peer: int, host: str, port: int, *, is_stranger: bool) -> None:
-        """A peer is there."""
-        if is_stranger:
-            largest = self.store_settings.body_size_max + HEADER_SIZE_MAX + STRANGERS_FRAME_SLACK
-            room = self.strangers_half_frames
-        else:
-            largest, room = FRAME_SIZE_MAX, self.half_frames
-        reader = FrameReader(room, frame_size_max=min(largest, FRAME_SIZE_MAX))
-        self.peers[peer] = Peer(peer, host, port, reader)
-        self.peers[peer].is_stranger = is_stranger
-
-    def let_in(self, peer: Peer) -> None:
-        """A stranger has proved who it is."""
-        peer.is_stranger = False
-        peer.reader.let_in(self.half_frames)
 
     def answer(
         self, asked: Question, reply: Answer | Refusal, *, since_ms: int | None = None
     ) -> None:
         """Say it, or keep it until what it tells of is durable: from the question's time on, or
         from a later one."""
-        if asked.command.flag & Flag.ONE_WAY:
-            return
         if (
             isinstance(reply, Answer)
             and reply.log_end
             and reply.log_end > self.store.durable_offset
+            and not asked.command.flag & Flag.ONE_WAY
         ):
             since_ms = asked.now_ms if since_ms is None else since_ms
             until_ms = since_ms + self.store_settings.sync_timeout_ms
             self.waiting.append(Waiting(asked, reply, until_ms))
         else:
-            self.send(asked.peer.id, *self.remoting.frames(asked.command, reply))
+            asked.peer.dialogue.answer(asked.command, reply)
 
     def tell(self, peer: int, code: int, *, ext: dict[str, str], body: bytes = b"") -> None:
         """Send a client a request that it does not answer."""
-        self.send(peer, self.remoting.told(code, self.calls.next_opaque(), ext, body))
+        known = self.peers.get(peer)
+        if known is not None:
+            known.dialogue.ask(code, self.calls.next_opaque(), ext, body, is_one_way=True)
 
     def call(
         self,
@@ -155,8 +130,10 @@ class Broker:
     ) -> None:
         """Send a client a request, and hear what it says or that it does not."""
         opaque = self.calls.next_opaque()
-        self.send(peer, self.remoting.asked(code, opaque, ext, body))
         self.calls.expect(opaque, peer, on_answer, until_ms)
+        known = self.peers.get(peer)
+        if known is not None:
+            known.dialogue.ask(code, opaque, ext, body, is_one_way=False)
 
     def send(self, peer: int, *chunks: bytes) -> None:
         """Queue bytes for a peer; they leave in one write at the end of this input."""

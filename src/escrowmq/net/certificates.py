@@ -29,6 +29,10 @@ Stamp = tuple[tuple[int, int, int], ...]
 """When each file was written, how long it is, and which file it is."""
 
 
+HTTP2: Final = "h2"
+"""HTTP/2 by its name in TLS (ALPN)."""
+
+
 class TlsFiles(msgspec.Struct, frozen=True, kw_only=True):
     """What a server shows, and whom it believes."""
 
@@ -86,6 +90,8 @@ def server_context(files: TlsFiles) -> ssl.SSLContext:
     # A peer that has its keys made anew again and again costs this side more than itself.
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
     load_pair(context, certificate=files.certificate, key=files.key, password=files.password)
+    # Clients of RocketMQ's remoting protocol name none.
+    context.set_alpn_protocols([HTTP2])
     if files.clients != "none":
         load_trusted(context, files.trusted)
         context.verify_mode = _CLIENTS[files.clients]

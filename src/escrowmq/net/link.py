@@ -9,6 +9,7 @@ import termios
 from typing import TYPE_CHECKING, cast
 
 from escrowmq.base.limits import SEND_BUFFER_SIZE_MAX
+from escrowmq.base.wire import Wire
 from escrowmq.net.clock import worked_s
 
 if TYPE_CHECKING:
@@ -36,12 +37,13 @@ class Link(asyncio.BufferedProtocol):
 
     __slots__ = (
         "_byte_ms", "_descriptor", "_is_held", "_is_stopped", "_shell", "has_written",
-        "last_active_ms", "peer", "transport",
+        "last_active_ms", "peer", "transport", "wire",
     )  # fmt: skip
 
-    def __init__(self, shell: Shell, peer: int) -> None:
+    def __init__(self, shell: Shell, peer: int, wire: Wire = Wire.REMOTING) -> None:
         self._shell = shell
         self.peer = peer
+        self.wire = wire
         self.last_active_ms = 0
         self.has_written = False
         self._byte_ms = 0.0

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from escrowmq.base.effects import Close, Dial, Effect, Hold, Replace, Send, Sync
@@ -15,9 +15,11 @@ from escrowmq.net.admission import Admission
 from escrowmq.net.alarm import Alarm
 from escrowmq.net.entrance import Entrance
 from escrowmq.net.files import FileWork
+from escrowmq.net.greeter import Greeter
 from escrowmq.net.link import READ_SIZE, Link
 from escrowmq.net.links import Links
-from escrowmq.net.tls import Doors, Greeter, Session, TlsLink
+from escrowmq.net.listener import Listener
+from escrowmq.net.tls import Doors, Session, TlsLink
 
 _log = logging.getLogger(__name__)
 
@@ -69,11 +71,11 @@ class Shell:
         if self._doors.tls is not None:
             self._look_timer = self._loop.call_later(self._doors.tls.look_s, self._look)
 
-    async def listen(self, door: socket.socket) -> None:
-        """Let peers in through a bound socket."""
-        self._servers.append(
-            await self._loop.create_server(self._accept, sock=door, backlog=_BACKLOG)
-        )
+    async def listen(self, listener: Listener) -> None:
+        """Let peers in through a port."""
+        accept = partial(self._accept, listener)
+        server = await self._loop.create_server(accept, sock=listener.socket, backlog=_BACKLOG)
+        self._servers.append(server)
 
     def start(self) -> None:
         """Let the core begin: its timers and whatever it wants to do first."""
@@ -98,14 +100,16 @@ class Shell:
 
     # -- from the world to the core ----------------------------------------------------------
 
-    def _accept(self) -> asyncio.BaseProtocol:
+    def _accept(self, listener: Listener) -> asyncio.BaseProtocol:
         peer = self._next_peer
         self._next_peer += 1
         tls = self._doors.tls
-        if tls is None:
-            return Link(self, peer)
-        patience_s = tls.handshake_s if tls.mode == "enforcing" else self._idle_ms / 1_000
-        return Greeter(self, peer, tls, patience_s=patience_s)
+        if tls is None and listener.only is not None:
+            return Link(self, peer, listener.only)
+        patience_s = self._idle_ms / 1_000
+        if tls is not None and tls.mode == "enforcing":
+            patience_s = tls.handshake_s
+        return Greeter(self, peer, tls, wires=listener.wires, patience_s=patience_s)
 
     def connected(self, link: Link) -> None:
         """A link has its transport."""
@@ -120,7 +124,7 @@ class Shell:
         now_ms = self._clock.now_ms()
         self.links.add(link, now_ms)
         name = link.transport.get_extra_info("peername") or ("127.0.0.1", 0)
-        self._tell(lambda: self.core.connected(link.peer, name[0], name[1], now_ms))
+        self._tell(lambda: self.core.connected(link.peer, name[0], name[1], now_ms, link.wire))
         self.perform()
 
     def identify(self, link: Link, certificate: dict[str, Any] | None) -> None:

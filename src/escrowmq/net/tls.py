@@ -1,31 +1,23 @@
-"""TLS over a link, and the choice between TLS and plain bytes on one port.
-
-asyncio's own TLS takes a connection from its first byte on and puts a layer between transport and
-protocol. Here a connection that turns out to be plain has its plain link after the first bytes, and
-costs from then on what it cost without TLS.
-"""
+"""TLS over a link."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import ssl
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from escrowmq.base.wire import Wire
 from escrowmq.net.admission import ConnectionLimits, Total
-from escrowmq.net.certificates import Certificates, Mode
+from escrowmq.net.certificates import HTTP2, Certificates, Mode
 from escrowmq.net.identity import Identities
 from escrowmq.net.link import READ_SIZE, Link
 from escrowmq.net.unsent import Unsent
 
 if TYPE_CHECKING:
     from escrowmq.net.shell import Shell
-
-_HANDSHAKE: Final = 0x16
-"""The first byte of a TLS connection. A remoting frame begins with its length, which would be
-over 352 MiB."""
 
 _HANDSHAKE_S: Final = 10.0
 _RECORD_SIZE: Final = 16_384
@@ -98,6 +90,11 @@ class Session:
             view = view[self._tls.write(view[:_RECORD_SIZE]) :]
         return self._out.read()
 
+    @property
+    def protocol(self) -> str:
+        """What both ends have agreed to speak (ALPN); empty when the peer names nothing."""
+        return self._tls.selected_alpn_protocol() or ""
+
     def certificate(self) -> dict[str, Any] | None:
         """The peer's, which was verified; None when it has shown none, or none was asked for."""
         return self._tls.getpeercert()
@@ -117,12 +114,19 @@ class Session:
 class TlsLink(Link):
     """A link whose bytes are encrypted. The core learns of the peer after the handshake."""
 
-    __slots__ = ("_handshake", "_handshake_s", "_is_dialled", "_session")
+    __slots__ = ("_handshake", "_handshake_s", "_is_dialled", "_session", "_wires")
 
     def __init__(
-        self, shell: Shell, peer: int, session: Session, *, handshake_s: float = _HANDSHAKE_S
+        self,
+        shell: Shell,
+        peer: int,
+        session: Session,
+        *,
+        wires: tuple[Wire, ...] = (Wire.REMOTING,),
+        handshake_s: float = _HANDSHAKE_S,
     ) -> None:
-        super().__init__(shell, peer)
+        super().__init__(shell, peer, wires[0])
+        self._wires = wires
         self._session = session
         self._is_dialled = False
         self._handshake_s = handshake_s
@@ -161,6 +165,8 @@ class TlsLink(Link):
         self._say(session.pending())
         if session.is_open and not was_open:
             self._stop_timer()
+            if session.protocol == HTTP2 and Wire.GRPC in self._wires:
+                self.wire = Wire.GRPC
             self._shell.connected(self)
             if not self._is_dialled:
                 self._shell.identify(self, session.certificate())
@@ -205,63 +211,3 @@ class TlsLink(Link):
         """Close after what was written has left."""
         self._say(self._session.end())
         super().close(flush_s=flush_s)
-
-
-class Greeter(asyncio.BufferedProtocol):
-    """Waits for the first bytes of a connection, and hands it to the link that they ask for."""
-
-    def __init__(self, shell: Shell, peer: int, door: TlsDoor, *, patience_s: float) -> None:
-        self._shell = shell
-        self._peer = peer
-        self._door = door
-        self._patience_s = patience_s
-        self._timer: asyncio.TimerHandle | None = None
-        self._transport: asyncio.Transport | None = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Somebody is there who has said nothing yet."""
-        self._transport = cast("asyncio.Transport", transport)
-        if not self._shell.entrance.admit(self._peer, self._transport):
-            return
-        self._timer = asyncio.get_running_loop().call_later(self._patience_s, self._give_up)
-
-    def get_buffer(self, sizehint: int) -> memoryview:
-        """Where the first bytes go."""
-        return self._shell.buffer
-
-    def buffer_updated(self, nbytes: int) -> None:
-        """The first bytes: another protocol goes on with them."""
-        assert self._transport is not None
-        self._stop_timer()
-        link: Link
-        if self._shell.buffer[0] == _HANDSHAKE:
-            context = self._door.certificates.context
-            session = Session(context, is_server=True)
-            link = TlsLink(self._shell, self._peer, session, handshake_s=self._door.handshake_s)
-        elif self._door.mode == "enforcing":
-            self._shell.entrance.complain(
-                self._transport, "plain bytes, and tls.server.mode=enforcing"
-            )
-            self._transport.abort()
-            return
-        else:
-            link = Link(self._shell, self._peer)
-        self._transport.set_protocol(link)
-        link.connection_made(self._transport)
-        link.buffer_updated(nbytes)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """It left without a word."""
-        self._stop_timer()
-        self._shell.entrance.dismiss(self._peer)
-
-    def _give_up(self) -> None:
-        self._timer = None
-        if self._transport is not None and not self._transport.is_closing():
-            self._shell.entrance.complain(self._transport, f"silent for {self._patience_s:.0f} s")
-            self._transport.abort()
-
-    def _stop_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None

@@ -18,6 +18,7 @@ from escrowmq.errors import ConnectFailed, UsageError
 from escrowmq.net.clock import LocalZone, SystemClock
 from escrowmq.net.disk import FileDisk
 from escrowmq.net.entrance import bind
+from escrowmq.net.listener import Listener
 from escrowmq.net.shell import Shell
 from escrowmq.net.tls import Doors
 from escrowmq.node.addresses import advertised, joined, tell_advertised
@@ -102,9 +103,9 @@ class BrokerNode:
         self._shell = Shell(
             self.core, self._clock, self._disk, name="broker", idle_ms=idle_ms, doors=doors
         )
-        await self._shell.listen(self._door)
+        await self._shell.listen(Listener(self._door))
         if self._fast_door is not None:
-            await self._shell.listen(self._fast_door)
+            await self._shell.listen(Listener(self._fast_door))
         self._shell.start()
 
     def export(self, node: NodeSettings, *, host: str) -> dict[str, str]:

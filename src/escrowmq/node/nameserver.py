@@ -10,6 +10,7 @@ from escrowmq.base.nameserver_settings import NameServerGuardSettings, NameServe
 from escrowmq.net.clock import SystemClock
 from escrowmq.net.disk import FileDisk
 from escrowmq.net.entrance import bind
+from escrowmq.net.listener import Listener
 from escrowmq.net.shell import Shell
 from escrowmq.net.tls import Doors
 from escrowmq.node.addresses import joined
@@ -66,7 +67,7 @@ class NameServerNode:
         self._shell = Shell(
             self.core, self._clock, self._disk, name="nameserver", idle_ms=idle_ms, doors=doors
         )
-        await self._shell.listen(self._door)
+        await self._shell.listen(Listener(self._door))
         self._shell.start()
 
     def export(self, node: NodeSettings, *, host: str, is_alone: bool) -> dict[str, str]:

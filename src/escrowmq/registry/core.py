@@ -21,6 +21,7 @@ from escrowmq.base.nameserver_settings import NameServerGuardSettings, NameServe
 from escrowmq.base.ports import Disk
 from escrowmq.base.rounds import Rounds
 from escrowmq.base.seldom import Seldom
+from escrowmq.base.wire import Wire
 from escrowmq.codec.audit_line import audit_line
 from escrowmq.codec.command import encode_reply
 from escrowmq.codec.frame import FrameReader, FrameWatch, HalfFrames
@@ -117,7 +118,9 @@ class RegistryCore:
         self.rounds.add("frames", self._watch_frames, lambda: self._look_at_ms)
         self.rounds.add("accounts", self._guard.wake, self._guard.wake_at_ms)
 
-    def connected(self, peer: int, host: str, port: int, now_ms: int) -> None:
+    def connected(
+        self, peer: int, host: str, port: int, now_ms: int, wire: Wire = Wire.REMOTING
+    ) -> None:
         """A peer is there."""
         self._hosts[peer] = host
         if self._guard.trusts(host):

@@ -50,7 +50,7 @@ class World:
     def __init__(self, settings: BrokerSettings, disk: SimDisk) -> None:
         self.exchange = Exchange(settings, disk=disk)
         self.served: list[int] = []
-        rows = self.exchange.core._rows
+        rows = self.exchange.core.serving.rows
         rows.update({code: self._noting(row) for code, row in rows.items()})
         self.owner = self.come("operator")
         self.places: dict[str, dict[str, str]] = {}

@@ -369,16 +369,16 @@ def test_a_frame_beyond_a_message_is_read_of_who_has_proved_who_he_is() -> None:
 
 def test_half_frames_of_strangers_take_no_room_from_accounts() -> None:
     exchange = world()
-    broker = exchange.core.broker
+    front = exchange.core.remoting
     owner = come(exchange, "owner-1")
     owner.ask(Request.GET_MAX_OFFSET, {"topic": "T", "queueId": "0"})
     exchange.core.receive(owner.id, bytes(7), exchange.now_ms)
     for _ in range(3):
         exchange.core.receive(exchange.connect().id, bytes(5), exchange.now_ms)
-    assert (broker.half_frames.size, broker.strangers_half_frames.size) == (7, 15)
+    assert (front.half_frames.size, front.strangers_half_frames.size) == (7, 15)
     for caller in list(exchange.callers.values()):
         exchange.leave(caller)
-    assert (broker.half_frames.size, broker.strangers_half_frames.size) == (0, 0)
+    assert (front.half_frames.size, front.strangers_half_frames.size) == (0, 0)
 
 
 # -- certificates --------------------------------------------------------------------------------

@@ -32,7 +32,7 @@ def test_a_method_takes_the_header_of_its_row(row: Row) -> None:
 
 def test_each_request_has_one_row_and_every_row_is_served() -> None:
     assert Counter(row.code for row in ROWS).most_common(1)[0][1] == 1
-    served = set(Exchange().core._rows)
+    served = set(Exchange().core.serving.rows)
     of_accounts = {50, 51, 52, 53}  # with aclEnable alone
     assert served == {row.code for row in ROWS} - of_accounts
 

@@ -12,8 +12,10 @@ import uvloop
 
 from escrowmq.base.effects import Close, Effect, Hold, Send
 from escrowmq.base.limits import SEND_BUFFER_SIZE_MAX
+from escrowmq.base.wire import Wire
 from escrowmq.net.clock import SystemClock
 from escrowmq.net.entrance import bind
+from escrowmq.net.listener import Listener
 from escrowmq.net.shell import Shell
 from escrowmq.net.tls import Doors
 from escrowmq.net.unsent import Unsent
@@ -32,7 +34,9 @@ class Core:
         self.effects: list[Effect] = []
         self.news = asyncio.Event()
 
-    def connected(self, peer: int, host: str, port: int, now_ms: int) -> None:
+    def connected(
+        self, peer: int, host: str, port: int, now_ms: int, wire: Wire = Wire.REMOTING
+    ) -> None:
         self.peers.add(peer)
         self.news.set()
 
@@ -146,7 +150,7 @@ async def running(
     doors: Doors | None = None,
 ) -> AsyncIterator[Running]:
     found = Running(idle_ms=idle_ms, flush_s=flush_s, core=core, doors=doors)
-    await found.shell.listen(found.door)
+    await found.shell.listen(Listener(found.door))
     found.shell.start()
     try:
         yield found

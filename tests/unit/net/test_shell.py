@@ -11,11 +11,13 @@ from collections.abc import Callable
 import pytest
 
 from escrowmq.base.effects import Close, Dial, Effect, Replace, Send, Sync
+from escrowmq.base.wire import Wire
 from escrowmq.errors import ConnectFailed, DiskFull
 from escrowmq.net.clock import SystemClock
 from escrowmq.net.disk import FileDisk
 from escrowmq.net.entrance import bind
 from escrowmq.net.link import READ_SIZE, Link
+from escrowmq.net.listener import Listener
 from escrowmq.net.shell import Shell
 
 _WAIT_S = 10.0
@@ -38,7 +40,9 @@ class EchoCore:
         self.events.append(event)
         self.news.set()
 
-    def connected(self, peer: int, host: str, port: int, now_ms: int) -> None:
+    def connected(
+        self, peer: int, host: str, port: int, now_ms: int, wire: Wire = Wire.REMOTING
+    ) -> None:
         self._note(f"connected {peer} {host}")
 
     def receive(self, peer: int, data: bytes, now_ms: int, waited_ms: int = 0) -> None:
@@ -116,7 +120,7 @@ class Running:
         self.port = int(self.door.getsockname()[1])
 
     async def __aenter__(self) -> Running:  # noqa: PYI034
-        await self.shell.listen(self.door)
+        await self.shell.listen(Listener(self.door))
         self.shell.start()
         return self
 
@@ -187,8 +191,10 @@ class Troubled(EchoCore):
     def wake_at_ms(self) -> int:
         raise RuntimeError("asked to fail")
 
-    def connected(self, peer: int, host: str, port: int, now_ms: int) -> None:
-        super().connected(peer, host, port, now_ms)
+    def connected(
+        self, peer: int, host: str, port: int, now_ms: int, wire: Wire = Wire.REMOTING
+    ) -> None:
+        super().connected(peer, host, port, now_ms, wire)
         raise RuntimeError("asked to fail")
 
     def synced(self, log_offset: int, now_ms: int) -> None:

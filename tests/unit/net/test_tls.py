@@ -14,11 +14,13 @@ import pytest
 import uvloop
 
 from escrowmq.base.effects import Close, Dial, Effect, Send
+from escrowmq.base.wire import Wire
 from escrowmq.net.admission import ConnectionLimits
 from escrowmq.net.certificates import Certificates, Mode, TlsFiles
 from escrowmq.net.clock import SystemClock
 from escrowmq.net.entrance import bind
 from escrowmq.net.link import READ_SIZE
+from escrowmq.net.listener import BOTH, Listener
 from escrowmq.net.shell import Shell
 from escrowmq.net.tls import Doors, TlsDoor
 from escrowmq.testing.certificates import OPENSSL, Authority, Pair
@@ -35,13 +37,17 @@ class Core:
         self.effects: list[Effect] = []
         self.events: list[str] = []
         self.received: dict[int, bytes] = {}
+        self.wires: list[Wire] = []
         self.news = asyncio.Event()
 
     def _note(self, event: str) -> None:
         self.events.append(event)
         self.news.set()
 
-    def connected(self, peer: int, host: str, port: int, now_ms: int) -> None:
+    def connected(
+        self, peer: int, host: str, port: int, now_ms: int, wire: Wire = Wire.REMOTING
+    ) -> None:
+        self.wires.append(wire)
         self._note(f"connected {peer}")
         if peer < 0:
             self.effects.append(Send(peer, [b"from the ", b"dialler"]))
@@ -78,7 +84,10 @@ class Core:
 
 
 class Running:
-    def __init__(self, doors: Doors, *, idle_ms: int = 120_000) -> None:
+    def __init__(
+        self, doors: Doors, *, idle_ms: int = 120_000, wires: tuple[Wire, ...] = (Wire.REMOTING,)
+    ) -> None:
+        self.wires = wires
         self.core = Core()
         self.shell = Shell(
             self.core, SystemClock(), None, name="test", idle_ms=idle_ms, doors=doors
@@ -87,7 +96,7 @@ class Running:
         self.port = int(self.door.getsockname()[1])
 
     async def __aenter__(self) -> Running:  # noqa: PYI034
-        await self.shell.listen(self.door)
+        await self.shell.listen(Listener(self.door, self.wires))
         self.shell.start()
         return self
 
@@ -172,6 +181,44 @@ def test_one_port_speaks_tls_and_plainly(run: Run, authority: Authority, pair: P
             assert sorted(running.core.events) == [
                 "connected 1", "connected 2", "lost 1", "lost 2",
             ]  # fmt: skip
+
+    run(main)
+
+
+PREFACE = b"PRI * HTTP/2.0"
+FRAME = bytes(4) + b"\x01"
+
+
+@pytest.mark.parametrize(
+    ("wires", "found"),
+    [
+        ((Wire.REMOTING,), [Wire.REMOTING] * 4),
+        ((Wire.GRPC,), [Wire.GRPC] * 4),
+        (BOTH, [Wire.GRPC, Wire.REMOTING, Wire.GRPC, Wire.REMOTING]),
+    ],
+)
+def test_core_is_told_how_a_peer_speaks(
+    run: Run, authority: Authority, pair: Pair, wires: tuple[Wire, ...], found: list[Wire]
+) -> None:
+    async def main() -> None:
+        async with Running(doors(pair), wires=wires) as running:
+            await running.ask(PREFACE, 14, None)
+            await running.ask(FRAME, 5, None)
+            http2 = trusting(authority)
+            http2.set_alpn_protocols(["h2"])
+            await running.ask(PREFACE, 14, http2)
+            await running.ask(FRAME, 5, trusting(authority))
+            assert running.core.wires == found
+
+    run(main)
+
+
+def test_both_protocols_on_one_port_without_tls(run: Run) -> None:
+    async def main() -> None:
+        async with Running(Doors(), wires=BOTH) as running:
+            await running.ask(FRAME, 5, None)
+            await running.ask(PREFACE, 14, None)
+            assert running.core.wires == [Wire.REMOTING, Wire.GRPC]
 
     run(main)
 

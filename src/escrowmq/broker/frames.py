@@ -1,0 +1,76 @@
+"""Answers as the frames of RocketMQ's remoting protocol: here they become that, and nowhere
+else."""
+
+from __future__ import annotations
+
+from escrowmq.base.answer import Answer, Refusal, Sent
+from escrowmq.base.command import Command
+from escrowmq.base.message import Property
+from escrowmq.base.settings import BrokerSettings
+from escrowmq.codec.command import encode_reply
+from escrowmq.codec.sent import SentReplies
+
+
+class Frames:
+    """Puts what the broker answers into bytes."""
+
+    def __init__(self, settings: BrokerSettings) -> None:
+        self._settings = settings
+        self._is_traced: bool | None = None
+        self._said: dict[str, str] = {}
+        self.said_to_senders()
+
+    def said_to_senders(self) -> dict[str, str]:
+        """What every answer to a send says, and every message gets: another dictionary once an
+        operator has changed it."""
+        settings = self._settings
+        if settings.is_traced is not self._is_traced:
+            self._is_traced = settings.is_traced
+            self._said = {
+                Property.MSG_REGION: settings.region,
+                Property.TRACE_ON: "true" if settings.is_traced else "false",
+            }
+            self._sent = SentReplies(self._said)
+        return self._said
+
+    def of(self, command: Command, reply: Answer | Refusal) -> tuple[bytes, ...]:
+        """What goes out for a reply, to be written one after the other."""
+        if type(reply) is Sent:
+            if reply.ext is not None or reply.code:
+                return self._told_of(command, reply)
+            frame = self._sent.encode(
+                command,
+                reply.message_id,
+                queue_id=reply.queue_id,
+                queue_offset=reply.queue_offset,
+                unique_key=reply.transaction_id,
+            )
+            return (frame,)
+        if isinstance(reply, Refusal):
+            return (encode_reply(command, reply.code, remark=reply.remark, ext=reply.ext),)
+        return self._answer(command, reply, reply.ext)
+
+    def _told_of(self, command: Command, sent: Sent) -> tuple[bytes, ...]:
+        """What is said of a message about which there is more to say."""
+        ext = {
+            **self._said,
+            "msgId": sent.message_id,
+            "queueId": str(sent.queue_id),
+            "queueOffset": str(sent.queue_offset),
+        }
+        if sent.transaction_id:  # clients of 4.x give none to a batch, and are told none
+            ext["transactionId"] = sent.transaction_id
+        return self._answer(command, sent, ext | (sent.ext or {}))
+
+    def _answer(
+        self, command: Command, answer: Answer, ext: dict[str, str] | None
+    ) -> tuple[bytes, ...]:
+        front = encode_reply(
+            command,
+            answer.code,
+            remark=answer.remark,
+            ext=ext,
+            body=answer.body,
+            later_size=sum(map(len, answer.chunks)) if answer.chunks else 0,
+        )
+        return (front, *answer.chunks)

@@ -1,0 +1,93 @@
+"""Questions are judged at the door and served by whoever their row names; which front they came
+by does not matter here."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from functools import partial
+
+from escrowmq.base.answer import HELD, Refusal, Reply
+from escrowmq.base.codes import Response
+from escrowmq.base.command import Command
+from escrowmq.base.rounds import Rounds
+from escrowmq.broker.asked import Asked, Long, Question, Row
+from escrowmq.broker.auditing import note_operation
+from escrowmq.broker.door import Door
+from escrowmq.broker.peer import Peer
+from escrowmq.broker.requests import UNKNOWN, bound
+from escrowmq.broker.state import Broker
+from escrowmq.codec.headers import read_header
+from escrowmq.errors import EscrowMQError
+
+_log = logging.getLogger(__name__)
+
+
+class Serving:
+    """What every front puts its questions to."""
+
+    def __init__(
+        self, broker: Broker, door: Door, rounds: Rounds, handlers: Iterable[object]
+    ) -> None:
+        self._broker = broker
+        self._door = door
+        self._rounds = rounds
+        self._judge: Door | None = None
+        self.rows = bound(handlers)
+
+    def look_at_door(self) -> None:
+        """Whether anybody is judged at all: limits may have been set, or lifted."""
+        self._judge = self._door if self._door.is_needed else None
+
+    def row(self, code: int) -> Row:
+        """What there is to know of a kind of request."""
+        return self.rows.get(code, UNKNOWN)
+
+    def serve(self, peer: Peer, command: Command, now_ms: int) -> None:
+        """Serve one question. Its answer goes to the peer's dialogue, now or later."""
+        row = self.rows.get(command.code, UNKNOWN)
+        asked: Question = Asked(peer, row, command, None, now_ms)
+        reply: Reply | None
+        try:
+            reply = None if self._judge is None else self._judge.judge(asked)
+            if reply is None:
+                if row.header is not None:
+                    asked.header = read_header(row.header, command.ext)
+                reply = row.serve(asked)
+                if row.is_audited:
+                    note_operation(asked, reply)
+        except Exception as error:  # noqa: BLE001 - one request; it is answered with code 1
+            reply = _failed(asked, error)
+        if reply is not HELD:
+            self._broker.answer(asked, reply)
+
+    def go_on(self, peer: Peer, long: Long, now_ms: int) -> None:
+        """Serve the next part of a request that takes many turns."""
+        asked, long.asked.now_ms = long.asked, now_ms
+        self._broker.present.account = asked.account
+        try:
+            reply = next(long.parts)
+        except Exception as error:  # noqa: BLE001 - one request, as above
+            reply = _failed(asked, error)
+        if reply is not HELD:
+            peer.long = None
+            self._broker.answer(asked, reply)
+
+    def answered(self, peer: Peer, command: Command, now_ms: int) -> None:
+        """A peer has answered a question of ours."""
+        tell = partial(self._broker.calls.answered, peer.id, command, now_ms)
+        self._rounds.guard("the answer of a client", tell, now_ms)
+
+
+def _failed(asked: Question, error: Exception) -> Refusal:
+    if isinstance(error, EscrowMQError):
+        _log.debug("request %d of %s: %s", asked.command.code, asked.peer.address, error)
+        refusal = Refusal(Response.SYSTEM_ERROR, str(error))
+    else:
+        _log.error(
+            "request %d of %s failed", asked.command.code, asked.peer.address, exc_info=error
+        )
+        refusal = Refusal(Response.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
+    if asked.row.is_audited:
+        note_operation(asked, refusal)
+    return refusal

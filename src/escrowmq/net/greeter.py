@@ -1,0 +1,101 @@
+"""How a connection speaks is found out by its first bytes: TLS or none, remoting or gRPC.
+
+asyncio's own TLS takes a connection from its first byte on and puts a layer between transport and
+protocol. Here a connection that turns out to be plain has its plain link after the first bytes, and
+costs from then on what it cost without TLS.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final, cast
+
+from escrowmq.base.wire import Wire
+from escrowmq.net.link import Link
+from escrowmq.net.tls import Session, TlsDoor, TlsLink
+
+if TYPE_CHECKING:
+    from escrowmq.net.shell import Shell
+
+_HANDSHAKE: Final = 0x16
+"""The first byte of a TLS connection. A remoting frame begins with its length, which would be
+over 352 MiB."""
+
+_PREFACE: Final = ord("P")
+"""That of HTTP/2; the length would be over 1.2 GiB."""
+
+
+class Greeter(asyncio.BufferedProtocol):
+    """Waits for the first bytes of a connection, and hands it to the link that they ask for."""
+
+    def __init__(
+        self,
+        shell: Shell,
+        peer: int,
+        tls: TlsDoor | None,
+        *,
+        wires: tuple[Wire, ...],
+        patience_s: float,
+    ) -> None:
+        self._shell = shell
+        self._peer = peer
+        self._tls = tls
+        self._wires = wires
+        self._patience_s = patience_s
+        self._timer: asyncio.TimerHandle | None = None
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Somebody is there who has said nothing yet."""
+        self._transport = cast("asyncio.Transport", transport)
+        if not self._shell.entrance.admit(self._peer, self._transport):
+            return
+        self._timer = asyncio.get_running_loop().call_later(self._patience_s, self._give_up)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the first bytes go."""
+        return self._shell.buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """The first bytes: another protocol goes on with them."""
+        assert self._transport is not None
+        self._stop_timer()
+        link = self._link(self._shell.buffer[0])
+        if link is None:
+            self._shell.entrance.complain(
+                self._transport, "plain bytes, and tls.server.mode=enforcing"
+            )
+            self._transport.abort()
+            return
+        self._transport.set_protocol(link)
+        link.connection_made(self._transport)
+        link.buffer_updated(nbytes)
+
+    def _link(self, first: int) -> Link | None:
+        """What a connection that begins with this byte asks for; None for what is not served."""
+        tls = self._tls
+        if tls is not None and first == _HANDSHAKE:
+            session = Session(tls.certificates.context, is_server=True)
+            return TlsLink(
+                self._shell, self._peer, session, wires=self._wires, handshake_s=tls.handshake_s
+            )
+        if tls is not None and tls.mode == "enforcing":
+            return None
+        is_grpc = first == _PREFACE and Wire.GRPC in self._wires
+        return Link(self._shell, self._peer, Wire.GRPC if is_grpc else self._wires[0])
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """It left without a word."""
+        self._stop_timer()
+        self._shell.entrance.dismiss(self._peer)
+
+    def _give_up(self) -> None:
+        self._timer = None
+        if self._transport is not None and not self._transport.is_closing():
+            self._shell.entrance.complain(self._transport, f"silent for {self._patience_s:.0f} s")
+            self._transport.abort()
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

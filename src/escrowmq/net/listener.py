@@ -1,0 +1,24 @@
+"""A port of ours, and what is spoken there."""
+
+from __future__ import annotations
+
+import socket
+
+import msgspec
+
+from escrowmq.base.wire import Wire
+
+BOTH = (Wire.REMOTING, Wire.GRPC)
+"""A port that serves either, by the first bytes of a connection."""
+
+
+class Listener(msgspec.Struct, frozen=True):
+    """A bound socket that is to be listened at."""
+
+    socket: socket.socket
+    wires: tuple[Wire, ...] = (Wire.REMOTING,)
+
+    @property
+    def only(self) -> Wire | None:
+        """What everybody speaks who comes in here; None when that has to be found out."""
+        return self.wires[0] if len(self.wires) == 1 else None
