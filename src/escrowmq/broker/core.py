@@ -40,6 +40,7 @@ from escrowmq.broker.on_query import QueryHandlers
 from escrowmq.broker.on_recall import RecallHandlers
 from escrowmq.broker.on_relay import RelayHandlers
 from escrowmq.broker.on_resets import ResetHandlers
+from escrowmq.broker.on_route import RouteHandlers
 from escrowmq.broker.on_send import SendHandlers
 from escrowmq.broker.on_topics import TopicHandlers
 from escrowmq.broker.on_views import ViewHandlers
@@ -273,6 +274,18 @@ class BrokerCore:
         if self._entrance.judges:
             self.broker.peers[peer].identity = account
 
+    @property
+    def judges(self) -> bool:
+        """Whether everybody has to prove who he is."""
+        return self._entrance.judges
+
+    def give_up(self, peer: int, opaque: int) -> None:
+        """A peer waits no more for the answer to one question: what comes is for others."""
+        for table in self._polls():
+            for held in table.of(peer):
+                if held.question.asked.command.opaque == opaque:
+                    table.release(held)
+
     def lost(self, peer: int, now_ms: int) -> None:
         """A peer is gone."""
         broker = self.broker
@@ -427,6 +440,7 @@ def _others(broker: Broker, putter: Putter) -> list[object]:
         BackHandlers(broker, putter),
         RelayHandlers(broker, putter),
         RecallHandlers(broker, putter),
+        RouteHandlers(broker),
         TopicHandlers(broker),
         ResetHandlers(broker),
         ViewHandlers(broker),

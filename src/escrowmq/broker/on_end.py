@@ -173,7 +173,7 @@ class EndHandlers:
         if now_ms < self._checker.wake_at_ms():
             return
         for ask in self._checker.due(now_ms):
-            self._ask(ask)
+            self._ask(ask, now_ms)
         if self._engine.halves.counters.expired:
             self._broker.topics.ensure(Topic.CHECK_MAX_TIME, now_ms=now_ms)
 
@@ -181,23 +181,24 @@ class EndHandlers:
         """When a check is due next."""
         return self._checker.wake_at_ms()
 
-    def _ask(self, ask: Ask) -> None:
+    def _ask(self, ask: Ask, now_ms: int) -> None:
         half = ask.half
         unique_key = half.properties.get(Property.UNIQ_KEY, "")
-        self._broker.tell(
-            ask.peer,
-            Request.CHECK_TRANSACTION_STATE,
-            ext={
-                "topic": Topic.HALF,
-                "bname": self._broker.settings.name,
-                "tranStateTableOffset": str(ask.queue_offset),
-                "commitLogOffset": str(half.log_offset),
-                "msgId": unique_key,
-                "transactionId": unique_key,
-                "offsetMsgId": offset_id(half.store_host, half.log_offset),
-            },
-            body=encode_message(_as_asked(half, ask.count)),
-        )
+        ext = {
+            "topic": Topic.HALF,
+            "bname": self._broker.settings.name,
+            "tranStateTableOffset": str(ask.queue_offset),
+            "commitLogOffset": str(half.log_offset),
+            "msgId": unique_key,
+            "transactionId": unique_key,
+            "offsetMsgId": offset_id(half.store_host, half.log_offset),
+        }
+        peer = self._broker.peers.get(ask.peer)
+        if peer is not None and peer.knows_signed_ids:
+            place = msgspec.structs.replace(half, queue_offset=ask.queue_offset)
+            ext["escrowId"] = self._transactions.newly_signed(place, unique_key, now_ms)
+        body = encode_message(_as_asked(half, ask.count))
+        self._broker.tell(ask.peer, Request.CHECK_TRANSACTION_STATE, ext=ext, body=body)
 
     def resume(self, asked: Asked[ResumeCheckHeader]) -> Reply:
         """Ask again about a message that was given up."""

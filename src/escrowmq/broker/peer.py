@@ -23,6 +23,7 @@ class Peer:
         "id",
         "identity",
         "is_stranger",
+        "knows_signed_ids",
         "long",
         "packed",
         "session",
@@ -45,6 +46,8 @@ class Peer:
         """Of the last request that was signed so."""
         self.is_stranger = False
         """Has still to prove who it is."""
+        self.knows_signed_ids = False
+        """Transactions are named to it by the signed id alone."""
         self.long: Long | None = None
         """A request of it that takes many turns."""
         self.packed = pack_host(host, port)
