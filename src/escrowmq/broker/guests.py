@@ -10,10 +10,11 @@ import itertools
 from typing import Final
 
 from escrowmq.base.answer import Answer, Refusal
-from escrowmq.base.codes import Flag, Version
+from escrowmq.base.codes import Flag, Response, Version
 from escrowmq.base.command import Command, Vouched
 from escrowmq.base.effects import Close, Hold
 from escrowmq.base.guests import Ear, GroupFacts, OnReply, TopicFacts, Who, Wish
+from escrowmq.base.limits import KEYS_AT_ONCE_MAX
 from escrowmq.broker.core import BrokerCore
 from escrowmq.broker.peer import Peer
 from escrowmq.delivery.topics import MESSAGE_TYPE, Perm
@@ -29,6 +30,7 @@ class Guests:
         self._core = core
         self._broker = core.broker
         self._numbers = itertools.count(FIRST)
+        self._keys_max = 0
 
     # -- coming and going ------------------------------------------------------------------------
 
@@ -45,7 +47,8 @@ class Guests:
 
     def is_stranger(self, guest: int) -> bool:
         """Whether it has still to prove who it is."""
-        return self._broker.peers[guest].is_stranger
+        peer = self._broker.peers.get(guest)
+        return peer is None or peer.is_stranger
 
     def leave(self, guest: int, now_ms: int) -> None:
         """It is gone, with all that waits for it."""
@@ -61,7 +64,11 @@ class Guests:
     def ask(self, guest: int, wish: Wish, on_reply: OnReply | None, now_ms: int) -> int:
         """Put a question; it is answered now or later, or, without `on_reply`, never. By the number
         that is given back it can be forgotten."""
-        peer = self._broker.peers[guest]
+        peer = self._broker.peers.get(guest)
+        if peer is None:
+            if on_reply is not None:
+                on_reply(Refusal(Response.SYSTEM_ERROR, "the client has left"))
+            return 0
         dialogue = peer.dialogue
         assert isinstance(dialogue, _Guest), guest
         command = dialogue.command(wish, on_reply)
@@ -122,6 +129,16 @@ class Guests:
         return GroupFacts(
             found.consume_message_orderly, found.retry_max_times, found.group_retry_policy
         )
+
+    # -- turns -----------------------------------------------------------------------------------
+
+    def is_tired(self) -> bool:
+        """Whether this turn has cost enough: others are to have theirs."""
+        return self._broker.store.dispatcher.keys_count > self._keys_max
+
+    def begin_turn(self) -> None:
+        """Another turn begins."""
+        self._keys_max = self._broker.store.dispatcher.keys_count + KEYS_AT_ONCE_MAX
 
     # -- connections -----------------------------------------------------------------------------
 

@@ -92,6 +92,11 @@ class Calls:
         self._wake_at_ms = LONG_MAX
         self._now_ms = 0
 
+    def allow(self, limits: Limits) -> None:
+        """Let messages be larger from now on, or smaller."""
+        self._limits = limits
+        self._size_max = limits.message_size_max
+
     # ---- what comes in
 
     def receive(self, data: bytes, now_ms: int) -> list[CallEvent]:
