@@ -9,10 +9,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from escrowmq.base.core import Core
 from escrowmq.base.effects import Close, Send
 from escrowmq.base.limits import FRAME_SIZE_MAX
 from escrowmq.base.nameserver_settings import NameServerSettings
-from escrowmq.base.ports import Core
 from escrowmq.base.settings import BrokerSettings
 from escrowmq.broker.core import BrokerCore
 from escrowmq.codec.frame import FrameReader

@@ -8,7 +8,7 @@ from escrowmq.base.message import Message, Property, Topic
 from escrowmq.base.settings import BrokerSettings, StoreSettings
 from escrowmq.broker.core import BrokerCore
 from escrowmq.broker.opening import OFFSETS_FILE
-from escrowmq.broker.saving import keep_progress
+from escrowmq.broker.saving import ProgressOfHalves
 from escrowmq.codec.command import encode_command
 from escrowmq.codec.frame import FrameReader
 from escrowmq.store.store import PutStatus, Store
@@ -177,7 +177,8 @@ def test_progress_does_not_fall_back_while_units_are_held_back() -> None:
     store = exchange.core.broker.store
     assert store.bounds(Topic.HALF, 0) == (0, 0)
     store.log.durable_offset = store.end_offset  # durable, and its unit is not written yet
-    keep_progress(exchange.core.broker, exchange.core.transactions, exchange.now_ms)
+    core = exchange.core
+    ProgressOfHalves(core.broker, core.transactions).progress(exchange.now_ms)
     offsets = exchange.core.broker.offsets
     assert offsets.get("CID_RMQ_SYS_TRANS", Topic.HALF, 0) == 1
     assert offsets.get("CID_RMQ_SYS_TRANS", Topic.OP, 0) == 1

@@ -46,8 +46,8 @@ def test_a_delayed_message_waits_until_it_can_be_read(
     exchange.find_descriptors()
     exchange.advance(60_000)
     assert caller.bodies("T") == [b"later"]
-    assert exchange.core._delays.courier.dropped_count == 0
-    assert exchange.core._timer.courier.dropped_count == 0
+    assert exchange.core.broker.delays.courier.dropped_count == 0
+    assert exchange.core.broker.timer.courier.dropped_count == 0
 
 
 def test_a_popped_message_comes_again_when_it_can_be_read(exchange: Exchange) -> None:
@@ -59,7 +59,7 @@ def test_a_popped_message_comes_again_when_it_can_be_read(exchange: Exchange) ->
     exchange.advance(15_000)
     exchange.find_descriptors()
     exchange.advance(60_000)
-    assert exchange.core._pops.ledger.dropped_count == 0
+    assert exchange.core.assembly.pops.ledger.dropped_count == 0
     assert pop(caller) == [b"handed out"]
 
 

@@ -34,7 +34,7 @@ Plant = Callable[[BrokerCore], None]
 
 def answer_before_durable(core: BrokerCore) -> None:
     """SYNC_FLUSH, and the reply does not wait for the sync."""
-    core._ends._putter.durable_at = lambda put, **_: 0  # type: ignore[method-assign]
+    core.assembly.ends._putter.durable_at = lambda put, **_: 0  # type: ignore[method-assign]
 
 
 def op_record_dropped(core: BrokerCore) -> None:
@@ -129,7 +129,7 @@ def progress_before_durable(core: BrokerCore) -> None:
 
 def repeated_end_answered_at_once(core: BrokerCore) -> None:
     """The outcome of an end that is not durable yet is told to whoever asks next."""
-    ends = core._ends
+    ends = core.assembly.ends
     outcome = ends._outcome
 
     def spoilt(ended: Ended, log_end: int) -> Answer:
@@ -255,7 +255,7 @@ def old_id_accepted(core: BrokerCore) -> None:
 
 def settled_before_durable(core: BrokerCore) -> None:
     """An administrator is answered before what was settled is durable."""
-    ends, code = core._ends, int(Request.ESCROW_SETTLE)
+    ends, code = core.assembly.ends, int(Request.ESCROW_SETTLE)
     row = core.serving.rows[code]
 
     def spoilt(asked: Question) -> Reply:
@@ -307,7 +307,7 @@ def shortage_taken_for_loss(core: BrokerCore) -> None:
 
 def unopened_is_gone(core: BrokerCore) -> None:
     """A delayed message in a file that cannot be opened just now is passed over."""
-    for courier in (core._delays.courier, core._timer.courier):
+    for courier in (core.broker.delays.courier, core.broker.timer.courier):
 
         def spoilt(
             log_offset: int, size: int, *, courier: Courier = courier, read: Any = courier.read

@@ -1,16 +1,10 @@
-"""What a core may ask of the world, and what a shell holds: Disk, File, Clock, Core."""
+"""What a core may ask of the world: Disk, File, Clock, Chance."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
+from typing import Final, Protocol, runtime_checkable
 
 import msgspec
-
-from escrowmq.base.wire import Wire
-
-if TYPE_CHECKING:
-    from escrowmq.base.effects import Effect
-
 
 TABLES: Final = "config/"
 NAMES_TABLE: Final = "kvConfig.json"
@@ -123,41 +117,3 @@ class Chance(Protocol):
 
     def getrandbits(self, count: int, /) -> int:
         """So many random bits."""
-
-
-@runtime_checkable
-class Proving(Protocol):
-    """A core that knows accounts."""
-
-    def proved(self, peer: int, account: str) -> None:
-        """A peer that is connected has shown a certificate that stands for an account."""
-
-
-class Core(Protocol):
-    """A state machine fed with (input, now); the shell performs the effects that it queues."""
-
-    def connected(
-        self, peer: int, host: str, port: int, now_ms: int, wire: Wire = Wire.REMOTING
-    ) -> None:
-        """A peer is there: accepted, or dialled on our behalf, and speaks so."""
-
-    def receive(self, peer: int, data: bytes, now_ms: int, waited_ms: int = 0) -> None:
-        """Bytes from a peer, which had to wait for at least so long to be read."""
-
-    def lost(self, peer: int, now_ms: int) -> None:
-        """A peer is gone, or could not be reached."""
-
-    def synced(self, log_offset: int, now_ms: int) -> None:
-        """A Sync effect was carried out."""
-
-    def sync_failed(self, reason: str, now_ms: int) -> None:
-        """A Sync effect failed; nothing of it may be taken for durable."""
-
-    def wake(self, now_ms: int) -> None:
-        """Time has come for whatever was due."""
-
-    def wake_at_ms(self) -> int:
-        """The shell calls `wake` no later than this."""
-
-    def take_effects(self) -> list[Effect]:
-        """Hand over, and forget, what is to be done."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -73,11 +73,3 @@ class Asked(msgspec.Struct, Generic[H]):
 
 
 Question = Asked[Any]
-
-
-class Long(msgspec.Struct):
-    """A request that takes many turns. Its sender's further requests wait behind it."""
-
-    asked: Question
-    parts: Iterator[Reply]
-    """Each does a part of it, and is HELD until the last, which has the answer."""

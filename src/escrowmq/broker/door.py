@@ -26,6 +26,7 @@ from escrowmq.broker.asked import Asked, Question
 from escrowmq.broker.auditing import Denials
 from escrowmq.broker.on_acl import AclHandlers, StoredPlaces
 from escrowmq.broker.on_auth import AuthHandlers
+from escrowmq.broker.part import File, Part
 from escrowmq.broker.peer import Peer
 from escrowmq.broker.proving import Proof, Proofs, Secrets
 from escrowmq.broker.quotas import Quotas
@@ -57,8 +58,10 @@ Table = Holds[Any] | Polls[Any]
 """Long polls; each has the peer and the request that it is of."""
 
 
-class Door:
+class Door(Part):
     """Judges requests; knows the handlers of those that change the rules."""
+
+    name = "access control"
 
     def __init__(
         self,
@@ -111,7 +114,7 @@ class Door:
         own = (self, self.users)
         return own if self.accounts is None else (*own, self.accounts)
 
-    def load(self, now_ms: int) -> None:
+    def read_rules(self, now_ms: int) -> None:
         """Read accounts and users; UsageError when they cannot be read: nobody is let in then."""
         settings = self._broker.settings
         if self.judges:
@@ -299,7 +302,15 @@ class Door:
             peer.account, topic_access(name, _PUBLISH), peer.host
         )
 
-    # -- time --------------------------------------------------------------------------------
+    # -- as a part of the broker -------------------------------------------------------------
+
+    def lost(self, peer: Peer, now_ms: int) -> None:
+        """A connection is gone: it counts for nobody any more."""
+        self.quotas.left(peer)
+
+    def last(self, now_ms: int) -> tuple[File, ...]:
+        """Who made which names."""
+        return tuple(self.quotas.last())
 
     def wake(self, now_ms: int) -> None:
         """Look whether files have changed, and do what is left over."""

@@ -82,10 +82,9 @@ def _readers(broker: Broker) -> Iterator[Family]:
 
 
 def _own(broker: Broker) -> Iterator[Family]:
-    backlog = broker.delays.backlog() if broker.delays is not None else {}
+    backlog = broker.delays.backlog()
     waiting = {str(level): end - offset for level, (offset, end) in backlog.items()}
-    if broker.timer is not None:
-        waiting["timer"] = broker.timer.pending_count
+    waiting["timer"] = broker.timer.pending_count
     yield Family(
         "escrowmq_delayed_messages",
         "gauge",

@@ -84,7 +84,7 @@ class Guests:
         dialogue = peer.dialogue
         assert isinstance(dialogue, _Guest), guest
         dialogue.waiting.pop(number, None)
-        self._core.give_up(guest, number)
+        self._core.assembly.give_up(guest, number)
 
     def heard(self, guest: int, opaque: int, answer: Answer, now_ms: int) -> None:
         """A client has answered a question of the broker's."""

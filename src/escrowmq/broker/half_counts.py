@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from escrowmq.base.effects import Replace
+from escrowmq.broker.part import NOTHING, File, Part, Start
 from escrowmq.broker.state import Broker
 from escrowmq.delivery.version import DataVersion
 from escrowmq.txn.meter import Meter
@@ -28,8 +29,10 @@ class _File(msgspec.Struct, rename="camel"):
     transaction_count: dict[str, _Count] = {}
 
 
-class HalfCounts:
+class HalfCounts(Part):
     """Saves the counts now and then, if one has changed."""
+
+    name = "counts of halves"
 
     def __init__(self, broker: Broker, meter: Meter) -> None:
         self._broker = broker
@@ -38,8 +41,9 @@ class HalfCounts:
         self._saved_changes = 0
         self._at_ms = 0
 
-    def load(self, data: bytes | None) -> None:
+    def load(self, start: Start) -> None:
         """Go on with the version of the file that is there."""
+        data = start.disk.read(PATH)
         try:
             self._file.data_version = msgspec.json.decode(data or b"{}", type=_File).data_version
         except (msgspec.DecodeError, UnicodeDecodeError):
@@ -55,10 +59,10 @@ class HalfCounts:
         """When there is something to save."""
         return _NEVER_MS if self._meter.changes == self._saved_changes else self._at_ms
 
-    def last(self, now_ms: int) -> list[tuple[str, bytes]]:
+    def last(self, now_ms: int) -> tuple[File, ...]:
         """What is to be written when the broker ends."""
         is_changed = self._meter.changes != self._saved_changes
-        return [(PATH, self.save(now_ms))] if is_changed else []
+        return ((PATH, self.save(now_ms)),) if is_changed else NOTHING
 
     def save(self, now_ms: int) -> bytes:
         """The file's content."""

@@ -20,9 +20,9 @@ _LOCAL = ("local", "disk")
 
 def timer_gauges(broker: Broker, now_ms: int) -> Iterator[Family]:
     """Of messages that are delivered at any time."""
-    timer, store = broker.timer, broker.store
-    if timer is None:
+    if not broker.settings.has_timer:
         return
+    timer, store = broker.timer, broker.store
     taken, end = timer.taken_offset, store.bounds(Topic.TIMER, 0)[1]
     behind_ms = now_ms - store.stored_ms_at(Topic.TIMER, 0, taken) if taken < end else 0
     for name, text, value in (

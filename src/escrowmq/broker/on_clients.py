@@ -18,6 +18,7 @@ from escrowmq.base.limits import (
 from escrowmq.base.message import Topic
 from escrowmq.broker.asked import Asked
 from escrowmq.broker.entry import group_fault
+from escrowmq.broker.part import Part
 from escrowmq.broker.peer import Peer
 from escrowmq.broker.selecting import Selectors, is_tag
 from escrowmq.broker.state import Broker
@@ -39,9 +40,11 @@ from escrowmq.filter.operands import FilterError
 _SCAN_MS: Final = 10_000
 
 
-class ClientHandlers:
+class ClientHandlers(Part):
     """HEART_BEAT (34), UNREGISTER_CLIENT (35), GET_CONSUMER_LIST_BY_GROUP (38),
     LOCK_BATCH_MQ (41), UNLOCK_BATCH_MQ (42), CHECK_CLIENT_CONFIG (46)."""
+
+    name = "clients"
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -194,8 +197,11 @@ class ClientHandlers:
                 self._left(group)
         return DONE
 
-    def lost(self, peer: int) -> None:
+    def lost(self, peer: Peer, now_ms: int) -> None:
         """A connection is gone."""
+        self._leave(peer.id)
+
+    def _leave(self, peer: int) -> None:
         self._fingerprints.pop(peer, None)
         self._broker.poppers.lost(peer)
         for group in self._broker.clients.lost(peer):
@@ -211,7 +217,7 @@ class ClientHandlers:
             limit_ms = now_ms - idle_ms
             self._broker.poppers.forget(now_ms, channel_idle_ms=idle_ms)
             for peer in list(self._broker.clients.silent_since(limit_ms)):
-                self.lost(peer)
+                self._leave(peer)
 
     def wake_at_ms(self) -> int:
         """When the next look is due."""

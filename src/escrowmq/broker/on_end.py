@@ -14,6 +14,8 @@ from escrowmq.base.command import Command
 from escrowmq.base.extensions import OPEN
 from escrowmq.base.message import Property, StoredMessage, Topic
 from escrowmq.broker.asked import Asked, Question
+from escrowmq.broker.part import Part
+from escrowmq.broker.peer import Peer
 from escrowmq.broker.putting import Putter
 from escrowmq.broker.state import Broker
 from escrowmq.codec.headers import (
@@ -60,8 +62,10 @@ class _Unsealed(msgspec.Struct):
     ended: Ended
 
 
-class EndHandlers:
+class EndHandlers(Part):
     """END_TRANSACTION (37), RESUME_CHECK_HALF_MESSAGE (323), and the checks (39)."""
+
+    name = "transactions"
 
     def __init__(self, broker: Broker, putter: Putter, transactions: Transactions) -> None:
         self._broker = broker
@@ -135,7 +139,7 @@ class EndHandlers:
             told["escrowCount"] = str(ended.count)
         return told
 
-    def seal(self, now_ms: int) -> None:
+    def settle(self, now_ms: int) -> None:
         """Append the op records of this input's ends and answer who asked for them."""
         if not self._unsealed and not self._engine.has_unsealed:
             return
@@ -164,9 +168,9 @@ class EndHandlers:
     def _producer_came(self, group: str, channel: Channel, now_ms: int) -> None:
         self._checker.producer_came(group, now_ms)
 
-    def lost(self, peer: int) -> None:
+    def lost(self, peer: Peer, now_ms: int) -> None:
         """A connection is gone."""
-        self._checker.peer_lost(peer)
+        self._checker.peer_lost(peer.id)
 
     def wake(self, now_ms: int) -> None:
         """Send the checks that are due."""

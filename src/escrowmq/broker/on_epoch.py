@@ -6,10 +6,9 @@ import msgspec
 
 from escrowmq.base.answer import HELD, Answer, Held, Refusal, Reply
 from escrowmq.base.codes import Flag, Response
-from escrowmq.base.effects import Replace
 from escrowmq.base.message import Topic
-from escrowmq.base.ports import Disk
 from escrowmq.broker.asked import Asked, Question
+from escrowmq.broker.part import NOTHING, File, Part, Start
 from escrowmq.broker.putting import Putter
 from escrowmq.broker.state import Broker
 from escrowmq.codec.bodies import read_own_body
@@ -31,8 +30,10 @@ class _Waiting(msgspec.Struct):
     body: bytes
 
 
-class EpochHandlers:
+class EpochHandlers(Part):
     """Codes 7709 to 7711."""
+
+    name = "epochs"
 
     def __init__(self, broker: Broker, putter: Putter, engine: Engine) -> None:
         self._broker = broker
@@ -44,11 +45,11 @@ class EpochHandlers:
 
     # -- life --------------------------------------------------------------------------------
 
-    def load(self, disk: Disk, now_ms: int) -> None:
+    def load(self, start: Start) -> None:
         """Read what was decided, when it is known what is pending."""
-        self._decider.load(disk.read(decision.PATH), now_ms)
+        self._decider.load(start.disk.read(decision.PATH), start.now_ms)
 
-    def note_progress(self) -> None:
+    def progress(self, now_ms: int) -> tuple[File, ...]:
         """Keep the decisions in a file, once the log that they stand in is durable: records are
         deleted for their age, and a query may rest for longer."""
         store = self._broker.store
@@ -56,8 +57,7 @@ class EpochHandlers:
         if saved is not None:
             self._marks.note(Mark(store.end_offset, store.end_offset, saved))
         mark = self._marks.take(store.durable_offset)
-        if mark is not None:
-            self._broker.effects.append(Replace(decision.PATH, mark.state))
+        return NOTHING if mark is None else ((decision.PATH, mark.state),)
 
     # -- requests ----------------------------------------------------------------------------
 

@@ -20,7 +20,6 @@ class MemberHandlers:
         """How far the timer is."""
         if not self._broker.settings.has_timer:
             return Refusal(Response.SYSTEM_ERROR, "The checkpoint is null")
-        assert self._broker.timer is not None
         body = self._broker.timer.check_point(asked.now_ms)
         return Answer(body=body)
 
@@ -29,7 +28,6 @@ class MemberHandlers:
         if not self._broker.settings.has_timer:
             remark = "The timer message store is null"
             return Refusal(Response.SYSTEM_ERROR, remark)
-        assert self._broker.timer is not None
         body = self._broker.timer.counts.encode()
         return Answer(body=body)
 

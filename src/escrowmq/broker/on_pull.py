@@ -18,6 +18,8 @@ from escrowmq.base.limits import (
     RELEASED_SIZE_MAX,
 )
 from escrowmq.broker.asked import Asked
+from escrowmq.broker.part import Part
+from escrowmq.broker.peer import Peer
 from escrowmq.broker.selecting import EVERYTHING, Selector, Selectors, is_tag
 from escrowmq.broker.state import Broker
 from escrowmq.codec.headers import PullHeader
@@ -65,8 +67,10 @@ _Crowd = deque[tuple[Arrival, list[LongPoll[Pull]] | None]]
 want it; None before its turn."""
 
 
-class PullHandlers:
+class PullHandlers(Part):
     """PULL_MESSAGE (11) and LITE_PULL_MESSAGE (361)."""
+
+    name = "long polls"
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -345,6 +349,10 @@ class PullHandlers:
                 break
         if crowd:
             self._crowds[key] = crowd
+
+    def lost(self, peer: Peer, now_ms: int) -> None:
+        """A connection is gone, and nobody waits there."""
+        self.holds.lost(peer.id)
 
     def wake(self, now_ms: int) -> None:
         """Answer the pulls whose time is over, and those of a crowd whose message came."""

@@ -18,10 +18,10 @@ from escrowmq.base.limits import (
     TOPIC_SIZE_MAX,
 )
 from escrowmq.base.message import Message, Property, SysFlag, Topic, is_sendable
-from escrowmq.broker.asked import Asked, Long
+from escrowmq.broker.asked import Asked
 from escrowmq.broker.entry import MARKED, admit, count_keys, keys_fault, take_off
 from escrowmq.broker.half_rules import HalfRules
-from escrowmq.broker.peer import Peer
+from escrowmq.broker.peer import Long, Peer
 from escrowmq.broker.putting import Diverted, Putter, is_retry
 from escrowmq.broker.state import Broker
 from escrowmq.codec.batch import decode_part, entry_size

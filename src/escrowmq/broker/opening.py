@@ -60,14 +60,18 @@ class Opening:
 
     def __init__(self, broker: Broker, disk: Disk) -> None:
         self._broker = broker
-        self._disk = disk
+        self.disk = disk
+        self.now_ms = 0
+        """When the broker began to count; known when it is agreed."""
+        self.is_sound = False
+        """Whether nothing of the log was found damaged."""
         self._has_all_topics = False
         self._has_snapshot = disk.size(snapshot.PATH) is not None
 
     def take(self, path: str, take: Take) -> bool:
         """Take over a table; whether it was the newest. StorageError when it is not what it should
         be."""
-        note = take_table(self._disk, path, take)
+        note = take_table(self.disk, path, take)
         if note:
             _log.warning("%s", note)
         return not note
@@ -97,6 +101,7 @@ class Opening:
 
     def agree(self, report: RecoveryReport, now_ms: int) -> None:
         """Say what the store found, and bring the tables in line with it."""
+        self.now_ms, self.is_sound = now_ms, not report.damaged
         _tell(report)
         self._refuse_offsets_alone()
         self._miss_offsets()
@@ -171,7 +176,7 @@ class Opening:
         """Now: should this process end before its first round of saving, the next one would find
         the old offsets, and new messages in front of them that nobody has read."""
         try:
-            self._disk.replace(OFFSETS_FILE, self._broker.offsets.save())
+            self.disk.replace(OFFSETS_FILE, self._broker.offsets.save())
         except (StorageError, OSError) as error:
             _log.error("offsets that were set back cannot be saved yet: %s", error)
 

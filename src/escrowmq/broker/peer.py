@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import Any, Generic, TypeVar
 
+import msgspec
+
+from escrowmq.base.answer import Reply
 from escrowmq.broker.dialogue import Dialogue
 from escrowmq.codec.ids import pack_host
 
-if TYPE_CHECKING:
-    from escrowmq.broker.asked import Long
+Q = TypeVar("Q")
+
+
+class Long(msgspec.Struct, Generic[Q]):
+    """A question that takes many turns. Its sender's further ones wait behind it."""
+
+    asked: Q
+    parts: Iterator[Reply]
+    """Each does a part of it, and is HELD until the last, which has the answer."""
 
 
 class Peer:
@@ -48,7 +59,7 @@ class Peer:
         """Has still to prove who it is."""
         self.knows_signed_ids = False
         """Transactions are named to it by the signed id alone."""
-        self.long: Long | None = None
+        self.long: Long[Any] | None = None
         """A request of it that takes many turns."""
         self.packed = pack_host(host, port)
         self.dialogue: Dialogue

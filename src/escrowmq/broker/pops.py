@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from escrowmq.broker.on_ack import AckHandlers
 from escrowmq.broker.on_assignment import AssignmentHandlers
 from escrowmq.broker.on_peek import PeekHandlers
 from escrowmq.broker.on_pop import PopHandlers
+from escrowmq.broker.opening import OFFSETS_FILE
+from escrowmq.broker.part import NOTHING, File, Part, Start
+from escrowmq.broker.peer import Peer
 from escrowmq.broker.popping import Pop, Popper
 from escrowmq.broker.putting import Putter
 from escrowmq.broker.registration import Registration
@@ -18,15 +19,14 @@ from escrowmq.delivery.order import OrderTable
 from escrowmq.delivery.poll import Polls
 from escrowmq.delivery.pop import PopLedger
 from escrowmq.store.store import Arrival
-from escrowmq.store.tables import Take
 
 
-class Pops:
-    """Pop consumption of one broker. Call `load` when store and tables are open."""
+class Pops(Part):
+    """Pop consumption of one broker."""
 
-    def __init__(
-        self, broker: Broker, putter: Putter, registration: Registration, *, offsets_path: str
-    ) -> None:
+    name = "pops"
+
+    def __init__(self, broker: Broker, putter: Putter, registration: Registration) -> None:
         self._broker = broker
         self.orders = OrderTable()
         self.ledger = PopLedger(
@@ -44,23 +44,23 @@ class Pops:
         self._peeks = PeekHandlers(broker, popper, self._pops)
         self._acks = AckHandlers(broker, self.ledger, self.orders, self._freed)
         self._assignments = AssignmentHandlers(broker, registration.any_connected)
-        self.saver = OffsetSaver(broker, self.ledger, self.orders, path=offsets_path)
+        self._saver = OffsetSaver(broker, self.ledger, self.orders, path=OFFSETS_FILE)
 
     @property
     def handlers(self) -> tuple[object, ...]:
         """Those who serve requests."""
         return self._pops, self._peeks, self._acks, self._assignments
 
-    def load(self, take: Callable[[str, Take], None], now_ms: int, *, is_sound: bool) -> None:
-        """Take over what was popped before this start; `take` reads a table for one."""
-        take(assignment.PATH, self._assignments.modes.load)
-        take(order.PATH, self.orders.load)
-        self.ledger.load(now_ms, is_sound=is_sound)
+    def load(self, start: Start) -> None:
+        """Take over what was popped before this start."""
+        start.take_lesser(assignment.PATH, self._assignments.modes.load)
+        start.take_lesser(order.PATH, self.orders.load)
+        self.ledger.load(start.now_ms, is_sound=start.is_sound)
 
     def settle(self, now_ms: int) -> None:
         """The end of an input: store the acks that it brought."""
         self._acks.settle(now_ms)
-        self.saver.release()
+        self._saver.release()
 
     def awaits(self, topic: str) -> bool:
         """Whether a message of a topic concerns anybody."""
@@ -87,10 +87,10 @@ class Pops:
         self._pops.freed(group, topic, now_ms)
         self._peeks.freed(group, topic, now_ms)
 
-    def lost(self, peer: int) -> None:
+    def lost(self, peer: Peer, now_ms: int) -> None:
         """A client is gone."""
-        self._pops.lost(peer)
-        self._peeks.lost(peer)
+        self._pops.lost(peer.id)
+        self._peeks.lost(peer.id)
 
     def wake(self, now_ms: int) -> None:
         """Whatever is due."""
@@ -100,5 +100,15 @@ class Pops:
         self._peeks.wake(now_ms)
 
     def wake_at_ms(self) -> int:
-        """When `wake` has something to do next."""
+        """When something is due next."""
         return min(self.ledger.wake_at_ms(), self._pops.wake_at_ms(), self._peeks.wake_at_ms())
+
+    def progress(self, now_ms: int) -> tuple[File, ...]:
+        """The offsets of consumers, and what is on its way to them: saved once it is durable."""
+        self._saver.note(now_ms)
+        return NOTHING
+
+    def last(self, now_ms: int) -> tuple[File, ...]:
+        """The same at the end."""
+        self.ledger.note_progress(now_ms)
+        return tuple(self._saver.last(now_ms))

@@ -12,6 +12,7 @@ from escrowmq.base.codes import Request, Response
 from escrowmq.base.command import Command
 from escrowmq.base.effects import Dial
 from escrowmq.base.settings import BrokerSettings
+from escrowmq.broker.part import Part
 from escrowmq.broker.state import Broker
 from escrowmq.codec import fastjson
 from escrowmq.codec.auth import inner_user
@@ -62,8 +63,10 @@ class _NameServer:
         return f"name server {host}:{self.port}"
 
 
-class Registration:
+class Registration(Part):
     """Keeps every name server told of this broker and its topics."""
+
+    name = "registration"
 
     def __init__(
         self, broker: Broker, *, ha_address: str, signs_as: tuple[str, str] | None = None
@@ -102,7 +105,7 @@ class Registration:
         server.retry_ms = _RETRY_MS
         self._register(server, self._broker.topics.file(), now_ms)
 
-    def lost(self, peer: int, now_ms: int) -> None:
+    def unreached(self, peer: int, now_ms: int) -> None:
         """A name server is gone, or was not there."""
         server = self._servers[peer]
         if server.is_registered and not self._is_leaving:

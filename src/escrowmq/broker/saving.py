@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from escrowmq.base.effects import Replace
 from escrowmq.base.message import Topic
+from escrowmq.broker.part import NOTHING, File, Part, Start
 from escrowmq.broker.state import Broker
 from escrowmq.delivery import order
 from escrowmq.delivery.order import Line, OrderTable
@@ -13,17 +14,36 @@ from escrowmq.txn import snapshot
 from escrowmq.txn.transactions import Transactions
 
 
-def keep_progress(broker: Broker, transactions: Transactions, now_ms: int) -> None:
-    """Say in the consumer offsets how far the queues of transactions are done with, as RocketMQ
-    does."""
-    kept = transactions.kept(now_ms)
-    if kept is None:
-        return
-    if kept.snapshot:
-        broker.effects.append(Replace(snapshot.PATH, kept.snapshot))
-    for topic, offset in ((Topic.HALF, kept.half_offset), (Topic.OP, kept.op_offset)):
-        if broker.offsets.get(TRANSACTION_GROUP, topic, 0) != offset:
-            broker.offsets.commit(TRANSACTION_GROUP, topic, 0, offset, now_ms)
+class ProgressOfHalves(Part):
+    """Says in the consumer offsets how far the queues of transactions are done with, as RocketMQ
+    does, and finds from there what is pending."""
+
+    name = "progress of halves"
+
+    def __init__(self, broker: Broker, transactions: Transactions) -> None:
+        self._broker = broker
+        self._transactions = transactions
+
+    def load(self, start: Start) -> None:
+        """Find what is pending."""
+        offsets = self._broker.offsets
+        self._transactions.load(
+            start.now_ms,
+            half_offset=offsets.get(TRANSACTION_GROUP, Topic.HALF, 0),
+            op_offset=offsets.get(TRANSACTION_GROUP, Topic.OP, 0),
+            is_sound=start.is_sound,
+        )
+
+    def progress(self, now_ms: int) -> tuple[File, ...]:
+        """Keep how far they are."""
+        kept = self._transactions.kept(now_ms)
+        if kept is None:
+            return NOTHING
+        offsets = self._broker.offsets
+        for topic, offset in ((Topic.HALF, kept.half_offset), (Topic.OP, kept.op_offset)):
+            if offsets.get(TRANSACTION_GROUP, topic, 0) != offset:
+                offsets.commit(TRANSACTION_GROUP, topic, 0, offset, now_ms)
+        return ((snapshot.PATH, kept.snapshot),) if kept.snapshot else NOTHING
 
 
 class OffsetSaver:

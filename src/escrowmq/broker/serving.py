@@ -11,10 +11,10 @@ from escrowmq.base.answer import HELD, Refusal, Reply
 from escrowmq.base.codes import Response
 from escrowmq.base.command import Command
 from escrowmq.base.rounds import Rounds
-from escrowmq.broker.asked import Asked, Long, Question, Row
+from escrowmq.broker.asked import Asked, Question, Row
 from escrowmq.broker.auditing import note_operation
 from escrowmq.broker.door import Door
-from escrowmq.broker.peer import Peer
+from escrowmq.broker.peer import Long, Peer
 from escrowmq.broker.requests import UNKNOWN, bound
 from escrowmq.broker.state import Broker
 from escrowmq.codec.headers import read_header
@@ -61,7 +61,7 @@ class Serving:
         if reply is not HELD:
             self._broker.answer(asked, reply)
 
-    def go_on(self, peer: Peer, long: Long, now_ms: int) -> None:
+    def go_on(self, peer: Peer, long: Long[Question], now_ms: int) -> None:
         """Serve the next part of a request that takes many turns."""
         asked, long.asked.now_ms = long.asked, now_ms
         self._broker.present.account = asked.account

@@ -5,17 +5,17 @@ from __future__ import annotations
 import collections
 from collections.abc import Callable
 
-import msgspec
-
 from escrowmq.base.answer import Answer, Refusal
 from escrowmq.base.codes import Flag
 from escrowmq.base.effects import Effect
+from escrowmq.base.message import Message
 from escrowmq.base.ports import Chance
 from escrowmq.base.settings import BrokerSettings, StoreSettings
 from escrowmq.broker.asked import Question
 from escrowmq.broker.calls import Calls, OnAnswer
 from escrowmq.broker.frames import Frames
 from escrowmq.broker.peer import Peer
+from escrowmq.broker.waiting import WaitingAnswers
 from escrowmq.codec.bodies import SubscriptionBody
 from escrowmq.codec.ids import pack_host
 from escrowmq.delivery.asked import AskedTable
@@ -29,15 +29,7 @@ from escrowmq.delivery.stats import Stats
 from escrowmq.delivery.subscriptions import GroupTable
 from escrowmq.delivery.timer import TimerQueue
 from escrowmq.delivery.topics import TopicTable
-from escrowmq.store.store import Store
-
-
-class Waiting(msgspec.Struct):
-    """An answer that may leave once the log is durable up to an offset."""
-
-    asked: Question
-    answer: Answer
-    deadline_ms: int
+from escrowmq.store.store import Put, Store
 
 
 class Broker:
@@ -74,14 +66,17 @@ class Broker:
         self.poppers = Poppers()
         self.offsets = OffsetTable()
         self.locks = QueueLocks()
-        self.delays: DelayQueues | None = None
-        self.timer: TimerQueue | None = None
+        self.delays = DelayQueues(store, store_settings, self._put_delayed)
+        self.timer = TimerQueue(store, settings, self._put_delayed)
         self.release = ""
         """Which EscrowMQ this is; the process knows."""
 
         self.stats = Stats()
         self.calls = Calls()
-        self.set_aside_counts: list[Callable[[], int]] = []
+        self.set_aside_counts: list[Callable[[], int]] = [
+            lambda: self.delays.courier.dropped_count,
+            lambda: self.timer.courier.dropped_count,
+        ]
         self.asked = AskedTable()
         self.has_owners = False
         """Whether names belong to the account that began them: not without access control, nor
@@ -93,7 +88,7 @@ class Broker:
         self.effects: list[Effect] = []
         self.outbox: dict[int, list[bytes]] = {}
         self.frames = Frames(settings)
-        self.waiting: collections.deque[Waiting] = collections.deque()
+        self.waiting = WaitingAnswers()
 
     def answer(
         self, asked: Question, reply: Answer | Refusal, *, since_ms: int | None = None
@@ -108,7 +103,7 @@ class Broker:
         ):
             since_ms = asked.now_ms if since_ms is None else since_ms
             until_ms = since_ms + self.store_settings.sync_timeout_ms
-            self.waiting.append(Waiting(asked, reply, until_ms))
+            self.waiting.keep(asked, reply, until_ms=until_ms)
         else:
             asked.peer.dialogue.answer(asked.command, reply)
 
@@ -153,6 +148,11 @@ class Broker:
             if known is not None and topic in known.subscriptions:
                 return known.subscriptions[topic]
         return None
+
+    def _put_delayed(self, message: Message, now_ms: int) -> Put:
+        """Store a message whose time has come, where somebody reads it."""
+        message.queue_id = self.topics.queue_read(message.topic, message.queue_id)
+        return self.store.put(message, now_ms)
 
     def set_aside_count(self) -> int:
         """Records that were passed over because nothing could be done about them."""

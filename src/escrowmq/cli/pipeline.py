@@ -7,12 +7,12 @@ could not be done.
 from __future__ import annotations
 
 import argparse
-from datetime import UTC, datetime
 from typing import Any, Final
 
 from escrowmq import errors
 from escrowmq.cli.asking import NO, UNUSABLE, add_action, one_line
 from escrowmq.cli.saying import complain
+from escrowmq.cli.times import time_ms
 from escrowmq.errors import EscrowMQError, PermissionDenied, ResponseError
 
 _ERRORS: Final = "escrowmq.errors."
@@ -148,20 +148,6 @@ def _add_replay(parser: argparse.ArgumentParser) -> None:
         "--twice", action="store_true", help="do not look what the target has already"
     )
     parser.add_argument("--send", action="store_true", help="send; else only count")
-
-
-def time_ms(text: str) -> int:
-    """Milliseconds since 1970, from themselves or an ISO time."""
-    if text.isdecimal():
-        return int(text)
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is no time; write 2026-11-21T12:00Z, or milliseconds since 1970"
-        ) from error
-    moment = found if found.tzinfo else found.replace(tzinfo=UTC)
-    return int(moment.timestamp() * 1000)
 
 
 def _thresholds(text: str) -> dict[str, int]:

@@ -8,8 +8,8 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from escrowmq.cli.asking import pairs, tls_of
-from escrowmq.cli.pipeline import time_ms
 from escrowmq.cli.secrets import SECRET_ENV, STDIN, access_key_of, credentials_of, secret_of
+from escrowmq.cli.times import time_ms
 from escrowmq.errors import UsageError
 
 if TYPE_CHECKING:

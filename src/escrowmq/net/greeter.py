@@ -8,14 +8,11 @@ costs from then on what it cost without TLS.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, cast
 
 from escrowmq.base.wire import Wire
-from escrowmq.net.link import Link
+from escrowmq.net.link import Link, Owner
 from escrowmq.net.tls import Session, TlsDoor, TlsLink
-
-if TYPE_CHECKING:
-    from escrowmq.net.shell import Shell
 
 _HANDSHAKE: Final = 0x16
 """The first byte of a TLS connection. A remoting frame begins with its length, which would be
@@ -30,7 +27,7 @@ class Greeter(asyncio.BufferedProtocol):
 
     def __init__(
         self,
-        shell: Shell,
+        shell: Owner,
         peer: int,
         tls: TlsDoor | None,
         *,

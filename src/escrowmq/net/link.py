@@ -6,14 +6,12 @@ import array
 import asyncio
 import fcntl
 import termios
-from typing import TYPE_CHECKING, cast
+from typing import Any, Protocol, cast
 
 from escrowmq.base.limits import SEND_BUFFER_SIZE_MAX
 from escrowmq.base.wire import Wire
 from escrowmq.net.clock import worked_s
-
-if TYPE_CHECKING:
-    from escrowmq.net.shell import Shell
+from escrowmq.net.entrance import Entrance
 
 _HIGH_WATER: int = 4 * 1024 * 1024
 
@@ -32,6 +30,37 @@ _COST_SHARE: float = 0.1
 _size = array.array("i", [0])
 
 
+class Owner(Protocol):
+    """The shell, as its links see it."""
+
+    buffer: memoryview
+    """Where all of them read to."""
+    behind: set[int]
+    """Peers that have sent more than one turn takes."""
+    entrance: Entrance
+
+    def connected(self, link: Link) -> None:
+        """A link has its transport."""
+
+    def identify(self, link: Link, certificate: dict[str, Any] | None) -> None:
+        """A link that is connected has shown a certificate, or none."""
+
+    def receive(self, link: Link, data: bytes, *, waited_ms: int = 0) -> None:
+        """Bytes from a peer, known to have waited for so long at least."""
+
+    def go_on_later(self, link: Link) -> None:
+        """The core has kept requests of a peer."""
+
+    def lost(self, link: Link) -> None:
+        """A peer is gone."""
+
+    def note_unsent(self, link: Link, size: int) -> None:
+        """Bytes wait for a peer to read."""
+
+    def unreached(self, peer: int) -> None:
+        """A peer that was dialled did not let us in."""
+
+
 class Link(asyncio.BufferedProtocol):
     """The shell's half of a connection."""
 
@@ -40,7 +69,7 @@ class Link(asyncio.BufferedProtocol):
         "last_active_ms", "peer", "transport", "wire",
     )  # fmt: skip
 
-    def __init__(self, shell: Shell, peer: int, wire: Wire = Wire.REMOTING) -> None:
+    def __init__(self, shell: Owner, peer: int, wire: Wire = Wire.REMOTING) -> None:
         self._shell = shell
         self.peer = peer
         self.wire = wire
@@ -71,7 +100,7 @@ class Link(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         """Feed the core and perform what it decided."""
         data = bytes(self._shell.buffer[:nbytes])
-        behind = self._shell.links.behind
+        behind = self._shell.behind
         if nbytes < READ_SIZE:
             if behind:
                 behind.discard(self.peer)
@@ -82,7 +111,7 @@ class Link(asyncio.BufferedProtocol):
     def _feed_turn(self, data: bytes) -> None:
         """There may be more: the others' turn, and then the rest of it."""
         assert self.transport is not None
-        behind = self._shell.links.behind
+        behind = self._shell.behind
         behind.add(self.peer)
         waited_ms = self._backlog_size() * len(behind) * self._byte_ms
         begin_s = worked_s()

@@ -11,17 +11,30 @@ import mmap
 import os
 import threading
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from escrowmq.errors import DiskFull, StorageError
-
-if TYPE_CHECKING:
-    from escrowmq.net.disk import FileDisk
+from escrowmq.net.descriptors import Spare
 
 NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
 _BLOCK_BITS: Final = 16
 _BLOCK_SIZE: Final = 1 << _BLOCK_BITS
 _AHEAD_SIZE_MAX: Final = 16 * 1024 * 1024
+
+
+class Folder(Protocol):
+    """What a file needs of the disk that it lies on."""
+
+    spare: Spare
+
+    def make_room(self, opened: MappedFile) -> None:
+        """Take note of a file about to be mapped."""
+
+    def forget(self, closed: MappedFile) -> None:
+        """A file was unmapped."""
+
+    def sync_folders(self, full: str) -> None:
+        """Make a new file's name durable."""
 
 
 class MappedFile:
@@ -37,7 +50,7 @@ class MappedFile:
     )  # fmt: skip
 
     def __init__(
-        self, disk: FileDisk, path: str, *, size: int, is_new: bool, is_sequential: bool = False
+        self, disk: Folder, path: str, *, size: int, is_new: bool, is_sequential: bool = False
     ) -> None:
         self.size = size
         self._is_sequential = is_sequential

@@ -9,8 +9,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from escrowmq.base.core import Core, Proving
 from escrowmq.base.effects import Close, Dial, Effect, Hold, Replace, Send, Sync
-from escrowmq.base.ports import Clock, Core, Disk, File, Proving
+from escrowmq.base.ports import Clock, Disk, File
 from escrowmq.net.admission import Admission
 from escrowmq.net.alarm import Alarm
 from escrowmq.net.entrance import Entrance
@@ -56,6 +57,7 @@ class Shell:
         self.entrance = Entrance(Admission(self._doors.limits, self._doors.total), clock, name=name)
         self._loop = asyncio.get_running_loop()
         self.links = Links(clock, self._doors.unsent, name=name, idle_ms=idle_ms, flush_s=flush_s)
+        self.behind = self.links.behind
         self.buffer = memoryview(bytearray(READ_SIZE))
         self._held: deque[Link] = deque()
         """Those of whom the core has kept requests, in the order of their turns."""

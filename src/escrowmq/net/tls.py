@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 
@@ -13,11 +13,8 @@ from escrowmq.base.wire import Wire
 from escrowmq.net.admission import ConnectionLimits, Total
 from escrowmq.net.certificates import HTTP2, Certificates, Mode
 from escrowmq.net.identity import Identities
-from escrowmq.net.link import READ_SIZE, Link
+from escrowmq.net.link import READ_SIZE, Link, Owner
 from escrowmq.net.unsent import Unsent
-
-if TYPE_CHECKING:
-    from escrowmq.net.shell import Shell
 
 _HANDSHAKE_S: Final = 10.0
 _RECORD_SIZE: Final = 16_384
@@ -118,7 +115,7 @@ class TlsLink(Link):
 
     def __init__(
         self,
-        shell: Shell,
+        shell: Owner,
         peer: int,
         session: Session,
         *,
@@ -146,7 +143,7 @@ class TlsLink(Link):
         """Decrypt, feed the core, and perform what it decided."""
         data = self._decrypt(bytes(self._shell.buffer[:nbytes]))
         if data and nbytes < READ_SIZE:
-            self._shell.links.behind.discard(self.peer)
+            self._shell.behind.discard(self.peer)
             self._shell.receive(self, data)
         elif data:
             self._feed_turn(data)

@@ -137,7 +137,7 @@ def test_denials_are_written_some_times_and_then_counted(
     ]
     stranger.send("T")
     assert len(lines(caplog)) == 1
-    assert exchange.core._entrance.denials.count == 37
+    assert exchange.core.assembly.door.denials.count == 37
 
 
 ROW = next(rows())  # any

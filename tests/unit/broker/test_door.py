@@ -75,7 +75,7 @@ def test_a_poll_ends_when_its_right_is_withdrawn(kind: str) -> None:
     )
     writer = come(exchange, "owner-1")
     assert writer.send("T").code == 0
-    assert exchange.core._pulls.holds.count == 0
+    assert exchange.core.assembly.pulls.holds.count == 0
 
 
 def test_a_poll_goes_on_when_other_rules_change() -> None:
@@ -103,7 +103,7 @@ def test_many_polls_are_judged_by_stretches(monkeypatch: pytest.MonkeyPatch) -> 
     exchange = world()
     owner = come(exchange, "owner-1")
     polls = [hold(exchange, owner, "pull") for _ in range(5)]
-    owner.exchange.core._entrance._changed()
+    owner.exchange.core.assembly.door._changed()
     exchange.disk.small["plain_acl.yml"] = WITHOUT
     exchange.advance(1_000)
     assert all(pending.now.code == 1 for pending in polls)
@@ -284,7 +284,7 @@ def test_a_name_that_nobody_asked_to_prove_is_shown_no_half() -> None:
     assert forger.heartbeat(producer="PG").code == 0
     exchange.advance(60_000)
     assert checks(exchange, forger) == 0
-    assert not exchange.core._entrance._may_see(999, "T", "PG", "")
+    assert not exchange.core.assembly.door._may_see(999, "T", "PG", "")
 
 
 def test_without_authorization_every_user_of_the_group_is_asked() -> None:
@@ -304,11 +304,11 @@ def test_a_poll_that_was_answered_meanwhile_is_not_judged(monkeypatch: pytest.Mo
     exchange = world()
     owner = come(exchange, "owner-1")
     polls = [hold(exchange, owner, "pull") for _ in range(2)]
-    exchange.core._entrance._changed()
+    exchange.core.assembly.door._changed()
     owner.send("T", b"in between")
     assert [pending.now.code for pending in polls] == [0, 0]
     exchange.advance(100)
-    assert exchange.core._entrance.wake_at_ms() > exchange.now_ms
+    assert exchange.core.assembly.door.wake_at_ms() > exchange.now_ms
 
 
 # -- why -----------------------------------------------------------------------------------------

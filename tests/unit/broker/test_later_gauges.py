@@ -69,5 +69,5 @@ def test_pops_tell_what_is_open_and_what_came_again() -> None:
 
 def test_a_broker_without_a_timer_has_no_figures_of_it() -> None:
     exchange = Exchange()
-    exchange.core.broker.timer = None
+    exchange.core.broker.settings.has_timer = False
     assert not [name for name, *_ in figures(exchange) if name.startswith("timer")]

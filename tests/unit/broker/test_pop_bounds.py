@@ -25,7 +25,7 @@ def test_a_wake_settles_no_more_than_so_many_check_points() -> None:
     for _ in range(600):
         consumer.pop(maxMsgNums=1)
     world.now_ms += 10_000 + GRACE_MS
-    ledger = world.core._pops.ledger
+    ledger = world.core.assembly.pops.ledger
     assert [ledger.due(world.now_ms) for _ in range(4)] == [DUE_MAX, DUE_MAX, 600 - 2 * DUE_MAX, 0]
 
 
@@ -80,7 +80,7 @@ def test_what_is_gone_gets_nothing_again() -> None:
     world.core.broker.topics.delete("T", world.now_ms)
     world.run(60_000)
     assert world.messages("%RETRY%G_T") == []
-    assert world.core._pops.ledger.popped.count == 0
+    assert world.core.assembly.pops.ledger.popped.count == 0
 
 
 def test_a_filter_that_finds_nothing_reads_on_without_keeping_others_waiting() -> None:

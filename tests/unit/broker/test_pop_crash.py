@@ -264,4 +264,4 @@ def test_every_message_is_delivered_until_it_is_acknowledged(  # noqa: C901 - on
     assert seen | done == sent
     world.run(100_000)
     assert pop() == []
-    assert world.core._pops.ledger.popped.count == 0
+    assert world.core.assembly.pops.ledger.popped.count == 0

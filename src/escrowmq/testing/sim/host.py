@@ -6,8 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from escrowmq.base.core import Core
 from escrowmq.base.effects import Close, Dial, Effect, Hold, Replace, Send, Sync
-from escrowmq.base.ports import Core, SyncNotBegun
+from escrowmq.base.ports import SyncNotBegun
 from escrowmq.errors import StorageError
 from escrowmq.testing.sim.clock import Action, WallClock
 from escrowmq.testing.sim.disk import SimCrash, SimDisk, is_shortage

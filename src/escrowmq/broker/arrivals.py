@@ -1,0 +1,44 @@
+"""Messages that became visible: who waits for them is woken at the end of the input."""
+
+from __future__ import annotations
+
+from escrowmq.base.message import Topic
+from escrowmq.base.rounds import Rounds
+from escrowmq.broker.on_pull import PullHandlers
+from escrowmq.broker.part import Part
+from escrowmq.broker.pops import Pops
+from escrowmq.broker.state import Broker
+
+
+class Arrivals(Part):
+    """Tells those who deliver later, who pull and who pop."""
+
+    name = "arrivals"
+
+    def __init__(self, broker: Broker, rounds: Rounds, pulls: PullHandlers, pops: Pops) -> None:
+        self._broker = broker
+        self._store = broker.store
+        self._rounds = rounds
+        self._pulls = pulls
+        self._pops = pops
+
+    def settle(self, now_ms: int) -> None:
+        """Wake who waits for what arrived. Nobody waits for most queues, and nobody begins to
+        while this goes on: asked once for all messages of a batch."""
+        unawaited: tuple[str, int] | None = None
+        for arrival in self._store.take_arrivals():
+            topic = arrival.topic
+            if unawaited is not None and unawaited == (topic, arrival.queue_id):
+                continue
+            try:
+                if topic == Topic.SCHEDULE:
+                    self._broker.delays.arrived(arrival, now_ms)
+                elif topic == Topic.TIMER:
+                    self._broker.timer.arrived(arrival)
+                elif self._pulls.awaits(topic, arrival.queue_id) or self._pops.awaits(topic):
+                    self._pulls.arrived(arrival, now_ms)
+                    self._pops.arrived(arrival, now_ms)
+                else:
+                    unawaited = (topic, arrival.queue_id)
+            except Exception as error:  # noqa: BLE001 - one message; those behind it are told of
+                self._rounds.failed("the arrival of a message", error, now_ms)

@@ -1,0 +1,49 @@
+"""What is stored now and delivered later, as a part of the broker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from escrowmq.broker.part import NOTHING, File, Part, Start
+
+
+class _Queues(Protocol):
+    def wake(self, now_ms: int) -> None: ...
+
+    def wake_at_ms(self) -> int: ...
+
+    def save(self, now_ms: int) -> bytes | None: ...
+
+
+class Later(Part):
+    """Wakes those who deliver, and keeps how far they are."""
+
+    def __init__(
+        self, name: str, path: str, queues: _Queues, load: Callable[[bytes | None, int], object]
+    ) -> None:
+        self.name = name
+        self._path = path
+        self._queues = queues
+        self._load = load
+
+    def load(self, start: Start) -> None:
+        """How far they were."""
+
+        def take(data: bytes | None) -> None:
+            self._load(data, start.now_ms)
+
+        start.take(self._path, take)
+
+    def wake(self, now_ms: int) -> None:
+        """Deliver what is due."""
+        self._queues.wake(now_ms)
+
+    def wake_at_ms(self) -> int:
+        """When something is."""
+        return self._queues.wake_at_ms()
+
+    def progress(self, now_ms: int) -> tuple[File, ...]:
+        """How far they are, as far as the deliveries are durable."""
+        data = self._queues.save(now_ms)
+        return NOTHING if data is None else ((self._path, data),)

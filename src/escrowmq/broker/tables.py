@@ -1,0 +1,53 @@
+"""The tables of topics and groups are saved before anybody is told of their change."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from escrowmq.base.ports import Disk
+from escrowmq.broker.opening import GROUPS_FILE, TOPICS_FILE
+from escrowmq.broker.registration import Registration
+from escrowmq.broker.state import Broker
+from escrowmq.errors import StorageError
+
+_AGAIN_MS: Final = 1_000
+
+
+class Tables:
+    """Saves them, and has the name servers told."""
+
+    def __init__(self, broker: Broker, disk: Disk, registration: Registration) -> None:
+        self._topics, self._groups = broker.topics, broker.groups
+        self._disk = disk
+        self._registration = registration
+        self._again_ms = 0
+
+    @property
+    def are_changed(self) -> bool:
+        """Whether one of them is not saved."""
+        return self._topics.is_changed or self._groups.is_changed
+
+    def save(self) -> None:
+        """Save what has changed; StorageError when that cannot be done."""
+        if self._topics.is_changed:
+            self._disk.replace(TOPICS_FILE, self._topics.save())
+            self._topics.is_changed = False
+        if self._groups.is_changed:
+            self._disk.replace(GROUPS_FILE, self._groups.save())
+            self._groups.is_changed = False
+
+    def save_and_tell(self, now_ms: int) -> None:
+        """The same; whoever changed them is not answered when that fails. All others are, and it
+        is tried again in a while: a full disk must not keep transactions from ending."""
+        is_again = self._again_ms > 0
+        if is_again and now_ms < self._again_ms:
+            return
+        try:
+            self.save()
+        except StorageError:
+            self._again_ms = now_ms + _AGAIN_MS
+            if not is_again:
+                raise
+            return
+        self._again_ms = 0
+        self._registration.tell_changes(now_ms)
