@@ -40,6 +40,7 @@ class Guests:
         peer.identity = who.identity
         peer.is_stranger = is_stranger
         peer.knows_signed_ids = True
+        peer.is_away = True
         dialogue = _Guest(self, peer, who, ear)
         peer.dialogue = dialogue
         self._broker.peers[peer.id] = peer
@@ -49,6 +50,12 @@ class Guests:
         """Whether it has still to prove who it is."""
         peer = self._broker.peers.get(guest)
         return peer is None or peer.is_stranger
+
+    def can_be_asked(self, guest: int, *, can_be: bool) -> None:
+        """Whether there is a way to say something to it just now."""
+        peer = self._broker.peers.get(guest)
+        if peer is not None:
+            peer.is_away = not can_be
 
     def leave(self, guest: int, now_ms: int) -> None:
         """It is gone, with all that waits for it."""

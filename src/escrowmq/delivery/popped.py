@@ -74,6 +74,9 @@ class CheckPoint(msgspec.Struct, gc=False, eq=False):
     diffs: tuple[int, ...] | None
     """Offsets of the messages from the start; None when they follow one another from there."""
 
+    holder: int = 0
+    """Who is given more time for as long as he is there (delivery/renewal); nobody is 0."""
+
     @property
     def start_offset(self) -> int:
         """Where the pop began to read."""
@@ -140,6 +143,7 @@ class Popped:
         revive_offset: int,
         grace_ms: int,
         acked: int = 0,
+        holder: int = 0,
     ) -> CheckPoint:
         """Remember a check point, and where its record is. One of the same handle gives way."""
         assert 0 < len(queue_offsets) <= MESSAGES_MAX, len(queue_offsets)
@@ -158,7 +162,7 @@ class Popped:
         if diffs == tuple(range(len(queue_offsets))):
             diffs = None
         point = CheckPoint(
-            _key(handle), line, track, revive_offset, acked, len(queue_offsets), diffs
+            _key(handle), line, track, revive_offset, acked, len(queue_offsets), diffs, holder
         )
         line.open[point.key] = point
         track.points.append(point)

@@ -42,6 +42,10 @@ class Backend(Protocol):
     def is_stranger(self, guest: int) -> bool:
         """Whether it has still to prove who it is."""
 
+    def can_be_asked(self, guest: int, *, can_be: bool) -> None:
+        """Whether there is a way to say something to a client just now. What it holds until it is
+        done is its own as long as there is."""
+
     def leave(self, guest: int, now_ms: int) -> None:
         """A client is gone, with all that waits for it."""
 

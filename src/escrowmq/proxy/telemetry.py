@@ -107,6 +107,7 @@ class Stream:
             if code_of(reply) != v2.OK:
                 client.stream, client.settings, client.produces = before
                 raise fault_of(reply)
+            self._front.backend.can_be_asked(client.guest, can_be=True)
             call.say(v2.TelemetryCommand(status=OK, settings=answer))
 
         client.stream, client.settings, client.produces = self, answer, produces
@@ -116,6 +117,7 @@ class Stream:
         client = self._client
         if client.stream is self:
             client.stream = None
+            self._front.backend.can_be_asked(client.guest, can_be=False)
             if self._front.clients.is_here(client):
                 unpublish(self._call, client)
 

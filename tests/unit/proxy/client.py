@@ -158,7 +158,7 @@ class V5(Writer):
     # -- what clients do -------------------------------------------------------------------------
 
     def telemetry(self, settings: v2.Settings) -> int:
-        number = self.begin("Telemetry", timeout_s=3_600)
+        number = self.begin("Telemetry", timeout_s=360_000)
         self.write(number, v2.TelemetryCommand(settings=settings))
         return number
 
