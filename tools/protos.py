@@ -1,4 +1,4 @@
-"""Makes proxy/gen of proxy/v2.proto: the descriptors, in a pool of their own, and the types.
+"""Makes proxy/gen of the protos of proxy: the descriptors, in a pool of their own, and the types.
 
 Google's generated modules put everything into one pool a process, where the official Python
 client's own of the same names cannot stand beside ours.
@@ -16,7 +16,7 @@ from grpc_tools import protoc
 
 PROXY = Path(__file__).resolve().parent.parent / "src" / "escrowmq" / "proxy"
 GOOGLE = str(Path(grpc_tools.__file__).parent / "_proto")
-NAME = "v2"
+NAMES = ("v2", "health", "reflection")
 WIDTH = 90
 
 MODULE = '''"""Generated from {name}.proto by `make protos`; not to be edited."""
@@ -45,7 +45,12 @@ for _name, _enum in _own.enum_types_by_name.items():
 
 
 def main() -> int:
-    """Write both files."""
+    """Write two files for each."""
+    return max(make(name) for name in NAMES)
+
+
+def make(name: str) -> int:
+    """The module of one text, and its types."""
     with tempfile.TemporaryDirectory() as folder:
         described = Path(folder) / "set"
         code = protoc.main(
@@ -56,7 +61,7 @@ def main() -> int:
                 "--include_imports",
                 f"--descriptor_set_out={described}",
                 f"--pyi_out={folder}",
-                f"{NAME}.proto",
+                f"{name}.proto",
             ]
         )
         if code:
@@ -64,11 +69,11 @@ def main() -> int:
         text = b85encode(described.read_bytes()).decode()
         parts = [text[at : at + WIDTH] for at in range(0, len(text), WIDTH)]
         lines = "\n".join(f"    b{part!r}" for part in parts)
-        (PROXY / "gen" / f"{NAME}.py").write_text(MODULE.format(name=NAME, lines=lines))
-        types = (Path(folder) / f"{NAME}_pb2.pyi").read_text()
+        (PROXY / "gen" / f"{name}.py").write_text(MODULE.format(name=name, lines=lines))
+        types = (Path(folder) / f"{name}_pb2.pyi").read_text()
         types = types.replace("\nDESCRIPTOR:", "\nPOOL: _pool.DescriptorPool\nDESCRIPTOR:", 1)
         types = "from google.protobuf import descriptor_pool as _pool\n" + types
-        (PROXY / "gen" / f"{NAME}.pyi").write_text(types)
+        (PROXY / "gen" / f"{name}.pyi").write_text(types)
     return 0
 
 

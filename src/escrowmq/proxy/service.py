@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING, Protocol
 
 from google.protobuf.message import Message
 
+from escrowmq.proxy import probing
 from escrowmq.proxy.call import Call, Method
 from escrowmq.proxy.ending import Ending
 from escrowmq.proxy.gen import v2
 from escrowmq.proxy.presence import Presence
+from escrowmq.proxy.probing import SERVICE
+from escrowmq.proxy.pulling import Pulling
 from escrowmq.proxy.receiving import Receiving
 from escrowmq.proxy.routes import Routes
 from escrowmq.proxy.sending import Sending
@@ -21,13 +24,11 @@ from escrowmq.proxy.telemetry import Telemetry
 if TYPE_CHECKING:
     from escrowmq.proxy.front import GrpcFront
 
-_PREFIX = "/apache.rocketmq.v2.MessagingService/"
-
 
 def methods(front: GrpcFront) -> dict[str, Method]:
     """All of them."""
     routes, sending, settling = Routes(front), Sending(front), Settling(front)
-    presence, receiving = Presence(front), Receiving(front)
+    presence, receiving, pulling = Presence(front), Receiving(front), Pulling(front)
     found = {
         "QueryRoute": _unary(v2.QueryRouteRequest, v2.QueryRouteResponse, routes.query),
         "QueryAssignment": _unary(
@@ -53,11 +54,15 @@ def methods(front: GrpcFront) -> dict[str, Method]:
             v2.NotifyClientTerminationRequest, v2.NotifyClientTerminationResponse, presence.leave
         ),
         "Telemetry": Telemetry(front).method(),
+        "PullMessage": Method(v2.PullMessageRequest, pulling.pull, pulling.refuse, is_read=True),
+        "UpdateOffset": _unary(v2.UpdateOffsetRequest, v2.UpdateOffsetResponse, pulling.update),
+        "GetOffset": _unary(v2.GetOffsetRequest, v2.GetOffsetResponse, pulling.get),
+        "QueryOffset": _unary(v2.QueryOffsetRequest, v2.QueryOffsetResponse, pulling.query),
         "SyncLiteSubscription": _unary(
             v2.SyncLiteSubscriptionRequest, v2.SyncLiteSubscriptionResponse, _no_lite
         ),
     }
-    return {_PREFIX + name: method for name, method in found.items()}
+    return {f"/{SERVICE}/{name}": method for name, method in found.items()} | probing.methods()
 
 
 class _Response(Protocol):
