@@ -287,6 +287,10 @@ GRPC_PARTIAL_SIZE_MAX: Final = 67_108_864
 """Bytes of all messages of a connection that have begun and are not whole yet; beyond, the call
 whose bytes came last is refused."""
 
+GRPC_KEPT_SIZE_MAX: Final = 268_435_456
+"""Bytes of messages of all gRPC connections that are not whole yet, or that nobody takes; beyond,
+the connection that began first is given up."""
+
 GRPC_PROPERTIES_MAX: Final = 128
 """User properties of a message that comes by gRPC, as at RocketMQ's proxy."""
 

@@ -43,11 +43,15 @@ class GrpcDialogue:
         self._clients: dict[tuple[str, str], Client] = {}
         self._port = int(peer.address.rpartition(":")[2] or 0)
         self._is_busy = False
+        self._is_given_up = False
+        self._kept_size = 0
 
     # -- in --------------------------------------------------------------------------------------
 
     def receive(self, data: bytes, now_ms: int) -> None:
         """Serve what these bytes ask; the rest of what is too much for one turn is kept."""
+        if self._is_given_up:
+            return
         if data:
             self._events.extend(self.calls.receive(data, now_ms))
         self._is_busy = True
@@ -126,6 +130,8 @@ class GrpcDialogue:
         """A connection is no stranger any more when one of its clients has proved who it is."""
         client = getattr(call, "client", None)
         if client is not None and not self.backend.is_stranger(client.guest):
+            self.front.strangers_room.free(self)
+            self._kept_size = 0
             self._is_stranger = self.peer.is_stranger = False
             self.calls.allow(self.front.limits_of(self.peer))
 
@@ -192,6 +198,27 @@ class GrpcDialogue:
         chunks = self.calls.take()
         if chunks:
             self.backend.send(self.peer.id, *chunks)
+        size = self.calls.kept_size
+        if size != self._kept_size:
+            self._kept_size = size
+            room = self.front.strangers_room if self._is_stranger else self.front.room
+            if size:
+                room.hold(self, size)
+            else:
+                room.free(self)
+
+    def give_up(self, reason: str) -> None:
+        """End the connection: it holds too much, or for too long."""
+        if not self._is_given_up:
+            self._is_given_up = True
+            self.calls.lost()
+            self._cancel_all()
+            self._free()
+            self.backend.close(self.peer.id, reason)
+
+    def _free(self) -> None:
+        self.front.room.free(self)
+        self.front.strangers_room.free(self)
 
     # -- ends ------------------------------------------------------------------------------------
 
@@ -222,8 +249,10 @@ class GrpcDialogue:
 
     def lost(self, now_ms: int) -> None:
         """The connection is gone."""
+        self._is_given_up = True
         self.calls.lost()
         self._cancel_all()
+        self._free()
         for client in self._clients.values():
             self.front.clients.parted(client, self.peer.id, now_ms)
         self.front.parted(self.peer.id)

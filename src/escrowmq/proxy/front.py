@@ -5,17 +5,21 @@ from __future__ import annotations
 import msgspec
 
 from escrowmq.base.limits import (
+    GRPC_KEPT_SIZE_MAX,
     GRPC_MESSAGE_SIZE_MAX,
     GRPC_PARTIAL_SIZE_MAX,
     LONG_MAX,
     STRANGERS_FRAME_SLACK,
+    STRANGERS_HALF_FRAMES_SIZE_MAX,
 )
+from escrowmq.codec.frame import HalfFrames
 from escrowmq.http2.limits import Limits
 from escrowmq.proxy.backend import Backend, Connection
 from escrowmq.proxy.call import Method
 from escrowmq.proxy.clients import Clients
 from escrowmq.proxy.dialogue import GrpcDialogue
 from escrowmq.proxy.service import methods
+from escrowmq.proxy.watch import Watch
 
 _GRID_MS = 250
 """Between looks for calls whose time is up: of ten thousand connections one is always due."""
@@ -42,6 +46,9 @@ class GrpcFront:
         self._dialogues: dict[int, GrpcDialogue] = {}
         self._calls_at_ms = LONG_MAX
         self._looked_ms = 0
+        self._watch = Watch()
+        self.room = HalfFrames(GRPC_KEPT_SIZE_MAX)
+        self.strangers_room = HalfFrames(STRANGERS_HALF_FRAMES_SIZE_MAX)
 
     def begin(self, peer: Connection) -> GrpcDialogue:
         """Somebody is there."""
@@ -69,6 +76,9 @@ class GrpcFront:
     def wake(self, now_ms: int) -> None:
         """End calls whose time is up, and forget clients that are gone."""
         self.clients.wake(now_ms)
+        connections = [(peer, each.calls) for peer, each in self._dialogues.items()]
+        for peer in self._watch.overdue(connections, now_ms):
+            self._dialogues[peer].give_up("something was begun and not ended")
         if now_ms < self._wake_calls_at_ms():
             return
         self._looked_ms = now_ms
@@ -80,7 +90,8 @@ class GrpcFront:
 
     def wake_at_ms(self) -> int:
         """When there is something to do next."""
-        return min(self.clients.wake_at_ms(), self._wake_calls_at_ms())
+        at_ms = min(self.clients.wake_at_ms(), self._watch.wake_at_ms())
+        return min(at_ms, self._wake_calls_at_ms())
 
     def _wake_calls_at_ms(self) -> int:
         if self._calls_at_ms == LONG_MAX:
