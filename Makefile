@@ -72,7 +72,7 @@ races: $(READY)   ## ten thousand orders in which checks and commits can come; m
 	$(BIN)/python -m tests.outbox.races --seeds 10000 $(ARGS)
 
 faults: crash fuzz races  ## all that is long: crashes, odd bytes, two thousand simulated worlds
-	$(BIN)/python -m escrowmq.testing.sim --seeds 0:2000
+	$(BIN)/python -m tests.sim --seeds 0:2000
 
 check: $(READY)   ## format, lint, types, import rules, house rules
 	$(BIN)/ruff format --check .

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytest_plugins = ["pytester"]
+
 _COMPUTING = ("spark", "simulation")
 _WAITING = ("interop", "sdk", "compensation")
 

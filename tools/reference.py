@@ -27,6 +27,7 @@ from escrowmq.client.consumer_settings import ConsumerOptions
 from escrowmq.client.options import ClientOptions
 from escrowmq.client.settings import Listener, MessageFields, ProducerOptions
 from escrowmq.integrations import dbapi, django, otel, sqlalchemy
+from escrowmq.testing import Account, Broker
 
 FOLDER: Final = Path(__file__).resolve().parent.parent / "docs" / "reference"
 _WRITTEN: Final = "<!-- Written by tools/reference.py from the docstrings; change those. -->"
@@ -70,6 +71,14 @@ PAGES: Final[dict[str, Page]] = {
             "awaited, and is iterated with `async for`."
         ),
         [escrowmq.Consumer, escrowmq.Delivery, ConsumerOptions],
+    ),
+    "testing": (
+        "The testing kit",
+        (
+            "`escrowmq.testing`: a broker inside a test's process, in pytest the fixture "
+            "`escrowmq_broker`. [../testing.md](../testing.md) is the guide."
+        ),
+        [Broker, Account],
     ),
     "messages": (
         "Messages and answers",

@@ -11,7 +11,7 @@ from escrowmq.base.message import Message
 from escrowmq.base.settings import StoreSettings
 from escrowmq.codec.record import decode_record, encode_record
 from escrowmq.store.store import Put, PutStatus, Store
-from escrowmq.testing.sim.disk import Loss, SimDisk
+from escrowmq.testing.disk import Loss, SimDisk
 
 LOG_SIZE = 1 << 16
 HEAD_SIZE = 88

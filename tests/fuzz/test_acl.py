@@ -15,8 +15,8 @@ from escrowmq.base.settings import BrokerSettings
 from escrowmq.codec.command import encode_command
 from escrowmq.codec.frame import FrameReader
 from escrowmq.codec.signature import sign
-from escrowmq.testing.exchange import Exchange
-from escrowmq.testing.sim.disk import SimDisk
+from escrowmq.testing.disk import SimDisk
+from tests.harness.exchange import Exchange
 
 from .frames import SECONDS, SEED, TALLY, codes, inputs, random_command
 

@@ -17,8 +17,8 @@ from escrowmq.base.settings import BrokerSettings
 from escrowmq.broker.core import BrokerCore
 from escrowmq.codec.frame import FrameReader
 from escrowmq.registry.core import HANDLERS, RegistryCore
-from escrowmq.testing.exchange import START_MS, Exchange
-from escrowmq.testing.sim.disk import SimDisk
+from escrowmq.testing.disk import SimDisk
+from tests.harness.exchange import START_MS, Exchange
 
 from .corpus import CORPUS
 from .frames import SECONDS, SEED, TALLY, codes, inputs

@@ -15,8 +15,8 @@ from escrowmq.base.nameserver_settings import NameServerSettings
 from escrowmq.base.settings import BrokerSettings
 from escrowmq.errors import EscrowMQError
 from escrowmq.registry.core import RegistryCore
-from escrowmq.testing.exchange import START_MS, Exchange
-from escrowmq.testing.sim.disk import SimDisk
+from escrowmq.testing.disk import SimDisk
+from tests.harness.exchange import START_MS, Exchange
 
 from .frames import SECONDS, SEED, TALLY, spoil
 

@@ -11,7 +11,7 @@ import pytest
 
 from escrowmq.net.certificates import TlsFiles, server_context
 from escrowmq.net.tls import Session
-from escrowmq.testing.certificates import OPENSSL, Authority
+from tests.harness.certificates import OPENSSL, Authority
 
 from .frames import SECONDS, SEED, TALLY, spoil
 

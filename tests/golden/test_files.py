@@ -21,8 +21,8 @@ from escrowmq.codec.record import decode_record
 from escrowmq.delivery.offsets import OffsetTable
 from escrowmq.delivery.subscriptions import GroupTable
 from escrowmq.delivery.topics import TopicTable
-from escrowmq.testing.exchange import Exchange
-from escrowmq.testing.sim.disk import SimDisk
+from escrowmq.testing.disk import SimDisk
+from tests.harness.exchange import Exchange
 
 from .captured import load
 

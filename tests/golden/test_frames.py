@@ -21,8 +21,8 @@ from escrowmq.codec.headers import EndTransactionHeader, PullHeader, SendHeaderV
 from escrowmq.codec.properties import parse_properties
 from escrowmq.codec.record import decode_records
 from escrowmq.registry.core import RegistryCore
-from escrowmq.testing.exchange import Caller, Exchange
-from escrowmq.testing.sim.disk import SimDisk
+from escrowmq.testing.disk import SimDisk
+from tests.harness.exchange import Caller, Exchange
 
 from .captured import FRAME_FILES, all_frames, frames, heartbeats, load
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from escrowmq.testing.certificates import OPENSSL, Authority, Pair
+from tests.harness.certificates import OPENSSL, Authority, Pair
 
 from .place import OPERATOR, A, Line, Place
 

@@ -15,7 +15,7 @@ import pytest
 
 import escrowmq
 from escrowmq.errors import ConnectFailed, NoNameServer
-from escrowmq.testing.certificates import OPENSSL, Authority, Pair
+from tests.harness.certificates import OPENSSL, Authority, Pair
 
 from . import wire
 from .drivers import JavaDriver, unique

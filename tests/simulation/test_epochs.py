@@ -11,11 +11,11 @@ import json
 import random
 
 import pytest
+from tests.harness.exchange import Exchange
 
 from escrowmq.base.codes import Request
 from escrowmq.base.settings import BrokerSettings, StoreSettings
-from escrowmq.testing.exchange import Exchange
-from escrowmq.testing.sim.disk import Loss, SimCrash, SimDisk
+from escrowmq.testing.disk import Loss, SimCrash, SimDisk
 
 SEEDS = range(60)
 BATCHES = 6

@@ -2,6 +2,8 @@
 
 import random
 
+from tests.sim.checker import engine_of
+
 from escrowmq.base.command import Command
 from escrowmq.base.effects import Replace, Send, Sync
 from escrowmq.base.message import Message, Property, Topic
@@ -12,8 +14,7 @@ from escrowmq.broker.saving import ProgressOfHalves
 from escrowmq.codec.command import encode_command
 from escrowmq.codec.frame import FrameReader
 from escrowmq.store.store import PutStatus, Store
-from escrowmq.testing.sim.checker import engine_of
-from escrowmq.testing.sim.disk import Loss, SimDisk
+from escrowmq.testing.disk import Loss, SimDisk
 from escrowmq.txn.claim import Claim, EndResult
 from escrowmq.txn.pending import Pending, Row
 from escrowmq.txn.state import Verdict

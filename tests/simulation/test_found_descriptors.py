@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from tests.harness.exchange import COMMIT, SMALL, Caller, Exchange
 
 from escrowmq.base.codes import Request
 from escrowmq.base.message import Topic
@@ -12,8 +13,7 @@ from escrowmq.base.settings import BrokerSettings
 from escrowmq.codec.record import decode_records
 from escrowmq.errors import StorageError
 from escrowmq.store.store import PutStatus
-from escrowmq.testing.exchange import COMMIT, SMALL, Caller, Exchange
-from escrowmq.testing.sim.disk import Loss, Shortage
+from escrowmq.testing.disk import Loss, Shortage
 from escrowmq.txn.tally import FOLDER
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from tests.harness.exchange import COMMIT, ROLLBACK, SMALL, Caller, Exchange, Half, half_of_check
 
 from escrowmq.base.codes import Request
 from escrowmq.base.message import Topic
 from escrowmq.base.settings import BrokerSettings
 from escrowmq.codec import fastjson
-from escrowmq.testing.exchange import COMMIT, ROLLBACK, SMALL, Caller, Exchange, Half, half_of_check
-from escrowmq.testing.sim.disk import Loss
+from escrowmq.testing.disk import Loss
 
 CHECK = Request.CHECK_TRANSACTION_STATE
 SYNCED = msgspec.structs.replace(SMALL, is_sync_flush=True)

@@ -4,11 +4,11 @@ queues wait there for room, and what their records say counts all the same."""
 from __future__ import annotations
 
 import msgspec
+from tests.harness.exchange import COMMIT, ROLLBACK, SMALL, Exchange
 
 from escrowmq.base.codes import Request
 from escrowmq.base.message import Topic
-from escrowmq.testing.exchange import COMMIT, ROLLBACK, SMALL, Exchange
-from escrowmq.testing.sim.disk import Loss
+from escrowmq.testing.disk import Loss
 
 
 def started_without_room(exchange: Exchange, topic: str) -> None:

@@ -2,14 +2,18 @@
 
 This guards the guard. Each plant spoils a broker by replacing a method of one of its parts."""
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
 import pytest
+from tests.sim.stage import Violation
+from tests.sim.world import World
 
 from escrowmq.base.answer import HELD, Answer, Reply
 from escrowmq.base.codes import Request
+from escrowmq.base.effects import Sync
 from escrowmq.base.extensions import MESSAGES, ORDER_KEY
 from escrowmq.base.message import Message, StoredMessage, Topic
 from escrowmq.broker.asked import Question
@@ -19,15 +23,16 @@ from escrowmq.codec.signed_id import SignedId
 from escrowmq.delivery.divert import DelayRules
 from escrowmq.delivery.progress import Courier
 from escrowmq.errors import DiskFull, StorageError
+from escrowmq.store.mending import log_files
 from escrowmq.store.store import Put
-from escrowmq.testing.sim.stage import Violation
-from escrowmq.testing.sim.world import World
 from escrowmq.txn.claim import Ended, EndResult
 from escrowmq.txn.half import final_of
 from escrowmq.txn.state import State, Verdict
 
 SEEDS = 200
 """As many as test_transactions runs."""
+
+_boots = itertools.count()
 
 Plant = Callable[[BrokerCore], None]
 
@@ -136,6 +141,23 @@ def repeated_end_answered_at_once(core: BrokerCore) -> None:
         return outcome(ended, log_end if ended.answer is EndResult.DONE else 0)
 
     ends._outcome = spoilt  # type: ignore[method-assign]
+
+
+def later_sync_believed(core: BrokerCore) -> None:
+    """What a failed sync was to keep counts as durable when the next one succeeds."""
+    store = core.broker.store
+
+    def spoilt(now_ms: int) -> Iterator[Sync]:
+        log = store.log
+        files = log_files(log.segments, log.durable_offset, log.end_offset)
+        yield Sync(files + store.flusher.take_round(now_ms), log.end_offset)
+
+    store.mending._write_all = spoilt  # type: ignore[method-assign]
+
+
+def sync_of_a_start_believed(core: BrokerCore) -> None:
+    """A start takes what it reads for what the disk has, as if the machine had just been booted."""
+    core.broker.store.boot = f"boot {next(_boots)}"
 
 
 def offsets_kept_after_loss(core: BrokerCore) -> None:
@@ -371,6 +393,8 @@ FOUND_BY: dict[Plant, int] = {
     unopened_is_gone: 38,
     counts_read_behind_the_record: 18,
     asks_forgotten: 23,
+    later_sync_believed: 80,
+    sync_of_a_start_believed: 64,
     fields_taken_as_they_come: 1,
     ahead_for_ever: 16,
     deletion_not_noted: 1,

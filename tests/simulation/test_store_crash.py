@@ -3,13 +3,13 @@
 import random
 
 import pytest
+from tests.harness.stores import put_batch, split
 
 from escrowmq.base.message import Message, SysFlag
 from escrowmq.base.settings import StoreSettings
 from escrowmq.codec.record import decode_record
 from escrowmq.store.store import Put, PutStatus, Store
-from escrowmq.testing.sim.disk import Loss, SimCrash, SimDisk
-from escrowmq.testing.stores import put_batch, split
+from escrowmq.testing.disk import Loss, SimCrash, SimDisk
 
 QUEUES = [("orders", 0), ("orders", 1), ("paid", 0)]
 

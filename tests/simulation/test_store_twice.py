@@ -6,7 +6,7 @@ import random
 import pytest
 from tests.simulation.test_store_crash import Run, message, verify
 
-from escrowmq.testing.sim.disk import Loss, SimDisk
+from escrowmq.testing.disk import Loss, SimDisk
 
 
 @pytest.mark.parametrize("seed", range(80))

@@ -1,15 +1,14 @@
 """Whole worlds from seeds: broker, clients, network and disk with their faults, and a judge.
 
-More of them: `python -m escrowmq.testing.sim --seeds 0:10000 --jobs 2`."""
+More of them: `python -m tests.sim --seeds 0:10000 --jobs 2`."""
 
 from __future__ import annotations
 
 import functools
 
 import pytest
-
-from escrowmq.testing.sim.kinds import DONE, FAULTS
-from escrowmq.testing.sim.world import Result, World
+from tests.sim.kinds import DONE, FAULTS
+from tests.sim.world import Result, World
 
 SEEDS = 200
 BLOCK = 20

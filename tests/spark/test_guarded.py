@@ -13,7 +13,7 @@ import pytest
 import escrowmq
 from escrowmq.cli.main import main
 from escrowmq.net.clock import SystemClock
-from escrowmq.testing.certificates import OPENSSL, Authority
+from tests.harness.certificates import OPENSSL, Authority
 from tests.interop.drivers import unique
 from tests.interop.servers import EscrowServer
 

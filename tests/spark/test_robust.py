@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import escrowmq
-from escrowmq.testing.certificates import OPENSSL, Authority
+from tests.harness.certificates import OPENSSL, Authority
 from tests.interop.drivers import unique
 from tests.interop.process import until
 from tests.interop.servers import Server

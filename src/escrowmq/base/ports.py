@@ -43,13 +43,18 @@ class File(Protocol):
     def read(self, position: int, size: int) -> bytes:
         """Bytes from a position; fewer only where the file ends."""
 
+    def write_again(self, position: int, size: int) -> None:
+        """Write what is read there to its place again, so that the next sync has to bring it to the
+        disk, although one before has failed. OSError when the disk does not take it."""
+
     def reserve(self, position: int, size: int) -> None:
         """Make sure that a later write of this range cannot lack room; DiskFull otherwise."""
 
     def sync(self) -> None:
         """Make every write so far durable; OSError when the disk says that it could not, of
-        which SyncNotBegun may be tried again. May be called from another thread than the one that
-        writes."""
+        which SyncNotBegun may be tried again. After any other, a sync that succeeds says nothing of
+        what was written before it: see `write_again`. May be called from another thread than the
+        one that writes."""
 
     def close(self) -> None:
         """Let go of the file; what was not synced may still reach the disk."""

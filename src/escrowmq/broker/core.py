@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from datetime import UTC, tzinfo
 from functools import partial
 
@@ -23,8 +22,6 @@ from escrowmq.broker.remoting import RemotingFront
 from escrowmq.broker.state import Broker
 from escrowmq.broker.tables import Tables
 from escrowmq.store.store import Store
-
-_log = logging.getLogger(__name__)
 
 
 class BrokerCore:
@@ -187,7 +184,6 @@ class BrokerCore:
     def sync_failed(self, reason: str, now_ms: int) -> None:
         """The disk could not keep what was written: nobody is told that it did."""
         self.broker.store.sync_failed(reason, now_ms)
-        _log.critical("the broker is read-only from now on: %s", reason)
         self.broker.waiting.failed(reason)
         self._settle(now_ms)
 

@@ -95,6 +95,11 @@ def _own(broker: Broker) -> Iterator[Family]:
     for name, text, value in (
         ("escrowmq_disk_used_percent", "How full the log's disk is.", broker.store.disk_percent),
         ("escrowmq_read_only", "1 while no messages are taken.", bool(refusal(broker))),
+        (
+            "escrowmq_failed_syncs",
+            "Times that the disk could not make the store durable, since the start.",
+            broker.store.mending.failures_count,
+        ),
         ("escrowmq_damaged_records", "Records that cannot be read.", len(broker.store.damaged)),
         (
             "escrowmq_deleted_log_files",

@@ -15,8 +15,10 @@ from escrowmq.base.codes import Response
 from escrowmq.base.command import Command
 from escrowmq.base.message import Topic
 from escrowmq.base.ports import Chance, Clock
-from escrowmq.client.connection import Connection, Fields
+from escrowmq.client.connection import Connection
+from escrowmq.client.core.dialogue import Fields
 from escrowmq.client.core.routes import MASTER, MessageQueue, RouteBook, template_route
+from escrowmq.client.core.signing import Signer
 from escrowmq.client.ending import Ending
 from escrowmq.client.failures import is_failure
 from escrowmq.client.forks import Forks
@@ -26,9 +28,7 @@ from escrowmq.client.options import ClientOptions
 from escrowmq.client.pool import Pool
 from escrowmq.client.presence import Presence
 from escrowmq.client.tls import context_of
-from escrowmq.codec.own_signature import NUMBER, sign_own
 from escrowmq.codec.routes import TopicRoute
-from escrowmq.codec.signature import ACCESS_KEY, SECURITY_TOKEN, SIGNATURE, sign
 from escrowmq.errors import (
     ClientClosed,
     ClientForked,
@@ -96,11 +96,12 @@ class Instance:
         """Background work that failed where it never should."""
         self.wants_all_brokers = False
         """Know the whole cluster, without naming topics."""
+        signer = _signer_of(options)
         self.pool = Pool(
             tls=context_of(options.tls),
             connect_timeout_s=options.connect_timeout_ms / 1000,
-            decorate=self._decorate,
-            sign_own=None if options.credentials is None else self._sign_own,
+            decorate=signer.decorate,
+            sign_own=None if options.credentials is None else signer.sign_own,
             serve=self._serve,
             greet=self._greet,
             lost=self._lost,
@@ -134,6 +135,13 @@ class Instance:
         request's time; calling it again does nothing, or waits for what an earlier call began."""
         self._is_closed = True
         await self._ending.wait()
+
+    def die(self) -> None:
+        """End as with the process: nobody is told, and nothing that was begun comes to an end."""
+        self._is_closed = True
+        for task in self._tasks:
+            task.cancel()
+        self.pool.abort()
 
     async def _close(self) -> None:
         tasks = [*self._tasks]
@@ -351,27 +359,6 @@ class Instance:
 
     # -- inside ------------------------------------------------------------------------------
 
-    def _decorate(self, fields: Fields, body: bytes) -> Fields:
-        options = self.options
-        if options.is_namespace_v2 and options.namespace:
-            fields = {**fields, "nsd": "true", "ns": options.namespace}
-        who = options.credentials
-        if who is not None:
-            fields = {**fields, ACCESS_KEY: who.access_key}
-            if who.security_token:
-                fields[SECURITY_TOKEN] = who.security_token
-            fields[SIGNATURE] = sign(fields, body, secret=who.secret_key)
-        return fields
-
-    def _sign_own(
-        self, code: int, fields: Fields, body: bytes, session: str, number: int
-    ) -> Fields:
-        who = self.options.credentials
-        assert who is not None
-        fields = {**fields, NUMBER: str(number)}
-        fields[SIGNATURE] = sign_own(code, fields, body, secret=who.secret_key, session=session)
-        return fields
-
     def _serve(self, connection: Connection, request: Command) -> None:
         if any(sharer(connection, request) for sharer in self._sharers.get(request.code, ())):
             return
@@ -474,3 +461,8 @@ class Instance:
         elif error is not None:
             self.failures_count += 1
             _log.error("background work failed", exc_info=error)
+
+
+def _signer_of(options: ClientOptions) -> Signer:
+    space = options.namespace if options.is_namespace_v2 else ""
+    return Signer(options.credentials, also={"nsd": "true", "ns": space} if space else {})

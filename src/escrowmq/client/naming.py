@@ -9,7 +9,8 @@ from typing import Final
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.command import Command
 from escrowmq.base.ports import Chance
-from escrowmq.client.connection import Connection, Fields
+from escrowmq.client.connection import Connection
+from escrowmq.client.core.dialogue import Fields
 from escrowmq.client.pool import Pool
 from escrowmq.codec.routes import ClusterInfo, TopicRoute, decode_cluster_info, decode_route
 from escrowmq.errors import (

@@ -10,9 +10,11 @@ from collections.abc import Callable
 from typing import Final
 
 from escrowmq.base.command import Command
-from escrowmq.client.connection import Connection, Fields, Owner, SignOwn
+from escrowmq.client.connection import Connection, Owner
 from escrowmq.client.core.addresses import split_address
+from escrowmq.client.core.dialogue import Fields, SignOwn
 from escrowmq.errors import ClientClosed, ConnectFailed
+from escrowmq.net import dialling
 
 _log = logging.getLogger(__name__)
 
@@ -82,6 +84,14 @@ class Pool:
             await self._part()
         await asyncio.sleep(0)
 
+    def abort(self) -> None:
+        """End every connection and every dial at once, and make no new ones."""
+        self._is_closed = True
+        for dial in self._dials.values():
+            dial.cancel()
+        for connection in list(self._all):
+            connection.abort("this client was killed")
+
     async def _part(self) -> None:
         """Wait for the good-byes of TLS, which cross once what was written has left."""
         self._emptied.clear()
@@ -93,15 +103,10 @@ class Pool:
 
     async def _dial(self, address: str) -> Connection:
         host, port = split_address(address)
-        loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(self._connect_timeout_s):
-                _, connection = await loop.create_connection(
-                    lambda: Connection(self._owner, address),
-                    host,
-                    port,
-                    ssl=self._tls,
-                    server_hostname=host if self._tls is not None else None,
+                connection = await dialling.dial(
+                    lambda: Connection(self._owner, address), host, port, tls=self._tls
                 )
         except TimeoutError as error:
             raise ConnectFailed(

@@ -12,8 +12,9 @@ import msgspec
 
 from escrowmq.base.codes import Response
 from escrowmq.base.command import Command
-from escrowmq.client.connection import Connection, Done
+from escrowmq.client.connection import Connection
 from escrowmq.client.core.choice import ISOLATION_MS, Chooser, Faults, queue_of_key
+from escrowmq.client.core.dialogue import Done
 from escrowmq.client.core.retry import STORED, Step, after_failure, after_reply
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.core.sending import Outgoing, send_fields

@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from escrowmq.base.setting import fields_of
 from escrowmq.codec import fastjson
 from escrowmq.codec.bodies import decode_body
 from escrowmq.errors import EscrowMQError, UsageError
@@ -36,7 +37,7 @@ class Changes:
         self._places: dict[str, tuple[msgspec.Struct, msgspec.structs.FieldInfo]] = {
             field.encode_name: (table, field)
             for table in tables
-            for field in msgspec.structs.fields(table)
+            for field in fields_of(type(table))
         }
         self._fixed = fixed
         self._started = self.texts()

@@ -2,9 +2,9 @@
 
 The loop's thread alone knows what is under way and what waits; the other one gets what it works on
 as arguments. A sync that has not begun for want of a descriptor is tried again, and a small file
-that could not be written too. After a failed fdatasync nothing is tried again: Linux may have
+that could not be written too. After a failed fdatasync nothing is tried again here: Linux may have
 marked the pages clean that it could not write, and may have dropped them, so that a second one
-that succeeds proves nothing, and what the page cache shows need not be what is on the disk.
+that succeeds proves nothing. The core has to write what they held anew (store/mending.py).
 """
 
 from __future__ import annotations
@@ -150,6 +150,11 @@ class FileWork:
             )
 
     # -- end -------------------------------------------------------------------------------------
+
+    @property
+    def is_syncing(self) -> bool:
+        """Whether a sync is under way."""
+        return self._syncs_count > 0
 
     async def settle(self, timeout_s: float) -> None:
         """Wait until no sync is under way, but not for ever."""

@@ -17,8 +17,3 @@ class Listener(msgspec.Struct, frozen=True):
 
     socket: socket.socket
     wires: tuple[Wire, ...] = (Wire.REMOTING,)
-
-    @property
-    def only(self) -> Wire | None:
-        """What everybody speaks who comes in here; None when that has to be found out."""
-        return self.wires[0] if len(self.wires) == 1 else None

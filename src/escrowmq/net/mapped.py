@@ -19,6 +19,7 @@ from escrowmq.net.descriptors import Spare
 NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
 _BLOCK_BITS: Final = 16
 _BLOCK_SIZE: Final = 1 << _BLOCK_BITS
+_AGAIN_SIZE: Final = 1024 * 1024
 _AHEAD_SIZE_MAX: Final = 16 * 1024 * 1024
 
 
@@ -96,6 +97,20 @@ class MappedFile:
             self._allocate_block(block)
         for at, piece in pieces:
             mapped[at : at + len(piece)] = piece
+
+    def write_again(self, position: int, size: int) -> None:
+        """See File.write_again. By calls: a page that cannot be written through the map, where the
+        file system has gone read-only, would kill the process (SIGBUS)."""
+        self.was_used = True
+        if self._map is None:
+            self._open()
+        end = position + size
+        while position < end:
+            piece = os.pread(self._descriptor, min(end - position, _AGAIN_SIZE), position)
+            if not piece:
+                raise StorageError(f"{self._path} ends before {end}: somebody cut it")
+            is_empty = piece.count(0) == len(piece)  # a hole takes no room, and is to take none
+            position += len(piece) if is_empty else os.pwrite(self._descriptor, piece, position)
 
     def reserve(self, position: int, size: int) -> None:
         """Allocate a range; see File.reserve."""

@@ -34,6 +34,10 @@ class _ReadOnlyFile:
         """Never."""
         raise StorageError(f"{self._path} is open for reading only")
 
+    def write_again(self, position: int, size: int) -> None:
+        """Never."""
+        raise StorageError(f"{self._path} is open for reading only")
+
     def reserve(self, position: int, size: int) -> None:
         """Never."""
         raise StorageError(f"{self._path} is open for reading only")

@@ -12,8 +12,10 @@ from typing import Any
 from escrowmq.base.core import Core, Proving
 from escrowmq.base.effects import Close, Dial, Effect, Hold, Replace, Send, Sync
 from escrowmq.base.ports import Clock, Disk, File
+from escrowmq.base.wire import Wire
 from escrowmq.net.admission import Admission
 from escrowmq.net.alarm import Alarm
+from escrowmq.net.dialling import dial
 from escrowmq.net.entrance import Entrance
 from escrowmq.net.files import FileWork
 from escrowmq.net.greeter import Greeter
@@ -64,7 +66,7 @@ class Shell:
         self._servers: list[asyncio.Server] = []
         self._dials: set[asyncio.Task[None]] = set()
         self._files = FileWork(disk, name=name)
-        self.alarm = Alarm(clock, name=name, wake=self._wake, wake_at_ms=core.wake_at_ms)
+        self.alarm = Alarm(clock, name=name, wake=self.wake, wake_at_ms=core.wake_at_ms)
         self._next_peer = 1
         self._is_closed = False
         self._idle_scan_s = min(_IDLE_SCAN_S, idle_ms / 4_000)
@@ -75,13 +77,23 @@ class Shell:
 
     async def listen(self, listener: Listener) -> None:
         """Let peers in through a port."""
-        accept = partial(self._accept, listener)
+        accept = partial(self.accept, listener.wires)
         server = await self._loop.create_server(accept, sock=listener.socket, backlog=_BACKLOG)
         self._servers.append(server)
 
     def start(self) -> None:
         """Let the core begin: its timers and whatever it wants to do first."""
-        self._wake()
+        self.wake()
+
+    def wake(self) -> None:
+        """Let the core do what is due."""
+        self._tell(lambda: self.core.wake(self._clock.now_ms()))
+        self.perform()
+
+    @property
+    def is_syncing(self) -> bool:
+        """Whether the core waits for the disk."""
+        return self._files.is_syncing
 
     async def close(self) -> None:
         """Let nobody in, answer who waits for the disk, let written bytes leave."""
@@ -102,16 +114,17 @@ class Shell:
 
     # -- from the world to the core ----------------------------------------------------------
 
-    def _accept(self, listener: Listener) -> asyncio.BaseProtocol:
+    def accept(self, wires: tuple[Wire, ...] = (Wire.REMOTING,)) -> asyncio.BaseProtocol:
+        """What serves a new connection that may speak one of these."""
         peer = self._next_peer
         self._next_peer += 1
         tls = self._doors.tls
-        if tls is None and listener.only is not None:
-            return Link(self, peer, listener.only)
+        if tls is None and len(wires) == 1:
+            return Link(self, peer, wires[0])
         patience_s = self._idle_ms / 1_000
         if tls is not None and tls.mode == "enforcing":
             patience_s = tls.handshake_s
-        return Greeter(self, peer, tls, wires=listener.wires, patience_s=patience_s)
+        return Greeter(self, peer, tls, wires=wires, patience_s=patience_s)
 
     def connected(self, link: Link) -> None:
         """A link has its transport."""
@@ -228,10 +241,6 @@ class Shell:
             case Send():
                 raise AssertionError("performed by the caller")
 
-    def _wake(self) -> None:
-        self._tell(lambda: self.core.wake(self._clock.now_ms()))
-        self.perform()
-
     def _close_idle(self) -> None:
         for link in self.links.idle():
             self._tell(link.close_idle)
@@ -242,11 +251,11 @@ class Shell:
             async with asyncio.timeout(_DIAL_TIMEOUT_S):
                 dials_tls = self._doors.dials_tls
                 if dials_tls is None:
-                    await self._loop.create_connection(lambda: Link(self, peer), host, port)
+                    await dial(lambda: Link(self, peer), host, port)
                     return
                 session = Session(dials_tls, is_server=False, host=host)
                 link = TlsLink(self, peer, session)
-                await self._loop.create_connection(lambda: link, host, port)
+                await dial(lambda: link, host, port)
                 link.begin()
         except (OSError, TimeoutError) as error:
             _log.debug("%s: no connection to %s:%d: %s", self._name, host, port, error)

@@ -12,6 +12,7 @@ from typing import Annotated, Final, Literal, TypeVar, get_args, get_origin
 import msgspec
 
 from escrowmq.base.nameserver_settings import NameServerGuardSettings, NameServerSettings
+from escrowmq.base.setting import fields_of
 from escrowmq.base.settings import BrokerSettings, StoreSettings
 from escrowmq.codec.conf import ConfError, parse_conf
 from escrowmq.errors import UsageError
@@ -88,7 +89,7 @@ def gather(file: str | None, pairs: list[str]) -> dict[str, str]:
 
 def convert(kind: type[S], found: dict[str, str], *, source: str) -> S:
     """The settings of one kind; UsageError names the source, the key and the value that is bad."""
-    names = {field.encode_name: field for field in msgspec.structs.fields(kind)}
+    names = {field.encode_name: field for field in fields_of(kind)}
     chosen: dict[str, object] = {}
     for name, value in found.items():
         field = names.get(name)
@@ -150,7 +151,7 @@ def unknown_keys(found: dict[str, str]) -> list[str]:
             NodeSettings,
             DoorSettings,
         )
-        for field in msgspec.structs.fields(kind)
+        for field in fields_of(kind)
     }
     return sorted(set(found) - known - JUDGED)
 

@@ -66,6 +66,12 @@ class CheckpointFile:
         self._written = data
         return True
 
+    def write_again(self) -> None:
+        """Write what was written again, although it has not changed (store/mending.py)."""
+        if self._file is not None and self._written:
+            self._file.write(0, self._written)
+            self._file.write_again(0, len(self._written))
+
     def files(self) -> list[File]:
         """The file, to be synced."""
         return [self._file] if self._file is not None else []

@@ -6,6 +6,7 @@ Unit n is at byte 20 n of the queue's files. `next_offset` is what the next mess
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import pairwise
 from operator import ge
 from typing import Final
@@ -14,6 +15,7 @@ from escrowmq.base.message import Topic
 from escrowmq.base.ports import Disk, File
 from escrowmq.codec.entries import ENTRY, ENTRY_SIZE, GAP_ENTRY
 from escrowmq.codec.hashes import java_hash
+from escrowmq.errors import CorruptRecord
 from escrowmq.store.queue_journal import QueueJournal
 from escrowmq.store.segment import Segments
 
@@ -23,6 +25,9 @@ GAP_SIZE: Final = 0x7FFFFFFF
 
 _GAPS_READ_COUNT: Final = 4096
 """Units that a search reads at once where it finds none of a message."""
+
+_UNITS_AGAIN_COUNT: Final = 16_384
+"""Units that are written anew in one turn."""
 
 _pack: Final = ENTRY.pack
 
@@ -263,6 +268,24 @@ class ConsumeQueue:
     def _leads_before(self, queue_offset: int, log_offset: int) -> bool:
         unit = self.unit(queue_offset)
         return unit is not None and unit[0] < log_offset
+
+    def write_again(self, log_offset: int) -> Iterator[None]:
+        """Write the units of records from a log offset on to their places again, in parts.
+        CorruptRecord where they are not what the store wrote: units rise, zeros do not."""
+        at = max(self.first_at_log(log_offset) - 1, self.min)
+        while (at := max(at, self.min)) < self.end:
+            units = self.units_of_file(at, _UNITS_AGAIN_COUNT)
+            count = len(units) // ENTRY_SIZE
+            if not count or rising(units) < count:
+                raise CorruptRecord(f"{self.files.folder} lacks units from {at} on")
+            position = at * ENTRY_SIZE
+            start = self.files.start_of(position)
+            self.files.make(position).write_again(position - start, len(units))
+            self._dirty_start = min(self._dirty_start, start)
+            self.is_dirty = True
+            # The last one is read again, lest the next part go back behind it.
+            at += count - 1 if count > 1 and at + count < self.end else count
+            yield None
 
     def dirty_files(self) -> list[File]:
         """The files that may hold unsynced units; the queue counts as clean from now on."""

@@ -68,9 +68,13 @@ class Flusher:
 
     def sync_wanted(self, now_ms: int) -> Sync | None:
         """The next sync, if one is due and none under way."""
-        if self._under_way is not None or self.failed is not None or self._is_finished:
+        if self._under_way is not None or self._is_finished:
             return None
         store = self._store
+        if self.failed is not None:
+            self._under_way = store.mending.sync_wanted()
+            self._under_way_ms = store.last_stored_ms
+            return self._under_way
         log_due = store.log.durable_offset < store.log.end_offset and (
             self._is_sync_flush or self._is_flush_due(now_ms)
         )
@@ -100,9 +104,9 @@ class Flusher:
         assert self._under_way is not None, "a sync was wanted"
         assert log_offset == self._under_way.log_offset, log_offset
         self._under_way = None
-        if self.failed is not None or self._is_finished:
+        if self._is_finished:
             return
-        store = self._store
+        store, self.failed = self._store, None
         store.log.durable_offset = max(store.log.durable_offset, log_offset)
         self._flushed_at_ms = now_ms
         value = store.checkpoint.value
@@ -115,6 +119,18 @@ class Flusher:
             self._round_ms = -1
         if self._is_sync_flush:
             self.dispatch()
+
+    def sync_failed(self, reason: str) -> None:
+        """A sync failed: none is wanted until what it may have lost is written anew."""
+        self.failed, self._under_way = reason, None
+
+    def take_round(self, now_ms: int) -> tuple[File, ...]:
+        """Begin a round anew, with whatever counts as unsynced, and hand over all its files: what
+        the failed sync was to make durable is among them."""
+        self._round, self._round_ms = [], -1
+        self._collect(now_ms)
+        files, self._round = tuple(self._round), []
+        return (*files, *self._store.checkpoint.files())
 
     def dispatch(self, runs_max: int = RUNS_SHOWN_AT_ONCE) -> None:
         """Dispatch what waits and may be seen; of long batches the first part."""
@@ -143,9 +159,11 @@ class Flusher:
 
     def wake_at_ms(self) -> int:
         """When `sync_wanted` may want something; what is wanted at once is not a matter of time."""
-        if self.failed is not None or self._under_way is not None:
+        if self._under_way is not None:
             return _NEVER_MS
         store = self._store
+        if self.failed is not None:
+            return store.mending.wake_at_ms()
         unsynced = store.log.end_offset - store.log.durable_offset
         if unsynced:
             # A little waits for more; a wake before would find nothing due, again and again.

@@ -17,6 +17,7 @@ from typing import Final, Protocol, runtime_checkable
 from escrowmq.base.ports import Disk, File
 from escrowmq.codec.entries import INDEX_ENTRY, INDEX_HEADER, INDEX_SLOT
 from escrowmq.codec.hashes import java_hash
+from escrowmq.errors import CorruptRecord
 
 FOLDER: Final = "index"
 NAME_SIZE: Final = 17
@@ -28,6 +29,8 @@ _CHAIN_MAX: Final = 65_536
 """Entries followed from one slot by one query."""
 
 _BLOCK: Final = 16_384
+_PAGE_SIZE: Final = 4096
+_PAGES_AT_ONCE: Final = 256
 _HASHED_SIZE_MAX: Final = 1024
 _DIGITS: Final = b"0123456789ABCDEFGHIJKLMNOPQRSTU"
 _LOW: Final = bytes(_DIGITS[unit % 31] for unit in range(256))
@@ -179,6 +182,50 @@ class IndexFile:
             ),
         )
 
+    def write_again(self, log_offset: int) -> Iterator[None]:
+        """Write the entries of records from a log offset on to their places again, in parts, and
+        the slots that lead to them. CorruptRecord where entries are not what was written."""
+        first, newest = self._first_from(log_offset), 0
+        pages: set[int] = set()
+        while first < self.count:
+            last = min(first + _BLOCK, self.count)
+            slots: dict[int, int] = {}
+            for number, (code, at, _, _) in enumerate(self.entries(first, last), first):
+                if at < newest or at > self.end_log_offset:
+                    raise CorruptRecord(f"{self.path} lacks entry {number}")
+                newest = at
+                slots[_HEADER_SIZE + code % self.slots_count * _SLOT_SIZE] = number
+            at = self.entries_at + first * _ENTRY_SIZE
+            self.file.write_again(at, (last - first) * _ENTRY_SIZE)
+            heads = struct.unpack(f">{len(slots)}i", self._slots_at(list(slots)))
+            numbers = zip(slots.items(), heads, strict=True)
+            self._put_slots({at: n for (at, n), head in numbers if not n <= head < self.count})
+            pages.update(at // _PAGE_SIZE for at in slots)
+            first = last
+            yield None
+        for nth, page in enumerate(sorted(pages)):
+            at = page * _PAGE_SIZE
+            self.file.write_again(at, min(_PAGE_SIZE, self.entries_at - at))
+            if nth % _PAGES_AT_ONCE == 0:
+                yield None
+        if newest != self.end_log_offset:
+            raise CorruptRecord(f"{self.path} lacks its last entry")
+        self.write_header()
+        self.file.write_again(0, _HEADER_SIZE)
+
+    def _first_from(self, log_offset: int) -> int:
+        """The last entry of a record before a log offset: from there on they are to be judged. What
+        is lost is zeros, so that the search may end early, and never late."""
+        first = self.count
+        while first > 1:
+            block = max(first - _BLOCK, 1)
+            entries = self.entries(block, first)
+            for number in range(first - 1, block - 1, -1):
+                if 0 < entries[number - block][1] < log_offset:
+                    return number
+            first = block
+        return first
+
     def find(self, code: int, *, begin_ms: int, end_ms: int) -> Iterator[int]:
         """Log offsets of entries with a hash and a time in between, newest first."""
         at = _HEADER_SIZE + code % self.slots_count * _SLOT_SIZE
@@ -320,6 +367,14 @@ class Index:
     def distrust_from(self, log_offset: int) -> None:
         """Take the files with entries of records from a log offset on for unsynced."""
         self._dirty = [file for file in self.files if file.end_log_offset >= log_offset]
+
+    def write_again(self, log_offset: int) -> Iterator[None]:
+        """Write the entries of records from a log offset on to their places again, in parts."""
+        for file in [file for file in self.files if file.end_log_offset >= log_offset]:
+            if file.count > 1:
+                yield from file.write_again(log_offset)
+                if file not in self._dirty:
+                    self._dirty.append(file)
 
     @property
     def is_dirty(self) -> bool:

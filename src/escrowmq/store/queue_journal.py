@@ -90,6 +90,12 @@ class QueueJournal:
         self._end += len(line)
         self._is_dirty = True
 
+    def write_again(self) -> None:
+        """Write the notes to their places again (store/mending.py)."""
+        if self._file is not None:
+            self._file.write_again(0, self._end)
+            self._is_dirty = True
+
     def dirty_files(self) -> list[File]:
         """The file when it may hold unsynced notes; it counts as clean from now on."""
         if self._file is None or not self._is_dirty:

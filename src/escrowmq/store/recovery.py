@@ -1,9 +1,9 @@
 """Opening a store: where the log ends, and queues and index made to agree with it.
 
-After a clean stop, or when a process was killed and the machine is still in the same boot, only
-what lies behind the newest unit is read. After any other end, the log is read from a place that was
-durable everywhere (the checkpoint's time, by segment) on. Wherever the
-queues turn out to lack something before that place, the whole log is read.
+After a clean stop, only what lies behind the newest unit is read; when a process was killed and the
+machine is still in the same boot, also what the checkpoint does not call durable. After any other
+end, the log is read from a place on that was durable everywhere (by the checkpoint, by segment).
+Wherever the queues turn out to lack something before that place, the whole log is read.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Final
 
 from escrowmq.base.message import SysFlag
 from escrowmq.codec.hashes import java_hash
-from escrowmq.errors import DiskFull
+from escrowmq.errors import CorruptRecord, DiskFull
 from escrowmq.store import snapshot as snapshots
 from escrowmq.store.answers import Damage, RecoveryReport
 from escrowmq.store.consume_queue import ConsumeQueue
 from escrowmq.store.index import IndexKey
+from escrowmq.store.mending import safe_segment, write_derived_again, write_log_again
 from escrowmq.store.rebuild import HoleError, Rebuild
-from escrowmq.store.scan import LogScan, Scanned, check_record, clear_behind, parse, value_of
+from escrowmq.store.scan import LogScan, Scanned, check_record, clear_behind, value_of
 from escrowmq.store.snapshot import Snapshot, lost_queues, read_snapshot, write_snapshot
 
 if TYPE_CHECKING:
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
 ABORT: Final = "abort"
 _NOTES_MAX: Final = 100
-_FIRST_READ_SIZE: Final = 4096
 _MARGIN_MS: Final = 3_000
 _AHEAD_MS_MAX: Final = 366 * 86_400_000
 _END_OF_TIME: Final = 1 << 62
@@ -61,6 +61,9 @@ class Recovery:
         self._drop_dead()
         if store.index is not None:
             report.notes += store.index.load()
+        if self._is_same_boot and not report.was_clean:
+            self._is_same_boot = self._has_what_was_written()
+        if store.index is not None:
             self._check_index()
         start = self._start_offset()
         self._check_last_units(start)
@@ -81,6 +84,18 @@ class Recovery:
         self.stored_ms = newest_ms if newest_ms < now_ms + _AHEAD_MS_MAX else now_ms
         self._sync(start)
         return report
+
+    def _has_what_was_written(self) -> bool:
+        """Whether units and entries are all there that the process before wrote. The kernel keeps
+        them for us; but what it could not bring to the disk it may have dropped."""
+        store = self._store
+        try:
+            for _ in write_derived_again(store, safe_segment(store)):
+                pass
+        except CorruptRecord as error:
+            self._report.notes.append(f"what was written last is not all there: {error}")
+            return False
+        return True
 
     def _drop_dead(self) -> None:
         """Take over which topics were deleted, and remove what is left of their queues."""
@@ -156,8 +171,10 @@ class Recovery:
         if has_all_writes:
             # Units are written in the log's order: whatever came before the newest has its own.
             start = max((self._last_log_offset(queue) for queue in store.queues), default=low)
+            if not self._report.was_clean:
+                start = min(start, store.checkpoint.value.confirmed_offset)
         else:
-            start = self._safe_segment()
+            start = safe_segment(store)
         start = min(start, self._first_lost_file())
         index = store.index
         if index is None or not self._log.segments.starts:
@@ -172,7 +189,7 @@ class Recovery:
         if self._report.index_rebuilt or not is_known or store.checkpoint.value.index_ms == 0:
             start = min(start, index.end_log_offset)
         elif has_all_writes:
-            start = min(start, max(index.end_log_offset, self._safe_segment()))
+            start = min(start, max(index.end_log_offset, safe_segment(store)))
         return max(start, low)
 
     def _lost(self) -> str:
@@ -203,22 +220,6 @@ class Recovery:
                 )
                 start = min(start, begun.log_offset)
         return start
-
-    def _safe_segment(self) -> int:
-        """The newest segment whose first record is old enough to be durable everywhere."""
-        checkpoint = self._store.checkpoint
-        safe_ms = checkpoint.safe_ms
-        if self._store.index is not None and checkpoint.value.index_ms:
-            safe_ms = min(safe_ms, checkpoint.value.index_ms)
-        segments = self._log.segments
-        for start in reversed(segments.starts):
-            data = segments.read(start, _FIRST_READ_SIZE)
-            found = parse(data, start)
-            if found.wanted_size:
-                found = parse(segments.read(start, found.wanted_size), start)
-            if found.records and 0 < found.records[0].stored_ms <= safe_ms:
-                return start
-        return segments.first
 
     def _last_log_offset(self, queue: ConsumeQueue) -> int:
         unit = queue.unit(queue.end - 1)
@@ -369,12 +370,28 @@ class Recovery:
     def _distrust(self, start: int) -> int:
         """Take for unsynced what the checkpoint does not call durable; from where on. Within one
         boot the kernel had everything, and the scan needed to read but little of it."""
-        start = min(start, self._safe_segment())
+        start = min(start, safe_segment(self._store))
         for queue in self._store.queues:
             queue.distrust_from(start)
         if self._store.index is not None:
             self._store.index.distrust_from(start)
         return start
+
+    def _write_again(self) -> None:
+        """The process before may have ended because of a sync that failed, and what it was to keep
+        may be in memory alone. Of another boot of the machine, nothing is."""
+        store, snapshot = self._store, self._snapshot
+        if store.boot and snapshot is not None and snapshot.boot not in ("", store.boot):
+            return
+        segments, end = self._log.segments, self._log.end_offset
+        safe = safe_segment(store)
+        position = max(safe, min(store.checkpoint.value.confirmed_offset, end))
+        while position < end:
+            following = min(segments.start_of(position) + segments.segment_size, end)
+            write_log_again(segments, position, following - position)
+            position = following
+        for _ in write_derived_again(store, safe):
+            pass
 
     def _sync(self, start: int) -> None:
         """What was found may never have been synced by the process that wrote it."""
@@ -382,6 +399,7 @@ class Recovery:
         store.dispatcher.dispatched_ms = self.stored_ms
         if not self._report.was_clean:
             start = self._distrust(start)
+            self._write_again()
         if not self._report.was_clean or self._report.truncated_size:
             for segment in self._log.segments.starts:
                 if segment + self._log.segment_size > start:

@@ -38,6 +38,7 @@ from escrowmq.store.encoding import (
 from escrowmq.store.flush import Flusher
 from escrowmq.store.folder import refuse_other
 from escrowmq.store.index import Index
+from escrowmq.store.mending import Mending
 from escrowmq.store.queues import Queues
 from escrowmq.store.reading import Reader
 from escrowmq.store.recovery import Recovery
@@ -90,6 +91,7 @@ class Store:
         self.dispatcher = Dispatcher(self.index, delay_levels(settings.delay_levels))
         self.reader = Reader(self.log, settings)
         self.flusher = Flusher(self)
+        self.mending = Mending(self)
         self.retention = Retention(self, hour or hour_in(zone))
         self.batches = Batches(self)
         self._searcher = Searcher(self)
@@ -364,13 +366,30 @@ class Store:
 
     def synced(self, log_offset: int, now_ms: int) -> None:
         """The sync that was wanted is done."""
+        was_failed = self.flusher.failed is not None
         self.flusher.synced(log_offset, now_ms)
+        if was_failed and self._is_open:
+            self.mending.synced()
+            self._refusal, self._is_refusal_lasting = None, False
+            _log.warning("what a failed sync may have lost is durable: messages are taken again")
 
     def sync_failed(self, reason: str, now_ms: int) -> None:
-        """The sync that was wanted failed. Nothing that was waiting for it is durable, nor ever
-        called so: the store takes no more messages in this process."""
-        self.flusher.failed = reason
-        self._refuse(f"a sync failed ({reason}); restart to read again from disk", is_lasting=True)
+        """The sync that was wanted failed. Nothing that was waiting for it is durable: the store
+        takes no messages until all of it is written anew, and synced (mending.py)."""
+        is_news = self.flusher.failed is None
+        self.mending.failures_count += 1
+        self.flusher.sync_failed(reason)
+        self.mending.failed(now_ms)
+        if is_news:
+            again = "messages are taken again when the disk has taken what it may have lost"
+            _log.critical("read-only: a sync failed (%s); %s", reason, again)
+            self._refuse(f"a sync failed ({reason}); {again}", is_lasting=True)
+
+    def given_up(self, reason: str) -> None:
+        """What a failed sync may have lost is not there to be written anew."""
+        lost = f"a sync failed, and what it was to keep cannot be read back ({reason})"
+        _log.critical("read-only until a restart, which reads again from disk: %s", lost)
+        self._refuse(f"{lost}; restart to read again from disk", is_lasting=True)
 
     def wake(self, now_ms: int) -> None:
         """Do what is due: dispatch that stalled, clean-up, a look at the disk."""
@@ -382,6 +401,7 @@ class Store:
             self.flusher.dispatch()
         if not self.deleted.is_kept:
             note_deletions(self)
+        self.mending.wake(now_ms)
         self.retention.wake(now_ms)
 
     def wake_at_ms(self) -> int:
@@ -457,7 +477,7 @@ class Store:
             _log.warning("the disk has room: messages are taken again")
 
     def _refuse(self, reason: str, *, is_lasting: bool) -> None:
-        if not self._is_refusal_lasting:
+        if is_lasting or not self._is_refusal_lasting:
             if self._refusal is None and not is_lasting:
                 _log.error("no new messages are taken: %s", reason)
             self._refusal, self._is_refusal_lasting = reason, is_lasting

@@ -40,10 +40,14 @@ def walk(
                 continue
 
 
-def walk_queue(store: Store, topic: str, queue_offset: int, end: int) -> Iterator[StoredMessage]:
-    """Messages of a topic's queue 0 from an offset on, before another; those that cannot be read
-    are passed over."""
-    while entries := store.entries(topic, 0, queue_offset, min(_READ_COUNT, end - queue_offset)):
+def walk_queue(
+    store: Store, topic: str, queue_offset: int, end: int, *, queue_id: int = 0
+) -> Iterator[StoredMessage]:
+    """Messages of a topic's queue from an offset on, before another; those that cannot be read are
+    passed over."""
+    while entries := store.entries(
+        topic, queue_id, queue_offset, min(_READ_COUNT, end - queue_offset)
+    ):
         for log_offset, size, _ in entries:
             try:
                 message = decode_record(store.read_record(log_offset, size))

@@ -187,6 +187,10 @@ class Checker:
             del self._group_load[under_way.group]
         return True
 
+    def asked(self) -> list[tuple[int, int]]:
+        """The checks that wait for their answers: which half, and which connection was asked."""
+        return [(each.queue_offset, each.peer) for each in self._under_way.values()]
+
     def is_under_way(self, queue_offset: int) -> bool:
         """Whether a check about a half waits for its answer."""
         return queue_offset in self._under_way

@@ -11,7 +11,7 @@ from escrowmq.acl.book import PATH, Book, UserStatus, UserType, read_book
 from escrowmq.acl.policies import Resource, read_resource
 from escrowmq.codec.auth import AclInfo, UserInfo
 from escrowmq.errors import UsageError
-from escrowmq.testing.sim.disk import SimDisk
+from escrowmq.testing.disk import SimDisk
 
 SECRET = "a-long-secret"
 

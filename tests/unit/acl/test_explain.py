@@ -19,7 +19,7 @@ from escrowmq.base.command import Command
 from escrowmq.codec.auth import AclInfo, EntryInfo, PolicyInfo, Question, UserInfo
 from escrowmq.codec.signature import sign
 from escrowmq.errors import UsageError
-from escrowmq.testing.sim.disk import SimDisk
+from escrowmq.testing.disk import SimDisk
 from tests.unit.acl.rights import rights_of
 
 SECRET = "a-long-secret"

@@ -10,7 +10,7 @@ from escrowmq.acl.files import AccountFiles
 from escrowmq.base.limits import ACL_FILE_SIZE_MAX, ACL_FILES_MAX
 from escrowmq.errors import UsageError
 from escrowmq.net.disk import FileDisk
-from escrowmq.testing.sim.disk import SimDisk
+from escrowmq.testing.disk import SimDisk
 
 
 def text(*keys: str) -> bytes:

@@ -17,7 +17,7 @@ from escrowmq.codec.auth import AclInfo, UserInfo
 from escrowmq.codec.bodies import decode_body
 from escrowmq.codec.signature import sign
 from escrowmq.errors import RemoteProtocolError
-from escrowmq.testing.sim.disk import SimDisk
+from escrowmq.testing.disk import SimDisk
 from tests.unit.acl.rights import rights_of
 
 SECRET = "a-long-secret"

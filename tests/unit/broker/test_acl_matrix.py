@@ -16,8 +16,8 @@ from escrowmq.broker.asked import Question, Row
 from escrowmq.broker.requests import rows
 from escrowmq.codec.headers import read_header
 from escrowmq.codec.recall import Handle, encode_handle
-from escrowmq.testing.exchange import Caller, Exchange
-from escrowmq.testing.sim.disk import SimDisk
+from escrowmq.testing.disk import SimDisk
+from tests.harness.exchange import Caller, Exchange
 
 SECRET = "secret-of-all"
 CODES = sorted(

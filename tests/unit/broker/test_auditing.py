@@ -13,8 +13,8 @@ from escrowmq.broker.auditing import Denials, write
 from escrowmq.broker.peer import Peer
 from escrowmq.broker.requests import rows
 from escrowmq.codec.audit_line import quoted
-from escrowmq.testing.exchange import Exchange
-from escrowmq.testing.sim.disk import SimDisk
+from escrowmq.testing.disk import SimDisk
+from tests.harness.exchange import Exchange
 
 SECRET = "a-long-secret"
 LINE = re.compile(r'(?:[a-zA-Z]+=(?:[A-Za-z0-9._:/%*|-]+|"(?:[^"\\]|\\.)*"))(?: |$)')

@@ -9,9 +9,9 @@ import pytest
 
 from escrowmq.base.codes import Request
 from escrowmq.base.settings import BrokerSettings, StoreSettings
-from escrowmq.testing.caller import Caller
-from escrowmq.testing.exchange import COMMIT, ROLLBACK, SMALL, START_MS, Exchange, Half
-from escrowmq.testing.sim.disk import Loss, SimDisk
+from escrowmq.testing.disk import Loss, SimDisk
+from tests.harness.caller import Caller
+from tests.harness.exchange import COMMIT, ROLLBACK, SMALL, START_MS, Exchange, Half
 
 DAY_MS = 86_400_000
 CHECK = Request.CHECK_TRANSACTION_STATE

@@ -9,7 +9,7 @@ import pytest
 
 from escrowmq.base.codes import Request
 from escrowmq.base.settings import BrokerSettings
-from escrowmq.testing.exchange import Caller, Exchange
+from tests.harness.exchange import Caller, Exchange
 
 SERVED_BY_THE_PEER = (
     *(10, 11, 12, 14, 15, 17, 18, 21, 25, 26, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38),

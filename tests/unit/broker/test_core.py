@@ -10,8 +10,8 @@ from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
 from escrowmq.codec.command import encode_command, encode_request
 from escrowmq.errors import DiskFull
-from escrowmq.testing.exchange import SMALL, Exchange, Pending
-from escrowmq.testing.sim.disk import Loss, SimDisk
+from escrowmq.testing.disk import Loss, SimDisk
+from tests.harness.exchange import SMALL, Exchange, Pending
 
 SYNCED = msgspec.structs.replace(SMALL, is_sync_flush=True)
 
@@ -138,7 +138,7 @@ def test_sender_that_left_is_not_answered(synced: Exchange) -> None:
     assert not pending
 
 
-def test_failed_sync_is_never_a_success_and_the_broker_is_read_only_afterwards(
+def test_failed_sync_is_never_a_success_and_the_broker_is_read_only_until_the_disk_is_sound(
     synced: Exchange,
 ) -> None:
     caller = synced.connect()
@@ -155,7 +155,17 @@ def test_failed_sync_is_never_a_success_and_the_broker_is_read_only_afterwards(
     synced.advance(60_000)
     assert caller.begin_send("T", b"later").now.code == 14
     assert caller.bodies("T") == [b"kept"]
-    assert not synced.syncs
+    assert synced.core.refusal()
+    synced.fail_sync("Input/output error")
+    synced.advance(60_000)
+    assert caller.begin_send("T", b"later").now.code == 14
+    synced.sync()
+    assert not synced.core.refusal()
+    after = caller.begin_send("T", b"after")
+    while synced.syncs:
+        synced.sync()
+    assert after.now.code == 0
+    assert caller.bodies("T") == [b"kept", b"lost", b"after"]
 
 
 def test_restart_after_a_failed_sync_reads_from_disk_and_takes_messages(synced: Exchange) -> None:

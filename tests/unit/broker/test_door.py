@@ -10,8 +10,8 @@ from escrowmq.base.codes import Request
 from escrowmq.base.measure import Sample
 from escrowmq.base.settings import BrokerSettings
 from escrowmq.broker import door as door_module
-from escrowmq.testing.exchange import COMMIT, Caller, Exchange, Pending, half_of_check
-from escrowmq.testing.sim.disk import SimDisk
+from escrowmq.testing.disk import SimDisk
+from tests.harness.exchange import COMMIT, Caller, Exchange, Pending, half_of_check
 
 SECRET = "secret-of-all"
 FILE = f"""

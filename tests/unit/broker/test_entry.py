@@ -15,7 +15,7 @@ from escrowmq.broker.entry import MARKED, group_fault
 from escrowmq.codec.batch import encode_batch
 from escrowmq.codec.properties import encode_properties
 from escrowmq.codec.recall import Handle, encode_handle
-from escrowmq.testing.exchange import COMMIT, START_MS, Caller, Exchange
+from tests.harness.exchange import COMMIT, START_MS, Caller, Exchange
 
 TAKEN_OFF = sorted(MARKED - {"TIMER_DEL_UNIQKEY"})
 PLAIN = {"TAGS": "a", "KEYS": "k", "own": "word"}

@@ -16,8 +16,8 @@ from escrowmq.broker.guests import Guests
 from escrowmq.codec.properties import encode_properties
 from escrowmq.codec.signature import ACCESS_KEY, SIGNATURE
 from escrowmq.delivery.topics import TopicConfig
-from escrowmq.testing.exchange import SMALL, Exchange
-from escrowmq.testing.sim.disk import SimDisk
+from escrowmq.testing.disk import SimDisk
+from tests.harness.exchange import SMALL, Exchange
 
 from .test_proving import FILE, SECRET, USERS
 

@@ -11,7 +11,7 @@ from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
 from escrowmq.base.limits import RELEASED_AT_ONCE_MAX, RELEASED_SIZE_MAX
 from escrowmq.base.settings import StoreSettings
-from escrowmq.testing.exchange import Caller, Exchange, Pending
+from tests.harness.exchange import Caller, Exchange, Pending
 
 HOLD_MS = 10_000
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 from escrowmq.base.codes import Request
 from escrowmq.base.measure import Sample
 from escrowmq.base.settings import BrokerSettings
-from escrowmq.testing.exchange import Exchange
+from tests.harness.exchange import Exchange
 
 LOCAL = ("local", "disk")
 

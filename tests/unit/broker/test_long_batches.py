@@ -19,7 +19,7 @@ from escrowmq.codec.batch import encode_batch
 from escrowmq.codec.command import encode_request
 from escrowmq.codec.frame import FrameReader
 from escrowmq.codec.ids import parse_offset_id
-from escrowmq.testing.exchange import SMALL, Exchange
+from tests.harness.exchange import SMALL, Exchange
 
 LARGE = msgspec.structs.replace(
     SMALL,

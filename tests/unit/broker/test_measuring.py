@@ -6,8 +6,8 @@ import math
 from escrowmq.base.measure import Distribution, Sample
 from escrowmq.base.settings import BrokerSettings
 from escrowmq.broker import half_counts
-from escrowmq.testing.exchange import COMMIT, ROLLBACK, Exchange
-from escrowmq.testing.sim.disk import Loss
+from escrowmq.testing.disk import Loss
+from tests.harness.exchange import COMMIT, ROLLBACK, Exchange
 
 
 def figures(exchange: Exchange) -> dict[tuple[str, ...], float]:

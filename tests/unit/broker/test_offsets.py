@@ -10,7 +10,7 @@ from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
 from escrowmq.base.settings import BrokerSettings
 from escrowmq.codec import fastjson
-from escrowmq.testing.exchange import SMALL, START_MS, Caller, Exchange
+from tests.harness.exchange import SMALL, START_MS, Caller, Exchange
 
 
 @pytest.fixture(name="exchange")

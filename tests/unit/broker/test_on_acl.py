@@ -15,8 +15,8 @@ from escrowmq.base.settings import BrokerSettings
 from escrowmq.broker.requests import UNKNOWN, rows
 from escrowmq.codec.recall import Handle, encode_handle
 from escrowmq.errors import UsageError
-from escrowmq.testing.exchange import COMMIT, Caller, Exchange
-from escrowmq.testing.sim.disk import SimDisk
+from escrowmq.testing.disk import SimDisk
+from tests.harness.exchange import COMMIT, Caller, Exchange
 
 SECRET = "secret-of-all"
 FILE = f"""

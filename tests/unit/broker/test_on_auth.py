@@ -12,8 +12,8 @@ from escrowmq.base.codes import Request
 from escrowmq.base.settings import BrokerSettings
 from escrowmq.broker.on_auth import read_terms
 from escrowmq.errors import UsageError
-from escrowmq.testing.exchange import COMMIT, Caller, Exchange
-from escrowmq.testing.sim.disk import SimDisk
+from escrowmq.testing.disk import SimDisk
+from tests.harness.exchange import COMMIT, Caller, Exchange
 
 SECRET = "secret-of-all"
 FIRST = json.dumps({"username": "operator", "password": SECRET})

@@ -6,7 +6,7 @@ from escrowmq.base.codes import FAQ, Request
 from escrowmq.base.command import Command
 from escrowmq.base.settings import BrokerSettings
 from escrowmq.codec.ids import offset_id
-from escrowmq.testing.exchange import Caller, Exchange
+from tests.harness.exchange import Caller, Exchange
 
 RETRY, DEAD = "%RETRY%CG", "%DLQ%CG"
 

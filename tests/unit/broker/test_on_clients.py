@@ -18,7 +18,7 @@ from escrowmq.base.limits import (
 from escrowmq.base.settings import BrokerSettings
 from escrowmq.codec.command import encode_request
 from escrowmq.delivery.subscriptions import GroupConfig, GroupTable
-from escrowmq.testing.exchange import Caller, Exchange
+from tests.harness.exchange import Caller, Exchange
 
 
 def notified(caller: Caller) -> list[str]:

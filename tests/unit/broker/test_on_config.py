@@ -16,8 +16,8 @@ from escrowmq.broker.on_config import CHANGES_FILE
 from escrowmq.codec.changes import Changes
 from escrowmq.errors import DiskFull
 from escrowmq.store.retention import hours_of
-from escrowmq.testing.exchange import SMALL, START_MS, Caller, Exchange
-from escrowmq.testing.sim.disk import Loss, SimDisk
+from escrowmq.testing.disk import Loss, SimDisk
+from tests.harness.exchange import SMALL, START_MS, Caller, Exchange
 
 
 @pytest.fixture(name="exchange")

@@ -10,7 +10,7 @@ from escrowmq.base.settings import BrokerSettings
 from escrowmq.codec.command import encode_command
 from escrowmq.codec.ids import offset_id
 from escrowmq.codec.record import decode_record
-from escrowmq.testing.exchange import (
+from tests.harness.exchange import (
     COMMIT,
     ROLLBACK,
     SMALL,

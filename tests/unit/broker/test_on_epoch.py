@@ -12,9 +12,9 @@ from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
 from escrowmq.base.settings import BrokerSettings
 from escrowmq.codec.properties import encode_properties
-from escrowmq.testing.caller import Half
-from escrowmq.testing.exchange import COMMIT, ROLLBACK, SMALL, Exchange
-from escrowmq.testing.sim.disk import Loss
+from escrowmq.testing.disk import Loss
+from tests.harness.caller import Half
+from tests.harness.exchange import COMMIT, ROLLBACK, SMALL, Exchange
 
 TIMEOUT_MS = 900_000
 

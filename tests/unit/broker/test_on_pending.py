@@ -10,8 +10,8 @@ from escrowmq.base.codes import Request
 from escrowmq.base.message import Topic
 from escrowmq.base.settings import BrokerSettings
 from escrowmq.broker import on_pending
-from escrowmq.testing.exchange import COMMIT, ROLLBACK, UNKNOWN, Caller, Exchange, half_of_check
-from escrowmq.testing.sim.disk import Loss
+from escrowmq.testing.disk import Loss
+from tests.harness.exchange import COMMIT, ROLLBACK, UNKNOWN, Caller, Exchange, half_of_check
 
 LIST, COUNT, SHOW, SETTLE, CHECK, DISCARDED, RESUME = range(7701, 7708)
 ASKED = Request.CHECK_TRANSACTION_STATE

@@ -10,7 +10,7 @@ from escrowmq.base.settings import BrokerSettings, StoreSettings
 from escrowmq.codec.command import encode_request
 from escrowmq.codec.frame import FrameReader
 from escrowmq.codec.record import decode_records
-from escrowmq.testing.exchange import SMALL, Caller, Exchange
+from tests.harness.exchange import SMALL, Caller, Exchange
 
 
 @pytest.fixture(name="exchange")

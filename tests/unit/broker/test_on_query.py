@@ -5,7 +5,7 @@ import pytest
 from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
 from escrowmq.codec.record import decode_record, decode_records
-from escrowmq.testing.exchange import START_MS, Caller, Exchange
+from tests.harness.exchange import START_MS, Caller, Exchange
 
 
 @pytest.fixture(name="client")

@@ -7,7 +7,7 @@ from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
 from escrowmq.base.settings import BrokerSettings
 from escrowmq.codec.recall import decode_handle, encode_handle
-from escrowmq.testing.exchange import Caller, Exchange
+from tests.harness.exchange import Caller, Exchange
 
 
 @pytest.fixture(name="client")

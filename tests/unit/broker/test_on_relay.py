@@ -7,7 +7,7 @@ from escrowmq.base.command import Command
 from escrowmq.codec import fastjson
 from escrowmq.codec.properties import encode_properties, parse_properties
 from escrowmq.codec.record import decode_record
-from escrowmq.testing.exchange import Caller, Exchange, Pending
+from tests.harness.exchange import Caller, Exchange, Pending
 
 
 @pytest.fixture(name="exchange")

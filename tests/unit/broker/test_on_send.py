@@ -9,7 +9,7 @@ from escrowmq.base.settings import BrokerSettings
 from escrowmq.codec.batch import encode_batch
 from escrowmq.codec.ids import parse_offset_id
 from escrowmq.codec.properties import encode_properties
-from escrowmq.testing.exchange import SMALL, START_MS, Caller, Exchange
+from tests.harness.exchange import SMALL, START_MS, Caller, Exchange
 
 
 def ext_of(reply: Command) -> dict[str, str]:

@@ -9,7 +9,7 @@ from escrowmq.base.codes import NOT_SET, Request
 from escrowmq.base.command import Command
 from escrowmq.base.settings import BrokerSettings
 from escrowmq.codec.record import decode_records
-from escrowmq.testing.exchange import START_MS, Caller, Exchange
+from tests.harness.exchange import START_MS, Caller, Exchange
 
 
 @pytest.fixture(name="exchange")

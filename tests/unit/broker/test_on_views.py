@@ -8,7 +8,7 @@ import pytest
 from escrowmq.base.codes import NOT_SET, Request
 from escrowmq.codec import fastjson
 from escrowmq.codec.hashes import tags_code
-from escrowmq.testing.exchange import START_MS, Caller, Exchange
+from tests.harness.exchange import START_MS, Caller, Exchange
 
 
 @pytest.fixture(name="exchange")

@@ -12,8 +12,8 @@ from escrowmq.base.settings import StoreSettings
 from escrowmq.broker.opening import readers
 from escrowmq.errors import StorageError
 from escrowmq.store.check import Check, Checked
-from escrowmq.testing.exchange import SMALL, Exchange
-from escrowmq.testing.sim.disk import Loss, SimDisk
+from escrowmq.testing.disk import Loss, SimDisk
+from tests.harness.exchange import SMALL, Exchange
 
 Change = Callable[[SimDisk], None]
 

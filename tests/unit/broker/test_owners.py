@@ -12,7 +12,8 @@ from escrowmq.base.extensions import OWNER
 from escrowmq.base.settings import BrokerSettings
 from escrowmq.codec.ids import offset_id
 from escrowmq.codec.properties import encode_properties
-from escrowmq.testing.exchange import (
+from escrowmq.testing.disk import SimDisk
+from tests.harness.exchange import (
     COMMIT,
     ROLLBACK,
     Caller,
@@ -20,7 +21,6 @@ from escrowmq.testing.exchange import (
     Pending,
     half_of_check,
 )
-from escrowmq.testing.sim.disk import SimDisk
 
 CHECK = Request.CHECK_TRANSACTION_STATE
 SECRET = "secret-of-all"

@@ -13,8 +13,8 @@ from escrowmq.codec.properties import number_in
 from escrowmq.codec.record import decode_records
 from escrowmq.delivery.revive import CHECK_POINT_TAG, ORDER_TAG
 from escrowmq.errors import StorageError
-from escrowmq.testing.caller import Caller
-from escrowmq.testing.exchange import COMMIT, Exchange
+from tests.harness.caller import Caller
+from tests.harness.exchange import COMMIT, Exchange
 
 INT_MAX = (1 << 31) - 1
 REVIVE = "rmq_sys_REVIVE_LOG_DefaultCluster"

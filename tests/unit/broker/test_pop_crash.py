@@ -13,7 +13,7 @@ from escrowmq.base.codes import Request
 from escrowmq.base.message import Message, Property
 from escrowmq.delivery.pop import GRACE_MS, PEER_GRACE_MS
 from escrowmq.delivery.revive import MARK_GROUP, REVIVE_GROUP
-from escrowmq.testing.sim.disk import Loss
+from escrowmq.testing.disk import Loss
 
 from .consumer import Got, PopConsumer
 from .world import START_MS, World

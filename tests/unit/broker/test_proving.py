@@ -11,8 +11,8 @@ from escrowmq.base.settings import BrokerSettings
 from escrowmq.codec.own_signature import NUMBER, SESSION, sign_own
 from escrowmq.codec.signature import ACCESS_KEY, SIGNATURE
 from escrowmq.delivery.topics import TopicConfig
-from escrowmq.testing.exchange import Caller, Exchange
-from escrowmq.testing.sim.disk import SimDisk
+from escrowmq.testing.disk import SimDisk
+from tests.harness.exchange import Caller, Exchange
 
 SECRET = "secret-of-all"
 FILE = f"""

@@ -9,8 +9,8 @@ import pytest
 from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
 from escrowmq.base.settings import BrokerSettings
-from escrowmq.testing.exchange import COMMIT, Caller, Exchange
-from escrowmq.testing.sim.disk import SimDisk
+from escrowmq.testing.disk import SimDisk
+from tests.harness.exchange import COMMIT, Caller, Exchange
 
 SECRET = "secret-of-all"
 FILE = f"""

@@ -7,7 +7,7 @@ from escrowmq.broker.asked import Asked
 from escrowmq.broker.peer import Peer
 from escrowmq.broker.rates import Rates
 from escrowmq.broker.requests import rows
-from escrowmq.testing.exchange import Exchange
+from tests.harness.exchange import Exchange
 
 FLOW_CONTROL = 215
 

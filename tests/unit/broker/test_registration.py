@@ -8,7 +8,7 @@ import pytest
 from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
 from escrowmq.base.settings import BrokerSettings
-from escrowmq.testing.exchange import Caller, Exchange
+from tests.harness.exchange import Caller, Exchange
 
 
 @pytest.fixture(name="exchange")

@@ -11,7 +11,7 @@ from escrowmq.base.answer import Reply
 from escrowmq.base.codes import Request
 from escrowmq.broker.asked import Row
 from escrowmq.broker.requests import rows
-from escrowmq.testing.exchange import Exchange
+from tests.harness.exchange import Exchange
 
 ROWS = list(rows())
 NAMES = {code: name for name, code in vars(Request).items() if name.isupper()}

@@ -9,7 +9,7 @@ from escrowmq.base.limits import SELECTORS_SIZE_MAX, SQL_TOKENS_MAX, SUBSCRIPTIO
 from escrowmq.base.settings import BrokerSettings
 from escrowmq.broker.selecting import EVERYTHING, Selectors
 from escrowmq.filter.operands import FilterError
-from escrowmq.testing.exchange import Exchange
+from tests.harness.exchange import Exchange
 
 SQL = {"expressionType": "SQL92"}
 

@@ -7,9 +7,9 @@ import pytest
 
 from escrowmq.base.codes import Request
 from escrowmq.base.settings import BrokerSettings, StoreSettings
-from escrowmq.testing.caller import Caller
-from escrowmq.testing.exchange import SMALL, Exchange
-from escrowmq.testing.sim.disk import Loss, SimDisk
+from escrowmq.testing.disk import Loss, SimDisk
+from tests.harness.caller import Caller
+from tests.harness.exchange import SMALL, Exchange
 
 HOUR_MS = 3_600_000
 

@@ -17,7 +17,7 @@ from escrowmq.codec.command import encode_request
 from escrowmq.codec.frame import FrameReader
 from escrowmq.codec.record import decode_record, decode_records
 from escrowmq.delivery.topics import TopicConfig
-from escrowmq.testing.sim.disk import Loss, SimDisk
+from escrowmq.testing.disk import Loss, SimDisk
 
 START_MS = 1_700_000_000_000
 

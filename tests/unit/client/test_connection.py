@@ -9,7 +9,8 @@ import pytest
 
 from escrowmq.base.codes import Flag
 from escrowmq.base.command import Command
-from escrowmq.client.connection import Connection, Fields
+from escrowmq.client.connection import Connection
+from escrowmq.client.core.dialogue import Fields
 from escrowmq.client.pool import Pool
 from escrowmq.errors import (
     ClientClosed,

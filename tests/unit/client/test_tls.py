@@ -12,7 +12,7 @@ from escrowmq.client.instance import Instance
 from escrowmq.client.options import client_options
 from escrowmq.client.tls import Tls, context_of
 from escrowmq.errors import NoNameServer, UsageError
-from escrowmq.testing.certificates import Authority, Pair
+from tests.harness.certificates import Authority, Pair
 
 from .peer import Link, Peer
 

@@ -340,7 +340,7 @@ def test_a_delayed_half_is_refused_where_it_would_be_lost() -> None:
             assert halves(broker)[0]["escrowDelay"] == "true"
             connection = producer.instance.pool.ready(broker.address)
             assert connection is not None
-            connection.language = "JAVA"
+            connection._dialogue.language = "JAVA"
             with pytest.raises(UsageError, match="would lose"):
                 async with producer.transaction("T", b"x", delay=1):
                     pass

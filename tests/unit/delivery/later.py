@@ -13,7 +13,7 @@ from escrowmq.delivery.delay import DelayQueues
 from escrowmq.delivery.divert import DelayRules, divert
 from escrowmq.delivery.timer import TimerQueue
 from escrowmq.store.store import Put, PutStatus, Store
-from escrowmq.testing.sim.disk import Loss, SimDisk
+from escrowmq.testing.disk import Loss, SimDisk
 
 START_MS = 1_700_000_000_000
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from escrowmq.testing.sim.disk import Loss
+from escrowmq.testing.disk import Loss
 
 from .later import Later
 

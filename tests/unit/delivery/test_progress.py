@@ -5,7 +5,7 @@ import random
 import pytest
 
 from escrowmq.store.marks import MARKS_MAX, Mark, Marks
-from escrowmq.testing.sim.disk import Loss, SimCrash
+from escrowmq.testing.disk import Loss, SimCrash
 
 from .later import Later
 

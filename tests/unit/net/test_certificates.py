@@ -6,10 +6,10 @@ import ssl
 from pathlib import Path
 
 import pytest
+from tests.harness.certificates import OPENSSL, Authority, Pair
 
 from escrowmq.errors import UsageError
 from escrowmq.net.certificates import Certificates, TlsFiles, server_context
-from escrowmq.testing.certificates import OPENSSL, Authority, Pair
 
 pytestmark = pytest.mark.skipif(OPENSSL is None, reason="openssl makes the certificates")
 

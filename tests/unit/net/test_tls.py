@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import uvloop
+from tests.harness.certificates import OPENSSL, Authority, Pair
 
 from escrowmq.base.effects import Close, Dial, Effect, Send
 from escrowmq.base.wire import Wire
@@ -23,7 +24,6 @@ from escrowmq.net.link import READ_SIZE
 from escrowmq.net.listener import BOTH, Listener
 from escrowmq.net.shell import Shell
 from escrowmq.net.tls import Doors, TlsDoor
-from escrowmq.testing.certificates import OPENSSL, Authority, Pair
 
 pytestmark = pytest.mark.skipif(OPENSSL is None, reason="openssl makes the certificates")
 

@@ -4,11 +4,11 @@ import ssl
 from pathlib import Path
 
 import pytest
+from tests.harness.certificates import OPENSSL, Authority, Pair
 
 from escrowmq.errors import UsageError
 from escrowmq.node.config import convert, gather
 from escrowmq.node.doors import DoorSettings, doors_of
-from escrowmq.testing.certificates import OPENSSL, Authority, Pair
 
 pytestmark = pytest.mark.skipif(OPENSSL is None, reason="openssl makes the certificates")
 

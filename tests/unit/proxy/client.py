@@ -16,7 +16,7 @@ from escrowmq.http2 import frames
 from escrowmq.http2.frames import Kind
 from escrowmq.proxy.front import GrpcFront, Options
 from escrowmq.proxy.gen import v2
-from escrowmq.testing.exchange import Exchange
+from tests.harness.exchange import Exchange
 from tests.unit.http2.wire import Writer, read_frames
 
 _FRAME_SIZE = 16_384
@@ -75,7 +75,7 @@ class Stream:
 
 
 class V5(Writer):
-    """One connection, as a client of testing.exchange."""
+    """One connection, as a client of the harness."""
 
     def __init__(
         self,

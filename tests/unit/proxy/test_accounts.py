@@ -9,7 +9,7 @@ import pytest
 from escrowmq.base.settings import BrokerSettings
 from escrowmq.delivery.topics import TopicConfig
 from escrowmq.proxy.gen import v2
-from escrowmq.testing.sim.disk import SimDisk
+from escrowmq.testing.disk import SimDisk
 
 from .client import V5, World, message, status_of
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from escrowmq.proxy.gen import v2
-from escrowmq.testing.exchange import START_MS
+from tests.harness.exchange import START_MS
 
 from .client import V5, Stream, World, message
 

@@ -11,7 +11,7 @@ import pytest
 from escrowmq.base.settings import BrokerSettings
 from escrowmq.proxy.gen import v2
 from escrowmq.proxy.sending import bucket
-from escrowmq.testing.exchange import START_MS
+from tests.harness.exchange import START_MS
 
 from .client import V5, World, message
 

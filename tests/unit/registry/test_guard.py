@@ -18,8 +18,8 @@ from escrowmq.codec.signature import ACCESS_KEY, SIGNATURE, sign
 from escrowmq.errors import UsageError
 from escrowmq.registry.core import HANDLERS
 from escrowmq.registry.guard import OPEN, Guard, Trusted
-from escrowmq.testing.exchange import Exchange as BrokerExchange
-from escrowmq.testing.sim.disk import SimDisk
+from escrowmq.testing.disk import SimDisk
+from tests.harness.exchange import Exchange as BrokerExchange
 
 from .exchange import Exchange, queues, register
 

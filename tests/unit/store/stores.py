@@ -8,8 +8,8 @@ from escrowmq.base.message import Message
 from escrowmq.base.settings import StoreSettings
 from escrowmq.codec.record import decode_record
 from escrowmq.store.store import Put, PutStatus, RecoveryReport, Store
-from escrowmq.testing.sim.disk import SimDisk
-from escrowmq.testing.stores import split
+from escrowmq.testing.disk import SimDisk
+from tests.harness.stores import split
 
 SMALL = StoreSettings(
     log_segment_size=4096,

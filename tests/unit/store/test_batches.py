@@ -13,7 +13,7 @@ from escrowmq.codec.properties import encode_properties
 from escrowmq.store.batches import Batches, LongBatch
 from escrowmq.store.encoding import Piece
 from escrowmq.store.store import Put, PutStatus, Store
-from escrowmq.testing.sim.disk import Loss, SimDisk
+from escrowmq.testing.disk import Loss, SimDisk
 
 from .stores import bodies, message, opened, small, sync
 

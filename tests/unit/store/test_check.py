@@ -6,7 +6,7 @@ import pytest
 
 from escrowmq.errors import StorageError
 from escrowmq.store.check import Check, Checked
-from escrowmq.testing.sim.disk import SimDisk
+from escrowmq.testing.disk import SimDisk
 
 from .stores import SMALL, filled, message, opened
 

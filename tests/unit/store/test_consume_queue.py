@@ -4,7 +4,7 @@ import pytest
 
 from escrowmq.store.consume_queue import ConsumeQueue
 from escrowmq.store.queue_journal import QueueJournal
-from escrowmq.testing.sim.disk import SimDisk
+from escrowmq.testing.disk import SimDisk
 
 PER_FILE = 4
 

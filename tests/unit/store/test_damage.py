@@ -5,7 +5,7 @@ import random
 import pytest
 
 from escrowmq.store.store import PutStatus
-from escrowmq.testing.sim.disk import Loss, SimDisk
+from escrowmq.testing.disk import Loss, SimDisk
 
 from .stores import bodies, filled, message, opened, small
 

@@ -7,7 +7,7 @@ from escrowmq.codec.record import decode_record
 from escrowmq.errors import DiskFull
 from escrowmq.store import dispatch
 from escrowmq.store.store import PutStatus, Store
-from escrowmq.testing.sim.disk import SimDisk
+from escrowmq.testing.disk import SimDisk
 
 from .stores import bodies, message, opened, small, sync
 

@@ -3,7 +3,7 @@ from hypothesis import strategies as st
 
 from escrowmq.codec.hashes import index_hash, java_hash
 from escrowmq.store.index import Index, key_hash
-from escrowmq.testing.sim.disk import SimDisk
+from escrowmq.testing.disk import SimDisk
 
 
 @given(topic=st.text(min_size=1, max_size=20), key=st.text(max_size=60))

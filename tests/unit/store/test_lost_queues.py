@@ -7,7 +7,7 @@ import pytest
 from escrowmq.codec.record import decode_record
 from escrowmq.store.queue_journal import SIZE
 from escrowmq.store.store import PutStatus, Store
-from escrowmq.testing.sim.disk import Loss, SimDisk
+from escrowmq.testing.disk import Loss, SimDisk
 from tests.unit.store.stores import message, small, sync
 
 SETTINGS = small(queue_segment_size=20 * 4, log_segment_size=8192)
@@ -29,6 +29,13 @@ def put(store: Store, count: int, *, topics: tuple[str, ...] = ("orders", "paid"
                 assert store.put(one, 1_000 + number).status is PutStatus.OK
                 bodies.append(one.body)
     return bodies
+
+
+def make_durable(store: Store) -> None:
+    """With a checkpoint that says so."""
+    for now_ms in (20_000, 90_000, 200_000):
+        while sync(store, now_ms):
+            pass
 
 
 def readable(store: Store) -> list[bytes]:
@@ -98,6 +105,7 @@ def test_a_missing_queue_is_read_again_from_its_first_record_on() -> None:
     disk = SimDisk()
     store = opened(disk)
     put(store, 200, topics=("old",))
+    make_durable(store)
     bodies = put(store, 3, topics=("young",))
     begin = decode_record(store.get("young", 0, 0).chunks[0]).log_offset
     disk.restart()
@@ -112,8 +120,7 @@ def test_files_that_retention_removed_are_not_taken_for_lost() -> None:
     disk = SimDisk()
     store = opened(disk)
     put(store, 40)
-    sync(store, 2_000)
-    sync(store, 9_000)
+    make_durable(store)
     store.retention.ask()
     assert store.retention.clean(400 * 3_600_000) > 0
     found = readable(store)

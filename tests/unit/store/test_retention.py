@@ -5,7 +5,7 @@ from datetime import UTC
 from itertools import pairwise
 
 from escrowmq.store.store import GotStatus, Store
-from escrowmq.testing.sim.disk import Loss, SimDisk
+from escrowmq.testing.disk import Loss, SimDisk
 
 from .stores import SMALL, bodies, message, opened, small, sync
 

@@ -12,8 +12,8 @@ from escrowmq.base.message import Message, SysFlag
 from escrowmq.codec.record import decode_record
 from escrowmq.errors import CorruptRecord, StorageError, StoreLocked
 from escrowmq.store.store import GotStatus, PutStatus
-from escrowmq.testing.sim.disk import SimDisk
-from escrowmq.testing.stores import put_batch
+from escrowmq.testing.disk import SimDisk
+from tests.harness.stores import put_batch
 
 from .stores import bodies, filled, message, opened, small, sync
 

@@ -1,5 +1,5 @@
 from escrowmq.store.walk import walk
-from escrowmq.testing.sim.disk import SimDisk
+from escrowmq.testing.disk import SimDisk
 
 from .stores import filled, opened
 

@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 import pytest
+from tests.harness.exchange import COMMIT, START_MS, Exchange, half_of_check
 
 from escrowmq.base.command import Command
 from escrowmq.codec.command import encode_command
-from escrowmq.testing.exchange import COMMIT, START_MS, Exchange, half_of_check
 
 
 def test_reply_that_is_not_there_yet_is_an_error_to_ask_for() -> None:

@@ -3,11 +3,12 @@
 import random
 from collections import Counter
 
-from escrowmq.testing.sim.clock import SimClock
-from escrowmq.testing.sim.disk import Loss, SimDisk
-from escrowmq.testing.sim.network import Delays, Link, SimNetwork
-from escrowmq.testing.sim.plan import draw
-from escrowmq.testing.sim.stage import TRACE_LINES_MAX, Stage
+from tests.sim.clock import SimClock
+from tests.sim.network import Delays, Link, SimNetwork
+from tests.sim.plan import draw
+from tests.sim.stage import TRACE_LINES_MAX, Stage
+
+from escrowmq.testing.disk import Loss, SimDisk
 
 HOME = ("10.0.0.9", 1)
 DOOR = ("10.0.0.1", 2)

@@ -9,14 +9,14 @@ from escrowmq.base.message import Message, StoredMessage, Topic
 from escrowmq.base.settings import BrokerSettings, StoreSettings
 from escrowmq.codec.record import decode_record
 from escrowmq.store.store import Put, PutStatus, Store
-from escrowmq.testing.exchange import SMALL, START_MS
-from escrowmq.testing.sim.disk import Loss, SimDisk
+from escrowmq.testing.disk import Loss, SimDisk
 from escrowmq.txn.check import Ask, Checker, Member
 from escrowmq.txn.claim import Claim, Ended
 from escrowmq.txn.engine import Engine
 from escrowmq.txn.recovery import Recovered, Recovery
 from escrowmq.txn.snapshot import Snapshot
 from escrowmq.txn.state import Verdict
+from tests.harness.exchange import SMALL, START_MS
 
 HOST = b"\x0a\0\0\x01\0\0\x2a\x9f"
 

@@ -5,9 +5,9 @@ import pytest
 
 from escrowmq.base.message import Topic
 from escrowmq.base.settings import BrokerSettings
-from escrowmq.testing.exchange import SMALL
 from escrowmq.txn.check import UNPARKED_MAX, Fate, Member, judge
 from escrowmq.txn.state import Verdict
+from tests.harness.exchange import SMALL
 
 from .ground import Ground
 

@@ -5,9 +5,9 @@ import pytest
 
 from escrowmq.base.message import Message, SysFlag, Topic
 from escrowmq.base.settings import BrokerSettings
-from escrowmq.testing.exchange import SMALL
 from escrowmq.txn.claim import EndResult
 from escrowmq.txn.state import State, Verdict
+from tests.harness.exchange import SMALL
 
 from .ground import Ground
 

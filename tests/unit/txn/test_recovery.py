@@ -7,13 +7,13 @@ import pytest
 
 from escrowmq.base.message import Message, StoredMessage, Topic
 from escrowmq.codec.properties import encode_properties
-from escrowmq.testing.exchange import COMMIT, ROLLBACK, SMALL, Exchange, half_of_check
-from escrowmq.testing.sim.disk import Loss, SimCrash, SimDisk
+from escrowmq.testing.disk import Loss, SimCrash, SimDisk
 from escrowmq.txn.again import has_final
 from escrowmq.txn.claim import EndResult
 from escrowmq.txn.half import copy_to, final_of
 from escrowmq.txn.progress import Progress
 from escrowmq.txn.state import State, Verdict
+from tests.harness.exchange import COMMIT, ROLLBACK, SMALL, Exchange, half_of_check
 
 from .ground import Ground
 

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from escrowmq.errors import StorageError
-from escrowmq.testing.sim.disk import Loss, Shortage, SimDisk
+from escrowmq.testing.disk import Loss, Shortage, SimDisk
 from escrowmq.txn.tally import COUNT_MAX, FOLDER, Tally
 
 

@@ -91,6 +91,11 @@ class Served(Generic[C]):
         self.close()
 
 
+def engine_of(client: object) -> Any:  # noqa: ANN401 - a client of any kind
+    """The asyncio client behind a plain one; any other object is returned as it is."""
+    return client._inner if isinstance(client, Served) else client  # noqa: SLF001 - its own module
+
+
 def plain(
     method: Callable[Concatenate[E, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[Face[E], P], T]:

@@ -11,6 +11,7 @@ from typing import Final, TypeVar
 
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.command import Command
+from escrowmq.client.core.dialogue import Fields
 from escrowmq.client.core.routes import MASTER, MessageQueue, RouteBook
 from escrowmq.client.offsets import queue_fields
 from escrowmq.codec.bodies import decode_body
@@ -23,7 +24,7 @@ from escrowmq.errors import (
     TransportError,
     response_error,
 )
-from escrowmq.pipeline.brokers.link import Fields, Link
+from escrowmq.pipeline.brokers.link import Link
 from escrowmq.pipeline.brokers.options import Access
 from escrowmq.pipeline.brokers.ranges import Positions
 

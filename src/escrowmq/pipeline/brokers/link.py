@@ -3,28 +3,28 @@ event loop of their parent's. Requests leave when they are posted; replies are t
 
 from __future__ import annotations
 
+import math
 import socket
 from collections import deque
+from functools import partial
 from typing import Final
 
-from escrowmq.base.codes import Flag, Response
+from escrowmq.base.codes import Response
 from escrowmq.base.command import Command
 from escrowmq.client.core.addresses import split_address
-from escrowmq.codec.command import encode_request
-from escrowmq.codec.frame import FrameReader
-from escrowmq.codec.signature import ACCESS_KEY, SECURITY_TOKEN, SIGNATURE, sign
+from escrowmq.client.core.dialogue import Dialogue, Fields
+from escrowmq.client.core.signing import Signer
 from escrowmq.errors import (
     ConnectFailed,
     ConnectionLost,
     RemoteProtocolError,
     RequestTimeout,
+    TransportError,
     response_error,
 )
 from escrowmq.pipeline.brokers.options import Access
 
 _READ_SIZE: Final = 1 << 20
-_OPAQUE_MASK: Final = 0x7FFF_FFFF
-Fields = dict[str, str]
 
 
 class Link:
@@ -33,13 +33,20 @@ class Link:
 
     def __init__(self, address: str, access: Access, *, timeout_ms: int) -> None:
         self.address = address
-        self._who = access.credentials()
+        who = access.credentials()
+        signer = Signer(who)
         self._timeout_ms = timeout_ms
-        self._reader = FrameReader()
-        self._opaque = 0
+        self._posted = 0
         self._waiting: set[int] = set()
         self._replies: dict[int, Command] = {}
         self._out: deque[bytes] = deque()
+        self._dialogue = Dialogue(
+            address,
+            write=self._out.append,
+            serve=_pass_over,
+            decorate=signer.decorate,
+            sign_own=None if who is None else signer.sign_own,
+        )
         host, port = split_address(address)
         try:
             plain = socket.create_connection((host, port), timeout=timeout_ms / 1000)
@@ -53,10 +60,18 @@ class Link:
 
     def post(self, code: int, fields: Fields, body: bytes = b"") -> int:
         """Hand a request to the network, with the next `flush` or `take`; its number."""
-        self._opaque = opaque = (self._opaque + 1) & _OPAQUE_MASK
-        self._out.append(encode_request(code, opaque, ext=self._signed(fields, body), body=body))
-        self._waiting.add(opaque)
-        return opaque
+        self._posted = number = self._posted + 1
+        # The socket's own patience ends a wait.
+        self._dialogue.ask(
+            code, fields, body, now=0.0, timeout_s=math.inf, done=partial(self._heard, number)
+        )
+        self._waiting.add(number)
+        return number
+
+    def _heard(self, number: int, reply: Command | None, _: TransportError | None) -> None:
+        if reply is not None and number in self._waiting:
+            self._waiting.discard(number)
+            self._replies[number] = reply
 
     def flush(self) -> None:
         """Let what was posted leave."""
@@ -76,6 +91,7 @@ class Link:
         self.flush()
         while number not in self._replies:
             self._receive()
+            self.flush()  # what a broker has refused for its signature is asked again
         return self._replies.pop(number)
 
     def drop(self, number: int) -> None:
@@ -102,16 +118,6 @@ class Link:
         """End it."""
         self._socket.close()
 
-    def _signed(self, fields: Fields, body: bytes) -> Fields:
-        who = self._who
-        if who is None:
-            return fields
-        fields = {**fields, ACCESS_KEY: who.access_key}
-        if who.security_token:
-            fields[SECURITY_TOKEN] = who.security_token
-        fields[SIGNATURE] = sign(fields, body, secret=who.secret_key)
-        return fields
-
     def _receive(self) -> None:
         try:
             data = self._socket.recv(_READ_SIZE)
@@ -123,16 +129,16 @@ class Link:
             raise self._lost(error) from error
         if not data:
             raise ConnectionLost(f"{self.address} closed the connection")
-        for command in self._reader.feed(data):
-            if command.flag & Flag.REPLY and command.opaque in self._waiting:
-                self._waiting.discard(command.opaque)
-                self._replies[command.opaque] = command
-        if self._reader.broken is not None:
-            raise RemoteProtocolError(
-                f"{self.address} sent what is no frame: {self._reader.broken}"
-            )
+        self._dialogue.receive(data, 0.0)
+        broken = self._dialogue.broken(data)
+        if broken:
+            raise RemoteProtocolError(f"{self.address}: {broken}")
 
     def _lost(self, error: OSError) -> ConnectionLost:
         return ConnectionLost(
             f"the connection to {self.address} is gone: {error.strerror or error}"
         )
+
+
+def _pass_over(request: Command) -> None:
+    """A broker's request: this client is a member of no group, and has nothing to serve."""

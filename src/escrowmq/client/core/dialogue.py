@@ -1,0 +1,232 @@
+"""What is asked on one connection and what becomes of it: numbers, replies, deadlines, signatures.
+No socket and no clock: whoever has them writes what is handed to `write`, feeds what was read, and
+says what time it is. Times are in seconds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from escrowmq.base.codes import Flag, Request, Response
+from escrowmq.base.command import Command
+from escrowmq.base.limits import REPLY_HEADER_SIZE_MAX
+from escrowmq.codec.command import encode_request
+from escrowmq.codec.frame import FrameReader
+from escrowmq.codec.own_signature import SESSION
+from escrowmq.errors import ConnectionLost, RequestTimeout, TransportError, UsageError
+
+REQUESTS_WAITING_MAX: Final = 65_535
+"""Requests of one connection without an answer yet."""
+
+_OPAQUE_MASK: Final = 0x7FFF_FFFF
+_FOREIGN: Final = (
+    (b"HTTP/", "HTTP"),
+    (b"E\x00\x00", "PostgreSQL"),
+    (b"-ERR", "Redis"),
+    (b"\x15\x03", "TLS"),
+    (b"SSH-", "SSH"),
+)
+"""How the answers of other servers begin."""
+
+Fields = dict[str, str]
+Done = Callable[["Command | None", "TransportError | None"], None]
+"""Is given the reply, or why there is none. It must not raise."""
+
+Decorate = Callable[["Fields", bytes], "Fields"]
+"""Adds what every request carries: namespace, signature."""
+
+SignOwn = Callable[[int, "Fields", bytes, str, int], "Fields"]
+"""Code, fields, body, session and number to fields with the signature of our own."""
+
+
+class _Asked(NamedTuple):
+    """A request without an answer yet."""
+
+    done: Done
+    deadline: float
+    code: int
+    timeout_s: float
+    fields: Fields
+    body: bytes
+    is_own: bool
+    """Signed as our own clients do."""
+
+
+class Dialogue:
+    """One connection's requests, and the peer's."""
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        write: Callable[[bytes], object],
+        serve: Callable[[Command], object],
+        decorate: Decorate,
+        sign_own: SignOwn | None = None,
+    ) -> None:
+        self.address = address
+        self.language: str | int | None = None
+        """What the peer says it is written in; known after its first reply."""
+        self.is_leaving = False
+        """The peer shuts down: nothing new is to be asked here."""
+        self.lost_for = ""
+        """Why nothing can be asked any more."""
+        self.wake_at = math.inf
+        """Call `sweep` no later."""
+        self._write = write
+        self._serve = serve
+        self._decorate = decorate
+        self._sign_own = sign_own
+        self._reader = FrameReader(header_size_max=REPLY_HEADER_SIZE_MAX)
+        self._asked: dict[int, _Asked] = {}
+        self._opaque = 0
+        self._now = 0.0
+        self._session = ""
+        """What a broker that wants our own signatures has chosen for this connection."""
+        self._signed_count = 0
+        self._refused: list[tuple[_Asked, Command]] = []
+        """Requests that are made again once there is a session, and how they were refused."""
+
+    @property
+    def waiting_count(self) -> int:
+        """Requests that have no answer yet."""
+        return len(self._asked)
+
+    # -- what goes out -----------------------------------------------------------------------
+
+    def ask(
+        self, code: int, fields: Fields, body: bytes, *, now: float, timeout_s: float, done: Done
+    ) -> None:
+        """Make a request; `done` hears what comes of it, once."""
+        if self.lost_for:
+            raise self.loss()
+        if len(self._asked) >= REQUESTS_WAITING_MAX:
+            raise UsageError(
+                f"{REQUESTS_WAITING_MAX} requests wait for {self.address} already; "
+                "wait for some of them before making more"
+            )
+        self._opaque = opaque = (self._opaque + 1) & _OPAQUE_MASK
+        ext = self._decorated(code, fields, body)
+        self._write(encode_request(code, opaque, ext=ext, body=body))
+        deadline = now + timeout_s
+        is_own = bool(self._session)
+        self._asked[opaque] = _Asked(done, deadline, code, timeout_s, fields, body, is_own)
+        self.wake_at = min(self.wake_at, deadline)
+
+    def tell(self, code: int, fields: Fields, body: bytes, *, remark: str | None = None) -> None:
+        """A one-way request: nobody answers, and a loss is not noticed."""
+        if self.lost_for:
+            raise self.loss()
+        self._opaque = opaque = (self._opaque + 1) & _OPAQUE_MASK
+        ext = self._decorated(code, fields, body)
+        self._write(
+            encode_request(code, opaque, ext=ext, body=body, is_one_way=True, remark=remark)
+        )
+
+    def _decorated(self, code: int, fields: Fields, body: bytes) -> Fields:
+        ext = self._decorate(fields, body)
+        if not self._session or self._sign_own is None:
+            return ext
+        self._signed_count += 1
+        return self._sign_own(code, ext, body, self._session, self._signed_count)
+
+    # -- what comes in -----------------------------------------------------------------------
+
+    def receive(self, data: bytes, now: float) -> None:
+        """Hand replies to whoever waits for them, and the peer's requests to whoever serves them.
+        End the connection when it is `broken` then."""
+        self._now = now
+        for command in self._reader.feed(data):
+            if not command.flag & Flag.REPLY:
+                self._serve(command)
+                continue
+            waiting = self._asked.pop(command.opaque, None)
+            if command.code == Response.GO_AWAY:
+                self.is_leaving = True
+            if command.code == Response.ESCROW_SIGNATURE_WANTED and waiting is not None:
+                self._ask_again(waiting, command)
+            elif waiting is not None:
+                waiting.done(command, None)
+            self.language = command.language
+
+    def broken(self, data: bytes) -> str:
+        """Why what was read, these bytes last, is no frame; empty while it is."""
+        error = self._reader.broken
+        if error is None:
+            return ""
+        foreign = ""
+        if self.language is None:
+            foreign = next((name for words, name in _FOREIGN if data.startswith(words)), "")
+        if foreign:
+            foreign = f"it speaks {foreign} and not RocketMQ's remoting, so this is another port; "
+        return f"{foreign}it sent what is no frame: {error}"
+
+    # -- signing -----------------------------------------------------------------------------
+
+    def _ask_again(self, waiting: _Asked, refusal: Command) -> None:
+        """A broker of ours wants another signature of this account; no other broker ever says so,
+        and none is asked for a session before."""
+        if waiting.is_own or self._sign_own is None:
+            waiting.done(refusal, None)
+            return
+        self._refused.append((waiting, refusal))
+        if self._session:
+            self._with_session()
+        elif len(self._refused) == 1:
+            limit_s = waiting.timeout_s
+            self.ask(
+                Request.ESCROW_SESSION, {}, b"",
+                now=self._now, timeout_s=limit_s, done=self._greeted,
+            )  # fmt: skip
+
+    def _greeted(self, reply: Command | None, error: TransportError | None) -> None:
+        if reply is not None and reply.code == Response.SUCCESS:
+            self._session = (reply.ext or {}).get(SESSION, "")
+        self._with_session()
+
+    def _with_session(self) -> None:
+        refused, self._refused = self._refused, []
+        for waiting, refusal in refused:
+            left_s = waiting.deadline - self._now
+            is_full = len(self._asked) >= REQUESTS_WAITING_MAX
+            if not self._session or self.lost_for or is_full or left_s <= 0:
+                waiting.done(refusal, None)
+                continue
+            self.ask(
+                waiting.code, waiting.fields, waiting.body,
+                now=self._now, timeout_s=left_s, done=waiting.done,
+            )  # fmt: skip
+
+    # -- time and ends -----------------------------------------------------------------------
+
+    def sweep(self, now: float) -> None:
+        """Give up on what was not answered in time."""
+        self._now = now
+        late = [opaque for opaque, waiting in self._asked.items() if waiting.deadline <= now]
+        for opaque in late:
+            waiting = self._asked.pop(opaque)
+            text = (
+                f"no answer of {self.address} to {_name(waiting.code)} within "
+                f"{waiting.timeout_s * 1000:.0f} ms"
+            )
+            waiting.done(None, RequestTimeout(text))
+        self.wake_at = min((each.deadline for each in self._asked.values()), default=math.inf)
+
+    def lose(self, reason: str) -> None:
+        """The connection is gone: nobody is answered any more."""
+        self.lost_for = reason
+        asked, self._asked = self._asked, {}
+        for waiting in asked.values():
+            waiting.done(None, self.loss())
+
+    def loss(self) -> ConnectionLost:
+        """What whoever asks is told from then on."""
+        return ConnectionLost(f"the connection to {self.address} is gone: {self.lost_for}")
+
+
+def _name(code: int) -> str:
+    for name, value in vars(Request).items():
+        if value == code and name.isupper():
+            return f"{name} ({code})"
+    return f"request {code}"

@@ -1,0 +1,41 @@
+"""Who asks: the fields that prove it, in every request."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from escrowmq.client.core.credentials import Credentials
+from escrowmq.client.core.dialogue import Fields
+from escrowmq.codec.own_signature import NUMBER, sign_own
+from escrowmq.codec.signature import ACCESS_KEY, SECURITY_TOKEN, SIGNATURE, sign
+
+_NOTHING: Final[Fields] = {}
+
+
+class Signer:
+    """Adds to requests what all of them carry, and signs them for an account."""
+
+    def __init__(self, who: Credentials | None, *, also: Fields = _NOTHING) -> None:
+        self._who = who
+        self._also = also
+
+    def decorate(self, fields: Fields, body: bytes) -> Fields:
+        """With RocketMQ's signature, for whoever has an account."""
+        who = self._who
+        if self._also:
+            fields = {**fields, **self._also}
+        if who is not None:
+            fields = {**fields, ACCESS_KEY: who.access_key}
+            if who.security_token:
+                fields[SECURITY_TOKEN] = who.security_token
+            fields[SIGNATURE] = sign(fields, body, secret=who.secret_key)
+        return fields
+
+    def sign_own(self, code: int, fields: Fields, body: bytes, session: str, number: int) -> Fields:
+        """With the signature of our own, for a broker that wants more than RocketMQ's."""
+        assert self._who is not None, "nobody asks for it who has no account"
+        fields = {**fields, NUMBER: str(number)}
+        fields[SIGNATURE] = sign_own(
+            code, fields, body, secret=self._who.secret_key, session=session
+        )
+        return fields

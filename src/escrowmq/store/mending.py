@@ -1,0 +1,190 @@
+"""What a sync that failed may have lost is written anew, so that messages can be taken again.
+
+After a failed fdatasync Linux may call pages clean that never reached the disk: a later sync that
+succeeds proves nothing for them. Mostly they still hold what was written. So all that was written
+since it was last durable is read back, judged by the chain of records and their checksums, and
+written to its place again, which makes a sync bring it to the disk. Where it cannot be read back
+whole, only a start can find out what the disk has.
+
+A start does the same within one boot of the machine (recovery.py): the process before it may have
+ended because of such a sync.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
+
+from escrowmq.base.effects import Sync
+from escrowmq.base.ports import File
+from escrowmq.codec.record import FILLER_SIZE
+from escrowmq.errors import CorruptRecord, StorageError
+from escrowmq.store.scan import Scanned, parse
+from escrowmq.store.segment import Segments
+
+if TYPE_CHECKING:
+    from escrowmq.store.store import Store
+
+_log = logging.getLogger(__name__)
+
+AGAIN_MS: Final = 1_000
+"""The first attempt comes so long after the failure, each further one after twice the time."""
+
+AGAIN_MAX_MS: Final = 60_000
+_NEVER_MS: Final = 1 << 62
+_PAGE_SIZE: Final = 4096
+_SECTOR_SIZE: Final = 512
+_PART_SIZE: Final = 1024 * 1024
+"""Bytes of the log that are written anew in one turn; more where one record is larger."""
+
+_FIRST_READ_SIZE: Final = 4096
+
+
+class Mending:
+    """The way out of a failed sync: one attempt after another, in small parts."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._attempt: Iterator[Sync | None] | None = None
+        self._wanted: Sync | None = None
+        self._is_wanted_taken = False
+        self._wait_ms = AGAIN_MS
+        self._due_ms = _NEVER_MS
+        self.failures_count = 0
+        self.lost = ""
+        """Why a restart is needed; empty while there is hope."""
+
+    def failed(self, now_ms: int) -> None:
+        """A sync failed, or an attempt: try in a while."""
+        self._attempt = self._wanted = None
+        if not self.lost:
+            self._due_ms = now_ms + self._wait_ms
+            self._wait_ms = min(2 * self._wait_ms, AGAIN_MAX_MS)
+
+    def wake(self, now_ms: int) -> None:
+        """Go on with the attempt, if it is time."""
+        if now_ms < self._due_ms or self._wanted is not None:
+            return
+        if self._attempt is None:
+            self._attempt = self._write_all(now_ms)
+        try:
+            self._wanted = next(self._attempt)
+            self._is_wanted_taken = False
+        except CorruptRecord as error:
+            self.lost, self._due_ms = str(error), _NEVER_MS
+            self._store.given_up(self.lost)
+        except (StorageError, OSError) as error:
+            _log.info("not mended yet: %s", error)
+            self.failed(now_ms)
+
+    def wake_at_ms(self) -> int:
+        """When `wake` has something to do."""
+        return _NEVER_MS if self._wanted is not None else self._due_ms
+
+    def sync_wanted(self) -> Sync | None:
+        """The sync that is to show whether the disk is sound, once all is written anew."""
+        if self._wanted is None or self._is_wanted_taken:
+            return None
+        self._is_wanted_taken = True
+        return self._wanted
+
+    def synced(self) -> None:
+        """It did: everything is durable."""
+        self._attempt = self._wanted = None
+        self._due_ms, self._wait_ms = _NEVER_MS, AGAIN_MS
+
+    def _write_all(self, now_ms: int) -> Iterator[Sync | None]:
+        """Write anew whatever a checkpoint does not call durable, and want a sync of it all.
+        Nothing is put meanwhile. CorruptRecord when it is not what was written."""
+        store, log = self._store, self._store.log
+        segments, begin, end = log.segments, log.durable_offset, log.end_offset
+        derived_from = safe_segment(store)
+        for position, size in whole_parts(segments, begin, end, has_crc=store.settings.appends_crc):
+            write_log_again(segments, position, size)
+            yield None
+        for _ in write_derived_again(store, derived_from):
+            yield None
+        store.queues.journal.write_again()
+        store.checkpoint.write_again()
+        files = log_files(segments, begin, end) + store.flusher.take_round(now_ms)
+        yield Sync(files, end)
+
+
+def write_derived_again(store: Store, log_offset: int) -> Iterator[None]:
+    """Write the units and index entries of records from a log offset on to their places again, in
+    parts. CorruptRecord where they are not what was written. Topics may be deleted between parts.
+    """
+    for queue in list(store.queues):
+        for _ in queue.write_again(log_offset):
+            yield None
+            if store.queues.by_key.get((queue.topic, queue.queue_id)) is not queue:
+                break
+    if store.index is not None:
+        yield from store.index.write_again(log_offset)
+
+
+def safe_segment(store: Store) -> int:
+    """The newest segment whose first record is old enough to be durable everywhere."""
+    checkpoint, segments = store.checkpoint, store.log.segments
+    safe_ms = checkpoint.safe_ms
+    if store.index is not None and checkpoint.value.index_ms:
+        safe_ms = min(safe_ms, checkpoint.value.index_ms)
+    for start in reversed(segments.starts):
+        data = segments.read(start, _FIRST_READ_SIZE)
+        found = parse(data, start)
+        if found.wanted_size:
+            found = parse(segments.read(start, found.wanted_size), start)
+        if found.records and 0 < found.records[0].stored_ms <= safe_ms:
+            return start
+    return segments.first
+
+
+def log_files(segments: Segments, begin: int, end: int) -> tuple[File, ...]:
+    """The files that hold a stretch of the log."""
+    starts = range(segments.start_of(begin), end, segments.segment_size)
+    return tuple(file for start in starts if (file := segments.file(start)) is not None)
+
+
+def write_log_again(segments: Segments, position: int, size: int) -> None:
+    """Write a stretch of one segment to its place again, and what stands before it in its page."""
+    start = segments.start_of(position)
+    file = segments.file(position)
+    if file is not None:
+        first = (position - start) // _PAGE_SIZE * _PAGE_SIZE
+        file.write_again(first, position - start + size - first)
+
+
+def whole_parts(
+    segments: Segments, begin: int, end: int, *, has_crc: bool
+) -> Iterator[tuple[int, int]]:
+    """The places and sizes of parts of the log, from a record's start on, each seen to be whole
+    records; CorruptRecord where one is not."""
+    position = begin
+    while (position := max(position, segments.first)) < end:
+        following = segments.start_of(position) + segments.segment_size
+        left = min(following, end) - position
+        data = segments.read(position, min(_PART_SIZE, left))
+        found = parse(data, position, has_crc=has_crc)
+        if not found.records and len(data) < found.wanted_size <= left:
+            data = segments.read(position, found.wanted_size)
+            found = parse(data, position, has_crc=has_crc)
+        is_rolled = found.is_filler and following <= end
+        lost = next((r for r in found.records if _lacks_sector(r)), None)
+        if lost is not None or not (found.records or is_rolled):
+            where = position if lost is None else lost.log_offset
+            raise CorruptRecord(f"log offset {where}: {found.reason or 'a record is not whole'}")
+        yield position, found.size + (FILLER_SIZE if is_rolled else 0)
+        position = following if is_rolled else position + found.size
+
+
+def _lacks_sector(record: Scanned) -> bool:
+    """Whether a part of the properties is zeros that would lie in a sector of its own: all else
+    that a lost sector takes with it is missed by the body's checksum, or by sizes."""
+    properties = record.properties
+    if b"\0" not in properties:
+        return False
+    at, size = record.log_offset + record.size - len(properties), len(properties)
+    borders = sorted({0, *range(-at % _SECTOR_SIZE, size, _SECTOR_SIZE), size})
+    return any(not any(properties[low:high]) for low, high in pairwise(borders))

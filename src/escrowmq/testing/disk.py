@@ -1,0 +1,420 @@
+"""A disk in memory, with everything that disks do to those who trust them.
+
+Each file keeps what is durable and the writes since its last sync. A crash keeps what the chosen
+mode and chance let survive; a plan stops the program at the nth operation; room, failing syncs,
+descriptors that have run out and flipped bits are switches.
+"""
+
+from __future__ import annotations
+
+import enum
+import errno
+import os
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from escrowmq.base.ports import File, SyncNotBegun, Usage, former_path
+from escrowmq.errors import DiskFull, StorageError, StoreLocked
+
+_BLOCK_SIZE = 4096
+_SECTOR_SIZE = 512
+_EMFILE = os.strerror(errno.EMFILE)
+_STAY_MAPPED_CHANCE = 0.4
+
+
+class SimCrash(BaseException):
+    """The machine stopped here. Not an Exception: nothing may handle it."""
+
+
+class Loss(enum.Enum):
+    """What a crash does to writes that were not synced."""
+
+    NOTHING = "the process was killed; what it wrote is there, and no more durable than before"
+    ALL = "no unsynced write survives"
+    PREFIX = "a prefix of each file's writes survives, the last one torn at any byte"
+    SECTORS = "each sector has the state after some of the writes to it"
+    SUBSET = "any subset of the writes survives"
+
+
+def is_shortage(error: BaseException | None) -> bool:
+    """Whether an error says that there were no descriptors left."""
+    return isinstance(error, (OSError, StorageError)) and _EMFILE in str(error)
+
+
+class SimFile:
+    """A File in memory."""
+
+    def __init__(self, disk: SimDisk, path: str, size: int) -> None:
+        self.size = size
+        self.path = path
+        self.live = bytearray(size)
+        self.durable = bytearray(size)
+        self.writes: list[tuple[int, bytes]] = []
+        self.blocks: set[int] = set()
+        self.is_name_durable = False
+        self.is_mapped = False
+        """A mapped file has a descriptor of its own; any other needs one at its next touch."""
+        self.modified_ms = disk.now_ms
+        self._disk = disk
+        self._epoch = disk.epoch
+
+    def write(self, position: int, data: bytes) -> None:
+        """See File.write."""
+        self._touch()
+        assert 0 <= position <= position + len(data) <= self.size, (self.path, position, len(data))
+        self._disk.step("write")
+        self._allocate(position, len(data))
+        self.live[position : position + len(data)] = data
+        self.writes.append((position, bytes(data)))
+        self.modified_ms = self._disk.now_ms
+
+    def read(self, position: int, size: int) -> bytes:
+        """See File.read."""
+        self._touch()
+        self._disk.reads_count += 1
+        return bytes(self.live[position : position + size])
+
+    def write_again(self, position: int, size: int) -> None:
+        """See File.write_again."""
+        self._touch()
+        self._disk.step("write")
+        self.writes.append((position, bytes(self.live[position : position + size])))
+
+    def reserve(self, position: int, size: int) -> None:
+        """See File.reserve."""
+        self._touch()
+        self._allocate(position, size)
+
+    def sync(self) -> None:
+        """See File.sync."""
+        self._check()
+        self._disk.step("sync")
+        if self._disk.sync_error is not None:
+            # As Linux: the pages count as clean from now on. They are as they were to whoever
+            # reads them, and no later sync brings them to the disk.
+            self.writes.clear()
+            if self._disk.drops_pages:
+                self.live[:] = self.durable
+            raise OSError(5, self._disk.sync_error)
+        if not self.is_mapped:
+            self._disk.need_spare(self.path)
+        was_new = not self.is_name_durable
+        self.make_durable()
+        if was_new:  # its folder is opened for a moment
+            self.is_name_durable = False
+            self._disk.need_spare(self.path)
+            self.is_name_durable = True
+        self._disk.pending_removals.clear()
+
+    def close(self) -> None:
+        """See File.close."""
+        self.is_mapped = False
+
+    def make_durable(self) -> None:
+        """All writes are on the disk."""
+        for position, data in self.writes:
+            self.durable[position : position + len(data)] = data
+        self.writes.clear()
+        self.is_name_durable = True
+
+    def reopened(self) -> SimFile:
+        """The same file for the present epoch."""
+        if self._epoch != self._disk.epoch:
+            self._epoch = self._disk.epoch
+            self.is_mapped = False
+        return self
+
+    def fork(self, disk: SimDisk) -> SimFile:
+        """The same file on another disk."""
+        copy = SimFile(disk, self.path, 0)
+        copy.size = self.size
+        copy.live, copy.durable = bytearray(self.live), bytearray(self.durable)
+        copy.writes, copy.blocks = list(self.writes), set(self.blocks)
+        copy.is_name_durable, copy.modified_ms = self.is_name_durable, self.modified_ms
+        return copy
+
+    def _touch(self) -> None:
+        self._check()
+        if not self.is_mapped:
+            self._disk.need_descriptor()
+            self.is_mapped = True
+
+    def _check(self) -> None:
+        self._disk.check()
+        assert self._epoch == self._disk.epoch, f"{self.path} was opened before the crash"
+
+    def _allocate(self, position: int, size: int) -> None:
+        wanted = set(range(position // _BLOCK_SIZE, -(-(position + size) // _BLOCK_SIZE)))
+        wanted -= self.blocks
+        disk = self._disk
+        if disk.room is not None and disk.used + len(wanted) * _BLOCK_SIZE > disk.room:
+            raise DiskFull(f"{self.path}: {len(wanted)} blocks wanted")
+        self.blocks |= wanted
+        disk.used += len(wanted) * _BLOCK_SIZE
+
+
+class Shortage(enum.Enum):
+    """The process has used up its descriptors (EMFILE)."""
+
+    SPARE_LEFT = "the one that is kept for syncs is there"
+    ALL_GONE = "somebody took that one too"
+
+
+class SimDisk:
+    """A Disk in memory; see the module."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, SimFile] = {}
+        self.small: dict[str, bytes] = {}
+        self.private: set[str] = set()
+        """Small files that were written for their owner's eyes."""
+        self.epoch = 0
+        self.now_ms = 0
+        self.room: int | None = None
+        self.used = 0
+        self.used_percent = 10
+        self.sync_error: str | None = None
+        self.drops_pages = False
+        """A file whose sync failed is read from the disk again, as some file systems do it."""
+        self.shortage: Shortage | None = None
+        self.stop_at: int | None = None
+        self.steps_count = self.reads_count = 0
+        self.counts: dict[str, int] = {}
+        self.pending_removals: dict[str, SimFile | bytes] = {}
+        self._locks: set[str] = set()
+        self._is_stopped = False
+
+    # -- Disk -----------------------------------------------------------------------------------
+
+    def open(self, path: str, *, size: int, is_sequential: bool = False) -> File:
+        """See Disk.open."""
+        self.check()
+        self._need_to_open(path)
+        found = self.files.get(path)
+        if found is None:
+            if path in self.small:
+                found = self._from_small(path)
+            else:
+                if self.room is not None and self.used >= self.room:
+                    raise DiskFull(f"{path} cannot be made")
+                self.step("create")
+                found = self.files[path] = SimFile(self, path, size)
+        if found.size != size:
+            raise StorageError(f"{path} has {found.size} bytes, {size} expected")
+        return found.reopened()
+
+    def names(self, folder: str) -> list[str]:
+        """See Disk.names."""
+        self.check()
+        self.need_descriptor()
+        prefix = f"{folder}/" if folder else ""
+        paths = [*self.files, *self.small]
+        found = {path[len(prefix) :].split("/")[0] for path in paths if path.startswith(prefix)}
+        return sorted(found)
+
+    def size(self, path: str) -> int | None:
+        """See Disk.size."""
+        self.check()
+        if path in self.files:
+            return self.files[path].size
+        return len(self.small[path]) if path in self.small else None
+
+    def modified_ms(self, path: str) -> int:
+        """See Disk.modified_ms. Of a small file no time is kept: 0."""
+        return 0 if path in self.small else self.files[path].modified_ms
+
+    def read(self, path: str) -> bytes | None:
+        """See Disk.read."""
+        self.check()
+        self.need_descriptor()
+        if path in self.files:
+            return bytes(self.files[path].live)
+        return self.small.get(path)
+
+    def replace(self, path: str, data: bytes, *, is_private: bool = False) -> None:
+        """See Disk.replace."""
+        self.check()
+        self._need_to_open(path)
+        self.step("replace")
+        former = self.small.get(path)
+        if former and former_path(path) and not is_private:
+            self.small[former_path(path)] = former
+        self.small[path] = bytes(data)
+        (self.private.add if is_private else self.private.discard)(path)
+        self.pending_removals.pop(path, None)
+
+    def remove(self, path: str) -> None:
+        """See Disk.remove. A removal may come undone in a crash that follows at once."""
+        self.check()
+        if path in self.files:
+            self.step("remove")
+            found = self.files.pop(path)
+            self.used -= len(found.blocks) * _BLOCK_SIZE
+            self.pending_removals[path] = found
+        elif path in self.small:
+            self.step("remove")
+            self.pending_removals[path] = self.small.pop(path)
+
+    def usage(self, path: str) -> Usage:
+        """See Disk.usage."""
+        del path
+        if self.room is not None:
+            return Usage(total_size=self.room, free_size=max(self.room - self.used, 0))
+        return Usage(total_size=100, free_size=100 - self.used_percent)
+
+    def lock(self, path: str) -> None:
+        """See Disk.lock; held till the next crash, kill or restart."""
+        self.check()
+        if path in self._locks:
+            raise StoreLocked(f"{path} is held")
+        self._locks.add(path)
+        self.small.setdefault(path, b"lock")
+
+    def fork(self) -> SimDisk:
+        """A disk of the same content, for what might happen to it; without its plans."""
+        copy = SimDisk()
+        copy.epoch, copy.now_ms, copy.room, copy.used = self.epoch, self.now_ms, None, self.used
+        copy.small = dict(self.small)
+        copies = {id(file): file.fork(copy) for file in self.files.values()}
+        copy.files = {path: copies[id(file)] for path, file in self.files.items()}
+        for path, removed in self.pending_removals.items():
+            copy.pending_removals[path] = (
+                removed if isinstance(removed, bytes) else removed.fork(copy)
+            )
+        return copy
+
+    # -- faults ---------------------------------------------------------------------------------
+
+    def step(self, kind: str) -> None:
+        """Count an operation; the planned one stops the machine before it takes effect."""
+        self.steps_count += 1
+        self.counts[kind] = self.counts.get(kind, 0) + 1
+        if self.stop_at is not None and self.steps_count >= self.stop_at:
+            self._is_stopped = True
+            raise SimCrash(f"stopped at operation {self.steps_count}, a {kind}")
+
+    def run_out(self, shortage: Shortage, chance: random.Random | None = None) -> None:
+        """No descriptor is left, from now on. Files were unmapped before, to keep to their number:
+        some of them, or all when there is no chance."""
+        self.shortage = shortage
+        for file in self.files.values():
+            stays = chance is not None and chance.random() < _STAY_MAPPED_CHANCE
+            file.is_mapped = file.is_mapped and stays
+
+    @contextmanager
+    def looked_at(self) -> Iterator[None]:
+        """A judge reads: he needs no descriptors, and leaves none behind."""
+        shortage, self.shortage = self.shortage, None
+        closed = [] if shortage is None else [f for f in self.files.values() if not f.is_mapped]
+        try:
+            yield
+        finally:
+            self.shortage = shortage
+            for file in closed:
+                file.is_mapped = False
+
+    def need_descriptor(self) -> None:
+        """What the system says to whoever opens something."""
+        if self.shortage is not None:
+            raise OSError(errno.EMFILE, _EMFILE)
+
+    def need_spare(self, path: str) -> None:
+        """The same for a sync, for which one is kept (net/descriptors.Spare)."""
+        if self.shortage is Shortage.ALL_GONE:
+            raise SyncNotBegun(errno.EMFILE, f"{_EMFILE}: {path}")
+
+    def _need_to_open(self, path: str) -> None:
+        if self.shortage is not None:
+            raise StorageError(f"{path}: {_EMFILE}")
+
+    def check(self) -> None:
+        """A stopped machine does nothing."""
+        if self._is_stopped:
+            raise SimCrash("the machine has stopped")
+
+    def restart(self) -> None:
+        """The program ended in whatever way; everything written is still there."""
+        self.crash(random.Random(0), Loss.NOTHING)
+
+    def crash(self, chance: random.Random, loss: Loss) -> None:
+        """Lose what the mode and chance say, and be ready to be opened again."""
+        self.stop_at = None
+        self._is_stopped = False
+        self._locks.clear()
+        self.epoch += 1
+        if loss is Loss.NOTHING:
+            return
+        for path, found in [*self.pending_removals.items()]:
+            if chance.random() < 0.5:
+                self._undo_removal(path, found)
+        self.pending_removals.clear()
+        for path, file in [*self.files.items()]:
+            if not file.is_name_durable and chance.random() < 0.5:
+                del self.files[path]
+                self.used -= len(file.blocks) * _BLOCK_SIZE
+                continue
+            self._lose(file, chance, loss)
+
+    def flip(self, path: str, position: int, bit: int = 0) -> None:
+        """Flip one bit of a file, on the disk and in memory."""
+        if path in self.small:
+            data = bytearray(self.small[path])
+            data[position] ^= 1 << bit
+            self.small[path] = bytes(data)
+            return
+        for image in (self.files[path].live, self.files[path].durable):
+            image[position] ^= 1 << bit
+
+    def overwrite(self, path: str, position: int, data: bytes) -> None:
+        """Put bytes into a file behind everybody's back."""
+        for image in (self.files[path].live, self.files[path].durable):
+            image[position : position + len(data)] = data
+
+    def _undo_removal(self, path: str, found: SimFile | bytes) -> None:
+        if isinstance(found, bytes):
+            self.small.setdefault(path, found)
+        elif path not in self.files:
+            self.files[path] = found
+            self.used += len(found.blocks) * _BLOCK_SIZE
+
+    def _from_small(self, path: str) -> SimFile:
+        data = self.small.pop(path)
+        file = self.files[path] = SimFile(self, path, len(data))
+        file.live[:] = file.durable[:] = data
+        file.is_name_durable = True
+        return file
+
+    def _lose(self, file: SimFile, chance: random.Random, loss: Loss) -> None:
+        writes, file.writes = file.writes, []
+        if loss is Loss.PREFIX:
+            kept = chance.randint(0, len(writes))
+            for position, data in writes[:kept]:
+                file.durable[position : position + len(data)] = data
+            if kept < len(writes):
+                position, data = writes[kept]
+                size = chance.randint(0, len(data))
+                file.durable[position : position + size] = data[:size]
+        elif loss is Loss.SUBSET:
+            for position, data in writes:
+                if chance.random() < 0.5:
+                    file.durable[position : position + len(data)] = data
+        elif loss is Loss.SECTORS:
+            _lose_by_sector(file.durable, writes, chance)
+        file.live[:] = file.durable
+        file.is_name_durable = True
+
+
+def _lose_by_sector(
+    durable: bytearray, writes: list[tuple[int, bytes]], chance: random.Random
+) -> None:
+    """Give each sector the state after a prefix of the writes that touched it."""
+    touching: dict[int, list[tuple[int, bytes]]] = {}
+    for position, data in writes:
+        for sector in range(position // _SECTOR_SIZE, -(-(position + len(data)) // _SECTOR_SIZE)):
+            touching.setdefault(sector, []).append((position, data))
+    for sector, found in touching.items():
+        first, last = sector * _SECTOR_SIZE, (sector + 1) * _SECTOR_SIZE
+        for position, data in found[: chance.randint(0, len(found))]:
+            begin, end = max(position, first), min(position + len(data), last)
+            durable[begin:end] = data[begin - position : end - position]

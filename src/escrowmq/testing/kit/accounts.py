@@ -1,0 +1,53 @@
+"""Accounts of a test's broker."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from escrowmq.acl.accounts import PERMISSIONS
+from escrowmq.acl.document import write_document
+from escrowmq.errors import UsageError
+
+
+class Account(msgspec.Struct, frozen=True):
+    """Who may do what: topics and groups by name, each with `PUB`, `SUB`, `PUB|SUB` or `DENY`. What
+    is not named is denied.
+
+    >>> from escrowmq.testing import Account
+    >>> mailer = Account("mailer-1", "secret", topics={"paid": "SUB"}, groups={"mailer": "SUB"})
+    """
+
+    access_key: str
+    secret_key: str
+    topics: Mapping[str, str] = {}
+    groups: Mapping[str, str] = {}
+    is_admin: bool = False
+    """An administrator may do everything."""
+
+
+def accounts_file(accounts: Sequence[Account]) -> bytes:
+    """The plain_acl.yml of some accounts."""
+    return write_document({"accounts": [_entry(account) for account in accounts]})
+
+
+def _entry(account: Account) -> dict[str, str | list[str]]:
+    return {
+        "accessKey": account.access_key,
+        "secretKey": account.secret_key,
+        "admin": str(account.is_admin).lower(),
+        "defaultTopicPerm": "DENY",
+        "defaultGroupPerm": "DENY",
+        "topicPerms": _rights(account.topics),
+        "groupPerms": _rights(account.groups),
+    }
+
+
+def _rights(given: Mapping[str, str]) -> list[str]:
+    for name, right in given.items():
+        if right not in PERMISSIONS:
+            raise UsageError(
+                f"the right {right!r} to {name!r}: one of {', '.join(PERMISSIONS)} is expected"
+            )
+    return [f"{name}={right}" for name, right in given.items()]

@@ -1,0 +1,277 @@
+"""The broker of a test, as tests see it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime as dt
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Final, Self
+
+from escrowmq.client.blocking.face import engine_of
+from escrowmq.client.core.message import ReceivedMessage
+from escrowmq.errors import UsageError
+from escrowmq.testing.kit.accounts import Account
+from escrowmq.testing.kit.looking import Found
+from escrowmq.testing.kit.thread import LoopThread
+from escrowmq.testing.kit.world import World
+
+_PATIENCE_S: Final = 5.0
+
+
+class AioBroker:
+    """What of a broker waits for its clients, for coroutines: `Broker.aio`."""
+
+    def __init__(self, world: World, thread: LoopThread) -> None:
+        self._world = world
+        self._thread = thread
+
+    async def advance(self, span: dt.timedelta | None = None, **spans: float) -> None:
+        """See Broker.advance."""
+        await self._thread.awaited(self._world.advance(_span_ms(span, spans)))
+
+    async def check_now(self) -> None:
+        """See Broker.check_now."""
+        await self._thread.awaited(self._world.check_now())
+
+    async def settle(self) -> None:
+        """See Broker.settle."""
+        await self._thread.awaited(self._world.settle())
+
+    async def stop(self) -> None:
+        """See Broker.stop."""
+        await self._thread.awaited(self._world.stop())
+
+    async def start(self) -> None:
+        """See Broker.start."""
+        await self._thread.awaited(self._world.start())
+
+    async def restart(self) -> None:
+        """See Broker.restart."""
+        await self.stop()
+        await self.start()
+
+    async def crash(self) -> None:
+        """See Broker.crash."""
+        await self._thread.awaited(self._world.crash())
+        await self.start()
+
+    async def wait_delivered(self, topic: str, count: int = 1) -> Found:
+        """See Broker.wait_delivered."""
+        return await self._thread.awaited(self._world.delivered(topic, count))
+
+    async def wait_consumed(self, group: str) -> None:
+        """See Broker.wait_consumed."""
+        await self._thread.awaited(self._world.consumed(group))
+
+
+class Broker:
+    """A broker, with its name server, inside this process: no socket, no file, and a clock that
+    stands still. The clients of `escrowmq` and `escrowmq.aio` are given `nameserver` as their
+    address. Close it, or use it with `with`; pytest has it as the fixture `escrowmq_broker`.
+
+    >>> from escrowmq.testing import Broker
+    >>> with Broker() as broker:
+    ...     with escrowmq.Producer(broker.nameserver, group="orders") as producer:
+    ...         sent = producer.send("paid", b"order 1", delay=60)
+    ...         broker.advance(minutes=1)
+    ...     broker.delivered("paid")
+    [b'order 1']
+
+    `settings` are those of broker.conf. With `accounts`, clients need the credentials of one of
+    them. `sockets=True` listens on loopback, on free ports, for other processes. What waits for
+    clients waits for `patience_s` at most. What is due for coroutines has the same name in `aio`.
+    """
+
+    def __init__(
+        self,
+        *,
+        settings: Mapping[str, str] | None = None,
+        accounts: Sequence[Account] = (),
+        sockets: bool = False,
+        patience_s: float = _PATIENCE_S,
+    ) -> None:
+        self._thread = LoopThread("escrowmq-testing")
+        self._is_closed = False
+        self._endings: set[asyncio.Task[None]] = set()
+        try:
+            self._world = World(
+                settings or {},
+                accounts,
+                loop=self._thread.loop,
+                has_sockets=sockets,
+                patience_s=patience_s,
+            )
+            self._thread.call(self._world.open())
+        except BaseException:
+            self._thread.close()
+            raise
+        self.aio = AioBroker(self._world, self._thread)
+
+    @property
+    def nameserver(self) -> str:
+        """What clients are given as the address of a name server."""
+        return self._world.nameserver
+
+    @property
+    def now(self) -> dt.datetime:
+        """The broker's time."""
+        return dt.datetime.fromtimestamp(self._world.clock.now_ms() / 1000, dt.UTC)
+
+    def close(self) -> None:
+        """End. Clients that are open lose their connections."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._thread.call(self._world.close())
+            self._thread.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # -- time --------------------------------------------------------------------------------
+
+    def advance(self, span: dt.timedelta | None = None, **spans: float) -> None:
+        """Let time pass: a timedelta, or `days`, `hours`, `minutes`, `seconds`, `milliseconds`.
+        What is due meanwhile happens in its order, and clients answer what they are asked."""
+        self._thread.wait_for(self._world.advance(_span_ms(span, spans)), "advance")
+
+    def check_now(self) -> None:
+        """Have the producers asked about every pending transaction, and wait for their answers."""
+        self._thread.wait_for(self._world.check_now(), "check_now")
+
+    def settle(self) -> None:
+        """Wait until nothing is under way: every byte is taken in, every check answered."""
+        self._thread.wait_for(self._world.settle(), "settle")
+
+    # -- faults ------------------------------------------------------------------------------
+
+    def lose_next_end(self, count: int = 1) -> None:
+        """Do not hear how the next transactions end. Their producers are told that nobody
+        confirmed it."""
+        self._thread.run(self._world.lose_ends, count)
+
+    def kill(self, client: Any) -> None:  # noqa: ANN401 - any client of `escrowmq`
+        """As if a client's process had died: nobody is told, its connections are cut, and its
+        calls raise ClientClosed. A consumer's handlers that run are not stopped."""
+        engine = engine_of(client)
+        instance = getattr(engine, "instance", None)
+        if instance is None:
+            raise UsageError(f"{client!r} is no producer, consumer or admin of escrowmq")
+        done = threading.Event()
+
+        def die() -> None:
+            instance.die()
+            task = instance.loop.create_task(engine.close())
+            self._endings.add(task)
+            task.add_done_callback(self._endings.discard)
+            done.set()
+
+        try:
+            is_here = asyncio.get_running_loop() is instance.loop
+        except RuntimeError:
+            is_here = False
+        if is_here:
+            die()
+        else:
+            instance.loop.call_soon_threadsafe(die)
+        if not done.wait(self._world.patience_s):
+            raise AssertionError(f"the event loop of {client!r} does not run")
+
+    def stop(self) -> None:
+        """End the broker in good order; the name server stays."""
+        self._thread.wait_for(self._world.stop(), "stop")
+
+    def start(self) -> None:
+        """Start it again, with what it had, and wait until its clients are back."""
+        self._thread.wait_for(self._world.start(), "start")
+
+    def restart(self) -> None:
+        """Stop it and start it."""
+        self.stop()
+        self.start()
+
+    def crash(self) -> None:
+        """Kill the broker and start it again. The machine goes on: what was written is there."""
+        self._thread.wait_for(self._world.crash(), "crash")
+        self.start()
+
+    @contextlib.contextmanager
+    def full_disk(self) -> Iterator[None]:
+        """Let the broker's disk have no room inside the block: it refuses messages."""
+        self._thread.run(lambda: self._world.fill_disk(is_full=True))
+        try:
+            yield
+        finally:
+            self._thread.run(lambda: self._world.fill_disk(is_full=False))
+
+    @contextlib.contextmanager
+    def stalled_disk(self) -> Iterator[None]:
+        """Let nothing become durable inside the block: what waits for the disk waits."""
+        self._world.disk.stall()
+        try:
+            yield
+        finally:
+            self._world.disk.go_on()
+
+    # -- what is there -----------------------------------------------------------------------
+
+    def create_topic(self, topic: str, queues: int = 1) -> None:
+        """Make a topic; the first message to one that does not exist does so, too."""
+        self._thread.run(self._world.create_topic, topic, queues)
+
+    def delivered(self, topic: str) -> Found:
+        """Bodies that consumers of a topic can see, in the order in which they appeared."""
+        return self._find(lambda: self._world.looking.delivered(topic))
+
+    def pending(self, topic: str | None = None) -> Found:
+        """Bodies of transactions that nobody has ended, of one topic or of all."""
+        return self._find(lambda: self._world.looking.pending(topic))
+
+    def parked(self, topic: str | None = None) -> Found:
+        """Those of them that nobody is there to be asked about."""
+        return self._find(lambda: self._world.looking.parked(topic))
+
+    def discarded(self, topic: str | None = None) -> Found:
+        """Bodies of transactions that the broker has given up."""
+        return self._find(lambda: self._world.looking.discarded(topic))
+
+    def dead(self, group: str) -> Found:
+        """Bodies of a consumer group's dead letters."""
+        return self._find(lambda: self._world.looking.dead(group))
+
+    def messages(self, topic: str) -> list[ReceivedMessage]:
+        """What is delivered to a topic, with keys, tags and properties."""
+        return self._thread.run(lambda: self._world.looking.messages(topic))
+
+    def describe(self) -> str:
+        """All that there is, as a text."""
+        return self._thread.run(self._world.tell)
+
+    def wait_delivered(self, topic: str, count: int = 1) -> Found:
+        """Wait until so many messages are delivered to a topic; all of their bodies."""
+        return self._thread.wait_for(self._world.delivered(topic, count), "wait_delivered")
+
+    def wait_consumed(self, group: str) -> None:
+        """Wait until a consumer group has handled all that its consumers can see. What failed and
+        comes again later counts as handled till then."""
+        self._thread.wait_for(self._world.consumed(group), "wait_consumed")
+
+    def _find(self, find: Any) -> Found:  # noqa: ANN401
+        return self._thread.run(lambda: self._world.found(find()))
+
+
+def _span_ms(span: dt.timedelta | None, spans: dict[str, float]) -> int:
+    whole = (span or dt.timedelta()) + dt.timedelta(**spans)
+    if whole < dt.timedelta():
+        raise UsageError(f"{whole}: time does not run backwards")
+    return whole // dt.timedelta(milliseconds=1)

@@ -1,0 +1,87 @@
+"""The broker of a test: the core of production, which can be made deaf to the ends of transactions,
+and whose clients are as alive as their connections."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+
+from escrowmq.base.answer import Refusal, Reply
+from escrowmq.base.codes import Request, Response
+from escrowmq.base.command import Command
+from escrowmq.broker.asked import Asked
+from escrowmq.broker.core import BrokerCore
+from escrowmq.delivery.clients import Channel
+from escrowmq.delivery.topics import TopicConfig
+
+_LOST: Final = "the test has lost this end (lose_next_end)"
+_POLLS: Final = (Request.POP_MESSAGE, Request.NOTIFICATION)
+_NEVER_MS: Final = (1 << 62) - 1
+
+
+class KitCore(BrokerCore):
+    """See the module."""
+
+    ends_to_lose = 0
+    """How many transactions more shall end without the broker hearing of it."""
+
+    def __init__(self, *given: Any, **settings: Any) -> None:  # noqa: ANN401
+        super().__init__(*given, **settings)
+        rows = self.serving.rows
+        for code in _POLLS:
+            rows[code] = msgspec.structs.replace(
+                rows[code], serve=partial(_asked_now, rows[code].serve)
+            )
+        end = rows[Request.END_TRANSACTION]
+        rows[end.code] = msgspec.structs.replace(end, serve=partial(self._end, end.serve))
+
+    def _end(self, serve: Callable[[Asked[Any]], Reply], asked: Asked[Any]) -> Reply:
+        if not (self.ends_to_lose and _is_end(asked.command)):
+            return serve(asked)
+        self.ends_to_lose -= 1
+        # Not silence: the client would tell it again till its time-out, and the test wait.
+        return Refusal(Response.SYSTEM_ERROR, _LOST)
+
+    def create_topic(self, name: str, queues: int, now_ms: int) -> None:
+        """Make a topic, and tell the name server of it."""
+        config = TopicConfig(topic_name=name, read_queue_nums=queues, write_queue_nums=queues)
+        self.broker.topics.put(config, now_ms)
+        self._settle(now_ms)
+
+    # -- clients ---------------------------------------------------------------------------------
+
+    def channels(self) -> list[Channel]:
+        """Every client that is there, once for each of its groups."""
+        clients = self.broker.clients
+        found = [c for channels in clients.producers.values() for c in channels.values()]
+        return found + [c for g in clients.consumers.values() for c in g.channels.values()]
+
+    def hear_all(self, now_ms: int) -> None:
+        """Every client that is connected has just been heard of: their heartbeats go by another
+        clock."""
+        for channel in self.channels():
+            channel.seen_ms = now_ms
+
+    def ask(self, peer: int, code: int, ext: dict[str, str], answer: Any) -> None:  # noqa: ANN401
+        """Ask a client something; `answer(reply, now_ms)` is called in any case."""
+        self.broker.call(peer, code, ext=ext, on_answer=answer, until_ms=_NEVER_MS)
+
+
+def _is_end(command: Command) -> bool:
+    """Whether a producer tells how a transaction ends, unasked."""
+    ext = command.ext or {}
+    return (
+        command.code == Request.END_TRANSACTION
+        and ext.get("fromTransactionCheck") != "true"
+        and ext.get("commitOrRollback") != "0"
+    )
+
+
+def _asked_now(serve: Callable[[Asked[Any]], Reply], asked: Asked[Any]) -> Reply:
+    """Clients' clocks go on while this one stands still, or is moved: what they ask is asked now,
+    and not at the time that they tell."""
+    asked.header.born_time = 0
+    return serve(asked)

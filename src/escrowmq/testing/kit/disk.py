@@ -1,0 +1,42 @@
+"""The disk of a test's broker: in memory, and it can be full or hang."""
+
+from __future__ import annotations
+
+import threading
+
+from escrowmq.testing.disk import SimDisk
+
+FULL_PERCENT = 99
+
+
+class KitDisk(SimDisk):
+    """Syncs are carried out on another thread than everything else (net/files); those hang."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._usual_percent = self.used_percent
+        self._moves = threading.Event()
+        self._moves.set()
+
+    def fill(self, *, is_full: bool) -> None:
+        """Leave no room, or have some again."""
+        self.used_percent = FULL_PERCENT if is_full else self._usual_percent
+
+    @property
+    def is_stalled(self) -> bool:
+        """Whether syncs hang."""
+        return not self._moves.is_set()
+
+    def stall(self) -> None:
+        """Let syncs hang from now on."""
+        self._moves.clear()
+
+    def go_on(self) -> None:
+        """Let them come to their end."""
+        self._moves.set()
+
+    def step(self, kind: str) -> None:
+        """See SimDisk.step."""
+        if kind == "sync":
+            self._moves.wait()
+        super().step(kind)

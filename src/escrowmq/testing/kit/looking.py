@@ -1,0 +1,201 @@
+"""What a test's broker holds: bodies, to compare, and the whole as a text, for when they differ."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator
+from typing import Final
+
+from escrowmq.base.codes import Request
+from escrowmq.base.command import Command
+from escrowmq.base.message import Property, StoredMessage, Topic
+from escrowmq.client.core.message import ReceivedMessage, received
+from escrowmq.codec.compression import decompress
+from escrowmq.codec.fastjson import decode, decode_queue_map
+from escrowmq.store.walk import walk_queue
+from escrowmq.testing.kit.core import KitCore
+from escrowmq.txn.half import real_place
+from escrowmq.txn.state import State
+
+_SHOWN_MAX: Final = 20
+"""Messages of each kind that a text shows."""
+
+_INNER: Final = "CLIENT_INNER_PRODUCER"
+
+
+class Found(list[bytes]):
+    """Bodies that a broker was found to hold. `told` is what it held besides, as a text; pytest
+    shows it where a comparison fails."""
+
+    told: str = ""
+
+
+class Looking:
+    """Questions to the core of a broker."""
+
+    def __init__(self, core: KitCore) -> None:
+        self._core = core
+        self._store = core.broker.store
+        self._halves = core.transactions.engine.halves
+
+    # -- messages --------------------------------------------------------------------------------
+
+    def visible(self, topic: str) -> list[StoredMessage]:
+        """What consumers of a topic can see, in the order in which it was stored."""
+        found: list[StoredMessage] = []
+        for queue_id in self._store.queues_of(topic):
+            low, end = self._store.bounds(topic, queue_id)
+            found += walk_queue(self._store, topic, low, end, queue_id=queue_id)
+        return sorted(found, key=lambda message: message.log_offset)
+
+    def messages(self, topic: str) -> list[ReceivedMessage]:
+        """The same as users are given it."""
+        name = self._core.broker.settings.name
+        return [received(message, broker_name=name) for message in self.visible(topic)]
+
+    def delivered(self, topic: str) -> list[bytes]:
+        """Their bodies."""
+        return [_body(message) for message in self.visible(topic)]
+
+    def dead(self, group: str) -> list[bytes]:
+        """Bodies of a group's dead letters."""
+        return self.delivered(Topic.DLQ_PREFIX + group)
+
+    # -- transactions ----------------------------------------------------------------------------
+
+    def _pending(self, topic: str | None) -> Iterator[tuple[int, StoredMessage]]:
+        for queue_offset in self._halves.pending.after(-1):
+            half = self._core.transactions.engine.half(queue_offset)
+            if half is not None and topic in (None, half.properties.get(Property.REAL_TOPIC)):
+                yield queue_offset, half
+
+    def pending(self, topic: str | None) -> list[bytes]:
+        """Bodies of what nobody has ended."""
+        return [_body(half) for _, half in self._pending(topic)]
+
+    def parked(self, topic: str | None) -> list[bytes]:
+        """Bodies of what nobody is there to be asked about."""
+        checker = self._core.transactions.checker
+        return [
+            _body(half)
+            for queue_offset, half in self._pending(topic)
+            if checker.is_parked(queue_offset, half.properties.get(Property.PGROUP, ""))
+        ]
+
+    def _discarded(self, topic: str | None) -> Iterator[StoredMessage]:
+        state_of = self._core.transactions.resumption.state_of
+        for message in self.visible(Topic.CHECK_MAX_TIME):
+            is_of = topic in (None, message.properties.get(Property.REAL_TOPIC))
+            if is_of and state_of(message) is State.EXPIRED:
+                yield message
+
+    def discarded(self, topic: str | None) -> list[bytes]:
+        """Bodies of what was given up."""
+        return [_body(message) for message in self._discarded(topic)]
+
+    # -- all of it -------------------------------------------------------------------------------
+
+    def tell(self, now_ms: int) -> str:
+        """What there is, a line for each."""
+        lines = [*self._tell_topics(), *self._tell_pending(now_ms)]
+        given_up = [f"{_body(m)!r}" for m in self._discarded(None)]
+        if given_up:
+            lines.append(f"given up: {_cut(given_up)}")
+        time = dt.datetime.fromtimestamp(now_ms / 1000, dt.UTC)
+        lines += [f"connected: {_cut(self._tell_clients()) or 'nobody'}"]
+        lines += [f"time: {time:%Y-%m-%d %H:%M:%S} UTC"]
+        return "\n".join(lines)
+
+    def _tell_topics(self) -> Iterator[str]:
+        nothing = True
+        for topic in sorted(self._store.topics()):
+            if topic.startswith(Topic.RETRY_PREFIX) or self._core.broker.topics.is_system(topic):
+                continue
+            messages = self.visible(topic)
+            if messages:
+                nothing = False
+                is_dead = topic.startswith(Topic.DLQ_PREFIX)
+                name = topic.removeprefix(Topic.DLQ_PREFIX)
+                what = f"dead letters of {name!r}" if is_dead else f"delivered to {topic!r}"
+                yield f"{what}: {_cut([_told(message) for message in messages])}"
+        if nothing:
+            yield "delivered: nothing"
+
+    def _tell_pending(self, now_ms: int) -> Iterator[str]:
+        checker, pending = self._core.transactions.checker, self._halves.pending
+        told = []
+        for queue_offset, half in self._pending(None):
+            row = pending.row(queue_offset)
+            if checker.is_parked(queue_offset, row.group):
+                waits = "parked: nobody of the group is there to be asked"
+            elif checker.is_under_way(queue_offset):
+                waits = "has been asked about, without an answer yet"
+            else:
+                waits = f"its check is due in {max(0, row.due_ms - now_ms) / 1000:g} s"
+            place = real_place(half)
+            topic = place[0] if place else "?"
+            told.append(
+                f"{_told(half)} to {topic!r}, of group {row.group!r}, asked {row.checks} times; "
+                f"{waits}"
+            )
+        yield f"pending: {_cut(told) or 'nothing'}"
+
+    def _tell_clients(self) -> list[str]:
+        clients = self._core.broker.clients
+        found = [f"a producer of {g!r}" for g in clients.producers if g != _INNER]
+        return found + [f"a consumer of {g!r}" for g in clients.consumers]
+
+
+def _body(message: StoredMessage) -> bytes:
+    return decompress(message.body, message.sys_flag)
+
+
+def _told(message: StoredMessage) -> str:
+    keys = message.properties.get(Property.KEYS, "")
+    return f"{_body(message)!r}{f' (keys {keys})' if keys else ''}"
+
+
+def _cut(told: list[str]) -> str:
+    more = len(told) - _SHOWN_MAX
+    return ", ".join(told[:_SHOWN_MAX]) + (f", and {more} more" if more > 0 else "")
+
+
+class Progress:
+    """How far the consumers of a group are, as they say themselves."""
+
+    def __init__(self, core: KitCore, group: str) -> None:
+        self._core = core
+        self._group = group
+        self._told: dict[tuple[str, int], int] = {}
+
+    def ask(self) -> None:
+        """Ask every member; its answer counts as soon as it is here."""
+        group = self._core.broker.clients.consumers.get(self._group)
+        for peer in [] if group is None else group.channels:
+            self._core.ask(peer, Request.GET_CONSUMER_STATUS_FROM_CLIENT, {}, self._take)
+
+    def _take(self, reply: Command | None, now_ms: int) -> None:
+        if reply is None or not reply.body:
+            return
+        table = decode(reply.body)["messageQueueTable"]
+        for queue, queue_offset in decode_queue_map(table).items():
+            self._told[queue.topic, queue.queue_id] = int(queue_offset)
+
+    def left(self) -> dict[str, int]:
+        """Messages of each topic that the group has not handled yet."""
+        broker = self._core.broker
+        group = broker.clients.consumers.get(self._group)
+        found: dict[str, int] = {}
+        for topic in [] if group is None else group.subscriptions:
+            for queue_id in broker.store.queues_of(topic):
+                low, end = broker.store.bounds(topic, queue_id)
+                kept = broker.offsets.get(self._group, topic, queue_id)
+                done = max(low, kept, self._told.get((topic, queue_id), -1))
+                if end > done:
+                    found[topic] = found.get(topic, 0) + end - done
+        return found
+
+    @property
+    def has_members(self) -> bool:
+        """Whether anybody of the group is there."""
+        return self._group in self._core.broker.clients.consumers

@@ -1,0 +1,222 @@
+"""A connection inside a process: two transports, each of one event loop, on any threads."""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import itertools
+import threading
+from collections.abc import Callable
+from typing import Any, Final
+
+_HIGH_WATER: Final = 64 * 1024
+_PORTS: Final = itertools.cycle(range(40_000, 60_000))
+HERE: Final = "127.0.0.1"
+"""Where both ends are, as each sees the other."""
+
+_Chunk = bytes | None
+"""None: the other end says no more."""
+
+
+class Traffic:
+    """Chunks that one end has written and the other has not taken in yet, of all connections."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._count = 0
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether everything was taken in."""
+        return not self._count
+
+    def note(self, count: int) -> None:
+        """So many more, or less."""
+        with self._lock:
+            self._count += count
+
+
+class End(asyncio.Transport):
+    """One end. Its methods are for its own loop's thread, as any transport's."""
+
+    _other: End
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        protocol: asyncio.BaseProtocol,
+        traffic: Traffic,
+        port: int,
+    ) -> None:
+        super().__init__({"peername": (HERE, port)})
+        self._loop = loop
+        self._protocol = protocol
+        self._traffic = traffic
+        self._inbox: collections.deque[_Chunk] = collections.deque()
+        self._written_size = self._taken_size = 0
+        """The first is counted by this end, the second, of what the other wrote, too."""
+        self._high = _HIGH_WATER
+        self._is_reading = True
+        self._is_full = False
+        self._is_closing = False
+        self._is_lost = False
+
+    # -- asyncio.Transport -------------------------------------------------------------------
+
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        """Who is told of what comes."""
+        return self._protocol
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        """Tell somebody else."""
+        self._protocol = protocol
+
+    def is_closing(self) -> bool:
+        """Whether it is closed, or about to be."""
+        return self._is_closing
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """From how much on the writer is told to wait."""
+        self._high = _HIGH_WATER if high is None else high
+
+    def get_write_buffer_size(self) -> int:
+        """Bytes that the other end has not taken in."""
+        return self._written_size - self._other._taken_size  # noqa: SLF001 - two ends of one thing
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Hand bytes to the other end."""
+        if self._is_closing or not data:
+            return
+        self._written_size += len(data)
+        self._other._put(bytes(data))  # noqa: SLF001
+        if not self._is_full and self.get_write_buffer_size() > self._high:
+            self._is_full = True
+            self._protocol.pause_writing()
+
+    def can_write_eof(self) -> bool:
+        """Not by half."""
+        return False
+
+    def pause_reading(self) -> None:
+        """Take nothing in."""
+        self._is_reading = False
+
+    def resume_reading(self) -> None:
+        """Go on."""
+        self._is_reading = True
+        self._loop.call_soon(self._take)
+
+    def close(self) -> None:
+        """End, once the other has what was written."""
+        self._end(is_abort=False)
+
+    def abort(self) -> None:
+        """End at once."""
+        self._end(is_abort=True)
+
+    # -- inside ------------------------------------------------------------------------------
+
+    def _put(self, chunk: _Chunk) -> None:
+        """On the other end's thread: something for this one."""
+        self._traffic.note(1)
+        self._inbox.append(chunk)
+        if not _soon(self._loop, self._take):  # it ended with its loop
+            self._drop()
+            _soon(self._other._loop, self._other._lose)  # noqa: SLF001
+
+    def _take(self) -> None:
+        if self._is_closing:
+            self._drop()
+        while self._is_reading and not self._is_closing:
+            try:
+                chunk = self._inbox.popleft()
+            except IndexError:
+                break
+            try:
+                if chunk is None:
+                    self._end(is_abort=False)
+                else:
+                    self._taken_size += len(chunk)
+                    self._hand_over(chunk)
+            finally:
+                self._traffic.note(-1)
+        other = self._other
+        if other._is_full:  # noqa: SLF001
+            _soon(other._loop, other._go_on)  # noqa: SLF001
+
+    def _hand_over(self, data: bytes) -> None:
+        protocol: Any = self._protocol
+        if not isinstance(protocol, asyncio.BufferedProtocol):
+            protocol.data_received(data)
+            return
+        while data:
+            room = memoryview(protocol.get_buffer(len(data)))
+            piece = data[: len(room)]
+            room[: len(piece)] = piece
+            protocol.buffer_updated(len(piece))
+            data = data[len(piece) :]
+
+    def _go_on(self) -> None:
+        if self._is_full and self.get_write_buffer_size() <= self._high // 4:
+            self._is_full = False
+            self._protocol.resume_writing()
+
+    def _end(self, *, is_abort: bool) -> None:
+        if self._is_closing:
+            return
+        self._is_closing = True
+        self._drop()
+        other = self._other
+        if is_abort:
+            other._drop()  # noqa: SLF001
+            _soon(other._loop, other._lose)  # noqa: SLF001
+        else:
+            other._put(None)  # noqa: SLF001
+        self._loop.call_soon(self._lose)
+
+    def _lose(self) -> None:
+        self._is_closing = True
+        self._drop()
+        if not self._is_lost:
+            self._is_lost = True
+            self._protocol.connection_lost(None)
+
+    def _drop(self) -> None:
+        while self._inbox:
+            try:
+                self._inbox.pop()
+            except IndexError:  # the other thread took it
+                return
+            self._traffic.note(-1)
+
+
+def _soon(loop: asyncio.AbstractEventLoop, work: Any) -> bool:  # noqa: ANN401
+    """Whether the loop is there still."""
+    try:
+        loop.call_soon_threadsafe(work)
+    except RuntimeError:
+        return False
+    return True
+
+
+def connect(
+    near: asyncio.BaseProtocol,
+    make_far: Callable[[], asyncio.BaseProtocol],
+    far_loop: asyncio.AbstractEventLoop,
+    traffic: Traffic,
+) -> None:
+    """Connect a protocol of the running loop with one that is made on another loop, or the same."""
+    port = next(_PORTS)
+    one = End(asyncio.get_running_loop(), near, traffic, port + 1)
+    other = End(far_loop, near, traffic, port)
+    one._other, other._other = other, one  # noqa: SLF001
+    traffic.note(1)
+
+    def arrive() -> None:
+        far = make_far()
+        other.set_protocol(far)
+        far.connection_made(other)
+        traffic.note(-1)
+
+    far_loop.call_soon_threadsafe(arrive)
+    near.connection_made(one)

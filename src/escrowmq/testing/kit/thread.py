@@ -1,0 +1,76 @@
+"""An event loop on a thread of its own, asked by plain code and by other event loops."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, TypeVar
+
+from escrowmq.errors import UsageError
+
+T = TypeVar("T")
+_JOIN_S: Final = 10.0
+
+
+class LoopThread:
+    """Runs until it is closed."""
+
+    def __init__(self, name: str) -> None:
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
+        self._thread.start()
+
+    @property
+    def is_here(self) -> bool:
+        """Whether this is that thread."""
+        return threading.get_ident() == self._thread.ident
+
+    def call(self, work: Coroutine[Any, Any, T]) -> T:
+        """What a coroutine returns that waits for nobody but this loop."""
+        future = asyncio.run_coroutine_threadsafe(work, self.loop)
+        try:
+            return future.result()
+        finally:
+            future.cancel()
+
+    def run(self, function: Callable[..., T], *given: Any) -> T:  # noqa: ANN401
+        """What a function returns."""
+
+        async def work() -> T:
+            return function(*given)
+
+        return self.call(work())
+
+    def wait_for(self, work: Coroutine[Any, Any, T], name: str) -> T:
+        """What a coroutine returns that waits for clients, which may live on the caller's loop."""
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return self.call(work)
+        work.close()
+        raise UsageError(
+            f"{name}() would hold up the event loop that it is called on, and the clients there; "
+            f"use `await broker.aio.{name}(...)` in coroutines"
+        )
+
+    async def awaited(self, work: Coroutine[Any, Any, T]) -> T:
+        """The same, for another event loop."""
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self.loop))
+
+    def close(self) -> None:
+        """End the thread."""
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join(_JOIN_S)
+        assert not self._thread.is_alive(), "the loop of a test's broker does not end"
+
+    def _serve(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        try:
+            self.loop.run_forever()
+            tasks = asyncio.all_tasks(self.loop)
+            for task in tasks:
+                task.cancel()
+            self.loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        finally:
+            self.loop.close()

@@ -1,0 +1,358 @@
+"""A name server and a broker in a test's process, on one event loop and one clock."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import random
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Final
+
+from escrowmq.base.nameserver_settings import NameServerSettings
+from escrowmq.base.settings import BrokerSettings, StoreSettings
+from escrowmq.broker.core import BrokerCore
+from escrowmq.errors import UsageError
+from escrowmq.net.dialling import INSIDE, close_gate, open_gate
+from escrowmq.net.entrance import bind
+from escrowmq.net.listener import Listener
+from escrowmq.net.shell import Shell
+from escrowmq.node.broker import broker_settings
+from escrowmq.node.config import unknown_keys
+from escrowmq.registry.core import RegistryCore
+from escrowmq.testing.disk import Loss
+from escrowmq.testing.kit import pipe
+from escrowmq.testing.kit.accounts import Account, accounts_file
+from escrowmq.testing.kit.clock import StillClock
+from escrowmq.testing.kit.core import KitCore
+from escrowmq.testing.kit.disk import KitDisk
+from escrowmq.testing.kit.looking import Found, Looking, Progress
+from escrowmq.txn.pending import BUCKET_MS
+
+_log = logging.getLogger(__name__)
+
+_NUMBERS: Final = itertools.count()
+_HOSTS_MAX: Final = 254
+_PORT: Final = 10_000
+_PORTS_MAX: Final = 40_000
+_NEVER_IDLE_MS: Final = 1 << 60
+_STEPS_MAX: Final = 1_000_000
+"""How often the clock may stop on its way; two weeks are some 250 000 times."""
+
+_WAKES_MAX: Final = 10_000
+_LOOK_S: Final = 0.001
+_MODEST: Final = {
+    "flushDiskType": "SYNC_FLUSH",
+    "mappedFileSizeCommitLog": str(16 << 20),
+    "mappedFileSizeConsumeQueue": str(20 * 1024),
+    "maxHashSlotNum": "1024",
+    "maxIndexNum": "4096",
+    "escrowReserveBytes": "65536",
+    "defaultTopicQueueNums": "1",
+}
+"""What differs from a broker's defaults: small files, which lie in memory; and one queue a topic,
+so that messages are seen in the order in which they were sent."""
+
+
+def _settings(chosen: Mapping[str, str]) -> tuple[BrokerSettings, StoreSettings]:
+    source = "settings of a test's broker"
+    unknown = unknown_keys(dict(chosen))
+    if unknown:
+        raise UsageError(f"{source}: {', '.join(unknown)}: no broker of EscrowMQ has these")
+    broker, store, _ = broker_settings(
+        {**_MODEST, **chosen}, source=source, name="broker-a", name_servers=None, host="127.0.0.1"
+    )
+    return broker, store
+
+
+class World:
+    """Its coroutines run on one event loop."""
+
+    def __init__(
+        self,
+        settings: Mapping[str, str],
+        accounts: Sequence[Account],
+        *,
+        loop: asyncio.AbstractEventLoop,
+        has_sockets: bool,
+        patience_s: float,
+    ) -> None:
+        self._loop = loop
+        acl = {"aclEnable": "true"} if accounts else {}
+        self._broker_settings, self._store_settings = _settings({**acl, **settings})
+        self.patience_s = patience_s
+        self.clock = StillClock()
+        self.disk = KitDisk()
+        self._accounts = KitDisk()
+        if accounts:
+            self._accounts.replace("plain_acl.yml", accounts_file(accounts), is_private=True)
+        self._has_sockets = has_sockets
+        self.traffic = pipe.Traffic()
+        number = next(_NUMBERS)
+        self._host = f"{INSIDE}{number % _HOSTS_MAX + 1}"
+        self._first_port = _PORT + 2 * (number // _HOSTS_MAX) % _PORTS_MAX
+        self.nameserver = ""
+        self._broker_address = (self._host, 0)
+        self._registry = RegistryCore(NameServerSettings(), started_ms=self.clock.now_ms())
+        self.core: KitCore | None = None
+        self._shells: list[Shell] = []
+        """Of the name server, and of the broker while that runs."""
+        self._gone: set[str] = set()
+        """Clients that were there when the broker stopped."""
+        self._mute: set[tuple[int, int]] = set()
+        """Checks that nobody answered in time: by half and connection."""
+
+    # -- life ------------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Begin."""
+        shell = self._shell(self._registry, "nameserver")
+        host, port = await self._let_in(shell, self._first_port)
+        self.nameserver = f"{host}:{port}"
+        shell.start()
+        await self.start()
+
+    async def close(self) -> None:
+        """End."""
+        if self.core is not None:
+            await self.stop()
+        host, _, port = self.nameserver.rpartition(":")
+        close_gate(host, int(port))
+        await self._shells.pop().close()
+
+    async def start(self) -> None:
+        """Let the broker begin, with what its disk has; returns when the clients are back."""
+        if self.core is not None:
+            raise UsageError("the broker runs already; stop it first")
+        self._broker_settings.name_servers = self.nameserver
+        door = bind("127.0.0.1", self._broker_address[1]) if self._has_sockets else None
+        if door is not None:
+            self._broker_address = door.getsockname()[:2]
+        else:
+            self._broker_address = (self._host, self._first_port + 1)
+        host, port = self._broker_address
+        self._broker_settings.advertised_host = host
+        core = self.core = KitCore(
+            self.disk,
+            self._broker_settings,
+            self._store_settings,
+            address=self._broker_address,
+            ha_address=f"{host}:{port + 1}",
+            chance=secrets.SystemRandom(),
+            accounts=self._accounts,
+        )
+        self.clock.go_on_from(core.open(self.clock.now_ms()))
+        shell = self._shell(core, "broker")
+        if door is not None:
+            await shell.listen(Listener(door))
+        else:
+            open_gate(host, port, partial(self._enter, shell))
+        shell.start()
+        await self._until(lambda: core.registration.is_known)
+        await self._until(lambda: self._gone <= {channel.client_id for channel in core.channels()})
+        self._gone.clear()
+        await self.settle()
+
+    async def stop(self) -> None:
+        """End the broker in good order."""
+        core = self._running()
+        self._gone = {channel.client_id for channel in core.channels()}
+        core.farewell()
+        self._shells[-1].perform()
+        await self._end_broker()
+        core.close(self.clock.now_ms())
+        self.disk.restart()
+
+    async def crash(self) -> None:
+        """Kill the broker. What it wrote is there: the machine goes on."""
+        self._gone = {channel.client_id for channel in self._running().channels()}
+        await self._end_broker()
+        self.disk.crash(random.Random(0), Loss.NOTHING)
+
+    async def _end_broker(self) -> None:
+        self.disk.go_on()
+        close_gate(*self._broker_address)
+        self.core = None
+        await self._shells.pop().close()
+
+    def _running(self) -> KitCore:
+        if self.core is None:
+            raise UsageError("the broker is stopped; start() it first")
+        return self.core
+
+    def _shell(self, core: BrokerCore | RegistryCore, name: str) -> Shell:
+        disk = self.disk if isinstance(core, BrokerCore) else None
+        shell = Shell(core, self.clock, disk, name=f"test's {name}", idle_ms=_NEVER_IDLE_MS)
+        self._shells.append(shell)
+        return shell
+
+    async def _let_in(self, shell: Shell, port: int) -> tuple[str, int]:
+        """Where a shell is reached."""
+        if self._has_sockets:
+            door = bind("127.0.0.1", 0)
+            await shell.listen(Listener(door))
+            host, port = door.getsockname()[:2]
+            return host, port
+        open_gate(self._host, port, partial(self._enter, shell))
+        return self._host, port
+
+    def _enter(self, shell: Shell, protocol: asyncio.BaseProtocol) -> None:
+        """A client, on its own loop, connects."""
+        pipe.connect(protocol, shell.accept, self._loop, self.traffic)
+
+    # -- what is there -----------------------------------------------------------------------
+
+    @property
+    def looking(self) -> Looking:
+        """Questions to the broker that runs."""
+        return Looking(self._running())
+
+    def found(self, bodies: list[bytes]) -> Found:
+        """Bodies, with all the rest as a text."""
+        found = Found(bodies)
+        found.told = self.tell()
+        return found
+
+    def tell(self) -> str:
+        """All that there is."""
+        return self.looking.tell(self.clock.now_ms())
+
+    def fill_disk(self, *, is_full: bool) -> None:
+        """Leave no room, or have some again; the broker notices at once."""
+        self.disk.fill(is_full=is_full)
+        if self.core is not None:
+            self.core.broker.store.retention.watch(self.clock.now_ms())
+
+    def lose_ends(self, count: int) -> None:
+        """Let so many transactions end unheard."""
+        self._running().ends_to_lose = count
+
+    def create_topic(self, topic: str, queues: int) -> None:
+        """Make a topic, and tell the name server."""
+        core, now_ms = self._running(), self.clock.now_ms()
+        core.create_topic(topic, queues, now_ms)
+        self._shells[-1].perform()
+
+    # -- time ------------------------------------------------------------------------------------
+
+    async def advance(self, span_ms: int) -> None:
+        """Let time pass, and everything that is due happen in its order."""
+        end_ms = self.clock.now_ms() + span_ms
+        for _ in range(_STEPS_MAX):
+            await self.settle()
+            now_ms = self.clock.now_ms()
+            if now_ms >= end_ms:
+                return
+            at_ms = min(shell.core.wake_at_ms() for shell in self._shells)
+            self.clock.go_on_from(min(end_ms, max(now_ms + 1, at_ms)))
+            self.disk.now_ms = self.clock.now_ms()
+            self._wake()
+        raise AssertionError(f"{span_ms} ms are more than {_STEPS_MAX} steps; advance by less")
+
+    def _wake(self) -> None:
+        now_ms = self.clock.now_ms()
+        if self.core is not None:
+            self.core.hear_all(now_ms)
+        for shell in self._shells:
+            shell.wake()
+
+    def _wake_due(self) -> None:
+        """Do all that is due now. A check is asked up to 50 ms behind its time, with others: the
+        clock goes on by that much."""
+        for _ in range(_WAKES_MAX):
+            now_ms = self.clock.now_ms()
+            if self.core is not None:
+                check_at_ms = self.core.transactions.checker.wake_at_ms()
+                if check_at_ms <= now_ms + BUCKET_MS:
+                    self.clock.go_on_from(check_at_ms)
+                    now_ms = self.clock.now_ms()
+            due = [shell for shell in self._shells if shell.core.wake_at_ms() <= now_ms]
+            if not due:
+                return
+            for shell in due:
+                shell.wake()
+        raise AssertionError("the broker wants to be woken without end")
+
+    async def check_now(self) -> None:
+        """Ask about every pending transaction."""
+        core = self._running()
+        pending = list(core.transactions.engine.halves.pending)
+        core.transactions.checker.ask_now(pending, self.clock.now_ms())
+        await self.settle()
+
+    async def delivered(self, topic: str, count: int) -> Found:
+        """What is delivered, once it is so much."""
+        if not await self._until(lambda: len(self.looking.visible(topic)) >= count):
+            found = self.looking.delivered(topic)
+            raise AssertionError(
+                f"{len(found)} messages are delivered to {topic!r} after {self.patience_s} s, "
+                f"{count} were waited for\n{self.tell()}"
+            )
+        return self.found(self.looking.delivered(topic))
+
+    async def consumed(self, group: str) -> None:
+        """Return when a group has handled all that its consumers can see."""
+        progress = Progress(self._running(), group)
+        deadline_s = self._loop.time() + self.patience_s
+        while True:
+            progress.ask()
+            self._shells[-1].perform()
+            await self.settle()
+            left = progress.left()
+            if progress.has_members and not left:
+                return
+            if self._loop.time() > deadline_s:
+                raise AssertionError(f"{_not_consumed(progress, group, left)}\n{self.tell()}")
+            await asyncio.sleep(_LOOK_S)
+
+    # -- rest ------------------------------------------------------------------------------------
+
+    async def settle(self) -> None:
+        """Wait until nothing is under way between the broker and its clients."""
+        if not await self._until(self._is_at_rest):
+            self._give_up()
+
+    def _is_at_rest(self) -> bool:
+        self._wake_due()
+        is_writing = not self.disk.is_stalled and any(shell.is_syncing for shell in self._shells)
+        return self.traffic.is_quiet and not is_writing and not self._unanswered()
+
+    def _unanswered(self) -> list[tuple[int, int]]:
+        """Checks that somebody was asked and may still answer."""
+        if self.core is None:
+            return []
+        there = {channel.peer for channel in self.core.channels()}
+        under_way = self.core.transactions.checker.asked()
+        return [each for each in under_way if each[1] in there and each not in self._mute]
+
+    def _give_up(self) -> None:
+        unanswered = self._unanswered()
+        if not self.traffic.is_quiet:
+            raise AssertionError(
+                f"a client has not taken in what the broker sent to it for {self.patience_s} s; "
+                "does its event loop run?"
+            )
+        if unanswered:
+            _log.warning(
+                "%d checks have no answer after %s s, and are waited for no more; has the producer "
+                "a check, and does it return?", len(unanswered), self.patience_s,
+            )  # fmt: skip
+            self._mute |= set(unanswered)
+
+    async def _until(self, is_so: Callable[[], bool]) -> bool:
+        """Whether something came true in time."""
+        deadline_s = self._loop.time() + self.patience_s
+        while not is_so():
+            if self._loop.time() > deadline_s:
+                return False
+            await asyncio.sleep(_LOOK_S)
+        return True
+
+
+def _not_consumed(progress: Progress, group: str, left: dict[str, int]) -> str:
+    if not progress.has_members:
+        return f"no consumer of the group {group!r} is connected"
+    told = ", ".join(f"{count} of {topic!r}" for topic, count in left.items())
+    return f"the consumers of {group!r} have not handled {told}"

@@ -1,0 +1,148 @@
+"""What is asked on a connection and what becomes of it, without a socket and without a clock."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from escrowmq.base.codes import Flag, Request, Response
+from escrowmq.base.command import Command
+from escrowmq.client.core.credentials import Credentials
+from escrowmq.client.core.dialogue import REQUESTS_WAITING_MAX, Dialogue, Fields
+from escrowmq.client.core.signing import Signer
+from escrowmq.codec.command import encode_reply, encode_request
+from escrowmq.codec.frame import FrameReader
+from escrowmq.codec.own_signature import SESSION, is_signed_own
+from escrowmq.errors import ConnectionLost, RequestTimeout, TransportError, UsageError
+
+WHO = Credentials("owner-1", "the secret of owner-1")
+
+
+class Talk:
+    """A dialogue, and what its peer hears."""
+
+    def __init__(self, who: Credentials | None = None) -> None:
+        signer = Signer(who)
+        self.served: list[Command] = []
+        self.ends: list[Command | TransportError] = []
+        self._frames = bytearray()
+        self.dialogue = Dialogue(
+            "host:1",
+            write=self._frames.extend,
+            serve=self.served.append,
+            decorate=signer.decorate,
+            sign_own=signer.sign_own if who is not None else None,
+        )
+
+    def ask(self, now: float = 0.0, timeout_s: float = 3.0) -> None:
+        self.dialogue.ask(
+            Request.GET_MAX_OFFSET, {"topic": "T"}, b"", now=now, timeout_s=timeout_s,
+            done=self._done,
+        )  # fmt: skip
+
+    def _done(self, reply: Command | None, error: TransportError | None) -> None:
+        end = reply or error
+        assert end is not None
+        self.ends.append(end)
+
+    def heard(self) -> list[Command]:
+        """What the peer was asked since the last call."""
+        data = bytes(self._frames)
+        self._frames.clear()
+        return FrameReader().feed(data)
+
+    def answer(self, request: Command, code: int = 0, fields: Fields | None = None) -> None:
+        self.dialogue.receive(encode_reply(request, code, ext=fields), 1.0)
+
+
+def test_an_answer_finds_its_question_and_a_second_one_finds_none() -> None:
+    talk = Talk()
+    talk.ask()
+    talk.ask()
+    first, second = talk.heard()
+    talk.answer(second, 17)
+    talk.answer(second, 18)
+    talk.answer(first)
+    assert [end.code for end in talk.ends if isinstance(end, Command)] == [17, 0]
+    assert talk.dialogue.waiting_count == 0
+
+
+def test_what_is_not_answered_in_time_ends_and_the_next_look_is_known() -> None:
+    talk = Talk()
+    talk.ask(now=10.0, timeout_s=3.0)
+    talk.ask(now=10.0, timeout_s=5.0)
+    assert talk.dialogue.wake_at == 13.0
+    talk.dialogue.sweep(13.0)
+    assert isinstance(talk.ends[0], RequestTimeout)
+    assert "GET_MAX_OFFSET (30) within 3000 ms" in str(talk.ends[0])
+    assert talk.dialogue.wake_at == 15.0
+    talk.dialogue.sweep(15.0)
+    assert talk.dialogue.wake_at == math.inf
+
+
+def test_a_lost_connection_answers_everybody_and_takes_nothing_more() -> None:
+    talk = Talk()
+    talk.ask()
+    talk.dialogue.lose("it was cut")
+    assert "host:1 is gone: it was cut" in str(talk.ends[0])
+    with pytest.raises(ConnectionLost, match="it was cut"):
+        talk.ask()
+    with pytest.raises(ConnectionLost, match="it was cut"):
+        talk.dialogue.tell(Request.HEART_BEAT, {}, b"")
+
+
+def test_requests_of_the_peer_are_served_in_the_order_of_the_stream() -> None:
+    talk = Talk()
+    talk.ask()
+    (asked,) = talk.heard()
+    check = encode_request(Request.CHECK_TRANSACTION_STATE, 9, ext={}, body=b"", is_one_way=True)
+    talk.dialogue.receive(check + encode_reply(asked, 0), 1.0)
+    assert [one.code for one in talk.served] == [Request.CHECK_TRANSACTION_STATE]
+    assert len(talk.ends) == 1
+
+
+def test_nobody_asks_without_bound() -> None:
+    talk = Talk()
+    for _ in range(REQUESTS_WAITING_MAX):
+        talk.ask()
+    with pytest.raises(UsageError, match="65535 requests wait for host:1"):
+        talk.ask()
+
+
+def test_a_peer_that_speaks_something_else_is_named() -> None:
+    talk = Talk()
+    talk.dialogue.receive(b"HTTP/1.1 400 Bad Request\r\n\r\n", 0.0)
+    assert "speaks HTTP" in talk.dialogue.broken(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+
+def test_who_is_wanted_to_sign_more_asks_for_a_session_once_and_then_again() -> None:
+    talk = Talk(WHO)
+    talk.ask()
+    talk.ask()
+    for request in talk.heard():
+        talk.answer(request, Response.ESCROW_SIGNATURE_WANTED)
+    (greeting,) = talk.heard()
+    assert greeting.code == Request.ESCROW_SESSION
+    talk.answer(greeting, 0, {SESSION: "5e55"})
+    again = talk.heard()
+    assert [one.code for one in again] == [Request.GET_MAX_OFFSET] * 2
+    for request in again:
+        assert is_signed_own(
+            request.code, request.ext or {}, b"", secret=WHO.secret_key, session="5e55"
+        )
+        talk.answer(request)
+    assert [end.code for end in talk.ends if isinstance(end, Command)] == [0, 0]
+    talk.ask()
+    (third,) = talk.heard()
+    talk.answer(third, Response.ESCROW_SIGNATURE_WANTED)  # it was: nothing is asked again
+    assert not talk.heard()
+    assert len(talk.ends) == 3
+
+
+def test_a_one_way_request_waits_for_nothing() -> None:
+    talk = Talk()
+    talk.dialogue.tell(Request.END_TRANSACTION, {"a": "b"}, b"x")
+    (told,) = talk.heard()
+    assert told.flag & Flag.ONE_WAY
+    assert talk.dialogue.waiting_count == 0
