@@ -13,27 +13,11 @@ import pytest
 
 import grpc
 from escrowmq.proxy.gen import v2
-from tests.interop import wire
 from tests.interop.servers import EscrowServer
 
-SETTINGS: dict[str, Any] = {
-    "grpcServerPort": 0,
-    "transactionTimeOut": 1_000,
-    "transactionCheckInterval": 4_000,
-    "recallMessageEnable": True,
-}
+from .places import SETTINGS, in_order, topic
+
 WITHIN_S = 120
-
-
-def topic(server: EscrowServer, name: str, kind: str = "NORMAL", queues: int = 4) -> str:
-    fields = {
-        "topic": name, "defaultTopic": "TBW102", "readQueueNums": str(queues),
-        "writeQueueNums": str(queues), "perm": "6", "topicFilterType": "SINGLE_TAG",
-        "order": "false", "attributes": f"+message.type={kind}",
-    }  # fmt: skip
-    reply = wire.ask(server.address, 17, fields)
-    assert reply.code == 0, reply
-    return name
 
 
 def play(server: EscrowServer, name: str, topic: str, *credentials: str) -> Any:
@@ -48,13 +32,6 @@ def play(server: EscrowServer, name: str, topic: str, *credentials: str) -> Any:
     )
     assert done.returncode == 0, done.stderr[-2_000:]
     return json.loads(done.stdout.strip().splitlines()[-1])
-
-
-@pytest.fixture(name="server", scope="module")
-def make_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EscrowServer]:
-    server = EscrowServer(tmp_path_factory.mktemp("server"), **SETTINGS)
-    yield server
-    server.stop()
 
 
 def test_normal_messages_by_a_simple_consumer(server: EscrowServer) -> None:
@@ -73,8 +50,7 @@ def test_a_push_consumer_gets_everything_and_what_failed_again(server: EscrowSer
 
 def test_message_groups_keep_their_order(server: EscrowServer) -> None:
     name = topic(server, "Fifo", "FIFO")
-    group = {"groupName": f"CG-{name}", "consumeMessageOrderly": True}
-    assert wire.ask(server.address, 200, {}, json.dumps(group).encode()).code == 0
+    in_order(server, f"CG-{name}")
     found = play(server, "fifo", name)
     for nth in range(2):
         bodies = [int(body) for body, group_name in found if group_name == f"g{nth}"]
