@@ -309,6 +309,12 @@ MESSAGE_GROUP_SIZE_MAX: Final = 64
 GRPC_MESSAGES_MAX: Final = 1_024
 """Messages of one call, some 20 ms."""
 
+GRPC_UNPACKED_SIZE_MAX: Final = 8_388_608
+"""Bytes of compressed bodies that are unpacked for one call, some 25 ms."""
+
+GRPC_CLIENTS_OF_STRANGER_MAX: Final = 16
+"""Clients on a connection of which none has proved yet who it is."""
+
 GRPC_ACKS_MAX: Final = 4_096
 """Acks of one call."""
 

@@ -8,7 +8,11 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from escrowmq.base.guests import Who
-from escrowmq.base.limits import GRPC_CLIENTS_MAX, GRPC_CLIENTS_OF_CONNECTION_MAX
+from escrowmq.base.limits import (
+    GRPC_CLIENTS_MAX,
+    GRPC_CLIENTS_OF_CONNECTION_MAX,
+    GRPC_CLIENTS_OF_STRANGER_MAX,
+)
 from escrowmq.proxy.backend import Backend
 from escrowmq.proxy.gen import v2
 from escrowmq.proxy.status import Fault
@@ -74,15 +78,26 @@ class Clients:
         """Who is there."""
         return list(self._clients.values())
 
-    def find(self, key: Key, *, language: str, connection: int, port: int, known: int) -> Client:
-        """The client, who may be a new one; `known` are those of this connection."""
+    def find(
+        self,
+        key: Key,
+        *,
+        language: str,
+        connection: int,
+        port: int,
+        known: int,
+        is_stranger: bool,
+    ) -> Client:
+        """The client, who may be a new one; `known` are those of this connection, of which a
+        stranger's may have few."""
         client = self._clients.get(key)
         if client is None:
-            if len(self._clients) >= self._count_max or known >= GRPC_CLIENTS_OF_CONNECTION_MAX:
+            most = GRPC_CLIENTS_OF_STRANGER_MAX if is_stranger else GRPC_CLIENTS_OF_CONNECTION_MAX
+            if len(self._clients) >= self._count_max or known >= most:
                 raise Fault(
                     v2.TOO_MANY_REQUESTS,
                     f"{len(self._clients)} clients are here already, {known} of them on this "
-                    f"connection; {self._count_max} and {GRPC_CLIENTS_OF_CONNECTION_MAX} are "
+                    f"connection; {self._count_max} and {most} are "
                     "allowed; stop some, or use fewer client ids",
                 )
             client = self._clients[key] = Client(key, language)

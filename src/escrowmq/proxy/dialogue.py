@@ -166,6 +166,7 @@ class GrpcDialogue:
                 connection=peer.id,
                 port=self._port,
                 known=len(self._clients),
+                is_stranger=self._is_stranger,
             )
         client.seen_ms = now_ms
         return client, credential

@@ -15,7 +15,7 @@ from escrowmq.proxy.call import Call
 from escrowmq.proxy.gen import v2
 from escrowmq.proxy.receiving import POLL_MAX_MS, filter_of
 from escrowmq.proxy.status import OK, Fault, code_of, fault_of, status
-from escrowmq.proxy.translate import message_of
+from escrowmq.proxy.translate import Unpacking, message_of
 from escrowmq.proxy.validation import group_name, topic_name
 
 if TYPE_CHECKING:
@@ -66,8 +66,10 @@ class Pulling:
             found = decode_records(records) if reply.code == Response.SUCCESS else []
             result = OK if found else status(v2.MESSAGE_NOT_FOUND, "no new message")
             call.say(v2.PullMessageResponse(status=result))
+            unpacking = Unpacking()
             for stored in found:
-                call.say(v2.PullMessageResponse(message=message_of(stored)))
+                message = message_of(stored, unpacking=unpacking)
+                call.say(v2.PullMessageResponse(message=message))
             following = number_in((reply.ext or {}).get("nextBeginOffset"), most=LONG_MAX)
             call.say(v2.PullMessageResponse(next_offset=following or 0))
             call.finish()

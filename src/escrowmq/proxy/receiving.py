@@ -17,7 +17,7 @@ from escrowmq.proxy.gen import v2
 from escrowmq.proxy.handles import Handle
 from escrowmq.proxy.settling import INVISIBLE_MAX_MS, bury
 from escrowmq.proxy.status import OK, Fault, code_of, fault_of, status
-from escrowmq.proxy.translate import message_of
+from escrowmq.proxy.translate import Unpacking, message_of
 from escrowmq.proxy.validation import group_name, topic_name
 
 if TYPE_CHECKING:
@@ -174,7 +174,7 @@ class _Found:
 
     def _messages(self, ext: dict[str, str], records: bytes) -> list[v2.Message]:
         starts = decode_list(ext.get("startOffsetInfo", ""))
-        found = []
+        found, unpacking = [], Unpacking()
         for stored in decode_records(records):
             handle = self._handle(stored, starts, ext)
             if self._tags and stored.properties.get(Property.TAGS) not in self._tags:
@@ -184,7 +184,7 @@ class _Found:
             elif stored.reconsume_times >= self._attempts_max:
                 self._bury(stored, handle)
             else:
-                found.append(message_of(stored, handle=str(handle)))
+                found.append(message_of(stored, handle=str(handle), unpacking=unpacking))
         return found
 
     def _bury(self, stored: StoredMessage, handle: Handle) -> None:

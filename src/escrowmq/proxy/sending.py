@@ -16,7 +16,14 @@ from escrowmq.proxy.call import Call
 from escrowmq.proxy.gen import v2
 from escrowmq.proxy.routes import TYPES
 from escrowmq.proxy.status import OK, Fault, code_of, common, fault_of, status
-from escrowmq.proxy.translate import KINDS, plain_body, properties_of, text_of, type_of
+from escrowmq.proxy.translate import (
+    KINDS,
+    Unpacking,
+    plain_body,
+    properties_of,
+    text_of,
+    type_of,
+)
 
 if TYPE_CHECKING:
     from escrowmq.proxy.front import GrpcFront
@@ -47,12 +54,13 @@ class Sending:
         topic = validation.send_topic(messages)
         size_max = self._front.options.body_size_max
         facts = self._front.backend.topic(topic)
-        wishes = []
+        wishes, unpacking = [], Unpacking()
         for one in messages:
             validation.message(one, body_size_max=size_max, now_ms=call.now_ms)
             properties = properties_of(one, topic)
             _judge_type(facts, one.system_properties.message_type, type_of(properties))
-            wishes.append((_fields(one, topic, properties, facts, call.now_ms), plain_body(one)))
+            body = plain_body(one, unpacking, size_max=size_max)
+            wishes.append((_fields(one, topic, properties, facts, call.now_ms), body))
         entries: list[v2.SendResultEntry | None] = [None] * len(messages)
         left = len(messages)
 

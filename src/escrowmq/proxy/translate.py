@@ -19,8 +19,8 @@ import io
 import zlib
 from typing import Final
 
-from escrowmq.base.limits import DECOMPRESSED_SIZE_MAX
-from escrowmq.base.message import Property, StoredMessage, SysFlag, Topic
+from escrowmq.base.limits import GRPC_UNPACKED_SIZE_MAX
+from escrowmq.base.message import Property, StoredMessage, SysFlag
 from escrowmq.base.reserved import RESERVED
 from escrowmq.codec.compression import decompress
 from escrowmq.codec.ids import format_host, offset_id
@@ -48,6 +48,35 @@ _INNER: Final = RESERVED - {
     "escrowTransaction", "escrowDelay", "escrowOrderKey", "escrowChecker", "escrowMarker",
 } | {"escrowOwner", "escrowCarried", "escrowMessages"}  # fmt: skip
 """What users are not shown; RocketMQ's proxy shows some of it."""
+
+
+class Unpacking:
+    """How much may still be unpacked for a call: a small body may hold a thousand times as much."""
+
+    def __init__(self) -> None:
+        self.left = GRPC_UNPACKED_SIZE_MAX
+
+    def plain(self, body: bytes, sys_flag: int) -> bytes:
+        """A body that was packed. RemoteProtocolError when it is broken, or there is too much."""
+        size_max = self.left
+        self.left = 0  # as long as it is not known how much it was
+        if body.startswith(_GZIP):  # RocketMQ's proxy stores what its clients have packed
+            plain = _gunzip(body, size_max)
+        else:
+            plain = decompress(body, sys_flag, size_max=size_max)
+        self.left = size_max - len(plain)
+        return plain
+
+
+def _gunzip(body: bytes, size_max: int) -> bytes:
+    try:
+        with gzip.GzipFile(fileobj=io.BytesIO(body)) as file:
+            plain = file.read(size_max + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise RemoteProtocolError(f"the body does not unpack: {error}") from error
+    if len(plain) > size_max:
+        raise RemoteProtocolError(f"the body unpacks to more than {size_max} bytes")
+    return plain
 
 
 # -- in ------------------------------------------------------------------------------------------
@@ -95,22 +124,20 @@ def properties_of(message: v2.Message, topic: str) -> dict[str, str]:
     return found
 
 
-def plain_body(message: v2.Message) -> bytes:
+def plain_body(message: v2.Message, unpacking: Unpacking, *, size_max: int) -> bytes:
     """The body as it is stored. Consumers of the remoting protocol know no gzip."""
     if message.system_properties.body_encoding != v2.GZIP:
         return message.body
+    if not message.body.startswith(_GZIP):
+        raise Fault(v2.MESSAGE_CORRUPTED, "the body is said to be gzip, and is not")
     try:
-        with gzip.GzipFile(fileobj=io.BytesIO(message.body)) as file:
-            plain = file.read(DECOMPRESSED_SIZE_MAX + 1)
-    except (OSError, EOFError, zlib.error) as error:
-        raise Fault(v2.MESSAGE_CORRUPTED, f"the body does not unpack: {error}") from error
-    if not 0 < len(plain) <= DECOMPRESSED_SIZE_MAX:
-        raise Fault(
-            v2.MESSAGE_BODY_TOO_LARGE if plain else v2.MESSAGE_BODY_EMPTY,
-            f"the body unpacks to more than {DECOMPRESSED_SIZE_MAX} bytes"
-            if plain
-            else "message body cannot be empty",
-        )
+        plain = unpacking.plain(message.body, SysFlag.COMPRESSED)
+    except RemoteProtocolError as error:
+        raise Fault(v2.MESSAGE_CORRUPTED, str(error)) from error
+    if not plain:
+        raise Fault(v2.MESSAGE_BODY_EMPTY, "message body cannot be empty")
+    if len(plain) > size_max:
+        raise Fault(v2.MESSAGE_BODY_TOO_LARGE, f"message body cannot exceed the max {size_max}")
     return plain
 
 
@@ -122,11 +149,19 @@ def text_of(properties: dict[str, str]) -> str:
 # -- out -----------------------------------------------------------------------------------------
 
 
-def message_of(stored: StoredMessage, *, handle: str = "") -> v2.Message:
-    """A record as clients are given it. Its body is unpacked: of what RocketMQ's clients write,
-    each language reads something else."""
+def message_of(
+    stored: StoredMessage, *, handle: str = "", unpacking: Unpacking | None = None
+) -> v2.Message:
+    """A record as clients are given it. Its body is unpacked, since each language reads something
+    else of what RocketMQ's clients write; beyond what may be unpacked for a call, and when it is
+    broken, it is given as it is, and said to be gzip, as by RocketMQ's proxy."""
     found = stored.properties
-    body = _unpacked(stored)
+    body, encoding = stored.body, v2.IDENTITY
+    if stored.sys_flag & SysFlag.COMPRESSED:
+        try:
+            body = (unpacking or Unpacking()).plain(stored.body, stored.sys_flag)
+        except RemoteProtocolError:
+            encoding = v2.GZIP
     message = v2.Message(body=body)
     message.topic.name = stored.topic
     for name, value in found.items():
@@ -140,7 +175,7 @@ def message_of(stored: StoredMessage, *, handle: str = "") -> v2.Message:
     system.keys.extend(found.get(Property.KEYS, "").split())
     system.body_digest.type = v2.MD5
     system.body_digest.checksum = hashlib.md5(body, usedforsecurity=False).hexdigest().upper()
-    system.body_encoding = v2.IDENTITY
+    system.body_encoding = encoding
     system.message_type = KINDS[type_of(found)]
     system.born_timestamp.FromMilliseconds(stored.born_ms)
     system.born_host = found.get(Property.BORN_HOST) or format_host(stored.born_host)
@@ -153,18 +188,6 @@ def message_of(stored: StoredMessage, *, handle: str = "") -> v2.Message:
         system.receipt_handle = handle
     _add_wishes(system, found)
     return message
-
-
-def _unpacked(stored: StoredMessage) -> bytes:
-    if stored.sys_flag & SysFlag.COMPRESSED and stored.body.startswith(_GZIP):
-        try:  # RocketMQ's proxy stores what its clients have packed
-            return gzip.decompress(stored.body)
-        except (OSError, EOFError, zlib.error):
-            return stored.body
-    try:
-        return decompress(stored.body, stored.sys_flag)
-    except RemoteProtocolError:
-        return stored.body  # as its sender has written it: whoever reads it may know better
 
 
 def _add_wishes(system: v2.SystemProperties, found: dict[str, str]) -> None:
@@ -185,8 +208,3 @@ def _add_wishes(system: v2.SystemProperties, found: dict[str, str]) -> None:
     if origin and found.get(Property.DLQ_ORIGIN_MESSAGE_ID):
         system.dead_letter_queue.topic = origin
         system.dead_letter_queue.message_id = found[Property.DLQ_ORIGIN_MESSAGE_ID]
-
-
-def is_retry(topic: str) -> bool:
-    """Whether a topic has what a group was given before."""
-    return topic.startswith(Topic.RETRY_PREFIX)

@@ -13,13 +13,14 @@ from escrowmq.base.settings import BrokerSettings
 from escrowmq.base.wire import Wire
 from escrowmq.broker.guests import Guests
 from escrowmq.http2 import frames
-from escrowmq.http2.frames import Kind
+from escrowmq.http2.frames import Kind, Setting
 from escrowmq.proxy.front import GrpcFront, Options
 from escrowmq.proxy.gen import v2
 from tests.harness.exchange import Exchange
 from tests.unit.http2.wire import Writer, read_frames
 
 _FRAME_SIZE = 16_384
+_ROOM = 1 << 30
 _FRONT = struct.Struct(">BI")
 M = TypeVar("M", bound=Message)
 
@@ -84,6 +85,7 @@ class V5(Writer):
         *,
         host: str = "10.0.0.7",
         metadata: dict[str, str] | None = None,
+        is_slow: bool = False,
     ) -> None:
         super().__init__()
         self.exchange = exchange
@@ -96,7 +98,10 @@ class V5(Writer):
         exchange._next_peer += 1
         exchange.callers[self.id] = self  # type: ignore[assignment]
         exchange.core.connected(self.id, host, 5_000, exchange.now_ms, Wire.GRPC)
-        self._feed(frames.PREFACE + frames.settings({}))
+        hello = frames.settings({Setting.INITIAL_WINDOW_SIZE: _ROOM}) + frames.window_update(
+            0, _ROOM
+        )
+        self._feed(frames.PREFACE + (frames.settings({}) if is_slow else hello))
 
     def _feed(self, data: bytes) -> None:
         self.exchange.feed(self, data)  # type: ignore[arg-type]

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import gzip
 import struct
 
 import pytest
 
+from escrowmq.base.settings import BrokerSettings
 from escrowmq.base.wire import Wire
+from escrowmq.codec.compression import compress
 from escrowmq.codec.frame import HalfFrames
 from escrowmq.http2 import frames
 from escrowmq.proxy.gen import v2
+from escrowmq.testing.disk import SimDisk
 
 from .client import V5, World, message
+from .test_accounts import FILE
 
 
 def make() -> tuple[World, V5]:
@@ -78,12 +83,43 @@ def test_of_all_that_hold_too_much_the_first_is_given_up(count: int) -> None:
     assert world.front.room.size <= 250_000
 
 
+def test_little_is_unpacked_for_one_call() -> None:
+    world, sender = make()
+    bomb = gzip.compress(bytes(4_000_000))
+    packed = message("T", bomb)
+    packed.system_properties.body_encoding = v2.GZIP
+    codes = {sender.send(*[packed] * count).status.code for count in (3, 20)}
+    assert codes == {v2.MESSAGE_CORRUPTED}
+    large = message("T", gzip.compress(bytes(5_000_000)))
+    large.system_properties.body_encoding = v2.GZIP
+    assert sender.send(large).status.code == v2.MESSAGE_BODY_TOO_LARGE
+    body, flag = compress(bytes(3_000_000), form="zlib", level=9)
+    remoting = world.exchange.connect()
+    for _ in range(4):
+        remoting.send("T", body, fields={"f": str(flag)})
+    found = sender.received("T")
+    assert [len(one.body) for one in found] == [3_000_000, 3_000_000, len(body), len(body)]
+    kinds = [one.system_properties.body_encoding for one in found]
+    assert kinds == [v2.IDENTITY, v2.IDENTITY, v2.GZIP, v2.GZIP]
+
+
+def test_a_stranger_has_few_clients() -> None:
+    disk = SimDisk()
+    disk.small["plain_acl.yml"] = FILE
+    world = World(BrokerSettings(acl_enabled=True), disk=disk)
+    stranger = world.connect()
+    for nth in range(40):
+        stranger.client_id = f"c{nth}"
+        stranger.send(message("T"))
+    assert len(world.front.clients) == 16
+
+
 def test_what_nobody_takes_counts_too() -> None:
     world, _ = make()
     sender = world.connect("sender")
     for _ in range(3):
         sender.send(message("T", b"x" * 60_000))
-    slow = world.connect("slow")
+    slow = world.connect("slow", is_slow=True)
     slow.receive("T")  # its window is 65,535 bytes
     assert world.front.room.size > 100_000
     slow.leave()
