@@ -3,7 +3,7 @@
 Check points of one revive queue and one span of invisibility form a track: they are due in the
 order in which they were made, which is also that of their records. So a track is a plain queue
 that answers both questions, what is due next and which record is the oldest that still counts.
-Measured: 201 bytes for a check point of one message, 6 a message for one of 32.
+Measured: 209 bytes for a check point of one message, 6 a message for one of 32.
 """
 
 from __future__ import annotations

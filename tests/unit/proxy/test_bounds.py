@@ -124,3 +124,15 @@ def test_what_nobody_takes_counts_too() -> None:
     assert world.front.room.size > 100_000
     slow.leave()
     assert world.front.room.size == 0
+
+
+def test_others_have_their_turn_between_calls_that_cost_much() -> None:
+    world, client = make()
+    one = message("T", keys=[f"{nth}" for nth in range(2_000)])
+    data = v2.SendMessageRequest(messages=[one]).SerializeToString()
+    framed = struct.pack(">BI", 0, len(data)) + data
+    numbers = [client.begin("SendMessage") for _ in range(60)]
+    before = world.exchange.holds_count
+    client._feed(b"".join(client.data(number, framed, is_end=True) for number in numbers))
+    assert world.exchange.holds_count > before
+    assert all(client.streams[number].code == 0 for number in numbers)
