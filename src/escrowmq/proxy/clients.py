@@ -115,7 +115,8 @@ class Clients:
 
     def leave(self, client: Client, now_ms: int) -> None:
         """A client says good-bye, or is not heard of any more."""
-        if self._clients.pop(client.key, None) is not None:
+        if self.is_here(client):
+            del self._clients[client.key]
             self._backend.leave(client.guest, now_ms)
 
     def is_here(self, client: Client) -> bool:

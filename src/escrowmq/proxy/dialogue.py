@@ -28,6 +28,9 @@ _log = logging.getLogger(__name__)
 _LOOK_EVERY: Final = 8
 """After so many calls of one input it is asked whether others are to have their turn."""
 
+_EVENTS_AT_ONCE_MAX: Final = 600
+"""What is heard of one connection in a turn: some two hundred calls, or as many commands."""
+
 
 class GrpcDialogue:
     """One connection (broker.dialogue.Dialogue)."""
@@ -75,9 +78,9 @@ class GrpcDialogue:
             event = events.popleft()
             reads_count += self._hear(event, now_ms)
             nth += 1
-            if reads_count >= READS_AT_ONCE_MAX or (
-                nth % _LOOK_EVERY == 0 and self.backend.is_tired()
-            ):
+            if reads_count >= READS_AT_ONCE_MAX or nth >= _EVENTS_AT_ONCE_MAX:
+                break
+            if nth % _LOOK_EVERY == 0 and self.backend.is_tired():
                 break
 
     def _hear(self, event: CallEvent, now_ms: int) -> bool:

@@ -88,6 +88,35 @@ def test_clients_that_have_left_are_forgotten() -> None:
     assert len(world.exchange.core.broker.peers) == 0
 
 
+def test_a_client_that_came_again_does_not_leave_with_its_former_self() -> None:
+    world = World()
+    world.topic("T")
+    first, second = world.connect("a"), world.connect("a")
+    first.consume("CG", "T")
+    request, kind = v2.NotifyClientTerminationRequest(), v2.NotifyClientTerminationResponse
+    assert first.ask("NotifyClientTermination", request, kind).status.code == v2.OK
+    second.consume("CG", "T")
+    first.leave()
+    assert len(world.front.clients) == 1
+    beat = second.ask("Heartbeat", v2.HeartbeatRequest(), v2.HeartbeatResponse)
+    assert beat.status.code == v2.OK
+
+
+def test_many_commands_at_once_take_turns() -> None:
+    world = World()
+    world.topic("T")
+    client = world.connect()
+    number = client.produce("T")
+    settings = v2.Settings(client_type=v2.PRODUCER)
+    settings.publishing.topics.add(name="T")
+    data = v2.TelemetryCommand(settings=settings).SerializeToString()
+    framed = len(data).to_bytes(5, "big") + data
+    before = world.exchange.holds_count
+    client._feed(client.data(number, framed * 700))
+    assert world.exchange.holds_count > before
+    assert len(client.told(number)) == 701
+
+
 def test_a_deadline_ends_a_call() -> None:
     world = World()
     world.topic("T")

@@ -207,6 +207,16 @@ def test_a_topic_takes_messages_of_its_type_alone(kind: str, one: v2.Message, ac
     )  # fmt: skip
 
 
+def test_a_message_of_a_priority_keeps_it() -> None:
+    world = World()
+    world.topic("T", "PRIORITY")
+    sender = world.connect()
+    assert sender.send(message("T", kind=v2.PRIORITY, priority=3)).status.code == v2.OK
+    (found,) = sender.received("T")
+    system = found.system_properties
+    assert (system.message_type, system.priority) == (v2.PRIORITY, 3)
+
+
 def test_a_topic_that_is_not_there_is_of_no_type() -> None:
     code, text = refused(message("nowhere"))
     assert code == "MESSAGE_PROPERTY_CONFLICT_WITH_TYPE"
