@@ -27,7 +27,7 @@ from escrowmq.codec.headers import (
 from escrowmq.codec.ids import offset_id, parse_offset_id
 from escrowmq.codec.record import encode_message
 from escrowmq.delivery.clients import Channel
-from escrowmq.errors import UsageError
+from escrowmq.errors import StorageError, UsageError
 from escrowmq.store.store import Put, PutStatus
 from escrowmq.txn.check import Ask
 from escrowmq.txn.claim import Claim, Ended, EndResult
@@ -200,7 +200,11 @@ class EndHandlers(Part):
         peer = self._broker.peers.get(ask.peer)
         if peer is not None and peer.knows_signed_ids:
             place = msgspec.structs.replace(half, queue_offset=ask.queue_offset)
-            ext["escrowId"] = self._transactions.newly_signed(place, unique_key, now_ms)
+            try:
+                ext["escrowId"] = self._transactions.newly_signed(place, unique_key, now_ms)
+            except StorageError as error:  # it is asked about again
+                _log.warning("a check is put off, as no key can be kept to sign by: %s", error)
+                return
         body = encode_message(_as_asked(half, ask.count))
         self._broker.tell(ask.peer, Request.CHECK_TRANSACTION_STATE, ext=ext, body=body)
 

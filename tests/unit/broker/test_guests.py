@@ -16,7 +16,9 @@ from escrowmq.broker.guests import Guests
 from escrowmq.codec.properties import encode_properties
 from escrowmq.codec.signature import ACCESS_KEY, SIGNATURE
 from escrowmq.delivery.topics import TopicConfig
+from escrowmq.errors import DiskFull
 from escrowmq.testing.disk import SimDisk
+from escrowmq.txn import identity
 from tests.harness.exchange import SMALL, Exchange
 
 from .test_proving import FILE, SECRET, USERS
@@ -191,3 +193,33 @@ def test_a_client_answers_what_an_operator_wants_to_know() -> None:
     host.guests.heard(host.id, opaque, Answer(body=b"all is well"), host.exchange.now_ms)
     host.settle()
     assert pending.now.body == b"all is well"
+
+
+class Keyless(SimDisk):
+    """A disk that keeps no keys for a while."""
+
+    keeps_keys = False
+
+    def replace(self, path: str, data: bytes, *, is_private: bool = False) -> None:
+        if path == identity.PATH and not self.keeps_keys:
+            raise DiskFull(f"no room for {path}")
+        super().replace(path, data, is_private=is_private)
+
+
+def test_a_check_that_cannot_be_signed_keeps_no_other_one_back() -> None:
+    disk = Keyless()
+    host = make_host(disk=disk)
+    exchange = host.exchange
+    remoting = exchange.connect("c2")
+    remoting.heartbeat(producer="PG")
+    beat = b'{"clientID":"c","producerDataSet":[{"groupName":"T"}]}'
+    assert host.ask(Request.HEART_BEAT, {}, beat).code == 0
+    remoting.prepare("T", group="T")
+    remoting.prepare("T", group="PG")
+    exchange.advance(15_000)
+    assert host.heard == []
+    assert len(remoting.take(Request.CHECK_TRANSACTION_STATE)) >= 1
+    disk.keeps_keys = True
+    exchange.advance(60_000)
+    assert all(ext["escrowId"] for _, _, ext, _ in host.heard)
+    assert host.heard
