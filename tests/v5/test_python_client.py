@@ -119,3 +119,15 @@ def test_accounts_are_judged_by_the_clients_own_signature(guarded: EscrowServer)
     assert play(guarded, "refused", "Simple", "shop-owner", "secret-of-shop") == "sent"
     for credentials in ((), ("shop-owner", "another"), ("somebody", "secret-of-shop")):
         assert "failed to fetch topic" in play(guarded, "refused", "Simple", *credentials)
+
+
+def test_the_client_and_the_front_stand_in_one_process() -> None:
+    both = "import rocketmq; from escrowmq.proxy.front import GrpcFront; print('both')"
+    for text in (
+        both,
+        "from escrowmq.proxy.front import GrpcFront; import rocketmq; print('both')",
+    ):
+        done = subprocess.run(
+            [sys.executable, "-c", text], capture_output=True, text=True, check=False, timeout=60
+        )
+        assert done.stdout.strip() == "both", done.stderr[-1_000:]
