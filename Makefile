@@ -7,7 +7,7 @@ SPARK := $(VENV)/.spark-$(shell cksum < requirements-spark.txt | cut -d' ' -f1)
 RELEASES := spark-4.1 spark-4.3
 ARGS ?=
 
-.PHONY: serve demo shop test unit coverage interop spark-versions spark-environments $(RELEASES) crash fuzz races faults check format docs bench clean
+.PHONY: serve demo shop test unit coverage interop spark-versions spark-environments $(RELEASES) crash fuzz races faults check format docs protos bench clean
 .DEFAULT_GOAL := test
 
 $(READY): requirements-dev.txt pyproject.toml
@@ -91,6 +91,9 @@ format: $(READY)
 
 docs: $(READY)    ## the reference pages anew, from the docstrings
 	$(BIN)/python tools/reference.py
+
+protos: $(READY)  ## proxy/gen anew, from proxy/v2.proto
+	$(BIN)/python tools/protos.py
 
 bench: $(READY)   ## side by side with the Java broker; needs Java and Maven, takes minutes
 	$(BIN)/python benchmarks/side_by_side.py $(ARGS)

@@ -183,6 +183,7 @@ class EscrowServer:
         doors: dict[str, str] = dict(re.findall(r"(\w+)=(\S+)", self.ready))
         self.nameserver = doors.get("nameserver", nameserver)
         self.address = doors.get("broker", self.nameserver)
+        self.grpc = doors.get("grpc", "")
         self.name = str(settings.get("brokerName", "broker-a"))
 
     def stop(self) -> None:

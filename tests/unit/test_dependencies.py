@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "escrowmq"
 MODULES = {"pyyaml": "yaml", "prometheus-client": "prometheus_client", "opentelemetry-api":
-           "opentelemetry"}  # fmt: skip
+           "opentelemetry", "protobuf": "google"}  # fmt: skip
 EXTRAS = {
     "compensation": ["compensation"],
     "pipeline": ["spark"],

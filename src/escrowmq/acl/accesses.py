@@ -28,6 +28,7 @@ UPDATE: Final = frozenset({Action.UPDATE})
 DELETE: Final = frozenset({Action.DELETE})
 SUB_GET: Final = frozenset({Action.SUB, Action.GET})
 SUB_UPDATE: Final = frozenset({Action.SUB, Action.UPDATE})
+PUB_SUB_GET: Final = frozenset({Action.PUB, Action.SUB, Action.GET})
 CREATE_UPDATE: Final = frozenset({Action.CREATE, Action.UPDATE})
 
 
@@ -83,6 +84,14 @@ def fields(
 ) -> Fields:
     """Rights to what stands in some fields, their names with blanks between."""
     return Fields(actions, tuple(topics.split()), tuple(groups.split()), groups_first)
+
+
+def routed(request: Command) -> Iterable[Access]:
+    """A route is for whoever may do anything with the topic, and as the group that it names."""
+    ext = request.ext or {}
+    yield topic_access(ext.get("topic", ""), PUB_SUB_GET)
+    if ext.get("consumerGroup"):
+        yield group_access(ext["consumerGroup"], SUB)
 
 
 # -- bodies of operators' requests ----------------------------------------------------------------

@@ -53,6 +53,10 @@ class Refusal(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, ext=ext)
 
 
+class Denial(Refusal, frozen=True):
+    """It was not let in: who asks is not proved, or has no right to it."""
+
+
 class Held(enum.Enum):
     """There is no answer yet."""
 

@@ -23,3 +23,11 @@ class Command(msgspec.Struct, rename={"ext": "extFields"}):
     # Not part of the wire header; a reader sets both after decoding, whatever the peer wrote there.
     body: bytes = b""
     is_binary: bool = False
+
+
+class Vouched(Command, kw_only=True):
+    """A question that came by another protocol, whose signature is over something else than the
+    fields and the body."""
+
+    content: bytes
+    """What was signed; the fields name the account and have the signature."""

@@ -32,6 +32,9 @@ OPEN: Final = "escrowOpen"
 """On the answer to a check: its transaction is under way here still, so that nobody else can know
 how it ends."""
 
+RENEW: Final = "escrowRenew"
+"""On a pop: what it finds is hidden for as long as its consumer is there."""
+
 CARRIED: Final = "escrowCarried"
 """On a half that was stored again: queue offset, log offset and store time of its first copy,
 colons between."""

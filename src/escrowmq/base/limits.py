@@ -291,3 +291,40 @@ GRPC_MESSAGE_SIZE_MAX: Final = 16_777_216
 GRPC_PARTIAL_SIZE_MAX: Final = 67_108_864
 """Bytes of all messages of a connection that have begun and are not whole yet; beyond, the call
 whose bytes came last is refused."""
+
+GRPC_KEPT_SIZE_MAX: Final = 268_435_456
+"""Bytes of messages of all gRPC connections that are not whole yet, or that nobody takes; beyond,
+the connection that began first is given up."""
+
+GRPC_PROPERTIES_MAX: Final = 128
+"""User properties of a message that comes by gRPC, as at RocketMQ's proxy."""
+
+GRPC_PROPERTIES_SIZE_MAX: Final = 16_384
+"""Bytes of its user properties, tag and keys together."""
+
+GRPC_RECOVERY_MAX_S: Final = 3_600
+"""For so long at most a client may want a half of its left alone."""
+
+GRPC_DELAY_MAX_MS: Final = 86_400_000
+"""So far ahead at most a message may be delivered."""
+
+MESSAGE_GROUP_SIZE_MAX: Final = 64
+"""Bytes of a message group's name."""
+
+GRPC_MESSAGES_MAX: Final = 1_024
+"""Messages of one call, some 20 ms."""
+
+GRPC_UNPACKED_SIZE_MAX: Final = 8_388_608
+"""Bytes of compressed bodies that are unpacked for one call, some 25 ms."""
+
+GRPC_CLIENTS_OF_STRANGER_MAX: Final = 16
+"""Clients on a connection of which none has proved yet who it is."""
+
+GRPC_ACKS_MAX: Final = 4_096
+"""Acks of one call."""
+
+GRPC_CLIENTS_MAX: Final = 100_000
+"""Clients of a front, each by its id, account and address."""
+
+GRPC_CLIENTS_OF_CONNECTION_MAX: Final = 1_000
+"""Clients that share a connection; those of one process do in some languages."""

@@ -25,6 +25,7 @@ from escrowmq.broker.on_query import QueryHandlers
 from escrowmq.broker.on_recall import RecallHandlers
 from escrowmq.broker.on_relay import RelayHandlers
 from escrowmq.broker.on_resets import ResetHandlers
+from escrowmq.broker.on_route import RouteHandlers
 from escrowmq.broker.on_send import SendHandlers
 from escrowmq.broker.on_topics import TopicHandlers
 from escrowmq.broker.on_views import ViewHandlers
@@ -82,6 +83,13 @@ class Assembly:
     def _polls(self) -> tuple[Table, ...]:
         return (self.pulls.holds, *self.pops.polls)
 
+    def give_up(self, peer: int, opaque: int) -> None:
+        """A peer waits no more for the answer to one question: what comes is for others."""
+        for table in self._polls():
+            for held in table.of(peer):
+                if held.question.asked.command.opaque == opaque:
+                    table.release(held)
+
     def _in_order(self, broker: Broker, rounds: Rounds) -> tuple[Part, ...]:
         """As they are loaded, settled, woken and saved: what is pending before what rests on it,
         acks before messages are handed to those who wait."""
@@ -116,6 +124,7 @@ def _plain(broker: Broker) -> tuple[object, ...]:
     """Those who serve requests and need nobody else for it."""
     return (
         OffsetHandlers(broker),
+        RouteHandlers(broker),
         QueryHandlers(broker),
         TopicHandlers(broker),
         ResetHandlers(broker),

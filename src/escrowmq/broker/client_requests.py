@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import Final
 
-from escrowmq.acl.accesses import GET, LOOK, OPERATE, SUB_GET, SUB_UPDATE, Rule, fields
+from escrowmq.acl.accesses import (
+    GET,
+    LOOK,
+    OPERATE,
+    SUB_GET,
+    SUB_UPDATE,
+    Rule,
+    fields,
+    routed,
+)
 from escrowmq.acl.accounts import PUB, SUB
 from escrowmq.acl.needs import (
     ANY_TOPIC,
@@ -12,6 +21,7 @@ from escrowmq.acl.needs import (
     READ,
     Stored,
     acked,
+    all_of,
     assigned,
     batch_acked,
     checked,
@@ -42,6 +52,7 @@ from escrowmq.broker.on_pull import PullHandlers
 from escrowmq.broker.on_query import QueryHandlers
 from escrowmq.broker.on_recall import RecallHandlers
 from escrowmq.broker.on_relay import RelayHandlers
+from escrowmq.broker.on_route import RouteHandlers
 from escrowmq.broker.on_send import SendHandlers
 from escrowmq.codec.headers import (
     AckHeader,
@@ -61,6 +72,7 @@ from escrowmq.codec.headers import (
     SendBackHeader,
     SendHeader,
     SendHeaderV2,
+    TopicHeader,
     UnregisterClientHeader,
     ViewHeader,
 )
@@ -180,6 +192,15 @@ CLIENT_REQUESTS: Final[tuple[Family, ...]] = (
         ),
         Row(
             _R.VIEW_MESSAGE_BY_ID, ViewHeader, QueryHandlers.view, Rule(Stored(viewed), actions=GET)
+        ),
+    ),
+    family(
+        RouteHandlers,
+        Row(
+            _R.GET_ROUTEINFO_BY_TOPIC,
+            TopicHeader,
+            RouteHandlers.route,
+            Rule(all_of(ANY_TOPIC, given(GROUP, "consumerGroup")), accesses=routed),
         ),
     ),
     family(

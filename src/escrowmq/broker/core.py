@@ -133,6 +133,11 @@ class BrokerCore:
         if self._door.judges:
             self.broker.peers[peer].identity = account
 
+    @property
+    def judges(self) -> bool:
+        """Whether everybody has to prove who he is."""
+        return self._door.judges
+
     def lost(self, peer: int, now_ms: int) -> None:
         """A peer is gone."""
         broker = self.broker

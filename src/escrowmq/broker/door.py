@@ -17,7 +17,7 @@ from escrowmq.acl.explain import explain_account, explain_user
 from escrowmq.acl.files import AccountFiles
 from escrowmq.acl.needs import Need
 from escrowmq.acl.policies import Action
-from escrowmq.base.answer import Answer, Refusal, Reply
+from escrowmq.base.answer import Answer, Denial, Refusal, Reply
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.message import Topic
 from escrowmq.base.ports import Disk
@@ -228,16 +228,16 @@ class Door(Part):
         if self.accounts is None or not self.accounts.trusts(asked.peer):
             proof = self.proofs.of(asked.peer, asked.command, is_held=is_held)
         if proof.fault:
-            return Refusal(proof.code, proof.fault), proof.fault
+            return Denial(proof.code, proof.fault), proof.fault
         is_proved = proof.is_proved
         if self.accounts is not None:
             reason = self.accounts.refusal(asked, rights, is_proved=is_proved)
             if reason:
-                return Refusal(Response.SYSTEM_ERROR, self.accounts.REMARK + reason), reason
+                return Denial(Response.SYSTEM_ERROR, self.accounts.REMARK + reason), reason
         if self._broker.settings.authenticates:
             reason = self.users.refusal(asked, rights, is_proved=is_proved)
             if reason:
-                return Refusal(Response.NO_PERMISSION, reason), reason
+                return Denial(Response.NO_PERMISSION, reason), reason
         return None
 
     def explain(self, asked: Asked[None]) -> Reply:

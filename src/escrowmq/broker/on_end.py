@@ -27,7 +27,7 @@ from escrowmq.codec.headers import (
 from escrowmq.codec.ids import offset_id, parse_offset_id
 from escrowmq.codec.record import encode_message
 from escrowmq.delivery.clients import Channel
-from escrowmq.errors import UsageError
+from escrowmq.errors import StorageError, UsageError
 from escrowmq.store.store import Put, PutStatus
 from escrowmq.txn.check import Ask
 from escrowmq.txn.claim import Claim, Ended, EndResult
@@ -177,7 +177,7 @@ class EndHandlers(Part):
         if now_ms < self._checker.wake_at_ms():
             return
         for ask in self._checker.due(now_ms):
-            self._ask(ask)
+            self._ask(ask, now_ms)
         if self._engine.halves.counters.expired:
             self._broker.topics.ensure(Topic.CHECK_MAX_TIME, now_ms=now_ms)
 
@@ -185,23 +185,28 @@ class EndHandlers(Part):
         """When a check is due next."""
         return self._checker.wake_at_ms()
 
-    def _ask(self, ask: Ask) -> None:
+    def _ask(self, ask: Ask, now_ms: int) -> None:
         half = ask.half
         unique_key = half.properties.get(Property.UNIQ_KEY, "")
-        self._broker.tell(
-            ask.peer,
-            Request.CHECK_TRANSACTION_STATE,
-            ext={
-                "topic": Topic.HALF,
-                "bname": self._broker.settings.name,
-                "tranStateTableOffset": str(ask.queue_offset),
-                "commitLogOffset": str(half.log_offset),
-                "msgId": unique_key,
-                "transactionId": unique_key,
-                "offsetMsgId": offset_id(half.store_host, half.log_offset),
-            },
-            body=encode_message(_as_asked(half, ask.count)),
-        )
+        ext = {
+            "topic": Topic.HALF,
+            "bname": self._broker.settings.name,
+            "tranStateTableOffset": str(ask.queue_offset),
+            "commitLogOffset": str(half.log_offset),
+            "msgId": unique_key,
+            "transactionId": unique_key,
+            "offsetMsgId": offset_id(half.store_host, half.log_offset),
+        }
+        peer = self._broker.peers.get(ask.peer)
+        if peer is not None and peer.knows_signed_ids:
+            place = msgspec.structs.replace(half, queue_offset=ask.queue_offset)
+            try:
+                ext["escrowId"] = self._transactions.newly_signed(place, unique_key, now_ms)
+            except StorageError as error:  # it is asked about again
+                _log.warning("a check is put off, as no key can be kept to sign by: %s", error)
+                return
+        body = encode_message(_as_asked(half, ask.count))
+        self._broker.tell(ask.peer, Request.CHECK_TRANSACTION_STATE, ext=ext, body=body)
 
     def resume(self, asked: Asked[ResumeCheckHeader]) -> Reply:
         """Ask again about a message that was given up."""

@@ -33,7 +33,9 @@ class Peer:
         "host",
         "id",
         "identity",
+        "is_away",
         "is_stranger",
+        "knows_signed_ids",
         "long",
         "packed",
         "session",
@@ -56,6 +58,10 @@ class Peer:
         """Of the last request that was signed so."""
         self.is_stranger = False
         """Has still to prove who it is."""
+        self.is_away = False
+        """It is known, and cannot be asked anything just now."""
+        self.knows_signed_ids = False
+        """Transactions are named to it by the signed id alone."""
         self.long: Long[Any] | None = None
         """A request of it that takes many turns."""
         self.packed = pack_host(host, port)

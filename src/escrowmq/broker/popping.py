@@ -8,6 +8,7 @@ import msgspec
 
 from escrowmq.base.answer import Refusal
 from escrowmq.base.codes import FAQ, Response
+from escrowmq.base.extensions import RENEW
 from escrowmq.base.message import Property
 from escrowmq.broker.asked import Asked
 from escrowmq.broker.selecting import EVERYTHING, Selector
@@ -23,6 +24,7 @@ from escrowmq.codec.receipt import (
 from escrowmq.codec.record import decode_records, encode_message
 from escrowmq.delivery.order import OrderTable
 from escrowmq.delivery.pop import PopLedger
+from escrowmq.delivery.renewal import NOBODY
 from escrowmq.delivery.retries import RetryTopics
 from escrowmq.delivery.revive import Handle
 from escrowmq.delivery.topics import Perm
@@ -52,6 +54,11 @@ class Pop(msgspec.Struct):
     def header(self) -> PopHeader:
         """What it asks for."""
         return self.asked.header
+
+    @property
+    def holder(self) -> int:
+        """Who is given more time for what is found for as long as he is there."""
+        return self.asked.peer.id if self.asked.ext.get(RENEW) == "true" else NOBODY
 
 
 class Finds(msgspec.Struct):
@@ -293,6 +300,7 @@ class Popper:
                 attempt_id=header.attempt_id,
                 invisible_ms=header.invisible_time,
                 now_ms=now_ms,
+                holder=pop.holder,
             )
             finds.counts.append(encode_counts(kind, queue_id, counts, count_min))
             next_offset = offset
@@ -305,6 +313,7 @@ class Popper:
                 invisible_ms=header.invisible_time,
                 next_offset=next_offset,
                 now_ms=now_ms,
+                holder=pop.holder,
             ):
                 return False
         self._broker.offsets.commit(group, topic, queue_id, next_offset, now_ms)

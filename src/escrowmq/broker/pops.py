@@ -38,6 +38,7 @@ class Pops(Part):
             host=broker.packed,
             later=putter.put,
         )
+        self.ledger.is_there = self.orders.is_there = broker.is_there
         broker.set_aside_counts.append(lambda: self.ledger.dropped_count)
         popper = Popper(broker, self.ledger, self.orders)
         self._pops = PopHandlers(broker, popper, self.orders, self._freed)

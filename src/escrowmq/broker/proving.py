@@ -1,15 +1,18 @@
-"""Who a request is of, where that is proved by other means than RocketMQ's signature: by the
-certificate of its connection, or by the signature of our own clients."""
+"""Who a request is of, where that is proved by other means than the signature of RocketMQ's
+remoting protocol: by the certificate of its connection, by the signature of our own clients, or by
+that of RocketMQ's gRPC protocol."""
 
 from __future__ import annotations
 
+import base64
+import hmac
 from collections.abc import Callable
 from typing import Final
 
 import msgspec
 
 from escrowmq.base.codes import Response
-from escrowmq.base.command import Command
+from escrowmq.base.command import Command, Vouched
 from escrowmq.base.ports import Chance
 from escrowmq.broker.peer import Peer
 from escrowmq.codec.own_signature import NUMBER, is_signed_own
@@ -71,7 +74,20 @@ class Proofs:
                 fault=f"{key} has to sign as EscrowMQ's own clients do ({SETTING}): RocketMQ's "
                 "signature can be sent again, as another request",
             )
-        return _UNPROVED
+        return self._vouched(request, key) if isinstance(request, Vouched) else _UNPROVED
+
+    def _vouched(self, request: Vouched, key: str) -> Proof:
+        """Of whom the content was signed."""
+        found = self._find(key)
+        if not found:
+            return _UNPROVED
+        given = (request.ext or {}).get(SIGNATURE, "").encode()
+        for one in found:
+            made = [_signature(secret, request.content) for secret in one.secrets if secret]
+            if not any(hmac.compare_digest(given, each) for each in made):
+                fault = f"the signature of {key} is not right; check the secret key"
+                return Proof(code=Response.NO_PERMISSION, fault=fault)
+        return _PROVED
 
     def _wants(self, key: str) -> bool:
         if key in self._wanted:
@@ -109,6 +125,10 @@ class Proofs:
         return bool(secret) and is_signed_own(
             request.code, request.ext or {}, request.body, secret=secret, session=peer.session
         )
+
+
+def _signature(secret: str, content: bytes) -> bytes:
+    return base64.b64encode(hmac.digest(secret.encode(), content, "sha1"))
 
 
 def name(request: Command, account: str) -> None:

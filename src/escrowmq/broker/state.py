@@ -138,6 +138,11 @@ class Broker:
         else:
             queue.extend(chunks)
 
+    def is_there(self, peer: int) -> bool:
+        """Whether somebody is there, and can be asked something."""
+        known = self.peers.get(peer)
+        return known is not None and not known.is_away
+
     def online(self, group: str) -> ConsumerGroup | None:
         """The live members of a group: those of its heartbeats, else those who pop."""
         return self.clients.consumers.get(group) or self.poppers.find(group)

@@ -42,6 +42,14 @@ def _add_server(
     )
 
 
+def _add_grpc(parser: argparse.ArgumentParser, default: str) -> None:
+    parser.add_argument(
+        "--grpc-port",
+        type=int,
+        help=f"for clients of RocketMQ 5; 0 means any, -1 none (default {default})",
+    )
+
+
 def build_parser() -> argparse.ArgumentParser:
     """The whole command line."""
     parser = argparse.ArgumentParser(
@@ -64,6 +72,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     serve.add_argument("--nameserver-port", type=int, help="default 9876; 0 means any")
     serve.add_argument("--broker-port", dest="port", type=int, help="default 10911; 0 means any")
+    _add_grpc(serve, "8081")
 
     names = verbs.add_parser("nameserver", help="a name server alone")
     _add_server(names, data="folder of kvConfig.json (default ~/namesrv)", port="9876")
@@ -78,6 +87,7 @@ def build_parser() -> argparse.ArgumentParser:
         "--settings", action="store_true", help="list every setting with its default, and exit"
     )
     _add_server(broker, data="data folder (default ~/store)", port="10911")
+    _add_grpc(broker, "none")
 
     from escrowmq.cli import (
         acl,
@@ -129,6 +139,7 @@ def _run(arguments: argparse.Namespace) -> int:
         data=arguments.data,
         host=arguments.host,
         port=arguments.port,
+        grpc_port=getattr(arguments, "grpc_port", None),
         file=arguments.file,
         pairs=arguments.pairs,
         nameserver_host=getattr(arguments, "nameserver_host", None),

@@ -35,36 +35,33 @@ def compress(body: bytes, *, form: str, level: int) -> tuple[bytes, int]:
     return packed, bits | SysFlag.COMPRESSED
 
 
-def decompress(body: bytes, sys_flag: int) -> bytes:
-    """The plain body; RemoteProtocolError when it is broken or larger than
-    DECOMPRESSED_SIZE_MAX."""
+def decompress(body: bytes, sys_flag: int, *, size_max: int = DECOMPRESSED_SIZE_MAX) -> bytes:
+    """The plain body; RemoteProtocolError when it is broken or larger than `size_max`."""
     if not sys_flag & SysFlag.COMPRESSED:
         return body
     bits = sys_flag & SysFlag.COMPRESSION_MASK
     try:
         if bits == FORMS["lz4"]:
             decoder = _library("lz4.frame").LZ4FrameDecompressor()
-            plain = bytes(decoder.decompress(body, max_length=DECOMPRESSED_SIZE_MAX + 1))
+            plain = bytes(decoder.decompress(body, max_length=size_max + 1))
             is_whole = decoder.eof
         elif bits == FORMS["zstd"]:
-            plain, is_whole = _unpack_zstd(body)
+            plain, is_whole = _unpack_zstd(body, size_max)
         else:
             inflater = zlib.decompressobj()
-            plain = inflater.decompress(body, DECOMPRESSED_SIZE_MAX + 1)
+            plain = inflater.decompress(body, size_max + 1)
             is_whole = inflater.eof
     except (zlib.error, RuntimeError, ValueError, EOFError) as error:
         raise RemoteProtocolError(f"body of {len(body)} bytes does not unpack: {error}") from error
-    if len(plain) > DECOMPRESSED_SIZE_MAX:
-        raise RemoteProtocolError(
-            f"body of {len(body)} bytes unpacks beyond {DECOMPRESSED_SIZE_MAX} bytes"
-        )
+    if len(plain) > size_max:
+        raise RemoteProtocolError(f"body of {len(body)} bytes unpacks beyond {size_max} bytes")
     if not is_whole:
         raise RemoteProtocolError(f"body of {len(body)} bytes is cut short")
     return plain
 
 
-def _unpack_zstd(body: bytes) -> tuple[bytes, bool]:
-    """The plain body (more than DECOMPRESSED_SIZE_MAX when it is too large), and whether the
+def _unpack_zstd(body: bytes, size_max: int) -> tuple[bytes, bool]:
+    """The plain body (more than `size_max` when it is too large), and whether the
     frame was whole. Fed in small steps, as the library bounds no output."""
     library = _library("zstandard")
     decoder = library.ZstdDecompressor().decompressobj()
@@ -75,7 +72,7 @@ def _unpack_zstd(body: bytes) -> tuple[bytes, bool]:
             part = decoder.decompress(body[at : at + _ZSTD_STEP_SIZE])
             parts.append(part)
             size += len(part)
-            if decoder.eof or size > DECOMPRESSED_SIZE_MAX:
+            if decoder.eof or size > size_max:
                 break
     except library.ZstdError as error:
         raise ValueError(str(error)) from error

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, Protocol
 
 from escrowmq.base.command import Command
 from escrowmq.base.limits import FRAME_SIZE_MAX, FRAME_TIME_MAX_MS, HEADER_SIZE_MAX
@@ -145,17 +145,24 @@ class FrameReader:
         return at
 
 
+class Holder(Protocol):
+    """Who holds what has begun and is not whole yet."""
+
+    def give_up(self, reason: str) -> None:
+        """Forget it; nothing more is read."""
+
+
 class HalfFrames:
     """The frames of many peers that have begun and are not whole yet, their bytes in sum bounded.
     Beyond, the one that began first is given up: an honest sender's is whole soon."""
 
     def __init__(self, size_max: int) -> None:
         self._size_max = size_max
-        self._sizes: dict[FrameReader, int] = {}
+        self._sizes: dict[Holder, int] = {}
         self.size = 0
         self.given_up_count = 0
 
-    def hold(self, reader: FrameReader, size: int) -> None:
+    def hold(self, reader: Holder, size: int) -> None:
         """So many bytes of a reader's frame are there."""
         self.size += size - self._sizes.get(reader, 0)
         self._sizes[reader] = size
@@ -168,7 +175,7 @@ class HalfFrames:
                 "began first; send frames whole"
             )
 
-    def free(self, reader: FrameReader) -> None:
+    def free(self, reader: Holder) -> None:
         """A reader's frame is whole, or will never be."""
         self.size -= self._sizes.pop(reader, 0)
 

@@ -102,6 +102,10 @@ class Holds(Generic[T]):
         """Who waits at all."""
         return [held for own in self._by_peer.values() for held in own]
 
+    def of(self, peer: int) -> list[LongPoll[T]]:
+        """Those of one client."""
+        return list(self._by_peer.get(peer, ()))
+
     def count_of(self, peer: int) -> int:
         """How many of one client wait."""
         return len(self._by_peer.get(peer, ()))

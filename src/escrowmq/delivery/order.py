@@ -15,6 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from escrowmq.codec import fastjson
+from escrowmq.delivery.renewal import NOBODY, IsThere, nobody_is_there, span_ms
 
 PATH: Final = "config/consumerOrderInfo.json"
 NEVER_MS: Final = 1 << 62
@@ -76,6 +77,9 @@ class OrderTable:
         self._batches: dict[Line, Batch] = {}
         self._frees: list[tuple[int, Line]] = []
         self._scheduled: dict[Line, int] = {}
+        self._holders: dict[Line, int] = {}
+        """Who is given more time for as long as he is there."""
+        self.is_there: IsThere = nobody_is_there
         self.is_changed = False
 
     @property
@@ -120,7 +124,7 @@ class OrderTable:
             return False
         if not batch.invisible_ms or batch.invisible_ms <= 0:
             batch.invisible_ms = invisible_ms
-        return now_ms < batch.free_ms()
+        return now_ms < batch.free_ms() or self._renew(line, batch, now_ms)
 
     def hand_out(
         self,
@@ -130,6 +134,7 @@ class OrderTable:
         attempt_id: str | None,
         invisible_ms: int,
         now_ms: int,
+        holder: int = NOBODY,
     ) -> tuple[dict[int, int], int]:
         """A batch is handed out; how often each message was before (where it was), and the
         smallest of these numbers."""
@@ -144,6 +149,9 @@ class OrderTable:
         old = self._batches.get(line)
         if old is not None:
             batch.counts = _counts(old, batch, queue_offsets)
+        self._holders.pop(line, None)
+        if holder:
+            self._holders[line] = holder
         self._keep(line, batch)
         self.is_changed = True
         counts = batch.counts or {}
@@ -178,6 +186,19 @@ class OrderTable:
             self.is_changed = True
             self._schedule(line, batch)
 
+    def _renew(self, line: Line, batch: Batch, now_ms: int) -> bool:
+        """Give a holder that is there more time; whether that keeps the queue from others."""
+        holder = self._holders.get(line)
+        if holder is None:
+            return False
+        invisible_ms = span_ms(batch.pop_ms, now_ms) if self.is_there(holder) else 0
+        if not invisible_ms or not batch.free_ms():
+            del self._holders[line]
+            return False
+        batch.invisible_ms = invisible_ms
+        self.is_changed = True
+        return now_ms < batch.free_ms()
+
     def clear(self, line: Line) -> None:
         """A queue is free: its offset was reset."""
         if self._batches.pop(line, None) is not None:
@@ -206,7 +227,7 @@ class OrderTable:
             batch = self._batches.get(line)
             if batch is None:
                 continue
-            if batch.free_ms() <= now_ms:
+            if batch.free_ms() <= now_ms and not self._renew(line, batch, now_ms):
                 found.append(line)
             else:
                 self._schedule(line, batch)

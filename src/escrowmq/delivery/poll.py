@@ -106,6 +106,10 @@ class Polls(Generic[T]):
         """Who waits at all."""
         return self._holds.all()
 
+    def of(self, peer: int) -> list[LongPoll[T]]:
+        """Those of one client."""
+        return self._holds.of(peer)
+
     def waiting(self, place: Place, queue_id: int) -> list[LongPoll[T]]:
         """Who waits for a queue, in the order in which they came."""
         return self._holds.waiting((_name(place), queue_id))

@@ -29,6 +29,7 @@ from escrowmq.codec.receipt import normal_topic
 from escrowmq.codec.record import decode_record
 from escrowmq.delivery.offsets import OffsetTable
 from escrowmq.delivery.popped import MESSAGES_MAX, NEVER_MS, TIME_MAX, CheckPoint, Popped
+from escrowmq.delivery.renewal import NOBODY, IsThere, nobody_is_there, span_ms
 from escrowmq.delivery.retries import RetryTopics
 from escrowmq.delivery.revive import (
     ACK_TAG,
@@ -108,6 +109,7 @@ class PopLedger:
         self._retry_ms = 0
         self._started_ms = 0
         self._is_sound = True
+        self.is_there: IsThere = nobody_is_there
 
     # -- life ------------------------------------------------------------------------------------
 
@@ -232,6 +234,7 @@ class PopLedger:
         invisible_ms: int,
         next_offset: int | None,
         now_ms: int,
+        holder: int = NOBODY,
     ) -> bool:
         """Remember that messages are handed out, and where the group reads on, if that is news;
         False when that cannot be, and they must not."""
@@ -250,6 +253,32 @@ class PopLedger:
             invisible_ms=invisible_ms,
             revive_offset=put.queue_offset,
             grace_ms=GRACE_MS,
+            holder=holder,
+        )
+        return True
+
+    def _renew(self, point: CheckPoint, now_ms: int) -> bool:
+        """Give a holder that is there more time, under the same name: its receipts stay good."""
+        if not self.is_there(point.holder):
+            return False
+        handle, offsets = point.handle(), point.open_offsets()
+        invisible_ms = span_ms(point.pop_ms, now_ms)
+        if not invisible_ms:
+            return False
+        body = encode_check_point(
+            handle, offsets, invisible_ms=invisible_ms, broker_name=self._settings.name
+        )
+        put = self._put(CHECK_POINT_TAG, body, handle.revive_queue, now_ms)
+        self.stored_counts.add(handle.group, handle.topic, "CK", put.status.name)
+        if put.status is not PutStatus.OK:
+            return False
+        self.popped.add(  # the one before gives way
+            handle,
+            offsets,
+            invisible_ms=invisible_ms,
+            revive_offset=put.queue_offset,
+            grace_ms=GRACE_MS,
+            holder=point.holder,
         )
         return True
 
@@ -391,6 +420,9 @@ class PopLedger:
             point = self.popped.next_due(now_ms)
             if point is None:
                 break
+            if point.holder and self._renew(point, now_ms):
+                settled += 1
+                continue
             handle = point.handle()
             for queue_offset in point.open_offsets():
                 if not self._try_to_deliver_again(handle, queue_offset, now_ms):

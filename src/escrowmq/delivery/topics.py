@@ -57,7 +57,9 @@ _NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
 _ATTRIBUTES: Final[dict[str, frozenset[str] | None]] = {
     "queue.type": frozenset({"SimpleCQ", "BatchCQ"}),
     "cleanup.policy": frozenset({"DELETE", "COMPACTION"}),
-    "message.type": frozenset({"UNSPECIFIED", "TRANSACTION", "FIFO", "MIXED", "DELAY", "NORMAL"}),
+    "message.type": frozenset(
+        {"UNSPECIFIED", "TRANSACTION", "FIFO", "MIXED", "DELAY", "NORMAL", "PRIORITY"}
+    ),
     "reserve.time": None,
 }
 """The values of each attribute; None where any will do."""

@@ -32,6 +32,8 @@ class Connection(Outgoing):
         limits = limits or Limits()
         super().__init__(limits)
         self._held = b""
+        self._held_at = 0
+        """Where in all that the client sends the part begins that is held."""
         self._is_greeted = self._is_settled = False
         self._headers = HeaderReader(list_size_max=limits.header_list_size_max)
         self._block = bytearray()
@@ -87,7 +89,16 @@ class Connection(Outgoing):
                 self._frame(size_kind & 0xFF, flags, stream_id & frames.STREAM_MASK, payload)
             except StreamFault as fault:
                 self._give_up(fault)
+        self._held_at += at
         self._held = data[at:] if at else data
+
+    @property
+    def half_at(self) -> int:
+        """Where what has begun, a frame or a block of header fields, begins; -1 when all is
+        whole."""
+        if self._block_stream:
+            return self._block_stream
+        return self._held_at if self._held else -1
 
     def _greets(self, data: bytes) -> bool:
         """Whether the client has said all that comes first."""

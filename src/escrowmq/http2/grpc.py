@@ -69,13 +69,15 @@ CallEvent = Called | Message | HalfClosed | Cancelled | Room
 
 
 class _Call:
-    __slots__ = ("due_ms", "has_begun", "id", "needed", "partial")
+    __slots__ = ("count", "due_ms", "has_begun", "id", "needed", "partial")
 
     def __init__(self, stream_id: int, due_ms: int) -> None:
         self.id = stream_id
         self.due_ms = due_ms
         self.has_begun = False
         self.partial = bytearray()
+        self.count = 0
+        """Messages that came in several frames, or several in one."""
         self.needed = _FRONT_SIZE
 
 
@@ -91,6 +93,11 @@ class Calls:
         self._partial_size = 0
         self._wake_at_ms = LONG_MAX
         self._now_ms = 0
+
+    def allow(self, limits: Limits) -> None:
+        """Let messages be larger from now on, or smaller."""
+        self._limits = limits
+        self._size_max = limits.message_size_max
 
     # ---- what comes in
 
@@ -198,6 +205,7 @@ class Calls:
                 whole = bytes(view[at + _FRONT_SIZE : at + call.needed])
             self._events.append(Message(call.id, whole))
             at += call.needed
+            call.count += 1
             call.needed = _FRONT_SIZE
         del held[:at]
         self._partial_size += len(held)
@@ -282,6 +290,13 @@ class Calls:
     def kept_size(self) -> int:
         """Bytes of messages that are not whole yet, and of those that the client does not take."""
         return self._partial_size + self._connection.unsent_size
+
+    def halves(self) -> list[tuple[int, int]]:
+        """What has begun and is not whole yet. It has another name once it was."""
+        found = [] if (at := self._connection.half_at) < 0 else [(0, at)]
+        if self._partial_size:
+            found += [(each.id, each.count) for each in self._calls.values() if each.partial]
+        return found
 
     def answer(self, call: int, data: bytes) -> None:
         """The one message of a call that was served, and its end."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from escrowmq.base.measure import Family
 from escrowmq.base.settings import BrokerSettings, StoreSettings
+from escrowmq.base.wire import Wire
 from escrowmq.broker.core import BrokerCore
 from escrowmq.errors import ConnectFailed, UsageError
 from escrowmq.net.clock import LocalZone, SystemClock
@@ -23,6 +24,7 @@ from escrowmq.net.shell import Shell
 from escrowmq.net.tls import Doors
 from escrowmq.node.addresses import advertised, joined, tell_advertised
 from escrowmq.node.config import NodeSettings, check_texts, convert, store_settings, tell_unknown
+from escrowmq.node.grpc_port import speak
 from escrowmq.node.process import release
 from escrowmq.node.unserved import as_rocketmq_takes, refuse_unserved
 from escrowmq.store.commit_log import FOLDER
@@ -57,8 +59,10 @@ class BrokerNode:
         log: str = "",
         accounts: str = "",
         signs_as: tuple[str, str] | None = None,
+        grpc_door: socket.socket | None = None,
     ) -> None:
         self._door = bind(host, port)
+        self._grpc_door = grpc_door
         self.port = int(self._door.getsockname()[1])
         self._fast_door = _bind_fast(host, port)
         told = settings.advertised_host
@@ -78,6 +82,11 @@ class BrokerNode:
             signs_as=signs_as,
         )
         self.core.broker.release = release()
+        self.grpc_port = 0
+        if grpc_door is not None:
+            self.grpc_port = int(grpc_door.getsockname()[1])
+            size_max = store.body_size_max
+            self._front = speak(self.core, host=told, port=self.grpc_port, body_size_max=size_max)
         self._flushing = "SYNC_FLUSH" if store.is_sync_flush else "ASYNC_FLUSH"
         self._shell: Shell | None = None
         self._exporter: Exporter | None = None
@@ -106,7 +115,16 @@ class BrokerNode:
         await self._shell.listen(Listener(self._door))
         if self._fast_door is not None:
             await self._shell.listen(Listener(self._fast_door))
+        if self._grpc_door is not None:
+            await self._shell.listen(Listener(self._grpc_door, (Wire.GRPC,)))
         self._shell.start()
+
+    def doors(self, host: str) -> dict[str, str]:
+        """What is open for clients, for the ready line."""
+        found = {"broker": joined(host, self.port)}
+        if self.grpc_port:
+            found["grpc"] = joined(host, self.grpc_port)
+        return found
 
     def export(self, node: NodeSettings, *, host: str) -> dict[str, str]:
         """Serve figures if the settings want it; the door that is open then."""
@@ -142,13 +160,16 @@ class BrokerNode:
             await self._exporter.close()
         if self._shell is not None:
             self.core.farewell()
+            if self._grpc_door is not None:
+                self._front.drain()
             self._shell.perform()
             await self._shell.close()
             self.core.close(self._clock.now_ms())
             _log.info("the store is closed")
         self._door.close()
-        if self._fast_door is not None:
-            self._fast_door.close()
+        for door in (self._fast_door, self._grpc_door):
+            if door is not None:
+                door.close()
 
 
 def _bind_fast(host: str, port: int) -> socket.socket | None:

@@ -36,6 +36,15 @@ class NodeSettings(msgspec.Struct, kw_only=True):
 
     host: str = msgspec.field(default="", name="bindAddress")
     port: Port = msgspec.field(default=0, name="listenPort")
+    grpc_port: Annotated[
+        int,
+        msgspec.Meta(
+            ge=-1,
+            le=_PORT_MAX,
+            description="of clients of RocketMQ 5; 0: any free one, -1: none; `serve` takes 8081 "
+            "when it is not set",
+        ),
+    ] = msgspec.field(default=-1, name="grpcServerPort")
     data: str = msgspec.field(default="", name="storePathRootDir")
     log: Annotated[
         str, msgspec.Meta(description="folder of the log; commitlog of the data folder by default")

@@ -18,6 +18,7 @@ from escrowmq.node import config
 from escrowmq.node.addresses import ANY, LOOPBACK, joined
 from escrowmq.node.broker import BrokerNode, broker_settings
 from escrowmq.node.doors import DoorSettings, doors_of
+from escrowmq.node.grpc_port import DEFAULT, bind_grpc
 from escrowmq.node.nameserver import GuardPlan, NameServerNode
 from escrowmq.node.process import announce, run, settle_memory
 from escrowmq.node.wide import tell_of_wide_files
@@ -39,6 +40,7 @@ class Options(msgspec.Struct, kw_only=True):
     data: str | None = None
     host: str | None = None
     port: int | None = None
+    grpc_port: int | None = None
     nameserver_host: str | None = None
     nameserver_port: int | None = None
     name_servers: str | None = None
@@ -97,6 +99,7 @@ def serve(options: Options) -> int:
         log=node.log,
         accounts=accounts,
         signs_as=own,
+        grpc_door=_grpc_door(options, found, node, host=host, is_embedded=True),
     )
 
     async def main(stop: asyncio.Event) -> None:
@@ -107,7 +110,7 @@ def serve(options: Options) -> int:
             settle_memory()
             more = broker.export(node, host=host)
             more |= registry.export(node, host=names_host, is_alone=False)
-            announce(nameserver=registry.address, broker=joined(host, broker.port), **more)
+            announce(nameserver=registry.address, **broker.doors(host), **more)
             await stop.wait()
         finally:
             await broker.close()
@@ -171,13 +174,14 @@ def serve_broker(options: Options) -> int:
         port=_port(options, node),
         log=node.log,
         accounts=config.accounts_folder(node, data=data),
+        grpc_door=_grpc_door(options, found, node, host=host, is_embedded=False),
     )
 
     async def main(stop: asyncio.Event) -> None:
         try:
             await broker.open(idle_ms=node.idle_s * 1000, doors=doors)
             settle_memory()
-            announce(broker=joined(host, broker.port), **broker.export(node, host=host))
+            announce(**broker.doors(host), **broker.export(node, host=host))
             await stop.wait()
         finally:
             await broker.close()
@@ -229,3 +233,20 @@ def _doors(options: Options, found: dict[str, str], *, calls_itself: bool = Fals
 
 def _port(options: Options, node: config.NodeSettings) -> int:
     return options.port if options.port is not None else node.port or BROKER_PORT
+
+
+def _grpc_door(
+    options: Options,
+    found: dict[str, str],
+    node: config.NodeSettings,
+    *,
+    host: str,
+    is_embedded: bool,
+) -> socket.socket | None:
+    """The port of gRPC clients. The embedded server has one that nobody has to ask for, but not
+    beside a port that the system chose."""
+    wanted = options.grpc_port
+    if wanted is None and "grpcServerPort" in found:
+        wanted = node.grpc_port
+    has_default = is_embedded and _port(options, node) != 0
+    return bind_grpc(host, wanted, default=DEFAULT if has_default else None)

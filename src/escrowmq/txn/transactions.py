@@ -145,6 +145,13 @@ class Transactions:
             raise
         return number
 
+    def newly_signed(self, place: Put | StoredMessage, unique_key: str, now_ms: int) -> str:
+        """The transaction id of a half, signed with a new key when one is due. StorageError when
+        that cannot be kept."""
+        if self.keyring.is_due(now_ms):
+            self.renew_key(now_ms)
+        return self.sign(place, unique_key, now_ms)
+
     def sign(self, place: Put | StoredMessage, unique_key: str, now_ms: int) -> str:
         """The transaction id of a half that stands there."""
         return self.keyring.sign(

@@ -10,7 +10,8 @@ from typing import Final
 
 from escrowmq.base.limits import GROUP_SIZE_MAX, PROPERTIES_SIZE_MAX, TOPIC_SIZE_MAX
 from escrowmq.base.message import is_sendable
-from escrowmq.client.core.message import KEYS_SEPARATOR, RESERVED, Message
+from escrowmq.base.reserved import RESERVED
+from escrowmq.client.core.message import KEYS_SEPARATOR, Message
 from escrowmq.errors import InvalidMessage
 
 _NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]+")

@@ -8,7 +8,8 @@ from typing import Any, Final
 
 import msgspec
 
-from escrowmq.client.core.message import RESERVED, Message
+from escrowmq.base.reserved import RESERVED
+from escrowmq.client.core.message import Message
 from escrowmq.errors import InvalidMessage, UsageError
 
 COLUMNS: Final[dict[str, tuple[str, ...]]] = {

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from escrowmq.base.command import Command
 from escrowmq.base.message import StoredMessage
+from escrowmq.base.reserved import RESERVED
 from escrowmq.client.consumer_settings import ConsumerOptions
 from escrowmq.client.core.addresses import parse_addresses, split_address
 from escrowmq.client.core.ending import (
@@ -20,7 +21,7 @@ from escrowmq.client.core.ending import (
     judge_end,
     token_of,
 )
-from escrowmq.client.core.message import KEYS_SEPARATOR, RESERVED, Message, received
+from escrowmq.client.core.message import KEYS_SEPARATOR, Message, received
 from escrowmq.client.core.namespace import unwrap, wrap
 from escrowmq.client.core.retry import STORED, Step, after_failure, after_reply
 from escrowmq.client.core.routes import MessageQueue

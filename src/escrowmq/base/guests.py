@@ -1,0 +1,68 @@
+"""What a front for another protocol and a broker say to each other about a client, as values.
+
+A guest is a client that speaks with a front: the broker knows it as a peer of its own, whatever
+connections it comes by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import msgspec
+
+from escrowmq.base.answer import Answer, Refusal
+
+OnReply = Callable[[Answer | Refusal], None]
+"""Is told what became of a question."""
+
+
+class Who(msgspec.Struct, frozen=True):
+    """Who a guest is."""
+
+    host: str
+    port: int
+    identity: str = ""
+    """The account that the certificate of its connection stands for."""
+
+    language: str = "OTHER"
+    """Its language under RocketMQ's name (codec.command.LANGUAGES)."""
+
+
+class Wish(msgspec.Struct):
+    """What a guest asks: a request of RocketMQ's remoting protocol, by value."""
+
+    code: int
+    ext: dict[str, str]
+    body: bytes = b""
+    content: bytes | None = None
+    """What was signed, where the fields name an account and have a signature."""
+
+
+class TopicFacts(msgspec.Struct, frozen=True):
+    """What a front has to know of a topic here."""
+
+    read_queues: int
+    write_queues: int
+    is_readable: bool
+    is_writable: bool
+    message_type: str
+    """NORMAL, FIFO, DELAY, TRANSACTION, PRIORITY or MIXED; UNSPECIFIED when nobody has said."""
+
+
+class GroupFacts(msgspec.Struct, frozen=True):
+    """What a front has to know of a consumer group."""
+
+    is_orderly: bool = False
+    retries_max: int = 16
+    policy: dict[str, object] = {}
+    """Its groupRetryPolicy, as operators have set it."""
+
+
+class Ear(Protocol):
+    """Hears what the broker asks of a guest."""
+
+    def asked(
+        self, code: int, opaque: int, ext: dict[str, str], body: bytes, *, is_one_way: bool
+    ) -> None:
+        """A request of the broker; an answer, if one is due, goes back under the opaque."""

@@ -1,0 +1,40 @@
+"""Where a topic is, as far as this broker knows: its own queues."""
+
+from __future__ import annotations
+
+from escrowmq.base.answer import Answer, Refusal, Reply
+from escrowmq.base.codes import FAQ, Response
+from escrowmq.base.message import is_sendable
+from escrowmq.broker.asked import Asked
+from escrowmq.broker.state import Broker
+from escrowmq.codec.headers import TopicHeader
+from escrowmq.codec.routes import BrokerData, QueueData, TopicRoute, encode_route
+
+
+class RouteHandlers:
+    """GET_ROUTEINFO_BY_TOPIC (105), which clients ask a name server, and fronts whoever is there.
+    A route that names a group besides is shown to those who may read as it."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def route(self, asked: Asked[TopicHeader]) -> Reply:
+        """The queues of a topic here."""
+        broker, name = self._broker, asked.header.topic
+        topic = broker.topics.get(name) if is_sendable(name) else None
+        if topic is None:
+            remark = f"No topic route info in name server for the topic: {name}{FAQ}"
+            return Refusal(Response.TOPIC_NOT_EXIST, remark)
+        settings = broker.settings
+        queues = QueueData(
+            broker_name=settings.name,
+            perm=topic.perm & settings.permission,
+            read_queue_nums=topic.read_queue_nums,
+            topic_sys_flag=topic.topic_sys_flag,
+            write_queue_nums=topic.write_queue_nums,
+        )
+        place = BrokerData(
+            broker_addrs={0: broker.address}, broker_name=settings.name, cluster=settings.cluster
+        )
+        route = TopicRoute(broker_datas=[place], queue_datas=[queues])
+        return Answer(body=encode_route(route, is_standard=True))

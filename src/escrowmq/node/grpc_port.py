@@ -1,0 +1,51 @@
+"""The port of gRPC clients, and the front behind it."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from typing import TYPE_CHECKING, Final
+
+from escrowmq.base.wire import Wire
+from escrowmq.broker.core import BrokerCore
+from escrowmq.errors import ConnectFailed
+from escrowmq.net.entrance import bind
+
+if TYPE_CHECKING:
+    from escrowmq.proxy.front import GrpcFront
+
+_log = logging.getLogger(__name__)
+
+NO_PORT: Final = -1
+DEFAULT: Final = 8081
+"""As RocketMQ's proxy."""
+
+
+def bind_grpc(host: str, wanted: int | None, *, default: int | None) -> socket.socket | None:
+    """The port that was wanted (0: any; -1: none). A default one may be another's: then there is
+    none, and it is said."""
+    if wanted == NO_PORT or (wanted is None and default is None):
+        return None
+    if wanted is not None:
+        return bind(host, wanted)
+    assert default is not None
+    try:
+        return bind(host, default)
+    except ConnectFailed as error:
+        _log.warning(
+            "no port for gRPC clients: %s; choose another by --grpc-port, or none by "
+            "grpcServerPort=-1", error,
+        )  # fmt: skip
+        return None
+
+
+def speak(core: BrokerCore, *, host: str, port: int, body_size_max: int) -> GrpcFront:
+    """Let gRPC clients in; they are told to come to this address."""
+    from escrowmq.broker.guests import Guests
+    from escrowmq.proxy.front import GrpcFront
+    from escrowmq.proxy.shared import Options
+
+    options = Options(endpoint=(host, port), body_size_max=body_size_max)
+    front = GrpcFront(Guests(core), options)
+    core.speaks(Wire.GRPC, front)
+    return front

@@ -1,0 +1,177 @@
+"""One call of a client, as the methods of the service see it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any, Generic, Protocol, TypeVar
+
+import msgspec
+from google.protobuf.message import Message
+
+from escrowmq.base.answer import Answer, Refusal
+from escrowmq.base.guests import Wish
+from escrowmq.codec.signature import ACCESS_KEY, SIGNATURE
+from escrowmq.errors import UsageError
+from escrowmq.http2.grpc import Calls
+from escrowmq.http2.metadata import NO_DEADLINE, Status
+from escrowmq.proxy.backend import Backend
+from escrowmq.proxy.clients import Client
+from escrowmq.proxy.gen import v2
+from escrowmq.proxy.metadata import Credential
+from escrowmq.proxy.status import Fault
+
+_log = logging.getLogger(__name__)
+
+R = TypeVar("R", bound=Message)
+Told = Callable[[Answer | Refusal], None]
+
+
+class Method(msgspec.Struct, frozen=True):
+    """One method of the service."""
+
+    request: type[Message]
+    serve: Callable[..., None]
+    """Gets the call; its answer may come later. A Fault refuses it."""
+
+    refuse: Callable[..., None]
+    """Gets a call and a Fault, and says no in the words of this method's response."""
+
+    is_stream: bool = False
+    """Messages go to `Call.on_message` one by one, and the client ends it."""
+
+    is_read: bool = False
+    """Its answers may be large."""
+
+    is_open_to_all: bool = False
+    """Nobody has to say who he is."""
+
+
+class Dialogue(Protocol):
+    """The connection that a call came by."""
+
+    backend: Backend
+    calls: Calls
+
+    def guard(self, call: Call[Any], work: Callable[[], None]) -> None:
+        """Do something of a call, which is refused when it fails."""
+
+    def done(self, call: Call[Any]) -> None:
+        """A call is over."""
+
+    def touch(self) -> None:
+        """There is something to be written."""
+
+
+class Call(Generic[R]):
+    """Who asks, what, and how it is answered."""
+
+    __slots__ = (
+        "client",
+        "credential",
+        "dialogue",
+        "due_ms",
+        "metadata",
+        "method",
+        "now_ms",
+        "number",
+        "on_end",
+        "on_message",
+        "request",
+        "waiting",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        dialogue: Dialogue,
+        number: int,
+        method: Method,
+        metadata: dict[str, str],
+        *,
+        due_ms: int,
+        now_ms: int,
+    ) -> None:
+        self.dialogue = dialogue
+        self.number = number
+        self.method = method
+        self.metadata = metadata
+        self.due_ms = due_ms
+        self.now_ms = now_ms
+        self.client: Client
+        self.credential: Credential | None = None
+        self.request: R
+        self.waiting: set[int] = set()
+        """Questions to the broker that are not answered."""
+        self.on_message: Callable[[Message, int], None] | None = None
+        """Of a stream: gets what the client says next, and the time."""
+        self.on_end: Callable[[], None] | None = None
+        """Of a stream: it is over."""
+
+    # -- to the broker ---------------------------------------------------------------------------
+
+    def ask(self, code: int, ext: dict[str, str], told: Told, body: bytes = b"") -> None:
+        """Put a question in the client's name. `told` is not called any more once the call is
+        over."""
+        held: list[int] = []
+
+        def heard(reply: Answer | Refusal) -> None:
+            self.waiting.difference_update(held)
+            held.append(0)
+            if self.is_open:
+                self.dialogue.guard(self, lambda: told(reply))
+
+        backend = self.dialogue.backend
+        number = backend.ask(self.client.guest, self._wish(code, ext, body), heard, self.now_ms)
+        if not held:
+            held.append(number)
+            self.waiting.add(number)
+
+    def tell(self, code: int, ext: dict[str, str], body: bytes = b"") -> None:
+        """The same, and nobody wants to know."""
+        backend = self.dialogue.backend
+        backend.ask(self.client.guest, self._wish(code, ext, body), None, self.now_ms)
+
+    def _wish(self, code: int, ext: dict[str, str], body: bytes) -> Wish:
+        found = self.credential
+        if found is None:
+            return Wish(code, ext, body)
+        ext[ACCESS_KEY], ext[SIGNATURE] = found.key, found.signature
+        return Wish(code, ext, body, found.content)
+
+    # -- to the client ---------------------------------------------------------------------------
+
+    @property
+    def is_open(self) -> bool:
+        """Whether somebody waits for the answer."""
+        return self.dialogue.calls.is_open(self.number)
+
+    @property
+    def left_ms(self) -> int | None:
+        """For how long the client still waits; None when it does not say."""
+        return None if self.due_ms == NO_DEADLINE else max(0, self.due_ms - self.now_ms)
+
+    def answer(self, message: Message) -> None:
+        """The one answer."""
+        self.dialogue.calls.answer(self.number, message.SerializeToString())
+        self.dialogue.done(self)
+
+    def say(self, message: Message) -> None:
+        """One of several answers."""
+        self.dialogue.calls.message(self.number, message.SerializeToString())
+        self.dialogue.touch()
+
+    def finish(self, status: Status = Status.OK, text: str = "") -> None:
+        """No more answers."""
+        self.dialogue.calls.finish(self.number, status, text)
+        self.dialogue.done(self)
+
+    def fail(self, error: Exception) -> None:
+        """Refuse it."""
+        if isinstance(error, Fault):
+            fault = error
+        elif isinstance(error, UsageError):
+            fault = Fault(v2.BAD_REQUEST, str(error))
+        else:
+            _log.error("%s failed", self.method.request.DESCRIPTOR.name, exc_info=error)
+            fault = Fault(v2.INTERNAL_SERVER_ERROR, f"{type(error).__name__}: {error}")
+        self.method.refuse(self, fault)

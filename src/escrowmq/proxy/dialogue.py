@@ -1,0 +1,295 @@
+"""One connection of gRPC clients: bytes in, calls served, bytes out."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+from google.protobuf.message import DecodeError
+
+from escrowmq.base.answer import Answer, Refusal
+from escrowmq.base.command import Command
+from escrowmq.base.limits import READS_AT_ONCE_MAX
+from escrowmq.codec.frame import HalfFrames
+from escrowmq.http2.grpc import Called, CallEvent, Calls, Cancelled, HalfClosed, Message
+from escrowmq.http2.limits import Limits
+from escrowmq.http2.metadata import Status
+from escrowmq.proxy import metadata as meta
+from escrowmq.proxy.backend import Backend, Connection
+from escrowmq.proxy.call import Call, Method
+from escrowmq.proxy.clients import Client, Clients, Key
+from escrowmq.proxy.status import Fault
+
+_log = logging.getLogger(__name__)
+
+_LOOK_EVERY: Final = 8
+"""After so many calls of one input it is asked whether others are to have their turn."""
+
+_EVENTS_AT_ONCE_MAX: Final = 600
+"""What is heard of one connection in a turn: some two hundred calls, or as many commands."""
+
+
+class Front(Protocol):
+    """What a connection needs of the front that it came in by."""
+
+    backend: Backend
+    clients: Clients
+    methods: dict[str, Method]
+    room: HalfFrames
+    strangers_room: HalfFrames
+
+    def limits_of(self, peer: Connection) -> Limits:
+        """What a connection may send."""
+
+    def parted(self, peer: int) -> None:
+        """Somebody is gone."""
+
+    def note(self, at_ms: int) -> None:
+        """A call is to be over by then."""
+
+
+class GrpcDialogue:
+    """One connection (broker.dialogue.Dialogue)."""
+
+    def __init__(self, front: Front, peer: Connection) -> None:
+        self.front = front
+        self.backend = front.backend
+        self.peer = peer
+        self.calls = Calls(front.limits_of(peer))
+        self._is_stranger = peer.is_stranger
+        self._open: dict[int, Call[Any]] = {}
+        self._events: deque[CallEvent] = deque()
+        self._clients: dict[tuple[str, str], Client] = {}
+        self._port = int(peer.address.rpartition(":")[2] or 0)
+        self._is_busy = False
+        self._is_given_up = False
+        self._kept_size = 0
+
+    # -- in --------------------------------------------------------------------------------------
+
+    def receive(self, data: bytes, now_ms: int) -> None:
+        """Serve what these bytes ask; the rest of what is too much for one turn is kept."""
+        if self._is_given_up:
+            return
+        if data:
+            self._events.extend(self.calls.receive(data, now_ms))
+        self._is_busy = True
+        self.backend.begin_turn()
+        try:
+            self._serve_some(now_ms)
+        finally:
+            self._is_busy = False
+            self.flush()
+        if self.calls.is_over:
+            self._cancel_all()
+            self.backend.close(self.peer.id, self.calls.reason)
+        elif self._events:
+            self.backend.hold(self.peer.id)
+        self.front.note(self.calls.wake_at_ms)
+
+    def _serve_some(self, now_ms: int) -> None:
+        events = self._events
+        reads_count = nth = 0
+        while events:
+            event = events.popleft()
+            reads_count += self._hear(event, now_ms)
+            nth += 1
+            if reads_count >= READS_AT_ONCE_MAX or nth >= _EVENTS_AT_ONCE_MAX:
+                break
+            if nth % _LOOK_EVERY == 0 and self.backend.is_tired():
+                break
+
+    def _hear(self, event: CallEvent, now_ms: int) -> bool:
+        """Whether it was a question for messages."""
+        if type(event) is Called:
+            self._called(event, now_ms)
+        elif type(event) is Message:
+            return self._message(event, now_ms)
+        elif type(event) is HalfClosed:
+            self._half_closed(event)
+        elif type(event) is Cancelled:
+            self._cancelled(event.call)
+        return False
+
+    def _called(self, event: Called, now_ms: int) -> None:
+        if not self.calls.is_open(event.call):
+            return
+        method = self.front.methods.get(event.path)
+        if method is None:
+            text = f"Method {event.path.lstrip('/')} is unimplemented"
+            self.calls.finish(event.call, Status.UNIMPLEMENTED, text)
+            return
+        call: Call[Any] = Call(
+            self, event.call, method, event.metadata, due_ms=event.due_ms, now_ms=now_ms
+        )
+        self._open[event.call] = call
+
+    def _message(self, event: Message, now_ms: int) -> bool:
+        call = self._open.get(event.call)
+        if call is None:
+            return False
+        method = call.method
+        try:
+            request = method.request.FromString(event.data)
+        except DecodeError as error:
+            call.finish(Status.INTERNAL, f"{method.request.DESCRIPTOR.name}: {error}")
+            return False
+        call.now_ms = now_ms
+        if call.on_message is not None:
+            hear = call.on_message
+            self.guard(call, lambda: hear(request, now_ms))
+            return False
+        call.request = request
+        self.guard(call, lambda: self._begin(call))
+        if self._is_stranger and not method.is_open_to_all:
+            self._look_who(call)
+        return method.is_read
+
+    def _look_who(self, call: Call[Any]) -> None:
+        """A connection is no stranger any more when one of its clients has proved who it is."""
+        client = getattr(call, "client", None)
+        if client is not None and not self.backend.is_stranger(client.guest):
+            self.front.strangers_room.free(self)
+            self._kept_size = 0
+            self._is_stranger = self.peer.is_stranger = False
+            self.calls.allow(self.front.limits_of(self.peer))
+
+    def _begin(self, call: Call[Any]) -> None:
+        if not call.method.is_open_to_all:
+            call.client, call.credential = self._client(call.metadata, call.now_ms)
+        call.method.serve(call)
+
+    def _half_closed(self, event: HalfClosed) -> None:
+        call = self._open.get(event.call)
+        if call is None:
+            return
+        if call.method.is_stream and call.on_end is not None:
+            call.finish()
+        elif not hasattr(call, "request"):
+            call.finish(Status.INTERNAL, "the call ended without a message")
+
+    # -- who -------------------------------------------------------------------------------------
+
+    def _client(
+        self, metadata: dict[str, str], now_ms: int
+    ) -> tuple[Client, meta.Credential | None]:
+        name = meta.client_id(metadata)
+        credential = meta.credential(metadata) if self.backend.judges else None
+        place = (name, credential.key if credential is not None else "")
+        client = self._clients.get(place)
+        if client is None or not self.front.clients.is_here(client):
+            peer = self.peer
+            client = self._clients[place] = self.front.clients.find(
+                Key(*place, peer.host, peer.identity),
+                language=meta.language(metadata),
+                connection=peer.id,
+                port=self._port,
+                known=len(self._clients),
+                is_stranger=self._is_stranger,
+            )
+        client.seen_ms = now_ms
+        return client, credential
+
+    # -- out -------------------------------------------------------------------------------------
+
+    def guard(self, call: Call[Any], serve: Callable[[], None]) -> None:
+        """One call; whatever goes wrong in it is its own matter."""
+        try:
+            serve()
+        except Exception as error:  # noqa: BLE001 - one call; it is refused, the others go on
+            if self.calls.is_open(call.number):
+                call.fail(error)
+            elif not isinstance(error, Fault):
+                _log.exception("a call of %s failed", self.peer.address)
+        self.touch()
+
+    def done(self, call: Call[Any]) -> None:
+        """A call was answered."""
+        self._end(call)
+        self.touch()
+
+    def touch(self) -> None:
+        """Something is to go out: now, or at the end of the input that is under way."""
+        if not self._is_busy:
+            self.flush()
+
+    def flush(self) -> None:
+        """Hand over what is to be written."""
+        chunks = self.calls.take()
+        if chunks:
+            self.backend.send(self.peer.id, *chunks)
+        size = self.calls.kept_size
+        if size != self._kept_size:
+            self._kept_size = size
+            room = self.front.strangers_room if self._is_stranger else self.front.room
+            if size:
+                room.hold(self, size)
+            else:
+                room.free(self)
+
+    def give_up(self, reason: str) -> None:
+        """End the connection: it holds too much, or for too long."""
+        if not self._is_given_up:
+            self._is_given_up = True
+            self.calls.lost()
+            self._cancel_all()
+            self._free()
+            self.backend.close(self.peer.id, reason)
+
+    def _free(self) -> None:
+        self.front.room.free(self)
+        self.front.strangers_room.free(self)
+
+    # -- ends ------------------------------------------------------------------------------------
+
+    def _cancelled(self, number: int) -> None:
+        call = self._open.get(number)
+        if call is not None:
+            self._end(call)
+
+    def _end(self, call: Call[Any]) -> None:
+        if self._open.pop(call.number, None) is None:
+            return
+        for number in call.waiting:
+            self.backend.forget(call.client.guest, number)
+        call.waiting.clear()
+        if call.on_end is not None:
+            call.on_end()
+
+    def _cancel_all(self) -> None:
+        for call in list(self._open.values()):
+            self._end(call)
+        self._events.clear()
+
+    def wake(self, now_ms: int) -> None:
+        """End the calls whose time is up."""
+        for event in self.calls.wake(now_ms):
+            self._hear(event, now_ms)
+        self.flush()
+
+    def lost(self, now_ms: int) -> None:
+        """The connection is gone."""
+        self._is_given_up = True
+        self.calls.lost()
+        self._cancel_all()
+        self._free()
+        for client in self._clients.values():
+            self.front.clients.parted(client, self.peer.id, now_ms)
+        self.front.parted(self.peer.id)
+
+    # -- the rest of a dialogue ------------------------------------------------------------------
+
+    def answer(self, question: Command, reply: Answer | Refusal) -> None:
+        """Clients ask, not connections."""
+        raise AssertionError("an answer to a connection")
+
+    def ask(
+        self, code: int, opaque: int, ext: dict[str, str] | None, body: bytes, *, is_one_way: bool
+    ) -> None:
+        """Clients are asked, not connections."""
+        raise AssertionError("a question to a connection")
+
+    def let_in(self) -> None:
+        """One of its clients has proved who it is."""

@@ -1,0 +1,64 @@
+"""EndTransaction: by a signed id, which any front can end, from any connection, after any restart.
+
+RocketMQ's proxy keeps in its memory for 30 s what an id stands for, says OK whatever the broker
+says, and knows nothing of transactions begun by another proxy (TransactionProcessor, 5.3.3).
+"""
+
+from __future__ import annotations
+
+from escrowmq.base.answer import Answer, Denial, Refusal
+from escrowmq.base.codes import Request, Response
+from escrowmq.codec.signed_id import decode
+from escrowmq.errors import UsageError
+from escrowmq.proxy.call import Call
+from escrowmq.proxy.gen import v2
+from escrowmq.proxy.status import OK, Fault, code_of, fault_of
+from escrowmq.proxy.validation import topic_name
+
+_VERDICTS = {v2.COMMIT: "8", v2.ROLLBACK: "12"}
+_UNKNOWN = "0"
+_GONE = "Find prepared transaction message failed"
+
+
+class Ending:
+    """Ends transactions."""
+
+    def end(self, call: Call[v2.EndTransactionRequest]) -> None:
+        """Commit or roll back; OK says that it is so."""
+        request = call.request
+        topic_name(request.topic)
+        name = request.transaction_id
+        if not name.strip():
+            raise Fault(v2.INVALID_TRANSACTION_ID, "transaction id cannot be empty")
+        try:
+            decode(name)
+        except UsageError as error:
+            raise Fault(v2.INVALID_TRANSACTION_ID, str(error)) from error
+        ext = {
+            "escrowId": name,
+            "commitOrRollback": _VERDICTS.get(request.resolution, _UNKNOWN),
+            "fromTransactionCheck": str(request.source == v2.SOURCE_SERVER_CHECK).lower(),
+        }
+        if ext["commitOrRollback"] == _UNKNOWN:
+            # Nothing happens, but that a check counts as answered; the broker says nothing to it.
+            call.tell(Request.END_TRANSACTION, ext)
+            call.answer(v2.EndTransactionResponse(status=OK))
+            return
+
+        def told(reply: Answer | Refusal) -> None:
+            if code_of(reply) != v2.OK:
+                raise _fault(reply)
+            call.answer(v2.EndTransactionResponse(status=OK))
+
+        call.ask(Request.END_TRANSACTION, ext, told)
+
+
+def _fault(reply: Answer | Refusal) -> Fault:
+    fault = fault_of(reply)
+    if isinstance(reply, Denial):
+        return fault
+    if reply.code == Response.NO_PERMISSION:
+        return Fault(v2.INVALID_TRANSACTION_ID, str(fault))
+    if reply.code == Response.SYSTEM_ERROR and (reply.remark or "").startswith(_GONE):
+        return Fault(v2.NOT_FOUND, "the transaction is not known any more: it is too long ago")
+    return fault

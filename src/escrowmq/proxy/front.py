@@ -1,0 +1,97 @@
+"""The front of RocketMQ's gRPC protocol: all its connections and clients, before one broker."""
+
+from __future__ import annotations
+
+from escrowmq.base.limits import (
+    GRPC_KEPT_SIZE_MAX,
+    GRPC_MESSAGE_SIZE_MAX,
+    GRPC_PARTIAL_SIZE_MAX,
+    LONG_MAX,
+    STRANGERS_FRAME_SLACK,
+    STRANGERS_HALF_FRAMES_SIZE_MAX,
+)
+from escrowmq.codec.frame import HalfFrames
+from escrowmq.http2.limits import Limits
+from escrowmq.proxy.backend import Backend, Connection
+from escrowmq.proxy.call import Method
+from escrowmq.proxy.clients import Clients
+from escrowmq.proxy.dialogue import GrpcDialogue
+from escrowmq.proxy.service import methods
+from escrowmq.proxy.shared import Options, Shared
+from escrowmq.proxy.watch import Watch
+
+_GRID_MS = 250
+"""Between looks for calls whose time is up: of ten thousand connections one is always due."""
+
+
+class GrpcFront:
+    """All gRPC connections (broker.front.Front)."""
+
+    def __init__(self, backend: Backend, options: Options) -> None:
+        self.backend = backend
+        self.clients = Clients(backend)
+        self.methods: dict[str, Method] = methods(Shared(backend, options, self.clients))
+        self._options = options
+        self._dialogues: dict[int, GrpcDialogue] = {}
+        self._calls_at_ms = LONG_MAX
+        self._looked_ms = 0
+        self._watch = Watch()
+        self.room = HalfFrames(GRPC_KEPT_SIZE_MAX)
+        self.strangers_room = HalfFrames(STRANGERS_HALF_FRAMES_SIZE_MAX)
+
+    def begin(self, peer: Connection) -> GrpcDialogue:
+        """Somebody is there."""
+        dialogue = self._dialogues[peer.id] = GrpcDialogue(self, peer)
+        return dialogue
+
+    def parted(self, peer: int) -> None:
+        """Somebody is gone."""
+        self._dialogues.pop(peer, None)
+
+    def limits_of(self, peer: Connection) -> Limits:
+        """What a connection may send; of strangers, what holds one message."""
+        size = GRPC_MESSAGE_SIZE_MAX
+        if peer.is_stranger:
+            size = min(size, self._options.body_size_max + STRANGERS_FRAME_SLACK)
+        partial = size if peer.is_stranger else GRPC_PARTIAL_SIZE_MAX
+        return Limits(message_size_max=size, partial_size_max=partial)
+
+    # -- time ------------------------------------------------------------------------------------
+
+    def note(self, at_ms: int) -> None:
+        """A call is to be over by then."""
+        self._calls_at_ms = min(self._calls_at_ms, at_ms)
+
+    def wake(self, now_ms: int) -> None:
+        """End calls whose time is up, and forget clients that are gone."""
+        self.clients.wake(now_ms)
+        connections = [(peer, each.calls) for peer, each in self._dialogues.items()]
+        for peer in self._watch.overdue(connections, now_ms):
+            self._dialogues[peer].give_up("something was begun and not ended")
+        if now_ms < self._wake_calls_at_ms():
+            return
+        self._looked_ms = now_ms
+        self._calls_at_ms = LONG_MAX
+        for dialogue in list(self._dialogues.values()):
+            if dialogue.calls.wake_at_ms <= now_ms:
+                dialogue.wake(now_ms)
+            self.note(dialogue.calls.wake_at_ms)
+
+    def wake_at_ms(self) -> int:
+        """When there is something to do next."""
+        at_ms = min(self.clients.wake_at_ms(), self._watch.wake_at_ms())
+        return min(at_ms, self._wake_calls_at_ms())
+
+    def _wake_calls_at_ms(self) -> int:
+        if self._calls_at_ms == LONG_MAX:
+            return LONG_MAX
+        return max(self._calls_at_ms, self._looked_ms + _GRID_MS)
+
+    def drain(self) -> None:
+        """Have all clients connect anew, elsewhere if they can, and take no more calls."""
+        for client in self.clients.all():
+            if client.stream is not None:
+                client.stream.reconnect()
+        for dialogue in list(self._dialogues.values()):
+            dialogue.calls.go_away()
+            dialogue.flush()

@@ -1,0 +1,1 @@
+"""What `make protos` makes of v2.proto; nobody edits it."""

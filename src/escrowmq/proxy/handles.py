@@ -1,0 +1,70 @@
+"""Receipt handles: what a consumer shows to acknowledge a message, to hide it for longer, or to
+have it put aside.
+
+start offset, pop time, invisible ms, revive queue, kind, broker name, queue id, queue offset,
+log offset; with `renewed` behind them when the broker hides it for longer by itself
+
+Blanks stand between. It is what pop consumers of the remoting protocol show (codec.receipt), and
+says all by itself: neither the front nor another one has to remember it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from escrowmq.codec.receipt import Receipt, decode_receipt, encode_receipt, retry_topic
+from escrowmq.errors import UsageError
+from escrowmq.proxy.gen import v2
+from escrowmq.proxy.status import Fault
+
+HANDLE_SIZE_MAX: Final = 1_024
+RENEWED: Final = "renewed"
+_FIELDS: Final = (9, 10)
+
+
+class Handle(msgspec.Struct, frozen=True):
+    """What a handle says."""
+
+    receipt: Receipt
+    log_offset: int
+    is_renewed: bool = False
+
+    def __str__(self) -> str:
+        text = f"{encode_receipt(self.receipt)} {self.log_offset}"
+        return f"{text} {RENEWED}" if self.is_renewed else text
+
+    def fields(self, group: str, topic: str) -> dict[str, str]:
+        """The message, as an ack names it."""
+        receipt = self.receipt
+        return {
+            "consumerGroup": group,
+            "topic": retry_topic(topic, group, receipt.kind),
+            "queueId": str(receipt.queue_id),
+            "offset": str(receipt.queue_offset),
+            "extraInfo": encode_receipt(receipt),
+        }
+
+
+def read(text: str, *, broker_name: str, now_ms: int) -> Handle:
+    """A handle of this broker's that is good; else a Fault."""
+    code = v2.INVALID_RECEIPT_HANDLE
+    if len(text) > HANDLE_SIZE_MAX:
+        raise Fault(code, f"a handle of {len(text)} characters; {HANDLE_SIZE_MAX} are allowed")
+    parts = text.split(" ")
+    try:
+        receipt = decode_receipt(text)
+        if len(parts) not in _FIELDS or (len(parts) == _FIELDS[1] and parts[-1] != RENEWED):
+            raise UsageError(f"receipt handle {text[:100]!r} has {len(parts)} fields; 9 are due")
+        log_offset = int(parts[8])
+        retry_topic("", "", receipt.kind)
+    except (UsageError, ValueError) as error:
+        raise Fault(code, f"receipt handle cannot be read: {error}") from error
+    if receipt.broker_name != broker_name:
+        raise Fault(code, f"this handle is of broker {receipt.broker_name[:100]}; send it there")
+    handle = Handle(receipt, log_offset, len(parts) == _FIELDS[1])
+    if not handle.is_renewed and receipt.due_ms <= now_ms:
+        late_ms = now_ms - receipt.due_ms
+        raise Fault(code, f"receipt handle is expired: the message is visible since {late_ms} ms")
+    return handle

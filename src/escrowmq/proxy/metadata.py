@@ -1,0 +1,67 @@
+"""What clients say of themselves in the header fields of their calls.
+
+authorization: MQv2-HMAC-SHA1 Credential=<access key>[/...], SignedHeaders=x-mq-date-time,
+               Signature=<hex of HMAC-SHA1 over the value of x-mq-date-time>
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from escrowmq.base.limits import CLIENT_ID_SIZE_MAX
+from escrowmq.codec.command import LANGUAGES
+from escrowmq.proxy.gen import v2
+from escrowmq.proxy.status import Fault
+
+_AUTHORIZATION: Final = re.compile(
+    r"MQv2-HMAC-SHA1\s+Credential=([^,/\s]*)[^,]*,\s*SignedHeaders=[^,]*,\s*Signature=([0-9A-Fa-f]*)"
+)
+_NAMES: Final = {"GOLANG": "GO", "DOT_NET": "DOTNET", "NODEJS": "NODE_JS"}
+
+
+class Credential(msgspec.Struct, frozen=True):
+    """By what a call is to be believed."""
+
+    key: str
+    signature: str
+    """Base64, as remoting has it."""
+
+    content: bytes
+
+
+def client_id(metadata: Mapping[str, str]) -> str:
+    """The id of the client; a Fault when there is none."""
+    found = metadata.get("x-mq-client-id", "")
+    if not found.strip():
+        raise Fault(v2.CLIENT_ID_REQUIRED, "client id cannot be empty")
+    if len(found) > CLIENT_ID_SIZE_MAX:
+        raise Fault(
+            v2.CLIENT_ID_REQUIRED,
+            f"a client id of {len(found)} characters; {CLIENT_ID_SIZE_MAX} are allowed",
+        )
+    return found
+
+
+def language(metadata: Mapping[str, str]) -> str:
+    """The client's language under RocketMQ's name; RocketMQ fails for one that it does not know."""
+    found = metadata.get("x-mq-language", "").upper()
+    found = _NAMES.get(found, found)
+    return found if found in LANGUAGES else "OTHER"
+
+
+def credential(metadata: Mapping[str, str]) -> Credential | None:
+    """None when nobody is named: the Python client always sends the field."""
+    found = _AUTHORIZATION.match(metadata.get("authorization", ""))
+    if found is None or not found[1]:
+        return None
+    try:
+        signature = base64.b64encode(bytes.fromhex(found[2])).decode()
+    except (ValueError, binascii.Error):
+        signature = ""
+    return Credential(found[1], signature, metadata.get("x-mq-date-time", "").encode())

@@ -1,0 +1,99 @@
+"""Heartbeat and NotifyClientTermination, and how the broker is told who is there: in the tables in
+which all clients stand."""
+
+from __future__ import annotations
+
+from escrowmq.base.answer import Answer, Refusal
+from escrowmq.base.codes import Request
+from escrowmq.codec import fastjson
+from escrowmq.proxy.call import Call, R
+from escrowmq.proxy.clients import Client
+from escrowmq.proxy.gen import v2
+from escrowmq.proxy.receiving import filter_of
+from escrowmq.proxy.shared import Shared
+from escrowmq.proxy.status import OK, Fault, code_of, fault_of
+from escrowmq.proxy.validation import group_name, topic_name
+
+_ALL = "*"
+
+
+class Presence:
+    """Who is there, and who has left."""
+
+    def __init__(self, shared: Shared) -> None:
+        self._shared = shared
+
+    def beat(self, call: Call[v2.HeartbeatRequest]) -> None:
+        """A client is still there."""
+        settings = _settings_of(call.client)
+
+        def told(reply: Answer | Refusal) -> None:
+            if code_of(reply) != v2.OK:
+                raise fault_of(reply)
+            call.answer(v2.HeartbeatResponse(status=OK))
+
+        call.ask(Request.HEART_BEAT, {}, told, body_of(call.client, settings))
+
+    def leave(self, call: Call[v2.NotifyClientTerminationRequest]) -> None:
+        """A client says good-bye."""
+        _settings_of(call.client)
+        client = call.client
+
+        def told(reply: Answer | Refusal) -> None:
+            if code_of(reply) != v2.OK:
+                raise fault_of(reply)
+            call.answer(v2.NotifyClientTerminationResponse(status=OK))
+            self._shared.clients.leave(client, call.now_ms)
+
+        # The door hears of it: nobody says good-bye in the name of another.
+        ext = {"clientID": client.key.id, "producerGroup": "", "consumerGroup": ""}
+        if call.request.HasField("group") and call.request.group.name:
+            ext["consumerGroup"] = group_name(call.request.group)
+        call.ask(Request.UNREGISTER_CLIENT, ext, told)
+
+
+def _settings_of(client: Client) -> v2.Settings:
+    if client.settings is None:
+        raise Fault(v2.UNRECOGNIZED_CLIENT_TYPE, "cannot find client settings for this client")
+    return client.settings
+
+
+def body_of(client: Client, settings: v2.Settings) -> bytes:
+    """A heartbeat as the remoting protocol has it. A producer is asked about halves by its stream:
+    without one it is a member of nothing."""
+    found: dict[str, object] = {"clientID": client.key.id}
+    if settings.HasField("subscription"):
+        found["consumerDataSet"] = [_consumer(settings.subscription)]
+    elif client.stream is not None:
+        found["producerDataSet"] = [{"groupName": topic} for topic in client.produces]
+    return fastjson.encode(found)
+
+
+def _consumer(subscription: v2.Subscription) -> dict[str, object]:
+    topics = []
+    for entry in subscription.subscriptions:
+        kind, text = filter_of(entry.expression)
+        tags = [tag.strip() for tag in text.split("||")] if kind == "TAG" and text != _ALL else []
+        topics.append(
+            {
+                "topic": topic_name(entry.topic),
+                "expressionType": kind,
+                "subString": text,
+                "tagsSet": tags,
+            }
+        )
+    return {
+        "groupName": group_name(subscription.group),
+        "consumeType": "CONSUME_PASSIVELY",
+        "messageModel": "CLUSTERING",
+        "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET",
+        "subscriptionDataSet": topics,
+    }
+
+
+def unpublish(call: Call[R], client: Client) -> None:
+    """Nobody can ask a producer any more: what waits for an answer of its group is kept until
+    somebody of it comes."""
+    for topic in client.produces:
+        ext = {"clientID": client.key.id, "producerGroup": topic}
+        call.tell(Request.UNREGISTER_CLIENT, ext)

@@ -1,0 +1,128 @@
+"""gRPC's own services: health for probes, reflection for tools. Nobody has to say who he is: they
+tell that somebody is here, and which protocol is spoken."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from google.protobuf.descriptor import FileDescriptor
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
+
+from escrowmq.http2.metadata import Status
+from escrowmq.proxy.call import Call, Method, R
+from escrowmq.proxy.gen import health, reflection, v2
+from escrowmq.proxy.status import Fault
+
+if TYPE_CHECKING:
+    from google.protobuf.descriptor_pool import DescriptorPool
+    from google.protobuf.message import Message
+
+SERVICE: Final = "apache.rocketmq.v2.MessagingService"
+_HEALTH: Final = "grpc.health.v1.Health"
+_REFLECTION: Final = (
+    "grpc.reflection.v1.ServerReflection",
+    "grpc.reflection.v1alpha.ServerReflection",
+)
+_POOLS: Final = (v2.POOL, health.POOL, reflection.POOL)
+_NOT_FOUND: Final = 5
+
+
+def methods() -> dict[str, Method]:
+    """Their rows, by path."""
+    found = {
+        f"/{_HEALTH}/Check": _open(health.HealthCheckRequest, _check),
+        f"/{_HEALTH}/Watch": _open(health.HealthCheckRequest, _watch),
+    }
+    for service in _REFLECTION:
+        found[f"/{service}/ServerReflectionInfo"] = _open(
+            reflection.ServerReflectionRequest, _reflect, is_stream=True
+        )
+    return found
+
+
+def _open(request: type[Message], serve: object, *, is_stream: bool = False) -> Method:
+    assert callable(serve)
+    return Method(request, serve, _refuse, is_stream=is_stream, is_open_to_all=True)
+
+
+def _refuse(call: Call[R], fault: Fault) -> None:
+    call.finish(Status.INTERNAL, str(fault))
+
+
+# -- health --------------------------------------------------------------------------------------
+
+
+def _check(call: Call[health.HealthCheckRequest]) -> None:
+    if call.request.service not in ("", SERVICE):
+        call.finish(Status.NOT_FOUND, f"{call.request.service[:200]} is not served here")
+        return
+    call.answer(health.HealthCheckResponse(status=health.HealthCheckResponse.SERVING))
+
+
+def _watch(call: Call[health.HealthCheckRequest]) -> None:
+    """Nothing changes as long as the connection stands."""
+    is_ours = call.request.service in ("", SERVICE)
+    kind = health.HealthCheckResponse
+    call.say(kind(status=kind.SERVING if is_ours else kind.SERVICE_UNKNOWN))
+
+
+# -- reflection ----------------------------------------------------------------------------------
+
+
+def _reflect(call: Call[reflection.ServerReflectionRequest]) -> None:
+    def hear(request: object, _: int) -> None:
+        assert isinstance(request, reflection.ServerReflectionRequest)
+        call.say(_answer(request))
+
+    call.on_message = hear
+    call.on_end = _nothing
+    hear(call.request, call.now_ms)
+
+
+def _nothing() -> None:
+    """Nothing is kept of a stream."""
+
+
+def _answer(
+    request: reflection.ServerReflectionRequest,
+) -> reflection.ServerReflectionResponse:
+    response = reflection.ServerReflectionResponse(
+        valid_host=request.host, original_request=request
+    )
+    match request.WhichOneof("message_request"):
+        case "list_services":
+            for name in (SERVICE, _HEALTH, *_REFLECTION):
+                response.list_services_response.service.add(name=name)
+        case "file_by_filename":
+            _add(response, _file(request.file_by_filename, is_symbol=False))
+        case "file_containing_symbol":
+            _add(response, _file(request.file_containing_symbol, is_symbol=True))
+        case _:
+            _add(response, None)
+    return response
+
+
+def _file(name: str, *, is_symbol: bool) -> FileDescriptor | None:
+    wanted = name.replace(".v1alpha.", ".v1.")
+    for pool in _POOLS:
+        try:
+            return _look(pool, wanted, is_symbol=is_symbol)
+        except KeyError:
+            continue
+    return None
+
+
+def _look(pool: DescriptorPool, name: str, *, is_symbol: bool) -> FileDescriptor:
+    return pool.FindFileContainingSymbol(name) if is_symbol else pool.FindFileByName(name)
+
+
+def _add(response: reflection.ServerReflectionResponse, file: FileDescriptor | None) -> None:
+    """A file, and those that it needs."""
+    if file is None:
+        response.error_response.error_code = _NOT_FOUND
+        response.error_response.error_message = "nothing of that name is served here"
+        return
+    for each in (file, *file.dependencies):
+        proto = FileDescriptorProto()
+        each.CopyToProto(proto)
+        response.file_descriptor_response.file_descriptor_proto.append(proto.SerializeToString())

@@ -1,0 +1,155 @@
+"""PullMessage and the calls about offsets: the protocol has them, RocketMQ's proxy does not serve
+them. Autoscalers want the offsets, and readers without a group's pops the messages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from escrowmq.base.answer import Answer, Refusal
+from escrowmq.base.codes import Request, Response
+from escrowmq.base.limits import LONG_MAX
+from escrowmq.codec.properties import number_in
+from escrowmq.codec.record import decode_records
+from escrowmq.proxy.call import Call
+from escrowmq.proxy.gen import v2
+from escrowmq.proxy.receiving import POLL_MAX_MS, filter_of
+from escrowmq.proxy.shared import Shared
+from escrowmq.proxy.status import OK, Fault, code_of, fault_of, status
+from escrowmq.proxy.translate import Unpacking, message_of
+from escrowmq.proxy.validation import group_name, topic_name
+
+_COUNT_MAX: Final = 32
+_SUSPEND, _SUBSCRIPTION = 2, 4
+_NOTHING: Final = frozenset(
+    {Response.PULL_NOT_FOUND, Response.PULL_RETRY_IMMEDIATELY, Response.PULL_OFFSET_MOVED}
+)
+_MARGIN_MS: Final = 500
+"""A pull is answered so long before its caller gives up."""
+
+Place = dict[str, str]
+
+
+class Pulling:
+    """Messages by their places, and the places themselves."""
+
+    def __init__(self, shared: Shared) -> None:
+        self._shared = shared
+
+    def pull(self, call: Call[v2.PullMessageRequest]) -> None:
+        """Messages of one queue from an offset on: a status, the messages, the next offset."""
+        request = call.request
+        place = self._place(request.message_queue)
+        wait_ms = min(request.long_polling_timeout.ToMilliseconds(), POLL_MAX_MS)
+        if call.left_ms is not None:
+            wait_ms = min(wait_ms, call.left_ms - _MARGIN_MS)
+        kind, expression = filter_of(request.filter_expression)
+        ext = {
+            **place,
+            "consumerGroup": group_name(request.group),
+            "queueOffset": str(request.offset),
+            "maxMsgNums": str(min(request.batch_size, _COUNT_MAX) if request.batch_size else 1),
+            "sysFlag": str(_SUBSCRIPTION | (_SUSPEND if wait_ms > 0 else 0)),
+            "commitOffset": "0",
+            "suspendTimeoutMillis": str(max(0, wait_ms)),
+            "subscription": expression,
+            "expressionType": kind,
+            "subVersion": str(call.now_ms),
+        }
+
+        def told(reply: Answer | Refusal) -> None:
+            if isinstance(reply, Refusal) or reply.code not in _NOTHING | {Response.SUCCESS}:
+                raise fault_of(reply)
+            records = b"".join([reply.body, *reply.chunks])
+            found = decode_records(records) if reply.code == Response.SUCCESS else []
+            result = OK if found else status(v2.MESSAGE_NOT_FOUND, "no new message")
+            call.say(v2.PullMessageResponse(status=result))
+            unpacking = Unpacking()
+            for stored in found:
+                message = message_of(stored, unpacking=unpacking)
+                call.say(v2.PullMessageResponse(message=message))
+            following = number_in((reply.ext or {}).get("nextBeginOffset"), most=LONG_MAX)
+            call.say(v2.PullMessageResponse(next_offset=following or 0))
+            call.finish()
+
+        call.ask(Request.PULL_MESSAGE, ext, told)
+
+    def refuse(self, call: Call[v2.PullMessageRequest], fault: Fault) -> None:
+        """No, and nothing."""
+        call.say(v2.PullMessageResponse(status=status(fault.code, str(fault))))
+        call.finish()
+
+    def update(self, call: Call[v2.UpdateOffsetRequest]) -> None:
+        """Where a group has come to."""
+        request = call.request
+        if request.offset < 0:
+            raise Fault(v2.ILLEGAL_OFFSET, f"the offset is {request.offset}; 0 or more is due")
+        ext = {
+            **self._place(request.message_queue),
+            "consumerGroup": group_name(request.group),
+            "commitOffset": str(request.offset),
+        }
+
+        def told(reply: Answer | Refusal) -> None:
+            if code_of(reply) != v2.OK:
+                raise fault_of(reply)
+            call.answer(v2.UpdateOffsetResponse(status=OK))
+
+        call.ask(Request.UPDATE_CONSUMER_OFFSET, ext, told)
+
+    def get(self, call: Call[v2.GetOffsetRequest]) -> None:
+        """Where a group is."""
+        ext = {
+            **self._place(call.request.message_queue),
+            "consumerGroup": group_name(call.request.group),
+            "setZeroIfNotFound": "false",
+        }
+
+        def answer(offset: int) -> None:
+            call.answer(v2.GetOffsetResponse(status=OK, offset=offset))
+
+        call.ask(Request.QUERY_CONSUMER_OFFSET, ext, _offset_of(answer))
+
+    def query(self, call: Call[v2.QueryOffsetRequest]) -> None:
+        """The first offset of a queue, the one behind the last, or the first of a time."""
+        request = call.request
+        ext = self._place(request.message_queue)
+        match request.query_offset_policy:
+            case v2.BEGINNING:
+                code = Request.GET_MIN_OFFSET
+            case v2.END:
+                code = Request.GET_MAX_OFFSET
+            case v2.TIMESTAMP if request.HasField("timestamp"):
+                code = Request.SEARCH_OFFSET_BY_TIMESTAMP
+                ext["timestamp"] = str(request.timestamp.ToMilliseconds())
+            case policy:
+                raise Fault(v2.BAD_REQUEST, f"policy {policy}: BEGINNING, END, or a TIMESTAMP")
+
+        def answer(offset: int) -> None:
+            call.answer(v2.QueryOffsetResponse(status=OK, offset=offset))
+
+        call.ask(code, ext, _offset_of(answer))
+
+    def _place(self, queue: v2.MessageQueue) -> Place:
+        topic = topic_name(queue.topic)
+        name = queue.broker.name
+        if name and name != self._shared.backend.name:
+            text = f"the queue is of broker {name[:100]}; this is {self._shared.backend.name}"
+            raise Fault(v2.BAD_REQUEST, text)
+        facts = self._shared.backend.topic(topic)
+        if facts is not None and not 0 <= queue.id < facts.read_queues:
+            text = f"topic {topic} has queues 0 to {facts.read_queues - 1}, and no {queue.id}"
+            raise Fault(v2.BAD_REQUEST, text)
+        return {"topic": topic, "queueId": str(queue.id)}
+
+
+def _offset_of(answer: Callable[[int], None]) -> Callable[[Answer | Refusal], None]:
+    def told(reply: Answer | Refusal) -> None:
+        if code_of(reply) != v2.OK:
+            raise fault_of(reply)
+        offset = number_in((reply.ext or {}).get("offset"), most=LONG_MAX)
+        if offset is None:
+            raise Fault(v2.OFFSET_NOT_FOUND, "there is no such offset")
+        answer(offset)
+
+    return told

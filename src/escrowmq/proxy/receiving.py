@@ -1,0 +1,230 @@
+"""ReceiveMessage: a pop of a topic. The answer is a status, then the messages, then the time."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from escrowmq.base.answer import Answer, Refusal
+from escrowmq.base.codes import Request
+from escrowmq.base.limits import LONG_MAX, POP_MESSAGES_MAX
+from escrowmq.base.message import Property, StoredMessage
+from escrowmq.codec.properties import number_in
+from escrowmq.codec.receipt import Receipt, decode_list, decode_receipt, kind_of
+from escrowmq.codec.record import decode_records
+from escrowmq.errors import RemoteProtocolError
+from escrowmq.proxy.call import Call
+from escrowmq.proxy.gen import v2
+from escrowmq.proxy.handles import Handle
+from escrowmq.proxy.settling import INVISIBLE_MAX_MS, bury
+from escrowmq.proxy.shared import Shared
+from escrowmq.proxy.status import OK, Fault, code_of, fault_of, status
+from escrowmq.proxy.translate import Unpacking, message_of
+from escrowmq.proxy.validation import group_name, topic_name
+
+RENEWED_MS: Final = 60_000
+"""For so long a message is hidden whose consumer wants it hidden until it is done."""
+
+INVISIBLE_MIN_MS: Final = 10_000
+POLL_MIN_MS, POLL_MAX_MS = 5_000, 20_000
+_REQUEST_MS: Final = 3_000
+_ANY_QUEUE: Final = "-1"
+_FROM_LAST: Final = "1"
+_ALL: Final = "*"
+
+
+class Receiving:
+    """Hands out messages."""
+
+    def __init__(self, shared: Shared) -> None:
+        self._shared = shared
+
+    def receive(self, call: Call[v2.ReceiveMessageRequest]) -> None:
+        """Messages, as soon as there are some."""
+        request = call.request
+        topic, group = topic_name(request.message_queue.topic), group_name(request.group)
+        broker = request.message_queue.broker.name
+        if broker and broker != self._shared.backend.name:
+            text = f"the queue is of broker {broker[:100]}; this is {self._shared.backend.name}"
+            raise Fault(v2.BAD_REQUEST, text)
+        if not request.batch_size > 0:
+            raise Fault(v2.BAD_REQUEST, f"batch size is {request.batch_size}; 1 or more is due")
+        known = self._shared.backend.group(group)
+        ext = {
+            "consumerGroup": group,
+            "topic": topic,
+            "queueId": _ANY_QUEUE,
+            "maxMsgNums": str(min(request.batch_size, POP_MESSAGES_MAX)),
+            "invisibleTime": str(_invisible_ms(request)),
+            "pollTime": str(poll_ms(call)),
+            "bornTime": str(call.now_ms),
+            "initMode": _FROM_LAST,
+            "order": str(known is not None and known.is_orderly).lower(),
+        }
+        kind, expression = filter_of(request.filter_expression)
+        ext["expType"], ext["exp"] = kind, expression
+        if request.attempt_id:
+            ext["attemptId"] = request.attempt_id
+        if request.auto_renew:
+            ext["escrowRenew"] = "true"
+        attempts_max = known.retries_max + 1 if known is not None else LONG_MAX
+        found = _Found(call, topic, group, self._shared.backend.name, attempts_max)
+        call.ask(Request.POP_MESSAGE, ext, found.told)
+
+    def refuse(self, call: Call[v2.ReceiveMessageRequest], fault: Fault) -> None:
+        """No, and nothing."""
+        end(call, status(fault.code, str(fault)), [], call.now_ms)
+
+
+def end(
+    call: Call[v2.ReceiveMessageRequest],
+    result: v2.Status,
+    messages: list[v2.Message],
+    now_ms: int,
+) -> None:
+    """All of an answer; the time comes last, whatever the result."""
+    call.say(v2.ReceiveMessageResponse(status=result))
+    for message in messages:
+        call.say(v2.ReceiveMessageResponse(message=message))
+    last = v2.ReceiveMessageResponse()
+    last.delivery_timestamp.FromMilliseconds(now_ms)
+    call.say(last)
+    call.finish()
+
+
+def poll_ms(call: Call[v2.ReceiveMessageRequest]) -> int:
+    """For how long a call may wait: what it wants, as far as its deadline lets it."""
+    request, left_ms = call.request, call.left_ms
+    if request.HasField("long_polling_timeout"):
+        wanted = request.long_polling_timeout.ToMilliseconds()
+    elif left_ms is None:
+        wanted = POLL_MAX_MS
+    else:
+        settings = call.client.settings
+        own_ms = settings.request_timeout.ToMilliseconds() if settings is not None else 0
+        wanted = left_ms - (own_ms or _REQUEST_MS) // 2
+    wanted = min(max(wanted, POLL_MIN_MS), POLL_MAX_MS)
+    if left_ms is None or wanted <= left_ms:
+        return wanted
+    if left_ms >= POLL_MIN_MS:
+        return left_ms
+    raise Fault(
+        v2.ILLEGAL_POLLING_TIME,
+        "The deadline time remaining is not enough for polling, please check network condition",
+    )
+
+
+def _invisible_ms(request: v2.ReceiveMessageRequest) -> int:
+    if request.auto_renew:
+        return RENEWED_MS
+    span_ms = request.invisible_duration.ToMilliseconds()
+    if span_ms < INVISIBLE_MIN_MS:
+        text = f"the invisibleTime is too small. min is {INVISIBLE_MIN_MS}"
+        raise Fault(v2.ILLEGAL_INVISIBLE_TIME, text)
+    if span_ms > INVISIBLE_MAX_MS:
+        text = f"the invisibleTime is too large. max is {INVISIBLE_MAX_MS}"
+        raise Fault(v2.ILLEGAL_INVISIBLE_TIME, text)
+    return span_ms
+
+
+def filter_of(expression: v2.FilterExpression) -> tuple[str, str]:
+    """Kind and text of a filter, under RocketMQ's names."""
+    if expression.type == v2.SQL:
+        return "SQL92", expression.expression
+    return "TAG", expression.expression.strip() or _ALL
+
+
+class _Found:
+    """What one pop has found."""
+
+    def __init__(
+        self,
+        call: Call[v2.ReceiveMessageRequest],
+        topic: str,
+        group: str,
+        broker_name: str,
+        attempts_max: int,
+    ) -> None:
+        self._call = call
+        self._topic = topic
+        self._group = group
+        self._broker_name = broker_name
+        self._attempts_max = attempts_max
+        self._tags = _tags(call.request.filter_expression)
+
+    def told(self, reply: Answer | Refusal) -> None:
+        """Hand it on."""
+        code = code_of(reply)
+        if code == v2.MESSAGE_NOT_FOUND:
+            self._end(status(code, "no new message"), [], {})
+        elif code != v2.OK or not isinstance(reply, Answer):
+            fault = fault_of(reply)
+            text = "polling full" if reply.remark == "NO_MESSAGE_IN_QUEUE" else str(fault)
+            self._end(status(fault.code, text), [], {})
+        else:
+            ext = reply.ext or {}
+            messages = self._messages(ext, b"".join([reply.body, *reply.chunks]))
+            result = OK if messages else status(v2.MESSAGE_NOT_FOUND, "no match message")
+            self._end(result, messages, ext)
+
+    def _end(self, result: v2.Status, messages: list[v2.Message], ext: dict[str, str]) -> None:
+        now_ms = number_in(ext.get("popTime"), most=LONG_MAX) or self._call.now_ms
+        end(self._call, result, messages, now_ms)
+
+    def _messages(self, ext: dict[str, str], records: bytes) -> list[v2.Message]:
+        starts = decode_list(ext.get("startOffsetInfo", ""))
+        found, unpacking = [], Unpacking()
+        for stored in decode_records(records):
+            handle = self._handle(stored, starts, ext)
+            if self._tags and stored.properties.get(Property.TAGS) not in self._tags:
+                # Another tag of the same hash, as the broker compares them.
+                fields = handle.fields(self._group, self._topic)
+                self._call.tell(Request.ACK_MESSAGE, fields)
+            elif stored.reconsume_times >= self._attempts_max:
+                self._bury(stored, handle)
+            else:
+                found.append(message_of(stored, handle=str(handle), unpacking=unpacking))
+        return found
+
+    def _bury(self, stored: StoredMessage, handle: Handle) -> None:
+        bury(
+            self._call,
+            handle,
+            group=self._group,
+            topic=self._topic,
+            message_id=stored.properties.get(Property.UNIQ_KEY, ""),
+            done=lambda result: None,  # noqa: ARG005 - one that stays comes again
+        )
+
+    def _handle(
+        self, stored: StoredMessage, starts: dict[tuple[int, str], list[int]], ext: dict[str, str]
+    ) -> Handle:
+        """Those that come again carry their receipt; that of others stands in the lists."""
+        is_renewed = self._call.request.auto_renew
+        carried = stored.properties.get(Property.POP_CK)
+        if carried:
+            return Handle(decode_receipt(carried), stored.log_offset, is_renewed)
+        kind = kind_of(stored.topic)
+        try:
+            receipt = Receipt(
+                start_offset=starts[kind, str(stored.queue_id)][0],
+                pop_ms=int(ext["popTime"]),
+                invisible_ms=int(ext["invisibleTime"]),
+                revive_queue=int(ext["reviveQid"]),
+                kind=kind,
+                broker_name=self._broker_name,
+                queue_id=stored.queue_id,
+                queue_offset=stored.queue_offset,
+            )
+        except (KeyError, ValueError, IndexError) as error:
+            raise RemoteProtocolError(
+                f"the pop's answer does not say where queue {stored.queue_id} begins: {error}"
+            ) from error
+        return Handle(receipt, stored.log_offset, is_renewed)
+
+
+def _tags(expression: v2.FilterExpression) -> frozenset[str]:
+    """The tags that are wanted; none when all are."""
+    kind, text = filter_of(expression)
+    if kind != "TAG" or text == _ALL:
+        return frozenset()
+    return frozenset(filter(None, (tag.strip() for tag in text.split("||"))))

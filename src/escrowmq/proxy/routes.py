@@ -1,0 +1,105 @@
+"""QueryRoute and QueryAssignment: where a topic's queues are."""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+from typing import Final
+
+from escrowmq.base.answer import Answer, Refusal
+from escrowmq.base.codes import Request
+from escrowmq.base.guests import TopicFacts
+from escrowmq.proxy.call import Call
+from escrowmq.proxy.gen import v2
+from escrowmq.proxy.shared import Shared
+from escrowmq.proxy.status import OK, Fault, code_of, fault_of
+from escrowmq.proxy.validation import group_name, topic_name
+
+ANY_QUEUE: Final = -1
+_SIX: Final = 6
+TYPES: Final[dict[str, tuple[v2.MessageType, ...]]] = {
+    "NORMAL": (v2.NORMAL,),
+    "FIFO": (v2.FIFO,),
+    "DELAY": (v2.DELAY,),
+    "TRANSACTION": (v2.TRANSACTION,),
+    "PRIORITY": (v2.PRIORITY,),
+    "MIXED": (v2.NORMAL, v2.FIFO, v2.DELAY, v2.TRANSACTION),
+}
+"""What a topic takes, by its attribute message.type; without one, NORMAL."""
+
+
+class Routes:
+    """Tells clients where to go: to this front."""
+
+    def __init__(self, shared: Shared) -> None:
+        self._shared = shared
+
+    def query(self, call: Call[v2.QueryRouteRequest]) -> None:
+        """Every queue of a topic."""
+        topic = topic_name(call.request.topic)
+
+        def told(reply: Answer | Refusal) -> None:
+            facts = self._known(topic, reply)
+            response = v2.QueryRouteResponse(status=OK)
+            for nth in range(max(facts.read_queues, facts.write_queues)):
+                permission = _permission(
+                    nth < facts.read_queues and facts.is_readable,
+                    nth < facts.write_queues and facts.is_writable,
+                )
+                queue = self._queue(topic, nth, permission)
+                queue.accept_message_types.extend(TYPES.get(facts.message_type, (v2.NORMAL,)))
+                response.message_queues.append(queue)
+            call.answer(response)
+
+        call.ask(Request.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}, told)
+
+    def assign(self, call: Call[v2.QueryAssignmentRequest]) -> None:
+        """What a member of a group reads: anything of a broker, in order queue by queue."""
+        topic, group = topic_name(call.request.topic), group_name(call.request.group)
+
+        def told(reply: Answer | Refusal) -> None:
+            facts = self._known(topic, reply)
+            if not (facts.is_readable and facts.read_queues):
+                raise Fault(v2.FORBIDDEN, "no readable queue")
+            known = self._shared.backend.group(group)
+            is_orderly = known is not None and known.is_orderly
+            ids = range(facts.read_queues) if is_orderly else (ANY_QUEUE,)
+            permission = _permission(True, facts.is_writable)
+            response = v2.QueryAssignmentResponse(status=OK)
+            for queue_id in ids:
+                queue = self._queue(topic, queue_id, permission)
+                response.assignments.append(v2.Assignment(message_queue=queue))
+            call.answer(response)
+
+        ext = {"topic": topic, "consumerGroup": group}
+        call.ask(Request.GET_ROUTEINFO_BY_TOPIC, ext, told)
+
+    def _known(self, topic: str, reply: Answer | Refusal) -> TopicFacts:
+        if code_of(reply) != v2.OK:
+            raise fault_of(reply)
+        facts = self._shared.backend.topic(topic)
+        if facts is None:
+            text = f"No topic route info in name server for the topic: {topic}"
+            raise Fault(v2.TOPIC_NOT_FOUND, text)
+        return facts
+
+    def _queue(self, topic: str, queue_id: int, permission: v2.Permission) -> v2.MessageQueue:
+        queue = v2.MessageQueue(id=queue_id, permission=permission)
+        queue.topic.name = topic
+        queue.broker.name = self._shared.backend.name
+        queue.broker.endpoints.CopyFrom(endpoints_of(*self._shared.options.endpoint))
+        return queue
+
+
+def endpoints_of(host: str, port: int) -> v2.Endpoints:
+    """An address as clients read it."""
+    scheme = v2.DOMAIN_NAME
+    with contextlib.suppress(ValueError):
+        scheme = v2.IPv6 if ipaddress.ip_address(host).version == _SIX else v2.IPv4
+    return v2.Endpoints(scheme=scheme, addresses=[v2.Address(host=host, port=port)])
+
+
+def _permission(may_read: bool, may_write: bool) -> v2.Permission:
+    if may_read:
+        return v2.READ_WRITE if may_write else v2.READ
+    return v2.WRITE if may_write else v2.NONE

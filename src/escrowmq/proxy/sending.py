@@ -1,0 +1,187 @@
+"""SendMessage and RecallMessage."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from escrowmq.base.answer import Answer, Refusal, Sent
+from escrowmq.base.codes import Request, Response
+from escrowmq.base.guests import TopicFacts
+from escrowmq.base.limits import GRPC_MESSAGES_MAX
+from escrowmq.base.message import Property, SysFlag
+from escrowmq.codec.hashes import java_hash
+from escrowmq.proxy import validation
+from escrowmq.proxy.call import Call
+from escrowmq.proxy.gen import v2
+from escrowmq.proxy.routes import TYPES
+from escrowmq.proxy.shared import Shared
+from escrowmq.proxy.status import OK, Fault, code_of, common, fault_of, status
+from escrowmq.proxy.translate import (
+    KINDS,
+    Unpacking,
+    plain_body,
+    properties_of,
+    text_of,
+    type_of,
+)
+
+_STORED_LATE: Final = {
+    Response.FLUSH_DISK_TIMEOUT: "FLUSH_DISK_TIMEOUT",
+    Response.FLUSH_SLAVE_TIMEOUT: "FLUSH_SLAVE_TIMEOUT",
+    Response.SLAVE_NOT_AVAILABLE: "SLAVE_NOT_AVAILABLE",
+}
+_MASK: Final = (1 << 64) - 1
+_ANY_QUEUE: Final = -1
+
+
+class Sending:
+    """Stores messages, each as a question of its own: of several, one may be refused alone."""
+
+    def __init__(self, shared: Shared) -> None:
+        self._shared = shared
+
+    def send(self, call: Call[v2.SendMessageRequest]) -> None:
+        """Send all; answered when the last is stored."""
+        messages = list(call.request.messages)
+        if len(messages) > GRPC_MESSAGES_MAX:
+            raise Fault(
+                v2.PAYLOAD_TOO_LARGE,
+                f"{len(messages)} messages in one call; {GRPC_MESSAGES_MAX} are allowed",
+            )
+        topic = validation.send_topic(messages)
+        size_max = self._shared.options.body_size_max
+        facts = self._shared.backend.topic(topic)
+        wishes, unpacking = [], Unpacking()
+        for one in messages:
+            validation.message(one, body_size_max=size_max, now_ms=call.now_ms)
+            properties = properties_of(one, topic)
+            _judge_type(facts, one.system_properties.message_type, type_of(properties))
+            body = plain_body(one, unpacking, size_max=size_max)
+            wishes.append((_fields(one, topic, properties, facts, call.now_ms), body))
+        entries: list[v2.SendResultEntry | None] = [None] * len(messages)
+        left = len(messages)
+
+        def stored(nth: int, reply: Answer | Refusal) -> None:
+            nonlocal left
+            entries[nth] = _entry(reply, messages[nth].system_properties.message_id)
+            left -= 1
+            if not left:
+                call.answer(_response([entry for entry in entries if entry is not None]))
+
+        for nth, (ext, body) in enumerate(wishes):
+            call.ask(Request.SEND_MESSAGE_V2, ext, _of(stored, nth), body)
+
+    def recall(self, call: Call[v2.RecallMessageRequest]) -> None:
+        """Take a delayed message back."""
+        topic = validation.topic_name(call.request.topic)
+        if not call.request.recall_handle:
+            raise Fault(v2.BAD_REQUEST, "recall handle is empty")
+
+        def told(reply: Answer | Refusal) -> None:
+            if code_of(reply) != v2.OK:
+                raise fault_of(reply)
+            message_id = (reply.ext or {}).get("msgId", "")
+            call.answer(v2.RecallMessageResponse(status=OK, message_id=message_id))
+
+        ext = {
+            "topic": topic,
+            "recallHandle": call.request.recall_handle,
+            "producerGroup": topic,
+        }
+        call.ask(Request.RECALL_MESSAGE, ext, told)
+
+
+def _of(
+    stored: Callable[[int, Answer | Refusal], None], nth: int
+) -> Callable[[Answer | Refusal], None]:
+    return lambda reply: stored(nth, reply)
+
+
+def _judge_type(facts: TopicFacts | None, asked: v2.MessageType, actual: str) -> None:
+    """Whether a topic takes a message: what it has decides, not what it calls itself."""
+    if asked == v2.LITE:
+        raise Fault(
+            v2.NOT_IMPLEMENTED,
+            "messages of type LITE are not served here; send NORMAL to a topic of its own",
+        )
+    if facts is None:
+        expected = "UNSPECIFIED"
+    else:
+        expected = "NORMAL" if facts.message_type == "UNSPECIFIED" else facts.message_type
+        if KINDS[actual] in TYPES.get(expected, (v2.NORMAL,)):
+            return
+    raise Fault(
+        v2.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
+        f"TopicMessageType validate failed, the expected type is {expected}, but actual type is "
+        f"{actual}",
+    )
+
+
+def _fields(
+    one: v2.Message,
+    topic: str,
+    properties: dict[str, str],
+    facts: TopicFacts | None,
+    now_ms: int,
+) -> dict[str, str]:
+    """The question (SEND_MESSAGE_V2). Positional: what `send` knows of a message."""
+    system = one.system_properties
+    is_half = Property.TRAN_MSG in properties
+    queue_id = _ANY_QUEUE
+    if system.message_group and facts is not None and facts.write_queues:
+        queue_id = bucket(java_hash(system.message_group), facts.write_queues)
+    born_ms = system.born_timestamp.ToMilliseconds() if system.HasField("born_timestamp") else 0
+    found = {
+        "a": topic,
+        "b": topic,
+        "c": "",
+        "e": str(queue_id),
+        "f": str(SysFlag.PREPARED if is_half else 0),
+        "g": str(born_ms if 0 < born_ms < 1 << 62 else now_ms),
+        "i": text_of(properties),
+        "j": "0",
+    }
+    if is_half:
+        found["escrowWantsId"] = "true"
+    return found
+
+
+def bucket(value: int, count: int) -> int:
+    """Guava's consistent hash, by which the proxy chooses a message group's queue."""
+    state = value & _MASK
+    candidate = 0
+    while True:
+        state = state * 2862933555777941757 + 1 & _MASK
+        top = state >> 33
+        share = ((top if top < 1 << 31 else top - (1 << 32)) + 1) / (1 << 31)
+        following = int((candidate + 1) / share)
+        if not 0 <= following < count:
+            return candidate
+        candidate = following
+
+
+def _entry(reply: Answer | Refusal, message_id: str) -> v2.SendResultEntry:
+    late = _STORED_LATE.get(reply.code)
+    if late is not None:
+        return v2.SendResultEntry(
+            status=status(code_of(reply), f"send message failed, sendStatus={late}")
+        )
+    if not isinstance(reply, Sent) or reply.code != Response.SUCCESS:
+        fault = fault_of(reply)
+        return v2.SendResultEntry(status=status(fault.code, str(fault)))
+    more = reply.ext or {}
+    return v2.SendResultEntry(
+        status=OK,
+        message_id=message_id,
+        transaction_id=more.get("escrowId", message_id),
+        offset=reply.queue_offset,
+        recall_handle=more.get("recallHandle", ""),
+    )
+
+
+def _response(entries: list[v2.SendResultEntry]) -> v2.SendMessageResponse:
+    if len(entries) == 1:  # the words of its refusal, not the name of its code alone
+        return v2.SendMessageResponse(status=entries[0].status, entries=entries)
+    result = common([entry.status.code for entry in entries])
+    return v2.SendMessageResponse(status=result, entries=entries)

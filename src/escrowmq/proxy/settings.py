@@ -1,0 +1,71 @@
+"""What clients are told of how to behave: their own settings, completed at once."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from escrowmq.base.guests import GroupFacts
+from escrowmq.proxy.gen import v2
+
+_ATTEMPTS_MAX: Final = 3
+_RECEIVE_COUNT: Final = 32
+_POLL_S: Final = 20
+_LITE_QUOTA: Final = 1_200
+_LITE_TOPIC_SIZE: Final = 64
+"""Python's lite consumers throw all settings away when one of these two is 0."""
+
+_LEVELS_S: Final = (
+    1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1_200, 1_800, 3_600, 7_200,
+)  # fmt: skip
+_EXPONENTIAL: Final = {"initial": 5_000, "max": 7_200_000, "multiplier": 2}
+
+
+def completed(
+    settings: v2.Settings, group: GroupFacts | None, *, body_size_max: int
+) -> v2.Settings:
+    """A client's settings with what the server has to say about them."""
+    found = v2.Settings()
+    found.CopyFrom(settings)
+    found.metric.on = False  # without the field the Python client receives nothing
+    policy = found.backoff_policy
+    policy.Clear()
+    if settings.HasField("subscription"):
+        facts = group or GroupFacts()
+        policy.max_attempts = facts.retries_max + 1
+        _fill(policy, facts.policy)
+        subscription = found.subscription
+        subscription.fifo = facts.is_orderly
+        subscription.receive_batch_size = _RECEIVE_COUNT
+        subscription.long_polling_timeout.seconds = _POLL_S
+        subscription.lite_subscription_quota = _LITE_QUOTA
+        subscription.max_lite_topic_size = _LITE_TOPIC_SIZE
+    else:
+        policy.max_attempts = _ATTEMPTS_MAX
+        policy.exponential_backoff.initial.FromMilliseconds(10)
+        policy.exponential_backoff.max.FromMilliseconds(1_000)
+        policy.exponential_backoff.multiplier = 2
+        found.publishing.max_body_size = body_size_max
+        found.publishing.validate_message_type = True
+    return found
+
+
+def _fill(policy: v2.RetryPolicy, wanted: dict[str, object]) -> None:
+    """The waits of a consumer group, as its operators have set them."""
+    if wanted.get("type") == "EXPONENTIAL":
+        own = {**_EXPONENTIAL, **_numbers(wanted.get("exponentialRetryPolicy"))}
+        exponential = policy.exponential_backoff
+        exponential.initial.FromMilliseconds(own["initial"])
+        exponential.max.FromMilliseconds(own["max"])
+        exponential.multiplier = own["multiplier"]
+        return
+    steps = wanted.get("customizedRetryPolicy")
+    listed = steps.get("next") if isinstance(steps, dict) else None
+    spans = [span for span in listed if isinstance(span, int)] if isinstance(listed, list) else []
+    for span_ms in spans or [level * 1_000 for level in _LEVELS_S]:
+        policy.customized_backoff.next.add().FromMilliseconds(span_ms)
+
+
+def _numbers(found: object) -> dict[str, int]:
+    if not isinstance(found, dict):
+        return {}
+    return {key: value for key, value in found.items() if isinstance(value, int) and value > 0}

@@ -1,0 +1,153 @@
+"""AckMessage, ChangeInvisibleDuration, ForwardMessageToDeadLetterQueue: what becomes of a message
+that a consumer was given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from escrowmq.base.answer import Answer, Refusal
+from escrowmq.base.codes import Request
+from escrowmq.base.limits import GRPC_ACKS_MAX
+from escrowmq.proxy import handles
+from escrowmq.proxy.call import Call
+from escrowmq.proxy.gen import v2
+from escrowmq.proxy.handles import Handle
+from escrowmq.proxy.shared import Shared
+from escrowmq.proxy.status import OK, Fault, code_of, common, fault_of, status, status_of
+from escrowmq.proxy.validation import group_name, topic_name
+
+INVISIBLE_MAX_MS: Final = 43_200_000
+"""12 hours."""
+
+_TO_DEAD_LETTERS: Final = "-1"
+
+
+class Settling:
+    """Acks and what else is done by a handle."""
+
+    def __init__(self, shared: Shared) -> None:
+        self._backend = shared.backend
+
+    def ack(self, call: Call[v2.AckMessageRequest]) -> None:
+        """Messages are done with, each by itself."""
+        request = call.request
+        group, topic = group_name(request.group), topic_name(request.topic)
+        entries = list(request.entries)
+        if not entries:
+            raise Fault(v2.INTERNAL_SERVER_ERROR, "ack message result is empty")
+        if len(entries) > GRPC_ACKS_MAX:
+            raise Fault(
+                v2.PAYLOAD_TOO_LARGE,
+                f"{len(entries)} acks in one call; {GRPC_ACKS_MAX} are allowed",
+            )
+        results: list[v2.Status] = [OK] * len(entries)
+        left = len(entries)
+
+        def done(nth: int, result: v2.Status) -> None:
+            nonlocal left
+            results[nth] = result
+            left -= 1
+            if not left:
+                call.answer(_acked(entries, results))
+
+        for nth, entry in enumerate(entries):
+            try:
+                handle = self._read(entry.receipt_handle, call.now_ms)
+            except Fault as fault:
+                done(nth, status(fault.code, str(fault)))
+            else:
+                told = _of(done, nth)
+                call.ask(Request.ACK_MESSAGE, handle.fields(group, topic), told)
+
+    def _read(self, text: str, now_ms: int) -> Handle:
+        return handles.read(text, broker_name=self._backend.name, now_ms=now_ms)
+
+    def change(self, call: Call[v2.ChangeInvisibleDurationRequest]) -> None:
+        """Hide a message from now on for another span; its new handle."""
+        request = call.request
+        group, topic = group_name(request.group), topic_name(request.topic)
+        handle = self._read(request.receipt_handle, call.now_ms)
+        span_ms = request.invisible_duration.ToMilliseconds()
+        if not 0 < span_ms <= INVISIBLE_MAX_MS:
+            raise Fault(
+                v2.ILLEGAL_INVISIBLE_TIME,
+                f"the invisibleTime is {span_ms} ms; 1 to {INVISIBLE_MAX_MS} are allowed",
+            )
+
+        def told(reply: Answer | Refusal) -> None:
+            if code_of(reply) != v2.OK:
+                raise fault_of(reply)
+            new = str(_changed(handle, reply.ext or {}))
+            call.answer(v2.ChangeInvisibleDurationResponse(status=OK, receipt_handle=new))
+
+        ext = handle.fields(group, topic) | {"invisibleTime": str(span_ms)}
+        call.ask(Request.CHANGE_MESSAGE_INVISIBLETIME, ext, told)
+
+    def bury(self, call: Call[v2.ForwardMessageToDeadLetterQueueRequest]) -> None:
+        """Put a message to the dead letters, and be done with it."""
+        request = call.request
+        group, topic = group_name(request.group), topic_name(request.topic)
+        handle = self._read(request.receipt_handle, call.now_ms)
+
+        def done(result: v2.Status) -> None:
+            call.answer(v2.ForwardMessageToDeadLetterQueueResponse(status=result))
+
+        bury(call, handle, group=group, topic=topic, message_id=request.message_id, done=done)
+
+
+def bury(
+    call: Call[v2.ForwardMessageToDeadLetterQueueRequest] | Call[v2.ReceiveMessageRequest],
+    handle: Handle,
+    *,
+    group: str,
+    topic: str,
+    message_id: str,
+    done: Callable[[v2.Status], None],
+) -> None:
+    """Store a message among the dead letters of a group, then acknowledge it."""
+
+    def stored(reply: Answer | Refusal) -> None:
+        if code_of(reply) != v2.OK:
+            done(status_of(reply))
+            return
+        fields = handle.fields(group, topic)
+        call.ask(Request.ACK_MESSAGE, fields, lambda acked: done(status_of(acked)))
+
+    ext = {
+        "offset": str(handle.log_offset),
+        "group": group,
+        "delayLevel": _TO_DEAD_LETTERS,
+        "originMsgId": message_id,
+        "originTopic": topic,
+        "maxReconsumeTimes": "0",
+    }
+    call.ask(Request.CONSUMER_SEND_MSG_BACK, ext, stored)
+
+
+def _of(done: Callable[[int, v2.Status], None], nth: int) -> Callable[[Answer | Refusal], None]:
+    return lambda reply: done(nth, status_of(reply))
+
+
+def _acked(entries: list[v2.AckMessageEntry], results: list[v2.Status]) -> v2.AckMessageResponse:
+    response = v2.AckMessageResponse(status=common([result.code for result in results]))
+    for entry, result in zip(entries, results, strict=True):
+        response.entries.add(
+            message_id=entry.message_id, receipt_handle=entry.receipt_handle, status=result
+        )
+    return response
+
+
+def _changed(handle: Handle, ext: dict[str, str]) -> Handle:
+    """The handle of the message's own check point. In an orderly group it stays in its batch."""
+    old = handle.receipt
+    receipt = msgspec.structs.replace(
+        old,
+        start_offset=old.start_offset if old.is_order else old.queue_offset,
+        pop_ms=int(ext["popTime"]),
+        invisible_ms=int(ext["invisibleTime"]),
+        revive_queue=int(ext["reviveQid"]),
+    )
+    return Handle(receipt, handle.log_offset)

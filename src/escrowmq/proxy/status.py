@@ -1,0 +1,86 @@
+"""Results of calls: RocketMQ's proxy says them in the response, and the call itself is well.
+
+Of remoting's codes the proxy knows few and tells all others as INTERNAL_SERVER_ERROR; those that
+its clients could do nothing about but report are told by their own names here.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from escrowmq.base.answer import Answer, Denial, Refusal
+from escrowmq.base.codes import Response
+from escrowmq.errors import UsageError
+from escrowmq.proxy.gen import v2
+
+FLOW_CONTROL: Final = 215
+
+CODES: Final[dict[int, int]] = {
+    Response.SUCCESS: v2.OK,
+    Response.SYSTEM_BUSY: v2.TOO_MANY_REQUESTS,
+    FLOW_CONTROL: v2.TOO_MANY_REQUESTS,
+    Response.REQUEST_CODE_NOT_SUPPORTED: v2.NOT_IMPLEMENTED,
+    Response.FLUSH_DISK_TIMEOUT: v2.MASTER_PERSISTENCE_TIMEOUT,
+    Response.SLAVE_NOT_AVAILABLE: v2.HA_NOT_AVAILABLE,
+    Response.FLUSH_SLAVE_TIMEOUT: v2.SLAVE_PERSISTENCE_TIMEOUT,
+    Response.MESSAGE_ILLEGAL: v2.BAD_REQUEST,
+    Response.NO_PERMISSION: v2.FORBIDDEN,
+    Response.TOPIC_NOT_EXIST: v2.TOPIC_NOT_FOUND,
+    Response.PULL_NOT_FOUND: v2.MESSAGE_NOT_FOUND,
+    Response.QUERY_NOT_FOUND: v2.OFFSET_NOT_FOUND,
+    Response.SUBSCRIPTION_PARSE_FAILED: v2.ILLEGAL_FILTER_EXPRESSION,
+    Response.SUBSCRIPTION_GROUP_NOT_EXIST: v2.CONSUMER_GROUP_NOT_FOUND,
+    Response.INVALID_PARAMETER: v2.BAD_REQUEST,
+    Response.TRANSACTION_SHOULD_COMMIT: v2.PRECONDITION_FAILED,
+    Response.TRANSACTION_SHOULD_ROLLBACK: v2.PRECONDITION_FAILED,
+    Response.TRANSACTION_STATE_UNKNOW: v2.PRECONDITION_FAILED,
+    Response.NO_MESSAGE: v2.INVALID_RECEIPT_HANDLE,
+    Response.POLLING_FULL: v2.TOO_MANY_REQUESTS,
+    Response.POLLING_TIMEOUT: v2.MESSAGE_NOT_FOUND,
+    Response.ILLEGAL_OPERATION: v2.PRECONDITION_FAILED,
+}
+
+
+class Fault(UsageError):
+    """A call that is refused; the code says why to programs."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+def status(code: int, text: str = "") -> v2.Status:
+    """A result; by its name when there is nothing else to say."""
+    return v2.Status(code=_code(code), message=text or v2.Code.Name(_code(code)))
+
+
+def _code(code: int) -> v2.Code:
+    return code  # type: ignore[return-value]  # numbers are what protobuf wants
+
+
+def code_of(reply: Answer | Refusal) -> int:
+    """The result that a reply of the broker is."""
+    if isinstance(reply, Denial):
+        return v2.UNAUTHORIZED
+    return CODES.get(reply.code, v2.INTERNAL_SERVER_ERROR)
+
+
+def status_of(reply: Answer | Refusal) -> v2.Status:
+    """The same with the broker's words."""
+    code = code_of(reply)
+    return OK if code == v2.OK else status(code, reply.remark or "")
+
+
+def fault_of(reply: Answer | Refusal) -> Fault:
+    """A reply that says no."""
+    return Fault(code_of(reply), reply.remark or f"the broker answers {reply.code}")
+
+
+def common(codes: list[int]) -> v2.Status:
+    """The result of a call for many, by that of each."""
+    if len(set(codes)) == 1:
+        return status(codes[0])
+    return status(v2.MULTIPLE_RESULTS)
+
+
+OK: Final = status(v2.OK)

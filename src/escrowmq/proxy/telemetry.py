@@ -1,0 +1,258 @@
+"""Telemetry: a client says what it is, and is told what to do, as long as the stream lasts.
+
+A stream that is opened anew takes the place of the one before; the client's registrations stay.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from typing import Final
+
+from escrowmq.base.answer import Answer, Refusal
+from escrowmq.base.codes import Request, Response
+from escrowmq.base.limits import PUBLISHED_TOPICS_MAX
+from escrowmq.codec import fastjson
+from escrowmq.codec.record import decode_record
+from escrowmq.http2.metadata import Status
+from escrowmq.proxy.call import Call, Method
+from escrowmq.proxy.clients import Client
+from escrowmq.proxy.gen import v2
+from escrowmq.proxy.presence import body_of, unpublish
+from escrowmq.proxy.settings import completed
+from escrowmq.proxy.shared import Shared
+from escrowmq.proxy.status import OK, Fault, code_of, fault_of
+from escrowmq.proxy.translate import message_of
+from escrowmq.proxy.validation import group_name, topic_name
+
+_log = logging.getLogger(__name__)
+
+_PAIRS_MAX: Final = 32
+_VALUE_SIZE_MAX: Final = 256
+_PAIRS_SIZE_MAX: Final = 4_096
+_KEY: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9_.-]{0,63}")
+_RESERVED: Final = "rocketmq."
+_LITE: Final = (v2.LITE_PUSH_CONSUMER, v2.LITE_SIMPLE_CONSUMER)
+
+Commands = Call[v2.TelemetryCommand]
+
+
+class Telemetry:
+    """The streams of a front."""
+
+    def __init__(self, shared: Shared) -> None:
+        self._shared = shared
+
+    def method(self) -> Method:
+        """The row of the service."""
+        return Method(v2.TelemetryCommand, self._begin, _refuse, is_stream=True)
+
+    def _begin(self, call: Commands) -> None:
+        """The first thing that a client says has to be its settings."""
+        if call.request.WhichOneof("command") != "settings":
+            raise Fault(v2.BAD_REQUEST, "the first command of a client has to be its settings")
+        Stream(self._shared, call).settle(call.request.settings)
+
+
+class Stream:
+    """The stream of one client."""
+
+    def __init__(self, shared: Shared, call: Commands) -> None:
+        self._shared = shared
+        self._call = call
+        self._client: Client = call.client
+        self._asked: dict[str, int] = {}
+        """Questions of the broker, by nonce."""
+        call.on_message = self._hear
+        call.on_end = self._over
+
+    # -- what the client says --------------------------------------------------------------------
+
+    def _hear(self, message: object, now_ms: int) -> None:
+        assert isinstance(message, v2.TelemetryCommand)
+        match message.WhichOneof("command"):
+            case "settings":
+                self.settle(message.settings)
+            case "thread_stack_trace":
+                trace = message.thread_stack_trace
+                self._answer(trace.nonce, _running_info(trace.thread_stack_trace), now_ms)
+            case "verify_message_result":
+                result = _consumed(message.status)
+                self._answer(message.verify_message_result.nonce, result, now_ms)
+            case _:
+                pass  # of a later protocol
+
+    def _answer(self, nonce: str, body: bytes, now_ms: int) -> None:
+        opaque = self._asked.pop(nonce, None)
+        if opaque is not None:
+            self._shared.backend.heard(self._client.guest, opaque, Answer(body=body), now_ms)
+
+    def settle(self, settings: v2.Settings) -> None:
+        """Register the client and complete its settings, at once."""
+        produces = _judged(settings)
+        client, call = self._client, self._call
+        facts = None
+        if settings.HasField("subscription"):
+            facts = self._shared.backend.group(group_name(settings.subscription.group))
+        size_max = self._shared.options.body_size_max
+        answer = completed(settings, facts, body_size_max=size_max)
+        before = client.stream, client.settings, client.produces
+        for topic in set(client.produces) - set(produces):
+            ext = {"clientID": client.key.id, "producerGroup": topic}
+            call.tell(Request.UNREGISTER_CLIENT, ext)
+
+        def told(reply: Answer | Refusal) -> None:
+            if code_of(reply) != v2.OK:
+                client.stream, client.settings, client.produces = before
+                raise fault_of(reply)
+            self._shared.backend.can_be_asked(client.guest, can_be=True)
+            call.say(v2.TelemetryCommand(status=OK, settings=answer))
+
+        client.stream, client.settings, client.produces = self, answer, produces
+        call.ask(Request.HEART_BEAT, {}, told, body_of(client, answer))
+
+    def _over(self) -> None:
+        client = self._client
+        if client.stream is self:
+            client.stream = None
+            self._shared.backend.can_be_asked(client.guest, can_be=False)
+            if self._shared.clients.is_here(client):
+                unpublish(self._call, client)
+
+    # -- what the client is told -----------------------------------------------------------------
+
+    def asked(
+        self, code: int, opaque: int, ext: dict[str, str], body: bytes, *, is_one_way: bool
+    ) -> None:
+        """The broker asks something. What these clients do not know is not passed on."""
+        if code == Request.CHECK_TRANSACTION_STATE:
+            self._recover(ext, body)
+        elif code == Request.GET_CONSUMER_RUNNING_INFO:
+            nonce = self._noted(opaque)
+            self._say(print_thread_stack_trace_command=v2.PrintThreadStackTraceCommand(nonce=nonce))
+        elif code == Request.CONSUME_MESSAGE_DIRECTLY:
+            message = message_of(decode_record(body))
+            nonce = self._noted(opaque)
+            self._say(verify_message_command=v2.VerifyMessageCommand(nonce=nonce, message=message))
+        elif not is_one_way:
+            remark = f"clients of the gRPC protocol do not know request {code}"
+            refusal = Answer(Response.REQUEST_CODE_NOT_SUPPORTED, remark=remark)
+            self._shared.backend.heard(self._client.guest, opaque, refusal, self._call.now_ms)
+
+    def reconnect(self) -> None:
+        """Have the client connect anew."""
+        self._say(reconnect_endpoints_command=v2.ReconnectEndpointsCommand(nonce="0"))
+
+    def _recover(self, ext: dict[str, str], body: bytes) -> None:
+        message = message_of(decode_record(body))
+        self._say(
+            recover_orphaned_transaction_command=v2.RecoverOrphanedTransactionCommand(
+                message=message, transaction_id=ext.get("escrowId", "")
+            )
+        )
+
+    def _noted(self, opaque: int) -> str:
+        if len(self._asked) >= _PAIRS_MAX:  # the broker has given up on the oldest long ago
+            del self._asked[next(iter(self._asked))]
+        nonce = str(opaque)
+        self._asked[nonce] = opaque
+        return nonce
+
+    def _say(
+        self,
+        *,
+        recover_orphaned_transaction_command: v2.RecoverOrphanedTransactionCommand | None = None,
+        print_thread_stack_trace_command: v2.PrintThreadStackTraceCommand | None = None,
+        verify_message_command: v2.VerifyMessageCommand | None = None,
+        reconnect_endpoints_command: v2.ReconnectEndpointsCommand | None = None,
+    ) -> None:
+        self._call.say(
+            v2.TelemetryCommand(
+                status=OK,
+                recover_orphaned_transaction_command=recover_orphaned_transaction_command,
+                print_thread_stack_trace_command=print_thread_stack_trace_command,
+                verify_message_command=verify_message_command,
+                reconnect_endpoints_command=reconnect_endpoints_command,
+            )
+        )
+
+
+def _judged(settings: v2.Settings) -> list[str]:
+    """The topics that a client publishes to; a Fault when its settings cannot be."""
+    if settings.client_type in _LITE:
+        raise Fault(v2.NOT_IMPLEMENTED, "lite topics are not served here")
+    _judge_properties(settings)
+    match settings.WhichOneof("pub_sub"):
+        case "publishing":
+            topics = settings.publishing.topics
+            if len(topics) > PUBLISHED_TOPICS_MAX:
+                raise Fault(
+                    v2.BAD_REQUEST,
+                    f"{len(topics)} topics; {PUBLISHED_TOPICS_MAX} are allowed; share them out",
+                )
+            return list(dict.fromkeys(topic_name(topic) for topic in topics))
+        case "subscription":
+            return []
+        case _:
+            raise Fault(v2.BAD_REQUEST, "there is no publishing or subscription data in settings")
+
+
+def _judge_properties(settings: v2.Settings) -> None:
+    own = settings.client_properties
+    size = sum(len(name.encode()) + len(value.encode()) for name, value in own.items())
+    is_well = len(own) <= _PAIRS_MAX and size <= _PAIRS_SIZE_MAX
+    for name, value in own.items():
+        is_well = is_well and _KEY.fullmatch(name) is not None and len(value) <= _VALUE_SIZE_MAX
+        is_well = is_well and not name.startswith(_RESERVED)
+    if not is_well:
+        raise Fault(
+            v2.INVALID_CLIENT_PROPERTIES,
+            f"client properties: up to {_PAIRS_MAX} of names [a-zA-Z][a-zA-Z0-9_.-]* of up to 64 "
+            f"characters, none with {_RESERVED} in front, and values of up to {_VALUE_SIZE_MAX}, "
+            f"{_PAIRS_SIZE_MAX} bytes in all, are allowed",
+        )
+
+
+def _refuse(call: Commands, fault: Fault) -> None:
+    """A stream has no other way to be refused than to end."""
+    match fault.code:
+        case v2.UNAUTHORIZED:
+            ended = Status.UNAUTHENTICATED
+        case v2.NOT_IMPLEMENTED:
+            ended = Status.UNIMPLEMENTED
+        case v2.TOO_MANY_REQUESTS:
+            ended = Status.RESOURCE_EXHAUSTED
+        case v2.INTERNAL_SERVER_ERROR:
+            ended = Status.INTERNAL
+        case _:
+            ended = Status.INVALID_ARGUMENT
+    call.finish(ended, f"process client telemetryCommand failed. {fault}")
+
+
+def _running_info(trace: str) -> bytes:
+    """A stack trace, as operators' tools read it (RocketMQ's ConsumerRunningInfo)."""
+    return fastjson.encode(
+        {
+            "jstack": trace,
+            "mqPopTable": {},
+            "mqTable": {},
+            "properties": {},
+            "statusTable": {},
+            "subscriptionSet": [],
+            "userConsumerInfo": {},
+        }
+    )
+
+
+def _consumed(result: v2.Status) -> bytes:
+    """How a message fared that an operator had consumed (ConsumeMessageDirectlyResult)."""
+    is_well = result.code == v2.OK
+    return fastjson.encode(
+        {
+            "autoCommit": True,
+            "consumeResult": "CR_SUCCESS" if is_well else "CR_LATER",
+            "order": False,
+            "remark": result.message,
+            "spentTimeMills": 0,
+        }
+    )

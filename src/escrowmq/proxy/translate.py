@@ -1,0 +1,210 @@
+"""Messages: from RocketMQ's gRPC protocol to properties and flags of its records, and back.
+
+system property          property of the record
+message_id               UNIQ_KEY
+tag, keys                TAGS; KEYS, blanks between
+delivery_timestamp       TIMER_DELIVER_MS
+message_group            __SHARDINGKEY
+message_type TRANSACTION TRAN_MSG=true, PGROUP=<topic>, CHECK_IMMUNITY_TIME_IN_SECONDS
+priority                 _SYS_MSG_PRIORITY_
+born_timestamp           BORN_TIMESTAMP, and the record's own time of birth
+born_host, trace_context __BORNHOST; TRACE_CONTEXT
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import zlib
+from typing import Final
+
+from escrowmq.base.limits import GRPC_UNPACKED_SIZE_MAX
+from escrowmq.base.message import Property, StoredMessage, SysFlag
+from escrowmq.base.reserved import RESERVED
+from escrowmq.codec.compression import decompress
+from escrowmq.codec.ids import format_host, offset_id
+from escrowmq.errors import RemoteProtocolError
+from escrowmq.proxy.gen import v2
+from escrowmq.proxy.status import Fault
+
+KINDS: Final = {
+    "NORMAL": v2.NORMAL,
+    "FIFO": v2.FIFO,
+    "DELAY": v2.DELAY,
+    "TRANSACTION": v2.TRANSACTION,
+    "PRIORITY": v2.PRIORITY,
+}
+_GZIP: Final = b"\x1f\x8b"
+_DELAYS: Final = frozenset(
+    {
+        Property.DELAY,
+        Property.TIMER_DELIVER_MS,
+        Property.TIMER_DELAY_SEC,
+        Property.TIMER_DELAY_MS,
+    }
+)
+_INNER: Final = RESERVED - {
+    "escrowTransaction", "escrowDelay", "escrowOrderKey", "escrowChecker", "escrowMarker",
+} | {"escrowOwner", "escrowCarried", "escrowMessages"}  # fmt: skip
+"""What users are not shown; RocketMQ's proxy shows some of it."""
+
+
+class Unpacking:
+    """How much may still be unpacked for a call: a small body may hold a thousand times as much."""
+
+    def __init__(self) -> None:
+        self.left = GRPC_UNPACKED_SIZE_MAX
+
+    def plain(self, body: bytes, sys_flag: int) -> bytes:
+        """A body that was packed. RemoteProtocolError when it is broken, or there is too much."""
+        size_max = self.left
+        self.left = 0  # as long as it is not known how much it was
+        if body.startswith(_GZIP):  # RocketMQ's proxy stores what its clients have packed
+            plain = _gunzip(body, size_max)
+        else:
+            plain = decompress(body, sys_flag, size_max=size_max)
+        self.left = size_max - len(plain)
+        return plain
+
+
+def _gunzip(body: bytes, size_max: int) -> bytes:
+    try:
+        with gzip.GzipFile(fileobj=io.BytesIO(body)) as file:
+            plain = file.read(size_max + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise RemoteProtocolError(f"the body does not unpack: {error}") from error
+    if len(plain) > size_max:
+        raise RemoteProtocolError(f"the body unpacks to more than {size_max} bytes")
+    return plain
+
+
+# -- in ------------------------------------------------------------------------------------------
+
+
+def type_of(properties: dict[str, str]) -> str:
+    """What kind of message it is, by what it has."""
+    if Property.TRAN_MSG in properties:
+        return "TRANSACTION"
+    if not _DELAYS.isdisjoint(properties):
+        return "DELAY"
+    if Property.SHARDING_KEY in properties:
+        return "FIFO"
+    return "PRIORITY" if Property.PRIORITY in properties else "NORMAL"
+
+
+def properties_of(message: v2.Message, topic: str) -> dict[str, str]:
+    """The properties of the record."""
+    system = message.system_properties
+    found = dict(message.user_properties)
+    found[Property.UNIQ_KEY] = system.message_id
+    if system.tag:
+        found[Property.TAGS] = system.tag
+    if system.keys:
+        found[Property.KEYS] = " ".join(system.keys)
+    if system.message_type == v2.TRANSACTION:
+        found[Property.TRAN_MSG] = "true"
+        seconds = system.orphaned_transaction_recovery_duration.seconds
+        if seconds > 0:
+            found[Property.CHECK_IMMUNITY_TIME] = str(seconds)
+    # Whoever publishes to the topic may be asked about its halves.
+    found[Property.PGROUP] = topic
+    if system.HasField("delivery_timestamp"):
+        found[Property.TIMER_DELIVER_MS] = str(system.delivery_timestamp.ToMilliseconds())
+    if system.message_group:
+        found[Property.SHARDING_KEY] = system.message_group
+    if system.HasField("priority"):
+        found[Property.PRIORITY] = str(system.priority)
+    if system.trace_context:
+        found[Property.TRACE_CONTEXT] = system.trace_context
+    if system.born_host.strip():
+        found[Property.BORN_HOST] = system.born_host
+    if system.HasField("born_timestamp"):
+        found[Property.BORN_TIMESTAMP] = str(system.born_timestamp.ToMilliseconds())
+    return found
+
+
+def plain_body(message: v2.Message, unpacking: Unpacking, *, size_max: int) -> bytes:
+    """The body as it is stored. Consumers of the remoting protocol know no gzip."""
+    if message.system_properties.body_encoding != v2.GZIP:
+        return message.body
+    if not message.body.startswith(_GZIP):
+        raise Fault(v2.MESSAGE_CORRUPTED, "the body is said to be gzip, and is not")
+    try:
+        plain = unpacking.plain(message.body, SysFlag.COMPRESSED)
+    except RemoteProtocolError as error:
+        raise Fault(v2.MESSAGE_CORRUPTED, str(error)) from error
+    if not plain:
+        raise Fault(v2.MESSAGE_BODY_EMPTY, "message body cannot be empty")
+    if len(plain) > size_max:
+        raise Fault(v2.MESSAGE_BODY_TOO_LARGE, f"message body cannot exceed the max {size_max}")
+    return plain
+
+
+def text_of(properties: dict[str, str]) -> str:
+    """Properties as a send carries them."""
+    return "".join([f"{name}\x01{value}\x02" for name, value in properties.items()])
+
+
+# -- out -----------------------------------------------------------------------------------------
+
+
+def message_of(
+    stored: StoredMessage, *, handle: str = "", unpacking: Unpacking | None = None
+) -> v2.Message:
+    """A record as clients are given it. Its body is unpacked, since each language reads something
+    else of what RocketMQ's clients write; beyond what may be unpacked for a call, and when it is
+    broken, it is given as it is, and said to be gzip, as by RocketMQ's proxy."""
+    found = stored.properties
+    body, encoding = stored.body, v2.IDENTITY
+    if stored.sys_flag & SysFlag.COMPRESSED:
+        try:
+            body = (unpacking or Unpacking()).plain(stored.body, stored.sys_flag)
+        except RemoteProtocolError:
+            encoding = v2.GZIP
+    message = v2.Message(body=body)
+    message.topic.name = stored.topic
+    for name, value in found.items():
+        if name not in _INNER:
+            message.user_properties[name] = value
+    system = message.system_properties
+    stored_id = offset_id(stored.store_host, stored.log_offset)
+    system.message_id = found.get(Property.UNIQ_KEY, stored_id)
+    if found.get(Property.TAGS):
+        system.tag = found[Property.TAGS]
+    system.keys.extend(found.get(Property.KEYS, "").split())
+    system.body_digest.type = v2.MD5
+    system.body_digest.checksum = hashlib.md5(body, usedforsecurity=False).hexdigest().upper()
+    system.body_encoding = encoding
+    system.message_type = KINDS[type_of(found)]
+    system.born_timestamp.FromMilliseconds(stored.born_ms)
+    system.born_host = found.get(Property.BORN_HOST) or format_host(stored.born_host)
+    system.store_timestamp.FromMilliseconds(stored.stored_ms)
+    system.store_host = format_host(stored.store_host)
+    system.queue_id = stored.queue_id
+    system.queue_offset = stored.queue_offset
+    system.delivery_attempt = stored.reconsume_times + 1
+    if handle:
+        system.receipt_handle = handle
+    _add_wishes(system, found)
+    return message
+
+
+def _add_wishes(system: v2.SystemProperties, found: dict[str, str]) -> None:
+    deliver = found.get(Property.TIMER_DELIVER_MS) or found.get(Property.TIMER_OUT_MS, "")
+    if deliver.isascii() and deliver.isdigit() and len(deliver) <= len("253402300799999"):
+        system.delivery_timestamp.FromMilliseconds(min(int(deliver), 253_402_300_799_999))
+    if found.get(Property.SHARDING_KEY):
+        system.message_group = found[Property.SHARDING_KEY]
+    if found.get(Property.TRACE_CONTEXT):
+        system.trace_context = found[Property.TRACE_CONTEXT]
+    priority = found.get(Property.PRIORITY, "")
+    if priority.isascii() and priority.isdigit() and len(priority) <= len("2147483647"):
+        system.priority = min(int(priority), 2**31 - 1)
+    seconds = found.get(Property.CHECK_IMMUNITY_TIME, "")
+    if seconds.isascii() and seconds.isdigit() and len(seconds) <= len("2147483647"):
+        system.orphaned_transaction_recovery_duration.seconds = int(seconds)
+    origin = found.get(Property.DLQ_ORIGIN_TOPIC)
+    if origin and found.get(Property.DLQ_ORIGIN_MESSAGE_ID):
+        system.dead_letter_queue.topic = origin
+        system.dead_letter_queue.message_id = found[Property.DLQ_ORIGIN_MESSAGE_ID]

@@ -1,0 +1,179 @@
+"""What the proxy refuses before a broker hears of it: in its order, with its codes and words."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from escrowmq.base.limits import (
+    GROUP_SIZE_MAX,
+    GRPC_DELAY_MAX_MS,
+    GRPC_PROPERTIES_MAX,
+    GRPC_PROPERTIES_SIZE_MAX,
+    GRPC_RECOVERY_MAX_S,
+    MESSAGE_GROUP_SIZE_MAX,
+    TOPIC_SIZE_MAX,
+)
+from escrowmq.base.message import NOT_SENDABLE, Property, Topic
+from escrowmq.base.reserved import RESERVED
+from escrowmq.proxy.gen import v2
+from escrowmq.proxy.status import Fault
+
+_NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_SYSTEM: Final = NOT_SENDABLE | {Topic.DEFAULT, Topic.BENCHMARK}
+_OURS: Final = frozenset(
+    {"escrowTransaction", "escrowDelay", "escrowOrderKey", "escrowChecker", "escrowMarker"}
+)
+"""Users of transactions set these themselves (docs/grpc.md)."""
+
+_HIDDEN: Final = RESERVED - _OURS | {Property.TRAN_MSG}
+
+
+def topic_name(resource: v2.Resource) -> str:
+    """The name of a topic that clients may use."""
+    name = resource.name
+    if not name.strip():
+        raise Fault(v2.ILLEGAL_TOPIC, "topic name cannot be blank")
+    if not _NAME.fullmatch(name):
+        raise Fault(
+            v2.ILLEGAL_TOPIC,
+            f"the topic {name[:64]!r} has characters that are not among ^[%|a-zA-Z0-9_-]+$",
+        )
+    if len(name) > TOPIC_SIZE_MAX:
+        raise Fault(
+            v2.ILLEGAL_TOPIC, f"a topic of {len(name)} characters; {TOPIC_SIZE_MAX} are allowed"
+        )
+    if name in _SYSTEM or name.startswith(Topic.SYSTEM_PREFIX):
+        raise Fault(v2.ILLEGAL_TOPIC, "cannot access system topic")
+    return name
+
+
+def group_name(resource: v2.Resource) -> str:
+    """The name of a consumer group."""
+    name = resource.name
+    if not name.strip():
+        raise Fault(v2.ILLEGAL_CONSUMER_GROUP, "consumer group cannot be blank")
+    if not _NAME.fullmatch(name) or len(name) > GROUP_SIZE_MAX:
+        raise Fault(
+            v2.ILLEGAL_CONSUMER_GROUP,
+            f"the group {name[:64]!r}: up to {GROUP_SIZE_MAX} characters of ^[%|a-zA-Z0-9_-]+$ "
+            "are allowed",
+        )
+    return name
+
+
+def send_topic(messages: list[v2.Message]) -> str:
+    """The one topic of the messages of a call."""
+    if not messages:
+        raise Fault(v2.MESSAGE_CORRUPTED, "no message to send")
+    topic = topic_name(messages[0].topic)
+    for message in messages[1:]:
+        if topic_name(message.topic) != topic:
+            raise Fault(v2.MESSAGE_CORRUPTED, "topic in message is not same")
+    return topic
+
+
+def message(one: v2.Message, *, body_size_max: int, now_ms: int) -> None:
+    """Whether a message can be sent."""
+    size = len(one.body)
+    if not size:
+        raise Fault(v2.MESSAGE_BODY_EMPTY, "message body cannot be empty")
+    if size > body_size_max:
+        raise Fault(
+            v2.MESSAGE_BODY_TOO_LARGE, f"message body cannot exceed the max {body_size_max}"
+        )
+    system = one.system_properties
+    total = _user_properties(one)
+    if system.HasField("tag"):
+        total += _tag(system.tag)
+    for key in system.keys:
+        total += _key(key)
+    if total > GRPC_PROPERTIES_SIZE_MAX:
+        raise Fault(
+            v2.MESSAGE_PROPERTIES_TOO_LARGE,
+            f"the total size of user property is too large, max is {GRPC_PROPERTIES_SIZE_MAX}",
+        )
+    if not system.message_id.strip():
+        raise Fault(v2.ILLEGAL_MESSAGE_ID, "message id cannot be empty")
+    _words(v2.ILLEGAL_MESSAGE_ID, "message id", system.message_id)
+    _wishes(system, now_ms)
+
+
+def _user_properties(one: v2.Message) -> int:
+    own = one.user_properties
+    if len(own) > GRPC_PROPERTIES_MAX:
+        raise Fault(
+            v2.MESSAGE_PROPERTIES_TOO_LARGE,
+            f"too many user properties, max is {GRPC_PROPERTIES_MAX}",
+        )
+    total = 0
+    for name, value in own.items():
+        if name in _HIDDEN:
+            raise Fault(v2.ILLEGAL_MESSAGE_PROPERTY_KEY, f"property is used by system: {name}")
+        if _CONTROL.search(name):
+            raise Fault(
+                v2.ILLEGAL_MESSAGE_PROPERTY_KEY,
+                "the key of property cannot contain control character",
+            )
+        if _CONTROL.search(value):
+            raise Fault(
+                v2.ILLEGAL_MESSAGE_PROPERTY_KEY,
+                "the value of property cannot contain control character",
+            )
+        total += len(name.encode()) + len(value.encode())
+    return total
+
+
+def _tag(tag: str) -> int:
+    code = v2.ILLEGAL_MESSAGE_TAG
+    if not tag.strip():
+        raise Fault(code, "tag cannot be the char sequence of whitespace")
+    if "|" in tag:
+        raise Fault(code, "tag cannot contain '|'")
+    _words(code, "tag", tag)
+    return len(tag.encode())
+
+
+def _key(key: str) -> int:
+    if not key.strip():
+        raise Fault(v2.ILLEGAL_MESSAGE_KEY, "key cannot be the char sequence of whitespace")
+    _words(v2.ILLEGAL_MESSAGE_KEY, "key", key)
+    return len(key.encode())
+
+
+def _words(code: int, what: str, text: str) -> None:
+    if _CONTROL.search(text):
+        raise Fault(code, f"{what} cannot contain control character")
+
+
+def _wishes(system: v2.SystemProperties, now_ms: int) -> None:
+    """When it is delivered, among which others, and when it is asked about."""
+    if system.orphaned_transaction_recovery_duration.seconds > GRPC_RECOVERY_MAX_S:
+        raise Fault(
+            v2.BAD_REQUEST,
+            "the max transaction recovery time of message is too large, "
+            f"max is {GRPC_RECOVERY_MAX_S}",
+        )
+    if (
+        system.HasField("delivery_timestamp")
+        and system.delivery_timestamp.ToMilliseconds() - now_ms > GRPC_DELAY_MAX_MS
+    ):
+        raise Fault(
+            v2.ILLEGAL_DELIVERY_TIME,
+            f"the max delay time of message is too large, max is {GRPC_DELAY_MAX_MS}",
+        )
+    if system.HasField("message_group"):
+        group = system.message_group
+        if not group.strip():
+            raise Fault(
+                v2.ILLEGAL_MESSAGE_GROUP, "message group cannot be the char sequence of whitespace"
+            )
+        if len(group.encode()) >= MESSAGE_GROUP_SIZE_MAX:
+            raise Fault(
+                v2.ILLEGAL_MESSAGE_GROUP,
+                f"message group exceed the max size {MESSAGE_GROUP_SIZE_MAX}",
+            )
+        _words(v2.ILLEGAL_MESSAGE_GROUP, "message group", group)
+    _words(v2.BAD_REQUEST, "trace context", system.trace_context)
+    _words(v2.BAD_REQUEST, "born host", system.born_host)

@@ -1,0 +1,138 @@
+"""What one connection, and all together, may hold, and for how long."""
+
+from __future__ import annotations
+
+import gzip
+import struct
+
+import pytest
+
+from escrowmq.base.settings import BrokerSettings
+from escrowmq.base.wire import Wire
+from escrowmq.codec.compression import compress
+from escrowmq.codec.frame import HalfFrames
+from escrowmq.http2 import frames
+from escrowmq.proxy.gen import v2
+from escrowmq.testing.disk import SimDisk
+
+from .client import V5, World, message
+from .test_accounts import FILE
+
+
+def make() -> tuple[World, V5]:
+    world = World()
+    world.topic("T")
+    return world, world.connect()
+
+
+def test_a_message_that_is_not_ended_ends_the_connection() -> None:
+    world, client = make()
+    number = client.begin("SendMessage", timeout_s=9_999)
+    client._feed(client.data(number, struct.pack(">BI", 0, 1_000)))
+    for _ in range(12):
+        world.exchange.advance(10_000)
+        if client.closed is None:
+            client._feed(client.data(number, b"x"))
+    assert client.closed == "something was begun and not ended"
+
+
+def test_a_frame_that_is_not_ended_ends_the_connection() -> None:
+    world, client = make()
+    client._feed(frames.frame(frames.Kind.DATA, b"x" * 100, stream_id=1)[:50])
+    world.exchange.advance(90_000)
+    assert client.closed == "something was begun and not ended"
+
+
+def test_a_preface_that_is_not_ended_ends_the_connection() -> None:
+    world, _ = make()
+    client = V5.__new__(V5)
+    client.closed, client.id, client.streams = None, 999, {}
+    world.exchange.callers[999] = client  # type: ignore[assignment]
+    world.exchange.core.connected(999, "10.0.0.9", 1, world.exchange.now_ms, Wire.GRPC)
+    world.exchange.feed(client, frames.PREFACE[:5])  # type: ignore[arg-type]
+    world.exchange.advance(90_000)
+    assert client.closed == "something was begun and not ended"
+
+
+def test_large_messages_one_after_another_are_fine() -> None:
+    world, client = make()
+    for nth in range(12):
+        number = client.begin("SendMessage")
+        data = v2.SendMessageRequest(messages=[message("T", b"x" * 100_000)]).SerializeToString()
+        framed = struct.pack(">BI", 0, len(data)) + data
+        client._feed(client.data(number, framed[:16_000]))
+        world.exchange.advance(10_000)
+        for at in range(16_000, len(framed), 16_000):
+            part = framed[at : at + 16_000]
+            client._feed(client.data(number, part, is_end=at + 16_000 >= len(framed)))
+        assert client.streams[number].is_over, nth
+    assert client.closed is None
+
+
+@pytest.mark.parametrize("count", [3])
+def test_of_all_that_hold_too_much_the_first_is_given_up(count: int) -> None:
+    world, _ = make()
+    world.front.room = HalfFrames(250_000)
+    clients = [world.connect(f"c{nth}") for nth in range(count)]
+    for client in clients:
+        number = client.begin("SendMessage")
+        client._feed(client.data(number, struct.pack(">BI", 0, 1_000_000)))
+        for _ in range(7):
+            client._feed(client.data(number, b"x" * 16_000))
+    assert [client.closed is not None for client in clients] == [True, False, False]
+    assert world.front.room.size <= 250_000
+
+
+def test_little_is_unpacked_for_one_call() -> None:
+    world, sender = make()
+    bomb = gzip.compress(bytes(4_000_000))
+    packed = message("T", bomb)
+    packed.system_properties.body_encoding = v2.GZIP
+    codes = {sender.send(*[packed] * count).status.code for count in (3, 20)}
+    assert codes == {v2.MESSAGE_CORRUPTED}
+    large = message("T", gzip.compress(bytes(5_000_000)))
+    large.system_properties.body_encoding = v2.GZIP
+    assert sender.send(large).status.code == v2.MESSAGE_BODY_TOO_LARGE
+    body, flag = compress(bytes(3_000_000), form="zlib", level=9)
+    remoting = world.exchange.connect()
+    for _ in range(4):
+        remoting.send("T", body, fields={"f": str(flag)})
+    found = sender.received("T")
+    assert [len(one.body) for one in found] == [3_000_000, 3_000_000, len(body), len(body)]
+    kinds = [one.system_properties.body_encoding for one in found]
+    assert kinds == [v2.IDENTITY, v2.IDENTITY, v2.GZIP, v2.GZIP]
+
+
+def test_a_stranger_has_few_clients() -> None:
+    disk = SimDisk()
+    disk.small["plain_acl.yml"] = FILE
+    world = World(BrokerSettings(acl_enabled=True), disk=disk)
+    stranger = world.connect()
+    for nth in range(40):
+        stranger.client_id = f"c{nth}"
+        stranger.send(message("T"))
+    assert len(world.front.clients) == 16
+
+
+def test_what_nobody_takes_counts_too() -> None:
+    world, _ = make()
+    sender = world.connect("sender")
+    for _ in range(3):
+        sender.send(message("T", b"x" * 60_000))
+    slow = world.connect("slow", is_slow=True)
+    slow.receive("T")  # its window is 65,535 bytes
+    assert world.front.room.size > 100_000
+    slow.leave()
+    assert world.front.room.size == 0
+
+
+def test_others_have_their_turn_between_calls_that_cost_much() -> None:
+    world, client = make()
+    one = message("T", keys=[f"{nth}" for nth in range(2_000)])
+    data = v2.SendMessageRequest(messages=[one]).SerializeToString()
+    framed = struct.pack(">BI", 0, len(data)) + data
+    numbers = [client.begin("SendMessage") for _ in range(60)]
+    before = world.exchange.holds_count
+    client._feed(b"".join(client.data(number, framed, is_end=True) for number in numbers))
+    assert world.exchange.holds_count > before
+    assert all(client.streams[number].code == 0 for number in numbers)

@@ -1,0 +1,128 @@
+"""Calls over a connection: who is served, and how it is refused."""
+
+from __future__ import annotations
+
+from escrowmq.proxy.gen import v2
+
+from .client import World, message
+
+
+def test_a_route_names_this_front_and_what_the_topic_takes() -> None:
+    world = World()
+    world.topic("T", "FIFO", queues=2)
+    request = v2.QueryRouteRequest()
+    request.topic.name = "T"
+    route = world.connect().ask("QueryRoute", request, v2.QueryRouteResponse)
+    assert route.status.code == v2.OK
+    assert [queue.id for queue in route.message_queues] == [0, 1]
+    queue = route.message_queues[0]
+    assert (queue.permission, list(queue.accept_message_types)) == (v2.READ_WRITE, [v2.FIFO])
+    assert (queue.broker.name, queue.broker.id) == ("broker-a", 0)
+    (address,) = queue.broker.endpoints.addresses
+    assert (queue.broker.endpoints.scheme, address.host, address.port) == (
+        v2.IPv4, "10.0.0.1", 8081,
+    )  # fmt: skip
+
+
+def test_a_topic_that_is_not_there_has_no_route() -> None:
+    request = v2.QueryRouteRequest()
+    request.topic.name = "nowhere"
+    route = World().connect().ask("QueryRoute", request, v2.QueryRouteResponse)
+    assert route.status.code == v2.TOPIC_NOT_FOUND
+    assert "No topic route info in name server for the topic: nowhere" in route.status.message
+
+
+def test_a_call_without_a_client_id_is_refused_in_its_response() -> None:
+    world = World()
+    client = world.connect("")
+    response = client.ask("Heartbeat", v2.HeartbeatRequest(), v2.HeartbeatResponse)
+    assert response.status.code == v2.CLIENT_ID_REQUIRED
+    assert response.status.message == "client id cannot be empty"
+
+
+def test_what_is_not_served_is_unimplemented() -> None:
+    client = World().connect()
+    stream = client.streams[client.begin("Nothing")]
+    assert stream.code == 12
+    assert "MessagingService/Nothing is unimplemented" in stream.fields["grpc-message"]
+
+
+def test_bytes_that_are_no_message_end_the_call() -> None:
+    client = World().connect()
+    number = client.begin("QueryRoute")
+    client._feed(client.data(number, b"\0\0\0\0\3\xff\xff\xff", is_end=True))
+    assert client.streams[number].code == 13
+
+
+def test_a_call_without_a_message_ends() -> None:
+    client = World().connect()
+    number = client.begin("QueryRoute")
+    client._feed(client.data(number, b"", is_end=True))
+    assert client.streams[number].code == 13
+
+
+def test_a_client_is_known_by_its_id_whatever_connection_it_comes_by() -> None:
+    world = World()
+    world.topic("T")
+    first, second = world.connect("a"), world.connect("a")
+    first.send(message("T"))
+    second.send(message("T"))
+    assert len(world.front.clients) == 1
+    world.connect("a", host="10.0.0.8").send(message("T"))
+    assert len(world.front.clients) == 2
+
+
+def test_clients_that_have_left_are_forgotten() -> None:
+    world = World()
+    world.topic("T")
+    client = world.connect("a")
+    client.send(message("T"))
+    client.leave()
+    assert len(world.front.clients) == 0
+    consumer = world.connect("b")
+    consumer.consume("CG", "T")
+    consumer.leave()
+    assert len(world.front.clients) == 1
+    world.exchange.advance(130_000)
+    assert len(world.front.clients) == 0
+    assert len(world.exchange.core.broker.peers) == 0
+
+
+def test_a_client_that_came_again_does_not_leave_with_its_former_self() -> None:
+    world = World()
+    world.topic("T")
+    first, second = world.connect("a"), world.connect("a")
+    first.consume("CG", "T")
+    request, kind = v2.NotifyClientTerminationRequest(), v2.NotifyClientTerminationResponse
+    assert first.ask("NotifyClientTermination", request, kind).status.code == v2.OK
+    second.consume("CG", "T")
+    first.leave()
+    assert len(world.front.clients) == 1
+    beat = second.ask("Heartbeat", v2.HeartbeatRequest(), v2.HeartbeatResponse)
+    assert beat.status.code == v2.OK
+
+
+def test_many_commands_at_once_take_turns() -> None:
+    world = World()
+    world.topic("T")
+    client = world.connect()
+    number = client.produce("T")
+    settings = v2.Settings(client_type=v2.PRODUCER)
+    settings.publishing.topics.add(name="T")
+    data = v2.TelemetryCommand(settings=settings).SerializeToString()
+    framed = len(data).to_bytes(5, "big") + data
+    before = world.exchange.holds_count
+    client._feed(client.data(number, framed * 700))
+    assert world.exchange.holds_count > before
+    assert len(client.told(number)) == 701
+
+
+def test_a_deadline_ends_a_call() -> None:
+    world = World()
+    world.topic("T")
+    client = world.connect()
+    client.consume("CG", "T")
+    stream = client.receive("T", poll_s=20)
+    assert not stream.is_over
+    world.exchange.advance(21_000)
+    assert stream.is_over

@@ -1,0 +1,68 @@
+"""gRPC over TLS and plainly, on one port."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import grpc
+from escrowmq.proxy.gen import health
+from tests.harness.certificates import OPENSSL, Authority
+from tests.interop.servers import EscrowServer
+
+from .places import SETTINGS
+
+pytestmark = pytest.mark.skipif(OPENSSL is None, reason="openssl makes the certificates")
+
+CHECK = "/grpc.health.v1.Health/Check"
+
+
+@pytest.fixture(name="authority")
+def make_authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path / "authority")
+
+
+@pytest.fixture(name="guarded", params=["permissive", "enforcing"])
+def make_guarded(
+    request: pytest.FixtureRequest, tmp_path: Path, authority: Authority
+) -> Iterator[EscrowServer]:
+    shown = authority.sign("server")
+    server = EscrowServer(
+        tmp_path / "server",
+        **SETTINGS,
+        **{
+            "tls.server.mode": request.param,
+            "tls.server.certPath": shown.certificate,
+            "tls.server.keyPath": shown.key,
+        },
+    )
+    yield server
+    server.stop()
+
+
+def serving(channel: grpc.Channel) -> bool:
+    kind = health.HealthCheckResponse
+    check = channel.unary_unary(
+        CHECK,
+        request_serializer=health.HealthCheckRequest.SerializeToString,
+        response_deserializer=kind.FromString,
+    )
+    with channel:
+        response: health.HealthCheckResponse = check(health.HealthCheckRequest(), timeout=20)
+    return response.status == kind.SERVING
+
+
+def test_tls_always_and_plain_bytes_where_they_may(
+    guarded: EscrowServer, authority: Authority, request: pytest.FixtureRequest
+) -> None:
+    roots = Path(authority.root).read_bytes()
+    secure = grpc.secure_channel(guarded.grpc, grpc.ssl_channel_credentials(roots))
+    assert serving(secure)
+    plain = grpc.insecure_channel(guarded.grpc)
+    if "enforcing" in request.node.name:
+        with pytest.raises(grpc.RpcError):
+            serving(plain)
+    else:
+        assert serving(plain)
