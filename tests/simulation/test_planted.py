@@ -63,6 +63,16 @@ def undelivered_check_counted(core: BrokerCore) -> None:
     core.broker.settings.counts_all_checks = True
 
 
+def lost_check_counted(core: BrokerCore) -> None:
+    """A check counts although its connection ended before it can have arrived."""
+
+    def spoilt(peer: int) -> list[int]:
+        del peer
+        return []
+
+    core.transactions.checker.unheard.lost = spoilt  # type: ignore[method-assign]
+
+
 def double_final(core: BrokerCore) -> None:
     """A commit that is repeated makes its message visible again."""
     engine = core.transactions.engine
@@ -401,6 +411,7 @@ FOUND_BY: dict[Plant, int] = {
     answer_before_durable: 0,
     op_record_dropped: 0,
     undelivered_check_counted: 3,
+    lost_check_counted: 32,
     double_final: 0,
     later_end_wins: 0,
     rollback_lost_at_restart: 0,

@@ -277,10 +277,10 @@ class BrokerCore:
         if self.registration.is_name_server(peer):
             self.registration.lost(peer, now_ms)
         else:
+            self._ends.lost(peer, now_ms)
             self._pulls.holds.lost(peer)
             self._pops.lost(peer)
             self._clients.lost(peer)
-            self._ends.lost(peer)
 
     def receive(self, peer: int, data: bytes, now_ms: int, waited_ms: int = 0) -> None:
         """Bytes of a peer, which had to wait for at least so long to be read."""

@@ -70,6 +70,7 @@ class EndHandlers:
         self._engine, self._checker = transactions.engine, transactions.checker
         self._unsealed: list[_Unsealed] = []
         broker.producer_hooks.append(self._producer_came)
+        self._checker.unheard.heard_ms = broker.clients.seen_ms
 
     # -- ends --------------------------------------------------------------------------------
 
@@ -164,9 +165,9 @@ class EndHandlers:
     def _producer_came(self, group: str, channel: Channel, now_ms: int) -> None:
         self._checker.producer_came(group, now_ms)
 
-    def lost(self, peer: int) -> None:
-        """A connection is gone."""
-        self._checker.peer_lost(peer)
+    def lost(self, peer: int, now_ms: int) -> None:
+        """A connection is gone; its heartbeats are known still."""
+        self._checker.peer_lost(peer, now_ms)
 
     def wake(self, now_ms: int) -> None:
         """Send the checks that are due."""
