@@ -284,7 +284,7 @@ class BrokerCore:
 
     def receive(self, peer: int, data: bytes, now_ms: int, waited_ms: int = 0) -> None:
         """Bytes of a peer, which had to wait for at least so long to be read."""
-        self.broker.waited_ms = waited_ms
+        self.broker.now_ms, self.broker.waited_ms = now_ms, waited_ms
         known = self.broker.peers.get(peer)
         if known is None:
             return
@@ -407,6 +407,7 @@ class BrokerCore:
     def synced(self, log_offset: int, now_ms: int) -> None:
         """The log is durable up to an offset: answer who waited for it."""
         broker = self.broker
+        broker.now_ms = now_ms
         broker.store.synced(log_offset, now_ms)
         durable = broker.store.durable_offset
         while broker.waiting and broker.waiting[0].answer.log_end <= durable:
@@ -428,6 +429,7 @@ class BrokerCore:
 
     def wake(self, now_ms: int) -> None:
         """Whatever is due."""
+        self.broker.now_ms = now_ms
         self.rounds.wake(now_ms)
         # A limit may have been set meanwhile.
         self._door = self._entrance if self._entrance.is_needed else None
@@ -474,8 +476,7 @@ class BrokerCore:
 
     def take_effects(self) -> list[Effect]:
         """Hand over what is to be done, one write a peer."""
-        broker = self.broker
-        effects = broker.effects
+        broker, effects = self.broker, self.broker.effects
         if broker.outbox:
             effects = [Send(peer, chunks) for peer, chunks in broker.outbox.items()] + effects
             broker.outbox = {}

@@ -21,6 +21,7 @@ from escrowmq.base.ports import Chance
 from escrowmq.base.settings import BrokerSettings, StoreSettings
 from escrowmq.broker.asked import Question
 from escrowmq.broker.calls import Calls, OnAnswer
+from escrowmq.broker.latency import Latency
 from escrowmq.broker.peer import Peer
 from escrowmq.broker.remoting import Remoting
 from escrowmq.codec.bodies import SubscriptionBody
@@ -67,6 +68,8 @@ class Broker:
         self.address = f"{address[0]}:{address[1]}"
         self.packed = pack_host(*address)
         self.started_ms = 0
+        self.now_ms = 0
+        """When the present input came."""
         self.waited_ms = 0
         """For so long the present input waited, at least."""
         self.shed_count = 0
@@ -88,6 +91,7 @@ class Broker:
         """Which EscrowMQ this is; the process knows."""
 
         self.stats = Stats()
+        self.latency = Latency()
         self.calls = Calls()
         self.set_aside_counts: list[Callable[[], int]] = []
         self.asked = AskedTable()
@@ -126,18 +130,24 @@ class Broker:
     ) -> None:
         """Say it, or keep it until what it tells of is durable: from the question's time on, or
         from a later one."""
-        if asked.command.flag & Flag.ONE_WAY:
-            return
+        is_one_way = asked.command.flag & Flag.ONE_WAY
         if (
             isinstance(reply, Answer)
             and reply.log_end
             and reply.log_end > self.store.durable_offset
+            and not is_one_way
         ):
             since_ms = asked.now_ms if since_ms is None else since_ms
             until_ms = since_ms + self.store_settings.sync_timeout_ms
             self.waiting.append(Waiting(asked, reply, until_ms))
-        else:
+            return
+        if not is_one_way:
             self.send(asked.peer.id, *self.remoting.frames(asked.command, reply))
+        row, took_ms = asked.row, self.now_ms - asked.now_ms
+        if took_ms <= 0:
+            self.latency.at_once[row.code, reply.code, is_one_way] += 1
+        else:
+            self.latency.note(row, reply.code, took_ms, is_one_way=is_one_way)
 
     def tell(self, peer: int, code: int, *, ext: dict[str, str], body: bytes = b"") -> None:
         """Send a client a request that it does not answer."""
