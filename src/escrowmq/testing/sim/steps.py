@@ -51,11 +51,13 @@ class Steps:
     def _check_whole(self, core: BrokerCore, reading: Reading, scope: tuple[str, str]) -> None:
         """All messages of a transaction that were pending at its commit are visible."""
         seen: dict[int, Ident] = {}
-        for number in reading.joined[scope]:
+        for number in reading.joined.get(scope, ()):  # none is seen while all wait for room
             half = reading.queues[Topic.HALF, 0][number]
             assert half is not None
             seen[number] = (half.key, half.log_offset)
         finals = [reading.finals[ident] for ident in seen.values() if ident in reading.finals]
+        if not finals:
+            return
         last = max(final.log_offset for final in finals)
         decided = core.transactions.engine.halves.decided
         visible = {ident[0] for ident in seen.values() if ident in reading.finals}

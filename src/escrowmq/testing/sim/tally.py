@@ -103,7 +103,7 @@ class Tally:
 
 
 def _ident(reading: Reading, number: int) -> Ident | None:
-    """The half at a place, or None if it is not visible yet: its queue waits for room."""
+    """The half at a place, also where its queue waits for room; None where retention was faster."""
     halves = reading.queues[Topic.HALF, 0]
     half = halves[number] if number < len(halves) else None
-    return None if half is None else (half.key, half.log_offset)
+    return reading.waiting_halves.get(number) if half is None else (half.key, half.log_offset)
