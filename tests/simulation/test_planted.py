@@ -381,6 +381,21 @@ def asks_forgotten(core: BrokerCore) -> None:
     checker._pump = spoilt  # type: ignore[method-assign]
 
 
+def delayed_deleted_with_its_segment(core: BrokerCore) -> None:
+    """Clean-up carries halves forward, and asks nobody who waits to be delivered."""
+    core.broker.store.retention.keeper = core.transactions.carrier.carry
+
+
+def kept_in_a_queue_that_is_gone(core: BrokerCore) -> None:
+    """A message is delivered to the queue that its half was meant for, read or not."""
+
+    def spoilt(name: str, queue_id: int) -> int:
+        del name
+        return queue_id
+
+    core.broker.topics.queue_read = spoilt  # type: ignore[method-assign]
+
+
 def fields_taken_as_they_come(core: BrokerCore) -> None:
     """A number in a request is not judged before it is worked with."""
     code = int(Request.CHANGE_MESSAGE_INVISIBLETIME)
@@ -403,6 +418,8 @@ FOUND_BY: dict[Plant, int] = {
     unopened_is_gone: 38,
     counts_read_behind_the_record: 18,
     asks_forgotten: 23,
+    delayed_deleted_with_its_segment: 149,
+    kept_in_a_queue_that_is_gone: 101,
     later_sync_believed: 80,
     sync_of_a_start_believed: 64,
     fields_taken_as_they_come: 1,

@@ -416,7 +416,7 @@ class Checker:
             for group in self.got:
                 self._check_delivery(group)
             if self._plan.habits.has_popper:
-                missing = {item.key for item in self._messages()} - self._popped
+                missing = {item.key for item in self._readable_ones()} - self._popped
                 if missing:
                     raise Violation(f"never popped: {sorted(missing)[:10]}")
 
@@ -443,9 +443,23 @@ class Checker:
         got = self.got[group]
         for queue in self.reading.queues:
             if queue[0].startswith("orders"):
-                missing = {n for n in self.reading.numbers_of(queue) if (queue, n) not in got}
+                missing = {n for n in self._readable(queue) if (queue, n) not in got}
                 if missing:
                     raise Violation(f"{group} never got {queue} {_some(missing)}")
+
+    def _readable_ones(self) -> list[Seen]:
+        lows = {queue: self.steps.unread_before(queue) for queue in self.reading.queues}
+        return [
+            item
+            for item in self._messages()
+            if item.log_offset >= lows[item.message.topic, item.message.queue_id]
+        ]
+
+    def _readable(self, queue: Queue) -> list[int]:
+        """Queue offsets of the messages that consumers must have come to."""
+        seen, low = self.reading.queues[queue], self.steps.unread_before(queue)
+        numbers = self.reading.numbers_of(queue)
+        return [n for n in numbers if (item := seen[n]) is not None and item.log_offset >= low]
 
     def _count_hidden(self) -> None:
         """Ends that were answered OK after a restart, although the outcome is the other one."""
