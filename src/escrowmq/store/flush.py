@@ -56,6 +56,9 @@ class Flusher:
         self._queues: list[ConsumeQueue] = []
         """Queues of the round whose files are still to be found: with many, each has its turn."""
         self._round_ms = -1
+        self.derived_offset = self._round_offset = 0
+        """Units and index entries of records before the first are durable; before the second, those
+        that the present round is about."""
         self._round_due_ms = self._round_began_ms = 0
         self._found_count = 0
         self._is_put_off = False
@@ -66,7 +69,7 @@ class Flusher:
         self._round_due_ms = now_ms + self._queue_interval_ms
         value = self._store.checkpoint.value
         value.log_ms = value.queue_ms = stored_ms
-        value.confirmed_offset = self._store.log.end_offset
+        value.confirmed_offset = self.derived_offset = self._store.log.end_offset
         if self._store.index is not None:
             value.index_ms = stored_ms
         self._store.checkpoint.write()
@@ -121,6 +124,7 @@ class Flusher:
         value.confirmed_offset = store.log.durable_offset
         if self._round_ms >= 0 and not self._round and not self._queues:
             value.queue_ms = max(value.queue_ms, self._round_ms)
+            self.derived_offset = max(self.derived_offset, self._round_offset)
             if store.index is not None:
                 value.index_ms = max(value.index_ms, self._round_ms)
             self._round_ms = -1
@@ -265,6 +269,7 @@ class Flusher:
         store = self._store
         store.dispatcher.flush_keys()
         dispatched_ms = store.dispatcher.dispatched_ms
+        self._round_offset = store.dispatcher.dispatched_offset
         self._queues = [queue for queue in store.queues if queue.is_dirty]
         self._round_began_ms, self._found_count = now_ms, 0
         if store.index is not None:

@@ -25,6 +25,7 @@ from escrowmq.store.scan import Scanned, parse
 from escrowmq.store.segment import Segments
 
 if TYPE_CHECKING:
+    from escrowmq.store.consume_queue import ConsumeQueue
     from escrowmq.store.store import Store
 
 _log = logging.getLogger(__name__)
@@ -100,11 +101,10 @@ class Mending:
         Nothing is put meanwhile. CorruptRecord when it is not what was written."""
         store, log = self._store, self._store.log
         segments, begin, end = log.segments, log.durable_offset, log.end_offset
-        derived_from = safe_segment(store)
         for position, size in whole_parts(segments, begin, end, has_crc=store.settings.appends_crc):
             write_log_again(segments, position, size)
             yield None
-        for _ in write_derived_again(store, derived_from):
+        for _ in write_derived_again(store, store.flusher.derived_offset):
             yield None
         store.queues.journal.write_again()
         store.checkpoint.write_again()
@@ -127,10 +127,7 @@ def write_derived_again(store: Store, log_offset: int) -> Iterator[None]:
 
 def safe_segment(store: Store) -> int:
     """The newest segment whose first record is old enough to be durable everywhere."""
-    checkpoint, segments = store.checkpoint, store.log.segments
-    safe_ms = checkpoint.safe_ms
-    if store.index is not None and checkpoint.value.index_ms:
-        safe_ms = min(safe_ms, checkpoint.value.index_ms)
+    segments, safe_ms = store.log.segments, _safe_ms(store)
     for start in reversed(segments.starts):
         data = segments.read(start, _FIRST_READ_SIZE)
         found = parse(data, start)
@@ -139,6 +136,46 @@ def safe_segment(store: Store) -> int:
         if found.records and 0 < found.records[0].stored_ms <= safe_ms:
             return start
     return segments.first
+
+
+def young_from(store: Store) -> int:
+    """Where the first record stands that was stored too late to be durable everywhere, as far as
+    queues lead there: units that were lost are of such records."""
+    safe_ms, found = _safe_ms(store), store.log.segments.end
+    for queue in store.queues:
+        low, high = queue.min, queue.end
+        if low < high and not _is_young(store, queue, high - 1, safe_ms):
+            continue
+        while low < high:
+            middle = (low + high) // 2
+            if _is_young(store, queue, middle, safe_ms):
+                high = middle
+            else:
+                low = middle + 1
+        for queue_offset in (low, low - 1):
+            unit = queue.unit(queue_offset)
+            if unit is not None and unit[1] > 0:
+                found = min(found, unit[0])
+                break
+        else:
+            if low < queue.end:
+                return store.log.min_offset
+    return max(found, store.log.min_offset)
+
+
+def _is_young(store: Store, queue: ConsumeQueue, queue_offset: int, safe_ms: int) -> bool:
+    unit = queue.unit(queue_offset)
+    if unit is None or unit[1] <= 0:
+        return True
+    records = parse(store.log.read(unit[0], unit[1]), unit[0], checks_body=False).records
+    return not records or records[0].stored_ms >= safe_ms
+
+
+def _safe_ms(store: Store) -> int:
+    checkpoint = store.checkpoint
+    if store.index is not None and checkpoint.value.index_ms:
+        return min(checkpoint.safe_ms, checkpoint.value.index_ms)
+    return checkpoint.safe_ms
 
 
 def log_files(segments: Segments, begin: int, end: int) -> tuple[File, ...]:

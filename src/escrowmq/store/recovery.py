@@ -18,7 +18,12 @@ from escrowmq.store import snapshot as snapshots
 from escrowmq.store.answers import Damage, RecoveryReport
 from escrowmq.store.consume_queue import ConsumeQueue
 from escrowmq.store.index import IndexKey
-from escrowmq.store.mending import safe_segment, write_derived_again, write_log_again
+from escrowmq.store.mending import (
+    safe_segment,
+    write_derived_again,
+    write_log_again,
+    young_from,
+)
 from escrowmq.store.rebuild import HoleError, Rebuild
 from escrowmq.store.scan import LogScan, Scanned, check_record, clear_behind, value_of
 from escrowmq.store.snapshot import Snapshot, lost_queues, read_snapshot, write_snapshot
@@ -90,7 +95,7 @@ class Recovery:
         them for us; but what it could not bring to the disk it may have dropped."""
         store = self._store
         try:
-            for _ in write_derived_again(store, safe_segment(store)):
+            for _ in write_derived_again(store, young_from(store)):
                 pass
         except CorruptRecord as error:
             self._report.notes.append(f"what was written last is not all there: {error}")
@@ -384,13 +389,12 @@ class Recovery:
         if store.boot and snapshot is not None and snapshot.boot not in ("", store.boot):
             return
         segments, end = self._log.segments, self._log.end_offset
-        safe = safe_segment(store)
-        position = max(safe, min(store.checkpoint.value.confirmed_offset, end))
+        position = max(safe_segment(store), min(store.checkpoint.value.confirmed_offset, end))
         while position < end:
             following = min(segments.start_of(position) + segments.segment_size, end)
             write_log_again(segments, position, following - position)
             position = following
-        for _ in write_derived_again(store, safe):
+        for _ in write_derived_again(store, young_from(store)):
             pass
 
     def _sync(self, start: int) -> None:
