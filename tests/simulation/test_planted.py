@@ -421,8 +421,8 @@ FOUND_BY: dict[Plant, int] = {
     delayed_deleted_with_its_segment: 149,
     kept_in_a_queue_that_is_gone: 101,
     later_sync_believed: 80,
-    sync_of_a_start_believed: 64,
-    fields_taken_as_they_come: 1,
+    sync_of_a_start_believed: 108,
+    fields_taken_as_they_come: 6,
     ahead_for_ever: 16,
     deletion_not_noted: 1,
     answer_before_durable: 0,
@@ -442,7 +442,7 @@ FOUND_BY: dict[Plant, int] = {
     op_record_divided: 123,
     units_without_room: 395,
     resumed_in_part: 43,
-    delay_from_the_half: 2,
+    delay_from_the_half: 4,
     order_key_at_the_half: 19,
     tally_inherited: 3,
     tally_forgotten: 3,
@@ -450,7 +450,7 @@ FOUND_BY: dict[Plant, int] = {
     pictured_in_part: 0,
     old_id_accepted: 99,
     settled_before_durable: 13,
-    parked_kept_for_ever: 110,
+    parked_kept_for_ever: 419,
     meter_drifts: 7,
 }
 """The seed that found it when this was written. It is tried first: the others follow when a change
