@@ -163,6 +163,14 @@ class SimAdmin(SimClient):
     def grow(self, topic: str, queues_count: int) -> None:
         """Give a topic more queues."""
         self.stage.done["topics grown"] += 1
+        self._resize(topic, queues_count)
+
+    def narrow(self, topic: str, queues_count: int) -> None:
+        """Leave a topic fewer queues."""
+        self.stage.done["topics narrowed"] += 1
+        self._resize(topic, queues_count)
+
+    def _resize(self, topic: str, queues_count: int) -> None:
         ext = {
             "topic": topic,
             "defaultTopic": "TBW102",

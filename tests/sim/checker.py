@@ -180,7 +180,7 @@ class Checker:
 
     def _check_ends(self, reading: Reading) -> None:
         """(d): every end was asked for; (b): no final of what was rolled back or given up."""
-        halves = dict(reading.halves())
+        halves = {**reading.waiting_halves, **dict(reading.halves())}
         for number, letter in reading.outcomes.items():
             ident = halves.get(number)
             if ident is None:
@@ -205,6 +205,8 @@ class Checker:
 
     def _check_given_up(self, reading: Reading, number: int, ident: Ident) -> None:
         discards = reading.given_up.get(ident[0])
+        if number in reading.waiting_halves:
+            return  # judged when it is seen
         if not discards:
             if ident[0] in reading.waiting_discards:
                 return
@@ -318,7 +320,7 @@ class Checker:
     def _forget(self, found: Reading) -> None:
         """Promises in memory went with the power; what is left holds from now on."""
         self.has_lost = True
-        halves = {ident: number for number, ident in found.halves()}
+        halves = {i: number for number, i in (*found.halves(), *found.waiting_halves.items())}
         ledger = self._ledger
         gone = [i for i, number in ledger.halves.items() if halves.get(i) != number]
         for ident in gone:
@@ -379,7 +381,7 @@ class Checker:
             if number >= half_start and number not in named and ident[1] >= found.min_log_offset
         }
         pending = set(engine.halves.pending)
-        if pending - asked:
+        if pending - asked - found.waiting_halves.keys():  # it builds their units at its start
             raise Violation(f"the peer would never ask about halves {_some(pending - asked)}: its "
                             f"progress is {half_start} and {op_start}")  # fmt: skip
         ended = {number for number in asked - pending if found.outcomes.get(number)}
@@ -414,7 +416,7 @@ class Checker:
             for group in self.got:
                 self._check_delivery(group)
             if self._plan.habits.has_popper:
-                missing = {item.key for item in self._messages()} - self._popped
+                missing = {item.key for item in self._readable_ones()} - self._popped
                 if missing:
                     raise Violation(f"never popped: {sorted(missing)[:10]}")
 
@@ -441,9 +443,23 @@ class Checker:
         got = self.got[group]
         for queue in self.reading.queues:
             if queue[0].startswith("orders"):
-                missing = {n for n in self.reading.numbers_of(queue) if (queue, n) not in got}
+                missing = {n for n in self._readable(queue) if (queue, n) not in got}
                 if missing:
                     raise Violation(f"{group} never got {queue} {_some(missing)}")
+
+    def _readable_ones(self) -> list[Seen]:
+        lows = {queue: self.steps.unread_before(queue) for queue in self.reading.queues}
+        return [
+            item
+            for item in self._messages()
+            if item.log_offset >= lows[item.message.topic, item.message.queue_id]
+        ]
+
+    def _readable(self, queue: Queue) -> list[int]:
+        """Queue offsets of the messages that consumers must have come to."""
+        seen, low = self.reading.queues[queue], self.steps.unread_before(queue)
+        numbers = self.reading.numbers_of(queue)
+        return [n for n in numbers if (item := seen[n]) is not None and item.log_offset >= low]
 
     def _count_hidden(self) -> None:
         """Ends that were answered OK after a restart, although the outcome is the other one."""

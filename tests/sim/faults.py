@@ -51,6 +51,8 @@ class Faults:
             self._later(plan.habits.ahead_at_ms, self._go_ahead)
         if plan.habits.grow_at_ms:
             self._later(plan.habits.grow_at_ms, self._grow)
+        if plan.habits.narrow_at_ms and plan.queues_count > 1:
+            self._later(plan.habits.narrow_at_ms, self._narrow)
         if self._world.lost_group:
             self._later(plan.chaos_ms // 2, self._lose_group)
 
@@ -139,6 +141,12 @@ class Faults:
         world.admin.grow(topic, world.plan.queues_count + 1)
         for consumer in world.consumers:
             consumer.add_queue((topic, world.plan.queues_count))
+
+    def _narrow(self) -> None:
+        """A topic has a queue less."""
+        world = self._world
+        topic, _ = world.stage.chance.choice(world.plan.topics)
+        world.admin.narrow(topic, world.plan.queues_count - 1)
 
     # -- the disk ----------------------------------------------------------------------------
 

@@ -14,6 +14,9 @@ from tests.sim.plan import Plan
 SEND = Request.SEND_MESSAGE_V2
 LEVELS_MAX = 5
 _DELIVERED_LATEST_MS = 90_000
+_HOUR_MS = 3_600_000
+_FAR_HOURS = (2, 30)
+"""Longer than the log keeps messages in some worlds, and days too early or too late in others."""
 
 
 def draw_transaction(
@@ -43,6 +46,8 @@ def draw_transaction(
                 sent.level = chance.randint(1, LEVELS_MAX)
             else:
                 sent.deliver_ms = now_ms + chance.randrange(_DELIVERED_LATEST_MS)
+                if habits.far_share and chance.random() < habits.far_share:
+                    sent.deliver_ms += chance.choice(_FAR_HOURS) * _HOUR_MS
         sents.append(sent)
     return sents
 

@@ -41,8 +41,11 @@ class SimHost:
         self.disk = disk
         self.core: Core | None = None
         self.wall = WallClock(stage.clock)
-        self.on_send: Callable[[bytes], None] | None = None
+        self.on_send: Callable[[int, bytes], None] | None = None
         """Sees what is handed to a connection that the core takes for open."""
+        self.on_lost: Callable[[int, int], None] | None = None
+        """Told when the core has learnt of the end of a connection, and when something came of it
+        last."""
         self.on_step: Callable[[], None] | None = None
         """Told after every input that the core has worked off."""
         self.paused_until_ms = 0
@@ -181,8 +184,14 @@ class SimHost:
         peer = self._peers.pop(id(link), None)
         if peer is not None:
             self._links.pop(peer, None)
-            self._active_ms.pop(peer, None)
-            self._input(lambda core, now_ms: core.lost(peer, now_ms))
+            active_ms = self._active_ms.pop(peer, 0)
+
+            def lost(core: Core, now_ms: int) -> None:
+                core.lost(peer, now_ms)
+                if self.on_lost is not None:
+                    self.on_lost(peer, active_ms)
+
+            self._input(lost)
 
     def _take(self, peer: int, link: Link) -> None:
         self._links[peer] = link
@@ -227,7 +236,7 @@ class SimHost:
                 if link is not None:
                     if self.on_send is not None:
                         for chunk in chunks:
-                            self.on_send(chunk)
+                            self.on_send(peer, chunk)
                     link.send(b"".join(chunks), is_from_caller=link.caller is self)
             case Sync():
                 self._sync(effect)

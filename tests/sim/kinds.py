@@ -36,7 +36,7 @@ DONE: Final = frozenset({
     "strange values: a message given back", "strange values: a pop", "strange values: a receipt",
     "strange values: a topic", "strange values: an offset", "strange values: popped",
     "syncs that had to wait for a descriptor", "signed ids given",
-    "signed ids that ran out", "topics grown",
+    "signed ids that ran out", "topics grown", "topics narrowed",
     "transactions of several messages seen whole",
 })  # fmt: skip
 """What clients do, and what becomes of it."""

@@ -51,6 +51,10 @@ class Habits(msgspec.Struct, kw_only=True, frozen=True):
     ahead_at_ms: int
     """When the clock goes days ahead, to be set right a while later; 0 for never."""
     ahead_ms: int
+    narrow_at_ms: int
+    """When a topic loses a queue; 0 for never."""
+    far_share: float
+    """Messages with a time of delivery that name one hours or days ahead."""
 
 
 class Plan(msgspec.Struct, kw_only=True, frozen=True):
@@ -244,4 +248,6 @@ def _draw_habits(dice: _Dice, chaos_ms: int) -> Habits:
         stranger_every_ms=every(0.03, 0.3, 0.4),
         ahead_at_ms=chance.randrange(chaos_ms // 2) if chance.random() < 0.2 else 0,
         ahead_ms=chance.choice((3, 30)) * _DAY_MS,
+        narrow_at_ms=chance.randrange(chaos_ms) if chance.random() < 0.3 else 0,
+        far_share=maybe(0.5, 0.5),
     )

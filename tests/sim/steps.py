@@ -51,11 +51,13 @@ class Steps:
     def _check_whole(self, core: BrokerCore, reading: Reading, scope: tuple[str, str]) -> None:
         """All messages of a transaction that were pending at its commit are visible."""
         seen: dict[int, Ident] = {}
-        for number in reading.joined[scope]:
+        for number in reading.joined.get(scope, ()):  # none is seen while all wait for room
             half = reading.queues[Topic.HALF, 0][number]
             assert half is not None
             seen[number] = (half.key, half.log_offset)
         finals = [reading.finals[ident] for ident in seen.values() if ident in reading.finals]
+        if not finals:
+            return
         last = max(final.log_offset for final in finals)
         decided = core.transactions.engine.halves.decided
         visible = {ident[0] for ident in seen.values() if ident in reading.finals}
@@ -94,6 +96,7 @@ class Steps:
         properties = final.message.properties
         key = properties.get(ORDER_KEY)
         if not key:
+            self._check_read(final)
             return
         topic, queue_id = final.message.topic, final.message.queue_id
         if topic not in self._counts:
@@ -105,6 +108,19 @@ class Steps:
             raise Violation(f"{final.key} with order key {key} is in {topic} {queue_id}, its key "
                             f"says {allowed}")  # fmt: skip
         self._stage.done["order keys followed"] += 1
+
+    def _check_read(self, final: Seen) -> None:
+        """A message that its commit made visible is in a queue that somebody reads."""
+        topic, queue_id = final.message.topic, final.message.queue_id
+        if topic in self._counts and queue_id >= max(self._counts_at(topic, final.log_offset)):
+            raise Violation(f"{final.key} is in {topic} {queue_id}, which nobody reads any more")
+
+    def unread_before(self, queue: tuple[str, int]) -> int:
+        """Before this log offset, messages of a queue may never be read: the topic has lost it."""
+        counts = self._counts.get(queue[0], [])
+        if not counts or queue[1] < counts[-1][2]:
+            return 0
+        return next(high for _, high, count in reversed(counts) if count <= queue[1])
 
     def _counts_at(self, topic: str, log_offset: int) -> set[int]:
         """The numbers of queues when a record was stored; several when they changed just then."""
@@ -158,12 +174,20 @@ class Steps:
                 due_ms = sent.deliver_ms or final.message.stored_ms + spans_ms[sent.level]
                 if is_direct and final.message.stored_ms < due_ms:
                     raise Violation(f"{key} came at its commit, {due_ms} is its time: {final}")
+            lost = [seen for seen in finals if not delivered and self._is_gone(reading, seen)]
+            if lost:
+                raise Violation(f"{key} was deleted while it waited for its time: {lost}")
             due_ms = sent.deliver_ms or finals[0].message.stored_ms + spans_ms[sent.level]
             early = [seen for seen in delivered if seen.message.stored_ms < due_ms]
             if early and has_gone_back and sent.level:
                 self._stage.done["delays cut short: the clock was set back"] += 1
             elif early:
                 raise Violation(f"{key} came too early, {due_ms} is its time: {early}")
+
+    @staticmethod
+    def _is_gone(reading: Reading, final: Seen) -> bool:
+        is_waiting = final.message.topic in (Topic.SCHEDULE, Topic.TIMER)
+        return is_waiting and final.log_offset < reading.min_log_offset
 
     def undelivered(self, reading: Reading, now_ms: int) -> list[str]:
         """Keys of delayed messages in the log that were not delivered. Who named a time while the

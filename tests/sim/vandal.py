@@ -80,9 +80,14 @@ class SimVandal(SimClient):
         self.call(code, ext, heard, body=body)
 
     def _busy(self) -> frozenset[int]:
-        """What anybody may be answered now and then: without descriptors also a plain failure."""
-        has_run_out = self.stage.faults["no descriptors"] > 0
-        return _BUSY | {Response.SYSTEM_ERROR} if has_run_out else _BUSY
+        """What anybody may be answered now and then: without descriptors also a plain failure,
+        and that there is no such queue where a topic has lost one."""
+        found = set(_BUSY)
+        if self.stage.faults["no descriptors"]:
+            found.add(Response.SYSTEM_ERROR)
+        if self.stage.done["topics narrowed"]:
+            found.add(Response.INVALID_PARAMETER)
+        return frozenset(found)
 
     # -- messages --------------------------------------------------------------------------------
 

@@ -96,6 +96,7 @@ class World:
         self.tenant = SimTenant(self.stage, self.network, _BROKER)
         self.tenant.is_kept = lambda: self.core is None or self.core.broker.store.deleted.is_kept
         self.checker = Checker(self.stage, plan, self.ledger, self.host.wall, self.tenant)
+        self.host.on_lost = self.checker.tally.lost
         self.producers = self._make_producers()
         self.consumers = self._make_consumers()
         self.popper = SimPopper(
@@ -371,14 +372,14 @@ class World:
 
     # -- looking on --------------------------------------------------------------------------
 
-    def _sent(self, chunk: bytes) -> None:
+    def _sent(self, peer: int, chunk: bytes) -> None:
         """Count the checks that are handed to a connection."""
         if _CHECK_MARK in chunk[:40]:
             for command in FrameReader().feed(chunk):
                 ext = command.ext or {}
                 ident: Ident = (ext["transactionId"], int(ext["commitLogOffset"]))
                 self.stage.note("check of %s sent", ident)
-                self.checker.tally.check_sent(ident)
+                self.checker.tally.check_sent(ident, peer, self.host.wall.now_ms())
 
     def _stepped(self) -> None:
         core = self.core

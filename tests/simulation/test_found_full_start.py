@@ -4,7 +4,10 @@ queues wait there for room, and what their records say counts all the same."""
 from __future__ import annotations
 
 import msgspec
+import pytest
 from tests.harness.exchange import COMMIT, ROLLBACK, SMALL, Exchange
+from tests.sim.reading import Reading
+from tests.sim.stage import Violation
 
 from escrowmq.base.codes import Request
 from escrowmq.base.message import Topic
@@ -64,3 +67,23 @@ def test_a_half_is_pending_although_it_has_no_unit_yet() -> None:
     assert caller.take(Request.CHECK_TRANSACTION_STATE)
     assert caller.end(half, COMMIT).code == 0
     assert caller.bodies("T") == [b"waits"]
+
+
+def test_the_judge_counts_a_half_that_has_no_unit_yet() -> None:
+    """He took it for one that was lost, and for one that is pending although it was ended."""
+    exchange = Exchange(store_settings=msgspec.structs.replace(SMALL, reserve_size=1 << 16))
+    caller = exchange.connect()
+    open_half = caller.prepare("T", b"open", group="PG")
+    ended = caller.prepare("T", b"ended", group="PG")
+    assert caller.end(ended, COMMIT).code == 0
+    exchange.advance(10_000)
+    before = Reading(())
+    before.advance(exchange.core.broker.store)
+    started_without_room(exchange, Topic.HALF)
+    found = Reading((), before)
+    found.advance(exchange.core.broker.store)
+    before.check_survivors(found, durable_offset=exchange.core.broker.store.end_offset)
+    assert found.open_halves() == {open_half.queue_offset}
+    assert [*exchange.core.transactions.engine.halves.pending] == [open_half.queue_offset]
+    with pytest.raises(Violation, match="was durable and is gone"):
+        before.check_survivors(Reading(()), durable_offset=exchange.core.broker.store.end_offset)

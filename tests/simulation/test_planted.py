@@ -63,6 +63,16 @@ def undelivered_check_counted(core: BrokerCore) -> None:
     core.broker.settings.counts_all_checks = True
 
 
+def lost_check_counted(core: BrokerCore) -> None:
+    """A check counts although its connection ended before it can have arrived."""
+
+    def spoilt(peer: int) -> list[int]:
+        del peer
+        return []
+
+    core.transactions.checker.unheard.lost = spoilt  # type: ignore[method-assign]
+
+
 def double_final(core: BrokerCore) -> None:
     """A commit that is repeated makes its message visible again."""
     engine = core.transactions.engine
@@ -371,6 +381,21 @@ def asks_forgotten(core: BrokerCore) -> None:
     checker._pump = spoilt  # type: ignore[method-assign]
 
 
+def delayed_deleted_with_its_segment(core: BrokerCore) -> None:
+    """Clean-up carries halves forward, and asks nobody who waits to be delivered."""
+    core.broker.store.retention.keeper = core.transactions.carrier.carry
+
+
+def kept_in_a_queue_that_is_gone(core: BrokerCore) -> None:
+    """A message is delivered to the queue that its half was meant for, read or not."""
+
+    def spoilt(name: str, queue_id: int) -> int:
+        del name
+        return queue_id
+
+    core.broker.topics.queue_read = spoilt  # type: ignore[method-assign]
+
+
 def fields_taken_as_they_come(core: BrokerCore) -> None:
     """A number in a request is not judged before it is worked with."""
     code = int(Request.CHANGE_MESSAGE_INVISIBLETIME)
@@ -393,14 +418,17 @@ FOUND_BY: dict[Plant, int] = {
     unopened_is_gone: 38,
     counts_read_behind_the_record: 18,
     asks_forgotten: 23,
+    delayed_deleted_with_its_segment: 149,
+    kept_in_a_queue_that_is_gone: 101,
     later_sync_believed: 80,
-    sync_of_a_start_believed: 64,
-    fields_taken_as_they_come: 1,
+    sync_of_a_start_believed: 108,
+    fields_taken_as_they_come: 6,
     ahead_for_ever: 16,
     deletion_not_noted: 1,
     answer_before_durable: 0,
     op_record_dropped: 0,
     undelivered_check_counted: 3,
+    lost_check_counted: 32,
     double_final: 0,
     later_end_wins: 0,
     rollback_lost_at_restart: 0,
@@ -414,7 +442,7 @@ FOUND_BY: dict[Plant, int] = {
     op_record_divided: 123,
     units_without_room: 395,
     resumed_in_part: 43,
-    delay_from_the_half: 2,
+    delay_from_the_half: 4,
     order_key_at_the_half: 19,
     tally_inherited: 3,
     tally_forgotten: 3,
@@ -422,7 +450,7 @@ FOUND_BY: dict[Plant, int] = {
     pictured_in_part: 0,
     old_id_accepted: 99,
     settled_before_durable: 13,
-    parked_kept_for_ever: 110,
+    parked_kept_for_ever: 419,
     meter_drifts: 7,
 }
 """The seed that found it when this was written. It is tried first: the others follow when a change

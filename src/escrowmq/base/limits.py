@@ -94,6 +94,9 @@ READS_AT_ONCE_MAX: Final = 32
 """Requests for messages of one connection that are served before it is the others' turn; each takes
 0.1 ms and more, also when it then waits."""
 
+ASKED_AT_ONCE_MAX: Final = 64
+"""Requests of one connection that a name server serves before it is the others' turn."""
+
 PULL_SIZE_MAX: Final = 8_388_608
 """Bytes of one pull answer, whatever the client asks for; a larger message comes alone."""
 

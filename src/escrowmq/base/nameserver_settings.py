@@ -57,5 +57,13 @@ class NameServerGuardSettings(msgspec.Struct, kw_only=True, forbid_unknown_field
         str, Meta(description='what brokers sign with, {"accessKey":"...","secretKey":"..."}')
     ] = field(default="", name="innerClientAuthenticationCredentials")
 
+    own_signatures: Annotated[
+        str,
+        Meta(
+            description="accounts that sign as EscrowMQ's own clients do: administrators, all, or "
+            "names, `;` between"
+        ),
+    ] = field(default="", name="escrowOwnSignatures")
+
     def __repr__(self) -> str:
         return f"NameServerGuardSettings({self.changes_from!r})"  # no password in any log

@@ -153,7 +153,7 @@ class BrokerCore:
 
     def receive(self, peer: int, data: bytes, now_ms: int, waited_ms: int = 0) -> None:
         """Bytes of a peer, which had to wait for at least so long to be read."""
-        self.broker.waited_ms = waited_ms
+        self.broker.now_ms, self.broker.waited_ms = now_ms, waited_ms
         known = self.broker.peers.get(peer)
         if known is None:
             return
@@ -176,6 +176,7 @@ class BrokerCore:
 
     def synced(self, log_offset: int, now_ms: int) -> None:
         """The log is durable up to an offset: answer who waited for it."""
+        self.broker.now_ms = now_ms
         store = self.broker.store
         store.synced(log_offset, now_ms)
         self.broker.waiting.synced(store.durable_offset)
@@ -191,6 +192,7 @@ class BrokerCore:
 
     def wake(self, now_ms: int) -> None:
         """Whatever is due."""
+        self.broker.now_ms = now_ms
         self.rounds.wake(now_ms)
         self.serving.look_at_door()
         self._settle(now_ms)
@@ -222,8 +224,7 @@ class BrokerCore:
 
     def take_effects(self) -> list[Effect]:
         """Hand over what is to be done, one write a peer."""
-        broker = self.broker
-        effects = broker.effects
+        broker, effects = self.broker, self.broker.effects
         if broker.outbox:
             effects = [Send(peer, chunks) for peer, chunks in broker.outbox.items()] + effects
             broker.outbox = {}

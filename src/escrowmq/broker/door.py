@@ -11,24 +11,24 @@ from typing import Any, Final
 
 import msgspec
 
+from escrowmq.acl import proving
 from escrowmq.acl.accesses import topic_access
 from escrowmq.acl.accounts import PUB
 from escrowmq.acl.explain import explain_account, explain_user
 from escrowmq.acl.files import AccountFiles
 from escrowmq.acl.needs import Need
 from escrowmq.acl.policies import Action
+from escrowmq.acl.proving import Proof, Proofs, Secrets
 from escrowmq.base.answer import Answer, Denial, Refusal, Reply
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.message import Topic
 from escrowmq.base.ports import Disk
-from escrowmq.broker import proving
 from escrowmq.broker.asked import Asked, Question
 from escrowmq.broker.auditing import Denials
 from escrowmq.broker.on_acl import AclHandlers, StoredPlaces
 from escrowmq.broker.on_auth import AuthHandlers
 from escrowmq.broker.part import File, Part
 from escrowmq.broker.peer import Peer
-from escrowmq.broker.proving import Proof, Proofs, Secrets
 from escrowmq.broker.quotas import Quotas
 from escrowmq.broker.rates import Rates
 from escrowmq.broker.rights import Rights

@@ -47,6 +47,7 @@ class Measuring:
             *self._transactions(),
             *self._checks(now_ms),
             *self._messages(),
+            self._broker.latency.family(),
             *self._state(),
             *self._refusals(),
             *gauges(self._broker, now_ms),

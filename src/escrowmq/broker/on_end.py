@@ -74,6 +74,7 @@ class EndHandlers(Part):
         self._engine, self._checker = transactions.engine, transactions.checker
         self._unsealed: list[_Unsealed] = []
         broker.producer_hooks.append(self._producer_came)
+        self._checker.unheard.heard_ms = broker.clients.seen_ms
 
     # -- ends --------------------------------------------------------------------------------
 
@@ -169,8 +170,8 @@ class EndHandlers(Part):
         self._checker.producer_came(group, now_ms)
 
     def lost(self, peer: Peer, now_ms: int) -> None:
-        """A connection is gone."""
-        self._checker.peer_lost(peer.id)
+        """A connection is gone; its heartbeats are known still."""
+        self._checker.peer_lost(peer.id, now_ms)
 
     def wake(self, now_ms: int) -> None:
         """Send the checks that are due."""

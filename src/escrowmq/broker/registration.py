@@ -16,6 +16,7 @@ from escrowmq.broker.part import Part
 from escrowmq.broker.state import Broker
 from escrowmq.codec import fastjson
 from escrowmq.codec.auth import inner_user
+from escrowmq.codec.own_signature import NUMBER, SESSION, sign_own
 from escrowmq.codec.signature import ACCESS_KEY, SIGNATURE, sign
 from escrowmq.delivery.topics import Perm, TopicConfig, TopicFile
 from escrowmq.errors import EscrowMQError, UsageError
@@ -55,6 +56,9 @@ class _NameServer:
         self.is_registered = False
         self.retry_ms = _RETRY_MS
         self.due_ms = 0
+        self.session = ""
+        """What it has chosen for this connection, where it wants our own signatures."""
+        self.signed_count = 0
         self.failures_count = 0
         """Attempts in vain since it last took the registration."""
 
@@ -102,6 +106,7 @@ class Registration(Part):
         """A dialled name server is there."""
         server = self._servers[peer]
         server.is_connected, server.is_dialling = True, False
+        server.session, server.signed_count = "", 0
         server.retry_ms = _RETRY_MS
         self._register(server, self._broker.topics.file(), now_ms)
 
@@ -172,11 +177,13 @@ class Registration(Part):
         }
         body = fastjson.encode({"filterServerList": [], "topicConfigSerializeWrapper": wrapper})
 
-        def heard(reply: Command | None, now_ms: int) -> None:  # noqa: ARG001
+        def heard(reply: Command | None, now_ms: int) -> None:
             if reply is not None and reply.code == Response.SUCCESS:
                 self._note_taken(server)
                 if self.on_known is not None:
                     self.on_known()
+            elif self._signs_as and reply and reply.code == Response.ESCROW_SIGNATURE_WANTED:
+                self._ask_for_session(server, now_ms)
             else:
                 server.failures_count += 1
                 _log.warning(
@@ -188,18 +195,42 @@ class Registration(Part):
         broker.call(
             server.peer,
             Request.REGISTER_BROKER,
-            ext=self._signed(ext, body),
+            ext=self._signed(server, Request.REGISTER_BROKER, ext, body),
             body=body,
             on_answer=heard,
             until_ms=now_ms + settings.register_interval_ms,
         )
 
-    def _signed(self, ext: dict[str, str], body: bytes = b"") -> dict[str, str]:
+    def _ask_for_session(self, server: _NameServer, now_ms: int) -> None:
+        """A name server of ours wants another signature: ask what to sign beside each request, and
+        register with that. What was sent before it is known is refused as well."""
+        if server.session:
+            return
+
+        def heard(reply: Command | None, now_ms: int) -> None:
+            session = (reply.ext or {}).get(SESSION, "") if reply is not None else ""
+            if session and not server.session and server.is_connected:
+                server.session = session
+                self._register(server, self._broker.topics.file(), now_ms)
+
+        until_ms = now_ms + self._broker.settings.register_interval_ms
+        self._broker.call(
+            server.peer, Request.ESCROW_SESSION, ext={}, on_answer=heard, until_ms=until_ms
+        )
+
+    def _signed(
+        self, server: _NameServer, code: int, ext: dict[str, str], body: bytes = b""
+    ) -> dict[str, str]:
         """The fields with those that prove who sends them, if this broker has an account."""
         if self._signs_as is None:
             return ext
         key, secret = self._signs_as
         ext = {**ext, ACCESS_KEY: key}
+        if server.session:
+            server.signed_count += 1
+            ext[NUMBER] = str(server.signed_count)
+            sealed = sign_own(code, ext, body, secret=secret, session=server.session)
+            return {**ext, SIGNATURE: sealed}
         return {**ext, SIGNATURE: sign(ext, body, secret=secret)}
 
     def _note_taken(self, server: _NameServer) -> None:
@@ -237,4 +268,5 @@ class Registration(Part):
                     "clusterName": settings.cluster,
                     "brokerId": str(settings.broker_id),
                 }
-                self._broker.tell(server.peer, Request.UNREGISTER_BROKER, ext=self._signed(ext))
+                code = Request.UNREGISTER_BROKER
+                self._broker.tell(server.peer, code, ext=self._signed(server, code, ext))

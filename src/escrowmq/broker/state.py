@@ -14,6 +14,7 @@ from escrowmq.base.settings import BrokerSettings, StoreSettings
 from escrowmq.broker.asked import Question
 from escrowmq.broker.calls import Calls, OnAnswer
 from escrowmq.broker.frames import Frames
+from escrowmq.broker.latency import Latency
 from escrowmq.broker.peer import Peer
 from escrowmq.broker.waiting import WaitingAnswers
 from escrowmq.codec.bodies import SubscriptionBody
@@ -51,6 +52,8 @@ class Broker:
         self.address = f"{address[0]}:{address[1]}"
         self.packed = pack_host(*address)
         self.started_ms = 0
+        self.now_ms = 0
+        """When the present input came."""
         self.waited_ms = 0
         """For so long the present input waited, at least."""
         self.shed_count = 0
@@ -72,6 +75,7 @@ class Broker:
         """Which EscrowMQ this is; the process knows."""
 
         self.stats = Stats()
+        self.latency = Latency()
         self.calls = Calls()
         self.set_aside_counts: list[Callable[[], int]] = [
             lambda: self.delays.courier.dropped_count,
@@ -88,7 +92,7 @@ class Broker:
         self.effects: list[Effect] = []
         self.outbox: dict[int, list[bytes]] = {}
         self.frames = Frames(settings)
-        self.waiting = WaitingAnswers()
+        self.waiting = WaitingAnswers(self.say)
 
     def answer(
         self, asked: Question, reply: Answer | Refusal, *, since_ms: int | None = None
@@ -105,7 +109,17 @@ class Broker:
             until_ms = since_ms + self.store_settings.sync_timeout_ms
             self.waiting.keep(asked, reply, until_ms=until_ms)
         else:
-            asked.peer.dialogue.answer(asked.command, reply)
+            self.say(asked, reply)
+
+    def say(self, asked: Question, reply: Answer | Refusal) -> None:
+        """Say it now."""
+        asked.peer.dialogue.answer(asked.command, reply)
+        row, took_ms = asked.row, self.now_ms - asked.now_ms
+        is_one_way = asked.command.flag & Flag.ONE_WAY
+        if took_ms <= 0:
+            self.latency.at_once[row.code, reply.code, is_one_way] += 1
+        else:
+            self.latency.note(row, reply.code, took_ms, is_one_way=is_one_way)
 
     def tell(self, peer: int, code: int, *, ext: dict[str, str], body: bytes = b"") -> None:
         """Send a client a request that it does not answer."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 
 import msgspec
 
@@ -18,16 +19,14 @@ class _Waiting(msgspec.Struct):
     answer: Answer
     deadline_ms: int
 
-    def say(self, reply: Answer | Refusal) -> None:
-        self.asked.peer.dialogue.answer(self.asked.command, reply)
-
 
 class WaitingAnswers(Part):
     """In the order of what they wait for."""
 
     name = "waiting answers"
 
-    def __init__(self) -> None:
+    def __init__(self, say: Callable[[Question, Answer | Refusal], object]) -> None:
+        self._say = say
         self._waiting: deque[_Waiting] = deque()
 
     def keep(self, asked: Question, answer: Answer, *, until_ms: int) -> None:
@@ -38,22 +37,21 @@ class WaitingAnswers(Part):
         """The log is durable up to an offset."""
         while self._waiting and self._waiting[0].answer.log_end <= durable_offset:
             waiting = self._waiting.popleft()
-            waiting.say(waiting.answer)
+            self._say(waiting.asked, waiting.answer)
 
     def failed(self, reason: str) -> None:
         """The log will not be durable: nobody is told that it is."""
         while self._waiting:
             refusal = Refusal(Response.SERVICE_NOT_AVAILABLE, f"not stored durably: {reason}")
-            self._waiting.popleft().say(refusal)
+            self._say(self._waiting.popleft().asked, refusal)
 
     def wake(self, now_ms: int) -> None:
         """Tell those whose messages are not durable in time."""
         while self._waiting and self._waiting[0].deadline_ms <= now_ms:
             waiting = self._waiting.popleft()
             answer = waiting.answer
-            waiting.say(
-                msgspec.structs.replace(answer, code=answer.late_code, remark=None, log_end=0)
-            )
+            late = msgspec.structs.replace(answer, code=answer.late_code, remark=None, log_end=0)
+            self._say(waiting.asked, late)
 
     def wake_at_ms(self) -> int:
         """When the first of them has waited long enough."""

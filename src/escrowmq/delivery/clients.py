@@ -244,6 +244,12 @@ class Clients:
         names = list(member.consumers)
         return [group for name in names if (group := self.stop_consuming(name, peer)) is not None]
 
+    def seen_ms(self, peer: int) -> int:
+        """When the last heartbeat of a producer's connection came; -1 when none did."""
+        member = self._members.get(peer)
+        names = member.producers if member is not None else ()
+        return max((self.producers[name][peer].seen_ms for name in names), default=-1)
+
     def silent_since(self, limit_ms: int) -> Iterator[int]:
         """Connections that sent no heartbeat since then."""
         seen: dict[int, int] = {}

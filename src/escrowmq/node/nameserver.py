@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -42,6 +43,7 @@ class GuardPlan(msgspec.Struct, frozen=True, kw_only=True):
             accounts=FileDisk(self.accounts) if settings.acl_enabled else None,
             users=FileDisk(self.users) if settings.authenticates else None,
             own=self.own,
+            chance=random.SystemRandom(),
         )
 
 

@@ -11,6 +11,7 @@ from escrowmq.base.command import Command
 from escrowmq.base.effects import Close, Effect, Hold, Send
 from escrowmq.base.limits import (
     ANSWERS_AHEAD_MAX,
+    ASKED_AT_ONCE_MAX,
     FRAME_SIZE_MAX,
     HALF_FRAMES_SIZE_MAX,
     QUERY_FRAME_SIZE_MAX,
@@ -25,12 +26,13 @@ from escrowmq.base.wire import Wire
 from escrowmq.codec.audit_line import audit_line
 from escrowmq.codec.command import encode_reply
 from escrowmq.codec.frame import FrameReader, FrameWatch, HalfFrames
+from escrowmq.codec.own_signature import SESSION
 from escrowmq.codec.signature import ACCESS_KEY
 from escrowmq.errors import EscrowMQError
 from escrowmq.registry import on_admin, on_broker, on_client
 from escrowmq.registry.answer import Answer, Asked, State
 from escrowmq.registry.config import Config
-from escrowmq.registry.guard import Guard
+from escrowmq.registry.guard import Guard, Visitor
 from escrowmq.registry.kv import KV_PATH, KvConfig
 from escrowmq.registry.measuring import Asks, families
 from escrowmq.registry.routes import RouteTable
@@ -101,9 +103,7 @@ class RegistryCore:
         self._guard = guard or Guard(NameServerGuardSettings())
         self._guard.load(started_ms)
         self._readers: dict[int, FrameReader] = {}
-        self._hosts: dict[int, str] = {}
-        self._identities: dict[int, str] = {}
-        """The accounts that peers' certificates stand for."""
+        self._visitors: dict[int, Visitor] = {}
         self._half_frames = HalfFrames(HALF_FRAMES_SIZE_MAX)
         self._strangers_half_frames = HalfFrames(STRANGERS_HALF_FRAMES_SIZE_MAX)
         self._seldom = Seldom(lines_max=1, span_ms=_LINES_SPAN_MS, kinds_max=_KINDS_MAX)
@@ -122,7 +122,7 @@ class RegistryCore:
         self, peer: int, host: str, port: int, now_ms: int, wire: Wire = Wire.REMOTING
     ) -> None:
         """A peer is there."""
-        self._hosts[peer] = host
+        self._visitors[peer] = Visitor(host)
         if self._guard.trusts(host):
             self._readers[peer] = FrameReader(self._half_frames)
             return
@@ -133,7 +133,7 @@ class RegistryCore:
     def proved(self, peer: int, account: str) -> None:
         """A peer's certificate stands for an account (base.ports.Proving)."""
         if self._guard.is_by_accounts:
-            self._identities[peer] = account
+            self._visitors[peer].identity = account
 
     def receive(self, peer: int, data: bytes, now_ms: int, waited_ms: int = 0) -> None:
         """Bytes from a peer; whatever they are, it gets replies or is closed."""
@@ -150,7 +150,7 @@ class RegistryCore:
             if reply and not command.flag & Flag.ONE_WAY:
                 replies.append(reply)
                 size += len(reply)
-            if size > ANSWERS_AHEAD_MAX and nth < len(commands):
+            if (size > ANSWERS_AHEAD_MAX or nth == ASKED_AT_ONCE_MAX) and nth < len(commands):
                 reader.keep(commands[nth:])
                 break
         if replies:
@@ -161,17 +161,24 @@ class RegistryCore:
             self._close(peer, str(reader.broken))
 
     def _refusal(self, command: Command, peer: int, now_ms: int) -> bytes:
-        """The answer to a request that may not pass; empty when it may."""
-        host = self._hosts[peer]
-        reason = self._guard.refusal(host, command, self._identities.get(peer, ""))
-        (self._asks.refused if reason else self._asks.requests).add(_label(command.code))
-        if not reason:
+        """The answer to a request that may not pass, or that wants a session; empty when it may."""
+        visitor = self._visitors[peer]
+        if command.code == Request.ESCROW_SESSION and (session := self._guard.session_of(visitor)):
+            return encode_reply(command, Response.SUCCESS, ext={SESSION: session})
+        denial = self._guard.refusal(visitor, command)
+        (self._asks.refused if denial else self._asks.requests).add(_label(command.code))
+        if denial is None:
             return b""
         if self._seldom.says(f"refused request {command.code}", now_ms):
             key = (command.ext or {}).get(ACCESS_KEY, "")
-            fields = {"peer": host, "account": key, "code": command.code, "reason": reason}
+            fields = {
+                "peer": visitor.host,
+                "account": key,
+                "code": command.code,
+                "reason": denial.reason,
+            }
             _audit.info("%s", audit_line("denial", fields))
-        return encode_reply(command, Response.NO_PERMISSION, remark=reason)
+        return encode_reply(command, denial.code, remark=denial.reason)
 
     def _serve(self, command: Command, peer: int, now_ms: int) -> bytes:
         handler = HANDLERS.get(command.code)
@@ -188,13 +195,13 @@ class RegistryCore:
         except (EscrowMQError, OSError) as error:
             if self._seldom.says(f"bad request {command.code}", now_ms):
                 _log.warning(
-                    "request %d of %s: %.512r", command.code, self._hosts[peer], str(error)
+                    "request %d of %s: %.512r", command.code, self._visitors[peer].host, str(error)
                 )
             remark = str(error)[:_REMARK_SIZE_MAX]
             return encode_reply(command, Response.SYSTEM_ERROR, remark=remark)
         except Exception as error:  # noqa: BLE001 - one peer's request must not end the others'
             if self._seldom.says(f"failed request {command.code}", now_ms):
-                _log.exception("request %d of %s", command.code, self._hosts[peer])
+                _log.exception("request %d of %s", command.code, self._visitors[peer].host)
             remark = repr(error)[:_REMARK_SIZE_MAX]
             return encode_reply(command, Response.SYSTEM_ERROR, remark=remark)
 
@@ -207,8 +214,7 @@ class RegistryCore:
         reader = self._readers.pop(peer, None)
         if reader is not None:
             reader.leave()
-        self._hosts.pop(peer, None)
-        self._identities.pop(peer, None)
+        self._visitors.pop(peer, None)
         if peer in self._brokers:
             self._brokers.discard(peer)
             count = self.state.routes.lost(peer)
@@ -241,7 +247,7 @@ class RegistryCore:
 
     def measure(self) -> list[Family]:
         """Figures for whoever watches the name server."""
-        routes, connections = self.state.routes, len(self._hosts)
+        routes, connections = self.state.routes, len(self._visitors)
         found = families(routes, connections=connections, asks=self._asks, rounds=self.rounds)
         return list(found)
 

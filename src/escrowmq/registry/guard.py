@@ -6,19 +6,23 @@ from __future__ import annotations
 import logging
 from typing import Final
 
+import msgspec
+
+from escrowmq.acl import proving
 from escrowmq.acl.addresses import Parts, is_loopback, parts_of, read_pattern
 from escrowmq.acl.book import PATH as USERS_FILE
 from escrowmq.acl.book import Book
 from escrowmq.acl.files import AccountFiles
 from escrowmq.acl.guard import administrator_refusal, is_signed
 from escrowmq.acl.judge import super_user_refusal
-from escrowmq.base.codes import Request
+from escrowmq.acl.proving import Proofs, Secrets
+from escrowmq.base.codes import Request, Response
 from escrowmq.base.command import Command
 from escrowmq.base.limits import TRUSTED_ADDRESSES_MAX
 from escrowmq.base.nameserver_settings import NameServerGuardSettings
-from escrowmq.base.ports import Disk
+from escrowmq.base.ports import Chance, Disk
 from escrowmq.codec.auth import first_user, inner_user
-from escrowmq.codec.signature import ACCESS_KEY, SIGNATURE
+from escrowmq.codec.signature import ACCESS_KEY
 from escrowmq.errors import EscrowMQError, UsageError
 
 _log = logging.getLogger(__name__)
@@ -88,6 +92,22 @@ def _is_private(parts: Parts) -> bool:
     return any(pattern.matches(parts) for pattern in _PRIVATE_PATTERNS)
 
 
+class Visitor(msgspec.Struct):
+    """A connection, as the guard sees it (acl.proving.Party)."""
+
+    host: str
+    identity: str = ""
+    session: str = ""
+    signed_number: int = 0
+
+
+class Denial(msgspec.Struct, frozen=True):
+    """Why a request may not pass, and the code that says so."""
+
+    code: int
+    reason: str
+
+
 class Guard:
     """Judges requests by address and by account."""
 
@@ -98,15 +118,23 @@ class Guard:
         accounts: Disk | None = None,
         users: Disk | None = None,
         own: tuple[str, str] | None = None,
+        chance: Chance | None = None,
     ) -> None:
         self._settings = settings
         self.is_by_accounts = settings.acl_enabled or settings.authenticates
+        assert chance is not None or not self.is_by_accounts, "sessions are chosen by chance"
         self._is_open = settings.acl_as_rocketmq
         self._trusted = Trusted(settings.changes_from, is_by_accounts=self.is_by_accounts)
         self._accounts = AccountFiles(accounts) if accounts and settings.acl_enabled else None
         self._disk = users if settings.authenticates else None
         self._book = Book(self._disk) if self._disk is not None else None
         self._secrets = dict([own] if own else [])
+        self._first_user = ""
+        self._proofs = (
+            Proofs(settings.own_signatures, chance=chance, find=self._secrets_of)
+            if chance is not None
+            else None
+        )
         self._users_seen = (0, 0)
         self._trouble = ""
         self._look_at_ms = _NEVER_MS
@@ -118,7 +146,9 @@ class Guard:
                 "escrowAclAsRocketMQ=true: everybody may change what this name server knows, as at "
                 "RocketMQ's"
             )
-        self._secrets |= _named(self._settings)
+        named = _named(self._settings)
+        self._secrets |= named
+        self._first_user = next(iter(named), "") if self._settings.first_user.strip() else ""
         if self._accounts is not None:
             self._accounts.load()
         if self._book is not None:
@@ -131,27 +161,45 @@ class Guard:
         """Whether an address may change everything without a name."""
         return self._is_open or host in self._trusted
 
-    def refusal(self, host: str, request: Command, identity: str = "") -> str:
-        """Why a request may not pass; empty when it may. On a connection whose certificate stands
-        for an account, a request without a name, or with this one and no signature, is its."""
-        if request.code in OPEN or self.trusts(host):
+    def session_of(self, visitor: Visitor) -> str:
+        """What our own clients sign beside their requests on a connection; empty where nobody has
+        to prove anything."""
+        if self._proofs is None or not self.is_by_accounts:
             return ""
+        return self._proofs.session_of(visitor)
+
+    def refusal(self, visitor: Visitor, request: Command) -> Denial | None:
+        """Why a request may not pass; None when it may. On a connection whose certificate stands
+        for an account, a request without a name, or with this one and no signature, is its."""
+        host = visitor.host
+        if request.code in OPEN or self.trusts(host):
+            return None
         if not self.is_by_accounts:
-            return (
+            return Denial(
+                Response.NO_PERMISSION,
                 f"{host} may ask for routes, but not change what this name server knows: name it "
-                f"in {_SETTING}, or let accounts decide (aclEnable, authenticationEnabled)"
+                f"in {_SETTING}, or let accounts decide (aclEnable, authenticationEnabled)",
             )
+        if self._accounts is not None and self._accounts.rules.trusts(parts_of(host)):
+            return None
+        if visitor.identity:
+            proving.name(request, visitor.identity)
+        is_proved = False
+        if self._proofs is not None:
+            proof = self._proofs.of(visitor, request, is_held=False)
+            if proof.fault:
+                return Denial(proof.code, proof.fault)
+            is_proved = proof.is_proved
+        reason = self._missing(request, is_proved=is_proved)
+        return Denial(Response.NO_PERMISSION, reason) if reason else None
+
+    def _missing(self, request: Command, *, is_proved: bool) -> str:
+        """Why a request is not of somebody who may change something; empty when it is."""
         reasons = []
-        if identity:
-            request.ext = {ACCESS_KEY: identity, **(request.ext or {})}
-        ext = request.ext or {}
-        key = ext.get(ACCESS_KEY, "")
-        is_proved = bool(identity) and key == identity and SIGNATURE not in ext
-        if key in self._secrets and (is_proved or is_signed(request, self._secrets[key])):
+        secret = self._secrets.get((request.ext or {}).get(ACCESS_KEY, ""))
+        if secret is not None and (is_proved or is_signed(request, secret)):
             return ""
         if self._accounts is not None:
-            if self._accounts.rules.trusts(parts_of(host)):
-                return ""
             reasons.append(
                 administrator_refusal(self._accounts.rules, request, is_proved=is_proved)
             )
@@ -161,6 +209,21 @@ class Guard:
             return ""
         why = "; ".join(reasons) or "there are no accounts"
         return f"only administrators change what this name server knows: {why}"
+
+    def _secrets_of(self, key: str) -> list[Secrets]:
+        """What is known of an account: of a name of the settings that alone."""
+        if key in self._secrets:
+            return [Secrets((self._secrets[key],), is_admin=key == self._first_user)]
+        found = []
+        if self._accounts is not None:
+            account = self._accounts.rules.accounts.get(key)
+            if account is not None:
+                found.append(Secrets((account.secret, account.former), account.is_admin))
+        if self._book is not None:
+            user = self._book.users.get(key)
+            if user is not None:
+                found.append(Secrets((user.password, user.former), user.is_super))
+        return found
 
     # -- time --------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from escrowmq.base.effects import Sync
 from escrowmq.base.limits import RUNS_SHOWN_AT_ONCE, UNSEEN_MAX
 from escrowmq.base.ports import File
 from escrowmq.errors import StorageError
+from escrowmq.store.consume_queue import ConsumeQueue
 from escrowmq.store.holdings import Holdings
 
 _log = logging.getLogger(__name__)
@@ -30,6 +31,7 @@ _ROUND_FILES_MAX_WAITED: Final = 4
 """The same in a sync that senders wait for."""
 
 _NEVER_MS: Final = 1 << 62
+_ALL: Final = _NEVER_MS
 
 
 class Flusher:
@@ -49,8 +51,14 @@ class Flusher:
         self._under_way_ms = 0
         self._flushed_at_ms = 0
         self._round: list[File] = []
+        self._queues: list[ConsumeQueue] = []
+        """Queues of the round whose files are still to be found: with many, each has its turn."""
         self._round_ms = -1
-        self._round_due_ms = 0
+        self.derived_offset = self._round_offset = 0
+        """Units and index entries of records before the first are durable; before the second, those
+        that the present round is about."""
+        self._round_due_ms = self._round_began_ms = 0
+        self._found_count = 0
         self._is_put_off = False
 
     def started(self, now_ms: int, *, stored_ms: int) -> None:
@@ -59,7 +67,7 @@ class Flusher:
         self._round_due_ms = now_ms + self._queue_interval_ms
         value = self._held.checkpoint.value
         value.log_ms = value.queue_ms = stored_ms
-        value.confirmed_offset = self._held.log.end_offset
+        value.confirmed_offset = self.derived_offset = self._held.log.end_offset
         if self._held.index is not None:
             value.index_ms = stored_ms
         self._held.checkpoint.write()
@@ -76,6 +84,8 @@ class Flusher:
         )
         if now_ms >= self._round_due_ms:
             self._begin_round(now_ms)
+        if self._queues:
+            self._find_some()
         if not log_due and not self._round:
             return None
         files = held.log.unsynced()
@@ -108,8 +118,9 @@ class Flusher:
         value = held.checkpoint.value
         value.log_ms = max(value.log_ms, self._under_way_ms)
         value.confirmed_offset = held.log.durable_offset
-        if self._round_ms >= 0 and not self._round:
+        if self._round_ms >= 0 and not self._round and not self._queues:
             value.queue_ms = max(value.queue_ms, self._round_ms)
+            self.derived_offset = max(self.derived_offset, self._round_offset)
             if held.index is not None:
                 value.index_ms = max(value.index_ms, self._round_ms)
             self._round_ms = -1
@@ -133,8 +144,9 @@ class Flusher:
     def take_round(self, now_ms: int) -> tuple[File, ...]:
         """Begin a round anew, with whatever counts as unsynced, and hand over all its files: what
         the failed sync was to make durable is among them."""
-        self._round, self._round_ms = [], -1
+        self._round, self._queues, self._round_ms = [], [], -1
         self._collect(now_ms)
+        self._find_files(_ALL)
         files, self._round = tuple(self._round), []
         return (*files, *self._held.checkpoint.files())
 
@@ -158,8 +170,7 @@ class Flusher:
 
     def forget_queues(self) -> None:
         """Queues are about to be removed; the round goes on with the others."""
-        self._round = []
-        self._round_ms = -1
+        self._round, self._queues, self._round_ms = [], [], -1
         for queue in self._held.queues:
             queue.distrust()
 
@@ -186,6 +197,7 @@ class Flusher:
             return False
         try:
             under_way = self._under_way.files if self._under_way is not None else ()
+            self._find_files(_ALL)
             for file in (*under_way, *self._round, *held.log.unsynced()):
                 file.sync()
             self._round, self._round_ms = [], -1
@@ -194,6 +206,7 @@ class Flusher:
             held.dispatcher.flush_keys()
             self._round_due_ms = now_ms
             self._collect(now_ms)
+            self._find_files(_ALL)
             for file in self._round:
                 file.sync()
             value = held.checkpoint.value
@@ -223,34 +236,52 @@ class Flusher:
         """Begin a round, unless a file cannot be opened just now. Then those that were found are
         synced, and the checkpoint says nothing: the log does not wait, the next round has the rest.
         """
+        if self._round or self._queues or self._round_ms >= 0:
+            self._round_due_ms = now_ms + self._queue_interval_ms
+            return
         try:
             self._collect(now_ms)
         except (StorageError, OSError) as error:
-            if not self._is_put_off:
-                _log.error("queues and index are made durable later: %s", error)
-            self._is_put_off = True
+            self._put_off(error)
         else:
             self._is_put_off = False
 
+    def _put_off(self, error: Exception) -> None:
+        if not self._is_put_off:
+            _log.error("queues and index are made durable later: %s", error)
+        self._is_put_off = True
+        self._queues, self._round_ms = [], -1
+
+    def _find_some(self) -> None:
+        """Find the files of as many queues as the next sync may take."""
+        try:
+            self._find_files(_ROUND_FILES_MAX)
+        except (StorageError, OSError) as error:
+            self._put_off(error)
+
+    def _find_files(self, count: int) -> None:
+        while self._queues and len(self._round) < count:
+            files = self._queues.pop().dirty_files()
+            self._round += files
+            self._found_count += len(files)
+        # A thousand syncs a second would be all that the disk does. What queues lack after a loss
+        # of power is found again in the log; RocketMQ syncs a little changed one once a minute.
+        span_ms = min(self._found_count * _FILE_SPAN_MS, _ROUND_SPAN_MAX_MS)
+        self._round_due_ms = max(self._round_due_ms, self._round_began_ms + span_ms)
+
     def _collect(self, now_ms: int) -> None:
-        """Collect the files of queues and index that changed, and the checkpoint if it did."""
+        """Collect what changed: queues, the files of the index, and the checkpoint if it did."""
         self._round_due_ms = now_ms + self._queue_interval_ms
-        if self._round or self._round_ms >= 0:
-            return
         held = self._held
         held.dispatcher.flush_keys()
         dispatched_ms = held.dispatcher.dispatched_ms
-        for queue in held.queues:
-            if queue.is_dirty:
-                self._round += queue.dirty_files()
-        # A thousand syncs a second would be all that the disk does. What queues lack after a loss
-        # of power is found again in the log; RocketMQ syncs a little changed one once a minute.
-        span_ms = min(len(self._round) * _FILE_SPAN_MS, _ROUND_SPAN_MAX_MS)
-        self._round_due_ms = now_ms + max(self._queue_interval_ms, span_ms)
+        self._round_offset = held.dispatcher.dispatched_offset
+        self._queues = [queue for queue in held.queues if queue.is_dirty]
+        self._round_began_ms, self._found_count = now_ms, 0
         if held.index is not None:
             self._round += held.index.dirty_files()
         self._round += held.queues.journal.dirty_files()
-        if self._round:
+        if self._round or self._queues:
             # Units that a full disk holds back are younger than this.
             self._round_ms = max(dispatched_ms, held.checkpoint.value.queue_ms)
         if held.checkpoint.write():

@@ -21,6 +21,7 @@ from escrowmq.base.effects import Sync
 from escrowmq.base.ports import File
 from escrowmq.codec.record import FILLER_SIZE
 from escrowmq.errors import CorruptRecord, StorageError
+from escrowmq.store.consume_queue import ConsumeQueue
 from escrowmq.store.holdings import Holdings
 from escrowmq.store.scan import Scanned, parse
 from escrowmq.store.segment import Segments
@@ -48,10 +49,12 @@ class Mending:
         held: Holdings,
         *,
         take_round: Callable[[int], tuple[File, ...]],
+        derived_from: Callable[[], int],
         given_up: Callable[[str], object],
     ) -> None:
         self._held = held
         self._take_round = take_round
+        self._derived_from = derived_from
         self._given_up = given_up
         self._attempt: Iterator[Sync | None] | None = None
         self._wanted: Sync | None = None
@@ -106,11 +109,10 @@ class Mending:
         Nothing is put meanwhile. CorruptRecord when it is not what was written."""
         held, log = self._held, self._held.log
         segments, begin, end = log.segments, log.durable_offset, log.end_offset
-        derived_from = safe_segment(held)
         for position, size in whole_parts(segments, begin, end, has_crc=held.settings.appends_crc):
             write_log_again(segments, position, size)
             yield None
-        for _ in write_derived_again(held, derived_from):
+        for _ in write_derived_again(held, self._derived_from()):
             yield None
         held.queues.journal.write_again()
         held.checkpoint.write_again()
@@ -133,10 +135,7 @@ def write_derived_again(held: Holdings, log_offset: int) -> Iterator[None]:
 
 def safe_segment(held: Holdings) -> int:
     """The newest segment whose first record is old enough to be durable everywhere."""
-    checkpoint, segments = held.checkpoint, held.log.segments
-    safe_ms = checkpoint.safe_ms
-    if held.index is not None and checkpoint.value.index_ms:
-        safe_ms = min(safe_ms, checkpoint.value.index_ms)
+    segments, safe_ms = held.log.segments, _safe_ms(held)
     for start in reversed(segments.starts):
         data = segments.read(start, _FIRST_READ_SIZE)
         found = parse(data, start)
@@ -145,6 +144,46 @@ def safe_segment(held: Holdings) -> int:
         if found.records and 0 < found.records[0].stored_ms <= safe_ms:
             return start
     return segments.first
+
+
+def young_from(held: Holdings) -> int:
+    """Where the first record stands that was stored too late to be durable everywhere, as far as
+    queues lead there: units that were lost are of such records."""
+    safe_ms, found = _safe_ms(held), held.log.segments.end
+    for queue in held.queues:
+        low, high = queue.min, queue.end
+        if low < high and not _is_young(held, queue, high - 1, safe_ms):
+            continue
+        while low < high:
+            middle = (low + high) // 2
+            if _is_young(held, queue, middle, safe_ms):
+                high = middle
+            else:
+                low = middle + 1
+        for queue_offset in (low, low - 1):
+            unit = queue.unit(queue_offset)
+            if unit is not None and unit[1] > 0:
+                found = min(found, unit[0])
+                break
+        else:
+            if low < queue.end:
+                return held.log.min_offset
+    return max(found, held.log.min_offset)
+
+
+def _is_young(held: Holdings, queue: ConsumeQueue, queue_offset: int, safe_ms: int) -> bool:
+    unit = queue.unit(queue_offset)
+    if unit is None or unit[1] <= 0:
+        return True
+    records = parse(held.log.read(unit[0], unit[1]), unit[0], checks_body=False).records
+    return not records or records[0].stored_ms >= safe_ms
+
+
+def _safe_ms(held: Holdings) -> int:
+    checkpoint = held.checkpoint
+    if held.index is not None and checkpoint.value.index_ms:
+        return min(checkpoint.safe_ms, checkpoint.value.index_ms)
+    return checkpoint.safe_ms
 
 
 def log_files(segments: Segments, begin: int, end: int) -> tuple[File, ...]:

@@ -19,7 +19,12 @@ from escrowmq.store.answers import Damage, RecoveryReport
 from escrowmq.store.consume_queue import ConsumeQueue
 from escrowmq.store.holdings import Holdings
 from escrowmq.store.index import IndexKey
-from escrowmq.store.mending import safe_segment, write_derived_again, write_log_again
+from escrowmq.store.mending import (
+    safe_segment,
+    write_derived_again,
+    write_log_again,
+    young_from,
+)
 from escrowmq.store.rebuild import HoleError, Rebuild
 from escrowmq.store.scan import LogScan, Scanned, check_record, clear_behind, value_of
 from escrowmq.store.snapshot import Snapshot, lost_queues, read_snapshot, write_snapshot
@@ -99,7 +104,7 @@ class Recovery:
         them for us; but what it could not bring to the disk it may have dropped."""
         held = self._held
         try:
-            for _ in write_derived_again(held, safe_segment(held)):
+            for _ in write_derived_again(held, young_from(held)):
                 pass
         except CorruptRecord as error:
             self._report.notes.append(f"what was written last is not all there: {error}")
@@ -392,13 +397,12 @@ class Recovery:
         if held.boot and snapshot is not None and snapshot.boot not in ("", held.boot):
             return
         segments, end = self._log.segments, self._log.end_offset
-        safe = safe_segment(held)
-        position = max(safe, min(held.checkpoint.value.confirmed_offset, end))
+        position = max(safe_segment(held), min(held.checkpoint.value.confirmed_offset, end))
         while position < end:
             following = min(segments.start_of(position) + segments.segment_size, end)
             write_log_again(segments, position, following - position)
             position = following
-        for _ in write_derived_again(held, safe):
+        for _ in write_derived_again(held, young_from(held)):
             pass
 
     def _sync(self, start: int) -> None:

@@ -77,7 +77,10 @@ class Store:
         self.reader = Reader(self.log, settings)
         self.flusher = Flusher(held)
         self.mending = Mending(
-            held, take_round=self.flusher.take_round, given_up=self._cannot_be_mended
+            held,
+            take_round=self.flusher.take_round,
+            derived_from=lambda: self.flusher.derived_offset,
+            given_up=self._cannot_be_mended,
         )
         self.retention = Retention(held, hour or hour_in(zone))
         self._searcher = Searcher(held)

@@ -1,9 +1,10 @@
 """Who is asked about which pending transaction, and when.
 
 Each half has its own appointment, by the broker's clock. The client that sent it is asked first,
-then the other members of its group in turn. A check counts when it was handed to a connection.
-With nobody there the half is parked, and asked about when a producer of the group connects. A few
-checks of a group are under way at a time, so that one bad group starves nobody.
+then the other members of its group in turn. A check counts when it was handed to a connection, but
+not where that ends before anything more is heard of it. With nobody there the half is parked, and
+asked about when a producer of the group connects. A few checks of a group are under way at a time,
+so that one bad group starves nobody.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from escrowmq.txn.engine import Engine
 from escrowmq.txn.half import immunity_ms
 from escrowmq.txn.pending import Row
 from escrowmq.txn.state import Verdict
+from escrowmq.txn.unheard import Unheard
 
 _log = logging.getLogger(__name__)
 
@@ -124,6 +126,7 @@ class Checker:
 
         self._turn = 0
         self._has_room = False
+        self.unheard = Unheard()
         self.counters = Counters()
 
     @property
@@ -154,15 +157,22 @@ class Checker:
             if left:
                 self._coming.popleft()
 
-    def peer_lost(self, peer: int) -> None:
-        """A connection is gone."""
+    def peer_lost(self, peer: int, now_ms: int) -> None:
+        """A connection is gone, and what it was asked last reached nobody."""
         self._silences.pop(peer, None)
         self._mute_until_ms.pop(peer, None)
+        halves = self._engine.halves
+        for queue_offset in self.unheard.lost(peer):
+            if queue_offset in halves.pending and not self._settings.counts_all_checks:
+                count = halves.pending.uncount_check(queue_offset)
+                halves.tally.note(queue_offset, count)
+                halves.trail.note(now_ms, queue_offset, "not heard", detail="connection lost")
 
     def answered(self, queue_offset: int, peer: int) -> None:
         """An end came from a check: the client is not mute, and there is room for the next."""
         self._silences.pop(peer, None)
         self._mute_until_ms.pop(peer, None)
+        self.unheard.answered(peer, queue_offset)
         if self._finish(queue_offset):
             self.counters.answered += 1
 
@@ -347,7 +357,10 @@ class Checker:
                 pending.schedule(queue_offset, row.stored_ms + self._age_max_ms + 1)
             case Fate.ASK:
                 member = holder or self._choose(members, row, queue_offset)
-                count = self._count(queue_offset) if holder is None else row.checks
+                count = row.checks
+                if holder is None:
+                    count = self._count(queue_offset)
+                    self.unheard.asked(member.peer, queue_offset, now_ms)
                 pending.schedule(queue_offset, now_ms + interval_ms)
                 asks.append(Ask(member.peer, queue_offset, half, count))
                 self._engine.halves.trail.note(now_ms, queue_offset, "asked", who=member.client_id)

@@ -22,6 +22,8 @@ from escrowmq.errors import UsageError
 PATH: Final = "config/escrowKeys.json"
 _KEY_BITS: Final = 256
 _KEYS_MAX: Final = 255
+_KEPT_COUNT: Final = 8
+"""Keys that stay, whatever the clock says; with the one that signs."""
 
 
 class _Key(msgspec.Struct):
@@ -66,9 +68,10 @@ class Keyring:
         return msgspec.json.encode(_KeyFile(list(self._keys.values())))
 
     def rotate(self, now_ms: int) -> int:
-        """Sign with a new key from now on; its number. Keys whose ids have all run out go."""
+        """Sign with a new key from now on; its number. Keys whose ids have all run out go, but for
+        the newest: a clock that is days ahead for a while says so of ids that are good."""
         keys = list(self._keys.values())
-        for key, following in pairwise(keys):
+        for key, following in pairwise(keys[: 2 - _KEPT_COUNT]):
             if following.since_ms + self._lasting_ms() < now_ms:
                 del self._keys[key.number]
         number = (self._current.number if self._current else 0) % _KEYS_MAX + 1

@@ -264,6 +264,12 @@ class Pending:
         self._checks[slot] = min(self._checks[slot] + 1, 0xFFFF)
         return self._checks[slot]
 
+    def uncount_check(self, queue_offset: int) -> int:
+        """A check turned out to have reached nobody; how many did."""
+        slot = self._slots[queue_offset]
+        self._checks[slot] = max(self._checks[slot] - 1, 0)
+        return self._checks[slot]
+
     # -- deadlines ---------------------------------------------------------------------------
 
     def schedule(self, queue_offset: int, due_ms: int) -> None:

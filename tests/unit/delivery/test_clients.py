@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from escrowmq.base.limits import CONNECTION_GROUPS_MAX, CONNECTION_SUBSCRIPTIONS_MAX
@@ -78,3 +79,13 @@ def test_client_id_of_a_connection_is_found_by_either_kind_of_group() -> None:
     clients.produce("P", channel(1))
     clients.consume("C", channel(2), [])
     assert [clients.client_id(peer) for peer in (1, 2, 3)] == ["c1", "c2", None]
+
+
+def test_newest_heartbeat_of_a_producers_connection_is_known_until_it_leaves() -> None:
+    clients = Clients()
+    assert clients.seen_ms(1) == -1
+    for name, seen_ms in (("P", 5), ("Q", 9)):
+        clients.produce(name, msgspec.structs.replace(channel(1), seen_ms=seen_ms))
+    assert clients.seen_ms(1) == 9
+    clients.lost(1)
+    assert clients.seen_ms(1) == -1

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from escrowmq.base.command import Command
 from escrowmq.base.effects import Close, Effect, Hold, Send
-from escrowmq.base.limits import ANSWERS_AHEAD_MAX
+from escrowmq.base.limits import ANSWERS_AHEAD_MAX, ASKED_AT_ONCE_MAX
 from escrowmq.base.nameserver_settings import NameServerSettings
 from escrowmq.codec.command import encode_command
 from escrowmq.codec.frame import FrameReader
@@ -296,3 +296,17 @@ def test_who_asks_for_much_at_once_has_to_read_before_the_rest_is_served() -> No
             exchange.core.receive(1, b"", 0)
     assert sum(sizes) > 50 * 150_000
     assert max(sizes) < 2 * ANSWERS_AHEAD_MAX
+
+
+def test_many_small_requests_of_one_input_leave_the_others_their_turn() -> None:
+    exchange = Exchange()
+    core = exchange.core
+    core.connected(1, "127.0.0.1", 40_001, 0)
+    data = encode_command(Command(code=105, opaque=1, ext={"topic": "T"}))
+    core.receive(1, data * (ASKED_AT_ONCE_MAX + 5), 0)
+    counts = []
+    while effects := core.take_effects():
+        counts.append(sum(len(e.chunks) for e in effects if isinstance(e, Send)))
+        if Hold(1) in effects:
+            core.receive(1, b"", 0)
+    assert counts == [ASKED_AT_ONCE_MAX, 5]

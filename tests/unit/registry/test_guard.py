@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import random
 from typing import Any
 
 import msgspec
@@ -52,7 +53,13 @@ def world(kind: str = "", *, host: str = STRANGER, **more: Any) -> Exchange:
     settings = NameServerGuardSettings(
         acl_enabled=kind == "1.0", authenticates=kind == "2.0", **more
     )
-    guard = Guard(settings, accounts=disk, users=disk, own=("own-broker", "own-secret"))
+    guard = Guard(
+        settings,
+        accounts=disk,
+        users=disk,
+        own=("own-broker", "own-secret"),
+        chance=random.Random(1),
+    )
     return Exchange(disk=disk, guard=guard, host=host)
 
 

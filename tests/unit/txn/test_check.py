@@ -7,6 +7,7 @@ from escrowmq.base.message import Topic
 from escrowmq.base.settings import BrokerSettings
 from escrowmq.txn.check import UNPARKED_MAX, Fate, Member, judge
 from escrowmq.txn.state import Verdict
+from escrowmq.txn.unheard import UNHEARD_MAX, Unheard
 from tests.harness.exchange import SMALL
 
 from .ground import Ground
@@ -263,5 +264,62 @@ def test_check_of_a_lost_connection_makes_room_when_its_time_is_over() -> None:
     for number in range(2):
         ground.prepare(b"%d" % number)
     assert len(ground.due(FIRST_MS)) == 1
-    ground.checker.peer_lost(1)
+    ground.checker.peer_lost(1, ground.now_ms)
     assert len(ground.due(5_001)) == 1
+
+
+def test_check_whose_connection_ends_without_an_answer_does_not_count() -> None:
+    ground = ground_of(A, transaction_checks_max=1)
+    half = ground.prepare(b"paid")
+    for peer in (1, 2, 3):
+        ground.members["PG"] = [Member(peer, "a")]
+        (ask,) = ground.due(FIRST_MS if peer == 1 else NEXT_MS)
+        assert (ask.peer, ask.count) == (peer, 1)
+        ground.checker.peer_lost(peer, ground.now_ms)
+        assert ground.engine.halves.pending.checks(half.queue_offset) == 0
+    assert ground.discards() == []
+    ground.reopen()
+    assert ground.engine.halves.pending.checks(half.queue_offset) == 0
+
+
+@pytest.mark.parametrize("heard", ["an answer", "a heartbeat"])
+def test_check_counts_when_anything_was_heard_of_its_client_later(heard: str) -> None:
+    ground = ground_of(A, transaction_checks_max=5)
+    first, second = ground.prepare(b"1"), ground.prepare(b"2")
+    assert len(ground.due(FIRST_MS)) == 2
+    if heard == "an answer":
+        ground.checker.answered(second.queue_offset, 1)
+    else:
+        ground.checker.unheard.heard_ms = lambda _: ground.now_ms
+    ground.checker.peer_lost(1, ground.now_ms)
+    counts = [ground.engine.halves.pending.checks(h.queue_offset) for h in (first, second)]
+    assert counts == [1, 1]
+
+
+def test_check_of_a_half_that_was_settled_meanwhile_is_nobodys() -> None:
+    ground = ground_of(A)
+    half = ground.prepare()
+    ground.due(FIRST_MS)
+    ground.end(half, Verdict.COMMIT)
+    ground.checker.peer_lost(1, ground.now_ms)
+    assert half.queue_offset not in ground.engine.halves.pending
+
+
+def test_counting_as_the_peer_does_counts_what_a_lost_connection_was_asked() -> None:
+    ground = ground_of(A, counts_all_checks=True, transaction_checks_max=5)
+    half = ground.prepare()
+    ground.due(FIRST_MS)
+    ground.checker.peer_lost(1, ground.now_ms)
+    assert ground.engine.halves.pending.checks(half.queue_offset) == 1
+
+
+def test_what_is_kept_in_mind_of_a_silent_connection_is_bounded() -> None:
+    unheard = Unheard()
+    for number in range(UNHEARD_MAX + 10):
+        unheard.asked(1, number, number)
+    assert unheard.lost(1) == list(range(10, UNHEARD_MAX + 10))
+    unheard.heard_ms = lambda _: 7
+    for number in range(10):
+        unheard.asked(2, number, number)
+    assert unheard.lost(2) == [8, 9]
+    assert unheard.lost(2) == []

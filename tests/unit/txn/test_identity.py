@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import random
 import zlib
 
@@ -103,12 +104,25 @@ def test_old_key_goes_when_its_last_id_has_run_out() -> None:
     text = sign(keys)
     assert keys.is_due(NOW_MS + 720 * HOUR_MS)
     later_ms = NOW_MS + HOUR_MS
-    assert keys.rotate(later_ms) == 2
-    assert keys.rotate(later_ms + 71 * HOUR_MS) == 3
+    for number in range(2, 9):
+        assert keys.rotate(later_ms) == number
+    assert keys.rotate(later_ms + 71 * HOUR_MS) == 9
     assert keys.read(text, broker_name="broker-é", now_ms=later_ms).queue_offset == 5
-    assert keys.rotate(later_ms + 73 * HOUR_MS) == 4
+    assert keys.rotate(later_ms + 73 * HOUR_MS) == 10
     with pytest.raises(UsageError, match="key that is gone"):
         keys.read(text, broker_name="broker-é", now_ms=later_ms)
+
+
+def test_clock_that_is_days_ahead_for_a_while_takes_no_key_away() -> None:
+    keys = keyring()
+    text = sign(keys)
+    for days in range(1, 8):
+        keys.rotate(NOW_MS + days * 30 * 24 * HOUR_MS)
+    assert keys.read(text, broker_name="broker-é", now_ms=NOW_MS).queue_offset == 5
+    keys.rotate(NOW_MS + 300 * 24 * HOUR_MS)
+    with pytest.raises(UsageError, match="key that is gone"):
+        keys.read(text, broker_name="broker-é", now_ms=NOW_MS)
+    assert len(json.loads(keys.save())["keys"]) == 8
 
 
 def test_key_numbers_are_used_again_after_many_rotations() -> None:

@@ -7,14 +7,13 @@ from __future__ import annotations
 import base64
 import hmac
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
 from escrowmq.base.codes import Response
 from escrowmq.base.command import Command, Vouched
 from escrowmq.base.ports import Chance
-from escrowmq.broker.peer import Peer
 from escrowmq.codec.own_signature import NUMBER, is_signed_own
 from escrowmq.codec.signature import ACCESS_KEY, SIGNATURE
 
@@ -23,6 +22,17 @@ _ADMINISTRATORS: Final = "administrators"
 _ALL: Final = "all"
 _SESSION_BITS: Final = 128
 _DIGITS_MAX: Final = 18
+
+
+class Party(Protocol):
+    """A connection, as far as it matters who it proves to be."""
+
+    identity: str
+    """The account that its certificate stands for."""
+    session: str
+    """What our own clients sign on this connection beside their requests."""
+    signed_number: int
+    """Of the last request that was signed so."""
 
 
 class Secrets(msgspec.Struct, frozen=True):
@@ -53,13 +63,13 @@ class Proofs:
         self._chance = chance
         self._find = find
 
-    def session_of(self, peer: Peer) -> str:
+    def session_of(self, peer: Party) -> str:
         """The session of a connection: chosen once, and nobody can have heard of it."""
         if not peer.session:
             peer.session = f"{self._chance.getrandbits(_SESSION_BITS):032x}"
         return peer.session
 
-    def of(self, peer: Peer, request: Command, *, is_held: bool) -> Proof:
+    def of(self, peer: Party, request: Command, *, is_held: bool) -> Proof:
         """What a request proves. One that `is_held` was let in before: its number was new then."""
         ext = request.ext or {}
         key = ext.get(ACCESS_KEY, "")
@@ -98,7 +108,7 @@ class Proofs:
         return bool(found) and (_ALL in self._wanted or any(one.is_admin for one in found))
 
     def _signed(
-        self, peer: Peer, request: Command, key: str, number: str, *, is_held: bool
+        self, peer: Party, request: Command, key: str, number: str, *, is_held: bool
     ) -> Proof:
         failed = Proof(code=Response.NO_PERMISSION, fault=f"the signature of {key} is not right")
         found = self._find(key)
@@ -121,7 +131,7 @@ class Proofs:
         return _PROVED
 
     @staticmethod
-    def _is_by(peer: Peer, request: Command, secret: str) -> bool:
+    def _is_by(peer: Party, request: Command, secret: str) -> bool:
         return bool(secret) and is_signed_own(
             request.code, request.ext or {}, request.body, secret=secret, session=peer.session
         )

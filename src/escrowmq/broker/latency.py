@@ -1,0 +1,77 @@
+"""How long requests took, as RocketMQ's exporter tells it (RemotingMetricsManager).
+
+Most are answered in the millisecond in which they came: each of these costs an addition, in
+`Broker.answer` itself, and no call (measured: 0.25 us of the 20 us of a send).
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections import defaultdict
+from itertools import accumulate
+from typing import Final
+
+from escrowmq.base.codes import Request, Response
+from escrowmq.base.measure import Distribution, Family
+from escrowmq.broker.asked import Row
+
+BOUNDS_MS: Final = (1, 3, 5, 7, 10, 100, 1_000, 2_000, 3_000)
+_BOUNDS: Final = (*map(float, BOUNDS_MS), math.inf)
+
+_Kind = tuple[int, int, int, bool]
+"""Codes of request and answer, whether nobody wanted it (0: somebody), whether it was held."""
+
+
+def _names(codes: type) -> dict[int, str]:
+    """As RocketMQ: the constants' names in small letters (RemotingHelper.getRequestCodeDesc)."""
+    return {code: name.lower() for name, code in vars(codes).items() if name.isupper()}
+
+
+_REQUESTS: Final = _names(Request)
+_RESPONSES: Final = _names(Response)
+
+
+class Latency:
+    """Requests of one broker that were answered. There are no more kinds of them than kinds of
+    requests times answers to them: requests that are not known are one kind."""
+
+    def __init__(self) -> None:
+        self.at_once: defaultdict[tuple[int, int, int], int] = defaultdict(int)
+        """Those that took no time, by codes of request and answer; not 0, if they were one-way."""
+        self._counts: dict[_Kind, list[int]] = {}
+        self._sums_ms: defaultdict[_Kind, int] = defaultdict(int)
+
+    def note(self, row: Row, answered: int, took_ms: int, *, is_one_way: int) -> None:
+        """One that took its time. One that asks for messages had to wait for them."""
+        kind = (row.code, answered, is_one_way, row.is_read)
+        counts = self._counts.get(kind)
+        if counts is None:
+            counts = self._counts[kind] = [0] * len(_BOUNDS)
+        counts[bisect_left(BOUNDS_MS, took_ms)] += 1
+        self._sums_ms[kind] += took_ms
+
+    def family(self) -> Family:
+        """The figures as they stand."""
+        found = {kind: list(counts) for kind, counts in self._counts.items()}
+        for of, count in self.at_once.items():
+            found.setdefault((*of, False), [0] * len(_BOUNDS))[0] += count
+        samples = []
+        for (code, answered, is_one_way, is_held), counts in found.items():
+            labels = (
+                "remoting",
+                _REQUESTS.get(code, "other"),
+                _RESPONSES.get(answered, str(answered)),
+                "true" if is_held else "false",
+                "oneway" if is_one_way else "success",
+            )
+            buckets = tuple(zip(_BOUNDS, accumulate(counts), strict=True))
+            sum_ms = self._sums_ms.get((code, answered, is_one_way, is_held), 0)
+            samples.append(Distribution(labels, buckets, sum_ms))
+        return Family(
+            "rocketmq_rpc_latency_milliseconds",
+            "histogram",
+            "From a request to its answer, as it is handed to the connection.",
+            ("protocol_type", "request_code", "response_code", "is_long_polling", "result"),
+            tuple(samples),
+        )
