@@ -72,7 +72,6 @@ from escrowmq.codec.headers import (
     SendBackHeader,
     SendHeader,
     SendHeaderV2,
-    TopicHeader,
     UnregisterClientHeader,
     ViewHeader,
 )
@@ -198,7 +197,7 @@ CLIENT_REQUESTS: Final[tuple[Family, ...]] = (
         RouteHandlers,
         Row(
             _R.GET_ROUTEINFO_BY_TOPIC,
-            TopicHeader,
+            None,
             RouteHandlers.route,
             Rule(all_of(ANY_TOPIC, given(GROUP, "consumerGroup")), accesses=routed),
         ),

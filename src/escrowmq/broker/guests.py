@@ -39,7 +39,7 @@ class Guests:
         peer = Peer(next(self._numbers), who.host, who.port)
         peer.identity = who.identity
         peer.is_stranger = is_stranger
-        peer.knows_signed_ids = True
+        peer.is_guest = peer.knows_signed_ids = True
         peer.is_away = True
         dialogue = _Guest(self, peer, who, ear)
         peer.dialogue = dialogue

@@ -7,20 +7,23 @@ from escrowmq.base.codes import FAQ, Response
 from escrowmq.base.message import is_sendable
 from escrowmq.broker.asked import Asked
 from escrowmq.broker.state import Broker
-from escrowmq.codec.headers import TopicHeader
+from escrowmq.codec.headers import TopicHeader, read_header
 from escrowmq.codec.routes import BrokerData, QueueData, TopicRoute, encode_route
 
 
 class RouteHandlers:
-    """GET_ROUTEINFO_BY_TOPIC (105), which clients ask a name server, and fronts whoever is there.
+    """GET_ROUTEINFO_BY_TOPIC (105) of fronts, which have no name server to ask.
     A route that names a group besides is shown to those who may read as it."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
 
-    def route(self, asked: Asked[TopicHeader]) -> Reply:
+    def route(self, asked: Asked[None]) -> Reply:
         """The queues of a topic here."""
-        broker, name = self._broker, asked.header.topic
+        if not asked.peer.is_guest:  # RocketMQ's brokers leave it to name servers
+            remark = f" request type {asked.command.code} not supported"
+            return Refusal(Response.REQUEST_CODE_NOT_SUPPORTED, remark)
+        broker, name = self._broker, read_header(TopicHeader, asked.ext).topic
         topic = broker.topics.get(name) if is_sendable(name) else None
         if topic is None:
             remark = f"No topic route info in name server for the topic: {name}{FAQ}"

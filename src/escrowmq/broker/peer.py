@@ -34,6 +34,7 @@ class Peer:
         "id",
         "identity",
         "is_away",
+        "is_guest",
         "is_stranger",
         "knows_signed_ids",
         "long",
@@ -58,6 +59,8 @@ class Peer:
         """Of the last request that was signed so."""
         self.is_stranger = False
         """Has still to prove who it is."""
+        self.is_guest = False
+        """It comes by a front in this process, and not by a connection of its own."""
         self.is_away = False
         """It is known, and cannot be asked anything just now."""
         self.knows_signed_ids = False
