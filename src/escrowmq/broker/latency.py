@@ -1,7 +1,7 @@
 """How long requests took, as RocketMQ's exporter tells it (RemotingMetricsManager).
 
 Most are answered in the millisecond in which they came: each of these costs an addition, in
-`Broker.answer` itself, and no call (measured: 0.25 us of the 20 us of a send).
+`Broker.say` itself, and no call.
 """
 
 from __future__ import annotations
