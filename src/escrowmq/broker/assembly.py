@@ -33,9 +33,11 @@ from escrowmq.broker.part import Part
 from escrowmq.broker.pops import Pops
 from escrowmq.broker.putting import Putter
 from escrowmq.broker.registration import Registration
+from escrowmq.broker.remoting import RemotingFront
 from escrowmq.broker.saving import ProgressOfHalves
 from escrowmq.broker.serving import Serving
 from escrowmq.broker.state import Broker
+from escrowmq.broker.tables import Tables
 from escrowmq.codec.changes import Changes
 from escrowmq.delivery import delay, timer
 
@@ -76,6 +78,8 @@ class Assembly:
             *(*self.pops.handlers, *self.door.handlers, *_plain(broker)),
         )
         self.serving = Serving(broker, self.door, rounds, handlers)
+        self.remoting = RemotingFront(broker, self.serving)
+        self.tables = Tables(broker, disk, self.registration)
         self.measuring = Measuring(broker, self.transactions, self.door, rounds, self.pops.ledger)
         self.parts = self._in_order(broker, rounds)
         self._add_rounds(broker, rounds)

@@ -13,14 +13,11 @@ from escrowmq.base.settings import BrokerSettings, StoreSettings
 from escrowmq.base.wire import Wire
 from escrowmq.broker.assembly import Assembly
 from escrowmq.broker.front import Front
-from escrowmq.broker.gauges import refusal
 from escrowmq.broker.on_config import restore
 from escrowmq.broker.opening import Opening, going_on
 from escrowmq.broker.part import Part
 from escrowmq.broker.peer import Peer
-from escrowmq.broker.remoting import RemotingFront
 from escrowmq.broker.state import Broker
-from escrowmq.broker.tables import Tables
 from escrowmq.store.store import Store
 
 
@@ -54,12 +51,12 @@ class BrokerCore:
         )  # fmt: skip
         self.transactions, self.registration = made.transactions, made.registration
         self.serving, self._door = made.serving, made.door
-        self._tables = Tables(self.broker, disk, made.registration)
+        self._tables = made.tables
         self._parts = made.parts
         self._settling = [part.settle for part in made.parts if _does(part, "settle")]
         store.retention.keeper = self._carry
         self._fronts: dict[Wire, Front] = {}
-        self.remoting = RemotingFront(self.broker, self.serving)
+        self.remoting = made.remoting
         self.speaks(Wire.REMOTING, self.remoting)
         self._save_at_ms = 0
         self.rounds.add("saving", self._save, lambda: self._save_at_ms)
@@ -220,7 +217,7 @@ class BrokerCore:
 
     def refusal(self) -> str:
         """Why no messages are taken; empty when they are."""
-        return refusal(self.broker)
+        return self.assembly.measuring.refusal()
 
     def take_effects(self) -> list[Effect]:
         """Hand over what is to be done, one write a peer."""

@@ -9,7 +9,7 @@ from itertools import accumulate
 from escrowmq.base.measure import Distribution, Family, Kind, Sample
 from escrowmq.base.rounds import Rounds
 from escrowmq.broker.door import Door
-from escrowmq.broker.gauges import gauges
+from escrowmq.broker.gauges import gauges, refusal
 from escrowmq.broker.later_gauges import pop_gauges, timer_gauges
 from escrowmq.broker.state import Broker
 from escrowmq.delivery.pop import PopLedger
@@ -54,6 +54,10 @@ class Measuring:
             *timer_gauges(self._broker, now_ms),
             *pop_gauges(self._broker, self._pops, now_ms),
         ]
+
+    def refusal(self) -> str:
+        """Why no messages are taken; empty when they are."""
+        return refusal(self._broker)
 
     def _refusals(self) -> list[Family]:
         door = self._door
