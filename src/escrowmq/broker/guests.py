@@ -9,6 +9,8 @@ from __future__ import annotations
 import itertools
 from typing import Final
 
+import msgspec
+
 from escrowmq.base.answer import Answer, Refusal
 from escrowmq.base.codes import Flag, Response, Version
 from escrowmq.base.command import Command, Vouched
@@ -41,8 +43,7 @@ class Guests:
         peer.is_stranger = is_stranger
         peer.is_guest = peer.knows_signed_ids = True
         peer.is_away = True
-        dialogue = _Guest(self, peer, who, ear)
-        peer.dialogue = dialogue
+        peer.dialogue = _Guest(who, ear)
         self._broker.peers[peer.id] = peer
         return peer.id
 
@@ -165,11 +166,9 @@ class Guests:
 class _Guest:
     """The dialogue with one client (broker.dialogue.Dialogue)."""
 
-    __slots__ = ("_ear", "_guests", "_language", "_number", "_peer", "waiting")
+    __slots__ = ("_ear", "_language", "_number", "waiting")
 
-    def __init__(self, guests: Guests, peer: Peer, who: Who, ear: Ear) -> None:
-        self._guests = guests
-        self._peer = peer
+    def __init__(self, who: Who, ear: Ear) -> None:
         self._language = who.language
         self._ear = ear
         self._number = 0
@@ -181,17 +180,7 @@ class _Guest:
         if on_reply is not None:
             self.waiting[self._number] = on_reply
         flag = Flag.ONE_WAY if on_reply is None else 0
-        if wish.content is None:
-            return Command(
-                code=wish.code,
-                opaque=self._number,
-                flag=flag,
-                version=Version.OURS,
-                language=self._language,
-                ext=wish.ext,
-                body=wish.body,
-            )
-        return Vouched(
+        command = Command(
             code=wish.code,
             opaque=self._number,
             flag=flag,
@@ -199,8 +188,10 @@ class _Guest:
             language=self._language,
             ext=wish.ext,
             body=wish.body,
-            content=wish.content,
         )
+        if wish.content is None:
+            return command
+        return Vouched(**msgspec.structs.asdict(command), content=wish.content)
 
     def receive(self, data: bytes, now_ms: int) -> None:
         """A guest has no bytes."""

@@ -222,7 +222,7 @@ class Store:
                     queue, message, queue_offset, log_offset, record_size, stored_ms
                 )
             except (StorageError, OSError) as error:
-                dispatcher.stalled = str(error)
+                dispatcher.stall(str(error))
             else:
                 return
         dispatcher.waiting.append(
