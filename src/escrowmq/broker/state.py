@@ -177,10 +177,6 @@ class Broker:
         """Records that were passed over because nothing could be done about them."""
         return sum(count() for count in self.set_aside_counts)
 
-    def next_opaque(self) -> int:
-        """A request id for a request of ours."""
-        return self.calls.next_opaque()
-
     def on_producer(self, group: str, channel: Channel, now_ms: int) -> None:
         """A producer that was not there before can be asked now."""
         for hook in self.producer_hooks:
