@@ -85,37 +85,40 @@ class RemotingDialogue:
     def receive(self, data: bytes, now_ms: int) -> None:
         """Serve what is whole; the rest of what is too much for one turn is kept."""
         reader, peer = self.reader, self._peer
-        left = reader.feed(data)
+        data, at = reader.take(data), 0
         if peer.long is not None:
             self._serving.go_on(peer, peer.long, now_ms)
         if peer.long is None:
-            left = self._serve_some(left, now_ms)
-        if left or peer.long is not None:
-            reader.keep(left)
+            at = self._serve_some(data, now_ms)
+        if at < len(data) or peer.long is not None:
+            reader.put_back(data, at)
             self._broker.effects.append(Hold(peer.id))
         elif reader.broken is not None:
             self._broker.effects.append(Close(peer.id, str(reader.broken)))
 
-    def _serve_some(self, commands: list[Command], now_ms: int) -> list[Command]:
-        """Serve commands of one input until the others have their turn; what is left of them."""
-        peer, serving = self._peer, self._serving
-        reads_count, index = 0, self._broker.store.dispatcher
+    def _serve_some(self, data: bytes, now_ms: int) -> int:
+        """Serve the commands of one input until the others have their turn; how far it came."""
+        peer, serving, reader = self._peer, self._serving, self.reader
+        at = count = reads_count = 0
+        index = self._broker.store.dispatcher
         keys_max = index.keys_count + KEYS_AT_ONCE_MAX
-        for nth, command in enumerate(commands, 1):
+        while (found := reader.next(data, at)) is not None:
+            command, at = found
+            count += 1
             if command.flag & Flag.REPLY:
                 serving.answered(peer, command, now_ms)
                 continue
             serving.serve(peer, command, now_ms)
             if peer.long is not None:
-                return commands[nth:]
+                return at
             is_read = serving.row(command.code).is_read
             reads_count += is_read
-            if is_read or nth % _LOOK_EVERY == 0:
+            if is_read or count % _LOOK_EVERY == 0:
                 size = sum(map(len, self._broker.outbox.get(peer.id, ())))
                 is_much = size > ANSWERS_AHEAD_MAX or index.keys_count > keys_max
                 if is_much or reads_count == READS_AT_ONCE_MAX:
-                    return commands[nth:]
-        return []
+                    return at
+        return len(data)
 
     def answer(self, question: Command, reply: Answer | Refusal) -> None:
         """Write it."""

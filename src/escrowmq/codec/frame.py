@@ -26,14 +26,14 @@ class FrameReader:
     """Bytes in, commands out. Once `broken` is set nothing more comes: close the connection."""
 
     __slots__ = (
-        "_frame_size_max",
-        "_header_size_max",
+        "_back",
         "_held",
-        "_kept",
         "_needed",
         "_room",
         "broken",
         "count",
+        "frame_size_max",
+        "header_size_max",
     )
 
     def __init__(
@@ -44,18 +44,18 @@ class FrameReader:
         header_size_max: int = HEADER_SIZE_MAX,
     ) -> None:
         self._held = bytearray()
-        self._kept: list[Command] = []
+        self._back = b""
         self._needed = _FRONT_SIZE
         self._room = room
-        self._frame_size_max = frame_size_max
-        self._header_size_max = header_size_max
+        self.frame_size_max = frame_size_max
+        self.header_size_max = header_size_max
         self.count = 0
         self.broken: RemoteProtocolError | None = None
 
     def let_in(self, room: HalfFrames) -> None:
         """The peer has proved who it is: it has its share of another room, and whole frames."""
         self.leave()
-        self._room, self._frame_size_max = room, FRAME_SIZE_MAX
+        self._room, self.frame_size_max = room, FRAME_SIZE_MAX
         if self._held:
             room.hold(self, len(self._held))
 
@@ -74,75 +74,82 @@ class FrameReader:
         """Whether a frame has begun and is not whole yet."""
         return bool(self._held)
 
-    @property
-    def has_kept(self) -> bool:
-        """Whether there are commands that were given and taken back."""
-        return bool(self._kept)
+    def put_back(self, data: bytes, at: int) -> None:
+        """Take back what of `take`'s bytes is not to be read before others had their turn."""
+        self._back = data[at:]
 
-    def keep(self, commands: list[Command]) -> None:
-        """Take commands back that the peer has to wait for; they come first when it is fed next."""
-        self._kept = commands
+    @property
+    def has_back(self) -> bool:
+        """Whether there are bytes that were put back."""
+        return bool(self._back)
+
+    def take(self, data: bytes) -> bytes:
+        """What there is to be read: what was put back, what a frame has begun with, and this;
+        nothing as long as that frame is not whole."""
+        if self._back:
+            data, self._back = self._back + data, b""
+        if self.broken is not None:
+            return b""
+        if not self._held:
+            return data
+        self._held += data
+        if len(self._held) < self._needed:
+            self._note_held()
+            return b""
+        data = bytes(self._held)
+        self._held = bytearray()
+        self.leave()
+        return data
+
+    def next(self, data: bytes, at: int) -> tuple[Command, int] | None:
+        """The command at a place of `take`'s bytes, and where it ends. None when none is whole
+        there: what there is of one is held until its rest comes."""
+        try:
+            found = self._parse(data, at)
+        except RemoteProtocolError as error:
+            self.broken = error
+            return None
+        if found is not None:
+            self.count += 1
+        elif at < len(data):
+            self._held += data[at:]
+            self._note_held()
+        return found
 
     def feed(self, data: bytes) -> list[Command]:
         """The commands that are whole now; those in front of a broken frame are still given."""
-        if self._kept:
-            kept, self._kept = self._kept, []
-            return kept + self._feed(data)
-        return self._feed(data)
-
-    def _feed(self, data: bytes) -> list[Command]:
-        if self.broken is not None:
-            return []
-        if self._held:
-            self._held += data
-            if len(self._held) < self._needed:
-                self._note_held()
-                return []
-            data = bytes(self._held)
-            self._held = bytearray()
-            self.leave()
-        commands: list[Command] = []
-        try:
-            end = self._parse(data, commands)
-        except RemoteProtocolError as error:
-            self.broken = error
-            return commands
-        if end < len(data):
-            self._held += data[end:]
-            self._note_held()
-        self.count += len(commands)
+        data, at = self.take(data), 0
+        commands = []
+        while (found := self.next(data, at)) is not None:
+            command, at = found
+            commands.append(command)
         return commands
 
     def _note_held(self) -> None:
         if self._room is not None:
             self._room.hold(self, len(self._held))
 
-    def _parse(self, data: bytes, commands: list[Command]) -> int:
-        """Parse whole frames; where the first incomplete one starts."""
-        at = 0
-        left = len(data)
-        while left >= _FRONT_SIZE:
-            size, kind, high, low = _FRONT.unpack_from(data, at)
-            header_size = high << 16 | low
-            most, header_most = self._frame_size_max - 4, self._header_size_max
-            if not 4 + header_size <= size <= most or header_size > header_most:
-                raise RemoteProtocolError(
-                    f"frame of {size} bytes with a header of {header_size}; at most {most} are "
-                    f"allowed, {header_most} of them for the header, which must fit"
-                )
-            frame_size = size + 4
-            if frame_size > left:
-                self._needed = frame_size
-                return at
-            header_end = at + _FRONT_SIZE + header_size
-            command = decode_header(data[at + _FRONT_SIZE : header_end], kind)
-            at += frame_size
-            left -= frame_size
-            if header_end < at:
-                command.body = data[header_end:at]
-            commands.append(command)
-        self._needed = _FRONT_SIZE
-        return at
+    def _parse(self, data: bytes, at: int) -> tuple[Command, int] | None:
+        left = len(data) - at
+        if left < _FRONT_SIZE:
+            self._needed = _FRONT_SIZE
+            return None
+        size, kind, high, low = _FRONT.unpack_from(data, at)
+        header_size = high << 16 | low
+        most, header_most = self.frame_size_max - 4, self.header_size_max
+        if not 4 + header_size <= size <= most or header_size > header_most:
+            raise RemoteProtocolError(
+                f"frame of {size} bytes with a header of {header_size}; at most {most} are "
+                f"allowed, {header_most} of them for the header, which must fit"
+            )
+        if size + 4 > left:
+            self._needed = size + 4
+            return None
+        header_end, end = at + _FRONT_SIZE + header_size, at + size + 4
+        command = decode_header(data[at + _FRONT_SIZE : header_end], kind)
+        if header_end < end:
+            command.body = data[header_end:end]
+        return command, end
 
 
 class Holder(Protocol):

@@ -141,21 +141,23 @@ class RegistryCore:
         if reader is None:
             return
         replies = []
-        size = 0
-        commands = reader.feed(data)
-        for nth, command in enumerate(commands, 1):
+        at = count = size = 0
+        data = reader.take(data)
+        while (found := reader.next(data, at)) is not None:
+            command, at = found
+            count += 1
             if command.flag & Flag.REPLY:
                 continue  # this side asks nothing, so that a reply is a stray
             reply = self._refusal(command, peer, now_ms) or self._serve(command, peer, now_ms)
             if reply and not command.flag & Flag.ONE_WAY:
                 replies.append(reply)
                 size += len(reply)
-            if (size > ANSWERS_AHEAD_MAX or nth == ASKED_AT_ONCE_MAX) and nth < len(commands):
-                reader.keep(commands[nth:])
+            if (size > ANSWERS_AHEAD_MAX or count == ASKED_AT_ONCE_MAX) and at < len(data):
+                reader.put_back(data, at)
                 break
         if replies:
             self._effects.append(Send(peer, replies))
-        if reader.has_kept:
+        if reader.has_back:
             self._effects.append(Hold(peer))
         elif reader.broken is not None:
             self._close(peer, str(reader.broken))
