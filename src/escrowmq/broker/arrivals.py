@@ -22,6 +22,10 @@ class Arrivals(Part):
         self._pulls = pulls
         self._pops = pops
 
+    def is_awaited(self, topic: str, queue_id: int) -> bool:
+        """Whether somebody who pulls or pops waits for messages of a queue."""
+        return self._pulls.awaits(topic, queue_id) or self._pops.awaits(topic)
+
     def settle(self, now_ms: int) -> None:
         """Wake who waits for what arrived. Nobody waits for most queues, and nobody begins to
         while this goes on: asked once for all messages of a batch."""
@@ -35,7 +39,7 @@ class Arrivals(Part):
                     self._broker.delays.arrived(arrival, now_ms)
                 elif topic == Topic.TIMER:
                     self._broker.timer.arrived(arrival)
-                elif self._pulls.awaits(topic, arrival.queue_id) or self._pops.awaits(topic):
+                elif self.is_awaited(topic, arrival.queue_id):
                     self._pulls.arrived(arrival, now_ms)
                     self._pops.arrived(arrival, now_ms)
                 else:

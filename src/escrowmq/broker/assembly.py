@@ -36,6 +36,7 @@ from escrowmq.broker.registration import Registration
 from escrowmq.broker.remoting import RemotingFront
 from escrowmq.broker.saving import ProgressOfHalves
 from escrowmq.broker.serving import Serving
+from escrowmq.broker.shortcut import Shortcut
 from escrowmq.broker.state import Broker
 from escrowmq.broker.tables import Tables
 from escrowmq.codec.changes import Changes
@@ -78,7 +79,9 @@ class Assembly:
             *(*self.pops.handlers, *self.door.handlers, *_plain(broker)),
         )
         self.serving = Serving(broker, self.door, rounds, handlers)
-        self.remoting = RemotingFront(broker, self.serving)
+        self.arrivals = Arrivals(broker, rounds, self.pulls, self.pops)
+        shortcut = Shortcut(broker, self.serving, self.arrivals)
+        self.remoting = RemotingFront(broker, self.serving, shortcut)
         self.tables = Tables(broker, disk, self.registration)
         self.measuring = Measuring(broker, self.transactions, self.door, rounds, self.pops.ledger)
         self.parts = self._in_order(broker, rounds)
@@ -107,7 +110,7 @@ class Assembly:
             Later("the timer", timer.PATH, times, lambda data, _: times.load(data)),
             self.pulls,
             self.pops,
-            Arrivals(broker, rounds, self.pulls, self.pops),
+            self.arrivals,
             self.clients,
             self.registration,
             self.door,

@@ -23,7 +23,8 @@ _UNAVAILABLE: Final = (
     "the broker's disk is full [{disk}], messages are put to the slave, "
     "message store has been shut down, etc."
 )
-_DIVERTING: Final = frozenset({*WISHES, Property.DELAY})
+DIVERTING: Final = frozenset({*WISHES, Property.DELAY})
+"""Properties by which a message may be delivered later."""
 
 
 class Diverted(Put, kw_only=True):
@@ -41,7 +42,7 @@ class Putter:
 
     def put(self, message: Message, now_ms: int) -> Put | Refusal:
         """Store a message, or what stands for it until its time (a Diverted)."""
-        if not _DIVERTING.isdisjoint(message.properties):
+        if not DIVERTING.isdisjoint(message.properties):
             return self._put_later(message, now_ms)
         put = self._broker.store.put(message, now_ms)
         return put if put.log_offset >= 0 else self.refusal(put)

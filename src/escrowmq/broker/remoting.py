@@ -20,6 +20,7 @@ from escrowmq.base.limits import (
 )
 from escrowmq.broker.peer import Peer
 from escrowmq.broker.serving import Serving
+from escrowmq.broker.shortcut import Habits, Shortcut, starts_send
 from escrowmq.broker.state import Broker
 from escrowmq.codec.command import encode_request
 from escrowmq.codec.frame import FrameReader, FrameWatch, HalfFrames
@@ -34,9 +35,11 @@ _SCAN_MS: Final = 10_000
 class RemotingFront:
     """All connections that speak it, and the room for what they have begun to say."""
 
-    def __init__(self, broker: Broker, serving: Serving) -> None:
+    def __init__(self, broker: Broker, serving: Serving, shortcut: Shortcut) -> None:
         self.broker = broker
         self.serving = serving
+        self.shortcut: Shortcut | None = shortcut
+        """None: everything goes the general way."""
         self.half_frames = HalfFrames(HALF_FRAMES_SIZE_MAX)
         self.strangers_half_frames = HalfFrames(STRANGERS_HALF_FRAMES_SIZE_MAX)
         self._watch = FrameWatch()
@@ -73,13 +76,14 @@ class RemotingFront:
 class RemotingDialogue:
     """One connection (broker.dialogue.Dialogue)."""
 
-    __slots__ = ("_broker", "_front", "_peer", "_serving", "reader")
+    __slots__ = ("_broker", "_front", "_habits", "_peer", "_serving", "reader")
 
     def __init__(self, front: RemotingFront, peer: Peer, reader: FrameReader) -> None:
         self._front = front
         self._broker = front.broker
         self._serving = front.serving
         self._peer = peer
+        self._habits = Habits()
         self.reader = reader
 
     def receive(self, data: bytes, now_ms: int) -> None:
@@ -102,7 +106,12 @@ class RemotingDialogue:
         at = count = reads_count = 0
         index = self._broker.store.dispatcher
         keys_max = index.keys_count + KEYS_AT_ONCE_MAX
-        while (found := reader.next(data, at)) is not None:
+        while True:
+            if starts_send(data, at):
+                at = self._serve_plain(data, at, now_ms)
+            found = reader.next(data, at)
+            if found is None:
+                return len(data)
             command, at = found
             count += 1
             if command.flag & Flag.REPLY:
@@ -118,7 +127,13 @@ class RemotingDialogue:
                 is_much = size > ANSWERS_AHEAD_MAX or index.keys_count > keys_max
                 if is_much or reads_count == READS_AT_ONCE_MAX:
                     return at
-        return len(data)
+
+    def _serve_plain(self, data: bytes, at: int, now_ms: int) -> int:
+        """Serve plain messages that begin at a place the short way; the place behind them."""
+        shortcut = self._front.shortcut
+        if shortcut is None:
+            return at
+        return shortcut.serve(self._peer, self._habits, self.reader, data, at, now_ms)
 
     def answer(self, question: Command, reply: Answer | Refusal) -> None:
         """Write it."""

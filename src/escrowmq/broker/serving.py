@@ -39,6 +39,11 @@ class Serving:
         """Whether anybody is judged at all: limits may have been set, or lifted."""
         self._judge = self._door if self._door.is_needed else None
 
+    @property
+    def is_judging(self) -> bool:
+        """Whether anybody is judged, or asks for more than is allowed."""
+        return self._judge is not None
+
     def row(self, code: int) -> Row:
         """What there is to know of a kind of request."""
         return self.rows.get(code, UNKNOWN)

@@ -46,11 +46,11 @@ _HEAD: Final = {
     for born in (_V4_SIZE, _V6_SIZE)
     for store in (_V4_SIZE, _V6_SIZE)
 }
-_HEAD_V4: Final = _HEAD[_V4_SIZE, _V4_SIZE]
+HEAD_V4: Final = _HEAD[_V4_SIZE, _V4_SIZE]
 _PLACE: Final = {size: struct.Struct(f">qqiq{size}sq") for size in (_V4_SIZE, _V6_SIZE)}
 """From the queue offset to the store time, by the size of the born host."""
 
-_PROPERTIES_SIZE: Final = struct.Struct(">H")
+PROPERTIES_SIZE: Final = struct.Struct(">H")
 _FRONT: Final = struct.Struct(">II")
 _IDENTITY: Final = struct.Struct(">IIIiiqqi")
 QUEUE_OFFSET_AT: Final = 20
@@ -59,8 +59,8 @@ SYS_FLAG_AT: Final = 36
 
 
 @functools.lru_cache(maxsize=8192)
-def _topic_part(topic: str) -> tuple[int, bytes]:
-    """Magic, and the topic with its size."""
+def topic_part(topic: str) -> tuple[int, bytes]:
+    """A record's magic, and the topic with its size."""
     name = topic.encode()
     # RocketMQ (CommitLog.asyncPutMessage) chooses by characters, not bytes.
     if len(topic) > TOPIC_SIZE_MAX:
@@ -86,11 +86,11 @@ def encode_record(
     stored_ms: int,
 ) -> bytes:
     """The record of a message at its place in the log, with the properties as encoded."""
-    magic, topic = _topic_part(message.topic)
+    magic, topic = topic_part(message.topic)
     body = message.body
     sys_flag = message.sys_flag
     born_host, store_host = message.born_host, message.store_host
-    head = _HEAD_V4
+    head = HEAD_V4
     if len(born_host) != _V4_SIZE or len(store_host) != _V4_SIZE:
         head = _HEAD[len(born_host), len(store_host)]
         sys_flag |= _host_flags(born_host, store_host)
@@ -115,7 +115,7 @@ def encode_record(
             ),
             body,
             topic,
-            _PROPERTIES_SIZE.pack(len(properties)),
+            PROPERTIES_SIZE.pack(len(properties)),
             properties,
         )
     )
@@ -131,11 +131,11 @@ def encode_run(
 ) -> list[bytes]:
     """Records one behind another that differ in flag, body and encoded properties only (the
     first three of each piece); all else is the message's."""
-    magic, topic = _topic_part(message.topic)
+    magic, topic = topic_part(message.topic)
     born_host, store_host = message.born_host, message.store_host
     head = _HEAD[len(born_host), len(store_host)]
     sys_flag = message.sys_flag | _host_flags(born_host, store_host)
-    pack, pack_size, queue_id = head.pack, _PROPERTIES_SIZE.pack, message.queue_id
+    pack, pack_size, queue_id = head.pack, PROPERTIES_SIZE.pack, message.queue_id
     born_ms, times, prepared = (
         message.born_ms, message.reconsume_times, message.prepared_log_offset,
     )  # fmt: skip
@@ -210,7 +210,7 @@ def decode_record(data: bytes, position: int = 0, *, check_crc: bool = False) ->
         raise CorruptRecord(f"magic {magic:#010x} is not that of a record")
     if not RECORD_SIZE_MIN <= size <= left:
         raise CorruptRecord(f"record size {size}, with {left} bytes there")
-    head = _HEAD_V4
+    head = HEAD_V4
     if sys_flag & (SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6):
         head = _HEAD[
             _V6_SIZE if sys_flag & SysFlag.BORN_HOST_V6 else _V4_SIZE,
@@ -242,7 +242,7 @@ def _decode(
     at += width
     topic = bytes(data[at : at + topic_size]).decode()
     at += topic_size
-    (properties_size,) = _PROPERTIES_SIZE.unpack_from(data, at)
+    (properties_size,) = PROPERTIES_SIZE.unpack_from(data, at)
     at += 2
     if at + properties_size != end:
         raise CorruptRecord(f"fields end at {at + properties_size - position} of {size} bytes")

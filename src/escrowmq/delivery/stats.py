@@ -123,15 +123,7 @@ class Stats:
 
     def put(self, topic: str, count: int, size: int) -> None:
         """Messages were stored."""
-        meters = self._puts.get(topic)
-        if meters is None:
-            meters = self._puts[topic] = (
-                self._meter(PUT_COUNT, topic),
-                self._meter(PUT_SIZE, topic),
-                self._meter(BROKER_PUT, ""),
-                [0] * (SIZE_BITS_MAX + 1),
-            )
-        counts, sizes, broker, bits = meters
+        counts, sizes, broker, bits = self._puts.get(topic) or self._puts_of(topic)
         bits[(size - 1).bit_length()] += 1
         counts.total += count
         counts.calls += 1
@@ -139,6 +131,27 @@ class Stats:
         sizes.calls += 1
         broker.total += count
         broker.calls += 1
+
+    def put_each(self, topic: str, sizes: list[int]) -> None:
+        """Messages of these sizes were stored, each by a put of its own."""
+        counts, totals, broker, bits = self._puts.get(topic) or self._puts_of(topic)
+        for size in sizes:
+            bits[(size - 1).bit_length()] += 1
+        count = len(sizes)
+        totals.total += sum(sizes)
+        for meter in (counts, broker):
+            meter.total += count
+        for meter in (counts, totals, broker):
+            meter.calls += count
+
+    def _puts_of(self, topic: str) -> tuple[Meter, Meter, Meter, list[int]]:
+        found = self._puts[topic] = (
+            self._meter(PUT_COUNT, topic),
+            self._meter(PUT_SIZE, topic),
+            self._meter(BROKER_PUT, ""),
+            [0] * (SIZE_BITS_MAX + 1),
+        )
+        return found
 
     def sizes(self) -> list[tuple[str, list[int], int]]:
         """Of each topic, how many puts had at most 1, 2, 4, 8, ... bytes and more than half of

@@ -63,6 +63,13 @@ class CommitLog:
         left = self.segment_size - self.end_offset % self.segment_size
         return size + FILLER_SIZE <= left
 
+    @property
+    def room_end(self) -> int:
+        """Up to here ordinary records can be appended without a new segment, and without asking
+        the disk for room."""
+        segment_end = self.end_offset - self.end_offset % self.segment_size + self.segment_size
+        return min(self._ordinary_end, segment_end - FILLER_SIZE)
+
     def append(self, record: bytes, *, is_settling: bool = False) -> None:
         """Write a record (or several) at the end; DiskFull, with nothing written, without room."""
         end_offset = self.end_offset

@@ -70,6 +70,27 @@ class ConsumeQueue:
         self.end += 1
         self.is_dirty = True
 
+    def put_units(self, units: bytes, log_offset: int) -> None:
+        """Put messages, and write their units at `end`; the first one's record stands at a log
+        offset. DiskFull when their units have no room: they are to be written later then."""
+        count = len(units) // ENTRY_SIZE
+        assert self.end == self.next_offset, (self.end, self.next_offset)
+        self.expect(self.next_offset + count)
+        position = self.end * ENTRY_SIZE
+        if position >= self._file_end or position < self._file_start:
+            self._switch(position, log_offset)
+        if position + len(units) <= self._file_end:
+            assert self._file is not None
+            self._file.write(position - self._file_start, units)
+            self.is_dirty = True
+        else:
+            self.write(self.end, units)
+        self.end += count
+
+    def expect(self, next_offset: int) -> None:
+        """Messages up to an offset are put; their units come."""
+        self.next_offset = max(self.next_offset, next_offset)
+
     def reserve(self, count: int) -> None:
         """Have room for the units of so many messages more; DiskFull when there is none."""
         position, size = self.next_offset * ENTRY_SIZE, count * ENTRY_SIZE

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import accumulate, count, repeat
 from typing import Final, NamedTuple
 
@@ -217,6 +217,18 @@ class Dispatcher:
                 ]
         if len(found) >= _KEYS_BATCH:
             self.flush_keys()
+
+    def dispatched_run(self, end: int, stored_ms: int, keys: list[IndexKey]) -> None:
+        """The units of records up to an offset of the log are written; these are their keys."""
+        self.dispatched_offset, self.dispatched_ms = end, stored_ms
+        if self.index is not None:
+            self._keys += keys
+            if len(self._keys) >= _KEYS_BATCH:
+                self.flush_keys()
+
+    def arrived(self, arrivals: Iterable[Arrival]) -> None:
+        """Messages became visible of which somebody is to be told."""
+        self._arrivals += arrivals
 
     def unit_code(self, properties: dict[str, str], stored_ms: int, code: int) -> int:
         """What a unit of the schedule topic keeps: when the message is due."""

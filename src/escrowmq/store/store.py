@@ -39,6 +39,7 @@ from escrowmq.store.mending import Mending
 from escrowmq.store.reading import Reader
 from escrowmq.store.recovery import Recovery
 from escrowmq.store.retention import Retention, hour_in
+from escrowmq.store.run import Run
 from escrowmq.store.scan import CRC_PROPERTY_SIZE
 from escrowmq.store.search import Searcher
 from escrowmq.store.snapshot import note_deletions, write_snapshot
@@ -201,6 +202,10 @@ class Store:
             queue.next_offset = queue_offset + 1
         self._dispatch(queue if is_queued else None, message, queue_offset, log_offset, size)
         return Put(_OK, log_offset, queue_offset, size, now_ms, log_offset + size)
+
+    def run(self, host: bytes) -> Run:
+        """Puts messages of one input together, as from a host; see there when it may."""
+        return Run(self._held, host)
 
     def has_room(self, messages: Sequence[Message]) -> bool:
         """Whether all of several settling messages can be put, one after another, and seen."""

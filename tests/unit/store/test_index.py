@@ -2,7 +2,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from escrowmq.codec.hashes import index_hash, java_hash
-from escrowmq.store.index import Index, key_hash
+from escrowmq.store.index import Index, IndexKey, key_hash
 from escrowmq.testing.disk import SimDisk
 
 
@@ -45,7 +45,7 @@ def test_chains_lead_from_the_newest_to_the_oldest_over_files_and_restarts() -> 
 
 
 def test_batch_is_written_as_single_keys_are() -> None:
-    keys = [(7, f"k{n % 5}", n * 100, 1_000 + n) for n in range(20)]
+    keys: list[IndexKey] = [(7, f"k{n % 5}", n * 100, 1_000 + n) for n in range(20)]
     one, many = SimDisk(), SimDisk()
     index = made(one, entries_max=50)
     for key in keys:

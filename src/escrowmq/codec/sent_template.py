@@ -1,0 +1,91 @@
+"""Replies to the messages of one queue that are alike but for four values."""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+import msgspec
+
+from escrowmq.base.codes import Flag, Version
+from escrowmq.codec.command import BINARY
+from escrowmq.codec.fields import encode_fields
+
+_FRONT: Final = struct.Struct(">II")
+_BINARY_FRONT: Final = struct.Struct(">IIhbh")
+"""Frame size, kind and header size, code, language, version; the opaque follows."""
+
+_BINARY_REST: Final = struct.Struct(">iii")
+"""Flag, size of the remark, size of the fields."""
+
+_FIXED_SIZE: Final = 21
+_LANGUAGE: Final = 3
+_PLACE_SIZE: Final = 16
+"""Of a log offset in a message id."""
+
+
+class SentTemplate:
+    """The replies to one queue's sends, whatever form the request had. A unique key is ASCII."""
+
+    __slots__ = ("_always", "_binary", "_end", "_host", "_json", "_key_size", "_queue", "_start")
+
+    def __init__(self, always: dict[str, str], host: bytes, queue_id: int) -> None:
+        self._always = always
+        self._host = host.hex().upper()
+        self._queue = str(queue_id)
+        self._start = self._end = self._key_size = 0
+        self._binary = b""
+        """For queue offsets of one number of digits, and keys of one size."""
+        self._json = self._in_json()
+
+    def binary(self, opaque: bytes, log_offset: int, queue_offset: int, key: bytes) -> bytes:
+        """The whole frame, in the binary form."""
+        if not self._start <= queue_offset < self._end or len(key) != self._key_size:
+            self._adapt(queue_offset, len(key))
+        return self._binary % (opaque, log_offset, queue_offset, key)
+
+    def json(self, opaque: int, log_offset: int, queue_offset: int, key: bytes) -> bytes:
+        """The whole frame, in JSON."""
+        if not key.isalnum():
+            key = msgspec.json.encode(key.decode())[1:-1]
+        header = self._json % (log_offset, queue_offset, key, opaque)
+        return _FRONT.pack(4 + len(header), len(header)) + header
+
+    def _adapt(self, queue_offset: int, key_size: int) -> None:
+        digits = len(str(queue_offset))
+        self._start, self._end = 10 ** (digits - 1) if digits > 1 else 0, 10**digits
+        self._key_size = key_size
+        fixed = encode_fields(self._always)
+        texts: list[bytes] = [_literal(fixed)]
+        size = len(fixed)
+        for name, written, value_size in (
+            ("msgId", self._host.encode() + b"%016X", len(self._host) + _PLACE_SIZE),
+            ("queueId", self._queue.encode(), len(self._queue)),
+            ("queueOffset", b"%d", digits),
+            ("transactionId", b"%b", key_size),
+        ):
+            front = len(name).to_bytes(2, "big") + name.encode() + value_size.to_bytes(4, "big")
+            texts.append(_literal(front) + written)
+            size += len(front) + value_size
+        header_size = _FIXED_SIZE + size
+        front = _BINARY_FRONT.pack(
+            4 + header_size, BINARY << 24 | header_size, 0, _LANGUAGE, Version.OURS
+        )
+        rest = _BINARY_REST.pack(Flag.REPLY, 0, size)
+        self._binary = b"".join((_literal(front), b"%b", _literal(rest), *texts))
+
+    def _in_json(self) -> bytes:
+        members = b"".join(
+            msgspec.json.encode(name) + b":" + msgspec.json.encode(value) + b","
+            for name, value in self._always.items()
+        )
+        return (
+            b'{"code":0,"extFields":{%b"msgId":"%b%%016X","queueId":"%b","queueOffset":"%%d",'
+            b'"transactionId":"%%b"},"flag":1,"language":"PYTHON","opaque":%%d,'
+            b'"serializeTypeCurrentRPC":"JSON","version":%d}'
+        ) % (_literal(members), self._host.encode(), self._queue.encode(), Version.OURS)
+
+
+def _literal(text: bytes) -> bytes:
+    """As it stands in a template."""
+    return text.replace(b"%", b"%%")

@@ -1,0 +1,192 @@
+"""Send requests that are alike: what one sender's have in common is read once.
+
+A producer's requests to a topic differ in their number, queue, time and properties only. The first
+of them is read as any other; those that follow are taken apart by one `struct` call, and proved to
+be the same in all other bytes by one comparison. A request that is not is none of the shape, and
+is read as any other.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Container
+from typing import Final, NamedTuple
+
+import msgspec
+
+from escrowmq.codec.command import decode_header
+from escrowmq.codec.headers import SendHeaderV2, read_header
+from escrowmq.errors import EscrowMQError
+
+_BINARY: Final = 1
+_FIXED_SIZE: Final = 29
+"""Of a binary header without a remark, with what is in front of it in a frame."""
+
+_NUMBER_SIZE_MAX: Final = 18
+_VARIES: Final = (b"e", b"g", b"i")
+"""Queue, time and properties, in this order."""
+
+_NAMES_MAX: Final = 32
+_PLANS_MAX: Final = 1024
+_TEXT: Final = bytes(range(256)).translate(None, b"\x01\x02")
+
+
+class Alike(NamedTuple):
+    """What differs between requests of one shape; numbers as they were written."""
+
+    opaque: bytes
+    queue: bytes
+    born: bytes
+    properties: bytes
+
+
+class SendShape:
+    """All bytes of a binary send request's header but these."""
+
+    __slots__ = ("_consts", "_front_size", "_suffix", "_unpack", "flag", "header")
+
+    def __init__(
+        self, data: bytes, at: int, header_end: int, spans: list[tuple[int, int]], flag: int
+    ) -> None:
+        (queue, queue_end), (born, born_end), (properties, properties_end) = spans
+        first = at + _FIXED_SIZE
+        self._unpack = struct.Struct(
+            f">8x5s4s8sI{queue - first}s{queue_end - queue}s{born - queue_end}s"
+            f"{born_end - born}s{properties - 4 - born_end}sI"
+        ).unpack_from
+        self._consts = self._unpack(data, at)[::2]
+        self._front_size = properties - at
+        self._suffix = data[properties_end:header_end]
+        self.flag = flag
+        self.header: SendHeaderV2
+        """Of the request that it was learnt from."""
+
+    def match(self, data: bytes, at: int, header_end: int) -> Alike | None:
+        """What is special about the request at a place; None when it is of another shape."""
+        properties = at + self._front_size
+        if properties > header_end:
+            return None
+        parts = self._unpack(data, at)
+        if parts[::2] != self._consts:
+            return None
+        _, opaque, _, fields_size, _, queue, _, born, _, size = parts
+        end = properties + size
+        if data[end:header_end] != self._suffix or fields_size != header_end - at - _FIXED_SIZE:
+            return None
+        return Alike(opaque, queue, born, data[properties:end])
+
+
+def learn_send(data: bytes, at: int, header_end: int) -> SendShape | None:
+    """The shape of the send request (of version 2) whose frame starts at a place; None when it is
+    nothing that one expects to see again."""
+    if int.from_bytes(data[at + 25 : at + 29], "big") != header_end - at - _FIXED_SIZE:
+        return None  # it has a remark, or does not fit
+    try:
+        command = decode_header(data[at + 8 : header_end], _BINARY)
+        header = read_header(SendHeaderV2, command.ext)
+    except EscrowMQError:
+        return None
+    found = _spans(data, at + _FIXED_SIZE, header_end)
+    places = [found[name] for name in _VARIES if name in found]
+    if len(places) < len(_VARIES) or places != sorted(places):
+        return None
+    if any(not 0 < end - begin <= _NUMBER_SIZE_MAX for begin, end in places[:2]):
+        return None
+    shape = SendShape(data, at, header_end, places, command.flag)
+    shape.header = header
+    return shape if shape.match(data, at, header_end) is not None else None
+
+
+def _spans(data: bytes, at: int, end: int) -> dict[bytes, tuple[int, int]]:
+    """Where the values of the fields stand that differ; none when a name stands there twice."""
+    found: dict[bytes, tuple[int, int]] = {}
+    while at < end:
+        name_end = at + 2 + int.from_bytes(data[at : at + 2], "big")
+        value_at = name_end + 4
+        name, at = data[at + 2 : name_end], value_at
+        at += int.from_bytes(data[name_end:value_at], "big")
+        if name in found:
+            return {}
+        found[name] = value_at, at
+    return found
+
+
+class _Fields(msgspec.Struct):
+    b: str
+    e: str
+    f: str
+    g: str
+    i: str
+    h: str = "0"
+    j: str = "0"
+    m: str = "false"
+
+
+class JsonSend(msgspec.Struct):
+    """A send request (of version 2) in JSON, as far as it concerns a plain message."""
+
+    extFields: _Fields  # noqa: N815 - the wire's spelling
+    code: int
+    opaque: int
+    flag: int = 0
+
+
+_decode_send: Final = msgspec.json.Decoder(JsonSend).decode
+
+
+def read_json_send(data: bytes) -> JsonSend | None:
+    """What a header in JSON says; None when it is not as clients write it."""
+    try:
+        return _decode_send(data)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
+class Plan(NamedTuple):
+    """Where in properties with certain names the values are that the broker looks at; -1 where
+    there is none."""
+
+    separators: bytes
+    key: int
+    tags: int
+    keys: int
+
+
+class Properties:
+    """Encoded properties that may be stored as they came: their names, in this order, were seen
+    before, and none of them is one that the broker acts on."""
+
+    def __init__(self, special: Container[str]) -> None:
+        self._special = special
+        self._plans: dict[tuple[bytes, ...], Plan | None] = {}
+
+    def read(self, encoded: bytes) -> tuple[Plan, list[bytes]] | None:
+        """The plan of properties that end with a separator, and names and values in turn; None
+        when they have to be read one by one."""
+        if b"\x01\x02" in encoded or not encoded.isascii():
+            return None
+        fields = encoded.replace(b"\x02", b"\x01").split(b"\x01")
+        del fields[-1]
+        names = tuple(fields[::2])
+        plans = self._plans
+        plan = plans[names] if names in plans else self._learn(names)
+        if plan is None or encoded.translate(None, _TEXT) != plan.separators:
+            return None
+        return plan, fields
+
+    def _learn(self, names: tuple[bytes, ...]) -> Plan | None:
+        if len(names) > _NAMES_MAX:
+            return None
+        if len(self._plans) >= _PLANS_MAX:
+            self._plans.clear()
+        plan = self._plans[names] = self._plan(names)
+        return plan
+
+    def _plan(self, names: tuple[bytes, ...]) -> Plan | None:
+        if len(set(names)) < len(names) or b"" in names or b"UNIQ_KEY" not in names:
+            return None
+        if any(name.decode("ascii") in self._special for name in names):
+            return None
+        values = {name: 2 * nth + 1 for nth, name in enumerate(names)}
+        looked_at = (b"UNIQ_KEY", b"TAGS", b"KEYS")
+        return Plan(b"\x01\x02" * len(names), *[values.get(name, -1) for name in looked_at])

@@ -1,0 +1,211 @@
+"""Records of one input, written together: once into the log, and once into each queue."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import struct
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from escrowmq.base.limits import PROPERTIES_SIZE_MAX
+from escrowmq.codec.hashes import body_crc
+from escrowmq.codec.record import HEAD_V4, PROPERTIES_SIZE, decode_record, topic_part
+from escrowmq.errors import StorageError
+from escrowmq.store.answers import Arrival
+from escrowmq.store.consume_queue import ConsumeQueue
+from escrowmq.store.dispatch import Dispatch
+from escrowmq.store.holdings import Holdings
+from escrowmq.store.index import IndexKey
+
+_log = logging.getLogger(__name__)
+
+_head: Final = HEAD_V4.pack
+_size_of: Final = PROPERTIES_SIZE.pack
+_EMPTY_SIZE: Final = HEAD_V4.size
+
+
+@functools.lru_cache(maxsize=512)
+def _packer(count: int) -> Callable[..., bytes]:
+    """What encodes so many units at once."""
+    return struct.Struct(">" + "qiq" * count).pack
+
+
+class Tail:
+    """The end of one queue: what all records that go there have in common, and the units of those
+    of this run, three numbers each."""
+
+    __slots__ = (
+        "_rest_of", "key_prefix", "log_offset", "magic", "next_offset", "queue", "queue_id",
+        "topic", "units",
+    )  # fmt: skip
+
+    def __init__(self, queue: ConsumeQueue) -> None:
+        self.queue = queue
+        self.topic, self.queue_id = queue.topic, queue.queue_id
+        self.key_prefix = queue.key_prefix
+        self.magic, topic = topic_part(self.topic)
+        self.next_offset = self.log_offset = 0
+        """Behind the last record, and of it."""
+        self.units: list[int] = []
+        # The topic and the size of the properties, as they stand behind a body.
+        self._rest_of = functools.lru_cache(maxsize=256)(lambda size: topic + _size_of(size))
+
+    def rest_of(self, size: int) -> bytes:
+        """What stands between the body and properties of a size."""
+        return self._rest_of(size)
+
+    @property
+    def sizes(self) -> list[int]:
+        """Of the records of this run."""
+        return self.units[1::3]
+
+    def places(self) -> Iterator[tuple[int, int, int, int]]:
+        """Queue offset, log offset, size and tags code of each record of this run."""
+        units = self.units
+        first = self.next_offset - len(units) // 3
+        return zip(
+            range(first, self.next_offset), units[::3], units[1::3], units[2::3], strict=True
+        )
+
+
+class Run:
+    """Begin it when nothing else is about to be put; put, and commit before anything else is."""
+
+    def __init__(self, held: Holdings, host: bytes) -> None:
+        self._held = held
+        self._host = host
+        self._pieces: list[bytes] = []
+        self._body_size_max = held.settings.body_size_max
+        self.touched: list[Tail] = []
+        self.keys: list[IndexKey] = []
+        """For the index."""
+        self.end = self.stored_ms = self._room = 0
+
+    @property
+    def is_allowed(self) -> bool:
+        """Whether records may be put so at all: they are seen at once, and get no checksum."""
+        settings, standing = self._held.settings, self._held.standing
+        return not (
+            settings.is_sync_flush
+            or settings.appends_crc
+            or standing.refusal is not None
+            or self._held.dispatcher.waiting
+        )
+
+    def tail(self, topic: str, queue_id: int) -> Tail | None:
+        """The end of a queue, which is good until the topic is deleted; None when there is none
+        yet, or it is about later delivery."""
+        queue = self._held.queues.by_key.get((topic, queue_id))
+        return None if queue is None or queue.is_schedule else Tail(queue)
+
+    def begin(self, now_ms: int) -> None:
+        """Records are put from now on, as long as there is room that needs no making."""
+        log = self._held.log
+        self.end = log.end_offset
+        self._room = log.room_end
+        self.stored_ms = max(now_ms, log.stored_ms)
+
+    def put(  # noqa: PLR0913 - what a record is made of
+        self,
+        tail: Tail,
+        body: bytes,
+        properties: bytes,
+        tags_code: int,
+        flag: int,
+        sys_flag: int,
+        born_ms: int,
+        born_host: bytes,
+        reconsume_times: int,
+        prepared_log_offset: int = 0,
+    ) -> int:
+        """Put a record behind the others: its log offset; -1, with nothing done, when it is not
+        one to be put so. Positional: it is called once a message."""
+        size, body_size = len(properties), len(body)
+        if not 0 < body_size <= self._body_size_max or size > PROPERTIES_SIZE_MAX:
+            return -1
+        rest = tail.rest_of(size)
+        record_size = _EMPTY_SIZE + body_size + len(rest) + size
+        log_offset = self.end
+        end = log_offset + record_size
+        if end > self._room:
+            return -1
+        units = tail.units
+        if not units:
+            self.touched.append(tail)
+            tail.next_offset = tail.queue.next_offset
+        queue_offset = tail.next_offset
+        self._pieces += (
+            _head(
+                record_size, tail.magic, body_crc(body), tail.queue_id, flag, queue_offset,
+                log_offset, sys_flag, born_ms, born_host, self.stored_ms, self._host,
+                reconsume_times, prepared_log_offset, body_size,
+            ),
+            body,
+            rest,
+            properties,
+        )  # fmt: skip
+        self.end = end
+        tail.next_offset = queue_offset + 1
+        tail.log_offset = log_offset
+        units += (log_offset, record_size, tags_code)
+        return log_offset
+
+    def commit(self, is_awaited: Callable[[str, int], bool]) -> bool:
+        """Write what was put: all of it, or nothing. Of queues that somebody waits for, what has
+        arrived is told. What there was is in `touched` and `keys` till `done`."""
+        if not self._pieces:
+            return True
+        held, data = self._held, b"".join(self._pieces)
+        self._pieces.clear()
+        log, dispatcher = held.log, held.dispatcher
+        try:
+            log.append(data)
+        except (StorageError, OSError) as error:
+            _log.debug("%d bytes of messages are put one by one: %s", len(data), error)
+            self.done()
+            return False
+        assert log.end_offset == self.end, (log.end_offset, self.end)
+        log.stamp(self.stored_ms)
+        for nth, tail in enumerate(self.touched):
+            units = tail.units
+            try:
+                tail.queue.put_units(_packer(len(units) // 3)(*units), units[0])
+            except (StorageError, OSError) as error:
+                self._stall(str(error), data, self.touched[nth:])
+                return True
+            if is_awaited(tail.topic, tail.queue_id):
+                dispatcher.arrived(self._arrivals(tail))
+        dispatcher.dispatched_run(self.end, self.stored_ms, self.keys)
+        return True
+
+    def _arrivals(self, tail: Tail) -> list[Arrival]:
+        topic, queue_id, stored_ms = tail.topic, tail.queue_id, self.stored_ms
+        return [
+            Arrival(topic, queue_id, queue_offset, code, stored_ms, log_offset, size)
+            for queue_offset, log_offset, size, code in tail.places()
+        ]
+
+    def _stall(self, reason: str, data: bytes, tails: list[Tail]) -> None:
+        """The units of these queues have no room: what is in them is seen when there is."""
+        begin = self.end - len(data)
+        waiting = []
+        for tail in tails:
+            tail.queue.expect(tail.next_offset)
+            for queue_offset, log_offset, size, _ in tail.places():
+                message = decode_record(data, log_offset - begin)
+                places = queue_offset, log_offset, size, self.stored_ms
+                waiting.append(Dispatch(tail.queue, message, *places))
+        waiting.sort(key=lambda item: item.log_offset)
+        held_back = {item.log_offset for item in waiting}
+        keys = [key for key in self.keys if key[2] not in held_back]
+        self._held.dispatcher.stall(reason, waiting)
+        self._held.dispatcher.dispatched_run(waiting[0].log_offset, self.stored_ms, keys)
+
+    def done(self) -> None:
+        """Forget what was put."""
+        for tail in self.touched:
+            tail.units.clear()
+        self.touched.clear()
+        self.keys.clear()
+        self._pieces.clear()
