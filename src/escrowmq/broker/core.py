@@ -155,21 +155,27 @@ class BrokerCore:
         if known is None:
             return
         known.dialogue.receive(data, now_ms)
-        self.broker.present.account = ""  # what happens from here on is nobody's
-        self._settle(now_ms)
+        if self.serving.take_served() or self.broker.store.has_arrivals:
+            self.broker.present.account = ""  # what happens from here on is nobody's
+            self._settle(now_ms)
+        else:
+            self._sync_if_due(now_ms)
 
     def _settle(self, now_ms: int) -> None:
-        """What every input may have caused: messages that arrived, tables that changed."""
+        """What an input may have caused: messages that arrived, tables that changed."""
         for settle in self._settling:
             try:
                 settle(now_ms)
             except Exception as error:  # noqa: BLE001 - one part; the others' turn comes
                 self.rounds.failed("the end of an input", error, now_ms)
+        self._sync_if_due(now_ms)
+        if self._tables.are_changed:
+            self._tables.save_and_tell(now_ms)
+
+    def _sync_if_due(self, now_ms: int) -> None:
         sync = self.broker.store.sync_wanted(now_ms)
         if sync is not None:
             self.broker.effects.append(sync)
-        if self._tables.are_changed:
-            self._tables.save_and_tell(now_ms)
 
     def synced(self, log_offset: int, now_ms: int) -> None:
         """The log is durable up to an offset: answer who waited for it."""

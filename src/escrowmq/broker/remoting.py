@@ -90,28 +90,27 @@ class RemotingDialogue:
         """Serve what is whole; the rest of what is too much for one turn is kept."""
         reader, peer = self.reader, self._peer
         data, at = reader.take(data), 0
+        if peer.long is None and starts_send(data, 0):
+            at = self._serve_plain(data, 0, now_ms)
+            if at == len(data):
+                return
         if peer.long is not None:
             self._serving.go_on(peer, peer.long, now_ms)
         if peer.long is None:
-            at = self._serve_some(data, now_ms)
+            at = self._serve_some(data, at, now_ms)
         if at < len(data) or peer.long is not None:
             reader.put_back(data, at)
             self._broker.effects.append(Hold(peer.id))
         elif reader.broken is not None:
             self._broker.effects.append(Close(peer.id, str(reader.broken)))
 
-    def _serve_some(self, data: bytes, now_ms: int) -> int:
+    def _serve_some(self, data: bytes, at: int, now_ms: int) -> int:
         """Serve the commands of one input until the others have their turn; how far it came."""
         peer, serving, reader = self._peer, self._serving, self.reader
-        at = count = reads_count = 0
+        count = reads_count = 0
         index = self._broker.store.dispatcher
         keys_max = index.keys_count + KEYS_AT_ONCE_MAX
-        while True:
-            if starts_send(data, at):
-                at = self._serve_plain(data, at, now_ms)
-            found = reader.next(data, at)
-            if found is None:
-                return len(data)
+        while (found := reader.next(data, at)) is not None:
             command, at = found
             count += 1
             if command.flag & Flag.REPLY:
@@ -127,6 +126,9 @@ class RemotingDialogue:
                 is_much = size > ANSWERS_AHEAD_MAX or index.keys_count > keys_max
                 if is_much or reads_count == READS_AT_ONCE_MAX:
                     return at
+            if starts_send(data, at):
+                at = self._serve_plain(data, at, now_ms)
+        return len(data)
 
     def _serve_plain(self, data: bytes, at: int, now_ms: int) -> int:
         """Serve plain messages that begin at a place the short way; the place behind them."""

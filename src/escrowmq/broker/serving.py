@@ -34,10 +34,16 @@ class Serving:
         self._rounds = rounds
         self._judge: Door | None = None
         self.rows = bound(handlers)
+        self._has_served = False
 
     def look_at_door(self) -> None:
         """Whether anybody is judged at all: limits may have been set, or lifted."""
         self._judge = self._door if self._door.is_needed else None
+
+    def take_served(self) -> bool:
+        """Whether anything was served since this was asked last, that parts may have to finish."""
+        has_served, self._has_served = self._has_served, False
+        return has_served
 
     @property
     def is_judging(self) -> bool:
@@ -50,6 +56,7 @@ class Serving:
 
     def serve(self, peer: Peer, command: Command, now_ms: int) -> None:
         """Serve one question. Its answer goes to the peer's dialogue, now or later."""
+        self._has_served = True
         row = self.rows.get(command.code, UNKNOWN)
         asked: Question = Asked(peer, row, command, None, now_ms)
         reply: Reply | None
@@ -68,6 +75,7 @@ class Serving:
 
     def go_on(self, peer: Peer, long: Long[Question], now_ms: int) -> None:
         """Serve the next part of a request that takes many turns."""
+        self._has_served = True
         asked, long.asked.now_ms = long.asked, now_ms
         self._broker.present.account = asked.account
         try:
@@ -80,6 +88,7 @@ class Serving:
 
     def answered(self, peer: Peer, command: Command, now_ms: int) -> None:
         """A peer has answered a question of ours."""
+        self._has_served = True
         tell = partial(self._broker.calls.answered, peer.id, command, now_ms)
         self._rounds.guard("the answer of a client", tell, now_ms)
 

@@ -80,6 +80,11 @@ class Dispatcher:
         self.keys_count = 0
         """Entries that were put into the index."""
 
+    @property
+    def has_arrivals(self) -> bool:
+        """Whether something became visible that nobody was told of."""
+        return bool(self._arrivals)
+
     def take_arrivals(self) -> list[Arrival]:
         """Hand over, and forget, what became visible.
 

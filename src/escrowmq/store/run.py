@@ -36,8 +36,8 @@ class Tail:
     of this run, three numbers each."""
 
     __slots__ = (
-        "_rest_of", "key_prefix", "log_offset", "magic", "next_offset", "queue", "queue_id",
-        "topic", "units",
+        "key_prefix", "log_offset", "magic", "next_offset", "queue", "queue_id", "rest_of", "topic",
+        "units",
     )  # fmt: skip
 
     def __init__(self, queue: ConsumeQueue) -> None:
@@ -48,12 +48,8 @@ class Tail:
         self.next_offset = self.log_offset = 0
         """Behind the last record, and of it."""
         self.units: list[int] = []
-        # The topic and the size of the properties, as they stand behind a body.
-        self._rest_of = functools.lru_cache(maxsize=256)(lambda size: topic + _size_of(size))
-
-    def rest_of(self, size: int) -> bytes:
-        """What stands between the body and properties of a size."""
-        return self._rest_of(size)
+        self.rest_of = functools.lru_cache(maxsize=256)(lambda size: topic + _size_of(size))
+        """What stands between the body and properties of a size: the topic, and that size."""
 
     @property
     def sizes(self) -> list[int]:

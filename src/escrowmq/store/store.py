@@ -335,6 +335,11 @@ class Store:
             self.delete_topic(topic)
         return doomed
 
+    @property
+    def has_arrivals(self) -> bool:
+        """Whether something became visible that nobody was told of."""
+        return self.dispatcher.has_arrivals
+
     def take_arrivals(self) -> list[Arrival]:
         """Hand over, and forget, what became visible."""
         return self.dispatcher.take_arrivals()
