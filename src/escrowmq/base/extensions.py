@@ -52,3 +52,6 @@ ENDED_BY: Final = "escrowEndedBy"
 MORE: Final = "escrowMore"
 """On an op record: another one follows for finals that were appended together. Only
 behind the last one of them are all finals before it named."""
+
+WANTS_ID: Final = "escrowWantsId"
+"""A field of a send: its sender wants a signed id for the half."""

@@ -36,6 +36,7 @@ from escrowmq.broker.registration import Registration
 from escrowmq.broker.remoting import RemotingFront
 from escrowmq.broker.saving import ProgressOfHalves
 from escrowmq.broker.serving import Serving
+from escrowmq.broker.short_puts import ShortPuts
 from escrowmq.broker.shortcut import Shortcut
 from escrowmq.broker.state import Broker
 from escrowmq.broker.tables import Tables
@@ -80,8 +81,8 @@ class Assembly:
         )
         self.serving = Serving(broker, self.door, rounds, handlers)
         self.arrivals = Arrivals(broker, rounds, self.pulls, self.pops)
-        shortcut = Shortcut(broker, self.serving, self.arrivals)
-        self.remoting = RemotingFront(broker, self.serving, shortcut)
+        puts = ShortPuts(broker, self.transactions.engine, self.arrivals)
+        self.remoting = RemotingFront(broker, self.serving, Shortcut(broker, self.serving, puts))
         self.tables = Tables(broker, disk, self.registration)
         self.measuring = Measuring(broker, self.transactions, self.door, rounds, self.pops.ledger)
         self.parts = self._in_order(broker, rounds)

@@ -67,7 +67,7 @@ _ORDINARY: Final = SysFlag.COMPRESSED | SysFlag.MULTI_TAGS | 0x300
 ODD: Final = ~_ORDINARY
 """Flags that a plain message does not have."""
 
-_ODD_OF_HALF: Final = ODD & ~SysFlag.TRANSACTION_MASK
+ODD_OF_HALF: Final = ODD & ~SysFlag.TRANSACTION_MASK
 _SENT: Final = _ORDINARY | SysFlag.TRANSACTION_MASK | SysFlag.COMPRESSION_MASK
 _HIDDEN: Final = frozenset({SysFlag.PREPARED, SysFlag.ROLLBACK})
 _TYPE_MAX: Final = 0x300
@@ -81,7 +81,7 @@ def admit(message: Message, *, is_half: bool) -> str:
         fault = take_off(message.properties, message.topic)
         if fault:
             return fault
-    if message.sys_flag & (_ODD_OF_HALF if is_half else ODD):
+    if message.sys_flag & (ODD_OF_HALF if is_half else ODD):
         fault = _judge_flag(message, is_half=is_half)
         if fault:
             return fault

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Mapping
 from itertools import accumulate
 from typing import Final
 
@@ -42,11 +41,6 @@ class Latency:
         """Those that took no time, by codes of request and answer; not 0, if they were one-way."""
         self._counts: dict[_Kind, list[int]] = {}
         self._sums_ms: defaultdict[_Kind, int] = defaultdict(int)
-
-    def count_at_once(self, counts: Mapping[tuple[int, int, int], int]) -> None:
-        """So many of each kind took no time."""
-        for kind, count in counts.items():
-            self.at_once[kind] += count
 
     def note(self, row: Row, answered: int, took_ms: int, *, is_one_way: int) -> None:
         """One that took its time. One that asks for messages had to wait for them."""

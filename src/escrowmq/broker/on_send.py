@@ -7,7 +7,7 @@ from typing import Final
 
 from escrowmq.base.answer import HELD, Refusal, Reply, Sent
 from escrowmq.base.codes import FAQ, Request, Response, Version
-from escrowmq.base.extensions import OWNER
+from escrowmq.base.extensions import OWNER, WANTS_ID
 from escrowmq.base.limits import (
     BATCH_AT_ONCE_MAX,
     BATCH_KEYS_MAX,
@@ -210,7 +210,7 @@ class SendHandlers:
             Property.KEYS
         ):
             return Refusal(Response.MESSAGE_ILLEGAL, "Required message key is missing")
-        wants_id = is_transactional and asked.ext.get("escrowWantsId") == "true"
+        wants_id = is_transactional and asked.ext.get(WANTS_ID) == "true"
         put: Put | Refusal
         if is_transactional:
             put = self._prepare(asked, message, wants_id=wants_id)

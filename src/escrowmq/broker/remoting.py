@@ -20,7 +20,7 @@ from escrowmq.base.limits import (
 )
 from escrowmq.broker.peer import Peer
 from escrowmq.broker.serving import Serving
-from escrowmq.broker.shortcut import Habits, Shortcut, starts_send
+from escrowmq.broker.shortcut import Habits, Shortcut, is_short
 from escrowmq.broker.state import Broker
 from escrowmq.codec.command import encode_request
 from escrowmq.codec.frame import FrameReader, FrameWatch, HalfFrames
@@ -90,7 +90,7 @@ class RemotingDialogue:
         """Serve what is whole; the rest of what is too much for one turn is kept."""
         reader, peer = self.reader, self._peer
         data, at = reader.take(data), 0
-        if peer.long is None and starts_send(data, 0):
+        if peer.long is None and is_short(data, 0):
             at = self._serve_plain(data, 0, now_ms)
             if at == len(data):
                 return
@@ -126,7 +126,7 @@ class RemotingDialogue:
                 is_much = size > ANSWERS_AHEAD_MAX or index.keys_count > keys_max
                 if is_much or reads_count == READS_AT_ONCE_MAX:
                     return at
-            if starts_send(data, at):
+            if is_short(data, at):
                 at = self._serve_plain(data, at, now_ms)
         return len(data)
 

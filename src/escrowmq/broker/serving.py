@@ -40,6 +40,10 @@ class Serving:
         """Whether anybody is judged at all: limits may have been set, or lifted."""
         self._judge = self._door if self._door.is_needed else None
 
+    def note_served(self) -> None:
+        """Something was served by other ways, which parts of the broker may have to finish."""
+        self._has_served = True
+
     def take_served(self) -> bool:
         """Whether anything was served since this was asked last, that parts may have to finish."""
         has_served, self._has_served = self._has_served, False

@@ -14,8 +14,9 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from escrowmq.base.extensions import WANTS_ID
 from escrowmq.codec.command import decode_header
-from escrowmq.codec.headers import SendHeaderV2, read_header
+from escrowmq.codec.headers import EndTransactionHeader, SendHeaderV2, read_header
 from escrowmq.errors import EscrowMQError
 
 _BINARY: Final = 1
@@ -25,6 +26,12 @@ _FIXED_SIZE: Final = 29
 _NUMBER_SIZE_MAX: Final = 18
 _VARIES: Final = (b"e", b"g", b"i")
 """Queue, time and properties, in this order."""
+
+_END_VARIES: Final = (b"tranStateTableOffset", b"commitLogOffset", b"transactionId", b"msgId")
+_END_NAMES: Final = {
+    *_END_VARIES,
+    *(b"producerGroup", b"bname", b"topic", b"commitOrRollback", b"fromTransactionCheck"),
+}
 
 _NAMES_MAX: Final = 32
 _PLANS_MAX: Final = 1024
@@ -39,7 +46,7 @@ Alike = tuple[bytes, bytes, bytes, bytes]
 class SendShape:
     """All bytes of a binary send request's header but these."""
 
-    __slots__ = ("_consts", "_front_size", "_suffix", "_unpack", "flag", "header")
+    __slots__ = ("_consts", "_front_size", "_suffix", "_unpack", "flag", "header", "wants_id")
 
     def __init__(
         self, data: bytes, at: int, header_end: int, spans: list[tuple[int, int]], flag: int
@@ -56,6 +63,8 @@ class SendShape:
         self.flag = flag
         self.header: SendHeaderV2
         """Of the request that it was learnt from."""
+        self.wants_id = False
+        """Whether its sender wants a signed id for a half."""
 
     def match(self, data: bytes, at: int, header_end: int) -> Alike | None:
         """What is special about the request at a place; None when it is of another shape."""
@@ -70,6 +79,56 @@ class SendShape:
         if data[end:header_end] != self._suffix or fields_size != header_end - at - _FIXED_SIZE:
             return None
         return opaque, queue, born, data[properties:end]
+
+
+class EndShape:
+    """All bytes of a binary END's header but its number, and the half that it is about."""
+
+    __slots__ = ("_consts", "_order", "_unpack", "flag", "header")
+
+    def __init__(
+        self, data: bytes, at: int, header_end: int, spans: dict[bytes, tuple[int, int]]
+    ) -> None:
+        pieces, last = ["8x5s4s"], at + 17
+        places = sorted((spans[name], nth) for nth, name in enumerate(_END_VARIES))
+        for (begin, end), _ in places:
+            pieces.append(f"{begin - last}s{end - begin}s")
+            last = end
+        self._unpack = struct.Struct(f">{''.join(pieces)}{header_end - last}s").unpack_from
+        self._consts = self._unpack(data, at)[::2]
+        order = [nth for _, nth in places]
+        self._order = tuple(2 * order.index(nth) + 3 for nth in range(len(_END_VARIES)))
+        self.flag: int
+        self.header: EndTransactionHeader
+        """Of the request that it was learnt from."""
+
+    def match(self, data: bytes, at: int) -> Alike | None:
+        """Queue offset, log offset and transaction id of the request at a place, whose header is
+        as long; None when it is of another shape."""
+        parts = self._unpack(data, at)
+        if parts[::2] != self._consts:
+            return None
+        queue_offset, log_offset, key, _ = self._order
+        return parts[1], parts[queue_offset], parts[log_offset], parts[key]
+
+
+def learn_end(data: bytes, at: int, header_end: int) -> EndShape | None:
+    """The shape of the END whose frame starts at a place; None when it is nothing that one expects
+    to see again."""
+    if int.from_bytes(data[at + 21 : at + 25], "big"):
+        return None
+    try:
+        command = decode_header(data[at + 8 : header_end], _BINARY)
+        header = read_header(EndTransactionHeader, command.ext)
+    except EscrowMQError:
+        return None
+    spans = _spans(data, at + _FIXED_SIZE, header_end)
+    is_plain = set(_END_VARIES) <= spans.keys() <= _END_NAMES
+    if not is_plain or any(begin == end for begin, end in spans.values()):
+        return None
+    shape = EndShape(data, at, header_end, spans)
+    shape.flag, shape.header = command.flag, header
+    return shape
 
 
 def learn_send(data: bytes, at: int, header_end: int) -> SendShape | None:
@@ -89,7 +148,7 @@ def learn_send(data: bytes, at: int, header_end: int) -> SendShape | None:
     if any(not 0 < end - begin <= _NUMBER_SIZE_MAX for begin, end in places[:2]):
         return None
     shape = SendShape(data, at, header_end, places, command.flag)
-    shape.header = header
+    shape.header, shape.wants_id = header, WANTS_ID in (command.ext or {})
     return shape if shape.match(data, at, header_end) is not None else None
 
 
@@ -116,6 +175,7 @@ class _Fields(msgspec.Struct):
     h: str = "0"
     j: str = "0"
     m: str = "false"
+    escrowWantsId: str = ""  # noqa: N815 - the wire's spelling
 
 
 class JsonSend(msgspec.Struct):
@@ -127,6 +187,27 @@ class JsonSend(msgspec.Struct):
     flag: int = 0
 
 
+class _EndFields(msgspec.Struct, rename="camel"):
+    producer_group: str
+    tran_state_table_offset: str
+    commit_log_offset: str
+    commit_or_rollback: str
+    transaction_id: str
+    from_transaction_check: str = "false"
+    escrow_id: str = ""
+    escrow_count: str = ""
+
+
+class JsonEnd(msgspec.Struct):
+    """An END in JSON, as far as it concerns a half with nothing special about it."""
+
+    extFields: _EndFields  # noqa: N815 - the wire's spelling
+    code: int
+    opaque: int
+    flag: int = 0
+
+
+_decode_end: Final = msgspec.json.Decoder(JsonEnd).decode
 _decode_send: Final = msgspec.json.Decoder(JsonSend).decode
 
 
@@ -134,6 +215,14 @@ def read_json_send(data: bytes) -> JsonSend | None:
     """What a header in JSON says; None when it is not as clients write it."""
     try:
         return _decode_send(data)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
+def read_json_end(data: bytes) -> JsonEnd | None:
+    """The same for an END."""
+    try:
+        return _decode_end(data)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
 
@@ -146,14 +235,17 @@ class Plan(NamedTuple):
     key: int
     tags: int
     keys: int
+    is_half: int
+    group: int
 
 
 class Properties:
     """Encoded properties that may be stored as they came: their names, in this order, were seen
-    before, and none of them is one that the broker acts on."""
+    before, and none of them is one that the broker acts on, in a message or in a half."""
 
-    def __init__(self, special: Container[str]) -> None:
+    def __init__(self, special: Container[str], special_of_half: Container[str]) -> None:
         self._special = special
+        self._special_of_half = special_of_half
         self._plans: dict[tuple[bytes, ...], Plan | None] = {}
 
     def read(self, encoded: bytes) -> tuple[Plan, list[bytes]] | None:
@@ -181,8 +273,9 @@ class Properties:
     def _plan(self, names: tuple[bytes, ...]) -> Plan | None:
         if len(set(names)) < len(names) or b"" in names or b"UNIQ_KEY" not in names:
             return None
-        if any(name.decode("ascii") in self._special for name in names):
+        special = self._special_of_half if b"TRAN_MSG" in names else self._special
+        if any(name.decode("ascii") in special for name in names):
             return None
         values = {name: 2 * nth + 1 for nth, name in enumerate(names)}
-        looked_at = (b"UNIQ_KEY", b"TAGS", b"KEYS")
+        looked_at = (b"UNIQ_KEY", b"TAGS", b"KEYS", b"TRAN_MSG", b"PGROUP")
         return Plan(b"\x01\x02" * len(names), *[values.get(name, -1) for name in looked_at])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from escrowmq.base.limits import PROPERTIES_SIZE_MAX
@@ -73,9 +73,8 @@ class Run:
         self._host = host
         self._pieces: list[bytes] = []
         self._body_size_max = held.settings.body_size_max
-        self.touched: list[Tail] = []
-        self.keys: list[IndexKey] = []
-        """For the index."""
+        self._touched: list[Tail] = []
+        self._keys: list[IndexKey] = []
         self.end = self.stored_ms = self._room = 0
 
     @property
@@ -128,7 +127,7 @@ class Run:
             return -1
         units = tail.units
         if not units:
-            self.touched.append(tail)
+            self._touched.append(tail)
             tail.next_offset = tail.queue.next_offset
         queue_offset = tail.next_offset
         self._pieces += (
@@ -147,9 +146,16 @@ class Run:
         units += (log_offset, record_size, tags_code)
         return log_offset
 
+    def index(self, tail: Tail, key: bytes, keys: Iterable[bytes], log_offset: int) -> None:
+        """Have the record there found by its unique key, and by others. All are ASCII."""
+        prefix, stored_ms = tail.key_prefix, self.stored_ms
+        self._keys.append((prefix, key, log_offset, stored_ms))
+        for one in keys:
+            self._keys.append((prefix, one, log_offset, stored_ms))
+
     def commit(self, is_awaited: Callable[[str, int], bool]) -> bool:
         """Write what was put: all of it, or nothing. Of queues that somebody waits for, what has
-        arrived is told. What there was is in `touched` and `keys` till `done`."""
+        arrived is told. Call `done` afterwards."""
         if not self._pieces:
             return True
         held, data = self._held, b"".join(self._pieces)
@@ -163,16 +169,16 @@ class Run:
             return False
         assert log.end_offset == self.end, (log.end_offset, self.end)
         log.stamp(self.stored_ms)
-        for nth, tail in enumerate(self.touched):
+        for nth, tail in enumerate(self._touched):
             units = tail.units
             try:
                 tail.queue.put_units(_packer(len(units) // 3)(*units), units[0])
             except (StorageError, OSError) as error:
-                self._stall(str(error), data, self.touched[nth:])
+                self._stall(str(error), data, self._touched[nth:])
                 return True
             if is_awaited(tail.topic, tail.queue_id):
                 dispatcher.arrived(self._arrivals(tail))
-        dispatcher.dispatched_run(self.end, self.stored_ms, self.keys)
+        dispatcher.dispatched_run(self.end, self.stored_ms, self._keys)
         return True
 
     def _arrivals(self, tail: Tail) -> list[Arrival]:
@@ -194,14 +200,14 @@ class Run:
                 waiting.append(Dispatch(tail.queue, message, *places))
         waiting.sort(key=lambda item: item.log_offset)
         held_back = {item.log_offset for item in waiting}
-        keys = [key for key in self.keys if key[2] not in held_back]
+        keys = [key for key in self._keys if key[2] not in held_back]
         self._held.dispatcher.stall(reason, waiting)
         self._held.dispatcher.dispatched_run(waiting[0].log_offset, self.stored_ms, keys)
 
     def done(self) -> None:
         """Forget what was put."""
-        for tail in self.touched:
+        for tail in self._touched:
             tail.units.clear()
-        self.touched.clear()
-        self.keys.clear()
+        self._touched.clear()
+        self._keys.clear()
         self._pieces.clear()

@@ -17,6 +17,7 @@ from escrowmq.txn.half import checks_counted, immunity_ms
 from escrowmq.txn.likeness import Likeness
 from escrowmq.txn.meter import Counters, Meter
 from escrowmq.txn.pending import Pending, Row, Run
+from escrowmq.txn.plain import PlainHalf
 from escrowmq.txn.recent import Recent
 from escrowmq.txn.state import Ledger, State, Verdict
 from escrowmq.txn.tally import Tally
@@ -110,6 +111,23 @@ class Halves:
             checks=max(checks_counted(properties), self.tally.count(queue_offset)),
         )
         self._add(queue_offset, row, bundle_of(properties), attempt)
+
+    def enter_plain(self, half: PlainHalf, *, origin: str, account: str) -> None:
+        """The same for one with nothing special about it."""
+        queue_offset, stored_ms = half.queue_offset, half.stored_ms
+        row = Row(
+            log_offset=half.log_offset,
+            stored_ms=stored_ms,
+            due_ms=stored_ms + self._settings.transaction_timeout_ms,
+            group=half.group,
+            topic=half.topic,
+            origin=origin,
+            account=account,
+            checks=self.tally.count(queue_offset),
+        )
+        self.counters.prepared += 1
+        self.recent.keep_plain(half)
+        self._add(queue_offset, row, None, None)
 
     def _add(
         self, queue_offset: int, row: Row, bundle: BundleId | None, attempt: Attempt | None

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 from escrowmq.base.extensions import OWNER
 from escrowmq.base.message import Message, StoredMessage
 from escrowmq.store.store import Put
+from escrowmq.txn.plain import PlainHalf
 
 _HALVES_MAX: Final = 1024
 _BODY_SIZE_MAX: Final = 4096
@@ -28,15 +29,14 @@ class Recent:
     """The newest halves by queue offset, a bounded number of small ones."""
 
     def __init__(self, halves_max: int = _HALVES_MAX) -> None:
-        self._kept: dict[int, Kept] = {}
+        self._kept: dict[int, Kept | PlainHalf] = {}
         self._halves_max = halves_max
 
     def keep(self, half: Message, properties: bytes, put: Put) -> None:
         """A half was stored."""
         if len(half.body) > _BODY_SIZE_MAX:
             return
-        if len(self._kept) >= self._halves_max:
-            del self._kept[next(iter(self._kept))]
+        self._make_room()
         stored = StoredMessage(
             topic=half.topic,
             body=half.body,
@@ -56,15 +56,39 @@ class Recent:
         )
         self._kept[put.queue_offset] = Kept(stored, properties)
 
+    def keep_plain(self, half: PlainHalf) -> None:
+        """The same for one with nothing special about it."""
+        if len(half.body) <= _BODY_SIZE_MAX:
+            self._make_room()
+            self._kept[half.queue_offset] = half
+
+    def _make_room(self) -> None:
+        if len(self._kept) >= self._halves_max:
+            del self._kept[next(iter(self._kept))]
+
+    def plain(self, *, queue_offset: int, log_offset: int) -> PlainHalf | None:
+        """The half at this place, if it is kept, has nothing special about it, and nobody has
+        looked at it otherwise."""
+        kept = self._kept.get(queue_offset)
+        if isinstance(kept, PlainHalf) and kept.log_offset == log_offset:
+            return kept
+        return None
+
+    def _kept_of(self, queue_offset: int) -> Kept | None:
+        kept = self._kept.get(queue_offset)
+        if isinstance(kept, PlainHalf):
+            kept = self._kept[queue_offset] = Kept(kept.message(), kept.properties)
+        return kept
+
     def half(self, *, queue_offset: int, log_offset: int) -> StoredMessage | None:
         """The half at this place, if it is kept."""
-        kept = self._kept.get(queue_offset)
+        kept = self._kept_of(queue_offset)
         return kept.half if kept is not None and kept.half.log_offset == log_offset else None
 
     def properties_of(self, message: Message, queue_offset: int) -> bytes | None:
         """The encoded properties of a message made from a half, if they are still the half's, or
         all of these but the mark of the account."""
-        kept = self._kept.get(queue_offset)
+        kept = self._kept_of(queue_offset)
         if kept is None:
             return None
         own, wanted = kept.half.properties, message.properties

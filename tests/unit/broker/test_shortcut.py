@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import pytest
 
@@ -101,14 +102,18 @@ class Both:
     def __init__(self, **settings: object) -> None:
         self.short, self.general = (Side(is_short=s, **settings) for s in (True, False))
 
-    def feed(self, *chunks: Chunk) -> None:
+    def feed(self, *chunks: Chunk) -> list[Command]:
+        """What was answered to the last of them."""
+        heard = b""
         for chunk in chunks:
             for side in (self.short, self.general):
                 side.feed(chunk)
             assert self.short.heard == self.general.heard
             assert self.short.closed == self.general.closed
+            heard = b"".join(data for _, data in self.short.heard)
             self.short.heard.clear()
             self.general.heard.clear()
+        return FrameReader().feed(heard)
 
     def pass_time(self, span_ms: int) -> None:
         for side in (self.short, self.general):
@@ -293,26 +298,155 @@ def test_short_way_is_shut_where_everybody_is_judged(settings: dict[str, object]
     both.end()
 
 
+HALF = {**PLAIN, "TRAN_MSG": "true", "PGROUP": "load"}
+
+
+class Begun(NamedTuple):
+    """A half as its sender knows it."""
+
+    queue_offset: int
+    log_offset: int
+    key: str
+
+
+def begin(both: Both, *frames: bytes, peer: int = 1) -> list[Begun]:
+    """Send halves; where they are."""
+    replies = both.feed((peer, b"".join(frames)))
+    found = []
+    for reply in replies:
+        ext = reply.ext or {}
+        log_offset = int(ext["msgId"][16:], 16)
+        found.append(Begun(int(ext["queueOffset"]), log_offset, ext["transactionId"]))
+    return found
+
+
+def end(
+    half: Begun, verdict: str = "8", *, flag: int = 2, is_binary: bool = True, **changed: str
+) -> bytes:
+    ext = {
+        "producerGroup": "load", "tranStateTableOffset": str(half.queue_offset),
+        "commitLogOffset": str(half.log_offset), "commitOrRollback": verdict,
+        "fromTransactionCheck": "false", "msgId": half.key, "transactionId": half.key,
+        "bname": "broker-a", "topic": "Orders",
+    } | changed  # fmt: skip
+    ext = {name: value for name, value in ext.items() if value != "-"}
+    return frame(Request.END_TRANSACTION, ext, opaque=3, flag=flag, is_binary=is_binary)
+
+
+def half(number: int, properties: dict[str, str] | None = None, *, is_binary: bool = True) -> bytes:
+    key = f"0A000001ABCD18B4AAC20000{number:08X}"
+    return send({**HALF, "UNIQ_KEY": key, **(properties or {})}, f="4", is_binary=is_binary)
+
+
+@pytest.mark.parametrize("is_binary", [True, False])
+def test_halves_and_commits_are_served_the_short_way(*, is_binary: bool) -> None:
+    both = Both()
+    both.feed((1, send(is_binary=is_binary)))  # queues are made the general way
+    first = begin(both, half(0, is_binary=is_binary))
+    both.feed((1, end(first[0], is_binary=is_binary)))
+    halves = begin(
+        both, *[half(n, {"TAGS": "a", "KEYS": "k m"}, is_binary=is_binary) for n in range(1, 9)]
+    )
+    before = both.short.served_count
+    both.feed((1, b"".join(end(one, is_binary=is_binary) for one in halves)))
+    assert both.short.served_count - before >= 7
+    both.feed((2, pull(0)))
+    both.end()
+
+
+ENDS: dict[str, dict[str, str]] = {
+    "rollback": {"commitOrRollback": "12"},
+    "unknown": {"commitOrRollback": "0"},
+    "from a check": {"fromTransactionCheck": "true"},
+    "another group": {"producerGroup": "others"},
+    "another key": {"transactionId": "0A"},
+    "no key": {"transactionId": "-"},
+    "another place": {"commitLogOffset": "0"},
+    "another offset": {"tranStateTableOffset": "99"},
+    "a count": {"escrowCount": "1"},
+    "a count that is wrong": {"escrowCount": "2"},
+    "an id": {"escrowId": "abc"},
+}
+
+
+@pytest.mark.parametrize("is_binary", [True, False])
+@pytest.mark.parametrize("flag", [0, 2])
+@pytest.mark.parametrize("name", ENDS)
+def test_odd_end_makes_no_difference(name: str, flag: int, *, is_binary: bool) -> None:
+    both = Both()
+    both.feed((1, send()))
+    for one in begin(both, half(0), half(1)):
+        both.feed((1, end(one, is_binary=is_binary)))
+    halves = begin(both, *[half(n, is_binary=is_binary) for n in range(2, 6)])
+    odd = end(halves[1], flag=flag, is_binary=is_binary, **ENDS[name])
+    plain = [end(one, is_binary=is_binary) for one in halves]
+    both.feed((1, plain[0] + odd + plain[2]), (1, plain[1] + plain[1]), (1, plain[3] + plain[0]))
+    both.end()
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {"escrowTransaction": "t1"}, {"escrowDelay": "true", "DELAY": "2"}, {"PGROUP": ""},
+        {"CHECK_IMMUNITY_TIME_IN_SECONDS": "9"}, {"TRAN_MSG": "false"}, {"TRAN_MSG": "TRUE"},
+        {"escrowChecker": "db"}, {"PGROUP": "x" * 300}, {"DELAY": "3"}, {"PGROUP": "a\x7fb"},
+        {"__transactionId__": "mine"}, {"escrowOrderKey": "k"},
+    ],
+)  # fmt: skip
+def test_odd_half_makes_no_difference(properties: dict[str, str]) -> None:
+    both = Both()
+    both.feed((1, send()), (1, half(0) + half(1)))
+    both.feed((1, half(2) + half(3, properties) + half(4)), (1, half(5, properties)))
+    both.pass_time(70_000)
+    both.end()
+
+
+def test_half_that_is_committed_after_its_topic_became_narrow_goes_where_it_is_read() -> None:
+    both = Both()
+    both.feed((1, send(e="3")), (1, send(e="1")))
+    halves = begin(both, send(HALF, f="4", e="3"), send(HALF, f="4", e="3"))
+    config = {
+        "topic": "Orders", "defaultTopic": "TBW102", "readQueueNums": "2", "writeQueueNums": "4",
+        "perm": "6", "topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false",
+    }  # fmt: skip
+    both.feed((2, frame(Request.UPDATE_AND_CREATE_TOPIC, config)))
+    both.feed(*[(1, end(one)) for one in halves])
+    both.end()
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_any_mixture_of_requests_and_reads_is_the_same_both_ways(seed: int) -> None:
     chance = random.Random(seed)
     both = Both()
-    for peer, data in _mixture(chance):
-        both.feed((peer, data))
+    begun: list[Begun] = []
+    for peer, data in _mixture(chance, begun):
+        for reply in both.feed((peer, data)):
+            ext = reply.ext or {}
+            if "transactionId" in ext:
+                place = int(ext["queueOffset"]), int(ext["msgId"][16:], 16)
+                begun.append(Begun(*place, ext["transactionId"]))
         if chance.random() < 0.1:
             both.pass_time(chance.choice([1, 5, 700, 11_000]))
     assert both.short.served_count > 0
     both.end()
 
 
-def _mixture(chance: random.Random) -> Iterator[Chunk]:
+def _mixture(chance: random.Random, begun: list[Begun]) -> Iterator[Chunk]:
+    """Requests of two connections, cut anywhere; ends of what was sent, halves or not."""
     waiting = {1: b"", 2: b""}
     odd = [data for name, data in ODD.items() if name not in ("no frame", "too many fields")]
     for number in range(120):
         peer = chance.choice([1, 2])
         draw = chance.random()
-        if draw < 0.75:
-            properties = dict(PLAIN) | {"UNIQ_KEY": f"{chance.getrandbits(96):032X}"}
+        if draw < 0.25 and begun:
+            one = chance.choice(begun[-8:])
+            verdict = chance.choice(["8", "8", "8", "12", "0"])
+            data = end(one, verdict, flag=chance.choice([0, 2, 2]), is_binary=chance.random() < 0.5)
+        elif draw < 0.75:
+            is_half = chance.random() < 0.5
+            properties = dict(HALF if is_half else PLAIN) | {
+                "UNIQ_KEY": f"{chance.getrandbits(96):032X}"
+            }
             if chance.random() < 0.3:
                 properties["KEYS"] = " ".join(chance.choices(["a", "b", "", "cc"], k=3))
             if chance.random() < 0.3:
@@ -322,7 +456,7 @@ def _mixture(chance: random.Random) -> Iterator[Chunk]:
             data = send(
                 properties, b"x" * chance.randrange(400), topic=chance.choice(TOPICS),
                 opaque=number, is_binary=chance.random() < 0.6, flag=chance.choice([0, 0, 0, 2]),
-                e=str(chance.randrange(4)), g=str(START_MS + number),
+                e=str(chance.randrange(4)), f="4" if is_half else "0", g=str(START_MS + number),
             )  # fmt: skip
         elif draw < 0.85:
             data = chance.choice(odd)

@@ -1,0 +1,55 @@
+"""Half messages with nothing special about them, as the bytes that they are: most are ended while
+they are known so, and never need to be anything else."""
+
+from __future__ import annotations
+
+import msgspec
+
+from escrowmq.base.message import StoredMessage, Topic
+from escrowmq.codec.properties import decode_properties
+
+
+class PlainHalf(msgspec.Struct, gc=False):
+    """A half that was stored. It is one of no transaction of several messages, nor of an epoch,
+    and wishes nothing about checks or delivery."""
+
+    queue_offset: int
+    log_offset: int
+    record_size: int
+    stored_ms: int
+    group: str
+    topic: str
+    queue_id: int
+    """For which its message is."""
+
+    key: bytes
+    keys: tuple[bytes, ...]
+    properties: bytes
+    body: bytes
+    tags_code: int
+    flag: int
+    sys_flag: int
+    born_ms: int
+    born_host: bytes
+    store_host: bytes
+    reconsume_times: int
+
+    def message(self) -> StoredMessage:
+        """The half as it is read from the log."""
+        return StoredMessage(
+            topic=Topic.HALF,
+            body=self.body,
+            queue_id=0,
+            flag=self.flag,
+            properties=decode_properties(self.properties),
+            sys_flag=self.sys_flag,
+            born_ms=self.born_ms,
+            born_host=self.born_host,
+            store_host=self.store_host,
+            reconsume_times=self.reconsume_times,
+            prepared_log_offset=0,
+            queue_offset=self.queue_offset,
+            log_offset=self.log_offset,
+            stored_ms=self.stored_ms,
+            record_size=self.record_size,
+        )
