@@ -45,14 +45,16 @@ class _SpecialOfHalf:
 class Target:
     """Where the plain messages for a queue go, and what is answered to them."""
 
-    __slots__ = ("place", "replies", "sizes", "tail")
+    __slots__ = ("place", "queue_id", "replies", "sizes", "tail", "topic")
 
-    def __init__(self, tail: Tail, replies: SentTemplate) -> None:
-        self.tail = tail
+    def __init__(self, topic: str, queue_id: int, replies: SentTemplate) -> None:
+        self.topic, self.queue_id = topic, queue_id
+        self.tail: Tail | None = None
+        """Where the queue ends, once it is known and there is one."""
         self.replies = replies
         self.sizes: list[int] = []
         """Of the records of this run that were sent to the queue, halves among them."""
-        place = {Property.REAL_TOPIC: tail.topic, Property.REAL_QID: str(tail.queue_id)}
+        place = {Property.REAL_TOPIC: topic, Property.REAL_QID: str(queue_id)}
         self.place = encode_properties(place)
         """On a half, where its message is to go."""
 
@@ -111,14 +113,18 @@ class ShortPuts:
             or config.attributes.get("cleanup.policy") == "COMPACTION"
         ):
             return None
-        tail = self._run.tail(topic, queue_id)
-        if tail is None:
-            return None
         if len(self._targets) >= _TARGETS_MAX:
             self._targets.clear()
-        target = Target(tail, SentTemplate(self._said, broker.packed, queue_id))
+        replies = SentTemplate(self._said, broker.packed, queue_id)
+        target = Target(topic, queue_id, replies)
         self._targets[topic, queue_id] = target
         return target
+
+    def _tail(self, target: Target) -> Tail | None:
+        """The end of a target's queue; None when it has none yet: the general way makes it."""
+        if target.tail is None:
+            target.tail = self._run.tail(target.topic, target.queue_id)
+        return target.tail
 
     # -- messages ----------------------------------------------------------------------------------
 
@@ -146,15 +152,14 @@ class ShortPuts:
         keys = tuple(filter(None, fields[plan.keys].split(b" "))) if plan.keys >= 0 else ()
         if len(keys) > _KEYS_MAX:
             return None
-        key, tail = fields[plan.key], target.tail
-        encoded = properties + self._suffix
+        key, encoded = fields[plan.key], properties + self._suffix
         if plan.is_half >= 0:
-            half_tail = self._tail_of_halves(plan, fields, sys_flag)
-            if half_tail is None or wants_id:
-                return None
-            tail, sys_flag = half_tail, sys_flag & ~SysFlag.TRANSACTION_MASK
+            tail = None if wants_id else self._tail_of_halves(plan, fields, sys_flag)
+            sys_flag &= ~SysFlag.TRANSACTION_MASK
             encoded = b"".join((encoded, b"__transactionId__\x01", key, b"\x02", target.place))
-        elif sys_flag & ODD:
+        else:
+            tail = None if sys_flag & ODD else target.tail or self._tail(target)
+        if tail is None:
             return None
         code = tags_code(fields[plan.tags].decode()) if plan.tags >= 0 else 0
         run = self._run
@@ -170,7 +175,7 @@ class ShortPuts:
         if plan.is_half >= 0:
             half = PlainHalf(
                 tail.next_offset - 1, log_offset, run.end - log_offset, run.stored_ms,
-                fields[plan.group].decode(), target.tail.topic, target.tail.queue_id, key, keys,
+                fields[plan.group].decode(), target.topic, target.queue_id, key, keys,
                 encoded, body, code, flag, sys_flag, born_ms, peer.packed, self._broker.packed,
                 reconsume_times,
             )  # fmt: skip
@@ -220,9 +225,10 @@ class ShortPuts:
         ):
             return False
         target = self.target(half.topic, half.queue_id)
-        if target is None:
+        tail = None if target is None else self._tail(target)
+        if tail is None:
             return False
-        run, tail = self._run, target.tail
+        run = self._run
         at = run.put(
             tail, half.body, half.properties, half.tags_code, half.flag,
             half.sys_flag | SysFlag.COMMIT, half.born_ms, half.born_host, half.reconsume_times,
@@ -244,7 +250,7 @@ class ShortPuts:
             self.drop()
             return False
         for target in self._sent:
-            self._broker.stats.put_each(target.tail.topic, target.sizes)
+            self._broker.stats.put_each(target.topic, target.sizes)
         for half in self._begun:
             origin = self._note_published(peer, half)
             self._engine.halves.enter_plain(half, origin=origin, account=peer.counted_for)
