@@ -35,6 +35,9 @@ from tests.sim.tenant import SimTenant
 from tests.sim.vandal import SimVandal
 
 _START_MS = 1_700_000_000_000
+_GENERAL_WAY_EVERY = 3
+"""One in so many brokers takes no short cut."""
+
 _BROKER: Address = ("10.0.0.1", 10911)
 _REGISTRY: Address = ("10.0.0.2", 9876)
 _AUDIT_MS = 120_000
@@ -297,6 +300,8 @@ class World:
         # So that worlds of a few hundred halves have snapshots of what is pending.
         transactions = core.transactions
         transactions.snapshot_ms, transactions.snapshot_min = 1_000, 2
+        if (self.plan.seed + self._boot_count) % _GENERAL_WAY_EVERY == 0:
+            core.remoting.shortcut = None
         if self._plant is not None:
             self._plant(core)
         return core

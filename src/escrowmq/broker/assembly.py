@@ -81,7 +81,7 @@ class Assembly:
         )
         self.serving = Serving(broker, self.door, rounds, handlers)
         self.arrivals = Arrivals(broker, rounds, self.pulls, self.pops)
-        puts = ShortPuts(broker, self.transactions.engine, self.arrivals)
+        puts = ShortPuts(broker, self.ends, self.arrivals)
         self.remoting = RemotingFront(broker, self.serving, Shortcut(broker, self.serving, puts))
         self.tables = Tables(broker, disk, self.registration)
         self.measuring = Measuring(broker, self.transactions, self.door, rounds, self.pops.ledger)

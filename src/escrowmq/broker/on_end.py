@@ -71,7 +71,8 @@ class EndHandlers(Part):
         self._broker = broker
         self._putter = putter
         self._transactions = transactions
-        self._engine, self._checker = transactions.engine, transactions.checker
+        self.engine: Final = transactions.engine
+        self._checker = transactions.checker
         self._unsealed: list[_Unsealed] = []
         broker.producer_hooks.append(self._producer_came)
         self._checker.unheard.heard_ms = broker.clients.seen_ms
@@ -92,7 +93,7 @@ class EndHandlers(Part):
             ids=(header.transaction_id or "", header.msg_id),
             count=header.escrow_count,
         )
-        ended = self._engine.end(claim, asked.now_ms)
+        ended = self.engine.end(claim, asked.now_ms)
         if header.from_transaction_check:
             self._checker.answered(ended.queue_offset, asked.peer.id)
             if ended.answer is EndResult.UNKNOWN and asked.ext.get(OPEN) == "true":
@@ -100,7 +101,7 @@ class EndHandlers(Part):
         if ended.answer not in _SETTLED and ended.queue_offset >= 0:
             what = "said unknown" if ended.answer is EndResult.UNKNOWN else "refused"
             detail = "" if ended.answer is EndResult.UNKNOWN else ended.answer.name.lower()
-            self._engine.halves.trail.note(
+            self.engine.halves.trail.note(
                 asked.now_ms, ended.queue_offset, what, who=asked.peer.address, detail=detail
             )
         return self.answer(asked, ended)
@@ -142,9 +143,9 @@ class EndHandlers(Part):
 
     def settle(self, now_ms: int) -> None:
         """Append the op records of this input's ends and answer who asked for them."""
-        if not self._unsealed and not self._engine.has_unsealed:
+        if not self._unsealed and not self.engine.has_unsealed:
             return
-        log_end, undone = self._engine.seal(now_ms)
+        log_end, undone = self.engine.seal(now_ms)
         unsealed, self._unsealed = self._unsealed, []
         for item in unsealed:
             if item.ended.queue_offset in undone:
@@ -179,7 +180,7 @@ class EndHandlers(Part):
             return
         for ask in self._checker.due(now_ms):
             self._ask(ask, now_ms)
-        if self._engine.halves.counters.expired:
+        if self.engine.halves.counters.expired:
             self._broker.topics.ensure(Topic.CHECK_MAX_TIME, now_ms=now_ms)
 
     def wake_at_ms(self) -> int:

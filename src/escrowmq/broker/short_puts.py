@@ -9,7 +9,9 @@ from escrowmq.base.extensions import CHECKER, MARKER
 from escrowmq.base.limits import PUBLISHED_TOPICS_MAX
 from escrowmq.base.message import NOT_SENDABLE, Property, SysFlag, Topic
 from escrowmq.broker.arrivals import Arrivals
+from escrowmq.broker.asked import Question
 from escrowmq.broker.entry import MARKED, ODD, ODD_OF_HALF, group_fault
+from escrowmq.broker.on_end import EndHandlers
 from escrowmq.broker.peer import Peer
 from escrowmq.broker.putting import DIVERTING
 from escrowmq.broker.state import Broker
@@ -18,8 +20,9 @@ from escrowmq.codec.properties import encode_properties
 from escrowmq.codec.sent_template import SentTemplate
 from escrowmq.codec.shapes import Plan, Properties
 from escrowmq.store.run import Tail
-from escrowmq.txn.engine import Engine
+from escrowmq.txn.claim import Ended, EndResult
 from escrowmq.txn.plain import PlainHalf
+from escrowmq.txn.state import State
 
 _KEYS_MAX: Final = 16
 _TARGETS_MAX: Final = 10_000
@@ -62,9 +65,9 @@ class Target:
 class ShortPuts:
     """The records of one run. Nothing else happens before `commit`."""
 
-    def __init__(self, broker: Broker, engine: Engine, arrivals: Arrivals) -> None:
+    def __init__(self, broker: Broker, ends: EndHandlers, arrivals: Arrivals) -> None:
         self._broker = broker
-        self._engine = engine
+        self._ends, self._engine = ends, ends.engine
         self._is_awaited = arrivals.is_awaited
         self._run = broker.store.run(broker.packed)
         self._properties = Properties(_SPECIAL, _SpecialOfHalf())
@@ -76,7 +79,8 @@ class ShortPuts:
         self._groups: set[str] = set()
         self._sent: list[Target] = []
         self._begun: list[PlainHalf] = []
-        self._ended: list[PlainHalf] = []
+        self._ended: list[tuple[PlainHalf, Question | None]] = []
+        """With those who want to be told."""
 
     @property
     def are_allowed(self) -> bool:
@@ -210,9 +214,17 @@ class ShortPuts:
 
     # -- ends --------------------------------------------------------------------------------------
 
-    def commit_half(self, group: str, key: bytes, *, queue_offset: int, log_offset: int) -> bool:
+    def commit_half(
+        self,
+        group: str,
+        key: bytes,
+        *,
+        queue_offset: int,
+        log_offset: int,
+        asked: Question | None,
+    ) -> bool:
         """Put the message of a half; False, with nothing done, when it is not known as a plain
-        one any more, or not this producer's."""
+        one any more, or not this producer's. Who asked is told when it has an op record."""
         engine = self._engine
         halves = engine.halves
         half = halves.recent.plain(queue_offset=queue_offset, log_offset=log_offset)
@@ -238,7 +250,7 @@ class ShortPuts:
             return False
         run.index(tail, key, half.keys, at)
         halves.recent.drop(queue_offset)
-        self._ended.append(half)
+        self._ended.append((half, asked))
         return True
 
     # -- all of them -------------------------------------------------------------------------------
@@ -254,14 +266,17 @@ class ShortPuts:
         for half in self._begun:
             origin = self._note_published(peer, half)
             self._engine.halves.enter_plain(half, origin=origin, account=peer.counted_for)
-        for half in self._ended:
+        for half, asked in self._ended:
             self._engine.mark_committed(half.queue_offset, now_ms)
+            if asked is not None:
+                ended = Ended(EndResult.DONE, State.COMMITTED, half.queue_offset, half.topic)
+                self._ends.answer(asked, ended)
         self._forget()
         return True
 
     def drop(self) -> None:
         """Nothing of this is to happen."""
-        for half in self._ended:
+        for half, _ in self._ended:
             self._engine.halves.recent.keep_plain(half)
         self._forget()
 

@@ -20,6 +20,8 @@ from collections import Counter
 from typing import Final
 
 from escrowmq.base.codes import Flag, Request
+from escrowmq.base.command import Command
+from escrowmq.broker.asked import Asked, Question
 from escrowmq.broker.peer import Peer
 from escrowmq.broker.serving import Serving
 from escrowmq.broker.short_puts import ShortPuts
@@ -121,7 +123,7 @@ class Shortcut:
             return at
         self._puts.begin(now_ms)
         try:
-            end = self._put_frames(peer, habits, data, at, reader.frame_size_max)
+            end = self._put_frames(peer, habits, data, at, reader.frame_size_max, now_ms)
         except Exception:  # noqa: BLE001 - nothing has happened yet, and the general way can tell
             _log.exception("requests of %s go the general way", peer.address)
             self._shut_ms, end = now_ms, at
@@ -162,7 +164,9 @@ class Shortcut:
             or not self._puts.are_allowed
         )
 
-    def _put_frames(self, peer: Peer, habits: Habits, data: bytes, at: int, size_max: int) -> int:
+    def _put_frames(
+        self, peer: Peer, habits: Habits, data: bytes, at: int, size_max: int, now_ms: int
+    ) -> int:
         """Put what whole frames say, from a place on; where the first is that is not to be put."""
         left = len(data) - at
         while left >= _FRONT_SIZE:
@@ -175,12 +179,12 @@ class Shortcut:
                 if code == Request.SEND_MESSAGE_V2:
                     is_put = self._send(peer, habits, data, at, header_end, end)
                 elif code == Request.END_TRANSACTION and header_end == end:
-                    is_put = self._end(habits, data, at, end)
+                    is_put = self._end(peer, habits, data, at, end, now_ms)
             elif word >> 24 == 0:
                 if data.startswith(_JSON_SEND, at + 8):
                     is_put = self._send_in_json(peer, data, at + 8, header_end, end)
                 elif data.startswith(_JSON_END, at + 8) and header_end == end:
-                    is_put = self._end_in_json(data, at + 8, end)
+                    is_put = self._end_in_json(peer, data, at + 8, end, now_ms)
             if not is_put:
                 break
             at = end
@@ -255,8 +259,8 @@ class Shortcut:
 
     # -- ends --------------------------------------------------------------------------------------
 
-    def _end(self, habits: Habits, data: bytes, at: int, end: int) -> bool:
-        """A commit that nobody waits for the answer to, as RocketMQ's clients send it."""
+    def _end(self, peer: Peer, habits: Habits, data: bytes, at: int, end: int, now_ms: int) -> bool:
+        """A commit of a producer; what else an END may say goes the general way."""
         shape = habits.ends.get(end - at)
         alike = None if shape is None else shape.match(data, at)
         if shape is None or alike is None:
@@ -264,25 +268,40 @@ class Shortcut:
             return False
         if habits.credit < _CREDIT_MAX:
             habits.credit += 1
-        _, queue_offset, log_offset, key = alike
-        header = shape.header
+        opaque, queue_offset, log_offset, key = alike
+        header, flag = shape.header, shape.flag
         if (
-            not shape.flag & Flag.ONE_WAY
-            or shape.flag & Flag.REPLY
+            flag & Flag.REPLY
             or header.commit_or_rollback != _COMMIT
             or header.from_transaction_check
             or not _are_numbers(queue_offset, log_offset)
         ):
             return False
+        asked = None
+        if not flag & Flag.ONE_WAY:
+            number = int.from_bytes(opaque, "big", signed=True)
+            asked = self._asked(peer, number, flag, now_ms, is_binary=True)
         is_put = self._puts.commit_half(
-            header.producer_group, key, queue_offset=int(queue_offset), log_offset=int(log_offset)
+            header.producer_group,
+            key,
+            queue_offset=int(queue_offset),
+            log_offset=int(log_offset),
+            asked=asked,
         )
         self._ends_count += is_put
         return is_put
 
-    def _end_in_json(self, data: bytes, at: int, end: int) -> bool:
+    def _asked(
+        self, peer: Peer, opaque: int, flag: int, now_ms: int, *, is_binary: bool
+    ) -> Question:
+        """An END whose sender wants to hear of it."""
+        code = Request.END_TRANSACTION
+        command = Command(code=code, opaque=opaque, flag=flag, is_binary=is_binary)
+        return Asked(peer, self._serving.row(code), command, None, now_ms)
+
+    def _end_in_json(self, peer: Peer, data: bytes, at: int, end: int, now_ms: int) -> bool:
         found = read_json_end(data[at:end])
-        if found is None or found.flag & (Flag.REPLY | Flag.ONE_WAY) != Flag.ONE_WAY:
+        if found is None or found.flag & Flag.REPLY:
             return False
         ext = found.extFields
         if (
@@ -296,11 +315,15 @@ class Shortcut:
             or not ext.transaction_id.isascii()
         ):
             return False
+        asked = None
+        if not found.flag & Flag.ONE_WAY:
+            asked = self._asked(peer, found.opaque, found.flag, now_ms, is_binary=False)
         is_put = self._puts.commit_half(
             ext.producer_group,
             ext.transaction_id.encode(),
             queue_offset=int(ext.tran_state_table_offset),
             log_offset=int(ext.commit_log_offset),
+            asked=asked,
         )
         self._ends_count += is_put
         return is_put

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from escrowmq.base.command import Int
 from escrowmq.base.extensions import WANTS_ID
 from escrowmq.codec.command import decode_header
 from escrowmq.codec.headers import EndTransactionHeader, SendHeaderV2, read_header
@@ -182,9 +183,9 @@ class JsonSend(msgspec.Struct):
     """A send request (of version 2) in JSON, as far as it concerns a plain message."""
 
     extFields: _Fields  # noqa: N815 - the wire's spelling
-    code: int
-    opaque: int
-    flag: int = 0
+    code: Int
+    opaque: Int
+    flag: Int = 0
 
 
 class _EndFields(msgspec.Struct, rename="camel"):
@@ -202,9 +203,9 @@ class JsonEnd(msgspec.Struct):
     """An END in JSON, as far as it concerns a half with nothing special about it."""
 
     extFields: _EndFields  # noqa: N815 - the wire's spelling
-    code: int
-    opaque: int
-    flag: int = 0
+    code: Int
+    opaque: Int
+    flag: Int = 0
 
 
 _decode_end: Final = msgspec.json.Decoder(JsonEnd).decode

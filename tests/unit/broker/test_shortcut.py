@@ -235,6 +235,9 @@ ODD: dict[str, bytes] = {
         Request.SEND_MESSAGE_V2, fields("UNIQ_KEY\x01a\x02") | {f"z{n}": "1" for n in range(600)},
         b"x", is_binary=False,
     ),
+    "a number beyond": b"\0\0\0\x45\0\0\0\x41" + (
+        b'{"code":310,"extFields":{"b":"Orders","e":"0"},"opaque":9999999999}'[:65].ljust(65)
+    ),
     "no frame": b"\0\0\0\x02\xff\xff\xff\xff1234567890",
 }  # fmt: skip
 
