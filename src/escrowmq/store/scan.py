@@ -105,8 +105,10 @@ def parse(data: bytes, base: int, *, checks_body: bool = True, has_crc: bool = F
             ):
                 topic_end = body_end + 1 + data[body_end]
                 properties_at = topic_end + 2
+                topic = data[body_end + 1 : topic_end]
                 if (
                     properties_at <= record_end
+                    and topic.isascii()
                     and properties_at + (data[topic_end] << 8 | data[topic_end + 1]) == record_end
                     and not (
                         has_crc
@@ -114,7 +116,6 @@ def parse(data: bytes, base: int, *, checks_body: bool = True, has_crc: bool = F
                     )
                     and (data[record_end - 1] or properties_at == record_end)
                 ):
-                    topic = data[body_end + 1 : topic_end]
                     properties = data[properties_at:record_end]
                     fields = (
                         log_offset, size, queue_id, queue_offset, sys_flag, stored_ms, topic,
@@ -175,7 +176,17 @@ def _judge(
     if is_crc and not _crc_fits(data, at, record_end):
         return Parsed([], 0, "the record's CRC property is wrong")
     topic = data[topic_at:topic_end]
+    if not topic.isascii() and not _is_text(topic):
+        return Parsed([], 0, "its topic is not UTF-8")
     return Scanned(own, size, queue_id, queue_offset, sys_flag, stored_ms, topic, properties)
+
+
+def _is_text(topic: bytes) -> bool:
+    try:
+        topic.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _crc_fits(data: bytes, at: int, record_end: int) -> bool:

@@ -384,3 +384,22 @@ def test_a_first_queue_file_that_was_lost_with_the_power_is_built_again() -> Non
     again, _ = opened(disk, settings)
     assert again.bounds("orders", 0) == (0, 30)
     assert bodies(again) == expected(30)
+
+
+@pytest.mark.parametrize("at", range(len("orders")))
+def test_record_whose_topic_is_no_text_is_damaged_and_makes_no_queue(at: int) -> None:
+    """Clients fail on such a record, and with it on all that were pulled together with it."""
+    disk = SimDisk()
+    put = filled(disk, 12)[5]
+    disk.flip(LOG, put.log_end - len(decode_tail(disk, put.log_offset, put.log_end)) + at, bit=7)
+    disk.small["abort"] = b"1"
+    store, report = opened(disk)
+    assert store.topics() == ["orders"]
+    assert [damaged.log_offset for damaged in report.damaged] == [put.log_offset]
+    assert bodies(store).keys() == set(range(12)) - {5}
+
+
+def decode_tail(disk: SimDisk, begin: int, end: int) -> bytes:
+    """A record from its topic on."""
+    record = bytes(disk.files[LOG].live[begin:end])
+    return record[record.rindex(b"orders") :]
