@@ -22,7 +22,7 @@ from escrowmq.net.entrance import bind
 from escrowmq.net.listener import Listener
 from escrowmq.net.shell import Shell
 from escrowmq.net.tls import Doors
-from escrowmq.node.addresses import advertised, joined, tell_advertised
+from escrowmq.node.addresses import advertised, joined, tell_advertised, tell_open
 from escrowmq.node.config import NodeSettings, check_texts, convert, store_settings, tell_unknown
 from escrowmq.node.grpc_port import speak
 from escrowmq.node.process import release
@@ -213,4 +213,5 @@ def broker_settings(
     check_texts(settings, store, source=source)
     tell_unknown(found, source=source)
     tell_advertised(host, settings.advertised_host, is_chosen="brokerIP1" in found)
+    tell_open(host, has_accounts=settings.acl_enabled or settings.authenticates)
     return settings, store, node
