@@ -61,6 +61,8 @@ class BrokerNode:
         signs_as: tuple[str, str] | None = None,
         grpc_door: socket.socket | None = None,
     ) -> None:
+        self._host = host
+        self._has_accounts = settings.acl_enabled or settings.authenticates
         self._door = bind(host, port)
         self._grpc_door = grpc_door
         self.port = int(self._door.getsockname()[1])
@@ -109,6 +111,7 @@ class BrokerNode:
             time.monotonic() - began_s,
             self._flushing,
         )
+        tell_open(self._host, has_accounts=self._has_accounts)
         self._shell = Shell(
             self.core, self._clock, self._disk, name="broker", idle_ms=idle_ms, doors=doors
         )
@@ -213,5 +216,4 @@ def broker_settings(
     check_texts(settings, store, source=source)
     tell_unknown(found, source=source)
     tell_advertised(host, settings.advertised_host, is_chosen="brokerIP1" in found)
-    tell_open(host, has_accounts=settings.acl_enabled or settings.authenticates)
     return settings, store, node
