@@ -37,7 +37,8 @@ shop: $(READY)    ## the example shop (examples/shop): a broker, orders with Fas
 	$(BIN)/python -m examples.shop $(ARGS)
 
 unit: $(READY)    ## pure code alone, without Spark, foreign clients and servers; for while you work
-	$(BIN)/python -m pytest -n 2 --dist loadfile -q tests/unit tests/golden --ignore=tests/unit/pipeline $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile -q tests/unit tests/golden --ignore=tests/unit/pipeline \
+		--hypothesis-profile=quick -m "not thorough and not long" $(ARGS)
 
 coverage: $(SPARK) ## what the tests run of each room, and whether tests/where.toml is right; without real clients and servers
 	COVERAGE_FILE=build/coverage.data $(BIN)/python -m pytest -n 3 --dist loadfile -q \

@@ -160,6 +160,7 @@ def test_a_full_journal_goes_on_in_the_snapshot(*, has_room: bool) -> None:
     assert sorted(readable(opened(disk))) == sorted(bodies)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", range(60))
 def test_random_files_removed_after_any_end_are_built_again(seed: int) -> None:
     chance = random.Random(seed)
