@@ -29,20 +29,23 @@ serve: $(READY)   ## the embedded server: name server and broker in one process
 demo: $(READY)    ## ten transactions settle, shown as a table
 	$(BIN)/python examples/ten_transactions.py $(ARGS)
 
-# Three workers for two cores: much of what the tests do is waiting for clients and servers.
+# Four workers for two cores: much of what the tests do is waiting for clients and servers.
 test: $(SPARK)    ## every test but the long ones; what needs Java, Go, Redis, PostgreSQL or MariaDB is skipped without
-	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -q $(ARGS)
+	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder -q $(ARGS)
 
 shop: $(READY)    ## the example shop (examples/shop): a broker, orders with FastAPI, mails
 	$(BIN)/python -m examples.shop $(ARGS)
 
 unit: $(READY)    ## pure code alone, without Spark, foreign clients and servers; for while you work
-	$(BIN)/python -m pytest -n 2 --dist loadfile -q tests/unit tests/golden --ignore=tests/unit/pipeline $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile -q tests/unit tests/golden --ignore=tests/unit/pipeline \
+		--hypothesis-profile=quick -m "not thorough and not long" $(ARGS)
 
-coverage: $(SPARK) ## what the tests run of each room; the real clients and servers are left out
-	$(BIN)/python -m pytest -n 3 --dist loadfile -q tests/unit tests/golden tests/fuzz tests/simulation \
-		--cov=escrowmq --cov-report=json:build/coverage.json $(ARGS)
+coverage: $(SPARK) ## what the tests run of each room, and whether tests/where.toml is right; without real clients and servers
+	COVERAGE_FILE=build/coverage.data $(BIN)/python -m pytest -n 3 --dist loadfile -q \
+		tests/unit tests/golden tests/fuzz tests/simulation \
+		--cov=escrowmq --cov-context=test --cov-report=json:build/coverage.json $(ARGS)
 	$(BIN)/python tools/rooms_covered.py build/coverage.json
+	$(BIN)/python tools/held.py build/coverage.data
 
 interop: $(SPARK) ## foreign clients and brokers, every release with every test
 	$(BIN)/python -m pytest -n 2 --dist loadfile -q tests/interop -m "long or not long" $(ARGS)

@@ -1,5 +1,6 @@
-"""House rules that no linter knows: file and function length, and what must not stand in the
-project. Prints each breach; the exit code is 1 when there is one."""
+"""House rules that no linter knows: file and function length, what must not stand in the project,
+and that every source file has its tests where one finds them. Prints each breach; the exit code is
+1 when there is one."""
 
 from __future__ import annotations
 
@@ -7,12 +8,15 @@ import ast
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 FILE_LINES_MAX = 500
 FUNCTION_LINES_MAX = 60
+
+GENERATED = Path("proxy/gen")
 
 LONGER: dict[str, str] = {}
 """Files that may be longer, each with its reason."""
@@ -52,6 +56,43 @@ def long_parts(path: Path, text: str) -> Iterator[str]:
                 yield f"{name}:{node.lineno}: {node.name} has {lines} lines"
 
 
+def does_something(path: Path) -> bool:
+    """Whether a file has a function with a body: what only names values and shapes has none."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not all(
+            isinstance(part, ast.Pass)
+            or (isinstance(part, ast.Expr) and isinstance(part.value, ast.Constant))
+            for part in node.body
+        ):
+            return True
+    return False
+
+
+def misplaced_tests() -> Iterator[str]:
+    """Source files whose tests nobody finds, and what is wrong in the list of those that have no
+    test file of their own name. That what it names is so is seen by `make coverage`."""
+    package, tests = ROOT / "src" / "escrowmq", ROOT / "tests"
+    where = tomllib.loads((tests / "where.toml").read_text(encoding="utf-8"))
+    for source in where["held"].keys() & where["elsewhere"].keys():
+        yield f"tests/where.toml: {source} stands there twice"
+    listed = where["held"] | where["elsewhere"]
+    for source, names in listed.items():
+        for name in names or [""]:
+            if not (tests / name).is_file() or not Path(name).name.startswith("test_"):
+                yield f"tests/where.toml: {source}: {name!r} is no test file"
+    for path in package.rglob("*.py"):
+        source = path.relative_to(package)
+        if path.name.startswith("__") or GENERATED in source.parents:
+            continue
+        mirror = tests / "unit" / source.parent / f"test_{source.name}"
+        is_listed = listed.pop(str(source), None) is not None
+        if mirror.exists() == is_listed and (is_listed or does_something(path)):
+            whose = "is listed, and needs not be:" if is_listed else "has no test file, and is not"
+            yield f"tests/where.toml: {source} {whose} {mirror.relative_to(ROOT)}"
+    for source in listed:
+        yield f"tests/where.toml: there is no {source}"
+
+
 def main() -> int:
     """Check every file."""
     breaches: list[str] = []
@@ -70,6 +111,7 @@ def main() -> int:
             breaches += long_parts(path, text)
         if path.suffix == ".py" and re.search(r"#\s*TODO(?!\(#\d+\))", text):
             breaches.append(f"{path.relative_to(ROOT)}: a TODO without an issue, TODO(#7)")
+    breaches += misplaced_tests()
     for breach in breaches:
         print(breach)
     return 1 if breaches else 0

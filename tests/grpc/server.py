@@ -91,7 +91,8 @@ class Link(asyncio.Protocol):
             case Cancelled():
                 self.server.heard.put(event)
             case Room():
-                self.send_parts(event.call)
+                if event.call in self.parts:  # else nobody waits for room: chats go on
+                    self.send_parts(event.call)
             case Message():  # its call has ended meanwhile
                 pass
 

@@ -83,7 +83,7 @@ def main(words: list[str]) -> int:
         for attack in (None, *CASES):
             settle(place)
             found = beside(place, attack, span_s)
-            cuts = statistics.quantiles(found, n=100)
+            cuts = statistics.quantiles(found, n=100, method="inclusive")
             name = "nobody" if attack is None else attack.__name__.replace("_", " ")
             sys.stdout.write(
                 f"| {name} | {len(found)} | {cuts[49]:.1f} | {cuts[98]:.1f} | {max(found):.0f} |\n"

@@ -48,7 +48,7 @@ def test_listener_may_choose_the_delay_of_its_retry(
     consumer = java.consumer(server.nameserver, topic, failures={"bad": 1}, retry_level=2)
     java.producer(server.nameserver).send(topic, "bad", keys="bad")
     first, second = consumer.received(2)
-    assert 1_990 <= second.consumed_ms - first.consumed_ms < 8_000
+    assert second.consumed_ms - first.consumed_ms >= 1_990, "all other levels are shorter"
 
 
 def test_negative_delay_level_goes_to_the_dead_letters_at_once(

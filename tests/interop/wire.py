@@ -25,7 +25,7 @@ def ask(address: str, code: int, fields: dict[str, str] | None = None, body: byt
     request = {"code": code, "language": "JAVA", "version": VERSION, "opaque": 1, "flag": 0}
     header = json.dumps(request | {"extFields": fields or {}}).encode()
     host, port = address.rsplit(":", 1)
-    with socket.create_connection((host, int(port)), timeout=5) as link:
+    with socket.create_connection((host, int(port)), timeout=30) as link:
         link.sendall(FRAME.pack(4 + len(header) + len(body), len(header)) + header + body)
         size, header_size = FRAME.unpack(exactly(link, 8))
         rest = exactly(link, size - 4)

@@ -1,14 +1,15 @@
-"""`escrowmq acl` as a program, against a real broker and against files."""
+"""`escrowmq acl`, against a real broker and against files."""
 
 import json
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.interop.servers import Server
+
+from . import commands
 
 pytestmark = pytest.mark.ours_alone
 
@@ -21,10 +22,7 @@ accounts:
 
 
 def run(*words: str, typed: str = "") -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "escrowmq", "acl", *words],
-        capture_output=True, text=True, timeout=60, input=typed, check=False,
-    )  # fmt: skip
+    return commands.run("acl", *words, typed=typed)
 
 
 @pytest.fixture

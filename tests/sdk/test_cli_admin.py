@@ -1,4 +1,4 @@
-"""`escrowmq topic | group | offset | message | broker` as a program, against a real broker."""
+"""`escrowmq topic | group | offset | message | broker`, against a real broker."""
 
 import pytest
 
@@ -7,7 +7,8 @@ from tests.interop.drivers import unique
 from tests.interop.process import until
 from tests.interop.servers import Server
 
-from .test_cli_tx import asked, run
+from .commands import run
+from .test_cli_tx import asked
 from .test_consume import FAST, Seen, numbered, send
 
 

@@ -1,9 +1,6 @@
-"""`escrowmq tx` as a program, against a real broker."""
+"""`escrowmq tx`, against a real broker."""
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -14,19 +11,11 @@ from tests.interop.drivers import unique
 from tests.interop.process import until
 from tests.interop.servers import Server
 
+from .commands import run
 from .conftest import new_topic
 from .reading import wait_bodies
 
 LONG_MS = 600_000
-
-
-def run(*words: str, nameserver: str = "") -> subprocess.CompletedProcess[str]:
-    """The program with these arguments."""
-    environment = {**os.environ, "NAMESRV_ADDR": nameserver}
-    return subprocess.run(
-        [sys.executable, "-m", "escrowmq", *words],
-        capture_output=True, text=True, timeout=60, env=environment, check=False,
-    )  # fmt: skip
 
 
 def asked(server: Server, *words: str, code: int = 0) -> list[Any]:

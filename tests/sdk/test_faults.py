@@ -170,7 +170,8 @@ def test_a_commit_waits_for_a_broker_that_restarts(cluster: Cluster) -> None:
 
 
 def test_a_restart_of_the_only_broker_fails_no_send(cluster: Cluster) -> None:
-    with escrowmq.Producer(cluster.nameserver, group="PG") as producer:
+    # longer than a start takes on a busy machine: a send has no more time than this
+    with escrowmq.Producer(cluster.nameserver, group="PG", timeout_ms=30_000) as producer:
         producer.send("T", b"x")
         failures: list[Exception] = []
         sent: list[int] = []

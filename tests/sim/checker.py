@@ -237,7 +237,7 @@ class Checker:
 
     def _check_promises(self, reading: Reading) -> None:
         """(a), (b), (g): what was acknowledged is so."""
-        there = {ident: number for number, ident in reading.halves()}
+        there = reading.stored()
         low = reading.deleted_before
         for ident, number in self._ledger.halves.items():
             if there.get(ident, number if ident[1] < low else -1) != number:
@@ -322,7 +322,7 @@ class Checker:
     def _forget(self, found: Reading) -> None:
         """Promises in memory went with the power; what is left holds from now on."""
         self.has_lost = True
-        halves = {i: number for number, i in (*found.halves(), *found.waiting_halves.items())}
+        halves = found.stored()
         ledger = self._ledger
         gone = [i for i, number in ledger.halves.items() if halves.get(i) != number]
         for ident in gone:

@@ -268,6 +268,10 @@ class Reading:
             if item is not None
         ]
 
+    def stored(self) -> dict[Ident, int]:
+        """Queue offsets of all of them, those among them that have no unit yet."""
+        return {i: number for number, i in (*self.halves(), *self.waiting_halves.items())}
+
     def open_halves(self) -> set[int]:
         """Queue offsets of the halves in the log with no end: neither op record nor final."""
         return {

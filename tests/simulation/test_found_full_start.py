@@ -83,6 +83,7 @@ def test_the_judge_counts_a_half_that_has_no_unit_yet() -> None:
     found = Reading((), before)
     found.advance(exchange.core.broker.store)
     before.check_survivors(found, durable_offset=exchange.core.broker.store.end_offset)
+    assert found.stored() == before.stored()
     assert found.open_halves() == {open_half.queue_offset}
     assert [*exchange.core.transactions.engine.halves.pending] == [open_half.queue_offset]
     with pytest.raises(Violation, match="was durable and is gone"):

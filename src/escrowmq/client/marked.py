@@ -181,7 +181,7 @@ class Marked:
         try:
             self._work = self._producer.instance.spawn(work)
         except EscrowMQError as error:  # the producer is closed
-            self._not_confirmed(outcome, error)
+            self._not_confirmed(outcome, error, "the brokers are not told, and will ask: %s")
 
     async def _tell_all(self, outcome: Outcome) -> None:
         ends = [end for parcel in self._parcels.values() for end in parcel.all_ends()]
@@ -199,10 +199,10 @@ class Marked:
     async def _tell(self, outcome: Outcome, half: Half, count: int, ends: Ends) -> None:
         await self._producer.settler.settle(half, outcome, count=count, ends=ends)
 
-    def _not_confirmed(self, outcome: Outcome, error: EscrowMQError) -> None:
+    def _not_confirmed(self, outcome: Outcome, error: EscrowMQError, told: str = "%s") -> None:
         self.outcome = Outcome.UNKNOWN
         self.error = self.error or error
         if not isinstance(error, OutcomeContradicted):
             self._producer.verdicts.remember(self.key, outcome)
         self._producer.unconfirmed_count += 1
-        _log.warning("%s", error)
+        _log.warning(told, error)

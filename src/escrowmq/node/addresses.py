@@ -43,6 +43,15 @@ def tell_advertised(host: str, told: str, *, is_chosen: bool) -> None:
         )  # fmt: skip
 
 
+def tell_open(host: str, *, has_accounts: bool) -> None:
+    """Say that a broker is everybody's, where more than its own machine reaches it."""
+    if not has_accounts and not _is_loopback(host):
+        _log.warning(
+            "who reaches %s may read, write and change everything: no accounts are on (aclEnable, "
+            "authenticationEnabled; docs/security.md)", host or "this machine",
+        )  # fmt: skip
+
+
 def own_address() -> str:
     """The address of this machine that others reach: by the way to the world, else by its name."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:

@@ -22,7 +22,7 @@ from escrowmq.net.entrance import bind
 from escrowmq.net.listener import Listener
 from escrowmq.net.shell import Shell
 from escrowmq.net.tls import Doors
-from escrowmq.node.addresses import advertised, joined, tell_advertised
+from escrowmq.node.addresses import advertised, joined, tell_advertised, tell_open
 from escrowmq.node.config import NodeSettings, check_texts, convert, store_settings, tell_unknown
 from escrowmq.node.grpc_port import speak
 from escrowmq.node.process import release
@@ -61,6 +61,8 @@ class BrokerNode:
         signs_as: tuple[str, str] | None = None,
         grpc_door: socket.socket | None = None,
     ) -> None:
+        self._host = host
+        self._has_accounts = settings.acl_enabled or settings.authenticates
         self._door = bind(host, port)
         self._grpc_door = grpc_door
         self.port = int(self._door.getsockname()[1])
@@ -109,6 +111,7 @@ class BrokerNode:
             time.monotonic() - began_s,
             self._flushing,
         )
+        tell_open(self._host, has_accounts=self._has_accounts)
         self._shell = Shell(
             self.core, self._clock, self._disk, name="broker", idle_ms=idle_ms, doors=doors
         )

@@ -23,6 +23,9 @@ FOLDER: Final = "consumequeue"
 GAP_SIZE: Final = 0x7FFFFFFF
 """The record size in a unit that stands for no message."""
 
+_NO_SIZES: Final = (GAP_SIZE, 0)
+"""The record sizes in units of no message: 0 stands where none was ever written."""
+
 _GAPS_READ_COUNT: Final = 4096
 """Units that a search reads at once where it finds none of a message."""
 
@@ -220,8 +223,19 @@ class ConsumeQueue:
         """Forget the units of records from a log offset on; how many there were."""
         low, high = self.first_at_log(log_offset), self.end
         if low < high:
-            self.truncate(low)
-        return high - low
+            self.truncate(self._without_zeros(low))
+        return high - self.end
+
+    def _without_zeros(self, end: int) -> int:
+        """Where units end, when those right before an end were never written: a loss of power kept
+        those behind them, and not theirs."""
+        while end > self.min:
+            begin = max(end - _GAPS_READ_COUNT, self.min)
+            units = self.units(begin, end - begin).rstrip(b"\0")
+            if units:
+                return begin + -(-len(units) // ENTRY_SIZE)
+            end = begin
+        return end
 
     def first_at_log(self, log_offset: int) -> int:
         """The first queue offset whose record stands at a log offset or behind it.
@@ -241,14 +255,14 @@ class ConsumeQueue:
         """The last unit of a message up to an offset, not before `low`, and its own offset. Where
         damage left a long gap, many units are looked at in one read."""
         unit = self.unit(queue_offset)
-        if unit is not None:
+        if unit is not None and unit[1]:
             return queue_offset, unit
         end = queue_offset
         while end > low:
             begin = max(low, end - _GAPS_READ_COUNT)
             units = list(ENTRY.iter_unpack(self.units(begin, end - begin)))
             for at in range(len(units) - 1, -1, -1):
-                if units[at][1] != GAP_SIZE:
+                if units[at][1] not in _NO_SIZES:
                     return begin + at, units[at]
             end = begin
         return low, None

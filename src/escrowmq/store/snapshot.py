@@ -9,6 +9,7 @@ nothing is assumed.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from typing import Final
 
@@ -89,6 +90,14 @@ def note_deletions(held: Holdings) -> None:
         held.deleted.is_kept = False
     else:
         held.deleted.is_kept = True
+
+
+def relieve_journal(held: Holdings) -> None:
+    """Write the file because the journal has no room for the queue files that are begun next. A
+    disk that cannot take it is asked again when one is."""
+    held.queues.journal.is_full = False
+    with contextlib.suppress(StorageError, OSError):
+        write_snapshot(held)
 
 
 def note_log_begin(disk: Disk, log_offset: int) -> None:

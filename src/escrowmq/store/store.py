@@ -42,7 +42,7 @@ from escrowmq.store.retention import Retention, hour_in
 from escrowmq.store.run import Run
 from escrowmq.store.scan import CRC_PROPERTY_SIZE
 from escrowmq.store.search import Searcher
-from escrowmq.store.snapshot import note_deletions, write_snapshot
+from escrowmq.store.snapshot import note_deletions, relieve_journal, write_snapshot
 
 __all__ = ["Arrival", "Found", "Got", "GotStatus", "Put", "PutStatus", "RecoveryReport", "Store"]
 
@@ -390,6 +390,8 @@ class Store:
             self.flusher.dispatch()
         if not self.deleted.is_kept:
             note_deletions(self._held)
+        if self.queues.journal.is_full:
+            relieve_journal(self._held)
         self.mending.wake(now_ms)
         self.retention.wake(now_ms)
 

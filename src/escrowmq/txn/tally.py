@@ -35,14 +35,22 @@ class Tally:
             self._files.remove_all()
         self.is_empty = not self._files.starts
         for start in self._files.starts:
-            if start >= end:
-                self._files.remove(start)
-        file = self._files.file(end)
-        if file is not None:
-            position = end - self._files.start_of(end)
-            rest = file.read(position, _SEGMENT_SIZE - position)
-            if rest != bytes(len(rest)):  # hardly ever, and ten times as fast as to strip it
+            if start + _SEGMENT_SIZE > end:
+                self._forget(start, max(end - start, 0))
+
+    def _forget(self, start: int, position: int) -> None:
+        """Have no counts in a file from a position on: none now, and none after the next loss of
+        power. The new halves of these places would be given up by checks that they never had."""
+        file = self._files.file(start)
+        rest = b"" if file is None else file.read(position, _SEGMENT_SIZE - position)
+        try:
+            if file is not None and rest != bytes(len(rest)):  # ten times as fast as to strip it
                 file.write(position, bytes(len(rest.rstrip(b"\0"))))
+                file.sync()
+        except (StorageError, OSError):
+            position = 0  # counts are no reason not to start: rather none than those
+        if not position:
+            self._files.remove(start)
 
     def count(self, queue_offset: int) -> int:
         """Checks delivered for a half by earlier processes, as far as is known. For one that is

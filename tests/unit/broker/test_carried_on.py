@@ -185,6 +185,7 @@ def test_a_transaction_of_several_messages_is_carried_and_ended_as_a_whole() -> 
     assert sorted(caller.bodies("T")) == [b"0", b"1", b"2"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("is_sync", [False, True])
 @pytest.mark.parametrize("loss", list(Loss))
 @pytest.mark.parametrize("seed", range(4))

@@ -135,6 +135,7 @@ def test_transaction_that_nobody_settles_is_given_up_whole() -> None:
     assert seen(exchange) == NONE
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", range(200))
 def test_transaction_is_visible_whole_or_not_at_all_after_a_loss_of_power(seed: int) -> None:
     exchange = Exchange(store_settings=SYNCED, seed=seed)

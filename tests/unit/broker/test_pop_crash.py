@@ -203,6 +203,7 @@ STEPS = st.lists(
 )
 
 
+@pytest.mark.thorough
 @given(steps=STEPS, seed=st.integers(0, 1000))
 @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 def test_every_message_is_delivered_until_it_is_acknowledged(  # noqa: C901 - one arm a step

@@ -127,6 +127,7 @@ def test_notes_of_deleted_topics_go_with_their_records() -> None:
     assert not exchange.core.broker.store.deleted.of_topic
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", range(120))
 def test_random_lives_of_a_topic_keep_what_was_acknowledged(seed: int) -> None:
     chance = random.Random(seed)

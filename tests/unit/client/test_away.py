@@ -107,6 +107,7 @@ def test_name_servers_that_answered_before_are_waited_for() -> None:
     run(go)
 
 
+@pytest.mark.thorough
 def test_thousands_of_sends_that_fail_together_look_for_the_route_once() -> None:
     async def go() -> None:
         async with (

@@ -22,7 +22,7 @@ from escrowmq.errors import RemoteProtocolError
 from .peer import Link, a_peer
 from .test_admin_counts import an_admin
 from .test_consumer import QUICK, a_script, record
-from .test_popping_consumer import POP, give
+from .test_popping import POP, give
 
 SIZE = 1_000_000
 BOMB = zlib.compress(bytes(SIZE), 9)

@@ -9,8 +9,8 @@ from escrowmq.delivery.clients import Channel, Clients
 from escrowmq.errors import UsageError
 
 
-def channel(peer: int) -> Channel:
-    return Channel(peer, f"c{peer}", "JAVA", 479, f"h:{peer}", 0)
+def channel(peer: int, seen_ms: int = 0) -> Channel:
+    return Channel(peer, f"c{peer}", "JAVA", 479, f"10.0.0.{peer}:1", seen_ms)
 
 
 def subscriptions(*topics: str) -> list[SubscriptionBody]:
@@ -89,3 +89,35 @@ def test_newest_heartbeat_of_a_producers_connection_is_known_until_it_leaves() -
     assert clients.seen_ms(1) == 9
     clients.lost(1)
     assert clients.seen_ms(1) == -1
+
+
+def test_client_is_found_by_its_id_wherever_it_showed_itself() -> None:
+    clients = Clients()
+    clients.produce("PG", channel(1))
+    clients.consume("CG", channel(2), [])
+    for number in (1, 2):
+        (found,) = clients.find_clients(f"c{number}")
+        assert found.peer == number
+    assert list(clients.find_clients("c3")) == []
+    assert clients.find_consumer("CG", "c1") is None
+    assert clients.find_consumer("none", "c2") is None
+
+
+def test_lost_connection_leaves_all_its_groups() -> None:
+    clients = Clients()
+    for peer in (1, 2):
+        clients.produce("PG", channel(peer))
+        clients.consume("CG", channel(peer), [SubscriptionBody(topic="T")])
+        clients.consume(f"G{peer}", channel(peer), [])
+    assert {group.name for group in clients.lost(1)} == {"CG", "G1"}
+    assert set(clients.consumers) == {"CG", "G2"}
+    assert clients.lost(1) == []
+    assert clients.groups_on("T") == ["CG"]
+
+
+def test_silent_connection_is_one_without_any_heartbeat() -> None:
+    clients = Clients()
+    clients.produce("PG", channel(1, seen_ms=5))
+    clients.consume("CG", channel(1, seen_ms=9), [])
+    clients.produce("PG", channel(2, seen_ms=5))
+    assert list(clients.silent_since(6)) == [2]

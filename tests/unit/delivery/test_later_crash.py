@@ -26,6 +26,7 @@ def by_either(chance: random.Random) -> dict[str, str]:
     return chance.choice([by_level, by_time])(chance)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("loss", [Loss.NOTHING, Loss.PREFIX, Loss.ALL])
 @pytest.mark.parametrize("wish", [by_level, by_time, by_either])
 @pytest.mark.parametrize("seed", range(8))

@@ -8,7 +8,7 @@ import struct
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -377,40 +377,37 @@ def test_end_of_what_was_written_is_known_without_reading_all(disk: FileDisk) ->
 # -- syncs that have not failed ------------------------------------------------------------------
 
 
-@pytest.fixture
-def no_descriptor_left() -> Iterator[Callable[[], None]]:
-    """Uses up the process's descriptors when called."""
+@contextlib.contextmanager
+def no_descriptor_left() -> Iterator[None]:
+    """Within the test alone: whoever measures tests may want a file behind it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     taken: list[int] = []
-
-    def use_up() -> None:
-        resource.setrlimit(
-            resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/proc/self/fd"))), hard)
-        )
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/proc/self/fd"))), hard))
+    try:
         with contextlib.suppress(OSError):
             while True:
                 taken.append(os.open(os.devnull, os.O_RDONLY))
-
-    yield use_up
-    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    for descriptor in taken:
-        os.close(descriptor)
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for descriptor in taken:
+            os.close(descriptor)
 
 
 def test_open_and_new_and_unmapped_files_are_synced_when_no_descriptor_is_left(
-    disk: FileDisk, no_descriptor_left: Callable[[], None]
+    disk: FileDisk,
 ) -> None:
     known, new, unmapped = (disk.open(name, size=MIB) for name in ("known", "a/new", "unmapped"))
     known.sync()
     for file in (known, new, unmapped):
         file.write(0, b"abc")
     unmapped.close()
-    no_descriptor_left()
-    with pytest.raises(OSError, match="Too many open files"):
-        os.open(os.devnull, os.O_RDONLY)
-    for _ in range(3):
-        for file in (known, new, unmapped):
-            file.sync()
+    with no_descriptor_left():
+        with pytest.raises(OSError, match="Too many open files"):
+            os.open(os.devnull, os.O_RDONLY)
+        for _ in range(3):
+            for file in (known, new, unmapped):
+                file.sync()
 
 
 def test_sync_without_any_descriptor_has_not_begun_and_can_be_done_later(

@@ -7,7 +7,7 @@ import pytest
 from escrowmq.base.nameserver_settings import NameServerSettings
 from escrowmq.base.settings import BrokerSettings, StoreSettings
 from escrowmq.errors import UsageError
-from escrowmq.node.addresses import joined, own_address
+from escrowmq.node.addresses import joined, own_address, tell_open
 from escrowmq.node.broker import broker_settings
 from escrowmq.node.config import (
     NodeSettings,
@@ -199,9 +199,21 @@ def test_an_address_on_which_nobody_listens_is_told(caplog: pytest.LogCaptureFix
     of("127.0.0.1", brokerIP1="127.0.0.1")
     of("0.0.0.0", brokerIP1="10.0.0.5")
     of("10.0.0.5", brokerIP1="203.0.113.7")  # behind a translation of addresses
-    assert caplog.text == ""
+    assert "brokerIP1" not in caplog.text
     of("127.0.0.1", brokerIP1="10.0.0.5")
     assert "brokerIP1=10.0.0.5, but the broker listens on 127.0.0.1 alone" in caplog.text
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "", "10.0.0.5", "::", "broker.example"])
+def test_a_broker_that_is_everybodys_beyond_its_machine_says_so(
+    host: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    tell_open(host, has_accounts=True)
+    for near in ("127.0.0.1", "::1", "localhost"):
+        tell_open(near, has_accounts=False)
+    assert caplog.text == ""
+    tell_open(host, has_accounts=False)
+    assert "no accounts are on" in caplog.text
 
 
 def test_an_address_of_version_6_stands_in_brackets() -> None:

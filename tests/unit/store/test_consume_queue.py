@@ -88,3 +88,23 @@ def test_a_queue_of_which_nothing_but_the_old_life_is_left_is_empty() -> None:
     queue.load()
     assert queue.drop_dead(4000)
     assert (queue.min, queue.end, queue.files.starts) == (0, 0, [])
+
+
+@pytest.mark.parametrize(
+    ("log_offsets", "kept"),
+    [([0, 100, 200, 900, 1000, 1100], 3), ([0, 100, 800, 900, 1000, 1100], 2)],
+    ids=["the records before it stand", "one before it is cut with those behind"],
+)
+def test_a_unit_that_was_lost_with_the_power_is_cut_with_those_behind_it(
+    log_offsets: list[int | None], kept: int
+) -> None:
+    """The sector with the last unit of a file was lost, the next file was not; all of them lead
+    behind what is left of the log."""
+    disk = SimDisk()
+    before = queue_of(disk, log_offsets)
+    before.files.make(0).write(20 * 3, bytes(20))
+    queue = empty(disk)
+    queue.load()
+    assert queue.end == 6
+    queue.truncate_at_log(600)
+    assert (queue.end, queue.files.starts) == (kept, [0])

@@ -17,6 +17,7 @@ def expected(count: int) -> dict[int, bytes]:
     return {number: b"body %05d" % number for number in range(count)}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("keeps_abort", [False, True])
 def test_flipped_bit_anywhere_in_a_record_loses_only_this_record(keeps_abort: bool) -> None:
     pristine = SimDisk()
@@ -200,6 +201,7 @@ def test_lost_index_is_built_again(was_clean: bool) -> None:
         assert len(found.records) == 1
 
 
+@pytest.mark.thorough
 def test_flipped_bits_in_the_index_never_show_a_wrong_message() -> None:
     chance = random.Random(3)
     for seed in range(200):
@@ -215,6 +217,7 @@ def test_flipped_bits_in_the_index_never_show_a_wrong_message() -> None:
             assert all(b"body %05d" % number in record for record in found.records)
 
 
+@pytest.mark.thorough
 def test_flipped_bits_in_the_checkpoint_lose_nothing() -> None:
     for position in range(40):
         for bit in (0, 4, 7):
@@ -272,6 +275,7 @@ def test_log_with_nothing_valid_goes_on_behind_what_was_durable() -> None:
     assert bodies(store) == {5: b"body 00001"}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("number", [0, 5, 11])
 def test_flipped_bit_costs_one_record_even_when_the_queues_are_lost_too(number: int) -> None:
     pristine = SimDisk()

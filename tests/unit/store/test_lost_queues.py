@@ -5,9 +5,8 @@ import random
 import pytest
 
 from escrowmq.codec.record import decode_record
-from escrowmq.store.queue_journal import SIZE
 from escrowmq.store.store import PutStatus, Store
-from escrowmq.testing.disk import Loss, SimDisk
+from escrowmq.testing.disk import Loss, Shortage, SimDisk
 from tests.unit.store.stores import message, small, sync
 
 SETTINGS = small(queue_segment_size=20 * 4, log_segment_size=8192)
@@ -133,20 +132,35 @@ def test_files_that_retention_removed_are_not_taken_for_lost() -> None:
     assert readable(store) == found
 
 
-def test_a_full_journal_goes_on_in_the_snapshot() -> None:
+@pytest.mark.parametrize("has_room", [True, False])
+def test_a_full_journal_goes_on_in_the_snapshot(*, has_room: bool) -> None:
     disk = SimDisk()
     store = opened(disk)
-    topics = tuple("t" * 120 + f"{number:05d}" for number in range(SIZE // 320))
-    bodies = put(store, 2, topics=topics)
+    topics = tuple("t" * 120 + f"{number:05d}" for number in range(40))
+    bodies = put(store, 1, topics=topics[:20])
+    journal = store.queues.journal
+    while not journal.is_full:  # as thousands of queues would fill it
+        journal.note("t" * 120, 0, position=0, log_offset=store.end_offset)
+    if not has_room:
+        disk.run_out(Shortage.ALL_GONE)
+        store.wake(1_500)
+        disk.shortage = None
+        journal.note("t" * 120, 0, position=0, log_offset=store.end_offset)
+    store.wake(1_600)
+    bodies += put(store, 1, topics=topics)
+    store.wake(1_700)
+    assert not journal.is_full
+    bodies += put(store, 4, topics=topics[:3])
+    assert [begun.topic for begun in journal.load()] != []
     for at_ms in range(2_000, 200_000, 2_000):
         sync(store, at_ms)
-    bodies += put(store, 4, topics=topics[:3])
     disk.restart()
     remove(disk, *files_of(disk, f"consumequeue/{topics[-1]}"))
     remove(disk, *files_of(disk, f"consumequeue/{topics[1]}/0")[-1:])
     assert sorted(readable(opened(disk))) == sorted(bodies)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", range(60))
 def test_random_files_removed_after_any_end_are_built_again(seed: int) -> None:
     chance = random.Random(seed)

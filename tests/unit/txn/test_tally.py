@@ -49,6 +49,21 @@ def test_counts_of_halves_that_were_lost_are_not_those_of_their_successors() -> 
     assert [again.count(at) for at in (3, 9, 1_500_000)] == [14, 0, 0]
 
 
+@pytest.mark.parametrize("loss", [Loss.ALL, Loss.SECTORS, Loss.SUBSET])
+def test_they_do_not_come_back_with_the_next_loss_of_power(loss: Loss) -> None:
+    disk = SimDisk()
+    first = tally(disk, 0)
+    for queue_offset in (9, 1_500_000):
+        first.note(queue_offset, 3)
+    for file in disk.files.values():
+        file.sync()
+    disk.restart()
+    tally(disk, 5)
+    disk.crash(random.Random(1), loss)
+    again = tally(disk, 2_000_000)  # the halves that took these places are durable
+    assert [again.count(at) for at in (9, 1_500_000)] == [0, 0]
+
+
 def test_files_of_settled_halves_go() -> None:
     disk = SimDisk()
     found = tally(disk, 0)

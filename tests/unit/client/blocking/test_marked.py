@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import threading
 from collections.abc import Iterator
@@ -54,10 +55,14 @@ def test_messages_are_stored_and_then_committed_or_abandoned() -> None:
         assert broker.codes().count(Request.SEND_MESSAGE_V2) == 3
 
 
+@pytest.mark.parametrize("has_others", [True, False])
 def test_a_producer_that_is_closed_meanwhile_raises_nothing_behind_the_commit(
-    caplog: pytest.LogCaptureFixture,
+    caplog: pytest.LogCaptureFixture, *, has_others: bool
 ) -> None:
-    with place() as (address, _):
+    """Whether the process's thread has ended with its last client, or others keep it."""
+    with place() as (address, _), contextlib.ExitStack() as others:
+        if has_others:
+            others.enter_context(escrowmq.Producer(address, group="others"))
         with escrowmq.Producer(address, group="PG") as producer:
             marked = producer.marked("db")
             marked.send([escrowmq.Message("T", b"x")])

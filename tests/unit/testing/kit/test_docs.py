@@ -9,7 +9,7 @@ import pytest
 import escrowmq
 from escrowmq.testing import Broker
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "testing.md"
+PAGE = Path(__file__).resolve().parents[4] / "docs" / "testing.md"
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
 
 IMPORTS = """

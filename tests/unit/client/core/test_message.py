@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from escrowmq.base.message import StoredMessage
+from escrowmq.base.reserved import RESERVED
+from escrowmq.client.core.message import Message, received
+from escrowmq.client.core.routes import MessageQueue
+from escrowmq.client.core.sending import (
+    Compression,
+    outgoing,
+    properties_of,
+    send_fields,
+)
+from escrowmq.client.core.validation import check_message
+from escrowmq.codec.compression import compress
+from escrowmq.codec.properties import parse_properties
+from escrowmq.errors import (
+    RemoteProtocolError,
+)
+
+NOW_MS = 1_700_000_000_000
+words = st.text(st.characters(categories=["L", "N"]), min_size=1)
+
+
+@given(words, st.lists(words), st.dictionaries(words, words), st.binary(min_size=1))
+def test_a_message_comes_back_as_it_was_sent(
+    tag: str, keys: list[str], properties: dict[str, str], body: bytes
+) -> None:
+    own = {name: value for name, value in properties.items() if name not in RESERVED}
+    sent = Message("T", body, tag=tag, keys=keys, properties=own, order_key="o", flag=3)
+    check_message(sent, body_size_max=1_000_000)
+    out = outgoing(
+        sent,
+        properties_of(sent, unique_key="K"),
+        topic="ns%T",
+        compression=Compression(over_size=5),
+        born_ms=NOW_MS,
+    )
+    fields = send_fields(out, MessageQueue("ns%T", "b", 2), group="PG")
+    assert (fields["b"], fields["e"], fields["g"]) == ("ns%T", "2", str(NOW_MS))
+    stored = StoredMessage(
+        topic="ns%T",
+        body=out.body,
+        flag=out.flag,
+        sys_flag=out.sys_flag,
+        properties=parse_properties(out.properties),
+        queue_offset=7,
+        log_offset=8,
+        stored_ms=9,
+        record_size=0,
+    )
+    found = received(stored, topic="T", broker_name="b")
+    assert (found.topic, found.body, found.tag, found.properties) == ("T", body, tag, own)
+    assert (found.keys, found.order_key, found.flag) == (keys, "o", 3)
+    assert (found.message_id, found.queue_offset, found.broker_name) == ("K", 7, "b")
+
+
+def test_a_message_without_unique_key_is_named_by_its_place() -> None:
+    packed, flag = compress(b"x" * 99, form="zlib", level=5)
+    stored = StoredMessage(
+        topic="T",
+        body=packed,
+        sys_flag=flag,
+        properties={"__transactionId__": "TX"},
+        queue_offset=0,
+        log_offset=16,
+        stored_ms=0,
+        record_size=0,
+    )
+    found = received(stored)
+    assert found.message_id == found.offset_id == "0" * 30 + "10"
+    assert (found.topic, found.body, found.transaction_id) == ("T", b"x" * 99, "TX")
+    stored.body = packed[:-1]
+    with pytest.raises(RemoteProtocolError):
+        received(stored)

@@ -1,0 +1,23 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from escrowmq.client.core.message import Message
+from escrowmq.client.core.validation import check_message
+from escrowmq.errors import (
+    InvalidMessage,
+)
+
+
+@pytest.mark.parametrize("fields", [{"tag": 5}, {"order_key": 7}, {"topic": ["T"]}])
+def test_what_is_no_text_is_refused_before_it_is_sent(fields: dict[str, Any]) -> None:
+    message = Message(**{"topic": "T", "body": b"x", **fields})
+    with pytest.raises(InvalidMessage):
+        check_message(message, body_size_max=10)
+
+
+def test_what_is_no_message_is_refused() -> None:
+    with pytest.raises(InvalidMessage, match=r"make one with escrowmq\.Message"):
+        check_message(b"x", body_size_max=10)  # type: ignore[arg-type]

@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from escrowmq.delivery.locks import LOCK_MS, QueueLocks
+
+STEPS = st.lists(
+    st.tuples(st.sampled_from("ab"), st.integers(0, 2), st.booleans(), st.integers(0, 70_000)),
+    max_size=30,
+)
+
+
+@given(STEPS)
+def test_queue_has_one_owner_at_a_time(steps: list[tuple[str, int, bool, int]]) -> None:
+    locks, now_ms = QueueLocks(), 0
+    model: dict[int, tuple[str, int]] = {}
+    for client, queue_id, locks_it, span_ms in steps:
+        now_ms += span_ms
+        owner, until_ms = model.get(queue_id, ("", 0))
+        if locks_it:
+            is_free = owner in ("", client) or until_ms <= now_ms
+            assert locks.lock("G", client, "T", queue_id, now_ms) == is_free
+            if is_free:
+                model[queue_id] = (client, now_ms + LOCK_MS)
+        else:
+            locks.unlock("G", client, "T", queue_id)
+            if owner == client:
+                del model[queue_id]
+        assert locks.is_orderly("G", now_ms) == any(u > now_ms for _, u in model.values())
+
+
+def test_client_without_a_name_unlocks_nothing() -> None:
+    locks = QueueLocks()
+    locks.lock("G", "a", "T", 0, 0)
+    locks.unlock("G", "", "T", 1)
+    locks.unlock("none", "", "T", 1)
+    assert not locks.lock("G", "b", "T", 0, 1)
+
+
+def test_locks_are_bounded_and_those_that_are_over_make_room() -> None:
+    locks = QueueLocks(count_max=2)
+    assert locks.lock("G", "a", "T", 0, 0)
+    assert locks.lock("H", "a", "T", 0, 1)
+    assert not locks.lock("G", "a", "T", 1, 1)
+    assert locks.lock("G", "a", "T", 0, 1), "what is held can be renewed"
+    locks.unlock("H", "a", "T", 0)
+    assert locks.lock("G", "a", "T", 1, 2)
+    assert not locks.lock("G", "a", "T", 2, LOCK_MS)
+    assert locks.lock("K", "b", "T", 0, LOCK_MS + 1_000)
+    assert not locks.is_orderly("G", LOCK_MS + 1_000)

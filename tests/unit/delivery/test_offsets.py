@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from escrowmq.delivery.offsets import OffsetTable
+
+PLACES = st.tuples(st.sampled_from("GH"), st.sampled_from(["T", "%RETRY%G"]), st.integers(0, 2))
+
+
+@given(st.lists(st.tuples(PLACES, st.integers(0, 99)), max_size=30))
+def test_last_commit_counts_and_is_saved(commits: list[tuple[tuple[str, str, int], int]]) -> None:
+    table, again = OffsetTable(), OffsetTable()
+    for place, offset in commits:
+        table.commit(*place, offset, 1)
+    again.load(table.save())
+    wanted = dict(commits)
+    for found in (table, again):
+        assert {place: found.get(*place) for place in wanted} == wanted
+        assert found.get("none", "T", 0) == -1
+        assert set(found.groups_of("T")) == {g for g, t, _ in wanted if t == "T"}
+        assert set(found.topics_of("G")) == {t for g, t, _ in wanted if g == "G"}
+
+
+def test_reset_is_taken_once() -> None:
+    table = OffsetTable()
+    table.reset("G", "T", 0, 5, 1)
+    assert table.has_reset("G", "T", 0)
+    assert not table.has_reset("G", "T", 1)
+    assert (table.take_reset("G", "T", 1), table.take_reset("G", "T", 0)) == (None, 5)
+    assert table.take_reset("G", "T", 0) is None
+    assert table.get("G", "T", 0) == 5
+
+
+def test_topic_and_group_that_are_gone_leave_nothing() -> None:
+    table = OffsetTable()
+    for group in ("G", "H"):
+        for topic in ("T", "U"):
+            table.commit(group, topic, 0, 5, 1)
+            table.pulled(group, topic, 0, 6)
+    table.forget_topic("T")
+    table.forget_group("H")
+    assert (table.get("G", "T", 0), table.get("H", "U", 0), table.get("G", "U", 0)) == (-1, -1, 5)
+    assert table.pulled_offset("G", "T", 0) == -1
+
+
+@pytest.mark.parametrize(
+    "data", [None, b"", b"{}", b'{"offsetTable":{"T@G":{0:5}}}', b'{"offsetTable":null}']
+)
+def test_file_of_offsets_may_be_small(data: bytes | None) -> None:
+    table = OffsetTable()
+    table.load(data)
+    assert table.get("G", "T", 0) in (5, -1)

@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+from escrowmq.delivery.stats import SAMPLE_MS, Stats
+
+
+def test_meter_tells_sum_and_rate_of_its_spans() -> None:
+    stats = Stats()
+    stats.put("T", 0, 0)
+    for number in range(400):
+        stats.wake(number * SAMPLE_MS)
+        stats.put("T", 10, 100)
+    meter = stats.meter("TOPIC_PUT_NUMS", "T")
+    assert meter is not None
+    assert meter.total == 4_000
+    minute = meter.minute()
+    assert (minute.sum, minute.tps, minute.avgpt) == (60, 1.0, 10.0)
+    assert meter.hour().sum == 3_600
+    assert meter.tps(1) == 1.0
+    assert stats.meter("TOPIC_PUT_SIZE", "T") is not None
+    assert stats.meter("TOPIC_PUT_NUMS", "U") is None
+
+
+def test_topic_that_is_gone_leaves_no_meters() -> None:
+    stats = Stats()
+    stats.put("T", 1, 1)
+    stats.get("G", "T", 1, 1)
+    stats.back("G", "T")
+    stats.get("G", "U", 1, 1)
+    stats.forget("T")
+    assert stats.meter("TOPIC_PUT_NUMS", "T") is None
+    assert stats.meter("GROUP_GET_NUMS", "T@G") is None
+    assert stats.meter("GROUP_GET_NUMS", "U@G") is not None
+    stats.put("T", 1, 1)
+    found = stats.meter("TOPIC_PUT_NUMS", "T")
+    assert found is not None
+    assert found.total == 1
