@@ -93,7 +93,7 @@ class Playing:
         kind, _, words = line.partition(" ")
         if kind == "REFUSED":
             raise RefusedError(words)
-        return words.split(",")
+        return words.split(",") if words else []
 
 
 class RefusedError(Exception):

@@ -269,7 +269,7 @@ def send(scene: Scene) -> list[str]:
 
 
 def receive(scene: Scene) -> list[str]:
-    return scene.bodies(2)
+    return scene.bodies(int(os.environ["ESCROW_COUNT"]))
 
 
 SCENES: Final[dict[str, Callable[[Scene], list[str]]]] = {

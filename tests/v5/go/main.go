@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"sort"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -250,6 +251,12 @@ func sends() []string {
 	return []string{"sent"}
 }
 
+func receive() []string {
+	count, err := strconv.Atoi(os.Getenv("ESCROW_COUNT"))
+	check(err)
+	return bodies(count)
+}
+
 func main() {
 	given := append(os.Args[1:], "", "")
 	topic, group = given[2], given[3]
@@ -259,7 +266,7 @@ func main() {
 	scenes := map[string]func() []string{
 		"simple": simple, "push": push, "fifo": fifo, "delay": delay, "transactions": transactions,
 		"dead": dead, "ackedLater": ackedLater, "endedLater": endedLater, "send": sends,
-		"receive": func() []string { return bodies(2) },
+		"receive": receive,
 	}
 	fmt.Println("SEEN " + strings.Join(scenes[given[0]](), ","))
 	os.Exit(0)

@@ -53,7 +53,8 @@ public final class Scenes {
             case "ackedLater" -> ackedLater();
             case "endedLater" -> endedLater();
             case "send" -> sends();
-            case "receive" -> bodies(2);
+            case "receive" -> bodies(Integer.parseInt(System.getenv("ESCROW_COUNT")));
+            case "share" -> share();
             default -> throw new IllegalArgumentException(name);
         };
     }
@@ -219,6 +220,22 @@ public final class Scenes {
         line();
         patiently(transaction::commit);
         return bodies(1);
+    }
+
+    /** Consumes beside others of its group, until it is told to end. */
+    static List<String> share() throws Exception {
+        CountDownLatch first = new CountDownLatch(1);
+        List<String> seen = Collections.synchronizedList(new ArrayList<>());
+        provider.newPushConsumerBuilder().setClientConfiguration(configuration)
+            .setConsumerGroup(group).setSubscriptionExpressions(Map.of(topic, FilterExpression.SUB_ALL))
+            .setMessageListener(view -> {
+                seen.add(text(view));
+                first.countDown();
+                return ConsumeResult.SUCCESS;
+            }).build();
+        first.await(WITHIN_S, TimeUnit.SECONDS);
+        line();
+        return new ArrayList<>(seen);
     }
 
     static List<String> sends() throws Exception {

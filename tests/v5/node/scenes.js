@@ -167,7 +167,7 @@ const scenes = {
     return ['sent'];
   },
   async receive() {
-    return (await received(await receiving(), 2)).map(text).sort();
+    return (await received(await receiving(), Number(process.env.ESCROW_COUNT))).map(text).sort();
   },
 };
 

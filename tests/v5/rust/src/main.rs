@@ -198,7 +198,7 @@ impl Scene {
             "ackedLater" => self.acked_later().await,
             "endedLater" => self.ended_later().await,
             "send" => self.send().await,
-            "receive" => self.bodies(2).await,
+            "receive" => self.bodies(std::env::var("ESCROW_COUNT")?.parse()?).await,
             _ => Err(format!("no scene {name}").into()),
         }
     }
