@@ -103,7 +103,8 @@ class RefusedError(Exception):
 # -- how each is built ---------------------------------------------------------------------------
 
 
-def _java_library() -> Path:
+def java_library() -> Path:
+    """The jars of the Java client."""
     pom = HERE / "java" / "pom.xml"
 
     def collect(folder: Path) -> None:
@@ -113,7 +114,7 @@ def _java_library() -> Path:
 
 
 def _java() -> list[str]:
-    source, library = HERE / "java" / "Scenes.java", _java_library()
+    source, library = HERE / "java" / "Scenes.java", java_library()
 
     def compile_into(folder: Path) -> None:
         jars.run(["javac", "-d", str(folder), "-cp", f"{library}/*", str(source)])
