@@ -181,6 +181,20 @@ def test_what_the_proxy_refuses(change: Callable[[v2.Message], Any], code: str, 
     assert refused(one) == (code, text)
 
 
+@pytest.mark.parametrize(
+    ("field", "code"),
+    [("born_timestamp", "BAD_REQUEST"), ("delivery_timestamp", "ILLEGAL_DELIVERY_TIME")],
+)
+@pytest.mark.parametrize(("seconds", "nanos"), [(1 << 50, 0), (-(1 << 50), 0), (1, -1)])
+def test_what_is_no_moment_is_refused(field: str, code: str, seconds: int, nanos: int) -> None:
+    one = message("T", kind=v2.DELAY if field == "delivery_timestamp" else v2.NORMAL)
+    moment = getattr(one.system_properties, field)
+    moment.seconds, moment.nanos = seconds, nanos
+    name, text = refused(one)
+    assert name == code
+    assert "are no moment of the years 1 to 9999" in text
+
+
 def test_no_message_and_two_topics_are_corrupted() -> None:
     sender = client()
     assert sender.send().status.message == "no message to send"
