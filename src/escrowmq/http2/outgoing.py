@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Final
 
 from escrowmq.base.limits import HTTP2_OVERHEAD_EARNED
@@ -121,6 +122,8 @@ class Outgoing:
 
     def _keep(self, stream: Stream, data: bytes) -> None:
         self._streams.waiting.setdefault(stream.id, stream)
+        if stream.unsent is None:
+            stream.unsent = deque()
         stream.unsent.append(memoryview(data))
         stream.unsent_size += len(data)
         self._unsent_size += len(data)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from typing import Final
 
@@ -25,6 +26,9 @@ _FIRST_S: Final = -62_135_596_800
 _LAST_S: Final = 253_402_300_799
 """The years 1 to 9999, which a Timestamp is for."""
 
+TOPICS_KEPT_MAX: Final = 1_024
+"""Names that are known to be allowed."""
+
 _NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _SYSTEM: Final = NOT_SENDABLE | {Topic.DEFAULT, Topic.BENCHMARK}
@@ -38,7 +42,12 @@ _HIDDEN: Final = RESERVED - _OURS | {Property.TRAN_MSG}
 
 def topic_name(resource: v2.Resource) -> str:
     """The name of a topic that clients may use."""
-    name = resource.name
+    return _judged_topic(resource.name)
+
+
+@functools.lru_cache(TOPICS_KEPT_MAX)
+def _judged_topic(name: str) -> str:
+    """The same name; a Fault, which is not remembered, for one that nobody may use."""
     if not name.strip():
         raise Fault(v2.ILLEGAL_TOPIC, "topic name cannot be blank")
     if not _NAME.fullmatch(name):
