@@ -113,15 +113,20 @@ def java_library() -> Path:
     return jars._made(jars.BUILD / "jars", "v5", jars.digest(pom), collect)
 
 
-def _java() -> list[str]:
-    source, library = HERE / "java" / "Scenes.java", java_library()
+def java_command(main: str) -> list[str]:
+    """A program with the Java client."""
+    sources, library = sorted((HERE / "java").glob("*.java")), java_library()
 
     def compile_into(folder: Path) -> None:
-        jars.run(["javac", "-d", str(folder), "-cp", f"{library}/*", str(source)])
+        jars.run(["javac", "-d", str(folder), "-cp", f"{library}/*", *map(str, sources)])
 
-    classes = jars._made(jars.BUILD / "java", "v5", jars.digest(source), compile_into)
+    classes = jars._made(jars.BUILD / "java", "v5", jars.digest(*sources), compile_into)
     flags = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Drocketmq.log.root=log"]
-    return ["java", *flags, "-cp", f"{library}/*:{classes}", "Scenes"]
+    return ["java", *flags, "-cp", f"{library}/*:{classes}", main]
+
+
+def _java() -> list[str]:
+    return java_command("Scenes")
 
 
 def _go() -> list[str]:
