@@ -37,6 +37,7 @@ KINDS: Final = {
     "PRIORITY": v2.PRIORITY,
 }
 _GZIP: Final = b"\x1f\x8b"
+_ZLIB: Final = b"\x78"
 _DELAYS: Final = frozenset(
     {
         Property.DELAY,
@@ -129,9 +130,10 @@ def properties_of(message: v2.Message, system: v2.SystemProperties, topic: str) 
 
 
 def plain_body(body: bytes, unpacking: Unpacking, *, size_max: int) -> bytes:
-    """A gzip body as it is stored. Consumers of the remoting protocol know no gzip."""
-    if not body.startswith(_GZIP):
-        raise Fault(v2.MESSAGE_CORRUPTED, "the body is said to be gzip, and is not")
+    """A packed body as it is stored: consumers of the remoting protocol know no gzip. Some of the
+    clients say gzip and write zlib, which RocketMQ's proxy takes as well."""
+    if not body.startswith((_GZIP, _ZLIB)):
+        raise Fault(v2.MESSAGE_CORRUPTED, "the body is said to be gzip, and is not, nor zlib")
     try:
         plain = unpacking.plain(body, SysFlag.COMPRESSED)
     except RemoteProtocolError as error:
