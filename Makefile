@@ -7,7 +7,7 @@ SPARK := $(VENV)/.spark-$(shell cksum < requirements-spark.txt | cut -d' ' -f1)
 RELEASES := spark-4.1 spark-4.3
 ARGS ?=
 
-.PHONY: serve demo shop test unit coverage interop spark-versions spark-environments $(RELEASES) crash fuzz races faults check format docs protos bench clean
+.PHONY: serve demo shop test unit coverage interop v5-clients spark-versions spark-environments $(RELEASES) crash fuzz races faults check format docs protos bench clean
 .DEFAULT_GOAL := test
 
 $(READY): requirements-dev.txt pyproject.toml
@@ -49,6 +49,9 @@ coverage: $(SPARK) ## what the tests run of each room, and whether tests/where.t
 
 interop: $(SPARK) ## foreign clients and brokers, every release with every test
 	$(BIN)/python -m pytest -n 2 --dist loadfile -q tests/interop -m "long or not long" $(ARGS)
+
+v5-clients: $(READY) ## the official clients of RocketMQ 5, built for the tests (tests/v5)
+	$(BIN)/python -m tests.v5.clients
 
 spark-versions: $(RELEASES)  ## the PySpark releases beside the one of `make test`, each in its own environment
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -194,6 +196,52 @@ class Java(Peer):
         config = self.folder / "broker.conf"
         config.write_text("".join(f"{key}={value}\n" for key, value in lines.items()))
         return self._java("org.apache.rocketmq.broker.BrokerStartup", str(config), JVM)
+
+
+class Proxied(Java):
+    """Apache RocketMQ 5.3.3 with its gRPC proxy."""
+
+    def start(self) -> None:
+        """Start broker and proxy."""
+        super().start()
+        port = free_port()
+        self.proxy = f"127.0.0.1:{port}"
+        home = self.folder / "proxy"
+        (home / "conf").mkdir(parents=True)
+        settings = {
+            "rocketMQClusterName": "DefaultCluster", "proxyMode": "CLUSTER",
+            "namesrvAddr": self.nameserver, "grpcServerPort": port,
+            "remotingListenPort": free_port(), "localServeAddr": "127.0.0.1",
+        }  # fmt: skip
+        (home / "conf" / "rmq-proxy.json").write_text(json.dumps(settings))
+        self._spawn(
+            ["java", "-Xms512m", "-Xmx512m", f"-Duser.home={home}", "-cp", f"{proxy_jars()}/*",
+             "org.apache.rocketmq.proxy.ProxyStartup", "-n", self.nameserver, "-pm", "cluster",
+             "-pc", str(home / "conf" / "rmq-proxy.json")],
+            ROCKETMQ_HOME=str(home), LD_PRELOAD=str(jars.loopback()),
+        )  # fmt: skip
+        wait_until("the proxy listens", lambda: is_open(self.proxy))
+
+
+def is_open(address: str) -> bool:
+    """Whether somebody listens."""
+    host, port = address.split(":")
+    with socket.create_connection((host, int(port)), timeout=1):
+        return True
+
+
+def proxy_jars() -> Path:
+    """The folder with the jars of RocketMQ's proxy."""
+    pom = ROOT / "benchmarks" / "clients" / "proxy-pom.xml"
+    folder = BUILD / f"proxy-{jars.digest(pom)}"
+    if not folder.exists():
+        made = folder.with_suffix(".new")
+        jars.run(
+            ["mvn", "-B", "-q", "-f", str(pom), jars.COPY, "-DincludeScope=runtime",
+             f"-DoutputDirectory={made}"]
+        )  # fmt: skip
+        made.rename(folder)
+    return folder
 
 
 class Load:

@@ -16,7 +16,6 @@ import json
 import os
 import platform
 import shutil
-import socket
 import subprocess
 import sys
 import threading
@@ -24,44 +23,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from peers import BUILD, ROOT, Java, Ours, Peer, Usage, load_classes, wait_until
+from peers import BUILD, ROOT, Ours, Peer, Proxied, Usage, load_classes
 from side_by_side import table
 
 sys.path.insert(0, str(ROOT / "tests"))
 
 import escrowmq
 from interop import jars
-from interop.servers import free_port
 
 CLIENTS = Path(__file__).parent / "clients"
 CELLS = ("send", "transaction", "drain", "import")
 IMPORT_RUNS = 9
 Row = dict[str, Any]
-
-
-class Proxied(Java):
-    """Apache RocketMQ 5.3.3 with its gRPC proxy."""
-
-    def start(self) -> None:
-        """Start broker and proxy."""
-        super().start()
-        port = free_port()
-        self.proxy = f"127.0.0.1:{port}"
-        home = self.folder / "proxy"
-        (home / "conf").mkdir(parents=True)
-        settings = {
-            "rocketMQClusterName": "DefaultCluster", "proxyMode": "CLUSTER",
-            "namesrvAddr": self.nameserver, "grpcServerPort": port,
-            "remotingListenPort": free_port(), "localServeAddr": "127.0.0.1",
-        }  # fmt: skip
-        (home / "conf" / "rmq-proxy.json").write_text(json.dumps(settings))
-        self._spawn(
-            ["java", "-Xms512m", "-Xmx512m", f"-Duser.home={home}", "-cp", f"{proxy_jars()}/*",
-             "org.apache.rocketmq.proxy.ProxyStartup", "-n", self.nameserver, "-pm", "cluster",
-             "-pc", str(home / "conf" / "rmq-proxy.json")],
-            ROCKETMQ_HOME=str(home), LD_PRELOAD=str(jars.loopback()),
-        )  # fmt: skip
-        wait_until("the proxy listens", lambda: is_open(self.proxy))
 
 
 @dataclass
@@ -103,27 +76,6 @@ class Client:
             raise RuntimeError(f"{self.name} said nothing; run {' '.join([*self.command, *words])}")
         row["cpu_us"] = (end - begin) / max(1, row["messages"]) * 1e6
         return row
-
-
-def is_open(address: str) -> bool:
-    """Whether somebody listens."""
-    host, port = address.split(":")
-    with socket.create_connection((host, int(port)), timeout=1):
-        return True
-
-
-def proxy_jars() -> Path:
-    """The folder with the jars of RocketMQ's proxy."""
-    pom = CLIENTS / "proxy-pom.xml"
-    folder = BUILD / f"proxy-{jars.digest(pom)}"
-    if not folder.exists():
-        made = folder.with_suffix(".new")
-        jars.run(
-            ["mvn", "-B", "-q", "-f", str(pom), jars.COPY, "-DincludeScope=runtime",
-             f"-DoutputDirectory={made}"]
-        )  # fmt: skip
-        made.rename(folder)
-    return folder
 
 
 def official_python() -> str:

@@ -1,4 +1,4 @@
-"""One server for the tests of a file."""
+"""One server for the tests of a file, and each client in turn."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 
 from tests.interop.servers import EscrowServer
 
+from .clients import ALL, Client
 from .places import SETTINGS
 
 
@@ -16,3 +17,11 @@ def make_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EscrowServ
     server = EscrowServer(tmp_path_factory.mktemp("server"), **SETTINGS)
     yield server
     server.stop()
+
+
+@pytest.fixture(name="client", params=ALL, ids=lambda client: client.name)
+def make_client(request: pytest.FixtureRequest) -> Client:
+    client: Client = request.param
+    if client.missing:
+        pytest.skip(f"not on this machine: {client.missing}")
+    return client

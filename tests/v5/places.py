@@ -31,3 +31,9 @@ def in_order(server: EscrowServer, group: str) -> None:
     """Make a consumer group that consumes in order."""
     body = json.dumps({"groupName": group, "consumeMessageOrderly": True}).encode()
     assert wire.ask(server.address, 200, {}, body).code == 0
+
+
+def at_most(server: EscrowServer, group: str, *, retries: int) -> None:
+    """Make a consumer group whose messages come again so many times."""
+    body = json.dumps({"groupName": group, "retryMaxTimes": retries}).encode()
+    assert wire.ask(server.address, 200, {}, body).code == 0

@@ -12,7 +12,8 @@ from escrowmq.proxy.gen import health
 from tests.harness.certificates import OPENSSL, Authority
 from tests.interop.servers import EscrowServer
 
-from .places import SETTINGS
+from .clients import Client
+from .places import SETTINGS, topic
 
 pytestmark = pytest.mark.skipif(OPENSSL is None, reason="openssl makes the certificates")
 
@@ -66,3 +67,20 @@ def test_tls_always_and_plain_bytes_where_they_may(
             serving(plain)
     else:
         assert serving(plain)
+
+
+@pytest.mark.parametrize("guarded", ["permissive"], indirect=True)
+def test_every_official_client_that_knows_tls_connects_by_it(
+    guarded: EscrowServer, authority: Authority, client: Client
+) -> None:
+    if not client.has_tls:
+        pytest.skip(f"the {client.name} client knows no TLS")
+    name = topic(guarded, client.name)
+    root = str(authority.root)
+    secure = {
+        "ESCROW_TLS": "1",
+        "NODE_EXTRA_CA_CERTS": root,
+        "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH": root,
+        "rocketmq.client.enableSsl": "true",
+    }
+    assert client.play(guarded, "simple", name, **secure) == [f"m{nth}:a:3:1" for nth in range(5)]

@@ -24,7 +24,8 @@ from escrowmq.http2.metadata import NO_DEADLINE, Status
 
 _FRONT: Final = struct.Struct(">BI")
 _FRONT_SIZE: Final = _FRONT.size
-_TYPE: Final = b"application/grpc"
+_TYPE: Final = "application/grpc"
+_KINDS_OF_TYPE: Final = (_TYPE + "+", _TYPE + ";")
 _TEXT_SIZE_MAX: Final = 1024
 """Characters of a status's text; clients allow 8 KiB of trailers."""
 
@@ -35,6 +36,8 @@ class Called(msgspec.Struct):
     call: int
     path: str
     metadata: dict[str, str]
+    """Shared by all calls that say the same: not to be changed."""
+
     due_ms: int
     """When the client stops waiting, or NO_DEADLINE."""
 
@@ -149,8 +152,8 @@ class Calls:
 
     def _on_opened(self, event: Opened) -> None:
         request, stream_id = event.request, event.stream_id
-        metadata = meta.read_metadata(request.fields)
-        if block := _refused_by_http(request, metadata):
+        metadata = request.metadata
+        if block := _refused_by_http(request):
             self._connection.send(stream_id, trailers=block)
             return
         call = self._calls[stream_id] = _Call(stream_id, NO_DEADLINE)
@@ -165,8 +168,7 @@ class Calls:
                 self.finish(stream_id, Status.INTERNAL, str(error))
                 return
             self._wake_at_ms = min(self._wake_at_ms, call.due_ms)
-        path = request.path.decode("latin-1")
-        self._events.append(Called(stream_id, path, metadata, call.due_ms))
+        self._events.append(Called(stream_id, request.path, metadata, call.due_ms))
         if event.is_end:
             self._events.append(HalfClosed(stream_id))
 
@@ -304,7 +306,7 @@ class Calls:
         if begun is None:
             return
         self._forget(begun)
-        self._connection.send(
+        self._connection.answer(
             call,
             headers=b"" if begun.has_begun else meta.HEADERS,
             data=_FRONT.pack(0, len(data)) + data,
@@ -345,11 +347,11 @@ class Calls:
         self._connection.go_away()
 
 
-def _refused_by_http(request: Request, metadata: dict[str, str]) -> bytes:
+def _refused_by_http(request: Request) -> bytes:
     """The answer to what is no gRPC; empty for what is."""
     if request.method != b"POST":
         return meta.WRONG_METHOD
-    kind = metadata.get("content-type", "").encode("latin-1")
-    if not kind.startswith(_TYPE) or kind[len(_TYPE) : len(_TYPE) + 1] not in (b"", b"+", b";"):
+    kind = request.metadata.get("content-type", "")
+    if kind != _TYPE and not kind.startswith(_KINDS_OF_TYPE):
         return meta.WRONG_TYPE
     return b""

@@ -33,12 +33,13 @@ class Malformed(ValueError):
 
 
 class Request(msgspec.Struct, frozen=True):
-    """The fields of a request."""
+    """The fields of a request. Calls that say the same share one: nobody changes it."""
 
     method: bytes
-    path: bytes
-    fields: tuple[Field, ...]
-    """Without those whose names begin with a colon."""
+    path: str
+    metadata: dict[str, str]
+    """Fields by name, without those whose names begin with a colon; of those that come again the
+    values are joined by commas, as HTTP has it."""
 
     content_size: int
     """What content-length says, or -1."""
@@ -50,7 +51,7 @@ class HeaderReader:
     def __init__(self, *, list_size_max: int) -> None:
         self._blocks = BlockReader(list_size_max=list_size_max)
         self._kept: dict[bytes, Request] = {}
-        self._checked: dict[Field, None] = {}
+        self._texts: dict[Field, tuple[str, str]] = {}
 
     def request(self, block: bytes) -> Request:
         """The fields that open a stream. Raises Malformed, or ConnectionFault when the two ends
@@ -61,7 +62,7 @@ class HeaderReader:
         kept = self._kept.get(block)
         if kept is not None:
             return kept
-        request = read_request(self.fields(block), self._check)
+        request = read_request(self.fields(block), self._text)
         if min(block) >= 0x80:  # nothing but references
             if len(self._kept) == KEPT_BLOCKS_MAX:
                 self._kept.clear()
@@ -74,16 +75,26 @@ class HeaderReader:
             self._kept.clear()
         return self._blocks.read(block)
 
-    def _check(self, field: Field) -> None:
+    def _text(self, field: Field) -> tuple[str, str]:
         """Most fields of a call are those of the call before."""
-        if field not in self._checked:
-            check(field)
-            if len(self._checked) == CHECKED_FIELDS_MAX:
-                self._checked.clear()
-            self._checked[field] = None
+        found = self._texts.get(field)
+        if found is None:
+            found = text_of(field)
+            if len(self._texts) == CHECKED_FIELDS_MAX:
+                self._texts.clear()
+            self._texts[field] = found
+        return found
 
 
-def read_request(fields: list[Field], check: Callable[[Field], None]) -> Request:
+def text_of(field: Field) -> tuple[str, str]:
+    """A field as text. Raises Malformed."""
+    check(field)
+    return field[0].decode("latin-1"), field[1].decode("latin-1")
+
+
+def read_request(
+    fields: list[Field], text: Callable[[Field], tuple[str, str]] = text_of
+) -> Request:
     """Checks that fields open a request (RFC 9113, 8.2 and 8.3)."""
     pseudo: dict[bytes, bytes] = {}
     count = 0
@@ -97,15 +108,17 @@ def read_request(fields: list[Field], check: Callable[[Field], None]) -> Request
     missing = [name for name in _PSEUDO[:3] if not pseudo.get(name)]
     if missing:
         raise Malformed(f"no {missing[0].decode()}")
+    metadata: dict[str, str] = {}
     content_size = -1
     for field in fields[count:]:
-        check(field)
-        if field[0] == b"content-length":
-            value = field[1]
-            if not value.isdigit() or len(value) > 18:
-                raise Malformed(f"content-length {value!r}")
-            content_size = int(value)
-    return Request(pseudo[b":method"], pseudo[b":path"], tuple(fields[count:]), content_size)
+        key, said = text(field)
+        metadata[key] = f"{metadata[key]},{said}" if key in metadata else said
+        if key == "content-length":
+            if not field[1].isdigit() or len(said) > 18:
+                raise Malformed(f"content-length {field[1]!r}")
+            content_size = int(said)
+    path = pseudo[b":path"].decode("latin-1")
+    return Request(pseudo[b":method"], path, metadata, content_size)
 
 
 def check(field: Field) -> None:

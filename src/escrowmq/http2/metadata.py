@@ -6,7 +6,6 @@ import enum
 import re
 from typing import Final
 
-from escrowmq.http2.blocks import Field
 from escrowmq.http2.headers import literal
 
 NO_DEADLINE: Final = -1
@@ -63,15 +62,6 @@ def read_timeout(value: bytes) -> int:
     if found is None:
         raise ValueError(f"grpc-timeout is {value!r}; up to 8 digits and one of HMSmun allowed")
     return max(1, int(found[1]) * _NS[found[2]] // _NS_A_MS)
-
-
-def read_metadata(fields: tuple[Field, ...]) -> dict[str, str]:
-    """Fields by name; of those that come again the values are joined by commas, as HTTP has it."""
-    metadata: dict[str, str] = {}
-    for raw_name, raw_value in fields:
-        name, value = raw_name.decode("latin-1"), raw_value.decode("latin-1")
-        metadata[name] = f"{metadata[name]},{value}" if name in metadata else value
-    return metadata
 
 
 def percent_encoded(text: str) -> bytes:

@@ -46,13 +46,16 @@ class Stream:
         self.is_waiting = False
         """Whether its owner has been told that bytes have to wait."""
 
-        self.unsent: deque[memoryview] = deque()
+        self.unsent: deque[memoryview] | None = None
+        """What waits; nearly no stream ever has any."""
+
         self.unsent_size = 0
         self.trailers = b""
         """What ends the stream behind that."""
 
     def take_unsent(self, size: int) -> bytes:
         """The next bytes that waited, at most so many."""
+        assert self.unsent, "nothing waits"
         first = self.unsent[0]
         piece = bytes(first[:size])
         if len(piece) == len(first):

@@ -63,6 +63,30 @@ class Dialogue(Protocol):
         """There is something to be written."""
 
 
+class _Wait:
+    """A question that a call has put to the broker."""
+
+    __slots__ = ("_call", "_told", "number", "reply")
+
+    def __init__(self, call: Call[Any], told: Told) -> None:
+        self._call = call
+        self._told = told
+        self.number = 0
+        """By which it can be forgotten; 0 as long as it is being put."""
+        self.reply: Answer | Refusal | None = None
+        """What was answered while it was put."""
+
+    def heard(self, reply: Answer | Refusal) -> None:
+        """It is answered."""
+        call = self._call
+        if not self.number:
+            self.reply = reply
+            return
+        call.waiting.discard(self.number)
+        if call.is_open:
+            call.dialogue.guard(call, lambda: self._told(reply))
+
+
 class Call(Generic[R]):
     """Who asks, what, and how it is answered."""
 
@@ -112,19 +136,15 @@ class Call(Generic[R]):
     def ask(self, code: int, ext: dict[str, str], told: Told, body: bytes = b"") -> None:
         """Put a question in the client's name. `told` is not called any more once the call is
         over."""
-        held: list[int] = []
-
-        def heard(reply: Answer | Refusal) -> None:
-            self.waiting.difference_update(held)
-            held.append(0)
-            if self.is_open:
-                self.dialogue.guard(self, lambda: told(reply))
-
+        wait = _Wait(self, told)
         backend = self.dialogue.backend
-        number = backend.ask(self.client.guest, self._wish(code, ext, body), heard, self.now_ms)
-        if not held:
-            held.append(number)
+        wish = self._wish(code, ext, body)
+        number = backend.ask(self.client.guest, wish, wait.heard, self.now_ms)
+        if wait.reply is None:
+            wait.number = number
             self.waiting.add(number)
+        elif self.is_open:  # answered at once; whoever asks is guarded already
+            told(wait.reply)
 
     def tell(self, code: int, ext: dict[str, str], body: bytes = b"") -> None:
         """The same, and nobody wants to know."""
@@ -152,7 +172,11 @@ class Call(Generic[R]):
 
     def answer(self, message: Message) -> None:
         """The one answer."""
-        self.dialogue.calls.answer(self.number, message.SerializeToString())
+        self.answer_bytes(message.SerializeToString())
+
+    def answer_bytes(self, data: bytes) -> None:
+        """The same, as it goes out."""
+        self.dialogue.calls.answer(self.number, data)
         self.dialogue.done(self)
 
     def say(self, message: Message) -> None:

@@ -40,6 +40,9 @@ class Stream(Protocol):
     ) -> None:
         """The broker asks something."""
 
+    def refresh(self) -> None:
+        """Tell the client its settings, if operators have changed what it was told."""
+
     def reconnect(self) -> None:
         """Have the client connect anew."""
 

@@ -62,6 +62,9 @@ class GrpcDialogue:
         self._open: dict[int, Call[Any]] = {}
         self._events: deque[CallEvent] = deque()
         self._clients: dict[tuple[str, str], Client] = {}
+        self._last_metadata: dict[str, str] = {}
+        """Calls whose header fields are the same share them, and are of one client."""
+        self._last_client: Client | None = None
         self._port = int(peer.address.rpartition(":")[2] or 0)
         self._is_busy = False
         self._is_given_up = False
@@ -175,8 +178,14 @@ class GrpcDialogue:
     def _client(
         self, metadata: dict[str, str], now_ms: int
     ) -> tuple[Client, meta.Credential | None]:
+        is_judged = self.backend.judges
+        if metadata is self._last_metadata and not is_judged:
+            client = self._last_client
+            if client is not None and self.front.clients.is_here(client):
+                client.seen_ms = now_ms
+                return client, None
         name = meta.client_id(metadata)
-        credential = meta.credential(metadata) if self.backend.judges else None
+        credential = meta.credential(metadata) if is_judged else None
         place = (name, credential.key if credential is not None else "")
         client = self._clients.get(place)
         if client is None or not self.front.clients.is_here(client):
@@ -190,6 +199,7 @@ class GrpcDialogue:
                 is_stranger=self._is_stranger,
             )
         client.seen_ms = now_ms
+        self._last_metadata, self._last_client = metadata, client
         return client, credential
 
     # -- out -------------------------------------------------------------------------------------

@@ -31,6 +31,8 @@ class Presence:
             if code_of(reply) != v2.OK:
                 raise fault_of(reply)
             call.answer(v2.HeartbeatResponse(status=OK))
+            if call.client.stream is not None:
+                call.client.stream.refresh()
 
         call.ask(Request.HEART_BEAT, {}, told, body_of(call.client, settings))
 

@@ -15,6 +15,7 @@ from escrowmq.proxy import validation
 from escrowmq.proxy.call import Call
 from escrowmq.proxy.gen import v2
 from escrowmq.proxy.routes import TYPES
+from escrowmq.proxy.sent import one_sent
 from escrowmq.proxy.shared import Shared
 from escrowmq.proxy.status import OK, Fault, code_of, common, fault_of, status
 from escrowmq.proxy.translate import (
@@ -50,27 +51,32 @@ class Sending:
                 f"{len(messages)} messages in one call; {GRPC_MESSAGES_MAX} are allowed",
             )
         topic = validation.send_topic(messages)
-        size_max = self._shared.options.body_size_max
         facts = self._shared.backend.topic(topic)
-        wishes, unpacking = [], Unpacking()
-        for one in messages:
-            validation.message(one, body_size_max=size_max, now_ms=call.now_ms)
-            properties = properties_of(one, topic)
-            _judge_type(facts, one.system_properties.message_type, type_of(properties))
-            body = plain_body(one, unpacking, size_max=size_max)
-            wishes.append((_fields(one, topic, properties, facts, call.now_ms), body))
-        entries: list[v2.SendResultEntry | None] = [None] * len(messages)
-        left = len(messages)
+        unpacking = Unpacking()
+        wishes = [self._wish(one, topic, facts, unpacking, call.now_ms) for one in messages]
+        if len(wishes) == 1:
+            _send_one(call, *wishes[0])
+        else:
+            _send_all(call, wishes)
 
-        def stored(nth: int, reply: Answer | Refusal) -> None:
-            nonlocal left
-            entries[nth] = _entry(reply, messages[nth].system_properties.message_id)
-            left -= 1
-            if not left:
-                call.answer(_response([entry for entry in entries if entry is not None]))
-
-        for nth, (ext, body) in enumerate(wishes):
-            call.ask(Request.SEND_MESSAGE_V2, ext, _of(stored, nth), body)
+    def _wish(
+        self,
+        one: v2.Message,
+        topic: str,
+        facts: TopicFacts | None,
+        unpacking: Unpacking,
+        now_ms: int,
+    ) -> tuple[str, dict[str, str], bytes]:
+        """A message's id, the fields of its question, its body."""
+        size_max = self._shared.options.body_size_max
+        body, system = one.body, one.system_properties
+        validation.message(one, system, size=len(body), body_size_max=size_max, now_ms=now_ms)
+        properties = properties_of(one, system, topic)
+        _judge_type(facts, system.message_type, type_of(properties))
+        if system.body_encoding == v2.GZIP:
+            body = plain_body(body, unpacking, size_max=size_max)
+        fields = _fields(system, topic, properties, facts, now_ms)
+        return properties[Property.UNIQ_KEY], fields, body
 
     def recall(self, call: Call[v2.RecallMessageRequest]) -> None:
         """Take a delayed message back."""
@@ -90,6 +96,43 @@ class Sending:
             "producerGroup": topic,
         }
         call.ask(Request.RECALL_MESSAGE, ext, told)
+
+
+def _send_one(
+    call: Call[v2.SendMessageRequest], message_id: str, ext: dict[str, str], body: bytes
+) -> None:
+    def stored(reply: Answer | Refusal) -> None:
+        if isinstance(reply, Sent) and reply.code == Response.SUCCESS:
+            more = reply.ext or {}
+            data = one_sent(
+                message_id,
+                more.get("escrowId", message_id),
+                offset=reply.queue_offset,
+                recall_handle=more.get("recallHandle", ""),
+            )
+            call.answer_bytes(data)
+        else:  # in the words of its refusal, not the name of its code alone
+            entry = _entry(reply, message_id)
+            call.answer(v2.SendMessageResponse(status=entry.status, entries=[entry]))
+
+    call.ask(Request.SEND_MESSAGE_V2, ext, stored, body)
+
+
+def _send_all(
+    call: Call[v2.SendMessageRequest], wishes: list[tuple[str, dict[str, str], bytes]]
+) -> None:
+    entries: list[v2.SendResultEntry | None] = [None] * len(wishes)
+    left = len(wishes)
+
+    def stored(nth: int, reply: Answer | Refusal) -> None:
+        nonlocal left
+        entries[nth] = _entry(reply, wishes[nth][0])
+        left -= 1
+        if not left:
+            call.answer(_response([entry for entry in entries if entry is not None]))
+
+    for nth, (_, ext, body) in enumerate(wishes):
+        call.ask(Request.SEND_MESSAGE_V2, ext, _of(stored, nth), body)
 
 
 def _of(
@@ -119,19 +162,18 @@ def _judge_type(facts: TopicFacts | None, asked: v2.MessageType, actual: str) ->
 
 
 def _fields(
-    one: v2.Message,
+    system: v2.SystemProperties,
     topic: str,
     properties: dict[str, str],
     facts: TopicFacts | None,
     now_ms: int,
 ) -> dict[str, str]:
     """The question (SEND_MESSAGE_V2). Positional: what `send` knows of a message."""
-    system = one.system_properties
     is_half = Property.TRAN_MSG in properties
     queue_id = _ANY_QUEUE
     if system.message_group and facts is not None and facts.write_queues:
         queue_id = bucket(java_hash(system.message_group), facts.write_queues)
-    born_ms = system.born_timestamp.ToMilliseconds() if system.HasField("born_timestamp") else 0
+    born_ms = int(properties.get(Property.BORN_TIMESTAMP, 0))
     found = {
         "a": topic,
         "b": topic,
@@ -181,7 +223,5 @@ def _entry(reply: Answer | Refusal, message_id: str) -> v2.SendResultEntry:
 
 
 def _response(entries: list[v2.SendResultEntry]) -> v2.SendMessageResponse:
-    if len(entries) == 1:  # the words of its refusal, not the name of its code alone
-        return v2.SendMessageResponse(status=entries[0].status, entries=entries)
     result = common([entry.status.code for entry in entries])
     return v2.SendMessageResponse(status=result, entries=entries)

@@ -91,11 +91,7 @@ class Stream:
         """Register the client and complete its settings, at once."""
         produces = _judged(settings)
         client, call = self._client, self._call
-        facts = None
-        if settings.HasField("subscription"):
-            facts = self._shared.backend.group(group_name(settings.subscription.group))
-        size_max = self._shared.options.body_size_max
-        answer = completed(settings, facts, body_size_max=size_max)
+        answer = self._completed(settings)
         before = client.stream, client.settings, client.produces
         for topic in set(client.produces) - set(produces):
             ext = {"clientID": client.key.id, "producerGroup": topic}
@@ -110,6 +106,12 @@ class Stream:
 
         client.stream, client.settings, client.produces = self, answer, produces
         call.ask(Request.HEART_BEAT, {}, told, body_of(client, answer))
+
+    def _completed(self, settings: v2.Settings) -> v2.Settings:
+        facts = None
+        if settings.HasField("subscription"):
+            facts = self._shared.backend.group(group_name(settings.subscription.group))
+        return completed(settings, facts, body_size_max=self._shared.options.body_size_max)
 
     def _over(self) -> None:
         client = self._client
@@ -138,6 +140,13 @@ class Stream:
             remark = f"clients of the gRPC protocol do not know request {code}"
             refusal = Answer(Response.REQUEST_CODE_NOT_SUPPORTED, remark=remark)
             self._shared.backend.heard(self._client.guest, opaque, refusal, self._call.now_ms)
+
+    def refresh(self) -> None:
+        """Tell the client its settings, if operators have changed what it was told."""
+        told = self._client.settings
+        if told is not None and (now := self._completed(told)) != told:
+            self._client.settings = now
+            self._call.say(v2.TelemetryCommand(status=OK, settings=now))
 
     def reconnect(self) -> None:
         """Have the client connect anew."""

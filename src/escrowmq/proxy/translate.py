@@ -27,6 +27,7 @@ from escrowmq.codec.ids import format_host, offset_id
 from escrowmq.errors import RemoteProtocolError
 from escrowmq.proxy.gen import v2
 from escrowmq.proxy.status import Fault
+from escrowmq.proxy.validation import moment_ms
 
 KINDS: Final = {
     "NORMAL": v2.NORMAL,
@@ -36,6 +37,7 @@ KINDS: Final = {
     "PRIORITY": v2.PRIORITY,
 }
 _GZIP: Final = b"\x1f\x8b"
+_ZLIB: Final = b"\x78"
 _DELAYS: Final = frozenset(
     {
         Property.DELAY,
@@ -93,15 +95,17 @@ def type_of(properties: dict[str, str]) -> str:
     return "PRIORITY" if Property.PRIORITY in properties else "NORMAL"
 
 
-def properties_of(message: v2.Message, topic: str) -> dict[str, str]:
-    """The properties of the record."""
-    system = message.system_properties
-    found = dict(message.user_properties)
+def properties_of(message: v2.Message, system: v2.SystemProperties, topic: str) -> dict[str, str]:
+    """The properties of the record. A field of a message is asked for once: each time it is made
+    anew for whoever asks."""
+    users = message.user_properties
+    found = dict(users) if users else {}
     found[Property.UNIQ_KEY] = system.message_id
     if system.tag:
         found[Property.TAGS] = system.tag
-    if system.keys:
-        found[Property.KEYS] = " ".join(system.keys)
+    keys = system.keys
+    if keys:
+        found[Property.KEYS] = " ".join(keys)
     if system.message_type == v2.TRANSACTION:
         found[Property.TRAN_MSG] = "true"
         seconds = system.orphaned_transaction_recovery_duration.seconds
@@ -110,7 +114,8 @@ def properties_of(message: v2.Message, topic: str) -> dict[str, str]:
     # Whoever publishes to the topic may be asked about its halves.
     found[Property.PGROUP] = topic
     if system.HasField("delivery_timestamp"):
-        found[Property.TIMER_DELIVER_MS] = str(system.delivery_timestamp.ToMilliseconds())
+        due_ms = moment_ms(system.delivery_timestamp, v2.ILLEGAL_DELIVERY_TIME)
+        found[Property.TIMER_DELIVER_MS] = str(due_ms)
     if system.message_group:
         found[Property.SHARDING_KEY] = system.message_group
     if system.HasField("priority"):
@@ -120,18 +125,17 @@ def properties_of(message: v2.Message, topic: str) -> dict[str, str]:
     if system.born_host.strip():
         found[Property.BORN_HOST] = system.born_host
     if system.HasField("born_timestamp"):
-        found[Property.BORN_TIMESTAMP] = str(system.born_timestamp.ToMilliseconds())
+        found[Property.BORN_TIMESTAMP] = str(moment_ms(system.born_timestamp, v2.BAD_REQUEST))
     return found
 
 
-def plain_body(message: v2.Message, unpacking: Unpacking, *, size_max: int) -> bytes:
-    """The body as it is stored. Consumers of the remoting protocol know no gzip."""
-    if message.system_properties.body_encoding != v2.GZIP:
-        return message.body
-    if not message.body.startswith(_GZIP):
-        raise Fault(v2.MESSAGE_CORRUPTED, "the body is said to be gzip, and is not")
+def plain_body(body: bytes, unpacking: Unpacking, *, size_max: int) -> bytes:
+    """A packed body as it is stored: consumers of the remoting protocol know no gzip. Some of the
+    clients say gzip and write zlib, which RocketMQ's proxy takes as well."""
+    if not body.startswith((_GZIP, _ZLIB)):
+        raise Fault(v2.MESSAGE_CORRUPTED, "the body is said to be gzip, and is not, nor zlib")
     try:
-        plain = unpacking.plain(message.body, SysFlag.COMPRESSED)
+        plain = unpacking.plain(body, SysFlag.COMPRESSED)
     except RemoteProtocolError as error:
         raise Fault(v2.MESSAGE_CORRUPTED, str(error)) from error
     if not plain:

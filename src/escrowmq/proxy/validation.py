@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from typing import Final
+
+from google.protobuf.timestamp_pb2 import Timestamp
 
 from escrowmq.base.limits import (
     GROUP_SIZE_MAX,
@@ -19,6 +22,13 @@ from escrowmq.base.reserved import RESERVED
 from escrowmq.proxy.gen import v2
 from escrowmq.proxy.status import Fault
 
+_FIRST_S: Final = -62_135_596_800
+_LAST_S: Final = 253_402_300_799
+"""The years 1 to 9999, which a Timestamp is for."""
+
+TOPICS_KEPT_MAX: Final = 1_024
+"""Names that are known to be allowed."""
+
 _NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _SYSTEM: Final = NOT_SENDABLE | {Topic.DEFAULT, Topic.BENCHMARK}
@@ -32,7 +42,12 @@ _HIDDEN: Final = RESERVED - _OURS | {Property.TRAN_MSG}
 
 def topic_name(resource: v2.Resource) -> str:
     """The name of a topic that clients may use."""
-    name = resource.name
+    return _judged_topic(resource.name)
+
+
+@functools.lru_cache(TOPICS_KEPT_MAX)
+def _judged_topic(name: str) -> str:
+    """The same name; a Fault, which is not remembered, for one that nobody may use."""
     if not name.strip():
         raise Fault(v2.ILLEGAL_TOPIC, "topic name cannot be blank")
     if not _NAME.fullmatch(name):
@@ -74,16 +89,16 @@ def send_topic(messages: list[v2.Message]) -> str:
     return topic
 
 
-def message(one: v2.Message, *, body_size_max: int, now_ms: int) -> None:
-    """Whether a message can be sent."""
-    size = len(one.body)
+def message(
+    one: v2.Message, system: v2.SystemProperties, *, size: int, body_size_max: int, now_ms: int
+) -> None:
+    """Whether a message, whose body has that size, can be sent."""
     if not size:
         raise Fault(v2.MESSAGE_BODY_EMPTY, "message body cannot be empty")
     if size > body_size_max:
         raise Fault(
             v2.MESSAGE_BODY_TOO_LARGE, f"message body cannot exceed the max {body_size_max}"
         )
-    system = one.system_properties
     total = _user_properties(one)
     if system.HasField("tag"):
         total += _tag(system.tag)
@@ -102,6 +117,8 @@ def message(one: v2.Message, *, body_size_max: int, now_ms: int) -> None:
 
 def _user_properties(one: v2.Message) -> int:
     own = one.user_properties
+    if not own:
+        return 0
     if len(own) > GRPC_PROPERTIES_MAX:
         raise Fault(
             v2.MESSAGE_PROPERTIES_TOO_LARGE,
@@ -143,13 +160,25 @@ def _key(key: str) -> int:
 
 
 def _words(code: int, what: str, text: str) -> None:
-    if _CONTROL.search(text):
+    # The first is eight times as fast, and true of nearly all texts.
+    if not text.isprintable() and _CONTROL.search(text):
         raise Fault(code, f"{what} cannot contain control character")
+
+
+def moment_ms(moment: Timestamp, code: int) -> int:
+    """Milliseconds since the epoch; a Fault with that code for what is no moment."""
+    seconds, nanos = moment.seconds, moment.nanos
+    if not _FIRST_S <= seconds <= _LAST_S or not 0 <= nanos < 1_000_000_000:
+        raise Fault(code, f"{seconds} s and {nanos} ns are no moment of the years 1 to 9999")
+    return seconds * 1_000 + nanos // 1_000_000
 
 
 def _wishes(system: v2.SystemProperties, now_ms: int) -> None:
     """When it is delivered, among which others, and when it is asked about."""
-    if system.orphaned_transaction_recovery_duration.seconds > GRPC_RECOVERY_MAX_S:
+    if (
+        system.HasField("orphaned_transaction_recovery_duration")
+        and system.orphaned_transaction_recovery_duration.seconds > GRPC_RECOVERY_MAX_S
+    ):
         raise Fault(
             v2.BAD_REQUEST,
             "the max transaction recovery time of message is too large, "
@@ -157,7 +186,8 @@ def _wishes(system: v2.SystemProperties, now_ms: int) -> None:
         )
     if (
         system.HasField("delivery_timestamp")
-        and system.delivery_timestamp.ToMilliseconds() - now_ms > GRPC_DELAY_MAX_MS
+        and moment_ms(system.delivery_timestamp, v2.ILLEGAL_DELIVERY_TIME) - now_ms
+        > GRPC_DELAY_MAX_MS
     ):
         raise Fault(
             v2.ILLEGAL_DELIVERY_TIME,

@@ -72,8 +72,8 @@ def test_request_with_padding_priority_and_continuation_is_one_event() -> None:
     )
     assert isinstance(event, Opened)
     assert event.is_end
-    assert event.request.path == b"/a.Service/Method"
-    assert event.request.fields == tuple(REQUEST[4:])
+    assert event.request.path == "/a.Service/Method"
+    assert event.request.metadata == {name.decode(): value.decode() for name, value in REQUEST[4:]}
 
 
 def test_padding_of_data_is_cut_off_and_counts_for_the_windows() -> None:

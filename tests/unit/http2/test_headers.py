@@ -10,7 +10,6 @@ from escrowmq.http2.headers import (
     KEPT_BLOCKS_MAX,
     HeaderReader,
     Malformed,
-    check,
     literal,
     read_request,
 )
@@ -51,7 +50,12 @@ def test_what_is_kept_is_bounded() -> None:
     opening = encoder.encode(REQUEST)
     assert min(opening) >= 0x80
     for count in range(2 * KEPT_BLOCKS_MAX):
-        assert headers.request(opening + b"\x90" * count).path == b"/a.Service/Method"
+        assert headers.request(opening + b"\x90" * count).path == "/a.Service/Method"
+
+
+def test_values_of_one_name_are_joined() -> None:
+    found = read_request([*REQUEST[:4], (b"a", b"1"), (b"b", b"\xff"), (b"a", b"2")])
+    assert found.metadata == {"a": "1,2", "b": "\xff"}
 
 
 def without(name: bytes) -> Fields:
@@ -79,7 +83,7 @@ def without(name: bytes) -> Fields:
 )
 def test_what_is_no_request_is_malformed(fields: Fields) -> None:
     with pytest.raises(Malformed):
-        read_request(fields, check)
+        read_request(fields)
 
 
 @given(st.binary(max_size=300), st.binary(max_size=70_000))

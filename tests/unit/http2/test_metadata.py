@@ -37,11 +37,6 @@ def test_timeout_that_cannot_be_read_says_what_could(text: bytes) -> None:
         meta.read_timeout(text)
 
 
-def test_values_of_one_name_are_joined() -> None:
-    found = meta.read_metadata(((b"a", b"1"), (b"b", b"\xff"), (b"a", b"2")))
-    assert found == {"a": "1,2", "b": "\xff"}
-
-
 @given(st.text())
 def test_message_is_printable_and_comes_back(text: str) -> None:
     encoded = meta.percent_encoded(text)

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+from collections import deque
+
 from escrowmq.http2.streams import Stream, Streams
 
 
 def test_unsent_bytes_are_taken_in_pieces() -> None:
     stream = Stream(1, window_in=1, window_out=1)
-    stream.unsent.extend((memoryview(b"abcdef"), memoryview(b"gh")))
+    stream.unsent = deque((memoryview(b"abcdef"), memoryview(b"gh")))
     stream.unsent_size = 8
     assert [stream.take_unsent(4) for _ in range(3)] == [b"abcd", b"ef", b"gh"]
     assert stream.unsent_size == 0

@@ -237,9 +237,19 @@ def test_a_span_that_cannot_be_is_refused() -> None:
     _, client = make()
     client.send(message("T"))
     (found,) = client.received("T")
-    for seconds in (0, -1, 43_201):
+    for seconds in (-1, 43_201):
         response = change(client, found.system_properties.receipt_handle, seconds)
         assert response.status.code == v2.ILLEGAL_INVISIBLE_TIME
+
+
+def test_a_message_that_is_given_back_without_a_wait_comes_again_soon() -> None:
+    world, client = make()
+    client.send(message("T"))
+    (found,) = client.received("T")
+    assert change(client, found.system_properties.receipt_handle, 0).status.code == v2.OK
+    world.exchange.advance(5_000)
+    (again,) = client.received("T")
+    assert again.system_properties.delivery_attempt == 2
 
 
 def test_a_message_can_be_put_to_the_dead_letters() -> None:

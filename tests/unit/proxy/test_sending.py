@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import zlib
 from collections.abc import Callable
 from typing import Any
 
@@ -55,15 +56,16 @@ def test_what_is_stored_is_what_remoting_clients_read() -> None:
     assert expected.items() <= stored.properties.items()
 
 
-def test_a_gzip_body_is_stored_plain() -> None:
+@pytest.mark.parametrize("pack", [gzip.compress, zlib.compress])
+def test_a_packed_body_is_stored_plain(pack: Callable[[bytes], bytes]) -> None:
     world = World()
     world.topic("T")
-    packed = message("T", gzip.compress(b"a long body " * 20))
+    packed = message("T", pack(b"a long body " * 20))
     packed.system_properties.body_encoding = v2.GZIP
     world.connect().send(packed)
     (stored,) = world.exchange.connect().messages("T")
     assert (stored.body, stored.sys_flag) == (b"a long body " * 20, 0)
-    for broken in (b"no gzip at all", gzip.compress(b"x" * 100)[:-12]):
+    for broken in (b"no gzip at all", pack(b"x" * 100)[:-4]):
         packed.body = broken
         assert world.connect().send(packed).status.code == v2.MESSAGE_CORRUPTED
 
@@ -179,6 +181,20 @@ def test_what_the_proxy_refuses(change: Callable[[v2.Message], Any], code: str, 
     one = message("T")
     change(one)
     assert refused(one) == (code, text)
+
+
+@pytest.mark.parametrize(
+    ("field", "code"),
+    [("born_timestamp", "BAD_REQUEST"), ("delivery_timestamp", "ILLEGAL_DELIVERY_TIME")],
+)
+@pytest.mark.parametrize(("seconds", "nanos"), [(1 << 50, 0), (-(1 << 50), 0), (1, -1)])
+def test_what_is_no_moment_is_refused(field: str, code: str, seconds: int, nanos: int) -> None:
+    one = message("T", kind=v2.DELAY if field == "delivery_timestamp" else v2.NORMAL)
+    moment = getattr(one.system_properties, field)
+    moment.seconds, moment.nanos = seconds, nanos
+    name, text = refused(one)
+    assert name == code
+    assert "are no moment of the years 1 to 9999" in text
 
 
 def test_no_message_and_two_topics_are_corrupted() -> None:

@@ -68,6 +68,25 @@ def test_a_groups_own_policy_is_told() -> None:
     assert exponential.multiplier == 3
 
 
+def test_a_change_of_the_group_is_told_at_the_next_heartbeat() -> None:
+    world = make_world()
+    operator, client = world.exchange.connect("operator"), world.connect()
+    number = client.consume("CG", "T")
+
+    def beat() -> list[v2.TelemetryCommand]:
+        client.ask("Heartbeat", v2.HeartbeatRequest(), v2.HeartbeatResponse)
+        return client.told(number)
+
+    assert len(beat()) == 1
+    body = {"groupName": "CG", "consumeMessageOrderly": True, "retryMaxTimes": 4}
+    operator.ask(200, {}, json.dumps(body).encode())
+    _, told = beat()
+    assert told.status.code == v2.OK
+    assert told.settings.subscription.fifo
+    assert told.settings.backoff_policy.max_attempts == 5
+    assert len(beat()) == 2
+
+
 def test_settings_come_again_whenever_the_client_likes() -> None:
     client = make_world().connect()
     number = client.produce("T")
