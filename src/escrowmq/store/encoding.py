@@ -11,8 +11,8 @@ from escrowmq.base.message import Message
 from escrowmq.codec.properties import encode_properties
 from escrowmq.codec.record import RECORD_SIZE_MIN, encode_record, encode_run
 from escrowmq.store.answers import Put, PutStatus
+from escrowmq.store.crc import CRC_PROPERTY_SIZE, crc_property
 from escrowmq.store.queues import is_path_safe
-from escrowmq.store.scan import CRC_PROPERTY_SIZE, crc_property
 
 _OVERHEAD_MAX: Final = RECORD_SIZE_MIN + 2 * 12 + 1
 """The fixed fields of a record with two IPv6 hosts and a long topic."""

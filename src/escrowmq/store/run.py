@@ -23,6 +23,7 @@ _log = logging.getLogger(__name__)
 _head: Final = HEAD_V4.pack
 _size_of: Final = PROPERTIES_SIZE.pack
 _EMPTY_SIZE: Final = HEAD_V4.size
+_TAILS_MAX: Final = 10_000
 
 
 @functools.lru_cache(maxsize=512)
@@ -73,6 +74,8 @@ class Run:
         self._host = host
         self._pieces: list[bytes] = []
         self._body_size_max = held.settings.body_size_max
+        self._tails: dict[tuple[str, int], Tail] = {}
+        """One of each queue, lest two places in it be given twice."""
         self._touched: list[Tail] = []
         self._keys: list[IndexKey] = []
         self.end = self.stored_ms = self._room = 0
@@ -92,11 +95,18 @@ class Run:
         """The end of a queue, which is good until the topic is deleted; None when there is none
         yet, or it is about later delivery."""
         queue = self._held.queues.by_key.get((topic, queue_id))
-        return None if queue is None or queue.is_schedule else Tail(queue)
+        if queue is None or queue.is_schedule:
+            return None
+        tail = self._tails.get((topic, queue_id))
+        if tail is None or tail.queue is not queue:
+            tail = self._tails[topic, queue_id] = Tail(queue)
+        return tail
 
     def begin(self, now_ms: int) -> None:
         """Records are put from now on, as long as there is room that needs no making."""
         log = self._held.log
+        if len(self._tails) > _TAILS_MAX:
+            self._tails.clear()
         self.end = log.end_offset
         self._room = log.room_end
         self.stored_ms = max(now_ms, log.stored_ms)

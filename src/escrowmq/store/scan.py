@@ -26,6 +26,7 @@ from escrowmq.codec.record import (
     RECORD_SIZE_MIN,
 )
 from escrowmq.store.answers import Damage
+from escrowmq.store.crc import CRC_MARK, CRC_PROPERTY_SIZE, crc_fits
 from escrowmq.store.segment import Segments
 
 CHUNK_SIZE: Final = 4 * 1024 * 1024
@@ -35,8 +36,6 @@ _V6_EXTRA: Final = 12
 _BORN_V6: Final = 0x10
 _STORE_V6: Final = 0x20
 _V6: Final = _BORN_V6 | _STORE_V6
-_CRC_MARK: Final = b"__CRC32#\x01"
-CRC_PROPERTY_SIZE: Final = 20
 # size, magic, CRC, queue id, queue offset, log offset, sysFlag, store time, body size
 _HEADS: Final = {
     flags: struct.Struct(
@@ -112,7 +111,7 @@ def parse(data: bytes, base: int, *, checks_body: bool = True, has_crc: bool = F
                     and properties_at + (data[topic_end] << 8 | data[topic_end + 1]) == record_end
                     and not (
                         has_crc
-                        and data[record_end - CRC_PROPERTY_SIZE : record_end - 11] == _CRC_MARK
+                        and data[record_end - CRC_PROPERTY_SIZE : record_end - 11] == CRC_MARK
                     )
                     and (data[record_end - 1] or properties_at == record_end)
                 ):
@@ -172,8 +171,8 @@ def _judge(
     if properties.endswith(b"\0"):
         # The last property ends with 0x02. Zeros are what a torn write leaves.
         return Parsed([], 0, "its properties end in zeros")
-    is_crc = has_crc and properties[-CRC_PROPERTY_SIZE:].startswith(_CRC_MARK)
-    if is_crc and not _crc_fits(data, at, record_end):
+    is_crc = has_crc and properties[-CRC_PROPERTY_SIZE:].startswith(CRC_MARK)
+    if is_crc and not crc_fits(data, at, record_end):
         return Parsed([], 0, "the record's CRC property is wrong")
     topic = data[topic_at:topic_end]
     if not topic.isascii() and not _is_text(topic):
@@ -189,13 +188,6 @@ def _is_text(topic: bytes) -> bool:
     return True
 
 
-def _crc_fits(data: bytes, at: int, record_end: int) -> bool:
-    """Ten digits, the least significant first (RocketMQ's MessageDecoder.createCrc32)."""
-    digits = data[record_end - 11 : record_end - 1][::-1]
-    crc = crc32(data[at : record_end - CRC_PROPERTY_SIZE]) & 0x7FFFFFFF
-    return digits.isdigit() and int(digits) == crc
-
-
 def value_of(properties: bytes, mark: bytes) -> bytes:
     """The value of one property, given as name and 0x01; empty without it. The last one wins."""
     at = properties.rfind(mark)
@@ -206,12 +198,6 @@ def value_of(properties: bytes, mark: bytes) -> bytes:
         return found.encode("utf-8", "surrogatepass")
     end = properties.find(b"\x02", at)
     return properties[at + len(mark) : end if end >= 0 else len(properties)]
-
-
-def crc_property(record: bytes) -> bytes:
-    """The CRC property of a record, given without these last 20 bytes (but counted in sizes)."""
-    crc = crc32(record) & 0x7FFFFFFF
-    return _CRC_MARK + f"{crc:010d}"[::-1].encode() + b"\x02"
 
 
 def check_record(
@@ -259,7 +245,7 @@ def is_whole(
             or at + size > end
             or sys_flag & (_V6)
             or magic != MAGIC_V1
-            or (has_crc and run[at + size - CRC_PROPERTY_SIZE : at + size - 11] == _CRC_MARK)
+            or (has_crc and run[at + size - CRC_PROPERTY_SIZE : at + size - 11] == CRC_MARK)
         ):
             # Rare kinds take the long way.
             record = run[at : at + size]

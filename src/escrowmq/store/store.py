@@ -24,6 +24,7 @@ from escrowmq.errors import CorruptRecord, DiskFull, StorageError
 from escrowmq.store.answers import Arrival, Found, Got, GotStatus, Put, PutStatus, RecoveryReport
 from escrowmq.store.batches import Batches
 from escrowmq.store.consume_queue import ConsumeQueue
+from escrowmq.store.crc import CRC_PROPERTY_SIZE
 from escrowmq.store.dispatch import Dispatch
 from escrowmq.store.encoding import (
     encode_with_crc,
@@ -40,7 +41,6 @@ from escrowmq.store.reading import Reader
 from escrowmq.store.recovery import Recovery
 from escrowmq.store.retention import Retention, hour_in
 from escrowmq.store.run import Run
-from escrowmq.store.scan import CRC_PROPERTY_SIZE
 from escrowmq.store.search import Searcher
 from escrowmq.store.snapshot import note_deletions, relieve_journal, write_snapshot
 

@@ -1,0 +1,132 @@
+"""Records of one input are written together, or not at all; on a full disk they are seen later."""
+
+import pytest
+
+from escrowmq.codec.properties import encode_properties
+from escrowmq.store.run import Run, Tail
+from escrowmq.store.store import PutStatus, Store
+from escrowmq.testing.disk import SimDisk
+
+from .stores import bodies, message, opened, small
+
+HOST = bytes(8)
+
+
+def begun(store: Store, now_ms: int = 2_000) -> Run:
+    run = store.run(HOST)
+    assert run.is_allowed
+    run.begin(now_ms)
+    return run
+
+
+def tail_of(run: Run, queue_id: int = 0) -> Tail:
+    tail = run.tail("orders", queue_id)
+    assert tail is not None
+    return tail
+
+
+def put(run: Run, tail: Tail, number: int) -> int:
+    properties = encode_properties(message(number).properties)
+    at = run.put(tail, b"body %05d" % number, properties, 0, 0, 0, 1, HOST, 0)
+    if at >= 0:
+        run.index(tail, b"U%05d" % number, [b"k%d" % number, b"all"], at)
+    return at
+
+
+def nobody(topic: str, queue_id: int) -> bool:
+    return False
+
+
+def test_run_leaves_what_single_puts_leave() -> None:
+    disks = SimDisk(), SimDisk()
+    for disk, is_run in zip(disks, (True, False), strict=True):
+        store, _ = opened(disk)
+        for queue_id in (0, 1):
+            store.put(message(queue_id, queue_id=queue_id), 1_000)
+        run = begun(store)
+        for number in range(2, 9):
+            if is_run:
+                assert put(run, tail_of(run, number % 2), number) >= 0
+            else:
+                one = message(number, queue_id=number % 2, born_ms=1)
+                assert store.put(one, 2_000).status is PutStatus.OK
+        if is_run:
+            assert run.commit(nobody)
+            run.done()
+        store.close(3_000)
+    first, second = [{n: bytes(f.live) for n, f in disk.files.items()} for disk in disks]
+    assert first == second
+
+
+def test_only_queues_that_are_awaited_are_told_of() -> None:
+    store, _ = opened(SimDisk())
+    store.put(message(0), 1_000)
+    store.put(message(1, queue_id=1), 1_000)
+    store.take_arrivals()
+    run = begun(store)
+    tails = tail_of(run), tail_of(run, 1)
+    for tail in tails:
+        put(run, tail, 2)
+    assert run.commit(lambda topic, queue_id: queue_id == 1)
+    found = [(arrival.queue_id, arrival.queue_offset) for arrival in store.take_arrivals()]
+    assert found == [(1, 1)]
+
+
+def test_nothing_happens_where_a_segment_or_the_room_ends() -> None:
+    disk = SimDisk()
+    store, _ = opened(disk, small(log_segment_size=1024, reserve_size=0))
+    store.put(message(0), 1_000)
+    run = begun(store)
+    tail, count = tail_of(run), 0
+    while put(run, tail, 1 + count) >= 0:
+        count += 1
+    assert count > 2
+    assert run.commit(nobody)
+    run.done()
+    assert store.put(message(9), 2_000).status is PutStatus.OK  # the general way makes the next one
+    assert len(bodies(store)) == count + 2
+
+
+def test_log_that_takes_nothing_leaves_everything_as_it_was(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store, _ = opened(SimDisk())
+    store.put(message(0), 1_000)
+    run = begun(store)
+    assert put(run, tail_of(run), 1) >= 0
+    before = store.end_offset
+
+    def refuse(record: bytes, *, is_settling: bool = False) -> None:
+        raise OSError("no")
+
+    monkeypatch.setattr(store.log, "append", refuse)
+    assert not run.commit(nobody)
+    monkeypatch.undo()
+    assert (store.end_offset, store.bounds("orders", 0)) == (before, (0, 1))
+    assert store.put(message(1), 2_000).queue_offset == 1
+
+
+def test_queue_without_room_for_its_units_shows_them_when_there_is_some() -> None:
+    disk = SimDisk()
+    # Of the first queue's file one unit is free, so that the run needs another file.
+    store, _ = opened(disk, small(queue_segment_size=60))
+    for number in range(2):
+        store.put(message(number), 1_000)
+    store.put(message(2, queue_id=1), 1_000)
+    run = begun(store)
+    tails = tail_of(run), tail_of(run, 1)
+    for number in range(3, 9):
+        assert put(run, tails[number % 2], number) >= 0
+    disk.room = disk.used
+    assert run.commit(nobody)
+    run.done()
+    assert not run.is_allowed
+    assert store.behind_size > 0
+    assert store.put(message(9), 2_000).queue_offset == 5
+    disk.room += 1_000_000
+    store.wake(9_000)
+    assert store.behind_size == 0
+    assert store.bounds("orders", 0) == (0, 6)
+    assert store.bounds("orders", 1) == (0, 4)
+    found = store.query("orders", "all", count_max=64, begin_ms=0, end_ms=1 << 60)
+    assert len(found.records) == 10
