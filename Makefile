@@ -33,7 +33,7 @@ demo: $(READY)    ## ten transactions settle, shown as a table
 test: $(SPARK)    ## every test but the long ones; what needs Java, Go, Redis, PostgreSQL or MariaDB is skipped without
 	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder -q $(ARGS)
 
-shop: $(READY)    ## the example shop (examples/shop): a broker, orders with FastAPI, mails
+shop: $(READY)    ## the example shop (examples/shop): a broker, orders with FastAPI, mails, parcels in Java
 	$(BIN)/python -m examples.shop $(ARGS)
 
 unit: $(READY)    ## pure code alone, without Spark, foreign clients and servers; for while you work
@@ -69,7 +69,7 @@ build/spark-%/.ready: requirements-spark-%.txt
 
 crash: $(READY)   ## fifty rounds of kill -9 and recount; some minutes
 	ESCROWMQ_CRASH_ROUNDS=50 $(BIN)/python -m pytest -q tests/crash $(ARGS)
-	$(BIN)/python -m tests.outbox.crash_runs --runs 1000
+	$(BIN)/python -m tests.outbox.crash_runs --kills 1000
 
 hostile: $(READY) ## what accounts and strangers must not be able to do, against real processes; a minute
 	$(BIN)/python -m pytest -n 2 --dist loadfile -q tests/hostile $(ARGS)
@@ -79,6 +79,8 @@ fuzz: $(READY)    ## eight minutes of odd bytes for whatever reads what others w
 
 races: $(READY)   ## ten thousand orders in which checks and commits can come; minutes
 	$(BIN)/python -m tests.outbox.races --seeds 10000 $(ARGS)
+	$(BIN)/python -m tests.outbox.races --seeds 1000 --on postgresql $(ARGS)
+	$(BIN)/python -m tests.outbox.races --seeds 1000 --on mariadb $(ARGS)
 
 faults: crash fuzz races  ## all that is long: crashes, odd bytes, two thousand simulated worlds
 	$(BIN)/python -m tests.sim --seeds 0:2000

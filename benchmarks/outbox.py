@@ -1,17 +1,21 @@
-"""What a message that commits with a database costs: nothing sent, our outbox, and a polling outbox
-in thirty lines, side by side on one PostgreSQL and one broker.
+"""What a message that commits with a database costs: nothing sent, our outbox, a polling outbox in
+thirty lines, and faststream-outbox, side by side on one PostgreSQL and one broker.
 
     python benchmarks/outbox.py [--transactions 1000] [--seconds 5] [--threads 8]
 
 Needs PostgreSQL. Added latency is a commit's, from its call to its return, of one thread; delivered
 counts from the same call to the handler of a consumer. Statements are those of the service and of
 the relay together, and so is the WAL. The relay looks every 50 ms and sends 100 messages at a time;
-that it looks is all that it does while idle.
+that it looks is all that it does while idle. faststream-outbox is as it comes, woken by NOTIFY,
+with eight workers, and relays to FastStream's broker of ours. It is asyncio alone, so that there
+are nothing and our outbox on asyncpg as well, each on a loop of its own.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
+import os
 import platform
 import statistics
 import sys
@@ -20,22 +24,33 @@ import threading
 import time
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 import sqlalchemy as sa  # noqa: E402 - the path is set above
+from faststream import Header  # noqa: E402
+from faststream_outbox import OutboxBroker, make_outbox_table  # noqa: E402
+from sqlalchemy.ext.asyncio import (  # noqa: E402
+    AsyncSession,
+    async_sessionmaker,
+    create_async_engine,
+)
 from sqlalchemy.orm import Session  # noqa: E402
 from tests.compensation.services import PostgresServer  # noqa: E402
 from tests.interop.servers import Server, new_topic  # noqa: E402
 
 import escrowmq  # noqa: E402
-from escrowmq.integrations.sqlalchemy import Outbox  # noqa: E402
+import escrowmq.aio  # noqa: E402
+from escrowmq.integrations.faststream import EscrowMQBroker, EscrowMQResponse  # noqa: E402
+from escrowmq.integrations.sqlalchemy import AsyncOutbox, Outbox  # noqa: E402
+
+T = TypeVar("T")
 
 POLL_S = 0.05
 RELAYED_MAX = 100
@@ -81,6 +96,9 @@ class Contender(ABC):
     def relay(self) -> Iterator[None]:
         """What runs beside the service."""
         yield
+
+    def close(self) -> None:  # noqa: B027 - most have nothing to end
+        """End."""
 
 
 class Nothing(Contender):
@@ -145,6 +163,116 @@ class Polling(Contender):
         return len(rows)
 
 
+class Awaited(Contender):
+    """One way to send with an order, on an event loop: asyncpg and SQLAlchemy's AsyncSession."""
+
+    def __init__(self, engine: sa.Engine, producer: escrowmq.Producer, topic: str) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        self.awaited = create_async_engine(
+            engine.url.set(drivername="postgresql+asyncpg"), pool_size=64
+        )
+        self._sessions = async_sessionmaker(self.awaited)
+        super().__init__(self.awaited.sync_engine, producer, topic)
+        self.on_loop(self.open())
+
+    def on_loop(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run it there."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    def order(self, key: str) -> tuple[float, float]:
+        """The same, awaited; the times are taken on the loop."""
+        return self.on_loop(self._order(key))
+
+    async def _order(self, key: str) -> tuple[float, float]:
+        async with self._sessions() as session:
+            await session.execute(ORDERS.insert().values(id=key))
+            await self.send_awaited(session, key)
+            began = time.perf_counter()
+            await session.commit()
+            return began, time.perf_counter()
+
+    def send(self, session: Session, key: str) -> None:
+        """Not called."""
+
+    def close(self) -> None:
+        """End the loop."""
+        self.on_loop(self.close_awaited())
+        self.on_loop(self.awaited.dispose())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    async def open(self) -> None:
+        """Begin."""
+
+    async def close_awaited(self) -> None:
+        """End."""
+
+    async def send_awaited(self, session: AsyncSession, key: str) -> None:
+        """Add what is to be sent."""
+
+
+class NothingAwaited(Awaited):
+    """An order without a message."""
+
+    name = "nothing sent, asyncpg"
+
+
+class OursAwaited(Awaited):
+    """escrowmq.integrations.sqlalchemy.AsyncOutbox."""
+
+    name = "EscrowMQ's outbox, asyncpg"
+
+    async def open(self) -> None:
+        """A producer of the loop's own."""
+        self._producer = escrowmq.aio.Producer(group=f"G{uuid.uuid4().hex}")
+        await self._producer.open()
+        self._outbox = AsyncOutbox(self._producer, self.awaited)
+        await self._outbox.create_tables()
+
+    async def close_awaited(self) -> None:
+        """End it."""
+        await self._producer.close()
+
+    async def send_awaited(self, session: AsyncSession, key: str) -> None:
+        """The outbox hooks into the commit."""
+        await self._outbox.send(session, self.topic, BODY, keys=[key])
+
+
+class FastStreamOutbox(Awaited):
+    """faststream-outbox, which relays to our broker of FastStream."""
+
+    name = "faststream-outbox"
+
+    async def open(self) -> None:
+        """Its table, and its relay."""
+        table = make_outbox_table(sa.MetaData())
+        async with self.awaited.begin() as connection:
+            await connection.run_sync(table.metadata.create_all)
+        self._ours = EscrowMQBroker(group=f"G{uuid.uuid4().hex}", logger=None)
+        self._outbox = OutboxBroker(self.awaited, outbox_table=table, logger=None)
+
+        @self._ours.publisher(self.topic)
+        @self._outbox.subscriber("paid", max_workers=8, fetch_batch_size=RELAYED_MAX)
+        async def relay(body: bytes, key: str = Header()) -> Any:
+            return EscrowMQResponse(body, keys=[key])
+
+        self._relay = relay
+        await self._ours.connect()
+        await self._outbox.start()
+
+    async def close_awaited(self) -> None:
+        """End them."""
+        await self._outbox.stop()
+        await self._ours.stop()
+
+    async def send_awaited(self, session: AsyncSession, key: str) -> None:
+        """One more row."""
+        await self._outbox.publish(BODY, queue="paid", session=session, headers={"key": key})
+
+
 class Counted:
     """Statements of an engine."""
 
@@ -197,7 +325,8 @@ def wal(engine: sa.Engine) -> int:
 
 def measure(each: Contender, mailer: Mailer | None, given: argparse.Namespace) -> dict[str, float]:
     """The figures of one contender."""
-    counted, watch = Counted(each.engine), sa.create_engine(each.engine.url)
+    counted = Counted(each.engine)
+    watch = sa.create_engine(each.engine.url.set(drivername="postgresql+psycopg"))
     with each.relay():
         for _ in range(50):
             each.order(uuid.uuid4().hex)
@@ -231,7 +360,7 @@ def measure(each: Contender, mailer: Mailer | None, given: argparse.Namespace) -
 
 def throughput(each: Contender, given: argparse.Namespace) -> float:
     """Transactions a second, of several threads."""
-    end = time.monotonic() + given.seconds
+    end = 0.0
 
     def work(_: int) -> int:
         count = 0
@@ -241,6 +370,9 @@ def throughput(each: Contender, given: argparse.Namespace) -> float:
         return count
 
     with ThreadPoolExecutor(given.threads) as pool:
+        # Connections are opened first.
+        list(pool.map(lambda _: each.order(uuid.uuid4().hex), range(4 * given.threads)))
+        end = time.monotonic() + given.seconds
         return sum(pool.map(work, range(given.threads))) / float(given.seconds)
 
 
@@ -248,6 +380,8 @@ def percentile(values: list[float], share: int) -> float:
     """That of some values."""
     return statistics.quantiles(values, n=100)[share - 1]
 
+
+KINDS = (Nothing, Polling, Ours, NothingAwaited, FastStreamOutbox, OursAwaited)
 
 COLUMNS = (
     "commit ms p50", "p99", "statements", "WAL bytes", "idle q/s", "delivered ms p50", "d p99",
@@ -275,8 +409,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         postgres = PostgresServer(Path(folder) / "postgres", is_durable=True)
         server = Server("escrow", Path(folder) / "broker", {}).start()
+        os.environ["NAMESRV_ADDR"] = server.nameserver
         try:
-            for kind in (Nothing, Polling, Ours):
+            for kind in KINDS:
                 rows[kind.name] = run(kind, postgres, server, given)
         finally:
             server.kill()
@@ -294,12 +429,13 @@ def run(
     topic = new_topic(server, f"T{uuid.uuid4().hex}", queues=4)
     with escrowmq.Producer(server.nameserver, group=f"G{uuid.uuid4().hex}") as producer:
         contender = kind(engine, producer, topic)
-        mailer = None if kind is Nothing else Mailer(server.nameserver, topic)
+        mailer = None if kind in (Nothing, NothingAwaited) else Mailer(server.nameserver, topic)
         try:
             return measure(contender, mailer, given)
         finally:
             if mailer is not None:
                 mailer.close()
+            contender.close()
             engine.dispose()
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 import uvicorn
 from sqlalchemy.ext.asyncio import create_async_engine
 
+from . import packing
 from .mailer import run as run_mailer
 from .orders import create_app
 from .tables import create_tables
@@ -47,8 +48,20 @@ def run_orders(database: str, nameserver: str | None, port: int) -> None:
     asyncio.run(serve())
 
 
+def packer_command(nameserver: str, folder: Path) -> list[str] | None:
+    """What starts the Java service; None, and a line that says why, where that cannot be."""
+    reason = packing.missing()
+    try:
+        if not reason:
+            return [*packing.command(packing.make(), folder), nameserver, str(folder / "parcels")]
+    except packing.NotMade as error:
+        reason = str(error)
+    print(f"no packer, which is in Java; not on this machine: {reason}", flush=True)
+    return None
+
+
 def run_all(database: str, folder: Path, port: int) -> None:
-    """A broker and both services, each a process; they end together."""
+    """A broker and all services, each a process; they end together."""
     asyncio.run(prepare(database))
     broker = [sys.executable, "-m", "escrowmq", "serve", "--data", str(folder / "store")]
     broker += ["--nameserver-port", "0", "--broker-port", "0"]
@@ -62,6 +75,8 @@ def run_all(database: str, folder: Path, port: int) -> None:
         command = [sys.executable, "-m", "examples.shop", service, "--database", database]
         command += ["--nameserver", nameserver, *more]
         children.append(subprocess.Popen(command, text=True))
+    if (packer := packer_command(nameserver, folder.resolve())) is not None:
+        children.append(subprocess.Popen(packer, text=True))
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())
     try:
         children[1].wait()

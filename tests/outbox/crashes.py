@@ -16,15 +16,23 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import escrowmq
+from escrowmq.client import marked as engine
 from escrowmq.client.blocking.marked import Marked
+from escrowmq.client.core.message import Message
+from escrowmq.client.core.routes import MessageQueue
 from escrowmq.integrations.dbapi import Outbox
 from escrowmq.integrations.dbapi.addresses import connector
 from tests.interop.process import until
 from tests.interop.servers import Server
 from tests.sdk.reading import delivered
 
-STEPS: Final = ("order", "marker", "halves", "left", "commit", "end", "any", "none")
-"""What was done last before the process dies; `any` is a random moment, `none` lives."""
+STEPS: Final = (
+    "begun", "order", "marker", "first", "halves", "left", "commit", "end", "any", "none",
+)  # fmt: skip
+"""What was done last before the process dies, so that each step has one in front of it and one
+behind it: the transaction was begun, the order and the marker inserted, the first event stored, all
+events stored, COMMIT about to go, COMMIT done, the broker told; `any` is a random moment, `none`
+lives."""
 
 CHILD_S: Final = 60
 MOMENT_MAX_S: Final = 0.25
@@ -53,15 +61,17 @@ def prepare(shop: Shop) -> None:
     connection.close()
 
 
-def crash(shop: Shop, step: str, number: int, chance: random.Random) -> None:
-    """One process takes one order, and dies."""
+def crash(shop: Shop, step: str, number: int, chance: random.Random) -> bool:
+    """One process takes one order, and dies; False when it has lived to its end."""
     child = _FORKS.Process(target=_take_order, args=(shop, step, number))
     child.start()
     child.join(chance.random() * MOMENT_MAX_S if step == "any" else CHILD_S)
     child.kill()
     child.join(CHILD_S)
-    assert step == "any" or child.exitcode == (0 if step == "none" else -signal.SIGKILL)
+    is_killed = child.exitcode == -signal.SIGKILL
+    assert step == "any" or is_killed is not (step == "none"), (step, child.exitcode)
     child.close()
+    return is_killed
 
 
 def differences(shop: Shop, server: Server) -> list[str]:
@@ -92,10 +102,15 @@ def _events(number: int) -> list[str]:
 def _take_order(shop: Shop, step: str, number: int) -> None:
     connect = connector(shop.address)
     _die_at(step)
-    with escrowmq.Producer(shop.nameserver, group=shop.group) as producer:
+    # A busy machine is no reason to refuse an order here.
+    with escrowmq.Producer(
+        shop.nameserver, group=shop.group, timeout_ms=CHILD_S * 1000 // 2
+    ) as producer:
         outbox = Outbox(producer, connect)
         connection = connect()
         with outbox.transaction(connection) as tx:
+            if step == "begun":
+                _die()
             connection.cursor().execute(f"insert into orders (id) values ('{number}')")
             if step == "order":
                 _die()
@@ -118,6 +133,14 @@ def _die_at(step: str) -> None:
 
         return call
 
+    store = engine.Marked._store
+
+    async def stored(self: engine.Marked, message: Message, queue: MessageQueue | None) -> None:
+        await store(self, message, queue)
+        if step == "first":
+            _die()
+
+    engine.Marked._store = stored  # type: ignore[method-assign]
     Marked.send = dying("send", before="marker", after="halves")  # type: ignore[method-assign]
     Marked.leave = dying("leave", before="", after="left")  # type: ignore[method-assign]
     Marked.commit = dying("commit", before="commit", after="end")  # type: ignore[method-assign]

@@ -1,16 +1,18 @@
 """Checks that race commits, in an order that a seed chooses: transactions, their deaths, checks and
 ENDs take turns over one real database, and a broker that is only a table keeps the first outcome.
 
-    python -m tests.outbox.races --seeds 10000                  # SQLite, in a folder of its own
-    python -m tests.outbox.races --seeds 500 --postgres ADDRESS
+    python -m tests.outbox.races --seeds 10000
+    python -m tests.outbox.races --seeds 1000 --on postgresql    # or mariadb
 
-The database is real because its locks and its visibility are what is in question; all else is
-single steps in one thread, so that a seed says everything. PostgreSQL's locks are waited for 5 ms.
+The database is real, and the run's own, because its locks and its visibility are what is in
+question; all else is single steps in one thread, so that a seed says everything. PostgreSQL's locks
+are waited for 5 ms, MariaDB's not at all.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import random
 import sqlite3
 import tempfile
@@ -18,10 +20,15 @@ from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
+import psycopg
+import pymysql
+
 from escrowmq.client.core.sending import Outcome
 from escrowmq.integrations.outbox import tables, verdict
 from escrowmq.integrations.outbox.steps import Step, StepFailed, Steps
 from escrowmq.integrations.outbox.tables import Family, Statement
+from tests.compensation.services import PostgresServer
+from tests.outbox.mariadb import MariaDbServer
 
 Turns = Generator[None, None, None]
 Verdict = Callable[[Family, str], Steps[Outcome]]
@@ -63,19 +70,32 @@ class Sqlite:
 
 class Postgres:
     family = Family.POSTGRESQL
+    errors = (psycopg.Error,)
 
     def __init__(self, address: str) -> None:
-        import psycopg
-
-        self.errors: tuple[type[Exception], ...] = (psycopg.Error,)
         self._address = address
 
     def connect(self) -> Any:
-        import psycopg
-
         connection = psycopg.connect(self._address)
         connection.execute("set lock_timeout = 5")
         connection.commit()
+        return connection
+
+    def style(self) -> str:
+        return "format"
+
+
+class MariaDb:
+    family = Family.MYSQL
+    errors = (pymysql.Error,)
+
+    def __init__(self, socket: str, name: str) -> None:
+        self._socket = socket
+        self._name = name
+
+    def connect(self) -> Any:
+        connection = pymysql.connect(unix_socket=self._socket, user="root", database=self._name)
+        connection.cursor().execute("set innodb_lock_wait_timeout = 0")
         return connection
 
     def style(self) -> str:
@@ -210,7 +230,7 @@ class World:
 
     def _step(self, connection: Any, step: Step) -> Generator[None, None, list[Any]]:
         for each in step.before:
-            if "lock_timeout" not in each.text:  # which is that of the connection here
+            if "timeout" not in each.text:  # which is that of the connection here
                 self._execute(connection, each)
         cursor = self._execute(connection, step.statement)
         rows = cursor.fetchall() if step.is_read else [(cursor.rowcount,)]
@@ -267,7 +287,7 @@ def prepare(database: Database) -> None:
     """Make the tables."""
     connection = database.connect()
     for statement in [*tables.create(database.family), Statement(ORDERS)]:
-        connection.execute(statement.text)
+        connection.cursor().execute(statement.text)
     connection.commit()
     connection.close()
 
@@ -284,24 +304,35 @@ def failures(
     return found
 
 
+@contextlib.contextmanager
+def opened(kind: str, folder: Path) -> Iterator[Database]:
+    """An empty database of a kind, inside the block."""
+    if kind == "sqlite":
+        yield Sqlite(folder / "races.db")
+    elif kind == "postgresql":
+        postgres = PostgresServer(folder)
+        yield Postgres(postgres.new_database())
+        postgres.stop()
+    else:
+        maria = MariaDbServer(folder)
+        yield MariaDb(maria.socket, maria.new_database())
+        maria.stop()
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=10_000)
     parser.add_argument("--from", dest="first", type=int, default=0)
-    parser.add_argument("--postgres", metavar="ADDRESS")
+    parser.add_argument("--on", choices=("sqlite", "postgresql", "mariadb"), default="sqlite")
     arguments = parser.parse_args()
     seeds = range(arguments.first, arguments.first + arguments.seeds)
     with tempfile.TemporaryDirectory() as folder:
-        database: Database
-        if arguments.postgres:
-            database = Postgres(arguments.postgres)
-        else:
-            database = Sqlite(Path(folder) / "races.db")
-        prepare(database)
-        found = failures(database, seeds)
+        with opened(arguments.on, Path(folder)) as database:
+            prepare(database)
+            found = failures(database, seeds)
     for seed, wrong in found.items():
         print(f"seed {seed}: {'; '.join(wrong)}")
-    print(f"{arguments.seeds} runs, {len(found)} went wrong")
+    print(f"{arguments.seeds} runs on {arguments.on}, {len(found)} went wrong")
     return 1 if found else 0
 
 

@@ -111,6 +111,30 @@ def test_a_transaction_that_has_gone_is_rolled_back_for_good(connect: Callable[[
     assert judged(connect) is Outcome.ROLLBACK
 
 
+def test_a_replica_knows_what_was_committed_and_never_guesses_what_was_not(
+    postgres: PostgresServer,
+) -> None:
+    """It takes no row, as a database that is read only takes none."""
+    address = postgres.new_database()
+    connect = connector(address)
+    connection = psycopg.connect(address, autocommit=True)
+    for statement in tables.create(tables.Family.POSTGRESQL):
+        connection.execute(statement.text.encode())
+
+    def as_replica() -> Any:
+        made = connect()
+        made.read_only = True
+        return made
+
+    assert judged(as_replica) is Outcome.UNKNOWN
+    mark(connection)
+    assert judged(as_replica) is Outcome.COMMIT
+    connection.execute(tables.delete_markers([KEY]).in_style("format").encode(), (KEY,))
+    assert judged(as_replica) is Outcome.UNKNOWN
+    assert judged(connect) is Outcome.ROLLBACK
+    connection.close()
+
+
 def test_a_check_leaves_its_connection_as_it_was(new_place: Callable[[str], Place]) -> None:
     connection = connector(address_of(new_place("mariadb")))()
     cursor = connection.cursor()

@@ -11,7 +11,8 @@ from escrowmq.integrations.outbox import tables, verdict
 from escrowmq.integrations.outbox.steps import Step, Steps
 from escrowmq.integrations.outbox.tables import Family
 
-from .races import Postgres, Sqlite, failures, prepare
+from .mariadb import MariaDbServer
+from .races import MariaDb, Postgres, Sqlite, failures, prepare
 
 
 @pytest.fixture
@@ -27,6 +28,12 @@ def test_no_order_of_steps_parts_order_and_message(sqlite: Sqlite) -> None:
 
 def test_no_order_of_steps_parts_them_on_postgresql(postgres_address: str) -> None:
     database = Postgres(postgres_address)
+    prepare(database)
+    assert failures(database, range(100)) == {}
+
+
+def test_no_order_of_steps_parts_them_on_mariadb(maria: MariaDbServer) -> None:
+    database = MariaDb(maria.socket, maria.new_database())
     prepare(database)
     assert failures(database, range(100)) == {}
 

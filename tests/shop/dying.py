@@ -20,6 +20,9 @@ stored, invisible; COMMIT was about to go; it was done; the broker was told."""
 MAIL_STEPS: Final = ("taken", "mailed")
 """The event was taken; the mail was committed and the event not acknowledged."""
 
+PACK_STEPS: Final = ("taken", "packed")
+"""The event was taken; the parcel was packed and the event not acknowledged (DyingPacker.java)."""
+
 
 def die() -> None:
     """At once, as with kill -9."""

@@ -1,4 +1,5 @@
-"""Whichever process of the shop dies behind whichever step: orders, events and mails are equal."""
+"""Whichever process of the shop dies behind whichever step: orders, events, mails and parcels are
+equal."""
 
 from __future__ import annotations
 
@@ -13,16 +14,18 @@ from pathlib import Path
 import httpx2 as httpx
 import psycopg
 import pytest
+from examples.shop import packing
 from examples.shop.__main__ import prepare
 
 from escrowmq.testing import Broker
 from tests.compensation.services import PostgresServer, missing_postgres
 from tests.interop.process import Process, until
 
-from .dying import MAIL_STEPS, ORDER_STEPS
+from .dying import MAIL_STEPS, ORDER_STEPS, PACK_STEPS
 
 pytestmark = pytest.mark.crash
 ROOT = Path(__file__).resolve().parents[2]
+DYING = Path(__file__).parent / "DyingPacker.java"
 PATH = {"PYTHONPATH": str(ROOT)}
 
 
@@ -100,6 +103,38 @@ def test_no_step_parts_orders_events_and_mails(
     assert shop.column("select order_id from mails order by order_id") == keys
 
 
+@pytest.fixture
+def made() -> Path:
+    if missing := packing.missing():
+        pytest.skip(f"not on this machine: {missing}")
+    return packing.make()
+
+
+def test_no_step_of_the_java_service_loses_an_order_or_packs_it_twice(
+    made: Path, escrowmq_server: Broker, tmp_path: Path
+) -> None:
+    keys = [f"o-{nth}" for nth in range(5)]
+    for key in [*keys, "o-0"]:  # a customer's second try is a message of its own
+        escrowmq_server.send("paid", b"{}", keys=[key])
+    parcels = tmp_path / "parcels"
+
+    def start(*words: str) -> Process:
+        command = packing.command(made, tmp_path, words[0])
+        command += [*words[1:], escrowmq_server.nameserver, str(parcels)]
+        return Process(command, folder=tmp_path, name="-".join(("packer", *words[1:])))
+
+    for step in PACK_STEPS:
+        dying = start(str(DYING), step)
+        assert dying.wait_end(within_s=60) == -signal.SIGKILL
+    with parcels.open("ab") as file:
+        file.write(b"o-")  # as a process leaves it that dies in the middle of a line
+    packer = start("Packer")
+    packer.wait_line("packer ready", within_s=60)
+    escrowmq_server.wait_consumed("shop-packer")
+    packer.stop()
+    assert sorted(parcels.read_text().splitlines()) == keys
+
+
 def test_one_command_runs_the_shop_and_ends_it(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "examples.shop", "--port", "0", "--folder", str(tmp_path)]
     shop = Process(command, folder=tmp_path, name="shop", environment=PATH)
@@ -111,4 +146,9 @@ def test_one_command_runs_the_shop_and_ends_it(tmp_path: Path) -> None:
             return connection.execute("select order_id from mails").fetchall()
 
     until("the mail", lambda: mails() == [("o-1",)])
+    if missing := packing.missing():
+        shop.wait_line(f"no packer, which is in Java; not on this machine: {missing}", within_s=1)
+    else:
+        parcels = tmp_path / "parcels"
+        until("the parcel", lambda: parcels.exists() and parcels.read_text() == "o-1\n")
     assert shop.stop() == 0

@@ -15,11 +15,11 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "escrowmq"
 MODULES = {"pyyaml": "yaml", "prometheus-client": "prometheus_client", "opentelemetry-api":
-           "opentelemetry", "protobuf": "google"}  # fmt: skip
+           "opentelemetry", "protobuf": "google", "fast-depends": "fast_depends"}  # fmt: skip
 EXTRAS = {
     "compensation": ["compensation"],
     "pipeline": ["spark"],
-    "integrations": ["otel", "sqlalchemy", "django"],
+    "integrations": ["otel", "sqlalchemy", "django", "faststream", "celery"],
 }
 """Rooms that need extras."""
 
@@ -103,6 +103,8 @@ def test_a_command_that_needs_more_names_the_extra_in_one_line(
             "escrowmq.integrations.django.tasks.framework",
             "escrowmq[django-tasks]",
         ),
+        ("faststream", "escrowmq.integrations.faststream", "escrowmq[faststream]"),
+        ("celery", "escrowmq.integrations.kombu", "escrowmq[celery]"),
         ("pyspark", "escrowmq.pipeline.datasource", "escrowmq[spark]"),
         ("pyarrow", "escrowmq.pipeline.datasource", "escrowmq[spark]"),
     ],

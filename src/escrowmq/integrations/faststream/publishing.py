@@ -1,0 +1,290 @@
+"""What is published: by the broker, by a handler's return, and as a reply."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final, Self, Unpack
+
+from faststream._internal.configs import PublisherSpecificationConfig, PublisherUsecaseConfig
+from faststream._internal.endpoint.publisher import PublisherSpecification, PublisherUsecase
+from faststream._internal.endpoint.publisher.fake import FakePublisher
+from faststream._internal.endpoint.utils import ParserComposition
+from faststream._internal.parser import DefaultCodec
+from faststream._internal.producer import ProducerProto
+from faststream.exceptions import FeatureNotSupportedException, IncorrectState
+from faststream.response import PublishCommand, Response
+from faststream.response.publish_type import PublishType
+from faststream.specification.asyncapi.utils import resolve_payloads
+from faststream.specification.schema import Message as MessageSchema
+from faststream.specification.schema import Operation, PublisherSpec
+
+from escrowmq.client.core.message import Message, ReceivedMessage
+from escrowmq.client.core.sending import SendResult
+from escrowmq.client.producer import Producer
+from escrowmq.client.settings import MessageFields
+from escrowmq.integrations.faststream.message import CONTENT_TYPE, CORRELATION_ID, decode, parse
+
+_NOTHING: Final = (b"null", "application/json")
+"""What a handler's None is on the way: no broker takes an empty body."""
+
+
+class EscrowMQPublishCommand(PublishCommand):
+    """What goes through the middlewares of publishers; `fields` are those of `Message`."""
+
+    def __init__(
+        self,
+        body: Any,
+        *,
+        topic: str = "",
+        headers: dict[str, Any] | None = None,
+        correlation_id: str | None = None,
+        reply_to: str = "",
+        timeout_ms: int | None = None,
+        fields: MessageFields | None = None,
+        _publish_type: PublishType,
+    ) -> None:
+        super().__init__(
+            body,
+            destination=topic,
+            headers=headers,
+            correlation_id=correlation_id,
+            reply_to=reply_to,
+            _publish_type=_publish_type,
+        )
+        self.timeout_ms = timeout_ms
+        self.fields: MessageFields = fields or {}
+        self.request: ReceivedMessage | None = None
+        """What it is the reply to."""
+
+    @classmethod
+    def from_cmd(cls, cmd: PublishCommand) -> Self:
+        """A command of ours for one of FastStream's."""
+        if isinstance(cmd, cls):
+            return cmd
+        return cls(
+            cmd.body,
+            topic=cmd.destination,
+            headers=cmd.headers,
+            correlation_id=cmd.correlation_id,
+            reply_to=cmd.reply_to,
+            _publish_type=cmd.publish_type,
+        )
+
+
+class EscrowMQResponse(Response):
+    """What a handler returns that wants more than a body for its message: headers, a tag, keys, a
+    delay, as `Message` has them."""
+
+    def __init__(
+        self,
+        body: Any,
+        *,
+        headers: dict[str, Any] | None = None,
+        correlation_id: str | None = None,
+        **fields: Unpack[MessageFields],
+    ) -> None:
+        super().__init__(body, headers=headers, correlation_id=correlation_id)
+        self.fields = fields
+
+    def as_publish_command(self) -> EscrowMQPublishCommand:
+        """For FastStream."""
+        return EscrowMQPublishCommand(
+            self.body,
+            headers=self.headers,
+            correlation_id=self.correlation_id,
+            fields=self.fields,
+            _publish_type=PublishType.PUBLISH,
+        )
+
+
+class Sender(ProducerProto[EscrowMQPublishCommand]):
+    """FastStream's producer over ours."""
+
+    def __init__(self, *, parser: Any = None, decoder: Any = None) -> None:
+        self._parser = ParserComposition(parser, parse)
+        self._decoder = ParserComposition(decoder, decode)
+        self.codec: Any = DefaultCodec()
+        self._serializer: Any = None
+        self._producer: Producer | None = None
+
+    def connect(self, producer: Producer | None, *, serializer: Any = None, codec: Any) -> None:
+        """Send with this from here on; None ends that."""
+        self._producer, self._serializer = producer, serializer
+        self.codec = codec or DefaultCodec()
+
+    async def message_of(self, cmd: EscrowMQPublishCommand) -> Message:
+        """What goes to the broker."""
+        body, content_type = _NOTHING
+        if cmd.body is not None:
+            body, content_type = await self.codec.encode(cmd.body, self._serializer)
+        properties = {name: str(value) for name, value in cmd.headers.items()}
+        if content_type:
+            properties.setdefault(CONTENT_TYPE, content_type)
+        if cmd.correlation_id:
+            properties.setdefault(CORRELATION_ID, cmd.correlation_id)
+        fields: dict[str, Any] = {**cmd.fields}
+        properties |= fields.pop("properties", {})
+        return Message(cmd.destination, body, properties=properties, **fields)
+
+    async def publish(self, cmd: EscrowMQPublishCommand) -> SendResult:
+        """Send it, as a reply where it is one."""
+        message = await self.message_of(cmd)
+        if cmd.request is not None:
+            properties = message.properties
+            return await self.producer.reply(cmd.request, message.body, properties=properties)
+        return await self.producer.send(message)
+
+    async def request(self, cmd: EscrowMQPublishCommand) -> ReceivedMessage:
+        """Send it and wait for a reply."""
+        message = await self.message_of(cmd)
+        return await self.producer.request(message, timeout_ms=cmd.timeout_ms)
+
+    async def publish_batch(self, cmd: EscrowMQPublishCommand) -> Any:
+        """Not here: `broker.producer.send_many` takes messages as they are."""
+        raise FeatureNotSupportedException("publish each message, or use broker.producer.send_many")
+
+    @property
+    def producer(self) -> Producer:
+        """Ours."""
+        if self._producer is None:
+            raise IncorrectState(
+                "the broker is not connected: await broker.connect() or broker.start(), or run it "
+                "in an application"
+            )
+        return self._producer
+
+
+class ReplyPublisher(FakePublisher):
+    """Sends what a handler returns to whoever asked."""
+
+    def __init__(self, *, producer: Any, request: ReceivedMessage) -> None:
+        super().__init__(producer=producer)
+        self._request = request
+
+    def patch_command(self, cmd: PublishCommand) -> EscrowMQPublishCommand:
+        """Make a reply of it."""
+        reply = EscrowMQPublishCommand.from_cmd(super().patch_command(cmd))
+        reply.request = self._request
+        reply.destination = self._request.topic
+        return reply
+
+
+@dataclass(kw_only=True)
+class PublisherConfig(PublisherUsecaseConfig):
+    """What a publisher was given."""
+
+    topic: str
+    headers: dict[str, str] = field(default_factory=dict)
+    fields: MessageFields = field(default_factory=MessageFields)
+
+
+@dataclass(kw_only=True)
+class PublisherSpecConfig(PublisherSpecificationConfig):
+    """What its page says."""
+
+    topic: str
+
+
+class PublisherPage(PublisherSpecification[Any, PublisherSpecConfig]):
+    """A publisher's page in AsyncAPI."""
+
+    @property
+    def name(self) -> str:
+        """The page's title."""
+        return self.config.title_ or f"{self._topic}:Publisher"
+
+    @property
+    def _topic(self) -> str:
+        return f"{self._outer_config.prefix}{self.config.topic}"
+
+    def get_schema(self) -> dict[str, PublisherSpec]:
+        """For FastStream."""
+        payload = resolve_payloads(self.get_payloads(), "Publisher")
+        operation = Operation(
+            message=MessageSchema(title=f"{self.name}:Message", payload=payload), bindings=None
+        )
+        return {
+            self.name: PublisherSpec(
+                address=self._topic,
+                description=self.config.description_,
+                operation=operation,
+                bindings=None,
+            )
+        }
+
+
+class EscrowMQPublisher(PublisherUsecase):
+    """Publishes what a handler returns, or what it is given."""
+
+    def __init__(self, config: PublisherConfig, specification: PublisherPage) -> None:
+        super().__init__(config, specification)
+        self._config = config
+
+    @property
+    def topic(self) -> str:
+        """Where it goes, with the prefixes of routers."""
+        return f"{self._outer_config.prefix}{self._config.topic}"
+
+    @property
+    def tag(self) -> str:
+        """With which tag, unless a message says otherwise."""
+        return self._config.fields.get("tag", "")
+
+    async def publish(
+        self,
+        message: Any,
+        topic: str = "",
+        *,
+        headers: dict[str, str] | None = None,
+        correlation_id: str | None = None,
+        **fields: Unpack[MessageFields],
+    ) -> SendResult:
+        """Publish a message, to another topic if one is given."""
+        command = EscrowMQPublishCommand(
+            message,
+            topic=topic,
+            headers=headers,
+            correlation_id=correlation_id or self._outer_config.id_generator(),
+            fields=fields,
+            _publish_type=PublishType.PUBLISH,
+        )
+        sent: SendResult = await self._publish(command, _extra_middlewares=())
+        return sent
+
+    async def _publish(self, cmd: PublishCommand, *, _extra_middlewares: Iterable[Any]) -> Any:
+        return await self._basic_publish(
+            self._completed(cmd),
+            producer=self._outer_config.producer,
+            _extra_middlewares=_extra_middlewares,
+        )
+
+    async def request(
+        self,
+        message: Any,
+        topic: str = "",
+        *,
+        headers: dict[str, str] | None = None,
+        correlation_id: str | None = None,
+        timeout_ms: int | None = None,
+    ) -> Any:
+        """Publish a message and wait for a handler's reply."""
+        command = EscrowMQPublishCommand(
+            message,
+            topic=topic,
+            headers=headers,
+            correlation_id=correlation_id or self._outer_config.id_generator(),
+            timeout_ms=timeout_ms,
+            _publish_type=PublishType.REQUEST,
+        )
+        return await self._basic_request(
+            self._completed(command), producer=self._outer_config.producer
+        )
+
+    def _completed(self, cmd: PublishCommand) -> EscrowMQPublishCommand:
+        """With what this publisher was given, where the message does not say otherwise."""
+        found = EscrowMQPublishCommand.from_cmd(cmd)
+        found.destination = found.destination or self.topic
+        found.add_headers(self._config.headers, override=False)
+        found.fields = {**self._config.fields, **found.fields}
+        return found

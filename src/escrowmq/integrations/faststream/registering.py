@@ -1,0 +1,172 @@
+"""The decorators of brokers and routers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Unpack
+
+from faststream._internal.broker.registrator import Registrator
+from faststream._internal.broker.router import BrokerRouter
+from faststream._internal.configs import BrokerConfig
+from faststream._internal.constants import EMPTY
+from faststream._internal.endpoint.subscriber.call_item import CallsCollection
+from faststream.exceptions import SetupError
+from faststream.middlewares import AckPolicy
+
+from escrowmq.client.consumer_settings import split_consumer_settings
+from escrowmq.client.core.message import ReceivedMessage
+from escrowmq.client.settings import ConnectionSettings, MessageFields
+from escrowmq.integrations.faststream.publishing import (
+    EscrowMQPublisher,
+    PublisherConfig,
+    PublisherPage,
+    PublisherSpecConfig,
+)
+from escrowmq.integrations.faststream.subscribing import (
+    EscrowMQSubscriber,
+    SubscriberConfig,
+    SubscriberPage,
+    SubscriberSpecConfig,
+)
+
+
+@dataclass(kw_only=True)
+class Config(BrokerConfig):
+    """What a broker or a router was given; a router has no addresses."""
+
+    name_servers: str | Sequence[str] | None = None
+    connection: ConnectionSettings = field(default_factory=ConnectionSettings)
+
+
+class EscrowMQRegistrator(Registrator[ReceivedMessage, Config]):
+    """What brokers and routers have in common."""
+
+    def subscriber(
+        self,
+        topic: str,
+        group: str,
+        *,
+        max_workers: int = 1,
+        ack_policy: AckPolicy = EMPTY,
+        no_reply: bool = False,
+        dependencies: Sequence[Any] = (),
+        parser: Any = None,
+        decoder: Any = None,
+        codec: Any = None,
+        persistent: bool = True,
+        title: str | None = None,
+        description: str | None = None,
+        include_in_schema: bool = True,
+        **settings: Any,
+    ) -> EscrowMQSubscriber:
+        """Have a handler consume a topic, `max_workers` messages at a time. Members of a group
+        share the messages; a group has one subscriber in a program. `settings` are those of
+        `escrowmq.aio.Consumer`: `tags`, `sql`, `attempts_max`, `is_orderly`, `mode`, ..."""
+        self._check(topic, group, settings)
+        settings = {"concurrency": max_workers, **settings}
+        calls = CallsCollection[Any]()
+        config = SubscriberConfig(
+            topic=topic,
+            group=group,
+            settings=settings,
+            no_reply=no_reply,
+            _outer_config=self.config,
+            _ack_policy=ack_policy,
+        )
+        page = SubscriberSpecConfig(
+            topic=topic, title_=title, description_=description, include_in_schema=include_in_schema
+        )
+        made = EscrowMQSubscriber(config, SubscriberPage(self.config, page, calls), calls)
+        super().subscriber(made, persistent=persistent)
+        made.add_call(
+            parser_=parser or self._parser,
+            decoder_=decoder or self._decoder,
+            codec_=codec,
+            dependencies_=dependencies,
+        )
+        return made
+
+    def publisher(
+        self,
+        topic: str,
+        *,
+        headers: dict[str, str] | None = None,
+        persistent: bool = True,
+        title: str | None = None,
+        description: str | None = None,
+        schema: Any | None = None,
+        include_in_schema: bool = True,
+        **fields: Unpack[MessageFields],
+    ) -> EscrowMQPublisher:
+        """Publish what a handler returns; `fields` are those of `Message`: `tag`, `keys`, `delay`,
+        ..., unless the handler returns an `EscrowMQResponse` that says otherwise."""
+        config = PublisherConfig(
+            topic=topic, headers=headers or {}, fields=fields, _outer_config=self.config
+        )
+        page = PublisherSpecConfig(
+            topic=topic,
+            schema_=schema,
+            title_=title,
+            description_=description,
+            include_in_schema=include_in_schema,
+        )
+        made = EscrowMQPublisher(config, PublisherPage(self.config, page))
+        super().publisher(made, persistent=persistent)
+        return made
+
+    def include_router(self, router: Any, **more: Any) -> None:
+        """Take over a router's handlers."""
+        if not isinstance(router, EscrowMQRegistrator):
+            raise SetupError(
+                f"{type(router).__name__} is another broker's router; EscrowMQRouter is expected"
+            )
+        super().include_router(router, **more)
+
+    def _check(self, topic: str, group: str, settings: dict[str, Any]) -> None:
+        taken = {"topic", "topics", "queues", "handler", "batch_max"} & settings.keys()
+        if taken:
+            raise SetupError(
+                f"{', '.join(sorted(taken))}: a subscriber has one topic, and a handler that is "
+                "given one message"
+            )
+        split_consumer_settings(
+            {"topic": topic, **settings}
+        )  # says what is wrong here, and not when all is running
+        if any(each.group == group for each in self.subscribers):
+            raise SetupError(
+                f"the group {group!r} has a subscriber already; members of a group share what they "
+                "read, so each subscriber needs a group of its own"
+            )
+
+
+class EscrowMQRouter(EscrowMQRegistrator, BrokerRouter[ReceivedMessage, Config]):
+    """Handlers to be included in a broker: `broker.include_router(router)`. `prefix` is put in
+    front of topics, and not of groups."""
+
+    def __init__(
+        self,
+        prefix: str = "",
+        handlers: Iterable[Any] = (),
+        *,
+        dependencies: Sequence[Any] = (),
+        middlewares: Sequence[Any] = (),
+        routers: Iterable[EscrowMQRegistrator] = (),
+        parser: Any = None,
+        decoder: Any = None,
+        ack_policy: AckPolicy = EMPTY,
+        include_in_schema: bool | None = None,
+    ) -> None:
+        super().__init__(
+            handlers=handlers,
+            routers=routers,
+            config=Config(
+                prefix=prefix,
+                broker_dependencies=dependencies,
+                broker_middlewares=middlewares,
+                broker_parser=parser,
+                broker_decoder=decoder,
+                ack_policy=ack_policy,
+                include_in_schema=include_in_schema,
+            ),
+        )

@@ -1,0 +1,185 @@
+"""A subscriber: one consumer of ours, whose handler is FastStream's."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from faststream._internal.configs import SubscriberSpecificationConfig, SubscriberUsecaseConfig
+from faststream._internal.constants import EMPTY
+from faststream._internal.endpoint.subscriber import SubscriberSpecification, SubscriberUsecase
+from faststream._internal.endpoint.utils import process_msg
+from faststream.middlewares import AckPolicy
+from faststream.specification.asyncapi.utils import resolve_payloads
+from faststream.specification.schema import Message, Operation, SubscriberSpec
+
+from escrowmq.client.consumer import Consumer
+from escrowmq.client.core.message import ReceivedMessage
+from escrowmq.client.delivery import Delivery
+from escrowmq.codec.hashes import java_hash
+from escrowmq.errors import EscrowMQError
+from escrowmq.filter.tags import parse_tags
+from escrowmq.integrations.faststream.message import EscrowMQMessage, decode, parse
+from escrowmq.integrations.faststream.publishing import ReplyPublisher
+
+
+class NotAcknowledged(EscrowMQError):
+    """A handler is over and nobody has decided about its message, so that it comes again."""
+
+
+@dataclass(kw_only=True)
+class SubscriberConfig(SubscriberUsecaseConfig):
+    """What a subscriber was given."""
+
+    topic: str
+    group: str
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def ack_policy(self) -> AckPolicy:
+        """What it says, else its router or broker, else that a message comes again whose handler
+        has failed."""
+        for found in (self._ack_policy, self._outer_config.ack_policy):
+            if found is not EMPTY:
+                return found
+        return AckPolicy.NACK_ON_ERROR
+
+
+@dataclass(kw_only=True)
+class SubscriberSpecConfig(SubscriberSpecificationConfig):
+    """What its page says."""
+
+    topic: str
+
+
+class SubscriberPage(SubscriberSpecification[Any, SubscriberSpecConfig]):
+    """A subscriber's page in AsyncAPI."""
+
+    @property
+    def channel_labels(self) -> list[str]:
+        """Its one topic."""
+        return [self._topic]
+
+    @property
+    def _topic(self) -> str:
+        return f"{self._outer_config.prefix}{self.config.topic}"
+
+    def get_schema(self) -> dict[str, SubscriberSpec]:
+        """For FastStream."""
+        payload = resolve_payloads(self.get_payloads())
+        operation = Operation(
+            message=Message(title=f"{self.name}:Message", payload=payload), bindings=None
+        )
+        return {
+            self.name: SubscriberSpec(
+                address=self._topic,
+                description=self.description,
+                operation=operation,
+                bindings=None,
+            )
+        }
+
+
+class EscrowMQSubscriber(SubscriberUsecase[ReceivedMessage]):
+    """Hands the messages of one topic to handlers, as one member of a consumer group."""
+
+    def __init__(self, config: SubscriberConfig, specification: SubscriberPage, calls: Any) -> None:
+        config.parser, config.decoder = parse, decode
+        super().__init__(config, specification, calls)
+        self._config = config
+        self._consumer: Consumer | None = None
+
+    @property
+    def topic(self) -> str:
+        """What it reads, with the prefixes of routers."""
+        return f"{self._outer_config.prefix}{self._config.topic}"
+
+    @property
+    def group(self) -> str:
+        """Its consumer group."""
+        return self._config.group
+
+    def wants(self, topic: str, tag: str) -> bool:
+        """Whether a message is meant for it, as far as topic and tag say."""
+        tags = parse_tags(self._config.settings.get("tags"), code_of=java_hash)
+        return topic == self.topic and tags.matches(tag)
+
+    # -- life --------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Begin to consume."""
+        await super().start()
+        self._post_start()  # the first message may be here before the consumer is
+        if self.calls:
+            await self._open({"handler": self._handle})
+
+    async def stop(self) -> None:
+        """End: handlers that run are waited for, what nobody has begun is left to others."""
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None:
+            await consumer.close()
+        await super().stop()
+
+    async def _open(self, more: dict[str, Any]) -> Consumer:
+        if self._consumer is None:
+            config = self._outer_config
+            settings = {**config.connection, **self._config.settings, **more}
+            if config.graceful_timeout is not None:
+                settings.setdefault("close_timeout_ms", max(1, int(config.graceful_timeout * 1000)))
+            self._consumer = Consumer(
+                config.name_servers, group=self.group, topic=self.topic, **settings
+            )
+            await self._consumer.open()
+        return self._consumer
+
+    async def _handle(self, delivery: Delivery) -> None:
+        await self.consume(delivery)
+        if delivery.ticket is not None and not delivery.ticket.is_settled:
+            raise NotAcknowledged(
+                "the handler raised, nacked its message, or did not decide (ack_policy "
+                f"{self.ack_policy.name})"
+            )
+
+    # -- messages one by one -----------------------------------------------------------------
+
+    async def get_one(self, *, timeout: float = 5.0) -> EscrowMQMessage | None:
+        """The next message, or None when the time is over. It is to be settled: `ack()`, ..."""
+        consumer = await self._reader()
+        found = await consumer.receive(1, timeout_s=timeout)
+        return await self._processed(found[0]) if found else None
+
+    async def __aiter__(self) -> AsyncIterator[EscrowMQMessage]:
+        consumer = await self._reader()
+        async for delivery in consumer:
+            yield await self._processed(delivery)
+
+    async def _reader(self) -> Consumer:
+        assert not self.calls, "messages go to the subscriber's handlers; give them another one"
+        return await self._open({})
+
+    async def _processed(self, raw: ReceivedMessage) -> EscrowMQMessage:
+        context = self._outer_config.context
+        parser, decoder = self._get_parser_and_decoder()
+        message = await process_msg(
+            msg=raw,
+            middlewares=(made(raw, context=context) for made in self._broker_middlewares),
+            parser=parser,
+            decoder=decoder,
+        )
+        assert isinstance(message, EscrowMQMessage)
+        return message
+
+    # -- what FastStream asks ----------------------------------------------------------------
+
+    def _make_response_publisher(self, message: Any) -> Iterable[ReplyPublisher]:
+        producer = self._outer_config.producer
+        return (ReplyPublisher(producer=producer, request=message.raw_message),)
+
+    def get_log_context(self, message: Any) -> dict[str, str]:
+        """What each line of the log says."""
+        return {
+            "topic": self.topic,
+            "group": self.group,
+            "message_id": getattr(message, "message_id", ""),
+        }

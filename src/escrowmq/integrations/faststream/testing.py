@@ -1,0 +1,100 @@
+"""FastStream's way to test handlers: no broker, messages go to handlers at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from faststream._internal.testing.broker import TestBroker, change_producer
+from faststream.exceptions import SubscriberNotFound
+
+from escrowmq.base.message import Property
+from escrowmq.client.core.message import ReceivedMessage
+from escrowmq.client.core.routes import MessageQueue
+from escrowmq.client.core.sending import SendResult, SendStatus
+from escrowmq.integrations.faststream.broker import EscrowMQBroker
+from escrowmq.integrations.faststream.publishing import (
+    EscrowMQPublishCommand,
+    EscrowMQPublisher,
+    Sender,
+)
+from escrowmq.integrations.faststream.subscribing import EscrowMQSubscriber
+
+
+class TestEscrowMQBroker(TestBroker[EscrowMQBroker, Any], broker=EscrowMQBroker):  # type: ignore[call-arg]
+    """Messages go to the handlers of their topic and tags, in this process and at once; what a
+    handler raises leaves `publish`. Conditions in SQL92, delays and retries are a broker's: for
+    those there are `with_real=True` and the fixture `escrowmq_broker`."""
+
+    def create_publisher_fake_subscriber(
+        self, broker: EscrowMQBroker, publisher: EscrowMQPublisher
+    ) -> tuple[EscrowMQSubscriber, bool]:
+        """Who remembers what a publisher publishes, and whether that is one of the user."""
+        for found in _subscribers(self.brokers):
+            if found.wants(publisher.topic, publisher.tag):
+                return found, True
+        group = f"test-{publisher.topic}-{publisher.tag}-{len(self._fake_subscribers)}"
+        return broker.subscriber(publisher.topic, group, persistent=False), False
+
+    async def _fake_connect(self, broker: EscrowMQBroker, *args: Any, **more: Any) -> Any:
+        return None
+
+    @contextmanager
+    def _patch_producer(self, broker: EscrowMQBroker) -> Iterator[None]:
+        with change_producer(broker.config.broker_config, _HandsOver(broker, self.brokers)):
+            yield
+
+
+class _HandsOver(Sender):
+    """Gives messages to subscribers instead of a broker."""
+
+    def __init__(self, broker: EscrowMQBroker, brokers: Sequence[EscrowMQBroker]) -> None:
+        super().__init__(parser=broker._parser, decoder=broker._decoder)
+        config = broker.config
+        self.connect(None, serializer=config.fd_config._serializer, codec=config.broker_codec)
+        self._brokers = brokers
+        self._count = 0
+
+    async def publish(self, cmd: EscrowMQPublishCommand) -> SendResult:
+        """Hand it to all that want it."""
+        message = await self._received(cmd)
+        for found in _subscribers(self._brokers):
+            if cmd.request is None and found.wants(message.topic, message.tag):
+                await found.process_message(message)
+        queue = MessageQueue(message.topic, "test", 0)
+        return SendResult(
+            status=SendStatus.OK, message_id=message.message_id, queue=queue, offset=self._count
+        )
+
+    async def request(self, cmd: EscrowMQPublishCommand) -> ReceivedMessage:
+        """Hand it to the first that wants it, and give back what that returns."""
+        message = await self._received(cmd)
+        message.system[Property.REPLY_TO_CLIENT] = "test"
+        for found in _subscribers(self._brokers):
+            if found.wants(message.topic, message.tag):
+                result = await found.process_message(message)
+                reply = EscrowMQPublishCommand.from_cmd(result.as_publish_command())
+                return await self._received(reply)
+        raise SubscriberNotFound
+
+    async def _received(self, cmd: EscrowMQPublishCommand) -> ReceivedMessage:
+        message = await self.message_of(cmd)
+        self._count += 1
+        return ReceivedMessage(
+            topic=message.topic,
+            body=message.body,
+            tag=message.tag,
+            keys=message.key_list,
+            properties=message.properties,
+            order_key=message.order_key,
+            message_id=f"{self._count:032X}",
+            system={},
+        )
+
+
+def _subscribers(brokers: Sequence[EscrowMQBroker]) -> Iterator[EscrowMQSubscriber]:
+    for broker in brokers:
+        for found in broker.subscribers:
+            assert isinstance(found, EscrowMQSubscriber)
+            yield found

@@ -1,0 +1,171 @@
+"""Reads for a queue of kombu on a thread of its own, until some messages wait here."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import datetime as dt
+import logging
+import tempfile
+import threading
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple, Self
+
+from kombu.utils.json import loads
+
+from escrowmq.client.blocking.consumer import Consumer
+from escrowmq.client.blocking.delivery import Delivery
+from escrowmq.errors import ClientClosed, EscrowMQError
+from escrowmq.net.clock import SystemClock
+
+_log = logging.getLogger(__name__)
+
+READY_MAX: Final = 32
+"""Messages that wait here; whatever is beyond waits at the broker."""
+
+_LOOK_S: Final = 1.0
+"""How long one request for messages may take, and so how soon an end is seen."""
+
+_AFTER_ERROR_S: Final = 1.0
+_LOOK_BACK: Final = dt.timedelta(minutes=1)
+"""A reply may have been stored before its reader was there, by a clock that is behind."""
+
+Payload = dict[str, Any]
+"""A message as kombu has it."""
+
+
+class Ready(NamedTuple):
+    """A message that waits."""
+
+    payload: Payload
+    delivery: Delivery
+
+
+class Reader:
+    """`take` is for kombu's thread; `wanted` says which messages are meant."""
+
+    def __init__(
+        self,
+        consumer: Consumer,
+        *,
+        wanted: Callable[[Payload], bool],
+        news: threading.Condition,
+        folders: contextlib.ExitStack | None = None,
+    ) -> None:
+        self._folders = folders or contextlib.ExitStack()
+        self._consumer = consumer
+        self._wanted = wanted
+        self._news = news
+        self._ready: collections.deque[Ready] = collections.deque()
+        self._is_closed = False
+        self._thread = threading.Thread(
+            target=self._read, name=f"escrowmq-kombu-{consumer.group}", daemon=True
+        )
+        self._thread.start()
+
+    @classmethod
+    def of_queue(
+        cls,
+        name_servers: str | None,
+        *,
+        topic: str,
+        group: str,
+        settings: dict[str, Any],
+        news: threading.Condition,
+    ) -> Self:
+        """Of a queue that its members share."""
+        consumer = Consumer(name_servers, group=group, topic=topic, **settings)
+        return cls(consumer, wanted=lambda _: True, news=news)
+
+    @classmethod
+    def of_exchange(
+        cls,
+        name_servers: str | None,
+        *,
+        topic: str,
+        group: str,
+        settings: dict[str, Any],
+        wanted: Callable[[Payload], bool],
+        looks_back: bool,
+        news: threading.Condition,
+    ) -> Self:
+        """Of a queue that lives as long as its connection: it gets all that its exchange is sent
+        from here on."""
+        start = dt.datetime.fromtimestamp(SystemClock().now_ms() / 1000, dt.UTC) - _LOOK_BACK
+        with contextlib.ExitStack() as stack:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="escrowmq-kombu-"))
+            consumer = Consumer(
+                name_servers,
+                group=group,
+                topic=topic,
+                is_broadcasting=True,
+                offsets_folder=folder,
+                consume_from=start if looks_back else "last",
+                **settings,
+            )
+            return cls(consumer, wanted=wanted, news=news, folders=stack.pop_all())
+
+    def take(self) -> Ready | None:
+        """The next message, if one is here. It is to be settled."""
+        with self._news:
+            found = self._ready.popleft() if self._ready else None
+            self._news.notify_all()  # there is room
+            return found
+
+    def stop(self) -> None:
+        """Read no more. What was taken can still be settled; the rest waits for `close`."""
+        with self._news:
+            self._is_closed = True
+            self._ready.clear()
+            self._news.notify_all()
+
+    def close(self) -> None:
+        """End. What nobody has settled comes again, to this group's other members."""
+        self.stop()
+        self._consumer.close()
+        self._thread.join()
+        self._folders.close()
+
+    # -- the thread --------------------------------------------------------------------------
+
+    def _read(self) -> None:
+        while not self._is_closed:
+            try:
+                found = self._consumer.receive(READY_MAX, timeout_s=_LOOK_S)
+            except ClientClosed:
+                return
+            except EscrowMQError as error:
+                _log.error("a broker hands out no messages: %s", error)
+                self._pause()
+                continue
+            for delivery in found:
+                self._hand(delivery)
+
+    def _pause(self) -> None:
+        with self._news:
+            self._news.wait_for(lambda: self._is_closed, timeout=_AFTER_ERROR_S)
+
+    def _hand(self, delivery: Delivery) -> None:
+        payload = _payload(delivery)
+        if payload is None:
+            delivery.reject()
+        elif not self._wanted(payload):
+            delivery.ack()
+        else:
+            with self._news:
+                self._news.wait_for(lambda: self._is_closed or len(self._ready) < READY_MAX)
+                if not self._is_closed:
+                    self._ready.append(Ready(payload, delivery))
+                    self._news.notify_all()
+
+
+def _payload(delivery: Delivery) -> Payload | None:
+    """What kombu stored; None for what somebody else sent to its topic."""
+    try:
+        found = loads(delivery.body)
+        found["properties"]["delivery_info"]["redelivered"] = delivery.deliveries_before > 0
+    except (ValueError, TypeError, KeyError):
+        _log.error("message %s of %r is none of kombu's", delivery.message_id, delivery.topic)
+        return None
+    payload: Payload = found
+    return payload

@@ -1,0 +1,358 @@
+"""Kombu's transport.
+
+A queue is a topic, and its consumers are the members of a group. A queue that lives as long as a
+connection (a worker's mailbox, replies, events) has no topic: it reads the topic of its exchange,
+as every other such queue does, and takes what its binding means. So `celery inspect` works from
+any process, and leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+import threading
+from collections.abc import Callable
+from queue import Empty
+from typing import Any, Final, NamedTuple
+
+from kombu.transport import virtual
+from kombu.utils.json import dumps
+from kombu.utils.uuid import uuid
+
+from escrowmq.client.blocking.admin import Admin
+from escrowmq.client.blocking.delivery import Delivery
+from escrowmq.client.blocking.producer import Producer
+from escrowmq.client.core.message import Message
+from escrowmq.client.options import Credentials
+from escrowmq.errors import EscrowMQError, ResponseError, TransportError
+from escrowmq.integrations.kombu import names
+from escrowmq.integrations.kombu.reader import Payload, Reader
+from escrowmq.net.clock import SystemClock
+
+_log = logging.getLogger(__name__)
+
+PREFIX: Final = "celery"
+QUEUES_COUNT: Final = 8
+PORT: Final = 9876
+DELAY_MAX: Final = dt.timedelta(days=3) - dt.timedelta(minutes=5)
+"""Brokers keep a message no longer (timerMaxDelaySec); what is due later waits at a worker after
+that."""
+
+REQUEUE_S: Final = 1.0
+COMMIT_INTERVAL_MS: Final = 1_000
+
+
+class Held(NamedTuple):
+    """What is being worked on."""
+
+    queue: str
+    delivery: Delivery
+
+
+class QoS(virtual.QoS):
+    """Messages that are being worked on. They are settled at the broker, so that nothing has to be
+    restored: what nobody has settled comes again."""
+
+    restore_at_shutdown = False
+
+    def ack(self, delivery_tag: str) -> None:
+        """It is done."""
+        self._settle(delivery_tag, lambda delivery: delivery.ack())
+
+    def reject(self, delivery_tag: str, requeue: bool = False) -> None:
+        """It comes again, or goes to the dead letters."""
+        self._settle(
+            delivery_tag,
+            lambda delivery: delivery.retry(REQUEUE_S) if requeue else delivery.reject(),
+        )
+
+    def _settle(self, delivery_tag: str, decide: Callable[[Delivery], None]) -> None:
+        held = self.channel.held.pop(delivery_tag, None)
+        if held is not None:
+            decide(held.delivery)
+            self.channel.leave_if_done(held.queue)
+        super().ack(delivery_tag)
+        self.channel.tell_of_room()
+
+
+class Channel(virtual.Channel):
+    """Kombu's channel."""
+
+    QoS = QoS
+    do_restore = False
+    supports_fanout = True
+
+    def __init__(self, connection: Transport, **more: Any) -> None:
+        super().__init__(connection, **more)
+        self.held: dict[str, Held] = {}
+        """By delivery tag."""
+        self._left: set[str] = set()
+        """Queues that are consumed no more, while messages of them are being worked on."""
+        self._no_ack: set[str] = set()
+        self._readers: dict[str, Reader] = {}
+
+    # -- queues ------------------------------------------------------------------------------
+
+    def _new_queue(self, queue: str, **declared: Any) -> None:
+        is_lasting = declared.get("durable", True)
+        if declared.get("exclusive") or declared.get("auto_delete") or not is_lasting:
+            self.connection.passing.add(queue)
+
+    def _queue_bind(self, exchange: str, routing_key: str, pattern: str, queue: str) -> None:
+        if queue in self.connection.passing:
+            self._reader(queue)  # before anything is sent that is to be answered to it
+
+    def _delete(self, queue: str, *binding: Any, **more: Any) -> None:
+        """Read it no more; its topic stays, whose messages may be another one's."""
+        self._close_reader(queue)
+
+    def _purge(self, queue: str) -> int:
+        """Set the queue's group forward, past all that waits; how many that were."""
+        connection = self.connection
+        topic = names.topic_of_queue(connection.prefix, queue)
+        group = names.group_of_queue(connection.prefix, queue)
+        with Admin(connection.name_servers, **connection.settings) as admin:
+            if topic not in admin.topics.names():
+                return 0
+            known = {lag.queue: lag.committed for lag in admin.groups.lag(group, topic=topic)}
+            ends = admin.offsets.reset(group, topic, "last")
+            return sum(end - max(0, known.get(each, 0)) for each, end in ends.items())
+
+    # -- publishing --------------------------------------------------------------------------
+
+    def basic_publish(self, message: Payload, exchange: str, routing_key: str, **more: Any) -> None:
+        """Store it for each queue that lasts, and once for all others."""
+        self._inplace_augment_message(message, exchange, routing_key)
+        if not exchange:
+            self._put(routing_key, message)
+            return
+        lasting = set(self._lookup(exchange, routing_key)) - self.connection.passing - {None}
+        for queue in lasting:
+            self._put(queue, message)
+        if not lasting or self.typeof(exchange).type == "fanout":
+            self.connection.send(names.topic_of_exchange(self.connection.prefix, exchange), message)
+
+    def _put(self, queue: str, message: Payload, **more: Any) -> None:
+        self.connection.send(names.topic_of_queue(self.connection.prefix, queue), message)
+
+    # -- consuming ---------------------------------------------------------------------------
+
+    def basic_consume(
+        self, queue: str, no_ack: bool, callback: Any, consumer_tag: str, **more: Any
+    ) -> None:
+        """Begin to read."""
+        if queue in self._left:  # it stopped reading; a new reader begins
+            self._left.discard(queue)
+            self._close_reader(queue)
+        if no_ack:
+            self._no_ack.add(queue)
+        super().basic_consume(queue, no_ack, callback, consumer_tag, **more)
+        self._reader(queue)
+
+    def basic_cancel(self, consumer_tag: str) -> None:
+        """Read no more. As long as a message is being worked on, this stays a member of the queue's
+        group, so that it can settle that; then others get what it has left."""
+        queue = self._tag_to_queue.get(consumer_tag)
+        super().basic_cancel(consumer_tag)
+        if queue is not None and queue not in self._active_queues and queue in self._readers:
+            self._readers[queue].stop()
+            self._left.add(queue)
+            self.leave_if_done(queue)
+
+    def leave_if_done(self, queue: str) -> None:
+        """End the membership in a queue's group, if it is consumed no more and all is settled."""
+        if queue in self._left and all(held.queue != queue for held in [*self.held.values()]):
+            self._left.discard(queue)
+            self._close_reader(queue)
+
+    def _get(self, queue: str, timeout: float | None = None) -> Payload:
+        found = self._reader(queue).take()
+        if found is None:
+            raise Empty  # kombu's way to say so
+        if queue in self._no_ack or queue in self.connection.passing:
+            found.delivery.ack()
+        else:
+            tag = found.payload["properties"]["delivery_tag"] = uuid()
+            self.held[tag] = Held(queue, found.delivery)
+        return found.payload
+
+    def close(self) -> None:
+        """End. What is not settled comes again."""
+        readers, self._readers = self._readers, {}
+        for reader in readers.values():
+            reader.close()
+        super().close()
+        self.held.clear()
+
+    def tell_of_room(self) -> None:
+        """There is room for another message."""
+        if (connection := self.connection) is not None:
+            with connection.news:
+                connection.news.notify_all()
+
+    # -- readers -----------------------------------------------------------------------------
+
+    def _reader(self, queue: str) -> Reader:
+        if queue not in self._readers:
+            is_passing = queue in self.connection.passing
+            self._readers[queue] = self._of_exchange(queue) if is_passing else self._of_queue(queue)
+        return self._readers[queue]
+
+    def _of_queue(self, queue: str) -> Reader:
+        connection = self.connection
+        topic = names.topic_of_queue(connection.prefix, queue)
+        connection.make_topic(topic)
+        return Reader.of_queue(
+            connection.name_servers,
+            topic=topic,
+            group=names.group_of_queue(connection.prefix, queue),
+            settings={**connection.settings, **connection.consumer_settings},
+            news=connection.news,
+        )
+
+    def _of_exchange(self, queue: str) -> Reader:
+        connection = self.connection
+        exchanges = {binding.exchange for binding in self.state.queue_bindings(queue)}
+        assert len(exchanges) == 1, (
+            f"{queue} is bound to {exchanges}; kombu's own have one exchange"
+        )
+        (exchange,) = exchanges
+        kind = self.typeof(exchange)
+
+        def wanted(payload: Payload) -> bool:
+            key = payload["properties"]["delivery_info"]["routing_key"]
+            return queue in kind.lookup(self.get_table(exchange), exchange, key, None)
+
+        topic = names.topic_of_exchange(connection.prefix, exchange)
+        connection.make_topic(topic, queues=1)
+        return Reader.of_exchange(
+            connection.name_servers,
+            topic=topic,
+            group=f"{topic}-readers",
+            settings=connection.settings,
+            wanted=wanted,
+            looks_back=kind.type == "direct",
+            news=connection.news,
+        )
+
+    def _close_reader(self, queue: str) -> None:
+        if (reader := self._readers.pop(queue, None)) is not None:
+            reader.close()
+
+
+class Transport(virtual.Transport):
+    """Kombu's transport. `transport_options`: `prefix` of topics and groups, `queues` of a new
+    topic, `name_servers` when there are several, `consumer` and `connection` with settings of
+    `escrowmq.Consumer` and of its connections."""
+
+    Channel = Channel
+    driver_type = "escrowmq"
+    driver_name = "escrowmq"
+    default_port = PORT
+    connection_errors = (*virtual.Transport.connection_errors, TransportError)
+    channel_errors = (*virtual.Transport.channel_errors, ResponseError)
+    implements = virtual.Transport.implements.extend(
+        exchange_type=frozenset(["direct", "topic", "fanout"])
+    )
+
+    def __init__(self, client: Any, **more: Any) -> None:
+        super().__init__(client, **more)
+        options = client.transport_options
+        self.prefix: str = options.get("prefix", PREFIX)
+        self.passing: set[str] = set()
+        """Queues that live as long as this connection."""
+        self.news = threading.Condition()
+        """Told when a message has come, or there is room for one."""
+        self.name_servers: str | None = options.get("name_servers") or _address(client)
+        self.settings: dict[str, Any] = {**options.get("connection", {})}
+        if client.userid:
+            self.settings.setdefault("credentials", Credentials(client.userid, client.password))
+        self.consumer_settings: dict[str, Any] = {
+            "commit_interval_ms": COMMIT_INTERVAL_MS,
+            **options.get("consumer", {}),
+        }
+        self._queues_count: int = options.get("queues", QUEUES_COUNT)
+        self._lock = threading.Lock()
+        self._producer: Producer | None = None
+
+    def driver_version(self) -> str:
+        """For reports."""
+        import escrowmq
+
+        return str(escrowmq.__version__)
+
+    # -- what channels need ------------------------------------------------------------------
+
+    def send(self, topic: str, message: Payload) -> None:
+        """Store a message; one with an ETA appears then."""
+        headers = message.get("headers") or {}
+        task_id = headers.get("id")
+        self._open_producer().send(
+            Message(
+                topic,
+                dumps(message).encode(),
+                keys=[task_id] if isinstance(task_id, str) else [],
+                deliver_at=_due(headers.get("eta")),
+            )
+        )
+
+    def make_topic(self, topic: str, queues: int | None = None) -> None:
+        """Make it, so that its readers need not wait for the first message. Where that is not
+        allowed, a broker makes it with the first message, or an administrator."""
+        try:
+            with Admin(self.name_servers, **self.settings) as admin:
+                if topic not in admin.topics.names():
+                    admin.topics.create(topic, queues=queues or self._queues_count)
+        except EscrowMQError as error:
+            _log.warning("the topic %r was not made: %s", topic, error)
+
+    def _open_producer(self) -> Producer:
+        with self._lock:
+            if self._producer is None:
+                self._producer = Producer(
+                    self.name_servers, group=f"{self.prefix}-producers", **self.settings
+                )
+            return self._producer
+
+    # -- what kombu asks ---------------------------------------------------------------------
+
+    def drain_events(self, connection: Any, timeout: float | None = None) -> None:
+        """Hand out one message."""
+        clock = SystemClock()
+        end_ms = None if timeout is None else clock.now_ms() + timeout * 1000
+        while True:
+            try:
+                self.cycle.get(self._deliver, timeout=timeout)
+                return
+            except Empty:
+                left_s = None if end_ms is None else (end_ms - clock.now_ms()) / 1000
+                if left_s is not None and left_s <= 0:
+                    raise TimeoutError from None
+                self._wait(self.polling_interval if left_s is None else left_s)
+
+    def _wait(self, left_s: float) -> None:
+        with self.news:
+            self.news.wait(min(left_s, self.polling_interval))
+
+    def close_connection(self, connection: Any) -> None:
+        """End."""
+        super().close_connection(connection)
+        with self._lock:
+            producer, self._producer = self._producer, None
+        if producer is not None:
+            producer.close()
+
+
+def _address(client: Any) -> str | None:
+    """Of the URL; NAMESRV_ADDR of the environment when it has none."""
+    return f"{client.hostname}:{client.port or PORT}" if client.hostname else None
+
+
+def _due(eta: object) -> dt.datetime | None:
+    """When a message is to appear."""
+    if not isinstance(eta, str):
+        return None
+    due = dt.datetime.fromisoformat(eta)
+    due = due if due.tzinfo else due.replace(tzinfo=dt.UTC)
+    now = dt.datetime.fromtimestamp(SystemClock().now_ms() / 1000, dt.UTC)
+    return min(due, now + DELAY_MAX) if due > now else None

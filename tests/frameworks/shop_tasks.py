@@ -1,0 +1,62 @@
+"""A Celery application, as workers and `celery inspect` load it. Where the broker and Redis are is
+in the environment."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import redis
+from celery import Celery
+
+import escrowmq.integrations.kombu
+
+__all__ = ["escrowmq"]
+
+BACKEND = os.environ.get("SHOP_REDIS", "redis://127.0.0.1:1/0")
+
+app = Celery(
+    "shop", broker=f"escrowmq://{os.environ.get('NAMESRV_ADDR', '127.0.0.1:1')}", backend=BACKEND
+)
+app.conf.update(
+    task_routes={f"{__name__}.mail": "mails"},
+    task_acks_late=True,
+    task_reject_on_worker_lost=True,
+    worker_prefetch_multiplier=1,
+    broker_connection_retry_on_startup=True,
+    broker_transport_options={"consumer": {"rebalance_interval_ms": 1_000}},
+)
+
+
+def count(name: str) -> int:
+    """How often something has happened, over all processes."""
+    with redis.Redis.from_url(BACKEND) as client:
+        return int(client.incr(name))
+
+
+@app.task  # type: ignore[untyped-decorator]
+def add(a: int, b: int) -> int:
+    return a + b
+
+
+@app.task(bind=True)  # type: ignore[untyped-decorator]
+def dies_first(self: Any) -> int:
+    """Kills its worker's process the first time, at once."""
+    times = count(f"dies-{self.request.id}")
+    if times == 1:
+        os.kill(os.getppid() if os.environ.get("SHOP_KILLS_PARENT") else os.getpid(), 9)
+    return times
+
+
+@app.task(bind=True, max_retries=2)  # type: ignore[untyped-decorator]
+def fails_twice(self: Any) -> int:
+    times = count(f"fails-{self.request.id}")
+    if times < 3:
+        raise self.retry(countdown=1)
+    return times
+
+
+@app.task(bind=True)  # type: ignore[untyped-decorator]
+def mail(self: Any) -> str:
+    """On a queue of its own."""
+    return str(self.request.delivery_info["routing_key"])
