@@ -24,7 +24,9 @@ from escrowmq.txn.claim import Ended, EndResult
 from escrowmq.txn.plain import PlainHalf
 from escrowmq.txn.state import State
 
-_KEYS_MAX: Final = 16
+_KEYS_MAX: Final = 4
+"""More in a message, and its input may be too much for one turn."""
+
 _TARGETS_MAX: Final = 10_000
 _GROUPS_MAX: Final = 1_024
 _SET_HERE: Final = frozenset({Property.MSG_REGION, Property.TRACE_ON, Property.CLUSTER})

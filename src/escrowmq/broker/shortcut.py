@@ -228,7 +228,7 @@ class Shortcut:
 
     def _send_in_json(self, peer: Peer, data: bytes, at: int, header_end: int, end: int) -> bool:
         found = read_json_send(data[at:header_end])
-        if found is None or found.flag & Flag.REPLY:
+        if found is None or found.code != Request.SEND_MESSAGE_V2 or found.flag & Flag.REPLY:
             return False
         ext = found.extFields
         properties, numbers = ext.i, (ext.e, ext.f, ext.h, ext.j)
@@ -301,7 +301,7 @@ class Shortcut:
 
     def _end_in_json(self, peer: Peer, data: bytes, at: int, end: int, now_ms: int) -> bool:
         found = read_json_end(data[at:end])
-        if found is None or found.flag & Flag.REPLY:
+        if found is None or found.code != Request.END_TRANSACTION or found.flag & Flag.REPLY:
             return False
         ext = found.extFields
         if (

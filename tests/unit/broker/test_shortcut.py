@@ -235,6 +235,7 @@ ODD: dict[str, bytes] = {
         Request.SEND_MESSAGE_V2, fields("UNIQ_KEY\x01a\x02") | {f"z{n}": "1" for n in range(600)},
         b"x", is_binary=False,
     ),
+    "a second code": send(is_binary=False).replace(b'"flag":0', b'"code":11'),
     "a number beyond": b"\0\0\0\x45\0\0\0\x41" + (
         b'{"code":310,"extFields":{"b":"Orders","e":"0"},"opaque":9999999999}'[:65].ljust(65)
     ),
