@@ -45,7 +45,7 @@ def settle(place: Place) -> None:
     """Wait until what the last attack has left behind is worked off."""
     quick, end_s = 0, time.monotonic() + END_S
     while quick < _QUICK_COUNT and time.monotonic() < end_s:
-        quick = quick + 1 if max(honest(place, 0.05)) < _QUICK_MS else 0
+        quick = quick + 1 if max(honest(place, 0.05), default=_QUICK_MS) < _QUICK_MS else 0
 
 
 def _again_and_again(place: Place, attack: Callable[[Place], None], until_s: float) -> None:
