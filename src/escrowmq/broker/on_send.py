@@ -14,7 +14,6 @@ from escrowmq.base.limits import (
     BATCH_MESSAGES_MAX,
     BATCH_PART_COUNT,
     KEYS_AT_ONCE_MAX,
-    PUBLISHED_TOPICS_MAX,
     TOPIC_SIZE_MAX,
 )
 from escrowmq.base.message import Message, Property, SysFlag, Topic, is_sendable
@@ -36,7 +35,6 @@ from escrowmq.txn.half import is_half
 from escrowmq.txn.transactions import Transactions
 
 Header = SendHeader | SendHeaderV2
-_MULTI_TAG: Final = "MULTI_TAG"
 _IDS_AT_ONCE: Final = 5_000
 """Messages of a long batch that are named in one turn."""
 
@@ -163,7 +161,7 @@ class SendHandlers:
         properties = parse_properties(header.properties)
         self._complete(properties, asked.peer, asked.now_ms)
         sys_flag = header.sys_flag
-        if topic.topic_filter_type == _MULTI_TAG:
+        if topic.has_many_tags:
             sys_flag |= SysFlag.MULTI_TAGS
         return Message(
             topic=header.topic,
@@ -206,9 +204,7 @@ class SendHandlers:
             refusal = self._redirect_retry(asked, message)
             if refusal is not None:
                 return refusal
-        elif topic.attributes.get("cleanup.policy") == "COMPACTION" and not message.properties.get(
-            Property.KEYS
-        ):
+        elif topic.is_compacted and not message.properties.get(Property.KEYS):
             return Refusal(Response.MESSAGE_ILLEGAL, "Required message key is missing")
         wants_id = is_transactional and asked.ext.get(WANTS_ID) == "true"
         put: Put | Refusal
@@ -263,19 +259,10 @@ class SendHandlers:
         refusal = self._rules.refusal(message, engine.halves, now_ms)
         if refusal is not None:
             return refusal
-        origin = self._note_published(asked.peer, message)
+        group = message.properties.get(Property.PGROUP, "")
+        origin = self._broker.clients.note_published(group, asked.peer.id, message.topic)
         put = engine.prepare(message, now_ms, origin=origin, account=asked.peer.counted_for)
         return put if put.log_offset >= 0 else self._putter.refusal(put)
-
-    def _note_published(self, peer: Peer, message: Message) -> str:
-        """Remember what a producer of the group publishes to; the client id that it has there."""
-        group = message.properties.get(Property.PGROUP, "")
-        channel = self._broker.clients.producers.get(group, {}).get(peer.id)
-        if channel is None:
-            return ""
-        if len(channel.published) < PUBLISHED_TOPICS_MAX:
-            channel.published.add(message.topic)
-        return channel.client_id
 
     def _redirect_retry(self, asked: Asked[Header], message: Message) -> Refusal | None:
         """A consumer sends a message back as an ordinary one; too often means dead letter."""

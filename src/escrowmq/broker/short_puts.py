@@ -6,8 +6,7 @@ from __future__ import annotations
 from typing import Final
 
 from escrowmq.base.extensions import CHECKER, MARKER
-from escrowmq.base.limits import PUBLISHED_TOPICS_MAX
-from escrowmq.base.message import NOT_SENDABLE, Property, SysFlag, Topic
+from escrowmq.base.message import Property, SysFlag, Topic, is_sendable
 from escrowmq.broker.arrivals import Arrivals
 from escrowmq.broker.asked import Question
 from escrowmq.broker.entry import MARKED, ODD, ODD_OF_HALF, group_fault
@@ -112,11 +111,11 @@ class ShortPuts:
         if (
             config is None
             or config.order
-            or topic in NOT_SENDABLE
+            or not is_sendable(topic)
             or topic.startswith((Topic.RETRY_PREFIX, Topic.SYSTEM_PREFIX))
             or queue_id >= max(config.read_queue_nums, config.write_queue_nums)
-            or config.topic_filter_type == "MULTI_TAG"
-            or config.attributes.get("cleanup.policy") == "COMPACTION"
+            or config.has_many_tags
+            or config.is_compacted
         ):
             return None
         if len(self._targets) >= _TARGETS_MAX:
@@ -266,7 +265,7 @@ class ShortPuts:
         for target in self._sent:
             self._broker.stats.put_each(target.topic, target.sizes)
         for half in self._begun:
-            origin = self._note_published(peer, half)
+            origin = self._broker.clients.note_published(half.group, peer.id, half.topic)
             self._engine.halves.enter_plain(half, origin=origin, account=peer.counted_for)
         for half, asked in self._ended:
             self._engine.mark_committed(half.queue_offset, now_ms)
@@ -289,12 +288,3 @@ class ShortPuts:
         self._begun.clear()
         self._ended.clear()
         self._run.done()
-
-    def _note_published(self, peer: Peer, half: PlainHalf) -> str:
-        """As SendHandlers: what a producer publishes to; the client id that it has there."""
-        channel = self._broker.clients.producers.get(half.group, {}).get(peer.id)
-        if channel is None:
-            return ""
-        if len(channel.published) < PUBLISHED_TOPICS_MAX:
-            channel.published.add(half.topic)
-        return channel.client_id

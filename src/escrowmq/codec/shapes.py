@@ -10,17 +10,18 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Container
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
-from escrowmq.base.command import Int
+from escrowmq.base.command import Command, Int
 from escrowmq.base.extensions import WANTS_ID
-from escrowmq.codec.command import decode_header
+from escrowmq.codec.command import BINARY, decode_header
 from escrowmq.codec.headers import EndTransactionHeader, SendHeaderV2, read_header
 from escrowmq.errors import EscrowMQError
 
-_BINARY: Final = 1
+H = TypeVar("H", SendHeaderV2, EndTransactionHeader)
+
 _FIXED_SIZE: Final = 29
 """Of a binary header without a remark, with what is in front of it in a frame."""
 
@@ -116,13 +117,10 @@ class EndShape:
 def learn_end(data: bytes, at: int, header_end: int) -> EndShape | None:
     """The shape of the END whose frame starts at a place; None when it is nothing that one expects
     to see again."""
-    if int.from_bytes(data[at + 21 : at + 25], "big"):
+    read = _read(data, at, header_end, EndTransactionHeader)
+    if read is None:
         return None
-    try:
-        command = decode_header(data[at + 8 : header_end], _BINARY)
-        header = read_header(EndTransactionHeader, command.ext)
-    except EscrowMQError:
-        return None
+    command, header = read
     spans = _spans(data, at + _FIXED_SIZE, header_end)
     is_plain = set(_END_VARIES) <= spans.keys() <= _END_NAMES
     if not is_plain or any(begin == end for begin, end in spans.values()):
@@ -135,13 +133,10 @@ def learn_end(data: bytes, at: int, header_end: int) -> EndShape | None:
 def learn_send(data: bytes, at: int, header_end: int) -> SendShape | None:
     """The shape of the send request (of version 2) whose frame starts at a place; None when it is
     nothing that one expects to see again."""
-    if int.from_bytes(data[at + 25 : at + 29], "big") != header_end - at - _FIXED_SIZE:
-        return None  # it has a remark, or does not fit
-    try:
-        command = decode_header(data[at + 8 : header_end], _BINARY)
-        header = read_header(SendHeaderV2, command.ext)
-    except EscrowMQError:
+    read = _read(data, at, header_end, SendHeaderV2)
+    if read is None:
         return None
+    command, header = read
     found = _spans(data, at + _FIXED_SIZE, header_end)
     places = [found[name] for name in _VARIES if name in found]
     if len(places) < len(_VARIES) or places != sorted(places):
@@ -151,6 +146,17 @@ def learn_send(data: bytes, at: int, header_end: int) -> SendShape | None:
     shape = SendShape(data, at, header_end, places, command.flag)
     shape.header, shape.wants_id = header, WANTS_ID in (command.ext or {})
     return shape if shape.match(data, at, header_end) is not None else None
+
+
+def _read(data: bytes, at: int, header_end: int, kind: type[H]) -> tuple[Command, H] | None:
+    """The request whose frame starts at a place, read as any other is."""
+    if int.from_bytes(data[at + 25 : at + 29], "big") != header_end - at - _FIXED_SIZE:
+        return None  # it has a remark, or does not fit
+    try:
+        command = decode_header(data[at + 8 : header_end], BINARY)
+        return command, read_header(kind, command.ext)
+    except EscrowMQError:
+        return None
 
 
 def _spans(data: bytes, at: int, end: int) -> dict[bytes, tuple[int, int]]:
@@ -258,7 +264,10 @@ class Properties:
         del fields[-1]
         names = tuple(fields[::2])
         plans = self._plans
-        plan = plans[names] if names in plans else self._learn(names)
+        try:
+            plan = plans[names]
+        except KeyError:
+            plan = self._learn(names)
         if plan is None or encoded.translate(None, _TEXT) != plan.separators:
             return None
         return plan, fields

@@ -12,6 +12,7 @@ from escrowmq.base.limits import (
     CONNECTION_GROUPS_MAX,
     CONNECTION_SUBSCRIPTIONS_MAX,
     MEMBERSHIPS_MAX,
+    PUBLISHED_TOPICS_MAX,
 )
 from escrowmq.codec.bodies import SubscriptionBody as Subscription
 from escrowmq.errors import UsageError
@@ -243,6 +244,16 @@ class Clients:
             self.stop_producing(name, peer)
         names = list(member.consumers)
         return [group for name in names if (group := self.stop_consuming(name, peer)) is not None]
+
+    def note_published(self, group: str, peer: int, topic: str) -> str:
+        """Remember what a producer of the group publishes to; the client id that it has there, or
+        nothing where it is none."""
+        channel = self.producers.get(group, {}).get(peer)
+        if channel is None:
+            return ""
+        if len(channel.published) < PUBLISHED_TOPICS_MAX:
+            channel.published.add(topic)
+        return channel.client_id
 
     def seen_ms(self, peer: int) -> int:
         """When the last heartbeat of a producer's connection came; -1 when none did."""

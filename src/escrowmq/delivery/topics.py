@@ -45,6 +45,16 @@ class TopicConfig(msgspec.Struct, rename="camel", kw_only=True):
     topic_sys_flag: int = 0
     write_queue_nums: int = 16
 
+    @property
+    def has_many_tags(self) -> bool:
+        """Whether its messages are marked as such that may have several tags."""
+        return self.topic_filter_type == "MULTI_TAG"
+
+    @property
+    def is_compacted(self) -> bool:
+        """Whether only the newest message of a key is wanted, so that each needs one."""
+        return self.attributes.get("cleanup.policy") == "COMPACTION"
+
 
 class TopicFile(msgspec.Struct, rename="camel", kw_only=True):
     """topics.json, and the body of GET_ALL_TOPIC_CONFIG."""

@@ -7,6 +7,7 @@ from typing import Final
 
 from escrowmq.base.answer import Answer, Refusal, Sent
 from escrowmq.base.codes import Request, Response
+from escrowmq.base.extensions import WANTS_ID
 from escrowmq.base.guests import TopicFacts
 from escrowmq.base.limits import GRPC_MESSAGES_MAX
 from escrowmq.base.message import Property, SysFlag
@@ -185,7 +186,7 @@ def _fields(
         "j": "0",
     }
     if is_half:
-        found["escrowWantsId"] = "true"
+        found[WANTS_ID] = "true"
     return found
 
 

@@ -11,6 +11,7 @@ import msgspec
 
 from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
+from escrowmq.base.extensions import WANTS_ID
 from escrowmq.base.message import Property, Topic
 from escrowmq.client.core.message import KEYS_SEPARATOR, Message
 from escrowmq.client.core.routes import MessageQueue
@@ -230,7 +231,7 @@ def send_fields(message: Outgoing, queue: MessageQueue, *, group: str) -> dict[s
     if message.reconsume_times_max:
         fields["l"] = message.reconsume_times_max
     if message.wants_id:
-        fields["escrowWantsId"] = _TRUE
+        fields[WANTS_ID] = _TRUE
     return fields
 
 
