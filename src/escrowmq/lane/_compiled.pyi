@@ -1,0 +1,28 @@
+from escrowmq.lane.native import (
+    AlikeHalves,
+    Chain,
+    CopyCells,
+    CopyNamed,
+    CopyNumbers,
+    FindEnds,
+    FindEntries,
+    FindRecords,
+    FindSlots,
+    LayOutEnds,
+    LayOutSends,
+    ReadBatch,
+)
+
+CONTRACT: int
+lay_out_sends: LayOutSends
+find_ends: FindEnds
+lay_out_ends: LayOutEnds
+find_slots: FindSlots
+chain: Chain
+read_batch: ReadBatch
+alike_halves: AlikeHalves
+find_records: FindRecords
+copy_cells: CopyCells
+copy_numbers: CopyNumbers
+find_entries: FindEntries
+copy_named: CopyNamed

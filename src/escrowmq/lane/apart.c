@@ -1,0 +1,286 @@
+/* Takes requests apart: whether one is of a known shape, and what is special about it. All of it
+   was written by strangers: no length is used before it is known to lie within what was read. */
+
+#include "sends.h"
+
+#define DIGITS_MAX 18
+
+int number_at(PyObject *tuple, Py_ssize_t nth, int64_t least, int64_t most, int64_t *found)
+{
+    PyObject *item = PyTuple_GetItem(tuple, nth);
+    if (item == NULL)
+        return -1;
+    *found = PyLong_AsLongLong(item);
+    if (*found == -1 && PyErr_Occurred())
+        return -1;
+    if (*found < least || *found > most) {
+        PyErr_Format(PyExc_ValueError, "number %zd is out of range", nth);
+        return -1;
+    }
+    return 0;
+}
+
+int span_at(PyObject *tuple, Py_ssize_t nth, Span *found)
+{
+    PyObject *item = PyTuple_GetItem(tuple, nth);
+    return item == NULL ? -1 : span_of(item, found);
+}
+
+static int read_shape(PyObject *tuple, Shape *shape)
+{
+    int64_t number[11];
+    if (span_at(tuple, 0, &shape->front) < 0 || span_at(tuple, 1, &shape->suffix) < 0 ||
+        span_at(tuple, 2, &shape->topic) < 0)
+        return -1;
+    for (int nth = 0; nth < 11; nth++)
+        if (number_at(tuple, 3 + nth, INT32_MIN, INT32_MAX, &number[nth]) < 0)
+            return -1;
+    shape->queue_at = (Py_ssize_t)number[0];
+    shape->queue_end = (Py_ssize_t)number[1];
+    shape->born_at = (Py_ssize_t)number[2];
+    shape->born_end = (Py_ssize_t)number[3];
+    shape->flag = (int32_t)number[4];
+    shape->sys_flag = (int32_t)number[5];
+    shape->half_sys_flag = (int32_t)number[6];
+    shape->reconsume_times = (int32_t)number[7];
+    shape->is_one_way = number[8] != 0;
+    shape->may_be_plain = number[9] != 0;
+    shape->may_be_half = number[10] != 0;
+    if (shape->queue_at < FIXED_SIZE || shape->queue_end <= shape->queue_at ||
+        shape->born_at < shape->queue_end || shape->born_end <= shape->born_at ||
+        shape->front.size - 4 < shape->born_end) {
+        PyErr_SetString(PyExc_ValueError, "a shape's places are out of order");
+        return -1;
+    }
+    return 0;
+}
+
+void known_begin(Known *known, PyObject *shapes, PyObject *plans)
+{
+    known->shapes = shapes;
+    known->plans = plans;
+    known->shapes_count = known->last_shape = known->plans_count = known->next_plan = 0;
+}
+
+int known_shapes(Known *known)
+{
+    Py_ssize_t count = PyList_Size(known->shapes);
+    if (count < 0)
+        return -1;
+    for (Py_ssize_t nth = 0; nth < count && nth < SHAPES_MAX; nth++) {
+        if (read_shape(PyList_GetItem(known->shapes, nth), &known->shape[nth]) < 0)
+            return -1;
+        known->shapes_count++;
+    }
+    return 0;
+}
+
+void known_forget(Known *known)
+{
+    for (int nth = 0; nth < known->plans_count; nth++)
+        Py_CLEAR(known->plan[nth].names);
+    known->plans_count = 0;
+}
+
+/* -- the header -------------------------------------------------------------------------------- */
+
+/* Whether a header, which is known to be whole, is of a shape; what differs, if it is. */
+static int matches(const Shape *shape, const uint8_t *frame, Py_ssize_t header_end, Message *found)
+{
+    Span front = shape->front;
+    if (front.size > header_end || header_end - FIXED_SIZE != (Py_ssize_t)read_32(frame + 25) ||
+        !is_same(frame, front, 8, OPAQUE_AT) || !is_same(frame, front, BEHIND_OPAQUE, 25) ||
+        !is_same(frame, front, FIXED_SIZE, shape->queue_at) ||
+        !is_same(frame, front, shape->queue_end, shape->born_at) ||
+        !is_same(frame, front, shape->born_end, front.size - 4))
+        return 0;
+    uint32_t size = read_32(frame + front.size - 4);
+    if (size > header_end - front.size)
+        return 0;
+    found->properties = (Span){frame + front.size, (Py_ssize_t)size};
+    Span rest = {frame + front.size + size, header_end - front.size - (Py_ssize_t)size};
+    if (!span_equals(rest, shape->suffix))
+        return 0;
+    found->shape = shape;
+    found->opaque = (Span){frame + OPAQUE_AT, 4};
+    found->queue = (Span){frame + shape->queue_at, shape->queue_end - shape->queue_at};
+    found->born = (Span){frame + shape->born_at, shape->born_end - shape->born_at};
+    return 1;
+}
+
+/* A number as clients write it: other forms mean the same, or nothing, and are read elsewhere. */
+int is_number(Span text, int64_t *found)
+{
+    if (text.size < 1 || text.size > DIGITS_MAX || (text.at[0] == '0' && text.size > 1))
+        return 0;
+    int64_t number = 0;
+    for (Py_ssize_t i = 0; i < text.size; i++) {
+        if (text.at[i] < '0' || text.at[i] > '9')
+            return 0;
+        number = 10 * number + (text.at[i] - '0');
+    }
+    *found = number;
+    return 1;
+}
+
+static int find_shape(Known *known, const uint8_t *frame, Py_ssize_t header_end, Message *found)
+{
+    if (known->shapes_count == 0)
+        return 0;
+    if (matches(&known->shape[known->last_shape], frame, header_end, found))
+        return 1;
+    for (int nth = 0; nth < known->shapes_count; nth++)
+        if (nth != known->last_shape && matches(&known->shape[nth], frame, header_end, found)) {
+            known->last_shape = nth;
+            return 1;
+        }
+    return 0;
+}
+
+/* -- the properties ---------------------------------------------------------------------------- */
+
+/* Names and values in turn; none of them is empty, and all of it is ASCII. */
+static int split(Message *message)
+{
+    const uint8_t *at = message->properties.at, *end = at + message->properties.size;
+    message->count = 0;
+    message->has_last_separator = end > at && end[-1] == 2;
+    if (!is_ascii(message->properties))
+        return 0;
+    while (at < end) {
+        const uint8_t *stop = memchr(at, 2, (size_t)(end - at));
+        if (stop == NULL)
+            stop = end;
+        const uint8_t *mark = memchr(at, 1, (size_t)(stop - at));
+        if (mark == NULL || mark == at || mark + 1 == stop || message->count == NAMES_MAX ||
+            memchr(mark + 1, 1, (size_t)(stop - mark - 1)) != NULL)
+            return 0;
+        message->name[message->count] = (Span){at, mark - at};
+        message->value[message->count] = (Span){mark + 1, stop - mark - 1};
+        message->count++;
+        at = stop < end ? stop + 1 : end;
+    }
+    return message->count > 0;
+}
+
+static int has_names(const Plan *plan, const Message *message)
+{
+    if (plan->count != message->count)
+        return 0;
+    for (int nth = 0; nth < plan->count; nth++)
+        if (!span_equals(plan->name[nth], message->name[nth]))
+            return 0;
+    return 1;
+}
+
+PyObject *tuple_of(const Span *spans, int count)
+{
+    PyObject *made = PyTuple_New(count);
+    for (int nth = 0; made != NULL && nth < count; nth++) {
+        PyObject *one = bytes_of(spans[nth]);
+        if (one == NULL || PyTuple_SetItem(made, nth, one) < 0)
+            Py_CLEAR(made);
+    }
+    return made;
+}
+
+int append_number(PyObject *list, int64_t number)
+{
+    PyObject *made = PyLong_FromLongLong(number);
+    int done = made == NULL ? -1 : PyList_Append(list, made);
+    Py_XDECREF(made);
+    return done;
+}
+
+/* The plan for names that are a tuple of bytes, whose reference it takes over when it is 1. */
+static int read_plan(PyObject *names, PyObject *tuple, Plan *plan)
+{
+    int *const wanted[5] = {&plan->key, &plan->tags, &plan->keys, &plan->is_half, &plan->group};
+    plan->count = (int)PyTuple_Size(names);
+    for (int nth = 0; nth < plan->count; nth++)
+        if (span_at(names, nth, &plan->name[nth]) < 0)
+            return -1;
+    for (int nth = 0; nth < 5; nth++) {
+        int64_t place; /* among names and values in turn */
+        if (number_at(tuple, 1 + nth, -1, 2 * plan->count - 1, &place) < 0)
+            return -1;
+        *wanted[nth] = place < 0 ? -1 : (int)(place / 2);
+    }
+    if (plan->key < 0) {
+        PyErr_SetString(PyExc_ValueError, "a plan without a unique key");
+        return -1;
+    }
+    plan->names = names;
+    return 1;
+}
+
+static int find_plan(Known *known, Message *message)
+{
+    for (int nth = 0; nth < known->plans_count; nth++)
+        if (has_names(&known->plan[nth], message)) {
+            message->plan = &known->plan[nth];
+            return 1;
+        }
+    PyObject *names = tuple_of(message->name, message->count);
+    if (names == NULL)
+        return -1;
+    PyObject *tuple = PyDict_GetItemWithError(known->plans, names);
+    if (tuple == NULL || tuple == Py_None) {
+        Py_DECREF(names);
+        return PyErr_Occurred() ? -1 : 0;
+    }
+    Plan found;
+    if (read_plan(names, tuple, &found) < 0) {
+        Py_DECREF(names);
+        return -1;
+    }
+    Plan *plan = &known->plan[known->next_plan];
+    if (known->next_plan < known->plans_count)
+        Py_DECREF(plan->names);
+    else
+        known->plans_count++;
+    known->next_plan = (known->next_plan + 1) % PLANS_MAX;
+    *plan = found;
+    message->plan = plan;
+    return 1;
+}
+
+int read_properties(Known *known, Message *message)
+{
+    return split(message) ? find_plan(known, message) : 0;
+}
+
+int find_keys(Message *message, int keys_max)
+{
+    message->keys_count = 0;
+    if (message->plan->keys < 0)
+        return 1;
+    Span keys = message->value[message->plan->keys];
+    const uint8_t *at = keys.at, *end = keys.at + keys.size;
+    while (at < end) {
+        const uint8_t *stop = memchr(at, ' ', (size_t)(end - at));
+        if (stop == NULL)
+            stop = end;
+        if (stop > at) {
+            if (message->keys_count == keys_max || message->keys_count == KEYS_MAX)
+                return 0;
+            message->key[message->keys_count++] = (Span){at, stop - at};
+        }
+        at = stop < end ? stop + 1 : end;
+    }
+    return 1;
+}
+
+/* -- all of it --------------------------------------------------------------------------------- */
+
+int take_apart(Known *known, const uint8_t *at, const uint8_t *end, int64_t size_max,
+               Message *found)
+{
+    Py_ssize_t header_end, size;
+    if (!is_frame(at, end, size_max, &header_end, &size) || !find_shape(known, at, header_end, found) ||
+        !is_number(found->queue, &found->queue_id) || !is_number(found->born, &found->born_ms))
+        return 0;
+    found->end = at + size;
+    found->body = (Span){at + header_end, found->end - at - header_end};
+    return read_properties(known, found);
+}

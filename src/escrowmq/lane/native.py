@@ -1,0 +1,278 @@
+"""The compiled functions, where there are any: they are built with the distribution on machines
+that have a compiler, and left aside with ESCROWMQ_PURE=1.
+
+`lay_out_sends` serves a stretch of send requests, plain messages and halves, as far as it comes:
+what the short cut does with each alone (broker/shortcut, broker/short_puts), which stays what they
+mean. It changes nothing that it is given.
+
+`find_ends` finds which halves a stretch of ENDs is about; `lay_out_ends` serves as many of them as
+it can, given the bytes of these halves (broker/short_ends does the same with each alone).
+
+`find_slots` and `chain` make the entries of an index file, as store/chains does; `find_slots`
+answers None when a key is not ASCII.
+
+`read_batch` reads the messages of a batch, as broker/short_batches does when it knows the names of
+all properties.
+
+`alike_halves` reads halves that stand one behind the other in the log, as far as they are whole and
+like others that were seen, as txn/stored does with each alone.
+
+`find_records`, `copy_cells`, `copy_numbers`, `find_entries` and `copy_named` make columns of
+records, as numpy does in pipeline/arrow.
+
+Each is None where there is none; `why_plain` says why.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from types import ModuleType
+from typing import Any, Final, NamedTuple, Protocol
+
+CONTRACT: Final = 5
+"""One more with each change of what goes in or comes out, here and in module.c."""
+
+Shape = tuple[bytes, bytes, bytes, int, int, int, int, int, int, int, int, int, int, int]
+"""What requests have in common: the frame up to the properties, the header behind them, the topic
+with a zero; where queue and time begin and end; flag, sysFlag, sysFlag of a half, reconsume times;
+whether their sender wants no answer; whether they may be plain messages, and halves."""
+
+TailGiven = tuple[Any, bytes, int, int, int]
+"""The end of a queue: itself, which knows its `upcoming` offset, the topic as in a record, magic,
+queue id and the hash that keys begin with."""
+
+Place = tuple[Any, TailGiven | None, str, int, tuple[bytes, bytes, bytes, bytes, bytes], bytes]
+"""A queue that requests name: what it is called in the answer, its end (None: none yet), topic,
+queue id, pieces of a reply (codec/sent_template), and what a half keeps of it."""
+
+Moment = tuple[
+    int, int, int, bytes, bytes, bytes, bytes, int, int, int, int, set[str], TailGiven | None
+]
+"""Log offset of the next record, and where the last one has to end; store time; store host and
+born host; what follows the properties of each message, and what stands in front of a half's key;
+the most bytes of a body, and of properties; the most keys, and halves; the groups that may send
+halves; and where these go."""
+
+LaidOut = tuple[
+    int,
+    bytes,
+    bytes,
+    list[tuple[Any, list[int]]],
+    list[tuple[Any, list[int]]],
+    list[tuple[int, bytes, int, int]],
+    list[tuple[Any, ...]],
+    int,
+    int,
+]
+"""Where the first request is that is not served; records; replies; of each queue that was put into
+its units, three numbers each; of each that was sent to the sizes of the records; index keys; the
+values of each half (txn/plain); how many requests, and how many of them want no answer."""
+
+
+class LayOutSends(Protocol):
+    """See above."""
+
+    def __call__(
+        self,
+        data: bytes,
+        at: int,
+        size_max: int,
+        shapes: list[Shape],
+        plans: Mapping[tuple[bytes, ...], tuple[Any, ...] | None],
+        places: dict[bytes, Place],
+        moment: Moment,
+        /,
+    ) -> LaidOut | None:
+        """None when the first request is not served either."""
+
+
+EndShape = tuple[bytes, bytes, int, int, int, int, int, int, int, int, int, int, int, bool, bool]
+"""What ENDs have in common: the frame, and the group; where each of the four values begins and ends
+that differ; which of these are queue offset, log offset and key; whether they commit, and whether
+their sender wants no answer."""
+
+
+class FindEnds(Protocol):
+    """See above."""
+
+    def __call__(
+        self, data: bytes, at: int, size_max: int, shapes: list[EndShape], count_max: int, /
+    ) -> tuple[list[int], list[int]] | None:
+        """Queue offsets and log offsets that ENDs of these shapes name; None when the first request
+        is none."""
+
+
+EndRules = tuple[int, int, bytes, bytes, bytes, bytes]
+"""Bits of a half's sysFlag that are for others, that of a commit; what stands before and behind the
+number in a reply to a rollback, and in one to a commit."""
+
+EndsLaidOut = tuple[int, bytes, bytes, bytes, list[tuple[Any, list[int]]], list[Any]]
+"""Where the first request is that is not served; records; replies; of each END six bytes: whether
+it commits, whether its sender wants no answer, its number; units of each queue; index keys."""
+
+
+class LayOutEnds(Protocol):
+    """See above."""
+
+    def __call__(  # noqa: PLR0913 - it asks nobody for more
+        self,
+        data: bytes,
+        at: int,
+        size_max: int,
+        shapes: list[EndShape],
+        plans: Mapping[tuple[bytes, ...], tuple[Any, ...] | None],
+        places: dict[bytes, Place],
+        moment: Moment,
+        log: bytes,
+        starts: list[int],
+        rules: EndRules,
+        /,
+    ) -> EndsLaidOut | None:
+        """At most as many as there are `starts`, where their halves begin in the bytes of the log;
+        places are named by what a half keeps of them. None when the first is not served either."""
+
+
+class EndsLane(NamedTuple):
+    """What serves ENDs."""
+
+    find: FindEnds
+    lay_out: LayOutEnds
+
+
+Key = tuple[int, str | bytes, int, int]
+"""One to be indexed: hash of what stands in front, the key, log offset, store time."""
+
+
+class FindSlots(Protocol):
+    """See above."""
+
+    def __call__(
+        self, keys: list[Key], slots_count: int, slots_at: int, /
+    ) -> tuple[list[int], list[int]] | None:
+        """Hash and place of each."""
+
+
+class Chain(Protocol):
+    """See above."""
+
+    def __call__(
+        self,
+        keys: list[Key],
+        codes: list[int],
+        places: list[int],
+        heads: bytes,
+        first: int,
+        begin_ms: int,
+        /,
+    ) -> tuple[bytes, dict[int, int], int]:
+        """Entries, the newest one of each slot, how many slots had none."""
+
+
+Piece = tuple[bytes, bytes, int, int, bytes, tuple[bytes, ...]]
+"""Body, properties as stored, tags code, flag, unique key and other keys of a message."""
+
+
+class ReadBatch(Protocol):
+    """See above."""
+
+    def __call__(
+        self,
+        entries: bytes,
+        plans: Mapping[tuple[bytes, ...], tuple[Any, ...] | None],
+        suffix: bytes,
+        limits: tuple[int, int, int, int],
+        /,
+    ) -> tuple[list[Piece], int] | None:
+        """Limits: the most messages, bytes of a body, bytes of properties, and keys."""
+
+
+class AlikeHalves(Protocol):
+    """See above."""
+
+    def __call__(
+        self,
+        data: bytes,
+        base: int,
+        entries: list[tuple[int, int, int]],
+        first: int,
+        nth: int,
+        topic: bytes,
+        by_size: Mapping[int, tuple[Any, ...]],
+        /,
+    ) -> tuple[list[int], list[Any]]:
+        """Store time and shape (txn/shape.KnownShape) of those from the nth entry on; the 0th has
+        the queue offset `first`, and the bytes stand at `base`."""
+
+
+Buffer = Any
+"""Bytes, or an array whose parts lie one behind the other."""
+
+
+class FindRecords(Protocol):
+    """See above."""
+
+    def __call__(self, data: Buffer, /) -> bytes | None:
+        """Where each record begins, as int64. None when they do not follow each other to the
+        end."""
+
+
+class CopyCells(Protocol):
+    """See above."""
+
+    def __call__(self, data: Buffer, starts: Buffer, ends: Buffer, /) -> tuple[bytes, bytes]:
+        """The bytes from each start to its end (int64), as Arrow's bounds (int32) and values."""
+
+
+class CopyNumbers(Protocol):
+    """See above."""
+
+    def __call__(self, data: Buffer, places: Buffer, width: int, /) -> bytes:
+        """So many bytes, 8 at most, from each place (int64)."""
+
+
+class FindEntries(Protocol):
+    """See above."""
+
+    def __call__(self, data: Buffer, starts: Buffer, ends: Buffer, /) -> tuple[bytes, bytes] | None:
+        """Of properties from each start to its end: how many entries all up to there have (int32),
+        and of each entry where its name begins and ends and where its value ends (int32). None
+        when a record has more of them than the lane compares."""
+
+
+class CopyNamed(Protocol):
+    """See above."""
+
+    def __call__(
+        self, data: Buffer, bounds: Buffer, entries: Buffer, name: bytes, /
+    ) -> tuple[bytes, bytes, bytes, int]:
+        """The values of a name, by what `find_entries` found: bounds (int32), values, a bit for
+        each that says whether it is there, and how many are not."""
+
+
+def _load() -> tuple[ModuleType | None, str]:
+    if os.environ.get("ESCROWMQ_PURE", "") not in ("", "0"):
+        return None, "ESCROWMQ_PURE is set"
+    try:
+        from escrowmq.lane import _compiled
+    except ImportError as error:
+        return None, str(error)
+    if getattr(_compiled, "CONTRACT", 0) != CONTRACT:
+        return None, "it was built from other sources"
+    return _compiled, ""
+
+
+_module, why_plain = _load()
+lay_out_sends: LayOutSends | None = getattr(_module, "lay_out_sends", None)
+ends_lane: EndsLane | None = (
+    None if _module is None else EndsLane(_module.find_ends, _module.lay_out_ends)
+)
+find_slots: FindSlots | None = getattr(_module, "find_slots", None)
+chain: Chain | None = getattr(_module, "chain", None)
+read_batch: ReadBatch | None = getattr(_module, "read_batch", None)
+alike_halves: AlikeHalves | None = getattr(_module, "alike_halves", None)
+find_records: FindRecords | None = getattr(_module, "find_records", None)
+copy_cells: CopyCells | None = getattr(_module, "copy_cells", None)
+copy_numbers: CopyNumbers | None = getattr(_module, "copy_numbers", None)
+find_entries: FindEntries | None = getattr(_module, "find_entries", None)
+copy_named: CopyNamed | None = getattr(_module, "copy_named", None)

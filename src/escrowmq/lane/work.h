@@ -1,0 +1,69 @@
+/* What lay_out_sends is given, as given.c reads it, and what sends.c has made of it so far. */
+
+#ifndef ESCROWMQ_LANE_WORK_H
+#define ESCROWMQ_LANE_WORK_H
+
+#include "sends.h"
+
+#define PLACES_MAX 64
+#define REPLY_PIECES 5
+
+/* The end of a queue (store/run.Tail). */
+typedef struct {
+    PyObject *tail, *units; /* units: a list, once something was put */
+    PyObject *prefix;       /* lent */
+    Span topic;
+    uint32_t magic;
+    int32_t queue_id;
+    int64_t queue_offset; /* of the next record */
+} Tail;
+
+/* A queue that requests name (broker/short_puts.Target). */
+typedef struct {
+    PyObject *given, *sizes; /* sizes: a list, once something was sent to it */
+    PyObject *target, *topic;  /* lent */
+    int64_t queue_id;
+    Span reply[REPLY_PIECES], half_place;
+    Span asked_topic, asked_queue; /* by which requests name it */
+    int has_tail;
+    Tail tail;
+} Place;
+
+typedef struct {
+    PyObject *places; /* a dictionary by topic and queue, as requests write them */
+    int places_count;
+    Tail half_tail;
+    int has_half_tail;
+
+    int64_t log_end, room_end, stored_ms, body_size_max, properties_size_max, keys_max, halves_max;
+    PyObject *stored_ms_given, *groups, *store_host_given, *born_host_given; /* lent */
+    Span store_host, born_host, suffix, half_mark;
+
+    Pile records, replies;
+    PyObject *keys, *halves;
+    int64_t count, one_way_count, halves_count;
+
+    /* From here on nothing is set before it is used: to clear it would take as long as a send. */
+    Known known;
+    Place place[PLACES_MAX];
+} Work;
+
+/* 0, or -1 with an exception. In both cases work_forget gives back all that is held. Without shapes
+   (NULL) no sends are read. */
+int work_begin(Work *work, PyObject *shapes, PyObject *plans, PyObject *places,
+               PyObject *moment);
+void work_forget(Work *work);
+
+/* Where a message is to go: 1; 0 when that is not known, -1 with an exception. */
+int work_place(Work *work, const Message *message, Place **found);
+
+/* The same by the name under which it was given. */
+int work_new_place(Work *work, PyObject *name, Place **found);
+
+/* What follows from a message that goes to a tail, and a pair at the end of a list, when there is a
+   second one: each 0, or -1 with an exception. */
+int add_unit(Tail *tail, int64_t log_offset, int64_t size, int64_t tags_code);
+int add_keys(Work *work, const Tail *tail, const Message *message, int64_t log_offset);
+int add_pair(PyObject *list, PyObject *one, PyObject *other);
+
+#endif
