@@ -46,6 +46,10 @@ OUTCOMES: Final = "escrowOutcomes"
 """On an op record: how each transaction of the record ended, a letter each. RocketMQ reads
 tag and body alone."""
 
+ENDED: Final = "escrowEnded"
+"""On an op record: the transactions of several messages that it ends, each with a letter and the
+digest of its name."""
+
 ENDED_BY: Final = "escrowEndedBy"
 """On an op record: the administrator that settled them, and why."""
 

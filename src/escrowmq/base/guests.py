@@ -16,6 +16,10 @@ from escrowmq.base.answer import Answer, Refusal
 OnReply = Callable[[Answer | Refusal], None]
 """Is told what became of a question."""
 
+OnPut = Callable[[int, str], None]
+"""Is told the place in its queue of a message that was put, and the id by which the transaction of
+a half is ended; -1 when it has to be asked for as a question after all."""
+
 
 class Who(msgspec.Struct, frozen=True):
     """Who a guest is."""
@@ -37,6 +41,21 @@ class Wish(msgspec.Struct):
     body: bytes = b""
     content: bytes | None = None
     """What was signed, where the fields name an account and have a signature."""
+
+
+class PlainMessage(msgspec.Struct):
+    """A message or a half to be stored about which a front knows nothing special. The same as a
+    question is a SEND_MESSAGE_V2 with these values, and no other that differ from their defaults,
+    but that a half's sender wants its id."""
+
+    topic: str
+    queue_id: int
+    properties: str
+    """As a send carries them."""
+
+    body: bytes
+    born_ms: int
+    is_half: bool = False
 
 
 class TopicFacts(msgspec.Struct, frozen=True):

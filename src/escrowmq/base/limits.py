@@ -317,6 +317,9 @@ MESSAGE_GROUP_SIZE_MAX: Final = 64
 GRPC_MESSAGES_MAX: Final = 1_024
 """Messages of one call, some 20 ms."""
 
+RUN_SIZE_MAX: Final = 4_194_304
+"""Bytes of bodies of a front's plain messages that are gathered before they are written."""
+
 GRPC_UNPACKED_SIZE_MAX: Final = 8_388_608
 """Bytes of compressed bodies that are unpacked for one call, some 25 ms."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final, Literal
 
 import msgspec
@@ -38,6 +39,17 @@ class Family(msgspec.Struct, frozen=True):
     text: str
     labels: tuple[str, ...] = ()
     samples: tuple[Sample | Distribution, ...] = ()
+
+
+def one(name: str, kind: Kind, text: str, value: float) -> Family:
+    """A figure that stands alone."""
+    return Family(name, kind, text, (), (Sample((), value),))
+
+
+def by_topic(name: str, kind: Kind, text: str, values: Mapping[str, float]) -> Family:
+    """One for each topic."""
+    samples = tuple(Sample((topic,), value) for topic, value in values.items())
+    return Family(name, kind, text, ("topic",), samples)
 
 
 class Counts:

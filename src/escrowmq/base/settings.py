@@ -374,7 +374,7 @@ class BrokerSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         Meta(
             ge=0, description="of these, of traces and of replies to requests; 0: any", extra=LIVE
         ),
-    ] = field(default=8_388_608, name="escrowAccountFreeBytesPerSecond")
+    ] = field(default=1_048_576, name="escrowAccountFreeBytesPerSecond")
     account_pending_percent: Annotated[
         int,
         Meta(

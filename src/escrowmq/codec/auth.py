@@ -73,7 +73,7 @@ class Question(msgspec.Struct, rename="camel"):
     address: str = "127.0.0.1"
 
 
-class Verdict(msgspec.Struct, rename="camel"):
+class Judgement(msgspec.Struct, rename="camel"):
     """What one kind of access control says, and why."""
 
     acl: str
@@ -85,7 +85,7 @@ class Verdict(msgspec.Struct, rename="camel"):
     """All that was looked at, in its order."""
 
 
-class Verdicts(msgspec.Struct, rename="camel"):
+class Judgements(msgspec.Struct, rename="camel"):
     """The answers of every access control that is on; nothing is asked of anybody without one."""
 
-    answers: list[Verdict] = []
+    answers: list[Judgement] = []

@@ -62,3 +62,10 @@ def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
 def decode_checkpoint(data: bytes) -> Checkpoint:
     """What the file says; zeros where it is too short."""
     return Checkpoint(*_CHECKPOINT.unpack_from(data.ljust(_CHECKPOINT.size, b"\0")))
+
+
+def is_path_safe(topic: str) -> bool:
+    """Whether a topic's name can name the folder of its queues."""
+    return (
+        0 < len(topic.encode()) <= 255 and topic not in (".", "..") and not set(topic) & {"/", "\0"}
+    )

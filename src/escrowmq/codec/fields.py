@@ -41,7 +41,10 @@ def decode_fields(data: bytes) -> dict[str, str]:
         parts = layout.unpack(data)
         if parts[::2] == layout.prefixes:
             values = parts[1::2]
-            texts = _SEPARATOR.join(values).decode().split("\0")
+            try:
+                texts = _SEPARATOR.join(values).decode().split("\0")
+            except UnicodeDecodeError:
+                texts = []  # the walk says the same of it whatever was seen before
             if len(texts) == len(values):  # else a value holds the separator
                 return dict(zip(layout.names, texts, strict=True))
     return _walk(data)

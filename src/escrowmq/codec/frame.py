@@ -104,17 +104,31 @@ class FrameReader:
     def next(self, data: bytes, at: int) -> tuple[Command, int] | None:
         """The command at a place of `take`'s bytes, and where it ends. None when none is whole
         there: what there is of one is held until its rest comes."""
-        try:
-            found = self._parse(data, at)
-        except RemoteProtocolError as error:
-            self.broken = error
-            return None
-        if found is not None:
-            self.count += 1
-        elif at < len(data):
+        left = len(data) - at
+        if left >= _FRONT_SIZE:
+            size, kind, high, low = _FRONT.unpack_from(data, at)
+            header_end, end = at + _FRONT_SIZE + (high << 16 | low), at + size + 4
+            try:
+                if not header_end <= end <= at + self.frame_size_max or (
+                    high << 16 | low > self.header_size_max
+                ):
+                    raise self._fault(size, high << 16 | low)
+                if size + 4 <= left:
+                    command = decode_header(data[at + _FRONT_SIZE : header_end], kind)
+                    if header_end < end:
+                        command.body = data[header_end:end]
+                    self.count += 1
+                    return command, end
+            except RemoteProtocolError as error:
+                self.broken = error
+                return None
+            self._needed = size + 4
+        else:
+            self._needed = _FRONT_SIZE
+        if left:
             self._held += data[at:]
             self._note_held()
-        return found
+        return None
 
     def feed(self, data: bytes) -> list[Command]:
         """The commands that are whole now; those in front of a broken frame are still given."""
@@ -129,27 +143,12 @@ class FrameReader:
         if self._room is not None:
             self._room.hold(self, len(self._held))
 
-    def _parse(self, data: bytes, at: int) -> tuple[Command, int] | None:
-        left = len(data) - at
-        if left < _FRONT_SIZE:
-            self._needed = _FRONT_SIZE
-            return None
-        size, kind, high, low = _FRONT.unpack_from(data, at)
-        header_size = high << 16 | low
-        most, header_most = self.frame_size_max - 4, self.header_size_max
-        if not 4 + header_size <= size <= most or header_size > header_most:
-            raise RemoteProtocolError(
-                f"frame of {size} bytes with a header of {header_size}; at most {most} are "
-                f"allowed, {header_most} of them for the header, which must fit"
-            )
-        if size + 4 > left:
-            self._needed = size + 4
-            return None
-        header_end, end = at + _FRONT_SIZE + header_size, at + size + 4
-        command = decode_header(data[at + _FRONT_SIZE : header_end], kind)
-        if header_end < end:
-            command.body = data[header_end:end]
-        return command, end
+    def _fault(self, size: int, header_size: int) -> RemoteProtocolError:
+        return RemoteProtocolError(
+            f"frame of {size} bytes with a header of {header_size}; at most "
+            f"{self.frame_size_max - 4} are allowed, {self.header_size_max} of them for the "
+            "header, which must fit"
+        )
 
 
 class Holder(Protocol):

@@ -34,7 +34,7 @@ class Which(Filter, kw_only=True):
     reason: str = ""
 
 
-class Event(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True):
+class PendingEvent(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True):
     """Something that happened to a half."""
 
     at_ms: int
@@ -65,17 +65,17 @@ class Item(msgspec.Struct, rename="camel", kw_only=True):
     next_check_ms: int = -1
     origin: str = ""
     state: str
-    events: list[Event] = []
+    events: list[PendingEvent] = []
 
 
-class Page(msgspec.Struct, rename="camel", kw_only=True):
+class PendingPage(msgspec.Struct, rename="camel", kw_only=True):
     """Items, and the offset to go on after; -1 when there are no more."""
 
     items: list[Item]
     next: int = -1
 
 
-class Counts(msgspec.Struct, rename="camel", kw_only=True):
+class PendingCounts(msgspec.Struct, rename="camel", kw_only=True):
     """How many halves are pending."""
 
     count: int

@@ -33,6 +33,18 @@ def parse_properties(text: str) -> dict[str, str]:
     return properties
 
 
+def value_of(properties: bytes, mark: bytes) -> bytes:
+    """The value of one property, given as name and 0x01; empty without it. The last one wins."""
+    at = properties.rfind(mark)
+    if at < 0:
+        return b""
+    if at and properties[at - 1] != 2:
+        found = decode_properties(properties).get(mark[:-1].decode(), "")
+        return found.encode("utf-8", "surrogatepass")
+    end = properties.find(b"\x02", at)
+    return properties[at + len(mark) : end if end >= 0 else len(properties)]
+
+
 def number_in(text: str | None, *, most: int) -> int | None:
     """The number from 0 to `most` that a property holds; None when it holds anything else. Its
     value is a client's: whoever reads it again later must not trip over it."""

@@ -18,7 +18,7 @@ _WORDS: Final = 5
 _SIZE_MAX: Final = 1024
 
 
-class Handle(msgspec.Struct, frozen=True, kw_only=True):
+class RecallHandle(msgspec.Struct, frozen=True, kw_only=True):
     """What a handle names."""
 
     topic: str
@@ -27,13 +27,13 @@ class Handle(msgspec.Struct, frozen=True, kw_only=True):
     unique_key: str
 
 
-def encode_handle(handle: Handle) -> str:
+def encode_handle(handle: RecallHandle) -> str:
     """The handle as text."""
     words = (_VERSION, handle.topic, handle.broker_name, str(handle.deliver_ms), handle.unique_key)
     return base64.urlsafe_b64encode(" ".join(words).encode()).decode()
 
 
-def decode_handle(text: str) -> Handle:
+def decode_handle(text: str) -> RecallHandle:
     """What the text names; UsageError when it is none of ours."""
     if len(text) > _SIZE_MAX:
         raise UsageError(f"recall handle of {len(text)} characters, {_SIZE_MAX} allowed")
@@ -41,7 +41,7 @@ def decode_handle(text: str) -> Handle:
         words = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)).decode().split(" ")
         if len(words) != _WORDS or words[0] != _VERSION:
             raise UsageError(f"recall handle {text!r} does not hold `v1` and four words")
-        return Handle(
+        return RecallHandle(
             topic=words[1],
             broker_name=words[2],
             deliver_ms=int(words[3]),

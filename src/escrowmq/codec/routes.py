@@ -108,7 +108,7 @@ class TopicLike(Protocol):
     write_queue_nums: int
 
 
-class Registration(msgspec.Struct, kw_only=True):
+class RegistrationBody(msgspec.Struct, kw_only=True):
     """The body of REGISTER_BROKER, whichever form it came in."""
 
     version: TableVersion = TableVersion()
@@ -297,10 +297,12 @@ def _sized(data: bytes) -> bytes:
     return _SIZE.pack(len(data)) + data
 
 
-def decode_registration(data: bytes, *, is_compressed: bool, sender_version: int) -> Registration:
+def decode_registration(
+    data: bytes, *, is_compressed: bool, sender_version: int
+) -> RegistrationBody:
     """The body of REGISTER_BROKER in the form that the sender's release writes."""
     if not data:
-        return Registration()
+        return RegistrationBody()
     if sender_version < Version.V3_0_11:
         return _registration(decode_body(_TopicTable, data), None)
     if is_compressed:
@@ -311,11 +313,11 @@ def decode_registration(data: bytes, *, is_compressed: bool, sender_version: int
     )
 
 
-def _registration(table: _TopicTable, filter_servers: list[str] | None) -> Registration:
+def _registration(table: _TopicTable, filter_servers: list[str] | None) -> RegistrationBody:
     topics = table.topic_config_table or {}
     if len(topics) > TOPICS_MAX:
         raise RemoteProtocolError(f"{len(topics)} topics registered; {TOPICS_MAX} are allowed")
-    return Registration(
+    return RegistrationBody(
         version=table.data_version or TableVersion(),
         topics=topics,
         mappings=table.topic_queue_mapping_info_map or {},
@@ -362,7 +364,7 @@ class _Stream:
         return self._data[start:end]
 
 
-def _read_stream(stream: _Stream, sender_version: int) -> Registration:
+def _read_stream(stream: _Stream, sender_version: int) -> RegistrationBody:
     version = decode_version(stream.item())
     topics: dict[str, RegisteredTopic] = {}
     count = stream.number()
@@ -380,7 +382,7 @@ def _read_stream(stream: _Stream, sender_version: int) -> Registration:
         for _ in range(min(stream.number(), TOPICS_MAX)):
             mapping = decode_body(dict[str, Any], stream.item())
             mappings[str(mapping.get("topic"))] = mapping
-    return Registration(
+    return RegistrationBody(
         version=version, topics=topics, mappings=mappings, filter_servers=filter_servers
     )
 

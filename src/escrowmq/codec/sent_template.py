@@ -51,6 +51,19 @@ class SentTemplate:
         header = self._json % (log_offset, queue_offset, key, opaque)
         return _FRONT.pack(4 + len(header), len(header)) + header
 
+    def pieces(self) -> tuple[bytes, bytes, bytes, bytes, bytes]:
+        """What is always the same in the binary form: behind the sizes in front, behind the opaque,
+        then fields up to the log offset, from there to the queue offset, and from there to the key.
+        Both are written as a field's value: four bytes of size, and the text."""
+        host = self._host.encode()
+        return (
+            _BINARY_FRONT.pack(0, 0, 0, _LANGUAGE, Version.OURS)[8:],
+            _BINARY_REST.pack(Flag.REPLY, 0, 0)[:8],
+            encode_fields(self._always) + _name("msgId") + _size(len(host) + _PLACE_SIZE) + host,
+            encode_fields({"queueId": self._queue}) + _name("queueOffset"),
+            _name("transactionId"),
+        )
+
     def _adapt(self, queue_offset: int, key_size: int) -> None:
         digits = len(str(queue_offset))
         self._start, self._end = 10 ** (digits - 1) if digits > 1 else 0, 10**digits
@@ -64,7 +77,7 @@ class SentTemplate:
             ("queueOffset", b"%d", digits),
             ("transactionId", b"%b", key_size),
         ):
-            front = len(name).to_bytes(2, "big") + name.encode() + value_size.to_bytes(4, "big")
+            front = _name(name) + _size(value_size)
             texts.append(_literal(front) + written)
             size += len(front) + value_size
         header_size = _FIXED_SIZE + size
@@ -84,6 +97,14 @@ class SentTemplate:
             b'"transactionId":"%%b"},"flag":1,"language":"PYTHON","opaque":%%d,'
             b'"serializeTypeCurrentRPC":"JSON","version":%d}'
         ) % (_literal(members), self._host.encode(), self._queue.encode(), Version.OURS)
+
+
+def _size(size: int) -> bytes:
+    return size.to_bytes(4, "big")
+
+
+def _name(name: str) -> bytes:
+    return len(name).to_bytes(2, "big") + name.encode()
 
 
 def _literal(text: bytes) -> bytes:

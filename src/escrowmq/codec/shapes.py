@@ -1,6 +1,7 @@
 """Send requests that are alike: what one sender's have in common is read once.
 
-A producer's requests to a topic differ in their number, queue, time and properties only. The first
+A producer's requests to a topic differ in their number, queue, time and properties only, and in
+their signature where they have one. The first
 of them is read as any other; those that follow are taken apart by one `struct` call, and proved to
 be the same in all other bytes by one comparison. A request that is not is none of the shape, and
 is read as any other.
@@ -9,7 +10,7 @@ is read as any other.
 from __future__ import annotations
 
 import struct
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from typing import Final, NamedTuple, TypeVar
 
 import msgspec
@@ -17,7 +18,10 @@ import msgspec
 from escrowmq.base.command import Command, Int
 from escrowmq.base.extensions import WANTS_ID
 from escrowmq.codec.command import BINARY, decode_header
+from escrowmq.codec.hashes import tags_code
 from escrowmq.codec.headers import EndTransactionHeader, SendHeaderV2, read_header
+from escrowmq.codec.own_signature import NUMBER
+from escrowmq.codec.signature import ACCESS_KEY, SIGNATURE
 from escrowmq.errors import EscrowMQError
 
 H = TypeVar("H", SendHeaderV2, EndTransactionHeader)
@@ -29,11 +33,19 @@ _NUMBER_SIZE_MAX: Final = 18
 _VARIES: Final = (b"e", b"g", b"i")
 """Queue, time and properties, in this order."""
 
+_SIGNATURE: Final = SIGNATURE.encode()
+_SIGNATURE_SIZE: Final = 28
+NEVER_ALIKE: Final = {NUMBER, "_UNIQUE_KEY_QUERY"}
+"""Fields of signed requests that are other ones each time, or not signed."""
+
 _END_VARIES: Final = (b"tranStateTableOffset", b"commitLogOffset", b"transactionId", b"msgId")
 _END_NAMES: Final = {
     *_END_VARIES,
     *(b"producerGroup", b"bname", b"topic", b"commitOrRollback", b"fromTransactionCheck"),
 }
+
+PLAIN_KEYS_MAX: Final = 4
+"""More in a message, and its input may be too much for one turn."""
 
 _NAMES_MAX: Final = 32
 _PLANS_MAX: Final = 1024
@@ -48,7 +60,10 @@ Alike = tuple[bytes, bytes, bytes, bytes]
 class SendShape:
     """All bytes of a binary send request's header but these."""
 
-    __slots__ = ("_consts", "_front_size", "_suffix", "_unpack", "flag", "header", "wants_id")
+    __slots__ = (
+        "_back", "_consts", "_front_size", "_unpack", "flag", "front", "header", "signed", "spans",
+        "suffix", "wants_id",
+    )  # fmt: skip
 
     def __init__(
         self, data: bytes, at: int, header_end: int, spans: list[tuple[int, int]], flag: int
@@ -61,7 +76,15 @@ class SendShape:
         ).unpack_from
         self._consts = self._unpack(data, at)[::2]
         self._front_size = properties - at
-        self._suffix = data[properties_end:header_end]
+        self.front = data[at:properties]
+        """Up to the properties."""
+        self.spans = queue - at, queue_end - at, born - at, born_end - at
+        """Where queue and time stand in it."""
+        self.suffix = data[properties_end:header_end]
+        """Of the header, behind the properties; where these are signed, up to the signature."""
+        self._back = b""
+        """What stands behind the signature."""
+        self.signed: Signed | None = None
         self.flag = flag
         self.header: SendHeaderV2
         """Of the request that it was learnt from."""
@@ -77,16 +100,54 @@ class SendShape:
         if parts[::2] != self._consts:
             return None
         _, opaque, _, fields_size, _, queue, _, born, _, size = parts
-        end = properties + size
-        if data[end:header_end] != self._suffix or fields_size != header_end - at - _FIXED_SIZE:
+        end, suffix_end = properties + size, header_end
+        if self.signed is not None:
+            suffix_end -= _SIGNATURE_SIZE + len(self._back)
+        if (
+            end > suffix_end  # it says more than there is: the body is not its own
+            or data[end:suffix_end] != self.suffix
+            or (
+                suffix_end < header_end
+                and not data.startswith(self._back, header_end - len(self._back))
+            )
+            or fields_size != header_end - at - _FIXED_SIZE
+        ):
             return None
         return opaque, queue, born, data[properties:end]
+
+    def leave_out(self, signed: Signed, begin: int, end: int) -> None:
+        """The signature stands so far behind the properties, and differs."""
+        self.signed, self._back = signed, self.suffix[end:]
+        self.suffix = self.suffix[:begin]
+
+    def signature(self, data: bytes, header_end: int) -> bytes:
+        """That of a request of this shape which is signed."""
+        end = header_end - len(self._back)
+        return data[end - _SIGNATURE_SIZE : end]
+
+
+class Signed:
+    """What requests of one shape are signed over: the values of their fields, by the names."""
+
+    def __init__(self, data: bytes, spans: dict[bytes, tuple[int, int]], access_key: str) -> None:
+        names = sorted(name for name in spans if name != _SIGNATURE)
+        self._parts = [data[slice(*spans[name])] for name in names]
+        self._places = [names.index(name) for name in _VARIES]
+        self.access_key = access_key
+        """Who is said to have signed them."""
+
+    def content(self, queue: bytes, born: bytes, properties: bytes) -> bytes:
+        """The same of one of them, in front of its body."""
+        parts = self._parts
+        for place, value in zip(self._places, (queue, born, properties), strict=True):
+            parts[place] = value
+        return b"".join(parts)
 
 
 class EndShape:
     """All bytes of a binary END's header but its number, and the half that it is about."""
 
-    __slots__ = ("_consts", "_order", "_unpack", "flag", "header")
+    __slots__ = ("_consts", "_order", "_unpack", "flag", "front", "header", "spans")
 
     def __init__(
         self, data: bytes, at: int, header_end: int, spans: dict[bytes, tuple[int, int]]
@@ -100,17 +161,25 @@ class EndShape:
         self._consts = self._unpack(data, at)[::2]
         order = [nth for _, nth in places]
         self._order = tuple(2 * order.index(nth) + 3 for nth in range(len(_END_VARIES)))
+        self.front = data[at:header_end]
+        """All of the frame."""
+        self.spans = [(spans[name][0] - at, spans[name][1] - at) for name in _END_VARIES]
+        """Where queue offset, log offset, transaction id and message id stand in it."""
         self.flag: int
         self.header: EndTransactionHeader
         """Of the request that it was learnt from."""
 
-    def match(self, data: bytes, at: int) -> Alike | None:
-        """Queue offset, log offset and transaction id of the request at a place, whose header is
-        as long; None when it is of another shape."""
+    def match(self, data: bytes, at: int, header_end: int) -> Alike | None:
+        """Queue offset, log offset and transaction id of the request at a place; None when it is of
+        another shape."""
+        if header_end - at != len(self.front):
+            return None
         parts = self._unpack(data, at)
         if parts[::2] != self._consts:
             return None
-        queue_offset, log_offset, key, _ = self._order
+        queue_offset, log_offset, key, message_id = self._order
+        if not parts[message_id].isascii():  # if it is no text, the request is broken
+            return None
         return parts[1], parts[queue_offset], parts[log_offset], parts[key]
 
 
@@ -143,8 +212,17 @@ def learn_send(data: bytes, at: int, header_end: int) -> SendShape | None:
         return None
     if any(not 0 < end - begin <= _NUMBER_SIZE_MAX for begin, end in places[:2]):
         return None
+    ext = command.ext or {}
     shape = SendShape(data, at, header_end, places, command.flag)
-    shape.header, shape.wants_id = header, WANTS_ID in (command.ext or {})
+    shape.header, shape.wants_id = header, WANTS_ID in ext
+    signature = found.get(_SIGNATURE)
+    if signature is not None:
+        begin, end = signature
+        is_plain = end - begin == _SIGNATURE_SIZE and begin > places[-1][1] and ext.get(ACCESS_KEY)
+        if not is_plain or not NEVER_ALIKE.isdisjoint(ext):
+            return None
+        signed = Signed(data, found, ext[ACCESS_KEY])
+        shape.leave_out(signed, begin - places[-1][1], end - places[-1][1])
     return shape if shape.match(data, at, header_end) is not None else None
 
 
@@ -214,20 +292,51 @@ class JsonEnd(msgspec.Struct):
     flag: Int = 0
 
 
+class _JsonFields(msgspec.Struct):
+    extFields: dict[str, str]  # noqa: N815 - the wire's spelling
+
+
+_decode_fields: Final = msgspec.json.Decoder(_JsonFields).decode
 _decode_end: Final = msgspec.json.Decoder(JsonEnd).decode
 _decode_send: Final = msgspec.json.Decoder(JsonSend).decode
 
 
+def _is_text(data: bytes) -> bool:
+    """Whether all of it is text: a decoder passes over what nobody asks for unread, and a request
+    that has other bytes anywhere is broken."""
+    if data.isascii():
+        return True
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
 def read_json_send(data: bytes) -> JsonSend | None:
     """What a header in JSON says; None when it is not as clients write it."""
+    if not _is_text(data):
+        return None
     try:
         return _decode_send(data)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
 
 
+def read_json_fields(data: bytes) -> dict[str, str] | None:
+    """All fields of a header in JSON, by their names."""
+    if not _is_text(data):
+        return None
+    try:
+        return _decode_fields(data).extFields
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
 def read_json_end(data: bytes) -> JsonEnd | None:
     """The same for an END."""
+    if not _is_text(data):
+        return None
     try:
         return _decode_end(data)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -245,6 +354,16 @@ class Plan(NamedTuple):
     is_half: int
     group: int
 
+    def keys_in(self, fields: list[bytes]) -> tuple[bytes, ...]:
+        """By which a message is to be found."""
+        if self.keys < 0:
+            return ()
+        return tuple(filter(None, fields[self.keys].split(b" ")))
+
+    def tags_code_in(self, fields: list[bytes]) -> int:
+        """What stands for its tags in a queue."""
+        return tags_code(fields[self.tags].decode()) if self.tags >= 0 else 0
+
 
 class Properties:
     """Encoded properties that may be stored as they came: their names, in this order, were seen
@@ -253,7 +372,8 @@ class Properties:
     def __init__(self, special: Container[str], special_of_half: Container[str]) -> None:
         self._special = special
         self._special_of_half = special_of_half
-        self._plans: dict[tuple[bytes, ...], Plan | None] = {}
+        self.plans: dict[tuple[bytes, ...], Plan | None] = {}
+        """By the names; None where they have to be read one by one."""
 
     def read(self, encoded: bytes) -> tuple[Plan, list[bytes]] | None:
         """The plan of properties that end with a separator, and names and values in turn; None
@@ -263,7 +383,7 @@ class Properties:
         fields = encoded.replace(b"\x02", b"\x01").split(b"\x01")
         del fields[-1]
         names = tuple(fields[::2])
-        plans = self._plans
+        plans = self.plans
         try:
             plan = plans[names]
         except KeyError:
@@ -272,12 +392,16 @@ class Properties:
             return None
         return plan, fields
 
+    def are_plain(self, names: Iterable[str]) -> bool:
+        """Whether the broker acts on none of these, on a message that is no half."""
+        return not any(name in self._special or name == "TRAN_MSG" for name in names)
+
     def _learn(self, names: tuple[bytes, ...]) -> Plan | None:
         if len(names) > _NAMES_MAX:
             return None
-        if len(self._plans) >= _PLANS_MAX:
-            self._plans.clear()
-        plan = self._plans[names] = self._plan(names)
+        if len(self.plans) >= _PLANS_MAX:
+            self.plans.clear()
+        plan = self.plans[names] = self._plan(names)
         return plan
 
     def _plan(self, names: tuple[bytes, ...]) -> Plan | None:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import contextlib
 import json
+import tracemalloc
 
 import pytest
 from hypothesis import given
@@ -107,7 +109,9 @@ def test_odd_headers_are_read_as_the_peer_reads_them(header: bytes, command: Com
     "header",
     [b"", b"[]", b"5", b"{", b'{"code":"x"}', b'{"code":[]}', b'{"code":1e400}',
      b'{"opaque":99999999999999999999}', b'{"extFields":[]}', b'{"code":1}x', b"\xff",
-     b'{"flag":4294967296.5}', b"[" * 100_000, b'{"a":' * 100_000],
+     b'{"flag":4294967296.5}', b"[" * 100_000, b'{"a":' * 100_000, b'{"remark":"\xff","code":"1"}',
+     b'{"extFields":{"a":"\xff","b":1}}', b'{"extFields":{"\xff":1}}',
+     b'{"language":"\xff","flag":"1"}', b'{"extFields":{"a":["\xff"]}}', b'{"code":"\xff"}'],
 )  # fmt: skip
 def test_header_that_cannot_be_read_is_refused(header: bytes) -> None:
     with pytest.raises(RemoteProtocolError):
@@ -126,6 +130,20 @@ def test_cut_binary_header_is_refused(cut: int) -> None:
     header = frame[8:]
     with pytest.raises(RemoteProtocolError):
         decode_header(header[: max(0, len(header) - cut)], BINARY)
+
+
+def test_what_is_said_of_a_broken_header_does_not_depend_on_those_before_it() -> None:
+    whole = encode_command(Command(code=1, ext={"one": "aaaa", "two": "bbXb"}, is_binary=True))
+    broken = whole.replace(b"X", b"\xff")
+    said = []
+    for frame in (broken, whole, broken):
+        try:
+            decode_header(frame[8:], BINARY)
+        except RemoteProtocolError as error:
+            said.append(str(error))
+    assert len(said) == 2
+    assert said[0] == said[1]
+    assert "in position 2:" in said[0]
 
 
 def test_reply_has_the_form_and_the_number_of_its_request() -> None:
@@ -165,6 +183,35 @@ def json_fields(value: str) -> bytes:
 def test_json_fields_are_counted_before_texts_are_made_of_them(value: str) -> None:
     with pytest.raises(RemoteProtocolError, match="513 header fields; 512 are allowed"):
         decode_header(json_fields(value), JSON)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        ",".join(f'"{number}":{number}' for number in range(20_000)),
+        ",".join(f'"{number}\\\\":"a"' for number in range(15_000)),
+        ",".join(f'"{number}" : ""' for number in range(15_000)),
+        '"a":[' + "[]," * 79_000 + "[]]",
+        '"a":{' + '"":{},' * 30_000 + '"":1}',
+    ],
+)  # fmt: skip
+def test_what_a_header_is_full_of_is_not_made(fields: str) -> None:
+    header = f'{{"code":10,"extFields":{{{fields}}}}}'.encode()
+    tracemalloc.start()
+    try:
+        with contextlib.suppress(RemoteProtocolError):
+            decode_header(header, JSON)
+        highest = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert highest < 4 * len(header)
+
+
+def test_a_header_may_be_full_of_quotes_that_are_escaped() -> None:
+    text = '"' * 30_000
+    command = Command(code=10, ext={str(number): "x" for number in range(511)} | {"i": text})
+    frame = encode_command(command)
+    assert decode_header(frame[8:], JSON).ext == command.ext
 
 
 @pytest.mark.parametrize("value", [b"", b"x"])

@@ -4,13 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from escrowmq.codec.recall import Handle, decode_handle, encode_handle
+from escrowmq.codec.recall import RecallHandle, decode_handle, encode_handle
 from escrowmq.errors import UsageError
 
 
 @given(st.integers(0, 1 << 62), st.from_regex(r"[A-Za-z0-9_%-]{1,20}", fullmatch=True))
 def test_recall_handle_is_read_as_written(deliver_ms: int, name: str) -> None:
-    handle = Handle(topic=name, broker_name="b", deliver_ms=deliver_ms, unique_key="U")
+    handle = RecallHandle(topic=name, broker_name="b", deliver_ms=deliver_ms, unique_key="U")
     assert decode_handle(encode_handle(handle)) == handle
 
 

@@ -6,10 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from escrowmq.base.message import Message, SysFlag
+from escrowmq.codec.layout import FILLER_SIZE, HEADS, HOSTS_V6, MAGIC_FILLER
 from escrowmq.codec.properties import decode_properties, encode_properties, parse_properties
 from escrowmq.codec.record import (
-    FILLER_SIZE,
-    MAGIC_FILLER,
     decode_record,
     decode_records,
     encode_filler,
@@ -102,7 +101,7 @@ def test_cut_record_is_refused(message: Message, data: st.DataObject) -> None:
 def test_flipped_bit_of_a_body_is_noticed(message: Message, data: st.DataObject) -> None:
     record = bytearray(encode(message))
     start = record.rindex(message.body, 0, 128 + len(message.body))
-    at = 88 + (len(message.born_host) - 8) + (len(message.store_host) - 8)
+    at = HEADS[decode_record(bytes(record)).sys_flag & HOSTS_V6].size
     assert start >= 0
     at += data.draw(st.integers(0, len(message.body) - 1))
     record[at] ^= 1 << data.draw(st.integers(0, 7))

@@ -45,3 +45,16 @@ def test_template_writes_what_the_general_coder_writes(
                 else template.json(opaque, log_offset, queue_offset, key.encode())
             )
             assert written == encode_reply(request, 0, ext=ext)
+            if is_binary:
+                assert written == _pieced_together(template, number, log_offset, queue_offset, key)
+
+
+def _pieced_together(
+    template: SentTemplate, opaque: bytes, log_offset: int, queue_offset: int, key: str
+) -> bytes:
+    front, rest, first, second, third = template.pieces()
+    values = [len(text).to_bytes(4, "big") + text for text in (b"%d" % queue_offset, key.encode())]
+    fields = first + b"%016X" % log_offset + second + values[0] + third + values[1]
+    header = front + opaque + rest + len(fields).to_bytes(4, "big") + fields
+    sizes = len(header) + 4, 1 << 24 | len(header)
+    return b"".join(size.to_bytes(4, "big") for size in sizes) + header

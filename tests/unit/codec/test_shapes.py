@@ -35,6 +35,36 @@ def test_send_is_matched_by_what_differs_and_by_nothing_else() -> None:
         assert shape.match(one, 0, len(one)) is None
 
 
+def test_signed_sends_are_alike_but_for_their_signatures() -> None:
+    fields = SEND | {"AccessKey": "app", "Signature": "s" * 28, "z": "last"}
+    first = header(310, fields)
+    shape = learn_send(first, 0, len(first))
+    assert shape is not None
+    assert shape.signed is not None
+    assert shape.signed.access_key == "app"
+    other = header(310, fields | {"e": "7", "Signature": "t" * 28})
+    assert shape.match(b"xx" + other, 2, 2 + len(other)) is not None
+    assert shape.signature(b"xx" + other, 2 + len(other)) == b"t" * 28
+    values = {**fields, "e": "7", "g": "8", "i": "9"}
+    signed = "".join(values[name] for name in sorted(values) if name != "Signature")
+    assert shape.signed.content(b"7", b"8", b"9") == signed.encode()
+    for changed in ({"z": "lost"}, {"AccessKey": "apq"}, {"Signature": "t" * 27}):
+        one = header(310, fields | changed)
+        assert shape.match(one, 0, len(one)) is None
+
+
+def test_signed_sends_that_are_never_alike_have_no_shape() -> None:
+    signed = {"AccessKey": "app", "Signature": "s" * 28}
+    for fields in (
+        SEND | {"Signature": "s" * 28},
+        SEND | signed | {"escrowSigned": "7"},
+        SEND | signed | {"Signature": "s" * 20},
+        signed | SEND,
+    ):
+        one = header(310, fields)
+        assert learn_send(one, 0, len(one)) is None
+
+
 def test_odd_sends_have_no_shape() -> None:
     for one in (
         header(310, SEND, remark="a remark"),
@@ -52,10 +82,10 @@ def test_shape_of_an_end_gives_its_half_whatever_the_order_of_fields() -> None:
         assert shape is not None
         changed = END | {"tranStateTableOffset": "98", "commitLogOffset": "765", "msgId": "L"}
         other = header(37, {name: changed[name] for name in names}, opaque=5)
-        found = shape.match(other, 0)
+        found = shape.match(other, 0, len(other))
         assert found == (struct.pack(">i", 5), b"98", b"765", b"K")
         rollback = header(37, {name: (END | {"commitOrRollback": "4"})[name] for name in names})
-        assert shape.match(rollback, 0) is None
+        assert shape.match(rollback, 0, len(rollback)) is None
 
 
 NAMES = st.sampled_from(["UNIQ_KEY", "TAGS", "KEYS", "x", "y", "DELAY", "TRAN_MSG", "PGROUP"])

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from escrowmq.codec.signature import sign
+from escrowmq.codec.signature import SigningKey, sign
 
 SECRET = "12345678"
 
@@ -51,3 +51,12 @@ def test_a_large_body_is_signed_as_a_small_one_is(size: int) -> None:
     body = bytes(range(256)) * (size // 256) + bytes(size % 256)
     expected = base64.b64encode(hmac.digest(SECRET.encode(), b"v" + body, "sha1")).decode()
     assert sign({"name": "v"}, body, secret=SECRET) == expected
+
+
+@given(st.binary(max_size=200), st.lists(st.binary(max_size=200), max_size=3))
+def test_key_signs_as_the_library_does(secret: bytes, parts: list[bytes]) -> None:
+    expected = base64.b64encode(hmac.digest(secret, b"".join(parts), "sha1"))
+    key = SigningKey(secret)
+    assert key.signature(*parts) == expected
+    assert key.has_signed(expected, *parts)
+    assert not key.has_signed(expected[:-2], *parts)

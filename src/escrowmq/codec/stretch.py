@@ -1,0 +1,292 @@
+"""Stretches of the log: the whole records in some bytes, and why there are no more.
+
+A record is whole when its magic fits, its own log offset is where it stands, its fields add up to
+its size, and its body's CRC is right. The CRC property that RocketMQ may append to a record is
+believed only of a store that is set to write it: elsewhere it is what some client sent.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, Generic, NamedTuple, TypeVar
+from zlib import crc32
+
+from escrowmq.base.message import SysFlag
+from escrowmq.codec.crc import CRC_DIGITS_AT, CRC_MARK, CRC_PROPERTY_SIZE, crc_fits
+from escrowmq.codec.layout import (
+    FILLER_SIZE,
+    FRONT,
+    HEAD_V4,
+    HEADS,
+    HOSTS_V6,
+    LOG_OFFSET,
+    LOG_OFFSET_AT,
+    MAGIC_FILLER,
+    MAGIC_V1,
+    MAGICS,
+    PLACED,
+    PROPERTIES_SIZE,
+    RECORD_SIZE_MIN,
+    TIME,
+    topic_size_width,
+)
+
+_HEAD_SIZE: Final = HEAD_V4.size
+_BEHIND_BODY_MIN: Final = RECORD_SIZE_MIN - _HEAD_SIZE
+R = TypeVar("R")
+
+
+class Scanned(NamedTuple):
+    """What a walk tells of a record."""
+
+    log_offset: int
+    size: int
+    queue_id: int
+    queue_offset: int
+    sys_flag: int
+    stored_ms: int
+    topic: bytes
+    properties: bytes
+
+
+class Parsed(NamedTuple, Generic[R]):
+    """Records of a stretch, how many bytes they take, and why the walk stopped there: an empty
+    reason means that the stretch ended, in a record of `wanted_size` perhaps."""
+
+    records: list[R]
+    size: int
+    reason: str
+    is_filler: bool = False
+    wanted_size: int = 0
+    stored_ms: int = 0
+    """When the last of the records was stored."""
+
+
+def parse(
+    data: bytes, base: int, *, checks_body: bool = True, has_crc: bool = False
+) -> Parsed[Scanned]:
+    """Walk the records of a stretch that starts at log offset `base`.
+
+    What is usual is judged here, anything else by `_judge`. Measured: 1.5 us a record of 300
+    bytes with its CRC."""
+    found: list[Scanned] = []
+    at, end = 0, len(data)
+    unpack, new = HEAD_V4.walked.unpack_from, tuple.__new__
+    while at + FILLER_SIZE <= end:
+        if at + _HEAD_SIZE <= end:
+            size, magic, crc, queue_id, queue_offset, log_offset, sys_flag, stored_ms, body_size = (
+                unpack(data, at)
+            )
+            body_at = at + _HEAD_SIZE
+            body_end, record_end = body_at + body_size, at + size
+            if (
+                magic == MAGIC_V1
+                and log_offset == base + at
+                and not sys_flag & HOSTS_V6
+                and body_size >= 0
+                and body_end + _BEHIND_BODY_MIN <= record_end <= end
+                and (not checks_body or crc32(data[body_at:body_end]) & 0x7FFFFFFF == crc)
+            ):
+                topic_end = body_end + 1 + data[body_end]
+                properties_at = topic_end + 2
+                topic = data[body_end + 1 : topic_end]
+                if (
+                    properties_at <= record_end
+                    and topic.isascii()
+                    and properties_at + (data[topic_end] << 8 | data[topic_end + 1]) == record_end
+                    and not (
+                        has_crc
+                        and data[record_end - CRC_PROPERTY_SIZE : record_end + CRC_DIGITS_AT]
+                        == CRC_MARK
+                    )
+                    and (data[record_end - 1] or properties_at == record_end)
+                ):
+                    properties = data[properties_at:record_end]
+                    fields = (
+                        log_offset, size, queue_id, queue_offset, sys_flag, stored_ms, topic,
+                        properties,
+                    )  # fmt: skip
+                    found.append(new(Scanned, fields))
+                    at = record_end
+                    continue
+        judged = _judge(data, at, base, checks_body=checks_body, has_crc=has_crc)
+        if isinstance(judged, Parsed):
+            stored_ms = found[-1].stored_ms if found else 0
+            return judged._replace(records=found, size=at, stored_ms=stored_ms)
+        found.append(judged)
+        at += judged.size
+    return Parsed(found, at, "", stored_ms=found[-1].stored_ms if found else 0)
+
+
+def outline(data: bytes, base: int, *, kind: int | None = None) -> Parsed[int]:
+    """The same by size, magic and own place alone: where in the bytes records begin, or those with
+    one transaction type. For those who check a record when they read it: a fifth of what `parse`
+    takes."""
+    starts: list[int] = []
+    at, end, last = 0, len(data), -1
+    unpack, front_size = PLACED.unpack_from, PLACED.size
+    while at + FILLER_SIZE <= end:
+        if at + front_size <= end:
+            size, magic, own, sys_flag = unpack(data, at)
+            if magic in MAGICS and own == base + at and RECORD_SIZE_MIN <= size <= end - at:
+                if kind is None or sys_flag & SysFlag.TRANSACTION_MASK == kind:
+                    starts.append(at)
+                last = at
+                at += size
+                continue
+        fault = _fault_in_front(data, at, base)
+        assert fault is not None, (base, at)
+        break
+    else:
+        fault = Parsed([], 0, "")
+    stored_ms = stored_ms_in(data, last) if last >= 0 else 0
+    return fault._replace(records=starts, size=at, stored_ms=stored_ms)
+
+
+def stored_ms_in(data: bytes, at: int = 0) -> int:
+    """When the record was stored whose head is there."""
+    sys_flag: int = PLACED.unpack_from(data, at)[3]
+    stored_ms: int = TIME.unpack_from(data, at + HEADS[sys_flag & HOSTS_V6].stored_at)[0]
+    return stored_ms
+
+
+def _judge(
+    data: bytes, at: int, base: int, *, checks_body: bool, has_crc: bool
+) -> Scanned | Parsed[Scanned]:
+    """One record of any kind, or what is there instead."""
+    fault = _fault_in_front(data, at, base)
+    if fault is not None:
+        return fault
+    size, magic, own, sys_flag = PLACED.unpack_from(data, at)
+    head = HEADS[sys_flag & HOSTS_V6]
+    if head.size > size:
+        return Parsed([], 0, f"record size {size}")
+    _, _, crc, queue_id, queue_offset, _, _, stored_ms, body_size = head.walked.unpack_from(
+        data, at
+    )
+    body_at, record_end = at + head.size, at + size
+    body_end = body_at + body_size
+    width = topic_size_width(magic)
+    if body_size < 0 or body_end + width + PROPERTIES_SIZE.size > record_end:
+        return Parsed([], 0, f"body size {body_size} in a record of {size} bytes")
+    if checks_body and body_size and crc32(data[body_at:body_end]) & 0x7FFFFFFF != crc:
+        return Parsed([], 0, "the body's CRC is wrong")
+    topic_at = body_end + width
+    topic_end = topic_at + int.from_bytes(data[body_end:topic_at], "big")
+    properties_at = topic_end + PROPERTIES_SIZE.size
+    properties = data[properties_at:record_end]
+    if properties_at > record_end or (
+        PROPERTIES_SIZE.unpack_from(data, topic_end)[0] != len(properties)
+    ):
+        return Parsed([], 0, "its fields do not add up to its size")
+    if properties.endswith(b"\0"):
+        # The last property ends with 0x02. Zeros are what a torn write leaves.
+        return Parsed([], 0, "its properties end in zeros")
+    is_crc = has_crc and properties[-CRC_PROPERTY_SIZE:].startswith(CRC_MARK)
+    if is_crc and not crc_fits(data, at, record_end):
+        return Parsed([], 0, "the record's CRC property is wrong")
+    topic = data[topic_at:topic_end]
+    if not topic.isascii() and not _is_text(topic):
+        return Parsed([], 0, "its topic is not UTF-8")
+    return Scanned(own, size, queue_id, queue_offset, sys_flag, stored_ms, topic, properties)
+
+
+def _fault_in_front(data: bytes, at: int, base: int) -> Parsed[Any] | None:
+    """What stands there, when that is not a whole record by its size, magic and own log offset."""
+    size, magic = FRONT.unpack_from(data, at)
+    if magic == MAGIC_FILLER:
+        return Parsed([], 0, "", is_filler=True)
+    if magic not in MAGICS:
+        return Parsed([], 0, f"magic {magic:#010x}" if magic else "nothing written")
+    if at + _HEAD_SIZE <= len(data):
+        (own,) = LOG_OFFSET.unpack_from(data, at + LOG_OFFSET_AT)
+        if own != base + at:
+            return Parsed([], 0, f"the record says that it stands at {own}")
+    if size < RECORD_SIZE_MIN or at + size > len(data):
+        reason = f"record size {size}" if size < RECORD_SIZE_MIN else ""
+        return Parsed([], 0, reason, wanted_size=size)
+    return None
+
+
+def _is_text(topic: bytes) -> bool:
+    try:
+        topic.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def check_record(
+    record: bytes,
+    log_offset: int,
+    *,
+    queue_offset: int | None = None,
+    topic: bytes | None = None,
+    has_crc: bool = False,
+) -> str | None:
+    """Why bytes are not the whole record that should stand at an offset; None when they are."""
+    found = parse(record, log_offset, has_crc=has_crc)
+    if found.size != len(record) or not found.records:
+        return found.reason or f"{len(record)} bytes are not a record"
+    if queue_offset is not None and found.records[0].queue_offset != queue_offset:
+        return f"the record is the queue's {found.records[0].queue_offset}, not {queue_offset}"
+    if topic is not None and found.records[0].topic != topic:
+        return f"the record is of topic {found.records[0].topic!r}, not {topic!r}"
+    return None
+
+
+def is_whole(
+    run: bytes,
+    base: int,
+    topic: bytes,
+    queue_offsets: list[int],
+    first: int,
+    has_crc: bool,
+) -> int:
+    """Whether a run of records is what units promised: the number of the queue offset behind the
+    run's last one, counted from `first`; -1 when a record is not whole or not the queue's.
+
+    Half of what `parse` takes: names and properties are not taken out. Positional: it is called
+    once a run."""
+    at, end = 0, len(run)
+    unpack = HEAD_V4.walked.unpack_from
+    while at < end:
+        if at + _HEAD_SIZE > end or first >= len(queue_offsets):
+            return -1
+        size, magic, crc, _, queue_offset, log_offset, sys_flag, _, body_size = unpack(run, at)
+        if (
+            log_offset != base + at
+            or queue_offset != queue_offsets[first]
+            or size < RECORD_SIZE_MIN
+            or at + size > end
+            or sys_flag & HOSTS_V6
+            or magic != MAGIC_V1
+            or (
+                has_crc
+                and run[at + size - CRC_PROPERTY_SIZE : at + size + CRC_DIGITS_AT] == CRC_MARK
+            )
+        ):
+            # Rare kinds take the long way.
+            record = run[at : at + size]
+            if check_record(
+                record,
+                base + at,
+                queue_offset=queue_offsets[first],
+                topic=topic,
+                has_crc=has_crc,
+            ):
+                return -1
+        else:
+            body_end = at + _HEAD_SIZE + body_size
+            if body_size < 0 or body_end + _BEHIND_BODY_MIN > at + size:
+                return -1
+            topic_end = body_end + 1 + run[body_end]
+            if (
+                topic_end + 2 > at + size
+                or topic_end + 2 + (run[topic_end] << 8 | run[topic_end + 1]) != at + size
+                or run[body_end + 1 : topic_end] != topic
+                or crc32(run[at + _HEAD_SIZE : body_end]) & 0x7FFFFFFF != crc
+            ):
+                return -1
+        at += max(size, 1)
+        first += 1
+    return first

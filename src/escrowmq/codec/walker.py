@@ -1,0 +1,284 @@
+"""Walking a log: whole records, damage between them, and where it ends. Whoever goes through a log
+goes with this one: a start, the check of a store, a pipeline over files.
+
+Bodies and properties are whatever clients like, records in records among it. So a place is taken
+for the beginning of a record only when something of our own leads there: the record before it, a
+segment's start, a unit of a queue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Final, Generic, NamedTuple, Protocol
+
+import msgspec
+
+from escrowmq.codec.layout import (
+    FILLER_SIZE,
+    FRONT,
+    HEAD_V4,
+    HEAD_V6,
+    HEADS,
+    HOSTS_V6,
+    LOG_OFFSET,
+    LOG_OFFSET_AT,
+    MAGIC_AT,
+    MAGIC_FILLER,
+    MAGICS,
+    PLACED,
+    RECORD_SIZE_MIN,
+    SIZE,
+    topic_size_width,
+)
+from escrowmq.codec.stretch import Parsed, R, Scanned, parse
+
+CHUNK_SIZE: Final = 4 * 1024 * 1024
+NO_END: Final = 1 << 62
+_SECTOR_SIZE: Final = 512
+_MARKS: Final = tuple(SIZE.pack(magic) for magic in MAGICS)
+_FRONT_MIN: Final = 4
+"""Fewer bytes of a record's front are zeros even when it is whole."""
+
+LeadsTo = Callable[[tuple[str, int], int, tuple[int, int]], bool]
+"""Whether the unit of a queue (topic, queue id) at a queue offset leads to a record (log offset,
+size)."""
+
+
+class Log(Protocol):
+    """Bytes in segments, each of which begins with a record. `store.segment.Segments` is one."""
+
+    @property
+    def starts(self) -> list[int]:
+        """Where the segments that there are begin, in order."""
+
+    @property
+    def end(self) -> int:
+        """Behind the last one."""
+
+    def start_of(self, position: int) -> int:
+        """Where the segment of a position begins."""
+
+    def end_of(self, position: int) -> int:
+        """Where it ends."""
+
+    def has(self, position: int) -> bool:
+        """Whether there is a segment."""
+
+    def read(self, position: int, size: int) -> bytes:
+        """Bytes from a position; fewer where the segment ends."""
+
+    def data_from(self, position: int) -> int:
+        """The first position from here on, in the same segment, that may hold something; its end
+        if none does."""
+
+
+class Damage(msgspec.Struct, frozen=True):
+    """A stretch of the log that holds no readable record."""
+
+    log_offset: int
+    size: int
+    reason: str
+
+
+class Stretch(NamedTuple, Generic[R]):
+    """A part of a log that was read, and the records that begin in it."""
+
+    log_offset: int
+    data: bytes
+    found: Parsed[R]
+
+
+class Walker:
+    """One walk over a log, from an offset where a record starts to where nothing follows.
+
+    `leads_to` says whether a unit of a queue leads to a record: what damage is passed over by. None
+    when there is no queue at all; then looks must do."""
+
+    def __init__(
+        self,
+        log: Log,
+        *,
+        durable_offset: int = NO_END,
+        checks_body: bool = True,
+        has_crc: bool = False,
+        leads_to: LeadsTo | None = None,
+    ) -> None:
+        self._log = log
+        self._durable_offset = durable_offset
+        self._leads_to = leads_to
+        self._judge = partial(parse, has_crc=has_crc)
+        self._take = partial(parse, has_crc=has_crc, checks_body=checks_body)
+        self.end_offset = 0
+        self.stored_ms = 0
+        self.records_count = 0
+        self.damaged: list[Damage] = []
+        self.cut_reason = ""
+
+    def batches(self, start: int) -> Iterator[list[Scanned]]:
+        """Whole records in the log's order. Afterwards `end_offset` is where to append."""
+        for _, _, found in self.stretches(start, self._take):
+            if found.records:
+                yield found.records
+
+    def stretches(
+        self, start: int, take: Callable[[bytes, int], Parsed[R]]
+    ) -> Iterator[Stretch[R]]:
+        """The log in parts, each with what `take` finds in it: records, or the filler that ends a
+        segment. Afterwards `end_offset` is where to append."""
+        log, position = self._log, start
+        while position < log.end:
+            if not log.has(position):
+                after = self._resume(position, "the segment is missing")
+                if after is None:
+                    break
+                position = after
+            base, following = position, log.end_of(position)
+            data = log.read(base, min(CHUNK_SIZE, following - base))
+            found = take(data, base)
+            if not found.size and len(data) < found.wanted_size <= following - base:
+                data = log.read(base, found.wanted_size)  # one record, larger than a chunk
+                found = take(data, base)
+            position = following if found.is_filler else base + found.size
+            if found.size:
+                self.stored_ms = found.stored_ms
+                self.records_count += len(found.records)
+            if found.size or found.is_filler:
+                yield Stretch(base, data, found)
+            if found.is_filler or (found.size and not found.reason):
+                continue  # where a chunk ends within a record, it is read again with the next one
+            after = self._resume(position, found.reason or "a record that is not whole")
+            if after is None:
+                break
+            position = after
+        self.end_offset = position
+
+    def _resume(self, position: int, reason: str) -> int | None:
+        """Where the walk goes on behind something that is not a record; None at the log's end."""
+        after = self.next_record(position + 1, claimed=self._claimed_end(position))
+        if after is None:
+            self.cut_reason = reason
+            return None
+        if position >= self._durable_offset and self._is_unwritten(position, after):
+            # What was written after the last sync reaches a disk in any order when the power
+            # fails. To keep what lies behind a lost write would show an effect without its cause.
+            self.cut_reason = f"{reason}; written before, but never synced"
+            return None
+        self.damaged.append(Damage(position, after - position, reason))
+        return after
+
+    def _is_unwritten(self, position: int, after: int) -> bool:
+        """Whether a stretch looks as if a write had not reached the disk: zeros at its head, or
+        at its end, or in all that it has of a sector. Flipped bits do not look so."""
+        end = min(after, self._log.end_of(position))
+        data = self._log.read(position, min(end - position, CHUNK_SIZE))
+        if not any(data[:8]) or not any(data[-8:]):
+            return True
+        border = -position % _SECTOR_SIZE
+        sectors = [data[:border]]
+        sectors += [data[at : at + _SECTOR_SIZE] for at in range(border, len(data), _SECTOR_SIZE)]
+        return any(len(sector) >= _FRONT_MIN and not any(sector) for sector in sectors)
+
+    def _claimed_end(self, position: int) -> int | None:
+        """Where something that looks like the record of this place says that it ends, when a whole
+        record does begin there: damage hits the body in most cases, which is the larger part."""
+        log = self._log
+        front = log.read(position, PLACED.size)
+        if len(front) < PLACED.size:
+            return None
+        size, magic, own, _ = PLACED.unpack(front)
+        following = log.end_of(position)
+        left = following - position - FILLER_SIZE
+        if magic not in MAGICS or own != position or not RECORD_SIZE_MIN <= size <= left:
+            return None
+        end: int = position + size
+        behind = log.read(end, FRONT.size)
+        if len(behind) == FRONT.size and FRONT.unpack(behind)[1] == MAGIC_FILLER:
+            end = following
+        return end if self._is_record(end) else None
+
+    def next_record(
+        self, position: int, *, claimed: int | None = None, before: int = NO_END
+    ) -> int | None:
+        """Where the next whole record stands: where a unit of a queue leads, at a segment's start,
+        or where the damaged record before `claimed` that it ends. Without queues, the first that
+        looks like a record and is no remnant: store times do not go back."""
+        goes_by_looks = self._leads_to is None and claimed is None
+        for start in self._log.starts:
+            if self._log.end_of(start) <= position:
+                continue
+            for candidate in self._candidates(max(position, start), before):
+                is_proven = candidate in (start, claimed) or self._is_led_to(candidate)
+                if is_proven and self._is_record(candidate):
+                    return candidate
+                if goes_by_looks and self._is_record(candidate, from_ms=self.stored_ms):
+                    return candidate
+        return None
+
+    def _is_record(self, position: int, *, from_ms: int = 0) -> bool:
+        front = self._log.read(position, SIZE.size)
+        if len(front) < SIZE.size:
+            return False
+        (size,) = SIZE.unpack(front)
+        if not RECORD_SIZE_MIN <= size <= self._log.end_of(position) - position:
+            return False
+        found = self._judge(self._log.read(position, size), position)
+        return bool(found.records) and found.records[0].stored_ms >= from_ms
+
+    def _is_led_to(self, position: int) -> bool:
+        """Whether a unit leads to what looks like the head of a record: no body is read for it."""
+        head = self._log.read(position, HEAD_V6.size)
+        if self._leads_to is None or len(head) < HEAD_V4.size:
+            return False
+        sys_flag: int = PLACED.unpack_from(head)[3]
+        layout = HEADS[sys_flag & HOSTS_V6]
+        if len(head) < layout.size:
+            return False
+        size, magic, _, queue_id, queue_offset, _, _, _, body_size = layout.walked.unpack_from(head)
+        width = topic_size_width(magic)
+        topic_at = position + layout.size + body_size
+        length = int.from_bytes(self._log.read(topic_at, width), "big")
+        topic = self._log.read(topic_at + width, length)
+        place = (topic.decode("utf-8", "replace"), queue_id)
+        return self._leads_to(place, queue_offset, (position, size))
+
+    def _candidates(self, position: int, before: int) -> Iterator[int]:
+        """Positions in one segment where a magic stands and the record's own offset fits."""
+        end = min(self._log.end_of(position), before + PLACED.size)
+        while position < end:
+            position, data = next_data(self._log, position, end)
+            if not data:
+                return
+            for at in _marks(data):
+                place = at - MAGIC_AT
+                if 0 <= place <= len(data) - PLACED.size:
+                    (own,) = LOG_OFFSET.unpack_from(data, place + LOG_OFFSET_AT)
+                    if own == position + place < before:
+                        yield position + place
+            if position + len(data) >= end:
+                return
+            position += len(data) - HEAD_V4.size  # a head may lie across the chunks' border
+
+
+def next_data(log: Log, position: int, end: int) -> tuple[int, bytes]:
+    """The next chunk of a segment that is not all zeros, and where it starts; an empty one at the
+    end."""
+    while position < end and log.has(position):
+        # A magic may begin just before the data that a block holds.
+        position = max(position, min(log.data_from(position), end) - MAGIC_AT)
+        data = log.read(position, min(CHUNK_SIZE, end - position))
+        if any(data[:_SECTOR_SIZE]) or data.count(0) != len(data):
+            return position, data
+        position += max(len(data) - HEAD_V4.size, 1) if position + len(data) < end else len(data)
+    return end, b""
+
+
+def _marks(data: bytes) -> Iterator[int]:
+    """Where a record's magic stands, in order."""
+    ahead = [(at, mark) for mark in _MARKS if (at := data.find(mark)) >= 0]
+    while ahead:
+        at, mark = nearest = min(ahead)
+        yield at
+        ahead.remove(nearest)
+        if (following := data.find(mark, at + 1)) >= 0:
+            ahead.append((following, mark))
