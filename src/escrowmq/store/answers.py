@@ -6,6 +6,8 @@ import enum
 
 import msgspec
 
+from escrowmq.codec.walker import Damage
+
 
 class PutStatus(enum.Enum):
     """What became of a message that was to be stored (RocketMQ's PutMessageStatus)."""
@@ -43,18 +45,18 @@ class Arrival(msgspec.Struct, gc=False):
     record_size: int
 
 
-class GotStatus(enum.Enum):
+class GotStatus(enum.IntEnum):
     """How a read of a queue went (RocketMQ's GetMessageStatus)."""
 
-    FOUND = "found"
-    NO_MATCHED_MESSAGE = "no matched message"
-    MESSAGE_WAS_REMOVING = "message was removing"
-    OFFSET_FOUND_NULL = "offset found null"
-    OFFSET_OVERFLOW_BADLY = "offset overflow badly"
-    OFFSET_OVERFLOW_ONE = "offset overflow one"
-    OFFSET_TOO_SMALL = "offset too small"
-    NO_MATCHED_LOGIC_QUEUE = "no matched logic queue"
-    NO_MESSAGE_IN_QUEUE = "no message in queue"
+    FOUND = 1
+    NO_MATCHED_MESSAGE = 2
+    MESSAGE_WAS_REMOVING = 3
+    OFFSET_FOUND_NULL = 4
+    OFFSET_OVERFLOW_BADLY = 5
+    OFFSET_OVERFLOW_ONE = 6
+    OFFSET_TOO_SMALL = 7
+    NO_MATCHED_LOGIC_QUEUE = 8
+    NO_MESSAGE_IN_QUEUE = 9
 
 
 class Got(msgspec.Struct):
@@ -71,20 +73,12 @@ class Got(msgspec.Struct):
     is_behind: bool = False
 
 
-class Found(msgspec.Struct):
+class FoundByKey(msgspec.Struct):
     """The answer to a query by key: records, newest first, and how far the index reaches."""
 
     records: list[bytes]
     last_ms: int
     last_log_offset: int
-
-
-class Damage(msgspec.Struct, frozen=True):
-    """A stretch of the log that holds no readable record."""
-
-    log_offset: int
-    size: int
-    reason: str
 
 
 class RecoveryReport(msgspec.Struct):

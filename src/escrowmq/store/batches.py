@@ -88,7 +88,7 @@ class LongBatch:
             log_offset += sum(sizes)
 
 
-class Batches:
+class BatchPuts:
     """Puts them."""
 
     def __init__(
@@ -111,7 +111,7 @@ class Batches:
         refused = self.refusal(message, pieces)
         if refused is not None:
             return [refused] * len(pieces)
-        now_ms = held.log.stamp(now_ms)
+        now_ms = held.log.time_at(now_ms)
         pieces = without_zeros(pieces)
         queue, log = held.queues.make(message.topic, message.queue_id), held.log
         encode = partial(
@@ -134,17 +134,13 @@ class Batches:
             log.append(b"".join(records))
         except (StorageError, OSError, struct.error) as error:
             return [held.standing.failed(error)] * len(pieces)
+        log.stamp(now_ms)
         puts = answers_of(
             records, queue_offset=queue.next_offset, log_offset=log_offset, stored_ms=now_ms
         )
-        queue.next_offset += len(puts)
-        dispatcher = held.dispatcher
-        is_sync = held.settings.is_sync_flush
-        if is_sync or not dispatcher.dispatch_batch(queue, message, pieces, puts):
-            for (_, _, _, properties), put in zip(pieces, puts, strict=True):
-                single = _single(message, properties)
-                places = (put.queue_offset, put.log_offset, put.record_size, put.stored_ms)
-                dispatcher.waiting.append(Dispatch(queue, single, *places))
+        queue.expect(queue.next_offset + len(puts))
+        if not held.dispatcher.dispatch_batch(queue, message, pieces, puts):
+            held.dispatcher.wait(_singles(queue, message, pieces, puts))
         return puts
 
     def refusal(self, message: Message, pieces: Sequence[Piece]) -> Put | None:
@@ -168,11 +164,11 @@ class Batches:
         held, message = self._held, batch.message
         if held.standing.refusal is not None:
             return Put(PutStatus.SERVICE_NOT_AVAILABLE, reason=held.standing.refusal)
-        unseen = held.behind_size
+        unseen = held.dispatcher.behind_size
         if unseen > self._unseen_max:
             reason = f"{unseen} bytes wait to be shown to consumers, {self._unseen_max} may"
             return Put(PutStatus.SERVICE_NOT_AVAILABLE, reason=reason)
-        now_ms = held.log.stamp(now_ms)
+        now_ms = held.log.time_at(now_ms)
         queue, log = held.queues.make(message.topic, message.queue_id), held.log
         size, number = sum(batch.sizes), queue.next_offset
         try:
@@ -184,10 +180,20 @@ class Batches:
             log.append(batch.placed(queue_offset=number, log_offset=at, stored_ms=now_ms))
         except (StorageError, OSError, struct.error) as error:
             return held.standing.failed(error)
+        log.stamp(now_ms)
         put = Put(PutStatus.OK, at, number, size, now_ms, at + size)
-        queue.next_offset += len(batch.sizes)
-        held.dispatcher.waiting.extend(batch.runs(queue, put))
+        queue.expect(number + len(batch.sizes))
+        held.dispatcher.wait(batch.runs(queue, put))
         return put
+
+
+def _singles(
+    queue: ConsumeQueue, message: Message, pieces: Sequence[Piece], puts: list[Put]
+) -> Iterator[Dispatch]:
+    for (_, _, _, properties), put in zip(pieces, puts, strict=True):
+        single = _single(message, properties)
+        places = (put.queue_offset, put.log_offset, put.record_size, put.stored_ms)
+        yield Dispatch(queue, single, *places)
 
 
 def _single(message: Message, properties: dict[str, str]) -> Message:

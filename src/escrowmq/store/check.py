@@ -19,16 +19,17 @@ from escrowmq.base.settings import StoreSettings
 from escrowmq.codec import fastjson
 from escrowmq.codec.entries import ENTRY, ENTRY_SIZE
 from escrowmq.codec.hashes import tags_code
-from escrowmq.codec.properties import decode_properties
+from escrowmq.codec.properties import decode_properties, value_of
+from escrowmq.codec.stretch import Scanned
+from escrowmq.codec.walker import Walker, next_data
 from escrowmq.errors import CorruptRecord, StorageError
 from escrowmq.store import commit_log, consume_queue, index
 from escrowmq.store.checkpoint import PATH as CHECKPOINT
 from escrowmq.store.checkpoint import CheckpointFile
 from escrowmq.store.deleted import Deleted
-from escrowmq.store.dispatch import Dispatcher, delay_levels
+from escrowmq.store.dispatch import delay_levels, unit_code
 from escrowmq.store.folder import refuse_other
 from escrowmq.store.queues import Queues
-from escrowmq.store.scan import LogScan, Scanned, value_of
 from escrowmq.store.segment import Segments
 from escrowmq.store.snapshot import read_snapshot
 from escrowmq.store.tables import Take, take_table
@@ -41,7 +42,7 @@ GROUPS: Final = "config/subscriptionGroup.json"
 OFFSETS: Final = "config/consumerOffset.json"
 
 
-class Finding(msgspec.Struct, frozen=True):
+class CheckFinding(msgspec.Struct, frozen=True):
     """One thing found; `is_damage` when it cannot be right."""
 
     where: str
@@ -59,7 +60,7 @@ class Checked(msgspec.Struct):
     units_count: int = 0
     index_entries_count: int = 0
     was_closed: bool = True
-    findings: list[Finding] = []
+    findings: list[CheckFinding] = []
 
     @property
     def is_sound(self) -> bool:
@@ -79,7 +80,7 @@ class Check:
         self._tables: dict[str, dict[str, Any]] = {}
         self._keyed_count = 0
         self._settings = sized(disk, settings)
-        self._dispatcher = Dispatcher(None, delay_levels(settings.delay_levels))
+        self._delays_ms = delay_levels(settings.delay_levels)
         self._queues = Queues(disk, segment_size=self._settings.queue_segment_size)
         self._queue_notes: list[str] = []
         self._starts = array("q")
@@ -89,7 +90,7 @@ class Check:
         snapshot = read_snapshot(disk)
         self._deleted = Deleted()
         if snapshot is not None:
-            self._deleted.of_topic = snapshot.deleted
+            self._deleted.load(snapshot.deleted, snapshot.latest_ms)
         self.checked = Checked(findings=[])
 
     def run(self, now_ms: int) -> Checked:
@@ -109,11 +110,11 @@ class Check:
 
     def _damage(self, where: str, text: str) -> None:
         if len(self.checked.findings) < _FINDINGS_MAX:
-            self.checked.findings.append(Finding(where, text, is_damage=True))
+            self.checked.findings.append(CheckFinding(where, text, is_damage=True))
 
     def _note(self, where: str, text: str) -> None:
         if len(self.checked.findings) < _FINDINGS_MAX:
-            self.checked.findings.append(Finding(where, text, is_damage=False))
+            self.checked.findings.append(CheckFinding(where, text, is_damage=False))
 
     def _mendable(self, where: str, text: str) -> None:
         """Damage in a store that was closed, normal in any other."""
@@ -130,7 +131,7 @@ class Check:
         )
         for note in segments.load():
             self._note(commit_log.FOLDER, note)
-        scan = LogScan(segments, leads_to=self._queues.proof())
+        scan = Walker(segments, leads_to=self._queues.proof())
         for records in scan.batches(segments.first):
             for record in records:
                 self._take(record)
@@ -140,9 +141,7 @@ class Check:
             self._damage(where, f"{text}: {damage.reason}")
         self.checked.records_count = scan.records_count
         self.checked.log_begin, self.checked.log_end = segments.first, scan.end_offset
-        _, rest = scan.next_data(
-            scan.end_offset, segments.start_of(scan.end_offset) + segments.segment_size
-        )
+        _, rest = next_data(segments, scan.end_offset, segments.end_of(scan.end_offset))
         if rest:
             where = f"{commit_log.FOLDER}/{segments.start_of(scan.end_offset):020d}"
             text = f"something that is no record stands behind the end, {scan.end_offset}"
@@ -160,7 +159,7 @@ class Check:
         code = tags_code(value_of(record.properties, b"TAGS\x01").decode("utf-8", "replace"))
         if topic == Topic.SCHEDULE:
             properties = decode_properties(record.properties)
-            code = self._dispatcher.unit_code(properties, record.stored_ms, code)
+            code = unit_code(properties, record.stored_ms, code, self._delays_ms)
         key = (topic, record.queue_id)
         start, units = self._units.get(key, (record.queue_offset, bytearray()))
         expected = start + len(units) // ENTRY_SIZE

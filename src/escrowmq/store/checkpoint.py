@@ -67,7 +67,7 @@ class CheckpointFile:
         return True
 
     def write_again(self) -> None:
-        """Write what was written again, although it has not changed (store/mending.py)."""
+        """Write what was written again, although it has not changed (store/failed_syncs.py)."""
         if self._file is not None and self._written:
             self._file.write(0, self._written)
             self._file.write_again(0, len(self._written))

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Final
 
 from escrowmq.base.ports import Disk, File
-from escrowmq.codec.record import FILLER_SIZE, encode_filler
+from escrowmq.codec.layout import FILLER_SIZE
+from escrowmq.codec.record import encode_filler
 from escrowmq.errors import DiskFull, StorageError
 from escrowmq.store.segment import Segments
 
@@ -49,10 +50,18 @@ class CommitLog:
         self._file = None
         self._unsynced = []
 
-    def stamp(self, now_ms: int) -> int:
+    def made_durable(self, log_offset: int) -> None:
+        """A sync of everything up to an offset is done."""
+        assert log_offset <= self.end_offset, (log_offset, self.end_offset)
+        self.durable_offset = max(self.durable_offset, log_offset)
+
+    def time_at(self, now_ms: int) -> int:
         """The store time of what is put now: never before that of another record."""
-        self.stored_ms = max(now_ms, self.stored_ms)
-        return self.stored_ms
+        return max(now_ms, self.stored_ms)
+
+    def stamp(self, stored_ms: int) -> None:
+        """A record was stored at a time. One that was refused leaves none behind."""
+        self.stored_ms = max(stored_ms, self.stored_ms)
 
     def go_back(self, now_ms: int) -> None:
         """Stamp records with this time from now on, although there are some of a later one."""
@@ -107,6 +116,7 @@ class CommitLog:
         file = self._file or self._switch()
         file.write(self.end_offset - self._file_start, encode_filler(left))
         self.end_offset = start
+        assert self.fits(size), (size, self.segment_size)
 
     def read(self, log_offset: int, size: int) -> bytes:
         """Bytes of one segment; fewer where it ends."""

@@ -6,9 +6,11 @@ Unit n is at byte 20 n of the queue's files. `next_offset` is what the next mess
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import lru_cache
 from itertools import pairwise
 from operator import ge
+from struct import Struct
 from typing import Final
 
 from escrowmq.base.message import Topic
@@ -18,6 +20,7 @@ from escrowmq.codec.hashes import java_hash
 from escrowmq.errors import CorruptRecord
 from escrowmq.store.queue_journal import QueueJournal
 from escrowmq.store.segment import Segments
+from escrowmq.store.zeros import without_zeros
 
 FOLDER: Final = "consumequeue"
 GAP_SIZE: Final = 0x7FFFFFFF
@@ -28,6 +31,9 @@ _NO_SIZES: Final = (GAP_SIZE, 0)
 
 _GAPS_READ_COUNT: Final = 4096
 """Units that a search reads at once where it finds none of a message."""
+
+_COLUMN_SIZE: Final = 4096 * ENTRY_SIZE
+"""Bytes of units of which columns are made at once."""
 
 _UNITS_AGAIN_COUNT: Final = 16_384
 """Units that are written anew in one turn."""
@@ -77,6 +83,7 @@ class ConsumeQueue:
         """Put messages, and write their units at `end`; the first one's record stands at a log
         offset. DiskFull when their units have no room: they are to be written later then."""
         count = len(units) // ENTRY_SIZE
+        assert not len(units) % ENTRY_SIZE, len(units)
         assert self.end == self.next_offset, (self.end, self.next_offset)
         self.expect(self.next_offset + count)
         position = self.end * ENTRY_SIZE
@@ -89,6 +96,10 @@ class ConsumeQueue:
         else:
             self.write(self.end, units)
         self.end += count
+
+    def go_on(self) -> None:
+        """The next message follows the last one that has a unit."""
+        self.next_offset = self.end
 
     def expect(self, next_offset: int) -> None:
         """Messages up to an offset are put; their units come."""
@@ -112,6 +123,7 @@ class ConsumeQueue:
     def fill_gap(self, queue_offset: int) -> None:
         """Put units that stand for no message, up to an offset."""
         begin = self.end
+        assert begin < queue_offset, (begin, queue_offset)
         if not begin:  # no unit was ever there: the files before this one need not be
             per_file = self.files.segment_size // ENTRY_SIZE
             begin = queue_offset - queue_offset % per_file
@@ -198,8 +210,8 @@ class ConsumeQueue:
             for start in starts:
                 self.files.remove(start)
         self.min = self.files.first // ENTRY_SIZE
-        self._dirty_start = self.files.last - self.files.segment_size
         self._find_end()
+        self._dirty_start = self._writing_start - self.files.segment_size
         return notes
 
     def truncate(self, queue_offset: int) -> None:
@@ -211,7 +223,7 @@ class ConsumeQueue:
         if self.files.has(position):
             start = self.files.start_of(position)
             size = self.files.segment_size - (position - start)
-            data = self.files.read(position, size).rstrip(b"\0")
+            data = without_zeros(self.files.read(position, size))
             if data:
                 self.files.make(position).write(position - start, bytes(len(data)))
                 self._dirty_start = min(self._dirty_start, start)
@@ -219,19 +231,28 @@ class ConsumeQueue:
         self.end = min(self.end, queue_offset)
         self.min = min(self.min, self.end)
 
-    def truncate_at_log(self, log_offset: int) -> int:
-        """Forget the units of records from a log offset on; how many there were."""
+    def doubt_last(self) -> None:
+        """The last unit does not lead to a record of this queue: it is to be built again."""
+        self.is_suspect = True
+        self.end -= 1
+
+    def end_at_log(self, log_offset: int) -> bool:
+        """Forget the units of records from a log offset on, and what stands behind the end of a
+        queue that was in doubt; whether there was either."""
         low, high = self.first_at_log(log_offset), self.end
         if low < high:
             self.truncate(self._without_zeros(low))
-        return high - self.end
+        if was_suspect := self.is_suspect:
+            self.truncate(self.end)
+            self.is_suspect = False
+        return was_suspect or self.end < high
 
     def _without_zeros(self, end: int) -> int:
         """Where units end, when those right before an end were never written: a loss of power kept
         those behind them, and not theirs."""
         while end > self.min:
             begin = max(end - _GAPS_READ_COUNT, self.min)
-            units = self.units(begin, end - begin).rstrip(b"\0")
+            units = without_zeros(self.units(begin, end - begin))
             if units:
                 return begin + -(-len(units) // ENTRY_SIZE)
             end = begin
@@ -328,8 +349,14 @@ class ConsumeQueue:
         # Where one of them cannot be opened just now, none is forgotten.
         files = [file for start in dirty if (file := self.files.file(start)) is not None]
         self.is_dirty = False
-        self._dirty_start = max(self.files.last, 0)
+        self._dirty_start = self._writing_start
         return files
+
+    @property
+    def _writing_start(self) -> int:
+        """Where the file of the next unit starts, or the last file there is. A file may have been
+        made ahead, for a message that is put and has no unit yet: it is not the one written to."""
+        return max(min(self.files.last, self.files.start_of(self.end * ENTRY_SIZE)), 0)
 
     def has_file(self, position: int) -> bool:
         """Whether the file that starts at a position is there, with one unit at least."""
@@ -379,28 +406,45 @@ class ConsumeQueue:
         start = self.files.last
         if start < 0:
             return
-        data = self.files.read(start, self.files.data_size(start)).rstrip(b"\0")
+        data = without_zeros(self.files.read(start, self.files.data_size(start)))
         count = -(-len(data) // ENTRY_SIZE)
         good = rising(data.ljust(count * ENTRY_SIZE, b"\0"))
         if good < count:
             self.is_suspect = True
             good = max(good - 1, 0)  # which of two neighbours is wrong cannot be told
         self.end = start // ENTRY_SIZE + good
+        if not data:  # made ahead, for messages that have no unit
+            self.end = self._without_zeros(self.end)
 
 
 def rising(units: bytes) -> int:
-    """How many units from the first on can be units of one queue: sizes above 0, offsets rise."""
-    found = list(ENTRY.iter_unpack(units))
-    sizes = [size for _, size, _ in found]
-    if sizes and min(sizes) <= 0:
-        found = found[: next(at for at, size in enumerate(sizes) if size <= 0)]
-    offsets = [offset for offset, size, _ in found if size != GAP_SIZE]
-    if not any(map(ge, offsets, offsets[1:])) and (not offsets or offsets[0] >= 0):
-        return len(found)
+    """How many units from the first on can be units of one queue: sizes above 0, offsets rise.
+
+    A start asks it of each queue's last file. What is usual is judged column by column; measured:
+    0.1 us a unit, where a loop takes 0.3."""
     last = -1
-    for at, (offset, size, _) in enumerate(found):
-        if size != GAP_SIZE:
-            if offset <= last:
-                return at
-            last = offset
-    return len(found)
+    for begin in range(0, len(units), _COLUMN_SIZE):
+        part = units[begin : begin + _COLUMN_SIZE]
+        count = len(part) // ENTRY_SIZE
+        to_offsets, to_sizes = _columns(count)
+        offsets, sizes = to_offsets(part), to_sizes(part)
+        if (
+            min(sizes) > 0
+            and GAP_SIZE not in sizes
+            and offsets[0] > last
+            and not any(map(ge, offsets, offsets[1:]))
+        ):
+            last = offsets[-1]
+            continue
+        for at, (offset, size) in enumerate(zip(offsets, sizes, strict=True)):
+            if size <= 0 or (size != GAP_SIZE and offset <= last):
+                return begin // ENTRY_SIZE + at
+            if size != GAP_SIZE:
+                last = offset
+    return len(units) // ENTRY_SIZE
+
+
+@lru_cache(maxsize=16)
+def _columns(count: int) -> tuple[Callable[[bytes], tuple[int, ...]], ...]:
+    """What takes the log offsets out of so many units, and what the sizes."""
+    return Struct(">" + "q12x" * count).unpack, Struct(">" + "8xi8x" * count).unpack

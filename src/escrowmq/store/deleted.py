@@ -38,6 +38,14 @@ class Deleted:
         self.latest_ms = 0
         """The latest time of any record, if the clock was ahead once and went back."""
 
+    def load(self, of_topic: dict[str, Deletion], latest_ms: int) -> None:
+        """Take over what the file says."""
+        self.of_topic, self.latest_ms = dict(of_topic), latest_ms
+
+    def kept(self, *, is_kept: bool) -> None:
+        """The notes were written to their file, or could not be."""
+        self.is_kept = is_kept
+
     def note(self, topic: str, *, log_end: int, stored_ms: int) -> None:
         """A topic is about to be deleted."""
         self.of_topic.pop(topic, None)  # lest the newest note stand where the oldest one stood

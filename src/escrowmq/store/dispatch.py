@@ -7,15 +7,17 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate, count, repeat
 from typing import Final, NamedTuple
 
-from escrowmq.base.limits import INDEX_KEYS_HELD_MAX, LONG_MAX
+from escrowmq.base.limits import INDEX_KEYS_HELD_MAX, LONG_MAX, RUNS_SHOWN_AT_ONCE
 from escrowmq.base.message import Message, Property, SysFlag
 from escrowmq.codec.hashes import java_hash, tags_code
 from escrowmq.codec.properties import number_in
 from escrowmq.errors import DiskFull, StorageError
 from escrowmq.store.answers import Arrival, Put
+from escrowmq.store.chains import IndexKey
+from escrowmq.store.commit_log import CommitLog
 from escrowmq.store.consume_queue import ConsumeQueue
 from escrowmq.store.encoding import Piece
-from escrowmq.store.index import Index, IndexKey
+from escrowmq.store.index import Index
 
 _KEYS_BATCH: Final = 256
 
@@ -65,16 +67,26 @@ class DispatchRun(NamedTuple):
 
 
 class Dispatcher:
-    """Writes units and index entries in the log's order. A full disk stalls it; it goes on when
-    there is room, since nothing that it writes is lost while the log is there."""
+    """Makes records visible: writes units and index entries in the log's order, at once or, with
+    SYNC_FLUSH, when they are durable: nobody sees what may still be lost. A full disk stalls it; it
+    goes on when there is room, since nothing that it writes is lost while the log is there."""
 
-    def __init__(self, index: Index | None, delays_ms: dict[int, int]) -> None:
+    def __init__(
+        self,
+        log: CommitLog,
+        index: Index | None,
+        delays_ms: dict[int, int],
+        *,
+        waits_for_sync: bool,
+    ) -> None:
+        self._log = log
+        self._waits_for_sync = waits_for_sync
         self.index = index
         self.waiting: deque[Dispatch | DispatchRun] = deque()
         self.dispatched_offset = 0
         self.dispatched_ms = 0
         self.stalled: str | None = None
-        self._delays_ms = delays_ms
+        self.delays_ms = delays_ms
         self._arrivals: list[Arrival] = []
         self._keys: list[IndexKey] = []
         self.keys_count = 0
@@ -93,18 +105,41 @@ class Dispatcher:
         found, self._arrivals = self._arrivals, []
         return found
 
-    def start(self, log_end: int) -> None:
-        """After a recovery, which has dispatched all of the log up to its end."""
-        self.dispatched_offset = log_end
-
-    def start_at(self, stored_ms: int) -> None:
-        """When the newest of what was dispatched was stored."""
-        self.dispatched_ms = stored_ms
+    def start(self, log_end: int, stored_ms: int) -> None:
+        """After a recovery, which has dispatched all of the log up to its end; when the newest of
+        it was stored."""
+        self.dispatched_offset, self.dispatched_ms = log_end, stored_ms
 
     def stall(self, reason: str, items: Sequence[Dispatch | DispatchRun] = ()) -> None:
         """Nothing can be dispatched just now; these wait for it too."""
         self.stalled = reason
         self.waiting.extend(items)
+
+    def wait(self, items: Iterable[Dispatch | DispatchRun]) -> None:
+        """These are shown when their turn comes: behind what waits already."""
+        self.waiting.extend(items)
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether there is more for `run` to do just now."""
+        if not self.waiting or self.stalled is not None:
+            return False
+        return self.waiting[0].log_offset < self._seen_until
+
+    @property
+    def behind_size(self) -> int:
+        """Bytes of log that consumers cannot see yet."""
+        return self._log.end_offset - self.unseen_from
+
+    @property
+    def unseen_from(self) -> int:
+        """Consumers cannot see the records of the log from here on."""
+        return self.waiting[0].log_offset if self.waiting else self._log.end_offset
+
+    @property
+    def _seen_until(self) -> int:
+        """Consumers may see what the log has up to here."""
+        return self._log.durable_offset if self._waits_for_sync else self._log.end_offset
 
     def unqueue(self, topic: str) -> None:
         """A topic is deleted: what waits of it is not to be seen."""
@@ -112,10 +147,32 @@ class Dispatcher:
             if item.message.topic == topic:
                 self.waiting[at] = item._replace(queue=None)
 
-    def run(self, until_offset: int, runs_max: int) -> None:
-        """Dispatch what waits, as far as the log is ready for it, with so many parts of long
-        batches at most."""
-        waiting = self.waiting
+    def show(
+        self,
+        queue: ConsumeQueue | None,
+        message: Message,
+        queue_offset: int,
+        log_offset: int,
+        record_size: int,
+    ) -> None:
+        """Make the record that was put last visible, now or when it may be.
+
+        Positional: it is called once a message."""
+        stored_ms = self._log.stored_ms
+        if not self._waits_for_sync and not self.waiting:
+            try:
+                self.dispatch(queue, message, queue_offset, log_offset, record_size, stored_ms)
+            except (StorageError, OSError) as error:
+                self.stalled = str(error)
+            else:
+                return
+        self.waiting.append(
+            Dispatch(queue, message, queue_offset, log_offset, record_size, stored_ms)
+        )
+
+    def run(self, runs_max: int = RUNS_SHOWN_AT_ONCE) -> None:
+        """Dispatch what waits and may be seen, with so many parts of long batches at most."""
+        waiting, until_offset = self.waiting, self._seen_until
         try:
             while waiting and waiting[0].log_offset < until_offset:
                 first = waiting[0]
@@ -149,7 +206,7 @@ class Dispatcher:
             tags = properties.get("TAGS")
             code = tags_code(tags) if tags else 0
             if queue.is_schedule:
-                code = self.unit_code(properties, stored_ms, code)
+                code = unit_code(properties, stored_ms, code, self.delays_ms)
             assert queue.end == queue_offset, (queue.end, queue_offset)
             queue.append(log_offset, record_size, code)
             self._arrivals.append(
@@ -171,7 +228,7 @@ class Dispatcher:
                 if queue is not None:
                     prefix = queue.key_prefix
                 elif message.sys_flag & SysFlag.TRANSACTION_MASK == SysFlag.ROLLBACK:
-                    return
+                    return  # as at RocketMQ: nobody is to find what was dropped
                 else:
                     prefix = java_hash(f"{message.topic}#")
                 if unique:
@@ -187,7 +244,7 @@ class Dispatcher:
         self, queue: ConsumeQueue, message: Message, pieces: Sequence[Piece], puts: list[Put]
     ) -> bool:
         """Dispatch the records of a batch now; False, with nothing done, when they must wait."""
-        if self.waiting or queue.is_schedule:
+        if self._waits_for_sync or self.waiting or queue.is_schedule:
             return False
         codes = [tags_code(piece[3].get("TAGS", "")) for piece in pieces]
         places = [(put.log_offset, put.record_size) for put in puts]
@@ -235,15 +292,6 @@ class Dispatcher:
         """Messages became visible of which somebody is to be told."""
         self._arrivals += arrivals
 
-    def unit_code(self, properties: dict[str, str], stored_ms: int, code: int) -> int:
-        """What a unit of the schedule topic keeps: when the message is due."""
-        delay = number_in(properties.get(Property.DELAY), most=LONG_MAX)
-        if not delay or not self._delays_ms:
-            return code
-        # As RocketMQ (CommitLog.checkMessageAndReturnSize): a level too high is the highest.
-        level = min(delay, max(self._delays_ms))
-        return stored_ms + self._delays_ms[level]
-
     def flush_keys(self) -> None:
         """Write the index entries that were collected; they stay when the disk is full."""
         if self.index is None or not self._keys:
@@ -282,6 +330,17 @@ class Dispatcher:
     def forget_found(self) -> None:
         """Forget keys that wait, since recovery is about to find them again."""
         self._keys, self.stalled = [], None
+
+
+def unit_code(
+    properties: dict[str, str], stored_ms: int, code: int, delays_ms: dict[int, int]
+) -> int:
+    """What a unit of the schedule topic keeps: when the message is due."""
+    delay = number_in(properties.get(Property.DELAY), most=LONG_MAX)
+    if not delay or not delays_ms:
+        return code
+    # As RocketMQ (CommitLog.checkMessageAndReturnSize): a level too high is the highest.
+    return stored_ms + delays_ms[min(delay, max(delays_ms))]
 
 
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}

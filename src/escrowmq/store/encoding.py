@@ -8,13 +8,14 @@ from typing import Final
 
 from escrowmq.base.limits import TOPIC_QUEUES_MAX
 from escrowmq.base.message import Message
+from escrowmq.codec.crc import CRC_PROPERTY_SIZE, crc_property
+from escrowmq.codec.entries import is_path_safe
+from escrowmq.codec.layout import RECORD_SIZE_MIN, V6_MORE
 from escrowmq.codec.properties import encode_properties
-from escrowmq.codec.record import RECORD_SIZE_MIN, encode_record, encode_run
+from escrowmq.codec.record import encode_record, encode_run
 from escrowmq.store.answers import Put, PutStatus
-from escrowmq.store.crc import CRC_PROPERTY_SIZE, crc_property
-from escrowmq.store.queues import is_path_safe
 
-_OVERHEAD_MAX: Final = RECORD_SIZE_MIN + 2 * 12 + 1
+_OVERHEAD_MAX: Final = RECORD_SIZE_MIN + 2 * V6_MORE + 1
 """The fixed fields of a record with two IPv6 hosts and a long topic."""
 
 Piece = tuple[int, bytes, bytes, dict[str, str]]

@@ -11,7 +11,7 @@ import logging
 from typing import Final
 
 from escrowmq.base.effects import Sync
-from escrowmq.base.limits import RUNS_SHOWN_AT_ONCE, UNSEEN_MAX
+from escrowmq.base.limits import UNSEEN_MAX
 from escrowmq.base.ports import File
 from escrowmq.errors import StorageError
 from escrowmq.store.consume_queue import ConsumeQueue
@@ -40,6 +40,7 @@ class Flusher:
     def __init__(self, held: Holdings) -> None:
         settings = held.settings
         self._held = held
+        self._durability = held.durability
         self._is_sync_flush = settings.is_sync_flush
         self._interval_ms = settings.flush_interval_ms
         self._thorough_ms = settings.flush_thorough_ms
@@ -54,9 +55,8 @@ class Flusher:
         self._queues: list[ConsumeQueue] = []
         """Queues of the round whose files are still to be found: with many, each has its turn."""
         self._round_ms = -1
-        self.derived_offset = self._round_offset = 0
-        """Units and index entries of records before the first are durable; before the second, those
-        that the present round is about."""
+        self._round_offset = 0
+        """The present round is about the units and index entries of records before it."""
         self._round_due_ms = self._round_began_ms = 0
         self._found_count = 0
         self._is_put_off = False
@@ -65,12 +65,8 @@ class Flusher:
         """The store was opened and everything in it synced."""
         self._flushed_at_ms = now_ms
         self._round_due_ms = now_ms + self._queue_interval_ms
-        value = self._held.checkpoint.value
-        value.log_ms = value.queue_ms = stored_ms
-        value.confirmed_offset = self.derived_offset = self._held.log.end_offset
-        if self._held.index is not None:
-            value.index_ms = stored_ms
-        self._held.checkpoint.write()
+        self._durability.all_synced(stored_ms)
+        self._durability.say()
 
     def sync_wanted(self, now_ms: int) -> Sync | None:
         """The next sync, if one is due and none under way."""
@@ -112,20 +108,14 @@ class Flusher:
         self._under_way = None
         if self._is_finished:
             return
-        held, self.failed = self._held, None
-        held.log.durable_offset = max(held.log.durable_offset, log_offset)
+        self.failed = None
         self._flushed_at_ms = now_ms
-        value = held.checkpoint.value
-        value.log_ms = max(value.log_ms, self._under_way_ms)
-        value.confirmed_offset = held.log.durable_offset
+        self._durability.log_synced(log_offset, self._under_way_ms)
         if self._round_ms >= 0 and not self._round and not self._queues:
-            value.queue_ms = max(value.queue_ms, self._round_ms)
-            self.derived_offset = max(self.derived_offset, self._round_offset)
-            if held.index is not None:
-                value.index_ms = max(value.index_ms, self._round_ms)
+            self._durability.derived_synced(self._round_offset, self._round_ms)
             self._round_ms = -1
         if self._is_sync_flush:
-            self.dispatch()
+            self._held.dispatcher.run()
 
     def sync_failed(self, reason: str) -> None:
         """A sync failed: none is wanted until what it may have lost is written anew."""
@@ -148,25 +138,7 @@ class Flusher:
         self._collect(now_ms)
         self._find_files(_ALL)
         files, self._round = tuple(self._round), []
-        return (*files, *self._held.checkpoint.files())
-
-    def dispatch(self, runs_max: int = RUNS_SHOWN_AT_ONCE) -> None:
-        """Dispatch what waits and may be seen; of long batches the first part."""
-        self._held.dispatcher.run(self._seen_until, runs_max)
-
-    @property
-    def is_behind(self) -> bool:
-        """Whether there is more for `dispatch` to do."""
-        dispatcher = self._held.dispatcher
-        if not dispatcher.waiting or dispatcher.stalled is not None:
-            return False
-        return dispatcher.waiting[0].log_offset < self._seen_until
-
-    @property
-    def _seen_until(self) -> int:
-        """Consumers may see what the log has up to here."""
-        log = self._held.log
-        return log.durable_offset if self._is_sync_flush else log.end_offset
+        return (*files, *self._durability.files())
 
     def forget_queues(self) -> None:
         """Queues are about to be removed; the round goes on with the others."""
@@ -201,21 +173,17 @@ class Flusher:
             for file in (*under_way, *self._round, *held.log.unsynced()):
                 file.sync()
             self._round, self._round_ms = [], -1
-            held.log.durable_offset = held.log.end_offset
-            self.dispatch(runs_max=UNSEEN_MAX)
+            self._durability.log_synced(held.log.end_offset, held.log.stored_ms)
+            held.dispatcher.run(runs_max=UNSEEN_MAX)
             held.dispatcher.flush_keys()
             self._round_due_ms = now_ms
             self._collect(now_ms)
             self._find_files(_ALL)
             for file in self._round:
                 file.sync()
-            value = held.checkpoint.value
-            value.log_ms = value.queue_ms = held.log.stored_ms
-            if held.index is not None:
-                value.index_ms = held.log.stored_ms
-            value.confirmed_offset = held.log.end_offset
-            held.checkpoint.write()
-            for file in held.checkpoint.files():
+            self._durability.all_synced(held.log.stored_ms)
+            self._durability.say()
+            for file in self._durability.files():
                 file.sync()
         except (StorageError, OSError) as error:
             self.failed = str(error)
@@ -227,8 +195,8 @@ class Flusher:
         return (
             self._round_ms >= 0
             or self._is_put_off
-            or held.dispatcher.dispatched_ms > held.checkpoint.value.queue_ms
-            or held.checkpoint.is_stale
+            or held.dispatcher.dispatched_ms > self._durability.said.queue_ms
+            or self._durability.is_stale
             or (held.index is not None and held.index.is_dirty)
         )
 
@@ -283,7 +251,7 @@ class Flusher:
         self._round += held.queues.journal.dirty_files()
         if self._round or self._queues:
             # Units that a full disk holds back are younger than this.
-            self._round_ms = max(dispatched_ms, held.checkpoint.value.queue_ms)
-        if held.checkpoint.write():
-            self._round += held.checkpoint.files()
-            self._round_ms = max(self._round_ms, held.checkpoint.value.queue_ms)
+            self._round_ms = max(dispatched_ms, self._durability.said.queue_ms)
+        if told := self._durability.say():
+            self._round += told
+            self._round_ms = max(self._round_ms, self._durability.said.queue_ms)

@@ -82,6 +82,7 @@ def _witness(disk: Disk, boot: str) -> str:
     snapshot = read_snapshot(disk)
     if snapshot is not None and snapshot.queue_ends:
         return f"queues.json knows {len(snapshot.queue_ends)} topics with messages"
+    # RocketMQ keeps no note of its queues, and a checkpoint all the same.
     data = disk.read(checkpoint.PATH)
     if data is not None and len(data) == CHECKPOINT_SIZE:
         known = decode_checkpoint(data)

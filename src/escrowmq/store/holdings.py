@@ -10,6 +10,7 @@ from escrowmq.store.checkpoint import CheckpointFile
 from escrowmq.store.commit_log import CommitLog
 from escrowmq.store.deleted import Deleted
 from escrowmq.store.dispatch import Dispatcher, delay_levels
+from escrowmq.store.durability import Durability
 from escrowmq.store.index import Index
 from escrowmq.store.queues import Queues
 from escrowmq.store.standing import Standing
@@ -37,11 +38,11 @@ class Holdings:
             )
         self.deleted = Deleted()
         self.checkpoint = CheckpointFile(disk)
-        self.dispatcher = Dispatcher(self.index, delay_levels(settings.delay_levels))
+        self.durability = Durability(self.log, self.checkpoint, has_index=settings.has_index)
+        self.dispatcher = Dispatcher(
+            self.log,
+            self.index,
+            delay_levels(settings.delay_levels),
+            waits_for_sync=settings.is_sync_flush,
+        )
         self.standing = Standing()
-
-    @property
-    def behind_size(self) -> int:
-        """Bytes of log that consumers cannot see yet."""
-        waiting = self.dispatcher.waiting
-        return self.log.end_offset - waiting[0].log_offset if waiting else 0

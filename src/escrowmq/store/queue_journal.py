@@ -16,6 +16,7 @@ import msgspec
 
 from escrowmq.base.ports import Disk, File
 from escrowmq.errors import StorageError
+from escrowmq.store.zeros import without_zeros
 
 PATH: Final = "queues.journal"
 SIZE: Final = 1024 * 1024
@@ -69,13 +70,17 @@ class QueueJournal:
                     self._disk.remove(PATH)
                 self._file = self._disk.open(PATH, size=SIZE)
                 self._file.reserve(0, SIZE)
-                self._end = len(self._file.read(0, SIZE).rstrip(b"\0"))
+                self._end = len(without_zeros(self._file.read(0, SIZE)))
             self._file.write(0, bytes(self._end))
         except (StorageError, OSError):
             self._file = None
             return
         self._end = 0
         self._is_dirty = True
+        self.is_full = False
+
+    def relieved(self) -> None:
+        """What it has no room for is being said elsewhere."""
         self.is_full = False
 
     def note(self, topic: str, queue_id: int, *, position: int, log_offset: int) -> None:
@@ -91,7 +96,7 @@ class QueueJournal:
         self._is_dirty = True
 
     def write_again(self) -> None:
-        """Write the notes to their places again (store/mending.py)."""
+        """Write the notes to their places again (store/failed_syncs.py)."""
         if self._file is not None:
             self._file.write_again(0, self._end)
             self._is_dirty = True

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator
 
 from escrowmq.base.message import Message
 from escrowmq.base.ports import Disk
+from escrowmq.codec.walker import LeadsTo
 from escrowmq.errors import StorageError
 from escrowmq.store.consume_queue import FOLDER, ConsumeQueue
 from escrowmq.store.queue_journal import QueueJournal
-from escrowmq.store.scan import LeadsTo
 
 
 class Queues:
@@ -21,8 +21,7 @@ class Queues:
         self._segment_size = segment_size
         self.journal = QueueJournal(disk)
         self.by_key: dict[tuple[str, int], ConsumeQueue] = {}
-        self.expected: set[tuple[str, int]] = set()
-        """Queues (topic and queue id) from which groups have read, as their offsets say."""
+        self._expected: set[tuple[str, int]] = set()
 
     def __iter__(self) -> Iterator[ConsumeQueue]:
         return iter(self.by_key.values())
@@ -36,9 +35,13 @@ class Queues:
                     notes += self.make(topic, int(name)).load()
         return notes
 
+    def expect(self, places: set[tuple[str, int]]) -> None:
+        """Queues (topic and queue id) from which groups have read, as their offsets say."""
+        self._expected = places
+
     def missing(self) -> list[str]:
         """Those of the expected queues that have no file."""
-        places = sorted(self.expected)
+        places = sorted(self._expected)
         return [
             f"{topic}/{queue_id}"
             for topic, queue_id in places
@@ -103,10 +106,3 @@ class Queues:
         for queue in self:
             queue.close()
         self.journal.close()
-
-
-def is_path_safe(topic: str) -> bool:
-    """Whether a topic's name can name a folder."""
-    return (
-        0 < len(topic.encode()) <= 255 and topic not in (".", "..") and not set(topic) & {"/", "\0"}
-    )

@@ -12,10 +12,12 @@ from escrowmq.base.message import SysFlag
 from escrowmq.base.settings import StoreSettings
 from escrowmq.codec.entries import ENTRY, ENTRY_SIZE
 from escrowmq.codec.hashes import tags_code
+from escrowmq.codec.layout import SIZE
+from escrowmq.codec.properties import value_of
+from escrowmq.codec.stretch import check_record, is_whole, parse
 from escrowmq.store.answers import Got, GotStatus
 from escrowmq.store.commit_log import CommitLog
 from escrowmq.store.consume_queue import GAP_SIZE, ConsumeQueue
-from escrowmq.store.scan import check_record, is_whole, parse, value_of
 
 _SIZE_MAX: Final = 128 * 1024 * 1024
 """Bytes of one answer, whatever the settings say."""
@@ -25,7 +27,7 @@ _DAMAGED_MAX: Final = 10_000
 _LOG_OFFSET: Final = struct.Struct(">q")
 
 
-class Limits(msgspec.Struct):
+class ReadLimits(msgspec.Struct):
     """What one read may return."""
 
     count: int
@@ -34,7 +36,7 @@ class Limits(msgspec.Struct):
     is_behind: bool
 
 
-class Reader:
+class QueueReader:
     """Reads queues. What this process wrote itself, and not long ago, is trusted; anything older
     comes from a disk and is checked, record by record, before it is handed out."""
 
@@ -46,6 +48,10 @@ class Reader:
         self.mended_count = 0
         self.damaged: dict[int, str] = {}
         """Log offsets where a record was wanted and none could be read, with the reason."""
+
+    def trust_from(self, log_offset: int) -> None:
+        """Records from an offset on were read and checked, or written, by this process."""
+        self.trusted_from = log_offset
 
     def get(
         self,
@@ -100,7 +106,7 @@ class Reader:
         size_max: int,
         codes: frozenset[int] | None,
         accept: Callable[[bytes], bool] | None,
-    ) -> Limits:
+    ) -> ReadLimits:
         """Positional: the arguments of `get`."""
         settings = self._settings
         units = max(settings.filter_scan_size // ENTRY_SIZE, count_max)
@@ -115,13 +121,13 @@ class Reader:
         count = min(count, max(count_max, 1))
         if codes is None and accept is None:
             units = count
-        return Limits(count, min(size, size_max, _SIZE_MAX), units, is_behind)
+        return ReadLimits(count, min(size, size_max, _SIZE_MAX), units, is_behind)
 
     def _collect(
         self,
         got: Got,
         units: bytes,
-        limits: Limits,
+        limits: ReadLimits,
         codes: frozenset[int] | None,
     ) -> list[int] | None:
         """Gather units to runs of records that lie one behind another, and read each run once;
@@ -134,12 +140,13 @@ class Reader:
         for log_offset, size, code in ENTRY.iter_unpack(units):
             if codes is None or code in codes:
                 total += size
+                # The first message is given however large it is: a consumer would ask for ever.
                 if total > size_max and (found or size == GAP_SIZE):
                     total -= size
                     if size != GAP_SIZE:
                         break
                 elif size <= 0 or size > _SIZE_MAX:
-                    return None
+                    return None  # damage: the caller looks at each record by itself
                 else:
                     if log_offset != run_end:
                         if run_end >= 0:
@@ -176,7 +183,7 @@ class Reader:
         queue: ConsumeQueue,
         got: Got,
         units: bytes,
-        limits: Limits,
+        limits: ReadLimits,
         codes: frozenset[int] | None,
         accept: Callable[[bytes], bool] | None,
     ) -> None:
@@ -232,7 +239,7 @@ class Reader:
     ) -> bytes | None:
         """The record that a unit leads to; None, and taken note of, when there is no such."""
         record = self._log.read(log_offset, size) if 0 < size <= _SIZE_MAX else b""
-        if log_offset >= self.trusted_from and int.from_bytes(record[:4], "big") == size:
+        if log_offset >= self.trusted_from and int.from_bytes(record[: SIZE.size], "big") == size:
             return record
         reason = check_record(
             record,

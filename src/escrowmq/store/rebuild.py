@@ -10,17 +10,17 @@ from __future__ import annotations
 from typing import Final
 
 from escrowmq.base.message import Message, Property, SysFlag
-from escrowmq.codec.entries import ENTRY, ENTRY_SIZE, GAP_ENTRY
+from escrowmq.codec.entries import ENTRY, ENTRY_SIZE, GAP_ENTRY, is_path_safe
 from escrowmq.codec.hashes import tags_code
-from escrowmq.codec.properties import decode_properties
-from escrowmq.codec.record import RECORD_SIZE_MIN, decode_record
+from escrowmq.codec.layout import RECORD_SIZE_MIN
+from escrowmq.codec.properties import decode_properties, value_of
+from escrowmq.codec.record import decode_record
+from escrowmq.codec.stretch import Scanned
+from escrowmq.codec.walker import Damage
 from escrowmq.errors import DiskFull
-from escrowmq.store.answers import Damage
 from escrowmq.store.consume_queue import ConsumeQueue
-from escrowmq.store.dispatch import Dispatch
+from escrowmq.store.dispatch import Dispatch, unit_code
 from escrowmq.store.holdings import Holdings
-from escrowmq.store.queues import is_path_safe
-from escrowmq.store.scan import Scanned, value_of
 
 _UNITS_MAX: Final = 400_000
 _UNITS_KEPT_MAX: Final = 100_000
@@ -83,6 +83,7 @@ class Rebuild:
             topic.encode(errors="surrogatepass"): found
             for topic, found in held.deleted.of_topic.items()
         }
+        self._delays_ms = held.dispatcher.delays_ms
         self._was_clean = was_clean
         self.stalled: list[Dispatch] = []
         """What a full disk keeps queues from, in the log's order: dispatched when there is room."""
@@ -109,7 +110,7 @@ class Rebuild:
             if code is None:
                 code = codes[tags] = tags_code(tags.decode("utf-8", "replace"))
             if builder.queue.is_schedule:
-                code = self._held.dispatcher.unit_code(decode_properties(props), stored_ms, code)
+                code = unit_code(decode_properties(props), stored_ms, code, self._delays_ms)
             builder.units += _pack(log_offset, size, code)
             builder.next = queue_offset + 1
         self._units_count += len(records)
@@ -209,7 +210,7 @@ class Rebuild:
         code = tags_code(value_of(record.properties, b"TAGS\x01").decode("utf-8", "replace"))
         if builder.queue.is_schedule:
             properties = decode_properties(record.properties)
-            code = self._held.dispatcher.unit_code(properties, record.stored_ms, code)
+            code = unit_code(properties, record.stored_ms, code, self._delays_ms)
         return _pack(record.log_offset, record.size, code)
 
     def _reject(self, builder: _Builder | None, record: Scanned) -> None:

@@ -13,20 +13,23 @@ from typing import Final, NamedTuple
 
 from escrowmq.base.message import SysFlag
 from escrowmq.codec.hashes import java_hash
+from escrowmq.codec.properties import value_of
+from escrowmq.codec.stretch import Scanned, check_record
+from escrowmq.codec.walker import Damage, Walker
 from escrowmq.errors import CorruptRecord, DiskFull
 from escrowmq.store import snapshot as snapshots
-from escrowmq.store.answers import Damage, RecoveryReport
+from escrowmq.store.answers import RecoveryReport
+from escrowmq.store.chains import IndexKey
 from escrowmq.store.consume_queue import ConsumeQueue
-from escrowmq.store.holdings import Holdings
-from escrowmq.store.index import IndexKey
-from escrowmq.store.mending import (
+from escrowmq.store.dispatch import Dispatch
+from escrowmq.store.failed_syncs import (
     safe_segment,
     write_derived_again,
     write_log_again,
     young_from,
 )
+from escrowmq.store.holdings import Holdings
 from escrowmq.store.rebuild import HoleError, Rebuild
-from escrowmq.store.scan import LogScan, Scanned, check_record, clear_behind, value_of
 from escrowmq.store.snapshot import Snapshot, lost_queues, read_snapshot, write_snapshot
 
 ABORT: Final = "abort"
@@ -40,10 +43,14 @@ class Recovered(NamedTuple):
     """What a recovery has come to."""
 
     report: RecoveryReport
+    log_end: int
+    """Where to append."""
     stored_ms: int
     """When the newest record was stored; 0 when there is none."""
     trusted_from: int
     """Records from here on were read and checked."""
+    stalled: list[Dispatch]
+    """What a full disk keeps queues from."""
 
 
 class Recovery:
@@ -57,8 +64,6 @@ class Recovery:
         self._prefixes: dict[bytes, int] = {}
         self._snapshot: Snapshot | None = None
         self._is_same_boot = False
-        self._stored_ms = 0
-        self._trusted_from = 0
 
     def run(self, now_ms: int) -> Recovered:
         """Load every file and make them agree."""
@@ -90,14 +95,21 @@ class Recovery:
             report.notes.append(f"{hole}; the whole log is read")
             start = self._log.min_offset
             scan = self._scan(start)
-        end_offset = self._end_of(scan)
+        end = self._end_of(scan)
         report.damaged = self._rebuild.damaged
-        self._finish(scan, start, end_offset)
-        newest_ms = scan.stored_ms or held.checkpoint.value.log_ms
-        # A time far ahead is damage; to follow it would spoil the times of all that comes.
-        self._stored_ms = newest_ms if newest_ms < now_ms + _AHEAD_MS_MAX else now_ms
-        self._sync(start)
-        return Recovered(report, self._stored_ms, self._trusted_from)
+        self._finish(scan, end)
+        self._sync(start, end)
+        newest_ms = scan.stored_ms or held.durability.said.log_ms
+        # The scan has read and checked everything from its start on.
+        is_checked = held.settings.checks_crc_on_recovery and not report.damaged
+        return Recovered(
+            report,
+            end,
+            # A time far ahead is damage; to follow it would spoil the times of all that comes.
+            newest_ms if newest_ms < now_ms + _AHEAD_MS_MAX else now_ms,
+            start if is_checked else end,
+            self._rebuild.stalled,
+        )
 
     def _has_what_was_written(self) -> bool:
         """Whether units and entries are all there that the process before wrote. The kernel keeps
@@ -115,8 +127,7 @@ class Recovery:
         """Take over which topics were deleted, and remove what is left of their queues."""
         held = self._held
         if self._snapshot is not None:
-            held.deleted.of_topic = dict(self._snapshot.deleted)
-            held.deleted.latest_ms = self._snapshot.latest_ms
+            held.deleted.load(self._snapshot.deleted, self._snapshot.latest_ms)
         for queue in list(held.queues):
             deletion = held.deleted.of_topic.get(queue.topic)
             if deletion is not None and queue.drop_dead(deletion.log_end):
@@ -140,11 +151,11 @@ class Recovery:
                         segments.remove(start)
                         self._report.notes.append(f"{segments.path(start)} was deleted before")
 
-    def _end_of(self, scan: LogScan) -> int:
+    def _end_of(self, scan: Walker) -> int:
         """Where to append: behind the last whole record, or behind the stretch that was durable
         once and cannot be read any more: nothing takes the place of what was acknowledged."""
         end, segments = scan.end_offset, self._log.segments
-        marked = self._held.checkpoint.value.confirmed_offset
+        marked = self._held.durability.said.confirmed_offset
         if not self._report.was_clean or not end < marked <= segments.start_of(end) + (
             segments.segment_size
         ):
@@ -160,7 +171,7 @@ class Recovery:
         """Remove index files that cannot be trusted; the scan builds them again."""
         index = self._held.index
         assert index is not None
-        young_ms = self._held.checkpoint.value.index_ms - _MARGIN_MS
+        young_ms = self._held.durability.said.index_ms - _MARGIN_MS
         for file in list(index.files):
             is_last = file is index.files[-1]
             problem = None
@@ -186,7 +197,7 @@ class Recovery:
             # Units are written in the log's order: whatever came before the newest has its own.
             start = max((self._last_log_offset(queue) for queue in held.queues), default=low)
             if not self._report.was_clean:
-                start = min(start, held.checkpoint.value.confirmed_offset)
+                start = min(start, held.durability.said.confirmed_offset)
         else:
             start = safe_segment(held)
         start = min(start, self._first_lost_file())
@@ -200,7 +211,7 @@ class Recovery:
             if any(queue.end for queue in held.queues):
                 self._report.index_rebuilt.append("it has no file")
             return low
-        if self._report.index_rebuilt or not is_known or held.checkpoint.value.index_ms == 0:
+        if self._report.index_rebuilt or not is_known or held.durability.said.index_ms == 0:
             start = min(start, index.end_log_offset)
         elif has_all_writes:
             start = min(start, max(index.end_log_offset, safe_segment(held)))
@@ -250,8 +261,7 @@ class Recovery:
             if unit[0] >= start and not self._report.was_clean:
                 continue  # the scan will see
             if check_record(record, unit[0], queue_offset=queue.end - 1) is not None:
-                queue.is_suspect = True
-                queue.end -= 1
+                queue.doubt_last()
 
     def _trusted_start(self) -> int:
         """The place of the oldest unit from which on a suspect queue must be built again."""
@@ -266,17 +276,17 @@ class Recovery:
 
     # -- the scan -----------------------------------------------------------------------------
 
-    def _scan(self, start: int) -> LogScan:
+    def _scan(self, start: int) -> Walker:
         held, report = self._held, self._report
         durable_offset = _END_OF_TIME
         if not report.was_clean and not self._is_same_boot:
-            durable_offset = min(held.checkpoint.value.confirmed_offset, self._log.segments.end)
+            durable_offset = min(held.durability.said.confirmed_offset, self._log.segments.end)
             if held.settings.is_sync_flush:
                 # Units of records that were not durable were never written.
                 durable_offset = max(
                     [durable_offset, *(self._last_log_offset(queue) + 1 for queue in held.queues)]
                 )
-        scan = LogScan(
+        scan = Walker(
             self._log.segments,
             durable_offset=durable_offset,
             checks_body=held.settings.checks_crc_on_recovery,
@@ -325,50 +335,41 @@ class Recovery:
 
     # -- the end ------------------------------------------------------------------------------
 
-    def _finish(self, scan: LogScan, start: int, end: int) -> None:
+    def _finish(self, scan: Walker, end: int) -> None:
         held, report = self._held, self._report
         report.log_end = end
         report.records_count = scan.records_count
-        report.truncated_size = clear_behind(self._log.segments, end)
+        report.truncated_size = self._log.segments.clear_behind(end)
         held.deleted.cut(end)
         if report.truncated_size:
             report.notes.append(f"cut at {end}: {scan.cut_reason}")
         mended = {*report.queues_mended, *self._rebuild.mended}
         for queue in held.queues:
-            if queue.truncate_at_log(end) or queue.is_suspect:
-                queue.truncate(queue.end)
+            if queue.end_at_log(end):
                 mended.add(f"{queue.topic}/{queue.queue_id}")
-            queue.is_suspect = False
         report.queues_mended = sorted(mended)[:_NOTES_MAX]
         self._keep_offsets()
         for queue in held.queues:
             queue.drop_before(self._log.min_offset)
-            queue.next_offset = queue.end
-        self._stall()
+            queue.go_on()
+        self._expect_stalled()
         index = held.index
         if index is not None and index.end_log_offset >= end:
             index.remove_all()
             held.dispatcher.forget_found()
             report.index_rebuilt.append("the index led behind the end of the log")
-            rest = LogScan(self._log.segments, checks_body=False, leads_to=held.queues.proof())
+            rest = Walker(self._log.segments, checks_body=False, leads_to=held.queues.proof())
             for records in rest.batches(self._log.min_offset):
                 self._index([record for record in records if record.log_offset < end])
-        self._log.start(end)
-        # The scan has read and checked everything from its start on.
-        is_checked = held.settings.checks_crc_on_recovery and not report.damaged
-        self._trusted_from = start if is_checked else end
-        held.dispatcher.start(end)
 
-    def _stall(self) -> None:
-        """What a full disk keeps queues from is dispatched when there is room."""
-        stalled, dispatcher = self._rebuild.stalled, self._held.dispatcher
-        if not stalled:
-            return
-        self._report.notes.append(f"the disk has no room for {len(stalled)} units of queues")
-        dispatcher.stall("the disk is full", stalled)
+    def _expect_stalled(self) -> None:
+        """What a full disk keeps queues from is shown when there is room."""
+        stalled = self._rebuild.stalled
+        if stalled:
+            self._report.notes.append(f"the disk has no room for {len(stalled)} units of queues")
         for item in stalled:
             assert item.queue is not None
-            item.queue.next_offset = item.queue_offset + 1
+            item.queue.expect(item.queue_offset + 1)
 
     def _keep_offsets(self) -> None:
         """Where records were damaged, a queue goes on behind the offsets that it once gave."""
@@ -390,28 +391,30 @@ class Recovery:
             self._held.index.distrust_from(start)
         return start
 
-    def _write_again(self) -> None:
+    def _write_again(self, end: int) -> None:
         """The process before may have ended because of a sync that failed, and what it was to keep
         may be in memory alone. Of another boot of the machine, nothing is."""
         held, snapshot = self._held, self._snapshot
         if held.boot and snapshot is not None and snapshot.boot not in ("", held.boot):
             return
-        segments, end = self._log.segments, self._log.end_offset
-        position = max(safe_segment(held), min(held.checkpoint.value.confirmed_offset, end))
+        segments = self._log.segments
+        position = max(safe_segment(held), min(held.durability.said.confirmed_offset, end))
         while position < end:
             following = min(segments.start_of(position) + segments.segment_size, end)
             write_log_again(segments, position, following - position)
             position = following
-        for _ in write_derived_again(held, young_from(held)):
-            pass
+        if not self._is_same_boot:  # else they were, when it was seen that all are there
+            for _ in write_derived_again(held, young_from(held)):
+                pass
 
-    def _sync(self, start: int) -> None:
+    def _sync(self, start: int, end: int) -> None:
         """What was found may never have been synced by the process that wrote it."""
         held = self._held
-        held.dispatcher.start_at(self._stored_ms)
+        # In this order: what pages hold may never reach the disk unless it is written once more,
+        # and only then does a sync tell the truth (store/failed_syncs.py).
         if not self._report.was_clean:
             start = self._distrust(start)
-            self._write_again()
+            self._write_again(end)
         if not self._report.was_clean or self._report.truncated_size:
             for segment in self._log.segments.starts:
                 if segment + self._log.segment_size > start:

@@ -6,21 +6,23 @@ import functools
 import logging
 import struct
 from collections.abc import Callable, Iterable, Iterator
-from typing import Final
+from typing import Final, NamedTuple
+from zlib import crc32
 
 from escrowmq.base.limits import PROPERTIES_SIZE_MAX
 from escrowmq.codec.hashes import body_crc
-from escrowmq.codec.record import HEAD_V4, PROPERTIES_SIZE, decode_record, topic_part
+from escrowmq.codec.layout import HEAD_V4, PROPERTIES_SIZE
+from escrowmq.codec.record import decode_record, topic_part
 from escrowmq.errors import StorageError
 from escrowmq.store.answers import Arrival
+from escrowmq.store.chains import IndexKey
 from escrowmq.store.consume_queue import ConsumeQueue
 from escrowmq.store.dispatch import Dispatch
 from escrowmq.store.holdings import Holdings
-from escrowmq.store.index import IndexKey
 
 _log = logging.getLogger(__name__)
 
-_head: Final = HEAD_V4.pack
+_head: Final = HEAD_V4.fields.pack
 _size_of: Final = PROPERTIES_SIZE.pack
 _EMPTY_SIZE: Final = HEAD_V4.size
 _TAILS_MAX: Final = 10_000
@@ -32,13 +34,26 @@ def _packer(count: int) -> Callable[..., bytes]:
     return struct.Struct(">" + "qiq" * count).pack
 
 
+class Common(NamedTuple):
+    """What the records of a batch have in common."""
+
+    sys_flag: int
+    born_ms: int
+    born_host: bytes
+    reconsume_times: int
+
+
+Piece = tuple[bytes, bytes, int, int, bytes, tuple[bytes, ...]]
+"""Body, properties as stored, tags code, flag, unique key and other keys of a message."""
+
+
 class Tail:
     """The end of one queue: what all records that go there have in common, and the units of those
     of this run, three numbers each."""
 
     __slots__ = (
-        "key_prefix", "log_offset", "magic", "next_offset", "queue", "queue_id", "rest_of", "topic",
-        "units",
+        "empty_size", "key_prefix", "log_offset", "magic", "next_offset", "queue", "queue_id",
+        "rest_of", "topic", "topic_part", "units",
     )  # fmt: skip
 
     def __init__(self, queue: ConsumeQueue) -> None:
@@ -46,11 +61,18 @@ class Tail:
         self.topic, self.queue_id = queue.topic, queue.queue_id
         self.key_prefix = queue.key_prefix
         self.magic, topic = topic_part(self.topic)
+        self.topic_part = topic
+        self.empty_size = HEAD_V4.size + len(topic) + PROPERTIES_SIZE.size
         self.next_offset = self.log_offset = 0
         """Behind the last record, and of it."""
         self.units: list[int] = []
         self.rest_of = functools.lru_cache(maxsize=256)(lambda size: topic + _size_of(size))
         """What stands between the body and properties of a size: the topic, and that size."""
+
+    @property
+    def upcoming(self) -> int:
+        """The queue offset of the next record."""
+        return self.next_offset if self.units else self.queue.next_offset
 
     @property
     def sizes(self) -> list[int]:
@@ -111,6 +133,10 @@ class Run:
         self._room = log.room_end
         self.stored_ms = max(now_ms, log.stored_ms)
 
+    def fits(self, tail: Tail, count: int, size: int) -> bool:
+        """Whether there is room for so many records, whose bodies and properties take so much."""
+        return self.end + count * tail.empty_size + size <= self._room
+
     def put(  # noqa: PLR0913 - what a record is made of
         self,
         tail: Tail,
@@ -155,6 +181,63 @@ class Run:
         tail.log_offset = log_offset
         units += (log_offset, record_size, tags_code)
         return log_offset
+
+    def put_batch(self, tail: Tail, pieces: Iterable[Piece], common: Common) -> list[int]:
+        """Put records of one queue, for which there is room (`fits`): where each is. Measured: half
+        of what `put` and `index` take for each."""
+        units, queue_id, magic, rest_of = tail.units, tail.queue_id, tail.magic, tail.rest_of
+        prefix, stored_ms, host = tail.key_prefix, self.stored_ms, self._host
+        out, index, empty_size = self._pieces, self._keys.append, tail.empty_size
+        sys_flag, born_ms, born_host, times = common
+        if not units:
+            self._touched.append(tail)
+            tail.next_offset = tail.queue.next_offset
+        queue_offset, log_offset, places = tail.next_offset, self.end, []
+        for body, properties, code, flag, key, keys in pieces:
+            body_size, properties_size = len(body), len(properties)
+            size = empty_size + body_size + properties_size
+            out += (
+                _head(
+                    size, magic, crc32(body) & 0x7FFFFFFF, queue_id, flag, queue_offset, log_offset,
+                    sys_flag, born_ms, born_host, stored_ms, host, times, 0, body_size,
+                ),
+                body,
+                rest_of(properties_size),
+                properties,
+            )  # fmt: skip
+            index((prefix, key, log_offset, stored_ms))
+            for one in keys:
+                index((prefix, one, log_offset, stored_ms))
+            units += (log_offset, size, code)
+            places.append(log_offset)
+            queue_offset += 1
+            log_offset += size
+        assert log_offset <= self._room, (log_offset, self._room)
+        tail.next_offset, tail.log_offset, self.end = queue_offset, places[-1], log_offset
+        return places
+
+    @property
+    def place(self) -> tuple[int, int, int, bytes]:
+        """Where the next record begins and where it has to end, when it is stored, and by whom."""
+        return self.end, self._room, self.stored_ms, self._host
+
+    def put_laid_out(
+        self, records: bytes, units: Iterable[tuple[Tail, list[int]]], keys: Iterable[IndexKey]
+    ) -> None:
+        """Put records that were laid out for `place`: the units of each queue, and all keys."""
+        begin, end = self.end, self.end + len(records)
+        assert end <= self._room, (end, self._room)
+        for tail, added in units:
+            assert begin <= added[0] <= added[-3] + added[-2] <= end, "units of these records"
+            if not tail.units:
+                self._touched.append(tail)
+                tail.next_offset = tail.queue.next_offset
+            tail.units += added
+            tail.next_offset += len(added) // 3
+            tail.log_offset = added[-3]
+        self._pieces.append(records)
+        self._keys += keys
+        self.end = end
 
     def index(self, tail: Tail, key: bytes, keys: Iterable[bytes], log_offset: int) -> None:
         """Have the record there found by its unique key, and by others. All are ASCII."""

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import struct
 from typing import Final
 
-from escrowmq.base.message import Property, StoredMessage, SysFlag
+from escrowmq.base.message import Property, StoredMessage
 from escrowmq.codec.hashes import java_hash
-from escrowmq.codec.record import RECORD_SIZE_MIN, decode_record
+from escrowmq.codec.layout import HEAD_V6, PLACED, RECORD_SIZE_MIN, SIZE, TIME
+from escrowmq.codec.record import decode_record
+from escrowmq.codec.stretch import check_record, stored_ms_in
 from escrowmq.errors import CorruptRecord
-from escrowmq.store.answers import Found
+from escrowmq.store.answers import FoundByKey
+from escrowmq.store.chains import key_hash
 from escrowmq.store.consume_queue import ConsumeQueue
 from escrowmq.store.holdings import Holdings
-from escrowmq.store.index import key_hash
-from escrowmq.store.scan import check_record
 
-_FIRST: Final = struct.Struct(">IIIiiqqi")
-_TIME: Final = struct.Struct(">q")
-_STORED_AT: Final = 56
-_STORED_AT_V6: Final = 68
+_FRONT_SIZE: Final = HEAD_V6.stored_at + TIME.size
+"""Of any record: up to its store time at least."""
+
 _QUERY_SIZE_MAX: Final = 16 * 1024 * 1024
 
 
@@ -57,7 +56,7 @@ class Searcher:
         log = self._held.log
         if not log.min_offset <= log_offset <= log.end_offset - RECORD_SIZE_MIN:
             return None
-        size = int.from_bytes(log.read(log_offset, 4), "big")
+        size = int.from_bytes(log.read(log_offset, SIZE.size), "big")
         if not RECORD_SIZE_MIN <= size <= log.end_offset - log_offset:
             return None
         record = log.read(log_offset, size)
@@ -72,15 +71,10 @@ class Searcher:
     def stored_ms_at(self, place: int) -> int:
         """When the record was stored that a unit leads to, or that begins a segment; -1 when there
         is none."""
-        head = self._held.log.read(place, _STORED_AT_V6 + 8)
-        if len(head) < _STORED_AT_V6 + 8:
+        head = self._held.log.read(place, _FRONT_SIZE)
+        if len(head) < _FRONT_SIZE or PLACED.unpack_from(head)[2] != place:
             return -1
-        *_, log_offset, sys_flag = _FIRST.unpack_from(head)
-        if log_offset != place:
-            return -1
-        at = _STORED_AT_V6 if sys_flag & SysFlag.BORN_HOST_V6 else _STORED_AT
-        stored_ms: int = _TIME.unpack_from(head, at)[0]
-        return stored_ms
+        return stored_ms_in(head)
 
     def offset_at(self, queue: ConsumeQueue, time_ms: int, *, upper: bool) -> int:
         """The first offset stored at a time or later; with `upper` the last one not later."""
@@ -108,11 +102,13 @@ class Searcher:
             stored_ms = self.stored_ms(queue, queue_offset)
         return stored_ms
 
-    def query(self, topic: str, key: str, *, count_max: int, begin_ms: int, end_ms: int) -> Found:
+    def query(
+        self, topic: str, key: str, *, count_max: int, begin_ms: int, end_ms: int
+    ) -> FoundByKey:
         """Records of a topic with a key, stored in between, newest first."""
         held = self._held
         index = held.index
-        found = Found([], 0, 0)
+        found = FoundByKey([], 0, 0)
         if index is None:
             return found
         held.dispatcher.flush_keys()

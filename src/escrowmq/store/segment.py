@@ -9,7 +9,9 @@ from __future__ import annotations
 from typing import Final
 
 from escrowmq.base.ports import Disk, File, SparseFile
+from escrowmq.codec.walker import next_data
 from escrowmq.errors import StorageError
+from escrowmq.store.zeros import without_zeros
 
 NAME_SIZE: Final = 20
 
@@ -88,6 +90,10 @@ class Segments:
         """Where the file that holds a position starts."""
         return position - position % self.segment_size
 
+    def end_of(self, position: int) -> int:
+        """Where the file that holds a position ends."""
+        return position - position % self.segment_size + self.segment_size
+
     def has(self, position: int) -> bool:
         """Whether the file that holds a position exists."""
         return self.start_of(position) in self._files
@@ -128,6 +134,14 @@ class Segments:
             return found.data_end()
         return self.segment_size
 
+    def data_from(self, position: int) -> int:
+        """The first position from here on, in the same file, that may hold something; its end if
+        none does."""
+        found, start = self.file(position), self.start_of(position)
+        if isinstance(found, SparseFile):
+            return start + found.data_from(position - start)
+        return position
+
     def modified_ms(self, start: int) -> int:
         """When a file was last written."""
         return self._disk.modified_ms(self.path(start))
@@ -138,6 +152,24 @@ class Segments:
         if found is not None:
             found.close()
         self._disk.remove(self.path(start))
+
+    def clear_behind(self, end: int) -> int:
+        """Make everything behind the end zeros, so that no remnant can be taken for data later;
+        files that lie wholly behind it are removed. How many bytes had something in them."""
+        cleared = 0
+        while self.last >= max(end, 1) and self.last > self.start_of(end):
+            if next_data(self, self.last, self.end)[1]:
+                cleared += self.segment_size
+            self.remove(self.last)
+        file, start = self.file(end), self.start_of(end)
+        position, behind = end, self.end_of(end)
+        while file is not None and position < behind:
+            position, data = next_data(self, position, behind)
+            if size := len(without_zeros(data)):
+                file.write(position - start, bytes(size))
+                cleared += size
+            position += len(data)
+        return cleared
 
     def remove_all(self) -> None:
         """Remove every file, newest first, and the folder."""

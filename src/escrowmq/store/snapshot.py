@@ -87,15 +87,15 @@ def note_deletions(held: Holdings) -> None:
                 "the log may bring their messages back",
                 error,
             )
-        held.deleted.is_kept = False
+        held.deleted.kept(is_kept=False)
     else:
-        held.deleted.is_kept = True
+        held.deleted.kept(is_kept=True)
 
 
 def relieve_journal(held: Holdings) -> None:
     """Write the file because the journal has no room for the queue files that are begun next. A
     disk that cannot take it is asked again when one is."""
-    held.queues.journal.is_full = False
+    held.queues.journal.relieved()
     with contextlib.suppress(StorageError, OSError):
         write_snapshot(held)
 

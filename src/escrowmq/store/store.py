@@ -17,15 +17,22 @@ from escrowmq.base.limits import PROPERTIES_SIZE_MAX
 from escrowmq.base.message import Message, StoredMessage
 from escrowmq.base.ports import Disk
 from escrowmq.base.settings import StoreSettings
+from escrowmq.codec.crc import CRC_PROPERTY_SIZE
 from escrowmq.codec.entries import ENTRY
+from escrowmq.codec.layout import FILLER_SIZE
 from escrowmq.codec.properties import encode_properties
-from escrowmq.codec.record import FILLER_SIZE, encode_record
+from escrowmq.codec.record import encode_record
 from escrowmq.errors import CorruptRecord, DiskFull, StorageError
-from escrowmq.store.answers import Arrival, Found, Got, GotStatus, Put, PutStatus, RecoveryReport
-from escrowmq.store.batches import Batches
-from escrowmq.store.consume_queue import ConsumeQueue
-from escrowmq.store.crc import CRC_PROPERTY_SIZE
-from escrowmq.store.dispatch import Dispatch
+from escrowmq.store.answers import (
+    Arrival,
+    FoundByKey,
+    Got,
+    GotStatus,
+    Put,
+    PutStatus,
+    RecoveryReport,
+)
+from escrowmq.store.batches import BatchPuts
 from escrowmq.store.encoding import (
     encode_with_crc,
     ended,
@@ -33,18 +40,27 @@ from escrowmq.store.encoding import (
     size_bound,
     too_large,
 )
+from escrowmq.store.failed_syncs import Mending
 from escrowmq.store.flush import Flusher
 from escrowmq.store.folder import refuse_other
 from escrowmq.store.holdings import Holdings
-from escrowmq.store.mending import Mending
-from escrowmq.store.reading import Reader
-from escrowmq.store.recovery import Recovery
+from escrowmq.store.reading import QueueReader
+from escrowmq.store.recovery import Recovered, Recovery
 from escrowmq.store.retention import Retention, hour_in
 from escrowmq.store.run import Run
 from escrowmq.store.search import Searcher
 from escrowmq.store.snapshot import note_deletions, relieve_journal, write_snapshot
 
-__all__ = ["Arrival", "Found", "Got", "GotStatus", "Put", "PutStatus", "RecoveryReport", "Store"]
+__all__ = [
+    "Arrival",
+    "FoundByKey",
+    "Got",
+    "GotStatus",
+    "Put",
+    "PutStatus",
+    "RecoveryReport",
+    "Store",
+]
 
 ABORT, LOCK = "abort", "lock"
 _log = logging.getLogger(__name__)
@@ -71,30 +87,28 @@ class Store:
         self.disk = disk
         held = self._held = Holdings(disk, settings, boot=boot, zone=zone)
         self.log, self.queues, self.index = held.log, held.queues, held.index
-        self.deleted, self.checkpoint, self.dispatcher = (
-            held.deleted, held.checkpoint, held.dispatcher,
-        )  # fmt: skip
+        self.deleted, self.checkpoint = held.deleted, held.checkpoint
+        self.dispatcher = held.dispatcher
         self._standing = held.standing
-        self.reader = Reader(self.log, settings)
+        self.reader = QueueReader(self.log, settings)
         self.flusher = Flusher(held)
         self.mending = Mending(
             held,
             take_round=self.flusher.take_round,
-            derived_from=lambda: self.flusher.derived_offset,
             given_up=self._cannot_be_mended,
         )
         self.retention = Retention(held, hour or hour_in(zone))
         self._searcher = Searcher(held)
         self._abort_text = abort_text
         self._is_open = False
-        self._is_sync_flush, self._appends_crc = settings.is_sync_flush, settings.appends_crc
+        self._appends_crc = settings.appends_crc
         self._body_size_max = settings.body_size_max
         self._properties_size_max = PROPERTIES_SIZE_MAX - (
             CRC_PROPERTY_SIZE + 1 if self._appends_crc else 0
         )
         body_max, properties_max = self._body_size_max, self._properties_size_max
         self.judge = partial(judge, body_size_max=body_max, properties_size_max=properties_max)
-        self.batches = Batches(held, self.judge)
+        self.batches = BatchPuts(held, self.judge)
         self._by_key = self.queues.by_key
 
     # -- life ---------------------------------------------------------------------------------
@@ -111,8 +125,7 @@ class Store:
             found = Recovery(self._held).run(now_ms)
         except DiskFull as error:
             raise DiskFull(f"{error}; make room on the disk and start again") from error
-        self.reader.trusted_from = found.trusted_from
-        self.flusher.started(now_ms, stored_ms=self.log.stamp(found.stored_ms))
+        self._take_up(found, now_ms)
         try:
             self.disk.replace(ABORT, self._abort_text.encode())
         except DiskFull:
@@ -122,6 +135,16 @@ class Store:
         self._standing.lift()
         self.retention.watch(now_ms)
         return found.report
+
+    def _take_up(self, found: Recovered, now_ms: int) -> None:
+        """Go on from what a recovery has come to."""
+        self.log.start(found.log_end)
+        self.dispatcher.start(found.log_end, found.stored_ms)
+        if found.stalled:
+            self.dispatcher.stall("the disk is full", found.stalled)
+        self.reader.trust_from(found.trusted_from)
+        self.log.stamp(found.stored_ms)
+        self.flusher.started(now_ms, stored_ms=self.log.stored_ms)
 
     def close(self, now_ms: int) -> None:
         """Make everything durable, and say so by removing the abort file. After a failed sync
@@ -173,7 +196,7 @@ class Store:
             if refused is not None:
                 return refused
             queue = self.queues.make(message.topic, message.queue_id)
-        now_ms = self.log.stamp(now_ms)
+        now_ms = self.log.time_at(now_ms)
         # Prepared and rollback records belong to no queue.
         is_queued = not message.sys_flag & 4
         queue_offset = queue.next_offset if is_queued else 0
@@ -198,9 +221,10 @@ class Store:
             log.append(record, is_settling=is_settling)
         except (StorageError, OSError, struct.error) as error:
             return standing.failed(error)
+        log.stamp(now_ms)
         if is_queued:
-            queue.next_offset = queue_offset + 1
-        self._dispatch(queue if is_queued else None, message, queue_offset, log_offset, size)
+            queue.expect(queue_offset + 1)
+        self.dispatcher.show(queue if is_queued else None, message, queue_offset, log_offset, size)
         return Put(_OK, log_offset, queue_offset, size, now_ms, log_offset + size)
 
     def run(self, host: bytes) -> Run:
@@ -210,29 +234,6 @@ class Store:
     def has_room(self, messages: Sequence[Message]) -> bool:
         """Whether all of several settling messages can be put, one after another, and seen."""
         return self.log.make_room(sum(map(size_bound, messages))) and self.queues.reserve(messages)
-
-    def _dispatch(
-        self,
-        queue: ConsumeQueue | None,
-        message: Message,
-        queue_offset: int,
-        log_offset: int,
-        record_size: int,
-    ) -> None:
-        """Now, or when it is durable: with SYNC_FLUSH nobody sees what may still be lost."""
-        dispatcher, stored_ms = self.dispatcher, self.log.stored_ms
-        if not self._is_sync_flush and not dispatcher.waiting:
-            try:
-                dispatcher.dispatch(
-                    queue, message, queue_offset, log_offset, record_size, stored_ms
-                )
-            except (StorageError, OSError) as error:
-                dispatcher.stall(str(error))
-            else:
-                return
-        dispatcher.waiting.append(
-            Dispatch(queue, message, queue_offset, log_offset, record_size, stored_ms)
-        )
 
     # -- reading ------------------------------------------------------------------------------
 
@@ -282,6 +283,11 @@ class Store:
         queue = self._by_key.get((topic, queue_id))
         return (queue.min, queue.end) if queue is not None else (0, 0)
 
+    def is_complete(self, topic: str, queue_id: int) -> bool:
+        """Whether every record of a queue has its unit: none waits for the disk."""
+        queue = self._by_key.get((topic, queue_id))
+        return queue is None or queue.end == queue.next_offset
+
     def entries(
         self, topic: str, queue_id: int, queue_offset: int, count: int
     ) -> list[tuple[int, int, int]]:
@@ -302,7 +308,9 @@ class Store:
         queue = self._by_key.get((topic, queue_id))
         return self._searcher.stored_ms(queue, queue_offset) if queue is not None else -1
 
-    def query(self, topic: str, key: str, *, count_max: int, begin_ms: int, end_ms: int) -> Found:
+    def query(
+        self, topic: str, key: str, *, count_max: int, begin_ms: int, end_ms: int
+    ) -> FoundByKey:
         """Messages of a topic with a key (or unique key), stored in between, newest first."""
         find = self._searcher.query
         return find(topic, key, count_max=count_max, begin_ms=begin_ms, end_ms=end_ms)
@@ -366,9 +374,8 @@ class Store:
         """The sync that was wanted failed. Nothing that was waiting for it is durable: the store
         takes no messages until all of it is written anew, and synced (mending.py)."""
         is_news = self.flusher.failed is None
-        self.mending.failures_count += 1
         self.flusher.sync_failed(reason)
-        self.mending.failed(now_ms)
+        self.mending.sync_failed(now_ms)
         if is_news:
             again = "messages are taken again when the disk has taken what it may have lost"
             _log.critical("read-only: a sync failed (%s); %s", reason, again)
@@ -387,7 +394,7 @@ class Store:
         if self.dispatcher.stalled:
             self.dispatcher.flush_keys()
         if self.dispatcher.stalled or self.dispatcher.waiting:
-            self.flusher.dispatch()
+            self.dispatcher.run()
         if not self.deleted.is_kept:
             note_deletions(self._held)
         if self.queues.journal.is_full:
@@ -397,7 +404,7 @@ class Store:
 
     def wake_at_ms(self) -> int:
         """When `wake` and `sync_wanted` want to be called next."""
-        if self.flusher.is_behind:
+        if self.dispatcher.is_behind:
             return 0
         flushes_ms, mends_ms = self.flusher.wake_at_ms(), self.mending.wake_at_ms()
         return min(self.retention.wake_at_ms, flushes_ms, mends_ms)
@@ -430,7 +437,7 @@ class Store:
     @property
     def behind_size(self) -> int:
         """Bytes of log that consumers cannot see yet."""
-        return self._held.behind_size
+        return self.dispatcher.behind_size
 
     @property
     def disk_percent(self) -> int:
@@ -449,7 +456,9 @@ class Store:
 
     def go_back(self, now_ms: int) -> None:
         """Stamp records with this time, although there are some of a later one: the clock was
-        wrong when they were stored."""
+        wrong when they were stored. That is noted at once: the next start may find a last record
+        of the right time, and a topic that is deleted then has records of a later one."""
         self.deleted.gone_back(self.log.stored_ms)
+        note_deletions(self._held)
         self.log.go_back(now_ms)
         self.flusher.started(now_ms, stored_ms=now_ms)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from typing import Final
 
 from escrowmq.base.message import Property, StoredMessage
+from escrowmq.codec.layout import SIZE
 from escrowmq.codec.record import decode_record
+from escrowmq.codec.stretch import check_record, outline
+from escrowmq.codec.walker import Walker
 from escrowmq.errors import CorruptRecord
-from escrowmq.store.scan import LogScan, Scanned
 from escrowmq.store.store import Store
 
 _EVER_MS: Final = (1 << 62) - 1
@@ -17,25 +20,21 @@ _SAME_KEY_MAX: Final = 64
 """Messages with one unique key that are looked at: one a resumption."""
 
 
-def walk(
-    store: Store, log_offset: int, wanted: Callable[[Scanned], bool] | None = None
-) -> Iterator[StoredMessage]:
-    """The whole records of the log from a place on, those that are wanted; what is damaged in
-    between is passed over."""
-    scan = LogScan(
-        store.log.segments,
-        has_crc=store.settings.appends_crc,
-        leads_to=store.queues.proof(),
-    )
-    end_offset = store.end_offset
-    for records in scan.batches(max(log_offset, store.min_log_offset)):
-        for record in records:
-            if record.log_offset >= end_offset:
+def walk(store: Store, log_offset: int, *, kind: int | None = None) -> Iterator[StoredMessage]:
+    """The whole records of the log from a place on, or those with one transaction type; what is
+    damaged in between is passed over. Others are looked at from the front only: 0.4 us each."""
+    has_crc = store.settings.appends_crc
+    walker = Walker(store.log.segments, has_crc=has_crc, leads_to=store.queues.proof())
+    end_offset, start = store.end_offset, max(log_offset, store.min_log_offset)
+    for base, data, found in walker.stretches(start, partial(outline, kind=kind)):
+        for at in found.records:
+            place, (size,) = base + at, SIZE.unpack_from(data, at)
+            if place >= end_offset:
                 return
-            if wanted is not None and not wanted(record):
+            if check_record(data[at : at + size], place, has_crc=has_crc) is not None:
                 continue
             try:
-                yield decode_record(store.log.read(record.log_offset, record.size))
+                yield decode_record(data, at)
             except CorruptRecord:
                 continue
 

@@ -1,10 +1,15 @@
 """A queue's units over several files: where it ends, what is trimmed, what a search passes over."""
 
-import pytest
+import random
 
-from escrowmq.store.consume_queue import ConsumeQueue
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from escrowmq.codec.entries import ENTRY
+from escrowmq.store.consume_queue import ConsumeQueue, rising
 from escrowmq.store.queue_journal import QueueJournal
-from escrowmq.testing.disk import SimDisk
+from escrowmq.testing.disk import Loss, SimDisk
 
 PER_FILE = 4
 
@@ -33,6 +38,31 @@ def test_trimming_keeps_the_file_in_which_the_queue_ends() -> None:
     assert queue.drop_before(500) == 0
     assert (queue.min, queue.end) == (0, 3)
     assert queue.unit(2) == (1200, 100, 0)
+
+
+def test_file_made_ahead_leaves_the_one_that_is_written_to_unsynced() -> None:
+    disk = SimDisk()
+    queue = queue_of(disk, [1000, 1100, 1200])
+    queue.reserve(4)
+    for file in queue.dirty_files():
+        file.sync()
+    queue.append(1300, 100, 0)
+    for file in queue.dirty_files():
+        file.sync()
+    disk.crash(random.Random(1), Loss.ALL)
+    again = empty(disk)
+    again.load()
+    assert (again.end, again.unit(3)) == (4, (1300, 100, 0))
+
+
+@pytest.mark.parametrize("count", [1, 3, 4, 5])
+def test_queue_ends_before_files_made_ahead(count: int) -> None:
+    disk = SimDisk()
+    queue = queue_of(disk, [1000 + number for number in range(count)])
+    queue.reserve(2 * PER_FILE)
+    again = empty(disk)
+    again.load()
+    assert again.end == count
 
 
 def test_trimming_removes_files_that_lie_wholly_before() -> None:
@@ -106,5 +136,28 @@ def test_a_unit_that_was_lost_with_the_power_is_cut_with_those_behind_it(
     queue = empty(disk)
     queue.load()
     assert queue.end == 6
-    queue.truncate_at_log(600)
+    queue.end_at_log(600)
     assert (queue.end, queue.files.starts) == (kept, [0])
+
+
+UNITS = st.lists(
+    st.tuples(st.integers(-2, 40), st.sampled_from([100, 100, 100, 0, -1, 0x7FFFFFFF]))
+)
+
+
+@given(UNITS, st.integers(0, 9_000))
+def test_units_rise_as_far_as_each_is_above_the_one_before(
+    odd: list[tuple[int, int]], before: int
+) -> None:
+    """The odd ones stand behind any number of usual ones, across the border of what is read."""
+    units = [(1_000 * (number - before), 100) for number in range(before)]
+    units = [(offset + 9_000_000, size) for offset, size in units]
+    units += [(9_000_000 + offset, size) for offset, size in odd]
+    good, last = 0, -1
+    for offset, size in units:
+        if size <= 0 or (size != 0x7FFFFFFF and offset <= last):
+            break
+        last = offset if size != 0x7FFFFFFF else last
+        good += 1
+    encoded = b"".join(ENTRY.pack(offset, size, 0) for offset, size in units)
+    assert rising(encoded) == good

@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from escrowmq.codec.layout import HEAD_V4, QUEUE_ID_AT
 from escrowmq.store.store import PutStatus
 from escrowmq.testing.disk import Loss, SimDisk
 
@@ -33,12 +34,12 @@ def test_flipped_bit_anywhere_in_a_record_loses_only_this_record(keeps_abort: bo
         lost = {5} if 5 not in found else set()
         assert found == {n: body for n, body in expected(12).items() if n not in lost}
         assert store.bounds("orders", 0) == (0, 12)
-        in_body = put.log_offset + 88 <= position < put.log_offset + 98
-        if in_body or position < put.log_offset + 12:
+        in_body = put.log_offset + HEAD_V4.size <= position < put.log_offset + HEAD_V4.size + 10
+        if in_body or position < put.log_offset + QUEUE_ID_AT:
             assert lost
         if lost:
             assert report.damaged or store.damaged
-            assert store.read(put.log_offset) is None or position >= put.log_offset + 12
+            assert store.read(put.log_offset) is None or position >= put.log_offset + QUEUE_ID_AT
 
 
 def test_full_scan_reports_each_damaged_stretch() -> None:

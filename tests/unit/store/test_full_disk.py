@@ -1,12 +1,14 @@
 """A full disk: ordinary puts are refused, settling ones served, and all is well again after."""
 
+from collections.abc import Callable
+
 import pytest
 
 from escrowmq.base.settings import StoreSettings
 from escrowmq.codec.record import decode_record
 from escrowmq.errors import DiskFull
 from escrowmq.store import dispatch
-from escrowmq.store.store import PutStatus, Store
+from escrowmq.store.store import Put, PutStatus, Store
 from escrowmq.testing.disk import SimDisk
 
 from .stores import bodies, message, opened, small, sync
@@ -39,6 +41,39 @@ def test_full_disk_refuses_ordinary_puts_and_serves_settling_ones(
     assert len(bodies(store)) == number + settled + 1
     told = [(record.levelname, record.getMessage()[:24]) for record in caplog.records]
     assert told == [("ERROR", "no new messages are take"), ("WARNING", "the disk has room: messa")]
+
+
+def put_one(store: Store, now_ms: int) -> Put:
+    return store.put(message(0), now_ms)
+
+
+def put_batch(store: Store, now_ms: int) -> Put:
+    return store.batches.put(message(0), [(0, b"b", b"", {})], now_ms)[0]
+
+
+def put_long_batch(store: Store, now_ms: int) -> Put:
+    batch = store.batches.begin(message(0))
+    batch.add([(0, b"b", b"", {})])
+    return store.batches.put_long(batch, now_ms)
+
+
+@pytest.mark.parametrize("put", [put_one, put_batch, put_long_batch])
+def test_store_on_a_disk_that_was_full_from_the_start_starts_again(
+    put: Callable[[Store, int], Put],
+) -> None:
+    """World 6313: the time of a message that was refused went into the checkpoint, and the next
+    start missed the log of which that told."""
+    disk = SimDisk()
+    store, _ = opened(disk)
+    disk.room = disk.used
+    assert put(store, 900_000).status is PutStatus.SERVICE_NOT_AVAILABLE
+    assert store.last_stored_ms == 0
+    store.close(900_000)
+    disk.restart()
+    disk.room = None
+    store, _ = opened(disk, now_ms=910_000)
+    assert put(store, 910_000).stored_ms == 910_000
+    assert store.last_stored_ms == 910_000
 
 
 def put_size(store: Store) -> int:

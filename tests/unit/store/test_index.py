@@ -1,23 +1,22 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from escrowmq.codec.hashes import index_hash, java_hash
-from escrowmq.store.index import Index, IndexKey, key_hash
+from escrowmq.store.chains import IndexKey, key_hash
+from escrowmq.store.index import Index, all_below, decode_slots
 from escrowmq.testing.disk import SimDisk
 
-
-@given(topic=st.text(min_size=1, max_size=20), key=st.text(max_size=60))
-def test_key_hash_is_the_peers(topic: str, key: str) -> None:
-    assert key_hash(java_hash(f"{topic}#"), key) == index_hash(topic, key)
-
-
-@given(key=st.text(alphabet="0123456789ABCDEFN", min_size=1, max_size=1_100))
-def test_key_hash_of_unique_keys_is_the_peers(key: str) -> None:
-    assert key_hash(java_hash("t#"), key) == index_hash("t", key)
+NUMBERS = st.sampled_from([-1, 0, 1, 254, 255, 256, 257, 65_535, 65_536, 65_537, 1 << 24]) | (
+    st.integers(-(1 << 31), (1 << 31) - 1)
+)
 
 
-def test_hash_without_an_absolute_value_is_zero() -> None:
-    assert key_hash(0x8000_0000, "") == 0
+@given(slots=st.lists(NUMBERS | st.just(0), max_size=9), count=NUMBERS.filter(lambda n: n > 0))
+def test_slots_are_below_a_number_when_each_is(slots: list[int], count: int) -> None:
+    encoded = b"".join(slot.to_bytes(4, "big", signed=True) for slot in slots)
+    assert all_below(encoded, count) == all(0 <= slot < count for slot in slots)
+    below = [abs(slot) % count for slot in slots]
+    assert all_below(b"".join(slot.to_bytes(4, "big") for slot in below), count)
+    assert decode_slots(encoded).tolist() == slots
 
 
 def made(disk: SimDisk, *, entries_max: int = 8) -> Index:

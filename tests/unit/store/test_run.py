@@ -2,6 +2,8 @@
 
 import pytest
 
+from escrowmq.codec.hashes import body_crc
+from escrowmq.codec.layout import HEAD_V4
 from escrowmq.codec.properties import encode_properties
 from escrowmq.store.run import Run, Tail
 from escrowmq.store.store import PutStatus, Store
@@ -31,6 +33,55 @@ def put(run: Run, tail: Tail, number: int) -> int:
     if at >= 0:
         run.index(tail, b"U%05d" % number, [b"k%d" % number, b"all"], at)
     return at
+
+
+def laid_out(run: Run, tails: list[Tail], numbers: range) -> None:
+    """Put what another one would have laid out: here a run of its own, which is not committed."""
+    before = {id(tail): len(tail.units) for tail in tails}
+    upcoming = [tail.upcoming for tail in tails]
+    end, room_end, stored_ms, host = run.place
+    assert end < room_end
+    records, units, keys = b"", {id(tail): list[int]() for tail in tails}, []
+    for nth, number in enumerate(numbers):
+        which = nth % len(tails)
+        tail, properties = tails[which], encode_properties(message(number).properties)
+        body, offset = b"body %05d" % number, upcoming[which]
+        rest = tail.topic_part + len(properties).to_bytes(2, "big") + properties
+        size = HEAD_V4.size + len(body) + len(rest)
+        at = end + len(records)
+        records += HEAD_V4.fields.pack(
+            size, tail.magic, body_crc(body), tail.queue_id, 0, offset, at, 0, 1, HOST, stored_ms,
+            host, 0, 0, len(body),
+        ) + body + rest  # fmt: skip
+        upcoming[which] += 1
+        units[id(tail)] += [at, size, 0]
+        names = b"U%05d" % number, b"k%d" % number, b"all"
+        keys += [(tail.key_prefix, key, at, stored_ms) for key in names]
+    run.put_laid_out(records, [(tail, units[id(tail)]) for tail in tails], keys)
+    assert [tail.upcoming for tail in tails] == upcoming
+    assert before == {id(tail): len(tail.units) - len(units[id(tail)]) for tail in tails}
+
+
+def test_records_that_were_laid_out_elsewhere_are_as_those_of_single_puts() -> None:
+    disks = SimDisk(), SimDisk()
+    for disk, is_laid_out in zip(disks, (True, False), strict=True):
+        store, _ = opened(disk)
+        for queue_id in (0, 1):
+            store.put(message(queue_id, queue_id=queue_id), 1_000)
+        run = begun(store)
+        tails = [tail_of(run, 0), tail_of(run, 1)]
+        put(run, tails[1], 1)
+        if is_laid_out:
+            laid_out(run, tails, range(2, 8))
+        else:
+            for number in range(2, 8):
+                put(run, tails[number % 2], number)
+        put(run, tails[0], 8)
+        assert run.commit(nobody)
+        run.done()
+        store.close(3_000)
+    first, second = [{n: bytes(f.live) for n, f in disk.files.items()} for disk in disks]
+    assert first == second
 
 
 def nobody(topic: str, queue_id: int) -> bool:

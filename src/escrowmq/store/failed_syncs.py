@@ -19,11 +19,11 @@ from typing import Final
 
 from escrowmq.base.effects import Sync
 from escrowmq.base.ports import File
-from escrowmq.codec.record import FILLER_SIZE
+from escrowmq.codec.layout import FILLER_SIZE
+from escrowmq.codec.stretch import Scanned, parse
 from escrowmq.errors import CorruptRecord, StorageError
 from escrowmq.store.consume_queue import ConsumeQueue
 from escrowmq.store.holdings import Holdings
-from escrowmq.store.scan import Scanned, parse
 from escrowmq.store.segment import Segments
 
 _log = logging.getLogger(__name__)
@@ -49,12 +49,10 @@ class Mending:
         held: Holdings,
         *,
         take_round: Callable[[int], tuple[File, ...]],
-        derived_from: Callable[[], int],
         given_up: Callable[[str], object],
     ) -> None:
         self._held = held
         self._take_round = take_round
-        self._derived_from = derived_from
         self._given_up = given_up
         self._attempt: Iterator[Sync | None] | None = None
         self._wanted: Sync | None = None
@@ -65,8 +63,12 @@ class Mending:
         self.lost = ""
         """Why a restart is needed; empty while there is hope."""
 
-    def failed(self, now_ms: int) -> None:
-        """A sync failed, or an attempt: try in a while."""
+    def sync_failed(self, now_ms: int) -> None:
+        """A sync failed: try in a while."""
+        self.failures_count += 1
+        self._try_later(now_ms)
+
+    def _try_later(self, now_ms: int) -> None:
         self._attempt = self._wanted = None
         if not self.lost:
             self._due_ms = now_ms + self._wait_ms
@@ -86,7 +88,7 @@ class Mending:
             self._given_up(self.lost)
         except (StorageError, OSError) as error:
             _log.info("not mended yet: %s", error)
-            self.failed(now_ms)
+            self._try_later(now_ms)
 
     def wake_at_ms(self) -> int:
         """When `wake` has something to do."""
@@ -112,7 +114,7 @@ class Mending:
         for position, size in whole_parts(segments, begin, end, has_crc=held.settings.appends_crc):
             write_log_again(segments, position, size)
             yield None
-        for _ in write_derived_again(held, self._derived_from()):
+        for _ in write_derived_again(held, held.durability.derived_offset):
             yield None
         held.queues.journal.write_again()
         held.checkpoint.write_again()
@@ -135,7 +137,7 @@ def write_derived_again(held: Holdings, log_offset: int) -> Iterator[None]:
 
 def safe_segment(held: Holdings) -> int:
     """The newest segment whose first record is old enough to be durable everywhere."""
-    segments, safe_ms = held.log.segments, _safe_ms(held)
+    segments, safe_ms = held.log.segments, held.durability.safe_ms
     for start in reversed(segments.starts):
         data = segments.read(start, _FIRST_READ_SIZE)
         found = parse(data, start)
@@ -149,7 +151,7 @@ def safe_segment(held: Holdings) -> int:
 def young_from(held: Holdings) -> int:
     """Where the first record stands that was stored too late to be durable everywhere, as far as
     queues lead there: units that were lost are of such records."""
-    safe_ms, found = _safe_ms(held), held.log.segments.end
+    safe_ms, found = held.durability.safe_ms, held.log.segments.end
     for queue in held.queues:
         low, high = queue.min, queue.end
         if low < high and not _is_young(held, queue, high - 1, safe_ms):
@@ -179,13 +181,6 @@ def _is_young(held: Holdings, queue: ConsumeQueue, queue_offset: int, safe_ms: i
     return not records or records[0].stored_ms >= safe_ms
 
 
-def _safe_ms(held: Holdings) -> int:
-    checkpoint = held.checkpoint
-    if held.index is not None and checkpoint.value.index_ms:
-        return min(checkpoint.safe_ms, checkpoint.value.index_ms)
-    return checkpoint.safe_ms
-
-
 def log_files(segments: Segments, begin: int, end: int) -> tuple[File, ...]:
     """The files that hold a stretch of the log."""
     starts = range(segments.start_of(begin), end, segments.segment_size)
@@ -212,6 +207,7 @@ def whole_parts(
         left = min(following, end) - position
         data = segments.read(position, min(_PART_SIZE, left))
         found = parse(data, position, has_crc=has_crc)
+        # A record larger than a part.
         if not found.records and len(data) < found.wanted_size <= left:
             data = segments.read(position, found.wanted_size)
             found = parse(data, position, has_crc=has_crc)

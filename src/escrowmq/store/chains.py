@@ -1,0 +1,102 @@
+"""The entries of an index file: which slots keys belong to, and what is written for them. Both
+functions have a compiled twin (lane/native), which is what they are, and is asked first."""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+from escrowmq.codec.entries import INDEX_ENTRY, INDEX_SLOT
+from escrowmq.codec.hashes import java_hash
+from escrowmq.lane import native
+
+_SECONDS_MAX: Final = 0x7FFFFFFF
+_HASHED_SIZE_MAX: Final = 1024
+_DIGITS: Final = b"0123456789ABCDEFGHIJKLMNOPQRSTU"
+_LOW: Final = bytes(_DIGITS[unit % 31] for unit in range(256))
+_HIGH: Final = bytes(_DIGITS[unit // 31] for unit in range(256))
+_HEX: Final = bytes(_DIGITS[unit - 48] if 48 <= unit <= 78 else 63 for unit in range(256))
+_ONES: Final = [0]
+_POWERS: Final = [1]
+for _ in range(_HASHED_SIZE_MAX):
+    _ONES.append(_ONES[-1] * 31 + 48 & 0xFFFFFFFF)
+    _POWERS.append(_POWERS[-1] * 31 & 0xFFFFFFFF)
+
+IndexKey = tuple[int, str | bytes, int, int]
+"""A key to be indexed: the hash of `topic#`, the key (as bytes, if it is ASCII), log offset, store
+time. A plain tuple is made in a third of the time of a struct."""
+
+
+def key_hash(prefix_hash: int, key: str | bytes) -> int:
+    """What an index keeps of a key behind a prefix (`topic#`) whose Java hash is known.
+
+    A Java hash is a number in base 31, which `int` reads in C once each character is split into
+    a digit and a carry: 0.5 us instead of 2.3 for `topic#` and a unique key (0.3 when the key has
+    0-9 A-N only, as unique keys have, and needs no carry)."""
+    size = len(key)
+    if not key.isascii() or not 0 < size <= _HASHED_SIZE_MAX:
+        text = key if isinstance(key, str) else key.decode()
+        code = prefix_hash * pow(31, _units_count(text), 1 << 32) + java_hash(text)
+    else:
+        units = key if isinstance(key, bytes) else key.encode("ascii")
+        try:
+            code = int(units.translate(_HEX), 31) + _ONES[size]
+        except ValueError:
+            code = int(units.translate(_LOW), 31) + 31 * int(units.translate(_HIGH), 31)
+        code += prefix_hash * _POWERS[size]
+    code &= 0xFFFFFFFF
+    if code < 0x8000_0000:
+        return code
+    # abs() of RocketMQ, for which the least integer has none.
+    return 0 if code == 0x8000_0000 else 0x1_0000_0000 - code
+
+
+def _units_count(text: str) -> int:
+    return len(text) + sum(char > "\uffff" for char in text)
+
+
+def find_slots_plain(
+    keys: list[IndexKey], slots_count: int, slots_at: int
+) -> tuple[list[int], list[int]]:
+    """What an index keeps of each key, and where in the file the slot for that stands."""
+    codes = [key_hash(prefix_hash, key) for prefix_hash, key, _, _ in keys]
+    return codes, [slots_at + code % slots_count * INDEX_SLOT.size for code in codes]
+
+
+def chain_plain(
+    keys: list[IndexKey], codes: list[int], places: list[int], heads: bytes, first: int,
+    begin_ms: int,
+) -> tuple[bytes, dict[int, int], int]:  # fmt: skip
+    """The entries of keys, numbered from `first`, when their slots hold these heads: the entries,
+    the newest one of each slot, and how many slots had none."""
+    pack, number, fresh_count = INDEX_ENTRY.pack, first, 0
+    newest: dict[int, int] = {}
+    entries = []
+    for code, at, head, (_, _, log_offset, stored_ms) in zip(
+        codes, places, struct.unpack(f">{len(places)}i", heads), keys, strict=True
+    ):
+        previous = newest.get(at, head)
+        if not 0 < previous < number:
+            previous = 0
+            fresh_count += 1
+        newest[at] = number
+        seconds = (stored_ms - begin_ms) // 1000
+        if not 0 <= seconds < _SECONDS_MAX:
+            seconds = 0 if seconds < 0 else _SECONDS_MAX
+        entries.append(pack(code, log_offset, seconds, previous))
+        number += 1
+    return b"".join(entries), newest, fresh_count
+
+
+def find_slots(
+    keys: list[IndexKey], slots_count: int, slots_at: int
+) -> tuple[list[int], list[int]]:
+    """As `find_slots_plain`; the compiled twin knows ASCII alone."""
+    found = None
+    if native.find_slots is not None:
+        found = native.find_slots(keys, slots_count, slots_at)
+    return found or find_slots_plain(keys, slots_count, slots_at)
+
+
+chain: Final = native.chain or chain_plain
+"""As `chain_plain`."""

@@ -1,0 +1,46 @@
+"""What is durable, and what the checkpoint says of it."""
+
+from __future__ import annotations
+
+from escrowmq.base.message import Message
+from escrowmq.store.durability import Durability
+from escrowmq.store.store import Store
+from escrowmq.testing.disk import SimDisk
+from tests.unit.store.stores import SMALL, opened
+
+
+def store_with(*stored_ms: int) -> tuple[Store, Durability]:
+    store, _ = opened(SimDisk(), SMALL)
+    for each in stored_ms:
+        store.put(Message(topic="t", body=b"x"), each)
+    durability = Durability(store.log, store.checkpoint, has_index=True)
+    return store, durability
+
+
+def test_a_sync_of_the_log_says_nothing_of_what_leads_there() -> None:
+    store, durability = store_with(1_000, 9_000)
+    durability.log_synced(100, 1_000)
+    assert store.durable_offset == durability.said.confirmed_offset == 100
+    assert durability.said.log_ms == 1_000
+    assert durability.derived_offset == 0
+    durability.log_synced(50, 500)  # never back
+    assert (store.durable_offset, durability.said.log_ms) == (100, 1_000)
+
+
+def test_what_is_safe_is_durable_everywhere() -> None:
+    _, durability = store_with(1_000, 9_000)
+    durability.log_synced(180, 9_000)
+    durability.derived_synced(150, 8_000)
+    assert durability.derived_offset == 150
+    assert durability.said.queue_ms == durability.said.index_ms == 8_000
+    assert durability.safe_ms == 5_000  # three seconds less, for clocks and rounds
+
+
+def test_when_all_is_synced_the_checkpoint_says_so_once() -> None:
+    store, durability = store_with(1_000, 9_000)
+    durability.all_synced(9_000)
+    assert store.durable_offset == durability.derived_offset == store.end_offset
+    assert durability.is_stale
+    assert durability.say() == durability.files()
+    assert not durability.is_stale
+    assert durability.say() == ()
