@@ -6,6 +6,8 @@ a property of each, so that a restart finds it out again.
 
 from __future__ import annotations
 
+import base64
+import hashlib
 from bisect import bisect_left, insort
 from collections import OrderedDict
 from typing import Final, NamedTuple
@@ -16,6 +18,8 @@ from escrowmq.base.message import Property
 from escrowmq.txn.state import State
 
 ID_SIZE_MAX: Final = 64
+DIGEST_SIZE: Final = 16
+"""Characters of the digest that stands for a name."""
 
 
 class BundleId(NamedTuple):
@@ -25,6 +29,13 @@ class BundleId(NamedTuple):
     text: str
     owner: str = ""
     """Mark of the account that sends the halves; empty where nobody has to prove who he is."""
+
+    @property
+    def digest(self) -> str:
+        """What stands for the name once the transaction has ended: as short for every name, so that
+        an op record has room for all that it ends."""
+        name = "\0".join(self).encode("utf-8", "surrogatepass")
+        return base64.urlsafe_b64encode(hashlib.sha256(name).digest()[:12]).decode()
 
 
 def bundle_of(properties: dict[str, str]) -> BundleId | None:
@@ -45,7 +56,8 @@ class Bundles:
         """Bytes of bodies that came since the start: a transaction that a restart divides may have
         as much again."""
         self._of: dict[int, BundleId] = {}
-        self._ended: OrderedDict[BundleId, State] = OrderedDict()
+        self._ended: OrderedDict[str, State] = OrderedDict()
+        """By their digests."""
         self._broken: set[BundleId] = set()
 
     def __contains__(self, queue_offset: int) -> bool:
@@ -57,7 +69,7 @@ class Bundles:
             return f"{TRANSACTION} has {len(bundle.text)} characters, {ID_SIZE_MAX} are allowed"
         if not bundle.text.isprintable():
             return f"{TRANSACTION} is {bundle.text!r}; letters that can be printed are allowed"
-        state = self._ended.get(bundle)
+        state = self._ended.get(bundle.digest)
         if state is not None:
             return f"transaction {bundle.text} is {state.name} already; begin another one"
         if len(self._members.get(bundle, ())) >= BUNDLE_MESSAGES_MAX:
@@ -78,6 +90,7 @@ class Bundles:
 
     def add(self, bundle: BundleId, queue_offset: int) -> None:
         """A half of a transaction is pending."""
+        assert queue_offset not in self._of, queue_offset
         insort(self._members.setdefault(bundle, []), queue_offset)
         self._of[queue_offset] = bundle
 
@@ -102,7 +115,9 @@ class Bundles:
         if bundle is None:
             return None
         members = self._members[bundle]
-        del members[bisect_left(members, queue_offset)]
+        at = bisect_left(members, queue_offset)
+        assert members[at] == queue_offset, (members[at], queue_offset)
+        del members[at]
         if state is None:
             self._broken.add(bundle)
         if members:
@@ -111,18 +126,28 @@ class Bundles:
         self._sizes.pop(bundle, None)
         self._broken.discard(bundle)
         if state is not None:
-            self._ended[bundle] = state
-            self._ended.move_to_end(bundle)
-            while len(self._ended) > BUNDLES_REMEMBERED_MAX:
-                self._ended.popitem(last=False)
+            self.note_ended(bundle.digest, state)
         return None
 
-    def leave(self, queue_offset: int) -> None:
-        """Another half stands for this one from now on; it is among the members already."""
+    def note_ended(self, digest: str, state: State) -> None:
+        """A transaction has ended, just now or before this process began: no half joins it late."""
+        self._ended[digest] = state
+        self._ended.move_to_end(digest)
+        while len(self._ended) > BUNDLES_REMEMBERED_MAX:
+            self._ended.popitem(last=False)
+
+    def leave(self, queue_offset: int) -> int | None:
+        """Another half stands for this one from now on; it is among the members already. The half
+        that leads from now on, if this one did: not the other one, where more stand between."""
         bundle = self._of.pop(queue_offset, None)
-        if bundle is not None:
-            members = self._members[bundle]
-            del members[bisect_left(members, queue_offset)]
+        if bundle is None:
+            return None
+        members = self._members[bundle]
+        at = bisect_left(members, queue_offset)
+        assert members[at] == queue_offset, (members[at], queue_offset)
+        assert len(members) > 1, "the half that stands for it is there"
+        del members[at]
+        return members[0] if at == 0 else None
 
     def is_broken(self, queue_offset: int) -> bool:
         """Whether a half of the same transaction cannot be read: it can only be rolled back."""
@@ -130,4 +155,4 @@ class Bundles:
 
     def reopen(self, bundle: BundleId) -> None:
         """The end of a transaction was undone."""
-        self._ended.pop(bundle, None)
+        self._ended.pop(bundle.digest, None)

@@ -25,7 +25,7 @@ from escrowmq.errors import StorageError
 from escrowmq.txn.claim import EndResult
 from escrowmq.txn.engine import Engine
 from escrowmq.txn.half import immunity_ms
-from escrowmq.txn.pending import Row
+from escrowmq.txn.pending import PendingRow
 from escrowmq.txn.state import Verdict
 from escrowmq.txn.unheard import Unheard
 
@@ -37,15 +37,12 @@ TAKEN_MAX: Final = 500
 UNPARKED_MAX: Final = 5_000
 """Halves that are made due in one go when somebody comes who can be asked: some 5 ms."""
 
-_OPEN_MIN: Final = 1_000
-"""So many transactions may be known to be under way before those that ended are looked for."""
-
 RETRY_MS: Final = 1_000
 _HOUR_MS: Final = 3_600_000
 _NEVER_MS: Final = (1 << 62) - 1
 
 
-class Member(msgspec.Struct):
+class LiveProducer(msgspec.Struct):
     """A live producer of a group, and the topics that it was seen to publish to."""
 
     peer: int
@@ -53,7 +50,7 @@ class Member(msgspec.Struct):
     topics: Container[str] = ()
 
 
-class Fate(enum.Enum):
+class DueFate(enum.Enum):
     """What becomes of a pending transaction that is due."""
 
     ASK = enum.auto()
@@ -63,11 +60,11 @@ class Fate(enum.Enum):
 
 def judge(
     *, checks: int, checks_max: int, age_ms: int, age_max_ms: int, is_reachable: bool
-) -> Fate:
+) -> DueFate:
     """Decide about one pending transaction whose time has come."""
     if checks >= checks_max or age_ms > age_max_ms:
-        return Fate.EXPIRE
-    return Fate.ASK if is_reachable else Fate.PARK
+        return DueFate.EXPIRE
+    return DueFate.ASK if is_reachable else DueFate.PARK
 
 
 class Ask(msgspec.Struct):
@@ -86,7 +83,7 @@ class _UnderWay(msgspec.Struct):
     deadline_ms: int
 
 
-class Counters(msgspec.Struct):
+class CheckCounters(msgspec.Struct):
     """What happened since the start."""
 
     sent: int = 0
@@ -103,7 +100,7 @@ class Checker:
         settings: BrokerSettings,
         *,
         age_max_hours: Callable[[], int],
-        members: Callable[[str], list[Member]],
+        members: Callable[[str], list[LiveProducer]],
     ) -> None:
         self._engine = engine
         self._settings = settings
@@ -121,13 +118,10 @@ class Checker:
         self._group_load: collections.Counter[str] = collections.Counter()
         self._silences: collections.Counter[int] = collections.Counter()
         self._mute_until_ms: dict[int, int] = {}
-        self._open: dict[int, int] = {}
-        """Halves whose transaction is under way at a connection, as that says when it is asked."""
-
         self._turn = 0
         self._has_room = False
         self.unheard = Unheard()
-        self.counters = Counters()
+        self.counters = CheckCounters()
 
     @property
     def _age_max_ms(self) -> int:
@@ -161,6 +155,8 @@ class Checker:
         """A connection is gone, and what it was asked last reached nobody."""
         self._silences.pop(peer, None)
         self._mute_until_ms.pop(peer, None)
+        # Checks are bounded so that a producer without an answer is not asked for ever; what a dead
+        # connection never read is no reason to give a transaction up.
         halves = self._engine.halves
         for queue_offset in self.unheard.lost(peer):
             if queue_offset in halves.pending and not self._settings.counts_all_checks:
@@ -180,18 +176,15 @@ class Checker:
         """A client answers that the transaction is under way: whoever else is asked can only guess.
         As long as it is there and says so, it alone is asked, and no number of checks is too many.
         Where everything is to be as at RocketMQ, the sender has no such place."""
-        if not self._settings.asks_origin_first:
-            return
-        pending = self._engine.halves.pending
-        if len(self._open) > 2 * len(pending) + _OPEN_MIN:
-            self._open = {at: who for at, who in self._open.items() if at in pending}
-        self._open[queue_offset] = peer
+        if self._settings.asks_origin_first and queue_offset in self._engine.halves.pending:
+            self._engine.halves.hold_open(queue_offset, peer)
 
     def _finish(self, queue_offset: int) -> bool:
         under_way = self._under_way.pop(queue_offset, None)
         if under_way is None:
             return False
         self._group_load[under_way.group] -= 1
+        assert self._group_load[under_way.group] >= 0, under_way.group
         self._has_room = True
         if not self._group_load[under_way.group]:
             del self._group_load[under_way.group]
@@ -283,25 +276,26 @@ class Checker:
         if not self._group_load[group]:
             del self._group_load[group]
 
-    def _awake(self, group: str, now_ms: int) -> list[Member]:
+    def _awake(self, group: str, now_ms: int) -> list[LiveProducer]:
         return self._not_mute(self._members(group), now_ms)
 
-    def _not_mute(self, members: list[Member], now_ms: int) -> list[Member]:
+    def _not_mute(self, members: list[LiveProducer], now_ms: int) -> list[LiveProducer]:
         awake = [m for m in members if self._mute_until_ms.get(m.peer, 0) <= now_ms]
         return awake or members  # all of them mute: better a mute one than none
 
-    def _seeing(self, group: str, topic: str, owner: str, now_ms: int) -> list[Member]:
-        """Members who may be shown a half."""
-        may_see = self.may_see
-        assert may_see is not None
-        seeing = [m for m in self._members(group) if may_see(m.peer, topic, group, owner)]
-        return self._not_mute(seeing, now_ms)
+    def _seeing(self, row: PendingRow, half: StoredMessage) -> list[LiveProducer]:
+        """Members who may be shown a half, the mute ones among them."""
+        members, may_see = self._members(row.group), self.may_see
+        if may_see is None:
+            return members
+        owner = half.properties.get(OWNER, "")
+        return [m for m in members if may_see(m.peer, row.topic, row.group, owner)]
 
     def _try_to_decide(
         self,
         queue_offset: int,
         group: str,
-        members: list[Member],
+        members: list[LiveProducer],
         now_ms: int,
         asks: list[Ask],
     ) -> None:
@@ -319,7 +313,7 @@ class Checker:
         self,
         queue_offset: int,
         group: str,
-        members: list[Member],
+        members: list[LiveProducer],
         now_ms: int,
         asks: list[Ask],
     ) -> None:
@@ -335,8 +329,8 @@ class Checker:
             return
         row = pending.row(queue_offset)
         if self.may_see is not None:
-            members = self._seeing(group, row.topic, half.properties.get(OWNER, ""), now_ms)
-        holder = self._holder(queue_offset, members)
+            members = self._not_mute(self._seeing(row, half), now_ms)
+        holder = self._holder(queue_offset, row, half)
         fate = judge(
             checks=row.checks if holder is None else 0,  # whoever holds it is asked without end
             checks_max=self._settings.transaction_checks_max,
@@ -346,16 +340,16 @@ class Checker:
         )
         interval_ms = self._settings.transaction_check_interval_ms
         match fate:
-            case Fate.EXPIRE:
+            case DueFate.EXPIRE:
                 self._expire(queue_offset, half, row.checks, now_ms)
-            case Fate.PARK if self._settings.counts_all_checks:
+            case DueFate.PARK if self._settings.counts_all_checks:
                 self._count(queue_offset)
                 pending.schedule(queue_offset, now_ms + interval_ms)
-            case Fate.PARK:
+            case DueFate.PARK:
                 self._engine.halves.park(queue_offset, group)
                 # The log does not wait for its producers: too old, it is given up all the same.
                 pending.schedule(queue_offset, row.stored_ms + self._age_max_ms + 1)
-            case Fate.ASK:
+            case DueFate.ASK:
                 member = holder or self._choose(members, row, queue_offset)
                 count = row.checks
                 if holder is None:
@@ -404,13 +398,19 @@ class Checker:
         if queue_offset in engine.halves.pending:
             engine.halves.pending.schedule(queue_offset, now_ms + RETRY_MS)
 
-    def _holder(self, queue_offset: int, members: list[Member]) -> Member | None:
-        """Who said last that the transaction is under way there, if it can be asked again. It has
-        to say so each time."""
-        peer = self._open.pop(queue_offset, None)
-        return next((member for member in members if member.peer == peer), None)
+    def _holder(
+        self, queue_offset: int, row: PendingRow, half: StoredMessage
+    ) -> LiveProducer | None:
+        """Who said last that the transaction is under way there, if it can be asked again; although
+        it is mute about others, as nobody else knows more."""
+        peer = self._engine.halves.take_holder(queue_offset)
+        if peer is None:
+            return None
+        return next((member for member in self._seeing(row, half) if member.peer == peer), None)
 
-    def _choose(self, members: list[Member], row: Row, queue_offset: int) -> Member:
+    def _choose(
+        self, members: list[LiveProducer], row: PendingRow, queue_offset: int
+    ) -> LiveProducer:
         """The sender first; when it did not know, those that publish to the topic, then others."""
         if not self._settings.asks_origin_first:
             self._turn += 1
@@ -454,6 +454,6 @@ class Checker:
         )
 
 
-def _rotated(members: list[Member], first: int) -> list[Member]:
+def _rotated(members: list[LiveProducer], first: int) -> list[LiveProducer]:
     at = first % len(members) if members else 0
     return members[at:] + members[:at]

@@ -16,7 +16,7 @@ from escrowmq.base.message import Message, Property, StoredMessage, Topic
 from escrowmq.store.store import Put, PutStatus, Store
 from escrowmq.store.walk import walk_queue
 from escrowmq.txn.engine import Engine
-from escrowmq.txn.epoch import Attempt, Decision, Query
+from escrowmq.txn.epoch import Attempt, LastDecision, Query
 from escrowmq.txn.state import Verdict
 
 _log = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ class _File(msgspec.Struct):
     decisions: list[_Record]
 
 
-class Decided(msgspec.Struct):
+class DecidedEpoch(msgspec.Struct):
     """The answer to the question for a decision."""
 
     tokens: dict[str, int]
@@ -91,7 +91,7 @@ class Decider:
             _log.error("decision record %d is passed over: %s", message.queue_offset, error)
 
     def _note(self, record: _Record) -> None:
-        decision = Decision(record.batch, record.tokens)
+        decision = LastDecision(record.batch, record.tokens)
         self._epochs.note(Query(record.group, record.query), decision)
 
     def save(self) -> bytes | None:
@@ -107,32 +107,32 @@ class Decider:
 
     # -- deciding ----------------------------------------------------------------------------
 
-    def decide(self, query: Query, batch: int, tokens: dict[str, int], now_ms: int) -> Decided:
+    def decide(self, query: Query, batch: int, tokens: dict[str, int], now_ms: int) -> DecidedEpoch:
         """Make the halves of these tokens visible and drop all others of the batch and of those
         before it; or tell what was decided earlier, and drop the halves of these tokens then."""
         known = self._epochs.decision(query, batch)
         if known is not None:
             self.abandon(query, batch, tokens.keys() - known.tokens.keys(), now_ms)
-            return Decided(known.tokens)
+            return DecidedEpoch(known.tokens)
         for token, count in tokens.items():
             attempt = Attempt(query, batch, token)
             if self._epochs.verdict(attempt) is not None:
                 reason = f"token {token} of batch {batch} of {query.name} was abandoned"
-                return Decided({}, refusal=f"{reason}; nothing was changed")
+                return DecidedEpoch({}, refusal=f"{reason}; nothing was changed")
             there = self._epochs.count(attempt)
             if there != count:
                 reason = (
                     f"token {token} has {there} pending halves in batch {batch} of {query.name}, "
                     f"not {count}; nothing was changed"
                 )
-                return Decided({}, refusal=reason)
+                return DecidedEpoch({}, refusal=reason)
         put = self._store.put(self._record(query, batch, tokens, now_ms), now_ms, is_settling=True)
         if put.status is not PutStatus.OK:
-            return Decided({}, put=put)
+            return DecidedEpoch({}, put=put)
         self._end = put.queue_offset + 1
-        self._epochs.note(query, Decision(batch, tokens))
+        self._epochs.note(query, LastDecision(batch, tokens))
         self._carry_out(query, now_ms)
-        return Decided(tokens, is_new=True)
+        return DecidedEpoch(tokens, is_new=True)
 
     def abandon(self, query: Query, batch: int, tokens: Iterable[str], now_ms: int) -> int:
         """Drop the halves of attempts that were not decided for; how many there are."""

@@ -8,7 +8,7 @@ The first end wins. A later one is told the outcome and changes nothing.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from escrowmq.base.extensions import MESSAGES, TRANSACTION
@@ -30,6 +30,7 @@ from escrowmq.txn.tally import Tally
 _log = logging.getLogger(__name__)
 _VERDICTS: Final = {State.COMMITTED: Verdict.COMMIT, State.EXPIRED: Verdict.EXPIRE}
 _LETTER: Final = {state: letter for letter, state in STATES.items()}
+_HOUR_MS: Final = 3_600_000
 _OPS_OF_RECORD_MAX: Final = 400
 """Ends named by one op record, unless one transaction has more messages; RocketMQ's bound is 4096
 characters."""
@@ -49,7 +50,11 @@ class Engine:
         self._settings = settings
         self._host = host
         self._as_delivered = as_delivered
-        self.halves = Halves(settings, Tally(store.disk))
+        self.halves = Halves(
+            settings,
+            Tally(store.disk),
+            age_max_ms=lambda: store.settings.reserved_hours * _HOUR_MS,
+        )
         self.progress = Progress()
         self._unsealed: list[Settled] = []
         """Ends that no op record names yet."""
@@ -178,7 +183,7 @@ class Engine:
             return ended
         if state == State.ROLLED_BACK:
             for member in members:
-                self._settle(member, state, now_ms, who)
+                self.mark_ended(member, state, now_ms, who)
             return ended
         return self._store_ends(ended, half, members, now_ms, who)
 
@@ -196,7 +201,7 @@ class Engine:
         put = self._store.put(record, now_ms, properties=properties, is_settling=True)
         if put.status is not PutStatus.OK:
             return Ended(EndResult.NOT_STORED, State.PENDING, queue_offset, topic, put)
-        self._settle(queue_offset, State.COMMITTED, now_ms, who)
+        self.mark_ended(queue_offset, State.COMMITTED, now_ms, who)
         return Ended(EndResult.DONE, State.COMMITTED, queue_offset, topic, put)
 
     def _store_ends(
@@ -206,6 +211,8 @@ class Engine:
         is_commit = ended.state == State.COMMITTED
         sources = [half if m == ended.queue_offset else self.half_or_set_aside(m) for m in members]
         keys = {source.properties.get(Property.UNIQ_KEY, "") for source in sources if source}
+        # A bundle that says how many messages it has is never committed by a part of them: the rest
+        # may be on its way, or was lost with the power. By keys: a half that was sent twice is one.
         is_part = len(keys) < (number_in(half.properties.get(MESSAGES), most=INT_MAX) or 0)
         records: list[Message] = []
         for source in sources:
@@ -215,20 +222,22 @@ class Engine:
         is_broken = len(records) < len(members) or self.halves.bundles.is_broken(ended.queue_offset)
         if is_commit and (is_broken or is_part) and ended.queue_offset not in self.halves.decided:
             return Ended(EndResult.UNREADABLE, State.PENDING, ended.queue_offset, ended.topic)
+        # Asked for all before the first is put: what consumers have seen cannot be taken back.
         if len(records) > 1 and not self._store.has_room(records):
             put = Put(PutStatus.SERVICE_NOT_AVAILABLE, reason="no room for all messages")
             return Ended(EndResult.NOT_STORED, State.PENDING, ended.queue_offset, ended.topic, put)
+        # Those that could not be read were set aside on the way.
         members = [member for member in members if member in self.halves.pending]
         for nth, (member, record) in enumerate(zip(members, records, strict=True)):
             properties = self.halves.recent.properties_of(record, member)
             put = self._store.put(record, now_ms, properties=properties, is_settling=True)
             if put.status is not PutStatus.OK:
-                if nth:
+                if nth:  # some are visible: the others follow, whatever a later end says
                     self.halves.owe(members[nth:], _VERDICTS[ended.state], now_ms)
                 place = ended.queue_offset, ended.topic
                 return Ended(EndResult.NOT_STORED, State.PENDING, *place, put)
             ended.put = put
-            self._settle(member, ended.state, now_ms, who)
+            self.mark_ended(member, ended.state, now_ms, who)
         return ended
 
     def _record_of(
@@ -251,17 +260,27 @@ class Engine:
             if half is not None:
                 self.decide(half, Verdict.COMMIT, queue_offset=member, now_ms=now_ms)
 
-    def mark_committed(self, queue_offset: int, now_ms: int) -> None:
-        """Its final record was found in the log; only the op record is missing."""
-        self._settle(queue_offset, State.COMMITTED, now_ms)
-
-    def _settle(self, queue_offset: int, state: State, now_ms: int, who: str = "") -> None:
+    def mark_ended(self, queue_offset: int, state: State, now_ms: int, who: str = "") -> None:
+        """It ends so: what a commit has to store is in the log, and only the op record missing."""
         self._unsealed.append(self.halves.settle(queue_offset, state, now_ms, who))
+
+    def mark_plain(self, ended: Mapping[int, State], now_ms: int) -> None:
+        """The same for some with nothing special about them (txn/plain), by queue offset."""
+        if len(ended) == 1:  # it takes 3 us less
+            for queue_offset, state in ended.items():
+                self.mark_ended(queue_offset, state, now_ms)
+        else:
+            self._unsealed += self.halves.settle_plain(ended, now_ms)
 
     @property
     def has_unsealed(self) -> bool:
         """Whether an end waits for its op record."""
         return bool(self._unsealed)
+
+    @property
+    def first_unsealed(self) -> int | None:
+        """The lowest queue offset among the halves whose end waits for its op record."""
+        return min((one.queue_offset for one in self._unsealed), default=None)
 
     def seal(self, now_ms: int) -> tuple[int, frozenset[int]]:
         """Append the op records of the ends of this input: the log offset up to which they are
@@ -276,6 +295,7 @@ class Engine:
                 [(one.queue_offset, _LETTER[one.state]) for one in some],
                 host=self._host,
                 now_ms=now_ms,
+                bundles={one.bundle.digest: _LETTER[one.state] for one in some if one.bundle},
                 who=some[0].who,
                 is_last=len(some) == len(self._unsealed),
             )

@@ -39,7 +39,7 @@ class Attempt(NamedTuple):
     token: str
 
 
-class Decision(msgspec.Struct, frozen=True):
+class LastDecision(msgspec.Struct, frozen=True):
     """What was decided last for a query."""
 
     batch: int
@@ -91,7 +91,7 @@ class Epochs:
         self._attempts: dict[Query, dict[Attempt, None]] = {}
         self._lapsed: set[Attempt] = set()
         self._abandoned: set[Attempt] = set()
-        self.decisions: dict[Query, Decision] = {}
+        self.decisions: dict[Query, LastDecision] = {}
         """The newest of each query, those decided longest ago first."""
 
     def __contains__(self, queue_offset: int) -> bool:
@@ -111,6 +111,7 @@ class Epochs:
 
     def add(self, attempt: Attempt, queue_offset: int) -> None:
         """A half of an attempt is pending."""
+        assert queue_offset not in self._of, queue_offset
         self._halves.setdefault(attempt, {})[queue_offset] = None
         self._of[queue_offset] = attempt
         self._attempts.setdefault(attempt.query, {})[attempt] = None
@@ -165,20 +166,20 @@ class Epochs:
 
     # -- decisions ---------------------------------------------------------------------------
 
-    def note(self, query: Query, decision: Decision) -> None:
+    def note(self, query: Query, decision: LastDecision) -> None:
         """Something was decided. Of too many queries the one decided longest ago is forgotten."""
         self.decisions.pop(query, None)
         self.decisions[query] = decision
         if len(self.decisions) > EPOCH_QUERIES_MAX:
             del self.decisions[next(iter(self.decisions))]
 
-    def decision(self, query: Query, batch: int) -> Decision | None:
+    def decision(self, query: Query, batch: int) -> LastDecision | None:
         """What was decided for a batch. Of one before the last it is known that there was a
         decision, and not for which tokens."""
         last = self.decisions.get(query)
         if last is None or batch > last.batch:
             return None
-        return last if batch == last.batch else Decision(batch, {})
+        return last if batch == last.batch else LastDecision(batch, {})
 
     def verdict(self, attempt: Attempt) -> Verdict | None:
         """What becomes of an attempt's halves; None while that is open."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -11,8 +12,11 @@ import msgspec
 LATENCY_BOUNDS_S: Final = (5, 60, 600, 3_600, 43_200, 86_400)
 """Upper bounds of the histogram of the time from the half to its commit, as at RocketMQ."""
 
+_SOON_MS: Final = LATENCY_BOUNDS_S[0] * 1000
+"""As long as most take."""
 
-class Counters(msgspec.Struct):
+
+class HalfCounters(msgspec.Struct):
     """What happened since the start."""
 
     prepared: int = 0
@@ -48,10 +52,14 @@ class Meter:
         if not self.groups[group]:
             del self.groups[group]
 
-    def note_latency(self, topic: str, taken_ms: int) -> None:
-        """A commit came so long after its half was stored."""
+    def note_latencies(self, topic: str, taken_ms: Sequence[int]) -> None:
+        """Commits came so long after their halves were stored."""
         counts = self.latency_counts.get(topic)
         if counts is None:
             counts = self.latency_counts[topic] = [0] * (len(LATENCY_BOUNDS_S) + 1)
-        counts[bisect_left(LATENCY_BOUNDS_S, taken_ms / 1000)] += 1
-        self.latency_ms[topic] += taken_ms
+        if max(taken_ms) <= _SOON_MS:
+            counts[0] += len(taken_ms)
+        else:
+            for each_ms in taken_ms:
+                counts[bisect_left(LATENCY_BOUNDS_S, each_ms / 1000)] += 1
+        self.latency_ms[topic] += sum(taken_ms)

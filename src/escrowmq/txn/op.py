@@ -3,10 +3,13 @@ single offset of 4.x and the list of 5.x."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Final
 
-from escrowmq.base.extensions import ENDED_BY, MORE, OUTCOMES
+from escrowmq.base.extensions import ENDED, ENDED_BY, MORE, OUTCOMES
 from escrowmq.base.message import Message, Property, Topic
+from escrowmq.txn.bundle import DIGEST_SIZE
 from escrowmq.txn.state import State
 
 TAG_DONE: Final = "d"
@@ -19,6 +22,8 @@ STATES: Final = {
 """What the letters say; `-` that nothing is told."""
 
 _DIGITS_MAX: Final = 19
+_ENDED_SIZE: Final = 1 + DIGEST_SIZE
+_NONE: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 def encode_op(
@@ -26,16 +31,20 @@ def encode_op(
     *,
     host: bytes,
     now_ms: int,
+    bundles: Mapping[str, str] = _NONE,
     who: str = "",
     is_last: bool = True,
 ) -> Message:
     """The record that says that these half queue offsets are done with, how, and, when it was not
-    a producer, by whom."""
+    a producer, by whom. `bundles` are letters by the digests of the transactions that have several
+    messages."""
     properties = {
         Property.WAIT: "true",
         Property.TAGS: TAG_DONE,
         OUTCOMES: "".join([letter for _, letter in done]),
     }
+    if bundles:
+        properties[ENDED] = "".join([letter + digest for digest, letter in bundles.items()])
     if who:
         properties[ENDED_BY] = who
     if not is_last:
@@ -66,3 +75,15 @@ def decode_op(message: Message) -> list[tuple[int, str]]:
         for part, letter in zip(parts, letters, strict=True)
         if part.isascii() and part.isdecimal() and len(part) <= _DIGITS_MAX
     ]
+
+
+def ended_in(message: Message) -> list[tuple[str, State]]:
+    """Digests of the transactions of several messages that a record ends, and how. What cannot be
+    read is passed over."""
+    text = message.properties.get(ENDED, "")
+    found = []
+    for at in range(0, len(text) - DIGEST_SIZE, _ENDED_SIZE):
+        state = STATES.get(text[at])
+        if state is not None:
+            found.append((text[at + 1 : at + _ENDED_SIZE], state))
+    return found

@@ -24,6 +24,7 @@ class Progress:
 
     def note(self, op_queue_offset: int, half_offsets: list[int]) -> None:
         """An op record is there."""
+        assert not self._ops or self._ops[-1][0] < op_queue_offset, "in the queue's order"
         self._ops.append((op_queue_offset, max(half_offsets, default=-1)))
         if len(self._ops) > _OPS_WATCHED_MAX:
             self._thin_out()

@@ -5,6 +5,7 @@ Measured: an end takes a third less time when its half need not be read, checked
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from escrowmq.base.extensions import OWNER
@@ -18,7 +19,7 @@ _OWNED: Final = b"\x02" + OWNER.encode() + b"\x01%b\x02"
 """The mark of a half's account, behind what its sender said."""
 
 
-class Kept(NamedTuple):
+class RecentHalf(NamedTuple):
     """A half and its properties in encoded form."""
 
     half: StoredMessage
@@ -29,7 +30,7 @@ class Recent:
     """The newest halves by queue offset, a bounded number of small ones."""
 
     def __init__(self, halves_max: int = _HALVES_MAX) -> None:
-        self._kept: dict[int, Kept | PlainHalf] = {}
+        self._kept: dict[int, RecentHalf | PlainHalf] = {}
         self._halves_max = halves_max
 
     def keep(self, half: Message, properties: bytes, put: Put) -> None:
@@ -54,13 +55,22 @@ class Recent:
             stored_ms=put.stored_ms,
             record_size=put.record_size,
         )
-        self._kept[put.queue_offset] = Kept(stored, properties)
+        self._kept[put.queue_offset] = RecentHalf(stored, properties)
 
     def keep_plain(self, half: PlainHalf) -> None:
         """The same for one with nothing special about it."""
         if len(half.body) <= _BODY_SIZE_MAX:
             self._make_room()
             self._kept[half.queue_offset] = half
+
+    def keep_all(self, halves: Iterable[PlainHalf]) -> None:
+        """The same for many of them."""
+        kept = self._kept
+        for half in halves:
+            if len(half.body) <= _BODY_SIZE_MAX:
+                kept[half.queue_offset] = half
+        while len(kept) > self._halves_max:
+            del kept[next(iter(kept))]
 
     def _make_room(self) -> None:
         if len(self._kept) >= self._halves_max:
@@ -74,10 +84,10 @@ class Recent:
             return kept
         return None
 
-    def _kept_of(self, queue_offset: int) -> Kept | None:
+    def _kept_of(self, queue_offset: int) -> RecentHalf | None:
         kept = self._kept.get(queue_offset)
         if isinstance(kept, PlainHalf):
-            kept = self._kept[queue_offset] = Kept(kept.message(), kept.properties)
+            kept = self._kept[queue_offset] = RecentHalf(kept.message(), kept.properties)
         return kept
 
     def half(self, *, queue_offset: int, log_offset: int) -> StoredMessage | None:
@@ -98,6 +108,10 @@ class Recent:
         if is_less and OWNER in own and wanted.items() <= own.items():
             return kept.properties.replace(_OWNED % own[OWNER].encode(), b"\x02", 1)
         return None
+
+    def forget(self) -> None:
+        """All of them; what is asked later is read from the log."""
+        self._kept.clear()
 
     def drop(self, queue_offset: int) -> None:
         """The half is settled."""

@@ -16,21 +16,21 @@ import msgspec
 from escrowmq.base.extensions import CARRIED, MORE, OUTCOMES
 from escrowmq.base.limits import LONG_MAX
 from escrowmq.base.message import Property, StoredMessage, SysFlag, Topic
-from escrowmq.codec.properties import number_in
+from escrowmq.codec.properties import number_in, value_of
 from escrowmq.codec.record import decode_record
 from escrowmq.errors import CorruptRecord
 from escrowmq.store.dispatch import Dispatch
-from escrowmq.store.scan import Scanned, parse, value_of
 from escrowmq.store.store import Store
 from escrowmq.store.walk import walk, walk_queue
 from escrowmq.txn.carry import note_carried
 from escrowmq.txn.engine import Engine
 from escrowmq.txn.likeness import is_final_of, likeness
-from escrowmq.txn.op import STATES, decode_op
-from escrowmq.txn.pending import Run
+from escrowmq.txn.op import STATES, decode_op, ended_in
+from escrowmq.txn.pending import HalfRun
 from escrowmq.txn.shape import Shapes
-from escrowmq.txn.snapshot import Snapshot
+from escrowmq.txn.snapshot import PendingSnapshot
 from escrowmq.txn.state import State
+from escrowmq.txn.stored import ODD_COUNT, Entry, alike_from, stored_halves
 
 _log = logging.getLogger(__name__)
 
@@ -43,11 +43,8 @@ repeated or contradicted after a restart gets the answer that it would have got 
 
 _UNIQ_KEY: Final = f"{Property.UNIQ_KEY}\x01".encode()
 
-Entry = tuple[int, int, int]
-"""A unit of a consume queue: log offset, record size, tags code."""
 
-
-class Recovered(msgspec.Struct):
+class HalvesFound(msgspec.Struct):
     """What was found."""
 
     pending_count: int = 0
@@ -56,7 +53,7 @@ class Recovered(msgspec.Struct):
     """Ends that no op record named, told by their final records."""
 
 
-class Recovery:
+class HalvesRecovery:
     """Fills an engine from a store; call `run` once after the store was opened."""
 
     def __init__(self, engine: Engine, store: Store) -> None:
@@ -77,11 +74,11 @@ class Recovery:
         half_offset: int,
         op_offset: int,
         is_sound: bool,
-        snapshot: Snapshot | None = None,
-    ) -> Recovered:
+        snapshot: PendingSnapshot | None = None,
+    ) -> HalvesFound:
         """Read both queues from where they are not done with, or from where a snapshot of them
         ends. `is_sound` says that the store reported no damage."""
-        found = Recovered()
+        found = HalvesFound()
         self._now_ms = now_ms
         self._halves.tally.load(self._end(Topic.HALF))
         start = self._start(Topic.HALF, half_offset)
@@ -101,7 +98,7 @@ class Recovery:
         found.pending_count = len(self._halves.pending)
         return found
 
-    def _can_use(self, snapshot: Snapshot | None, start: int, op_start: int) -> bool:
+    def _can_use(self, snapshot: PendingSnapshot | None, start: int, op_start: int) -> bool:
         """Whether a snapshot is of this store, and saves anything."""
         return (
             snapshot is not None
@@ -109,7 +106,7 @@ class Recovery:
             and op_start < snapshot.op_end <= self._store.bounds(Topic.OP, 0)[1]
         )
 
-    def _pass_over(self, snapshot: Snapshot) -> int:
+    def _pass_over(self, snapshot: PendingSnapshot) -> int:
         """Take op records for read that the snapshot accounts for; where to go on."""
         last = snapshot.op_end - 1
         self._progress.note(last, [snapshot.half_end - 1])
@@ -155,6 +152,11 @@ class Recovery:
         for op in walk_queue(self._store, Topic.OP, op_offset, op_end):
             for half_offset, letter in decode_op(op):
                 record_outcome(half_offset, STATES[letter])
+            self._note_bundles(op)
+
+    def _note_bundles(self, op: StoredMessage) -> None:
+        for digest, state in ended_in(op):
+            self._halves.bundles.note_ended(digest, state)
 
     def _read_ops(self, op_offset: int, half_start: int) -> int:
         count = 0
@@ -171,6 +173,7 @@ class Recovery:
                     self._halves.ledger.record(half_offset, STATES[letter])
                     if half_offset >= half_start:
                         self._done[half_offset] = STATES[letter]
+                self._note_bundles(message)
                 self._progress.note(op_offset, [half_offset for half_offset, _ in named])
                 if MORE not in message.properties:
                     self._last_op_log_offset = log_offset
@@ -185,30 +188,58 @@ class Recovery:
                 self._read_stretch(queue_offset, stretch)
                 queue_offset += len(stretch)
 
-    def _read_stretch(self, queue_offset: int, entries: list[Entry]) -> None:
-        """Halves that stand one behind another in the log are read and checked in one go."""
-        start = entries[0][0]
-        data = self._store.log.read(start, sum(size for _, size, _ in entries))
-        records = parse(data, start).records
-        if [record[:2] for record in records] != [entry[:2] for entry in entries]:
-            for number, (log_offset, size, _) in enumerate(entries, queue_offset):
-                if number not in self._done:
-                    self._read_half(number, log_offset, size)
-            return
-        run = Run()
-        for number, record in enumerate(records, queue_offset):
-            if number in self._done:
+    def _read_stretch(self, first: int, entries: list[Entry]) -> None:
+        """Halves that stand one behind another in the log are read and checked in one go; the
+        first unit is of that queue offset."""
+        data = self._store.log.read(entries[0][0], sum(size for _, size, _ in entries))
+        nth, has_no_tally = 0, self._halves.tally.is_empty
+        while nth < len(entries):
+            if has_no_tally:
+                nth = self._take_alike(data, first, entries, nth)
+            some = entries[nth : nth + ODD_COUNT]
+            self._read_each(data, entries[0][0], first + nth, some)
+            nth += len(some)
+
+    def _take_alike(self, data: bytes, first: int, entries: list[Entry], nth: int) -> int:
+        """Take up those from the nth on that can be taken together; where the others begin."""
+        all_ms, alike = alike_from(data, entries[0][0], entries, first, nth, self._shapes)
+        done, now_ms, at = self._done, self._now_ms, 0
+        for known, group in groupby(alike):
+            if not known.shape.is_plain:
+                break
+            begin, count = at, len(list(group))
+            at += count
+            numbers = range(first + nth + begin, first + nth + at)
+            places = [log_offset for log_offset, _, _ in entries[nth + begin : nth + at]]
+            times_ms = [min(stored_ms, now_ms) for stored_ms in all_ms[begin:at]]
+            run = HalfRun(known.shape)
+            if done.keys().isdisjoint(numbers):
+                run.extend(numbers, places, times_ms)
+            else:
+                for number, place, stored_ms in zip(numbers, places, times_ms, strict=True):
+                    if number not in done:
+                        run.add(number, place, stored_ms)
+            self._halves.enter_run(run)
+        return nth + at
+
+    def _read_each(self, data: bytes, base: int, first: int, entries: list[Entry]) -> None:
+        run, now_ms, has_no_tally = HalfRun(), self._now_ms, self._halves.tally.is_empty
+        for number, log_offset, size, shape, stored_ms, properties_at in stored_halves(
+            data, base, entries, first, done=self._done, shapes=self._shapes
+        ):
+            if shape is None:
+                self._read_half(number, log_offset, size)
                 continue
-            shape = self._shapes.of(record.properties)
             if shape is not run.shape:
                 self._halves.enter_run(run)
-                run = Run(shape)
-            if shape.is_plain and self._halves.tally.is_empty:
-                run.add(number, record.log_offset, min(record.stored_ms, self._now_ms))
+                run = HalfRun(shape)
+            if shape.is_plain and has_no_tally:
+                run.add(number, log_offset, min(stored_ms, now_ms))
             else:
-                key = value_of(record.properties, _UNIQ_KEY).decode("utf-8", "replace")
+                encoded = data[properties_at : log_offset - base + size]
+                key = value_of(encoded, _UNIQ_KEY).decode("utf-8", "replace")
                 properties = {**shape.properties, Property.UNIQ_KEY: key}
-                self._watch(number, properties, record.log_offset, record.stored_ms)
+                self._watch(number, properties, log_offset, stored_ms)
         self._halves.enter_run(run)
 
     def _read_half(self, queue_offset: int, log_offset: int, size: int) -> None:
@@ -267,13 +298,14 @@ class Recovery:
             start = max(start, self._last_op_log_offset)
         count = 0
         incomplete: set[int] = set()
-        for final in walk(self._store, start, _is_commit):
+        for final in walk(self._store, start, kind=SysFlag.COMMIT):
             queue_offset = self._half_of(final)
             if queue_offset is not None:
                 incomplete.update(engine.halves.bundles.members(queue_offset))
-                engine.mark_committed(queue_offset, now_ms)
+                engine.mark_ended(queue_offset, State.COMMITTED, now_ms)
                 count += 1
-        engine.complete(sorted(incomplete & set(engine.halves.pending)), now_ms)
+        pending = engine.halves.pending
+        engine.complete(sorted(each for each in incomplete if each in pending), now_ms)
         if engine.has_unsealed:
             engine.seal(now_ms)
             self._make_visible(now_ms)
@@ -304,10 +336,6 @@ class Recovery:
             return None
         alias = self._halves.aliases.get(like)
         return alias if alias is not None and alias in pending else None
-
-
-def _is_commit(record: Scanned) -> bool:
-    return record.sys_flag & SysFlag.TRANSACTION_MASK == SysFlag.COMMIT
 
 
 def _stretches(entries: list[Entry]) -> Iterator[list[Entry]]:

@@ -1,19 +1,21 @@
 """What the index wants to know of a half message, out of its encoded properties.
 
-Halves of one producer are alike but for their keys and queues. So what was found in one is kept,
-with the places of those, by the size of its properties; the next one of that size is proved to be
-alike by comparing all bytes between them. Measured: 0.7 us, where looking for each takes 3.
+Halves of one producer are alike but for their keys and queues. So what was found in one is kept, by
+the size of its properties, as a pattern that has every byte but those; the next one of that size is
+proved to be alike by one match. Measured: 0.4 us, where looking for each takes 3.
 """
 
 from __future__ import annotations
 
-from typing import Final
+import re
+from collections.abc import Callable
+from typing import Final, NamedTuple
 
 import msgspec
 
 from escrowmq.base.extensions import CARRIED, EPOCH, MESSAGES, OWNER, TOKEN, TRANSACTION
 from escrowmq.base.message import Property
-from escrowmq.store.scan import value_of
+from escrowmq.codec.properties import value_of
 from escrowmq.txn.half import checks_counted, immunity_ms
 
 _SHAPES_MAX: Final = 4096
@@ -31,7 +33,7 @@ _MARKS: Final = tuple(
 )  # fmt: skip
 
 
-class Shape(msgspec.Struct, frozen=True):
+class HalfShape(msgspec.Struct, frozen=True):
     """What halves that are alike have in common."""
 
     group: str
@@ -44,43 +46,45 @@ class Shape(msgspec.Struct, frozen=True):
     """All of it that the index looks at."""
 
 
-class _Known(msgspec.Struct):
-    spans: list[tuple[int, int]]
-    between: list[bytes]
-    shape: Shape
+class KnownShape(NamedTuple):
+    """A shape, and what tells whether the properties that stand between two places of some bytes
+    are alike."""
+
+    is_alike: Callable[[bytes, int, int], object]
+    shape: HalfShape
+    sample: bytes
+    """The properties of one of them."""
+    fixed: bytes
+    """1 for each byte of these that is the same in all, 0 for the others (lane/native)."""
 
 
 class Shapes:
     """The shapes that were seen, a bounded number."""
 
     def __init__(self) -> None:
-        self._by_size: dict[int, _Known] = {}
+        self.by_size: dict[int, KnownShape] = {}
+        """The one that was seen last of each size of properties."""
 
-    def of(self, encoded: bytes) -> Shape:
+    def of(self, encoded: bytes) -> HalfShape:
         """The shape of a half with these properties."""
-        known = self._by_size.get(len(encoded))
-        if known is not None:
-            at = 0
-            for (start, end), piece in zip(known.spans, known.between, strict=False):
-                if encoded[at:start] != piece:
-                    break
-                at = end
-            else:
-                if encoded[at:] == known.between[-1]:
-                    return known.shape
+        known = self.by_size.get(len(encoded))
+        if known is not None and known.is_alike(encoded, 0, len(encoded)):
+            return known.shape
         return self._learn(encoded)
 
-    def _learn(self, encoded: bytes) -> Shape:
-        spans = sorted(span for mark in _VARYING if (span := _span(encoded, mark)))
-        between, at = [], 0
-        for start, end in spans:
-            between.append(encoded[at:start])
+    def _learn(self, encoded: bytes) -> HalfShape:
+        pattern, fixed, at = b"", bytearray(b"\1" * len(encoded)), 0
+        for start, end in sorted(span for mark in _VARYING if (span := _span(encoded, mark))):
+            pattern += re.escape(encoded[at:start]) + b"[^\\x01\\x02]{%d}" % (end - start)
+            fixed[start:end] = bytes(end - start)
             at = end
-        between.append(encoded[at:])
+        pattern += re.escape(encoded[at:])
         shape = _shape(encoded)
-        if len(self._by_size) >= _SHAPES_MAX:
-            self._by_size.clear()
-        self._by_size[len(encoded)] = _Known(spans, between, shape)
+        if len(self.by_size) >= _SHAPES_MAX:
+            self.by_size.clear()
+        self.by_size[len(encoded)] = KnownShape(
+            re.compile(pattern, re.DOTALL).fullmatch, shape, encoded, bytes(fixed)
+        )
         return shape
 
 
@@ -93,14 +97,14 @@ def _span(encoded: bytes, mark: bytes) -> tuple[int, int] | None:
     return (at + len(mark), end) if end >= 0 else None
 
 
-def _shape(encoded: bytes) -> Shape:
+def _shape(encoded: bytes) -> HalfShape:
     found = {}
     for name, mark in _MARKS:
         if mark in encoded:
             value = value_of(encoded, mark)
             if value:
                 found[name] = value.decode("utf-8", "replace")
-    return Shape(
+    return HalfShape(
         group=found.get(Property.PGROUP, ""),
         topic=found.get(Property.REAL_TOPIC, ""),
         wait_ms=immunity_ms(found),

@@ -27,7 +27,7 @@ _FRONT: Final = struct.Struct(">4sI")
 _ENDS: Final = struct.Struct(">qq")
 
 
-class Snapshot(NamedTuple):
+class PendingSnapshot(NamedTuple):
     """What was pending when both queues ended there."""
 
     half_end: int
@@ -44,7 +44,7 @@ def encode(half_end: int, op_end: int, pending: Iterable[int]) -> bytes:
     return _FRONT.pack(_MARK, zlib.crc32(data)) + data
 
 
-def decode(data: bytes | None) -> Snapshot | None:
+def decode(data: bytes | None) -> PendingSnapshot | None:
     """What a file says; None when there is none, or it is not whole."""
     if data is None or len(data) < _FRONT.size + _ENDS.size or len(data) % 8:
         return None
@@ -57,4 +57,4 @@ def decode(data: bytes | None) -> Snapshot | None:
     offsets.frombytes(body[_ENDS.size :])
     if sys.byteorder == "little":
         offsets.byteswap()
-    return Snapshot(half_end, op_end, offsets)
+    return PendingSnapshot(half_end, op_end, offsets)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from typing import Final
 
 
@@ -41,10 +42,14 @@ def settle(state: State, verdict: Verdict) -> State:
     return AFTER.get((state, verdict), state)
 
 
+_BLOCK_BITS: Final = 16
+_IN_BLOCK: Final = (1 << _BLOCK_BITS) - 1
+
+
 class Ledger:
     """Outcomes by half queue offset, a byte each, in blocks of which the oldest are forgotten."""
 
-    BLOCK_BITS: Final = 16
+    BLOCK_BITS: Final = _BLOCK_BITS
 
     def __init__(self, blocks_max: int = 1024) -> None:
         self._blocks: dict[int, bytearray] = {}
@@ -52,17 +57,28 @@ class Ledger:
 
     def record(self, queue_offset: int, state: State) -> None:
         """Note the outcome of a transaction."""
-        number = queue_offset >> self.BLOCK_BITS
+        self._block(queue_offset >> self.BLOCK_BITS)[queue_offset & _IN_BLOCK] = state
+
+    def record_all(self, states: Mapping[int, State]) -> None:
+        """Note those of many, by queue offset."""
+        block, present = bytearray(), -1
+        for queue_offset, state in states.items():
+            number = queue_offset >> self.BLOCK_BITS
+            if number != present:
+                block, present = self._block(number), number
+            block[queue_offset & _IN_BLOCK] = state
+
+    def _block(self, number: int) -> bytearray:
         block = self._blocks.get(number)
         if block is None:
             if len(self._blocks) >= self._blocks_max:
                 del self._blocks[min(self._blocks)]
             block = self._blocks[number] = bytearray(1 << self.BLOCK_BITS)
-        block[queue_offset & (1 << self.BLOCK_BITS) - 1] = state
+        return block
 
     def outcome(self, queue_offset: int) -> State | None:
         """The outcome of a transaction; None when none is noted (any more)."""
         block = self._blocks.get(queue_offset >> self.BLOCK_BITS)
         if block is None:
             return None
-        return State(block[queue_offset & (1 << self.BLOCK_BITS) - 1]) or None
+        return State(block[queue_offset & _IN_BLOCK]) or None

@@ -11,6 +11,7 @@ from typing import Final
 from escrowmq.base.ports import Disk
 from escrowmq.errors import StorageError
 from escrowmq.store.segment import Segments
+from escrowmq.store.zeros import without_zeros
 
 FOLDER: Final = "escrow/checks"
 _SEGMENT_SIZE: Final = 1 << 20
@@ -44,8 +45,8 @@ class Tally:
         file = self._files.file(start)
         rest = b"" if file is None else file.read(position, _SEGMENT_SIZE - position)
         try:
-            if file is not None and rest != bytes(len(rest)):  # ten times as fast as to strip it
-                file.write(position, bytes(len(rest.rstrip(b"\0"))))
+            if file is not None and (counts := without_zeros(rest)):
+                file.write(position, bytes(len(counts)))
                 file.sync()
         except (StorageError, OSError):
             position = 0  # counts are no reason not to start: rather none than those
@@ -55,10 +56,14 @@ class Tally:
     def count(self, queue_offset: int) -> int:
         """Checks delivered for a half by earlier processes, as far as is known. For one that is
         stored now nothing is read: nothing may fail behind a record that is in the log."""
-        if self.is_empty or queue_offset >= self._loaded_end:
+        if self.is_new(queue_offset):
             return 0
         found = self._files.read(queue_offset, 1)
         return found[0] if found else 0
+
+    def is_new(self, queue_offset: int) -> bool:
+        """Whether earlier processes cannot have had this half."""
+        return self.is_empty or queue_offset >= self._loaded_end
 
     def note(self, queue_offset: int, checks: int) -> None:
         """So many checks were delivered. On a full disk it is not noted."""

@@ -17,11 +17,11 @@ from escrowmq.store.store import Put, Store
 from escrowmq.txn import identity, snapshot
 from escrowmq.txn.again import follow
 from escrowmq.txn.carry import Carrier
-from escrowmq.txn.check import Checker, Member
+from escrowmq.txn.check import Checker, LiveProducer
 from escrowmq.txn.claim import Claim
 from escrowmq.txn.engine import AsDelivered, Engine
 from escrowmq.txn.identity import Keyring
-from escrowmq.txn.recovery import Recovery
+from escrowmq.txn.recovery import HalvesRecovery
 from escrowmq.txn.resume import Resumption
 from escrowmq.txn.state import Verdict
 
@@ -34,7 +34,7 @@ SNAPSHOT_MIN: Final = 20_000
 """What is pending is kept now and then when so many halves stand behind the oldest."""
 
 
-class Kept(NamedTuple):
+class KeptProgress(NamedTuple):
     """How far both queues are done with, and a snapshot of what is pending, or nothing."""
 
     half_offset: int
@@ -54,7 +54,7 @@ class Transactions:
         host: bytes,
         chance: Chance,
         as_delivered: AsDelivered,
-        members: Callable[[str], list[Member]],
+        members: Callable[[str], list[LiveProducer]],
     ) -> None:
         self._store = store
         self._settings = settings
@@ -72,8 +72,8 @@ class Transactions:
         )
         self.carrier = Carrier(self.engine, self.checker, store)
         self.resumption = Resumption(self.engine, store)
-        self._recovery = Recovery(self.engine, store)
-        self._marks: Marks[Kept] = Marks()
+        self._recovery = HalvesRecovery(self.engine, store)
+        self._marks: Marks[KeptProgress] = Marks()
         self._snapshot_at_ms = 0
         self.snapshot_ms, self.snapshot_min = SNAPSHOT_MS, SNAPSHOT_MIN
 
@@ -97,7 +97,7 @@ class Transactions:
                 found.derived_count,
             )
 
-    def kept(self, now_ms: int) -> Kept | None:
+    def kept(self, now_ms: int) -> KeptProgress | None:
         """What is to be kept of the progress now; None when nothing more of it is durable."""
         store, halves = self._store, self.engine.halves
         oldest = halves.pending.oldest()
@@ -105,8 +105,12 @@ class Transactions:
         half = max(store.bounds(Topic.HALF, 0)[1], halves.pending.end)
         if oldest is not None:
             half = oldest
+        # One that was given up is known to be so by its op record alone.
+        unsealed = self.engine.first_unsealed
+        if unsealed is not None:
+            half = min(half, unsealed)
         halves.tally.drop_before(half)
-        now = Kept(half, self.engine.progress.op_offset(half), self._snapshot(half, now_ms))
+        now = KeptProgress(half, self.engine.progress.op_offset(half), self._snapshot(half, now_ms))
         # It may reach the disk before the ends that it rests on, and outlive them.
         self._marks.note(Mark(store.end_offset, store.end_offset, now))
         mark = self._marks.take(store.durable_offset)
@@ -114,7 +118,8 @@ class Transactions:
 
     def _snapshot(self, oldest: int, now_ms: int) -> bytes:
         """What is pending, when so much has ended behind the oldest that a start gains by it;
-        else empty. With ends that no op record names yet, there is none."""
+        else empty. With ends that no op record names yet, there is none; nor with halves that have
+        no unit yet, whose op records it would account for."""
         pending = self.engine.halves.pending
         behind = pending.end - oldest
         if (
@@ -122,11 +127,10 @@ class Transactions:
             or behind < self.snapshot_min
             or len(pending) > behind // 2
             or self.engine.has_unsealed
+            or not self._store.is_complete(Topic.HALF, 0)
         ):
             return b""
         half_end = self._store.bounds(Topic.HALF, 0)[1]
-        if half_end < pending.end:  # units wait for the disk
-            return b""
         self._snapshot_at_ms = now_ms
         op_end = self._store.bounds(Topic.OP, 0)[1]
         return snapshot.encode(half_end, op_end, pending.after(-1))

@@ -10,11 +10,12 @@ from escrowmq.base.settings import BrokerSettings, StoreSettings
 from escrowmq.codec.record import decode_record
 from escrowmq.store.store import Put, PutStatus, Store
 from escrowmq.testing.disk import Loss, SimDisk
-from escrowmq.txn.check import Ask, Checker, Member
+from escrowmq.txn.check import Ask, Checker, LiveProducer
 from escrowmq.txn.claim import Claim, Ended
 from escrowmq.txn.engine import Engine
-from escrowmq.txn.recovery import Recovered, Recovery
-from escrowmq.txn.snapshot import Snapshot
+from escrowmq.txn.plain import PlainHalf
+from escrowmq.txn.recovery import HalvesFound, HalvesRecovery
+from escrowmq.txn.snapshot import PendingSnapshot
 from escrowmq.txn.state import Verdict
 from tests.harness.exchange import SMALL, START_MS
 
@@ -54,18 +55,18 @@ class Ground:
         self.settings = settings or BrokerSettings()
         self.store_settings = store_settings
         self.now_ms = START_MS
-        self.members: dict[str, list[Member]] = {}
+        self.members: dict[str, list[LiveProducer]] = {}
         self.open()
 
     def open(
-        self, *, half_offset: int = 0, op_offset: int = 0, snapshot: Snapshot | None = None
-    ) -> Recovered:
+        self, *, half_offset: int = 0, op_offset: int = 0, snapshot: PendingSnapshot | None = None
+    ) -> HalvesFound:
         self.store = GrudgingStore(self.disk, self.store_settings)
         report = self.store.open(self.now_ms)
         self.engine = Engine(
             self.store, self.settings, host=HOST, as_delivered=lambda final, now_ms: final
         )
-        self.recovery = Recovery(self.engine, self.store)
+        self.recovery = HalvesRecovery(self.engine, self.store)
         self.checker = Checker(
             self.engine,
             self.settings,
@@ -81,8 +82,8 @@ class Ground:
         )
 
     def reopen(
-        self, *, half_offset: int = 0, op_offset: int = 0, snapshot: Snapshot | None = None
-    ) -> Recovered:
+        self, *, half_offset: int = 0, op_offset: int = 0, snapshot: PendingSnapshot | None = None
+    ) -> HalvesFound:
         """The process is killed and started again; nothing written is lost."""
         self.disk.crash(random.Random(0), Loss.NOTHING)
         return self.open(half_offset=half_offset, op_offset=op_offset, snapshot=snapshot)
@@ -148,3 +149,11 @@ class Ground:
 
     def ops(self) -> list[bytes]:
         return [message.body for message in self.messages(Topic.OP)]
+
+
+def plain_half(number: int, body: bytes, *, stored_ms: int = 0) -> PlainHalf:
+    """One as the short cut stores it, at a place of its number."""
+    return PlainHalf(
+        number, number * 100, 90, stored_ms, "A", "B", 0, b"k", (), b"", body, 0, 0, 0, 0,
+        bytes(8), bytes(8), 0,
+    )  # fmt: skip

@@ -11,7 +11,7 @@ from escrowmq.base.limits import BUNDLE_MESSAGES_MAX, BUNDLE_SIZE_MAX
 from escrowmq.base.message import Topic
 from escrowmq.store.store import PutStatus
 from escrowmq.txn.bundle import BundleId, Bundles
-from escrowmq.txn.check import Member
+from escrowmq.txn.check import LiveProducer
 from escrowmq.txn.claim import EndResult
 from escrowmq.txn.half import final_of
 from escrowmq.txn.state import State, Verdict
@@ -67,6 +67,18 @@ def test_no_op_record_divides_a_transaction_however_many_end_together(
     assert len(ground.finals()) == sum(count for count, is_commit in ends if is_commit)
 
 
+def test_the_digest_of_a_name_is_that_of_its_three_parts() -> None:
+    """It stands in op records: another release has to make the same of a name."""
+    names = [
+        BundleId("PG", "tx"),
+        BundleId("PGt", "x"),
+        BundleId("PG", "tx", "me"),
+        BundleId("", ""),
+    ]
+    assert len({name.digest for name in names}) == 4
+    assert BundleId("PG", "tx").digest == "jeYUxHPsdveDhXat"
+
+
 def test_a_transaction_has_so_many_messages_and_so_many_bytes() -> None:
     bundles = Bundles()
     name = BundleId("PG", "tx")
@@ -97,7 +109,7 @@ def test_transaction_with_a_message_that_cannot_be_read_can_only_be_rolled_back(
 
 
 def test_next_half_is_asked_about_when_the_first_cannot_be_read(ground: Ground) -> None:
-    ground.members["PG"] = [Member(1, "a")]
+    ground.members["PG"] = [LiveProducer(1, "a")]
     halves = [ground.prepare(b"m%d" % n, escrowTransaction="tx") for n in range(2)]
     ground.damage(halves[0])
     asks = ground.due(6_100) + ground.due(100)

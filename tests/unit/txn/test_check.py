@@ -5,7 +5,8 @@ import pytest
 
 from escrowmq.base.message import Topic
 from escrowmq.base.settings import BrokerSettings
-from escrowmq.txn.check import UNPARKED_MAX, Fate, Member, judge
+from escrowmq.txn.carry import Carrier
+from escrowmq.txn.check import UNPARKED_MAX, Ask, DueFate, LiveProducer, judge
 from escrowmq.txn.state import Verdict
 from escrowmq.txn.unheard import UNHEARD_MAX, Unheard
 from tests.harness.exchange import SMALL
@@ -16,28 +17,28 @@ FIRST_MS, NEXT_MS = 6_050, 30_050
 MUTE_AFTER, MUTE_MS = BrokerSettings().mute_after, BrokerSettings().mute_ms
 
 
-def ground_of(*members: Member, **settings: int | bool) -> Ground:
+def ground_of(*members: LiveProducer, **settings: int | bool) -> Ground:
     ground = Ground(BrokerSettings(**settings))  # type: ignore[arg-type]
     ground.members["PG"] = list(members)
     return ground
 
 
-A, B, C = Member(1, "a"), Member(2, "b"), Member(3, "c")
+A, B, C = LiveProducer(1, "a"), LiveProducer(2, "b"), LiveProducer(3, "c")
 
 
 @pytest.mark.parametrize(
     ("checks", "age_ms", "is_reachable", "fate"),
     [
-        (0, 0, True, Fate.ASK),
-        (14, 100, True, Fate.ASK),
-        (15, 0, True, Fate.EXPIRE),
-        (0, 101, True, Fate.EXPIRE),
-        (0, 0, False, Fate.PARK),
-        (15, 0, False, Fate.EXPIRE),
+        (0, 0, True, DueFate.ASK),
+        (14, 100, True, DueFate.ASK),
+        (15, 0, True, DueFate.EXPIRE),
+        (0, 101, True, DueFate.EXPIRE),
+        (0, 0, False, DueFate.PARK),
+        (15, 0, False, DueFate.EXPIRE),
     ],
 )
 def test_fate_of_a_transaction_that_is_due(
-    checks: int, age_ms: int, is_reachable: bool, fate: Fate
+    checks: int, age_ms: int, is_reachable: bool, fate: DueFate
 ) -> None:
     found = judge(
         checks=checks, checks_max=15, age_ms=age_ms, age_max_ms=100, is_reachable=is_reachable
@@ -88,6 +89,37 @@ def test_whoever_says_that_the_block_is_open_is_asked_alone_and_without_end() ->
     (ask,) = ground.due(NEXT_MS)
     assert ask.peer in (1, 3)
     assert ask.count == 2
+
+
+def held_open(ground: Ground, ask: Ask) -> None:
+    """The answer to a check: its transaction is under way there."""
+    ground.checker.answered(ask.queue_offset, ask.peer)
+    ground.checker.held_open(ask.queue_offset, ask.peer)
+
+
+def test_whoever_has_the_block_open_is_asked_although_it_is_mute_about_others() -> None:
+    """Somebody else can only guess, and would have rolled back what is committed a moment later."""
+    ground = ground_of(A, B, check_answer_ms=1_000)
+    ground.prepare(b"open", origin="a")
+    (ask,) = ground.due(FIRST_MS)
+    held_open(ground, ask)
+    for number in range(MUTE_AFTER):
+        ground.prepare(b"%d" % number, origin="a")
+    asked = ground.due(FIRST_MS) + ground.due(1_001) + ground.due(NEXT_MS)
+    assert [each.peer for each in asked if each.queue_offset == ask.queue_offset] == [1]
+    assert 2 in {each.peer for each in asked}, "it is mute"
+
+
+def test_whoever_has_the_block_open_is_asked_about_the_copy_that_was_carried_forward() -> None:
+    """The mark stayed with the first copy: the next check went to the next member, and counted."""
+    ground = ground_of(A, B)
+    ground.prepare(origin="a")
+    (ask,) = ground.due(FIRST_MS)
+    held_open(ground, ask)
+    Carrier(ground.engine, ground.checker, ground.store).carry(1 << 40, ground.now_ms)
+    (again,) = ground.due(NEXT_MS)
+    assert again.queue_offset != ask.queue_offset
+    assert (again.peer, again.count) == (1, 1)
 
 
 def test_at_rocketmq_nobody_holds_a_block_open() -> None:
@@ -272,7 +304,7 @@ def test_check_whose_connection_ends_without_an_answer_does_not_count() -> None:
     ground = ground_of(A, transaction_checks_max=1)
     half = ground.prepare(b"paid")
     for peer in (1, 2, 3):
-        ground.members["PG"] = [Member(peer, "a")]
+        ground.members["PG"] = [LiveProducer(peer, "a")]
         (ask,) = ground.due(FIRST_MS if peer == 1 else NEXT_MS)
         assert (ask.peer, ask.count) == (peer, 1)
         ground.checker.peer_lost(peer, ground.now_ms)

@@ -224,3 +224,19 @@ def test_full_disk_takes_no_half_but_every_end() -> None:
     ground.disk.room = None  # the queue's file is made as soon as there is room for it
     ground.store.wake(ground.now_ms)
     assert ground.finals() == [b"0", b"1", b"2", b"3", b"4"]
+
+
+def test_a_half_that_was_given_up_is_not_done_with_before_an_op_record_says_so() -> None:
+    """World 7393: its copy was kept, and its op record had no room; progress passed it, so that it
+    was neither pending nor ended at the next start."""
+    ground = Ground()
+    halves = [ground.prepare(b"%d" % n) for n in range(2)]
+    assert ground.engine.first_unsealed is None
+    ground.store.refused = frozenset({Topic.OP})
+    ground.engine.decide(halves[1], Verdict.EXPIRE, queue_offset=1, now_ms=ground.now_ms)
+    ground.engine.decide(halves[0], Verdict.EXPIRE, queue_offset=0, now_ms=ground.now_ms)
+    ground.engine.seal(ground.now_ms)
+    assert ground.engine.first_unsealed == 0
+    ground.store.refused = frozenset()
+    ground.engine.seal(ground.now_ms)
+    assert ground.engine.first_unsealed is None

@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from escrowmq.base.message import Message, Topic
-from escrowmq.txn.op import decode_op, encode_op
+from escrowmq.txn.bundle import BundleId
+from escrowmq.txn.op import STATES, decode_op, encode_op, ended_in
 
 DONE = st.lists(st.tuples(st.integers(0, (1 << 63) - 1), st.sampled_from("crx")), max_size=400)
 
@@ -16,6 +17,21 @@ def test_op_record_names_what_it_was_made_of(done: list[tuple[int, str]]) -> Non
     assert (op.topic, op.queue_id, op.born_ms) == (Topic.OP, 0, 5)
     assert op.body == b"".join(b"%d," % offset for offset, _ in done)
     assert decode_op(op) == done
+
+
+@given(st.dictionaries(st.builds(BundleId, *[st.text()] * 3), st.sampled_from("crx"), max_size=40))
+def test_op_record_says_which_transactions_of_several_messages_it_ends(
+    bundles: dict[BundleId, str],
+) -> None:
+    letters = {name.digest: letter for name, letter in bundles.items()}
+    op = encode_op([(1, "c")], bundles=letters, host=bytes(8), now_ms=5)
+    assert ended_in(op) == [(digest, STATES[letter]) for digest, letter in letters.items()]
+    assert ("escrowEnded" in op.properties) == bool(bundles)
+
+
+@pytest.mark.parametrize("text", ["", "c", "c" * 16, "?" * 17, "?" * 34 + "c"])
+def test_ended_transactions_that_cannot_be_read_are_passed_over(text: str) -> None:
+    assert ended_in(op_of(b"1,", escrowEnded=text)) == []
 
 
 def op_of(body: bytes, **properties: str) -> Message:

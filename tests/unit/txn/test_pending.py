@@ -4,8 +4,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from escrowmq.txn.pending import BUCKET_MS, Pending, Row, Run
-from escrowmq.txn.shape import Shape
+from escrowmq.txn.pending import BUCKET_MS, HalfRun, Pending, PendingRow
+from escrowmq.txn.shape import HalfShape
+
+from .ground import plain_half
 
 TIMES = st.integers(0, 2_000)
 NAMES = st.sampled_from(["A", "B", "C"])
@@ -14,7 +16,9 @@ NAMES = st.sampled_from(["A", "B", "C"])
 def test_appointments_of_halves_that_ended_do_not_pile_up() -> None:
     pending = Pending(void_min=50)
     for number in range(1_000):
-        row = Row(log_offset=0, stored_ms=0, due_ms=number, group="", topic="", origin="", checks=0)
+        row = PendingRow(
+            log_offset=0, stored_ms=0, due_ms=number, group="", topic="", origin="", checks=0
+        )
         pending.add(number, row)
         pending.schedule(number, 10**9)  # parked: given up when it is too old
         pending.remove(number)
@@ -27,15 +31,16 @@ class PendingAgainstModel(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.pending = Pending(void_min=3)
-        self.rows: dict[int, Row] = {}
+        self.pending = Pending(void_min=3, page_size=4)
+        self.ended: dict[int, PendingRow] = {}
+        self.rows: dict[int, PendingRow] = {}
         self.appointments: dict[int, int] = {}
         self.next_offset = 0
         self.now_ms = 0
 
     @rule(due_ms=TIMES, group=NAMES, topic=NAMES, origin=NAMES, checks=st.integers(0, 70_000))
     def add(self, due_ms: int, group: str, topic: str, origin: str, checks: int) -> None:
-        row = Row(
+        row = PendingRow(
             log_offset=self.next_offset * 100,
             stored_ms=self.now_ms,
             due_ms=self.now_ms + due_ms,
@@ -49,13 +54,67 @@ class PendingAgainstModel(RuleBasedStateMachine):
         self.appointments[self.next_offset] = row.due_ms
         self.next_offset += 1
 
+    @rule(count=st.integers(1, 3))
+    def pass_over(self, count: int) -> None:
+        """Halves that were never pending here."""
+        self.next_offset += count
+
+    @rule(count=st.integers(1, 11))
+    def add_several(self, count: int) -> None:
+        run = HalfRun(HalfShape("A", "B", None, is_plain=True, properties={}))
+        for offset in range(self.next_offset, self.next_offset + count):
+            run.add(offset, offset * 100, self.now_ms)
+            self.rows[offset] = PendingRow(
+                log_offset=offset * 100, stored_ms=self.now_ms, due_ms=self.now_ms + 7,
+                group="A", topic="B", origin="", checks=0,
+            )  # fmt: skip
+            self.appointments[offset] = self.now_ms + 7
+        self.pending.add_run(run, wait_ms=7)
+        self.next_offset += count
+
+    @rule(count=st.integers(1, 11), group=NAMES)
+    def add_plain(self, count: int, group: str) -> None:
+        offsets = range(self.next_offset, self.next_offset + count)
+        halves = [
+            plain_half(offset, b"b", stored_ms=self.now_ms + offset % 3) for offset in offsets
+        ]
+        self.pending.add_plain((group, "B", "C", ""), halves, wait_ms=60)
+        for one in halves:
+            due_ms = self.appointments[one.queue_offset] = one.stored_ms + 60
+            self.rows[one.queue_offset] = PendingRow(
+                log_offset=one.log_offset, stored_ms=one.stored_ms, due_ms=due_ms,
+                group=group, topic="B", origin="C", checks=0,
+            )  # fmt: skip
+        self.next_offset += count
+
+    @precondition(lambda self: self.ended)
+    @rule(data=st.data())
+    def undo(self, data: st.DataObject) -> None:
+        offset = data.draw(st.sampled_from(sorted(self.ended)))
+        row = self.ended.pop(offset)
+        self.pending.add(offset, row)
+        self.rows[offset] = row
+        self.appointments[offset] = row.due_ms
+
     @precondition(lambda self: self.rows)
     @rule(data=st.data())
     def remove(self, data: st.DataObject) -> None:
         offset = data.draw(st.sampled_from(sorted(self.rows)))
         self.pending.remove(offset)
-        del self.rows[offset]
+        self.ended[offset] = self.rows.pop(offset)
         self.appointments.pop(offset, None)
+
+    @precondition(lambda self: self.rows)
+    @rule(data=st.data())
+    def take(self, data: st.DataObject) -> None:
+        some = st.lists(st.sampled_from(sorted(self.rows)), unique=True, max_size=20)
+        offsets = data.draw(some)
+        taken = self.pending.take(offsets)
+        for offset, (source, stored_ms) in zip(offsets, taken, strict=True):
+            row = self.ended[offset] = self.rows.pop(offset)
+            self.appointments.pop(offset, None)
+            found = self.pending.sources.give_back(source)
+            assert (found, stored_ms) == ((row.group, row.topic, row.origin, ""), row.stored_ms)
 
     @precondition(lambda self: self.rows)
     @rule(data=st.data(), span_ms=TIMES)
@@ -92,7 +151,9 @@ class PendingAgainstModel(RuleBasedStateMachine):
     def rows_are_those_of_the_model(self) -> None:
         pending = self.pending
         assert len(pending) == len(self.rows)
-        assert set(pending) == set(self.rows)
+        assert list(pending) == sorted(self.rows)
+        assert pending.after(3) == sorted(offset for offset in self.rows if offset > 3)
+        assert not any(offset in pending for offset in self.ended)
         assert self.next_offset not in pending
         assert pending.log_offset(self.next_offset) == -1
         for offset, row in self.rows.items():
@@ -105,16 +166,23 @@ class PendingAgainstModel(RuleBasedStateMachine):
                 row.log_offset,
             )
         assert pending.oldest() == min(self.rows, default=None)
+        offsets = sorted(self.rows, key=lambda offset: offset % 5)
+        places = [offset * 100 for offset in offsets]
+        assert pending.count_there(offsets, places) == len(offsets)
+        assert pending.count_there([*offsets, self.next_offset], [*places, -1]) == len(offsets)
+        assert pending.count_there([*self.ended], [offset * 100 for offset in self.ended]) == 0
+        places[1:2] = [7]
+        assert pending.count_there(offsets, places) == min(1, len(offsets))
 
 
 PendingAgainstModel.TestCase.settings = settings(
-    max_examples=40, stateful_step_count=40, deadline=None
+    max_examples=min(60, settings().max_examples), stateful_step_count=40, deadline=None
 )
 test_pending = PendingAgainstModel.TestCase
 
 
-def half(group: str, number: int = 0) -> Row:
-    return Row(log_offset=number, stored_ms=0, due_ms=0, group=group, topic="T", origin="c")
+def half(group: str, number: int = 0) -> PendingRow:
+    return PendingRow(log_offset=number, stored_ms=0, due_ms=0, group=group, topic="T", origin="c")
 
 
 def test_names_that_clients_choose_are_given_back_with_their_last_half() -> None:
@@ -132,7 +200,7 @@ def test_names_that_clients_choose_are_given_back_with_their_last_half() -> None
 
 
 def test_a_run_counts_each_of_its_halves() -> None:
-    pending, run = Pending(), Run(Shape("G", "T", None, is_plain=True, properties={}))
+    pending, run = Pending(), HalfRun(HalfShape("G", "T", None, is_plain=True, properties={}))
     for number in range(3):
         run.add(number, number, 0)
     pending.add_run(run, wait_ms=1)

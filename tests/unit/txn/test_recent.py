@@ -5,7 +5,7 @@ from escrowmq.txn.half import final_of
 from escrowmq.txn.recent import Recent
 from escrowmq.txn.state import Verdict
 
-from .ground import Ground
+from .ground import Ground, plain_half
 
 
 def test_kept_half_is_the_stored_one_in_every_field() -> None:
@@ -51,3 +51,17 @@ def test_the_final_of_a_half_with_an_account_is_what_is_kept_without_its_mark() 
     final.properties["TAGS"] = "b"
     if "escrowOwner" in kept.properties:
         assert ground.engine.halves.recent.properties_of(final, 0) is None
+
+
+def test_of_many_that_are_kept_at_once_the_newest_small_ones_stay() -> None:
+    at_once, one_by_one = Recent(halves_max=3), Recent(halves_max=3)
+    sizes = (1, 1, 5_000, 1, 4_096, 1)
+    halves = [plain_half(number, bytes(size)) for number, size in enumerate(sizes)]
+    at_once.keep_all(halves[:1])
+    at_once.keep_all(halves[1:])
+    for half in halves:
+        one_by_one.keep_plain(half)
+    for half in halves:
+        place = {"queue_offset": half.queue_offset, "log_offset": half.log_offset}
+        assert at_once.plain(**place) == one_by_one.plain(**place)
+    assert at_once.plain(queue_offset=3, log_offset=300) is halves[3]

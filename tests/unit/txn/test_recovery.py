@@ -13,6 +13,7 @@ from escrowmq.txn.claim import EndResult
 from escrowmq.txn.half import copy_to, final_of
 from escrowmq.txn.progress import Progress
 from escrowmq.txn.state import State, Verdict
+from tests.harness.examples import seeds
 from tests.harness.exchange import COMMIT, ROLLBACK, SMALL, Exchange, half_of_check
 
 from .ground import Ground
@@ -83,6 +84,37 @@ def test_pending_ended_and_given_up_are_what_they_were(ground: Ground) -> None:
     assert ground.end(halves[3], Verdict.COMMIT).answer == EndResult.DONE
 
 
+def test_many_halves_of_some_kinds_are_what_they_were(ground: Ground) -> None:
+    """Those that are alike are read together, by compiled code where there is any."""
+    halves = [
+        ground.prepare(
+            b"%04d" % n,
+            group=("PG", "P2")[n % 7 == 3],
+            **({"CHECK_IMMUNITY_TIME_IN_SECONDS": str(n % 11)} if n % 5 == 1 else {}),
+            **({"TRANSACTION_CHECK_TIMES": "2"} if n % 50 == 49 else {}),
+        )
+        for n in range(300)
+    ]
+    for half in halves[3::4]:
+        ground.end(half, Verdict.COMMIT)
+    pending = ground.engine.halves.pending
+    before = {number: pending.row(number) for number in pending}
+    segment = next(path for path in ground.disk.files if path.startswith("commitlog/"))
+    ground.disk.flip(segment, halves[128].log_offset + 90)
+    ground.reopen()
+    pending = ground.engine.halves.pending
+    after = {number: pending.row(number) for number in pending}
+    assert before.pop(128).log_offset == halves[128].log_offset
+    assert list(after) == list(before)
+    for number, row in after.items():
+        was = before[number]
+        assert (row.log_offset, row.stored_ms, row.due_ms) == (
+            was.log_offset, was.stored_ms, was.due_ms
+        )  # fmt: skip
+        assert (row.group, row.topic) == (was.group, was.topic)
+    assert ground.engine.halves.meter.pending == {"T": 224}
+
+
 def test_outcomes_are_remembered_in_front_of_the_progress(ground: Ground) -> None:
     halves = [ground.prepare(b"%d" % n) for n in range(3)]
     ground.end(halves[0], Verdict.COMMIT)
@@ -138,7 +170,7 @@ def test_damaged_half_is_set_aside_and_the_others_are_found(ground: Ground, at: 
     assert ground.finals() == [b"0", b"1", b"3", b"4"]
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", seeds(40))
 def test_crash_at_any_step_leaves_one_final_of_each_commit(seed: int) -> None:
     """A script of prepares and ends on a SYNC_FLUSH broker is stopped at a random operation."""
     chance = random.Random(seed)

@@ -46,6 +46,9 @@ def test_ledger_tells_the_last_outcome_of_each_offset(notes: list[tuple[int, Sta
         ledger.record(offset, state)
         model[offset] = state
     assert {offset: ledger.outcome(offset) for offset in model} == model
+    at_once = Ledger()
+    at_once.record_all(model)
+    assert {offset: at_once.outcome(offset) for offset in model} == model
     assert ledger.outcome((1 << 41) + 1) is None
 
 

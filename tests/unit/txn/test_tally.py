@@ -8,6 +8,8 @@ from escrowmq.errors import StorageError
 from escrowmq.testing.disk import Loss, Shortage, SimDisk
 from escrowmq.txn.tally import COUNT_MAX, FOLDER, Tally
 
+from .ground import Ground, plain_half
+
 
 def tally(disk: SimDisk, end: int) -> Tally:
     found = Tally(disk)
@@ -94,3 +96,14 @@ def test_full_disk_and_strange_files_cost_counts_only() -> None:
     disk.room = disk.used
     found.note(3, 1)
     assert found.count(3) == 0
+
+
+def test_halves_that_come_together_keep_the_counts_that_earlier_processes_noted() -> None:
+    ground = Ground()
+    halves = ground.engine.halves
+    halves.tally.note(1, 3)
+    halves.tally.load(10)
+    halves.enter_alike([plain_half(n, b"b") for n in range(3)], origin="c", account="")
+    assert [halves.pending.checks(n) for n in range(3)] == [0, 3, 0]
+    halves.enter_alike([plain_half(n, b"b") for n in range(10, 13)], origin="c", account="")
+    assert [halves.pending.checks(n) for n in range(10, 13)] == [0, 0, 0]

@@ -1,0 +1,245 @@
+"""Rows of pending halves by queue offset, in columns instead of objects: 38 bytes each.
+
+Halves come in rising order and leave in any. So they stand in pages of a few thousand, each sorted;
+who leaves is marked, and a page of which a quarter is left is made anew, and joined with its
+neighbour when both are small. Where no number is missing, a half is found by counting from the
+first of its page, else by bisection; the newest page is asked first. A dict beside such columns
+took 106 bytes a half more.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import compress
+from typing import Final
+
+PAGE_SIZE: Final = 4096
+_SPARSE_SHARE: Final = 4
+GONE: Final = -1
+"""The source of a row that is there no more."""
+
+
+class Page:
+    """Rows whose queue offsets rise. `first` is the offset of the first one that it ever had."""
+
+    __slots__ = (
+        "_head", "checks", "due_ms", "first", "live_count", "log_offsets", "offsets", "sources",
+        "stored_ms",
+    )  # fmt: skip
+
+    def __init__(self, first: int) -> None:
+        self.first = first
+        self.live_count = 0
+        self._head = 0
+        self.offsets = array("q")
+        self.log_offsets = array("q")
+        self.stored_ms = array("q")
+        self.due_ms = array("q")
+        self.sources = array("i")
+        self.checks = array("H")
+
+    def columns(self) -> tuple[array[int], ...]:
+        """All of them."""
+        return (
+            self.offsets, self.log_offsets, self.stored_ms, self.due_ms, self.sources, self.checks,
+        )  # fmt: skip
+
+    def place(self, queue_offset: int) -> int:
+        """Where a row is; -1 when it is not there."""
+        offsets, at = self.offsets, queue_offset - self.first
+        if not (0 <= at < len(offsets) and offsets[at] == queue_offset):
+            at = bisect_left(offsets, queue_offset)
+            if at == len(offsets) or offsets[at] != queue_offset:
+                return -1
+        return at if self.sources[at] != GONE else -1
+
+    def insert(self, row: tuple[int, ...]) -> None:
+        """Put a row, queue offset first, where it belongs; it may have been there before."""
+        at = bisect_left(self.offsets, row[0])
+        if at < len(self.offsets) and self.offsets[at] == row[0]:
+            assert self.sources[at] == GONE, row
+            for column, value in zip(self.columns(), row, strict=True):
+                column[at] = value
+        else:
+            for column, value in zip(self.columns(), row, strict=True):
+                column.insert(at, value)
+        self.live_count += 1
+        self._head = 0
+
+    def extend(self, rows: Sequence[Sequence[int]]) -> None:
+        """Put rows behind all others, column by column."""
+        for column, values in zip(self.columns(), rows, strict=True):
+            column.extend(values)
+        self.live_count += len(rows[0])
+
+    def remove(self, at: int) -> None:
+        """The row of a place is gone."""
+        self.sources[at] = GONE
+        self.live_count -= 1
+
+    def live(self) -> Iterator[int]:
+        """Queue offsets, in order."""
+        return compress(self.offsets, map(GONE.__ne__, self.sources))
+
+    def oldest(self) -> int:
+        """The lowest of them; there must be one."""
+        sources, at = self.sources, self._head
+        while sources[at] == GONE:
+            at += 1
+        self._head = at
+        return self.offsets[at]
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether most of it is gone."""
+        return self.live_count * _SPARSE_SHARE < len(self.offsets)
+
+    def packed(self) -> Page:
+        """The same without what is gone."""
+        found = Page(self.oldest() if self.live_count else self.first)
+        is_live = [source != GONE for source in self.sources]
+        found.extend([list(compress(column, is_live)) for column in self.columns()])
+        return found
+
+
+class Pages:
+    """All pages, in order. There is always one, which takes what comes."""
+
+    def __init__(self, *, size: int = PAGE_SIZE) -> None:
+        self._size = size
+        self.last = Page(0)
+        self._pages = [self.last]
+        self._firsts = [0]
+        self.count = 0
+
+    def __iter__(self) -> Iterator[Page]:
+        return iter(self._pages)
+
+    def find(self, queue_offset: int) -> tuple[Page, int]:
+        """The page and the place of a row; the place is -1 when it is not there."""
+        page = self.last
+        if queue_offset < page.first:
+            page = self._pages[max(bisect_right(self._firsts, queue_offset) - 1, 0)]
+        return page, page.place(queue_offset)
+
+    def behind(self, queue_offset: int) -> Iterator[int]:
+        """Queue offsets behind one, in order."""
+        nth = max(bisect_right(self._firsts, queue_offset) - 1, 0)
+        for page in self._pages[nth:]:
+            for found in page.live():
+                if found > queue_offset:
+                    yield found
+
+    def oldest(self) -> int | None:
+        """The lowest queue offset."""
+        for page in self._pages:
+            if page.live_count:
+                return page.oldest()
+        return None
+
+    def _new_page(self, queue_offset: int) -> Page:
+        """The page that takes a row behind all others, when the last one is full, or empty."""
+        if not self.last.offsets:
+            self._pages.pop()
+            self._firsts.pop()
+        self.last = Page(queue_offset)
+        self._pages.append(self.last)
+        self._firsts.append(queue_offset)
+        if len(self._pages) > 1:
+            self._tidy(len(self._pages) - 2)
+        return self.last
+
+    def append(
+        self,
+        queue_offset: int,
+        log_offset: int,
+        stored_ms: int,
+        due_ms: int,
+        source: int,
+        checks: int,
+    ) -> None:
+        """Put a row behind all others. Positional: it is called once a half."""
+        page = self.last
+        if not 0 < len(page.offsets) < self._size:
+            page = self._new_page(queue_offset)
+        page.offsets.append(queue_offset)
+        page.log_offsets.append(log_offset)
+        page.stored_ms.append(stored_ms)
+        page.due_ms.append(due_ms)
+        page.sources.append(source)
+        page.checks.append(checks)
+        page.live_count += 1
+        self.count += 1
+
+    def extend(self, rows: Sequence[Sequence[int]]) -> None:
+        """Put rows behind all others, column by column."""
+        begin, count = 0, len(rows[0])
+        while begin < count:
+            page = self.last
+            if not 0 < len(page.offsets) < self._size:
+                page = self._new_page(rows[0][begin])
+            end = min(count, begin + self._size - len(page.offsets))
+            page.extend([values[begin:end] for values in rows])
+            begin = end
+        self.count += count
+
+    def insert(self, row: tuple[int, ...]) -> None:
+        """Put a row between others."""
+        nth = max(bisect_right(self._firsts, row[0]) - 1, 0)
+        page = self._pages[nth]
+        page.insert(row)
+        page.first = self._firsts[nth] = min(page.first, row[0])
+        self.count += 1
+
+    def remove(self, page: Page, at: int) -> None:
+        """The row of a place is gone."""
+        page.remove(at)
+        self.count -= 1
+        if page is not self.last and page.is_sparse:
+            self._tidy(bisect_right(self._firsts, page.first) - 1)
+
+    def count_there(self, queue_offsets: Sequence[int], log_offsets: Sequence[int]) -> int:
+        """How many of these, up to the first that is not so, stand at these places of the log."""
+        page = self.last
+        for nth, queue_offset in enumerate(queue_offsets):
+            at = queue_offset - page.first
+            if not (0 <= at < len(page.offsets) and page.offsets[at] == queue_offset):
+                page, at = self.find(queue_offset)
+            if at < 0 or page.sources[at] == GONE or page.log_offsets[at] != log_offsets[nth]:
+                return nth
+        return len(queue_offsets)
+
+    def take(self, queue_offsets: Iterable[int]) -> list[tuple[int, int]]:
+        """The rows of these, all of them there, are gone: source and store time of each. Measured:
+        0.5 us each, where `find` and `remove` take 2."""
+        found, page, touched = [], self.last, {self.last}
+        for queue_offset in queue_offsets:
+            at = queue_offset - page.first
+            if not (0 <= at < len(page.offsets) and page.offsets[at] == queue_offset):
+                page, at = self.find(queue_offset)
+                touched.add(page)
+            source = page.sources[at]
+            assert at >= 0 <= source, queue_offset
+            page.remove(at)
+            found.append((source, page.stored_ms[at]))
+        self.count -= len(found)
+        for one in touched:
+            if one is not self.last and one.is_sparse:
+                self._tidy(bisect_right(self._firsts, one.first) - 1)
+        return found
+
+    def _tidy(self, nth: int) -> None:
+        """Make a page anew of which little is left."""
+        page = self._pages[nth]
+        if not page.is_sparse:
+            return
+        page = page.packed()
+        before = self._pages[nth - 1] if nth else None
+        if before is not None and len(before.offsets) + len(page.offsets) <= self._size // 2:
+            before.extend(page.columns())
+        elif page.live_count:
+            self._pages[nth], self._firsts[nth] = page, page.first
+            return
+        del self._pages[nth], self._firsts[nth]

@@ -1,0 +1,102 @@
+"""Halves as they stand in the log, for a start that takes in a million of them."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator
+from typing import Final
+from zlib import crc32
+
+from escrowmq.base.message import Topic
+from escrowmq.codec.layout import HEAD_V4, HOSTS_V6, MAGIC_V1, PROPERTIES_SIZE
+from escrowmq.codec.record import topic_part
+from escrowmq.codec.stretch import parse
+from escrowmq.lane.native import alike_halves
+from escrowmq.txn.shape import HalfShape, KnownShape, Shapes
+
+_TOPIC: Final = topic_part(Topic.HALF)[1]
+_TOPIC_SIZE: Final = len(_TOPIC)
+_BEHIND_TOPIC: Final = PROPERTIES_SIZE.size
+
+Entry = tuple[int, int, int]
+"""A unit of a consume queue: log offset, record size, tags code."""
+
+StoredHalf = tuple[int, int, int, HalfShape | None, int, int]
+"""Queue offset, log offset and size; shape, store time and where the properties begin in the bytes.
+Without a shape no whole record stands there. A plain tuple: there are a million."""
+
+
+ODD_COUNT: Final = 32 if alike_halves is not None else 1 << 20
+"""So many are judged one by one where one is not like others, before compiled code goes on."""
+
+_NONE: Final[tuple[list[int], list[KnownShape]]] = [], []
+
+
+def alike_from(
+    data: bytes, base: int, entries: list[Entry], first: int, nth: int, shapes: Shapes
+) -> tuple[list[int], list[KnownShape]]:
+    """When the halves from the nth unit on were stored, and what they are like, as far as they are
+    whole and like others: what `stored_halves` tells of each, by compiled code where there is any.
+    The unit of index 0 has the queue offset `first`. Measured: 0.3 us each."""
+    if alike_halves is None:
+        return _NONE
+    return alike_halves(data, base, entries, first, nth, _TOPIC, shapes.by_size)
+
+
+def stored_halves(
+    data: bytes,
+    base: int,
+    entries: list[Entry],
+    first: int,
+    *,
+    done: Container[int],
+    shapes: Shapes,
+) -> Iterator[StoredHalf]:
+    """The halves that units from the queue's `first` on lead to, but those that are done with, in
+    the bytes that stand at a log offset.
+
+    What is alike but for its keys is judged here, anything else by `_judge`. Measured: 1.4 us each
+    with its CRC, where `parse` and a look for the shape take 3.5."""
+    walked, known, head_size, end_of_data = (
+        HEAD_V4.walked.unpack_from, shapes.by_size.get, HEAD_V4.size, len(data),
+    )  # fmt: skip
+    for queue_offset, (log_offset, size, _) in enumerate(entries, first):
+        if queue_offset in done:
+            continue
+        at = log_offset - base
+        end = at + size
+        if head_size <= size and end <= end_of_data:
+            found_size, magic, crc, _, number, own, sys_flag, stored_ms, body_size = walked(
+                data, at
+            )
+            body_at = at + head_size
+            body_end = body_at + body_size
+            topic_end = body_end + _TOPIC_SIZE
+            properties_at = topic_end + _BEHIND_TOPIC
+            alike = known(end - properties_at)
+            if (
+                alike is not None
+                and own == log_offset
+                and number == queue_offset
+                and found_size == size
+                and magic == MAGIC_V1
+                and not sys_flag & HOSTS_V6
+                and body_size >= 0
+                and data[body_end:topic_end] == _TOPIC
+                and data[topic_end] << 8 | data[topic_end + 1] == end - properties_at
+                and crc32(data[body_at:body_end]) & 0x7FFFFFFF == crc
+                and alike.is_alike(data, properties_at, end)
+            ):
+                yield queue_offset, log_offset, size, alike.shape, stored_ms, properties_at
+                continue
+        yield queue_offset, log_offset, size, *_judge(data, at, end, log_offset, shapes)
+
+
+def _judge(
+    data: bytes, at: int, end: int, log_offset: int, shapes: Shapes
+) -> tuple[HalfShape | None, int, int]:
+    """The same of a record of any kind: shape, store time, and where the properties begin."""
+    records = parse(data[at:end], log_offset).records
+    if not records or records[0].size != end - at:
+        return None, 0, 0
+    record = records[0]
+    return shapes.of(record.properties), record.stored_ms, end - len(record.properties)
