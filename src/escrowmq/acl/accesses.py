@@ -13,7 +13,7 @@ import msgspec
 
 from escrowmq.acl import accounts
 from escrowmq.acl.needs import ADMIN, Admin, Need, Needs, Places, needs_of
-from escrowmq.acl.policies import Access, Action, Kind, Resource
+from escrowmq.acl.policies import Access, Action, Resource, ResourceKind
 from escrowmq.base.command import Command
 from escrowmq.base.message import Topic
 from escrowmq.codec.bodies import decode_body
@@ -36,17 +36,17 @@ def topic_access(topic: str, actions: Actions) -> Access:
     """Rights to a topic; a retry topic is its group."""
     if topic.startswith(Topic.RETRY_PREFIX):
         return group_access(topic, actions)
-    return Access(Resource(Kind.TOPIC, topic), actions)
+    return Access(Resource(ResourceKind.TOPIC, topic), actions)
 
 
 def group_access(group: str, actions: Actions) -> Access:
     """Rights to a group, by its name or that of its retry topic."""
-    return Access(Resource(Kind.GROUP, group.removeprefix(Topic.RETRY_PREFIX)), actions)
+    return Access(Resource(ResourceKind.GROUP, group.removeprefix(Topic.RETRY_PREFIX)), actions)
 
 
 def cluster_access(cluster: str, actions: Actions) -> Access:
     """Rights to the cluster."""
-    return Access(Resource(Kind.CLUSTER, cluster), actions)
+    return Access(Resource(ResourceKind.CLUSTER, cluster), actions)
 
 
 # -- fields of operators' requests ---------------------------------------------------------------

@@ -18,14 +18,16 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from escrowmq.acl.addresses import Parts, Pattern, read_pattern
-from escrowmq.acl.document import Value, read_document
 from escrowmq.base.message import Topic
 from escrowmq.errors import UsageError
+
+if TYPE_CHECKING:
+    from escrowmq.acl.document import Value
 
 DENY: Final = 1
 ANY: Final = 2
@@ -112,6 +114,8 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_accounts(data: bytes) -> AccountFile:
     """What a file says; UsageError, with the place in it, when it does not say it properly."""
+    from escrowmq.acl.document import read_document
+
     return accounts_of(read_document(data))
 
 

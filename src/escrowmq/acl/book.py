@@ -21,11 +21,11 @@ from escrowmq.acl.policies import (
     Action,
     Decision,
     Entry,
-    Kind,
+    PatternKind,
     Policies,
     PolicyType,
     Resource,
-    Shape,
+    ResourceKind,
     is_widened,
     misread,
     named,
@@ -97,7 +97,7 @@ class _File(msgspec.Struct):
     users: list[UserInfo] = []
 
 
-class Known(msgspec.Struct, frozen=True):
+class KnownUsers(msgspec.Struct, frozen=True):
     """Users, and what is said of them."""
 
     users: dict[str, User] = {}
@@ -246,7 +246,7 @@ class Book:
         return len(new)
 
 
-def read_book(data: bytes, *, as_rocketmq: bool = False) -> Known:
+def read_book(data: bytes, *, as_rocketmq: bool = False) -> KnownUsers:
     """Users and policies of a file; UsageError says what is wrong with it, never a password."""
     try:
         file = msgspec.convert(fastjson.decode(data), _File, strict=False)
@@ -266,7 +266,7 @@ def read_book(data: bytes, *, as_rocketmq: bool = False) -> Known:
             _check_meaning(info)
         for kind, entries in read_policies(info):
             policies[name] = policies.get(name, Policies()).merged(kind, entries)
-    return Known(users, policies)
+    return KnownUsers(users, policies)
 
 
 def _resources(info: AclInfo) -> Iterator[str | None]:
@@ -358,13 +358,17 @@ def _policies_of(account: Account, *, as_rocketmq: bool) -> Policies:
             continue  # a letter in ACL 1.0, of no topic's name; a pattern here from then on
         is_group = resource.startswith(Topic.RETRY_PREFIX)
         name = resource.removeprefix(Topic.RETRY_PREFIX)
-        entries.append(_entry_of(Resource(Kind.GROUP if is_group else Kind.TOPIC, name), right))
-    entries.sort(key=lambda entry: entry.resource.kind is Kind.GROUP)  # topics first, as there
+        entries.append(
+            _entry_of(Resource(ResourceKind.GROUP if is_group else ResourceKind.TOPIC, name), right)
+        )
+    entries.sort(
+        key=lambda entry: entry.resource.kind is ResourceKind.GROUP
+    )  # topics first, as there
     default = tuple(
-        _entry_of(Resource(kind, "", Shape.ANY), right)
+        _entry_of(Resource(kind, "", PatternKind.ANY), right)
         for kind, right in (
-            (Kind.TOPIC, account.topic_default),
-            (Kind.GROUP, account.group_default),
+            (ResourceKind.TOPIC, account.topic_default),
+            (ResourceKind.GROUP, account.group_default),
         )
     )
     return Policies().merged(PolicyType.CUSTOM, entries).merged(PolicyType.DEFAULT, default)

@@ -3,6 +3,8 @@
 A general loader makes values of what it reads: `0x1234567` a number, `no` a truth, a tag an object
 of any class. A secret key is the text that stands in the file, so only the events of the parser
 are used here. Anchors, tags, a second document and a name that is given twice are refused.
+
+It is imported where a file is read: a server without accounts needs no YAML (10 ms of its start).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@ document. Comments and the order of members go, as at RocketMQ."""
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -15,13 +15,15 @@ from escrowmq.acl.accounts import (
     VERSION,
     accounts_of,
 )
-from escrowmq.acl.document import Value
 from escrowmq.errors import UsageError
+
+if TYPE_CHECKING:
+    from escrowmq.acl.document import Value
 
 _EXPECTED: Final = "'SUB' or 'PUB' or 'SUB|PUB' or 'PUB|SUB'"
 
 
-class Wish(msgspec.Struct, kw_only=True):
+class AccountWish(msgspec.Struct, kw_only=True):
     """An account as a request describes it; None is not said."""
 
     access_key: str
@@ -37,7 +39,7 @@ class Wish(msgspec.Struct, kw_only=True):
         return f"Wish({self.access_key!r})"
 
 
-def judge(wish: Wish) -> None:
+def judge(wish: AccountWish) -> None:
     """UsageError, in RocketMQ's words, when there can be no such account."""
     if len(wish.access_key) < KEY_SIZE_MIN or len(wish.secret or "") < KEY_SIZE_MIN:
         # RocketMQ repeats the secret here.
@@ -59,7 +61,7 @@ def judge(wish: Wish) -> None:
             )
 
 
-def with_account(document: Value, wish: Wish, *, now_ms: int) -> dict[str, Any]:
+def with_account(document: Value, wish: AccountWish, *, now_ms: int) -> dict[str, Any]:
     """The file with an account added, or with what was said of one replaced in it."""
     judge(wish)
     members = _members(document)

@@ -6,7 +6,7 @@ from typing import Final
 
 from escrowmq.acl.accounts import ANY, DENY, PERMISSIONS, PUB, SUB, Account, Rules
 from escrowmq.acl.addresses import parts_of
-from escrowmq.acl.book import Book, Known, UserStatus
+from escrowmq.acl.book import Book, KnownUsers, UserStatus
 from escrowmq.acl.guard import has_right
 from escrowmq.acl.needs import group_resource, is_inner
 from escrowmq.acl.policies import (
@@ -14,15 +14,15 @@ from escrowmq.acl.policies import (
     Action,
     Decision,
     Entry,
-    Kind,
+    PatternKind,
     Policies,
     Resource,
-    Shape,
+    ResourceKind,
     named,
     read_resource,
 )
 from escrowmq.base.message import Topic
-from escrowmq.codec.auth import Question, Verdict
+from escrowmq.codec.auth import Judgement, Question
 from escrowmq.errors import UsageError
 
 _RIGHTS: Final = {Action.PUB: PUB, Action.SUB: SUB, Action.ANY: ANY}
@@ -36,27 +36,27 @@ def access_of(question: Question) -> Access:
         allowed = ", ".join(one.value.lower() for one in Action)
         raise UsageError(f"{question.action!r} is no action; allowed are {allowed}")
     resource = read_resource(question.resource)
-    if resource is None or resource.kind is Kind.ANY:
-        resource = Resource(Kind.TOPIC, question.resource)
-    if resource.shape is not Shape.LITERAL or not resource.name:
+    if resource is None or resource.kind is ResourceKind.ANY:
+        resource = Resource(ResourceKind.TOPIC, question.resource)
+    if resource.shape is not PatternKind.LITERAL or not resource.name:
         raise UsageError(f"{question.resource!r}: one topic, group or cluster is expected")
-    if resource.kind is Kind.TOPIC and resource.name.startswith(Topic.RETRY_PREFIX):
-        resource = Resource(Kind.GROUP, resource.name.removeprefix(Topic.RETRY_PREFIX))
+    if resource.kind is ResourceKind.TOPIC and resource.name.startswith(Topic.RETRY_PREFIX):
+        resource = Resource(ResourceKind.GROUP, resource.name.removeprefix(Topic.RETRY_PREFIX))
     return Access(resource, frozenset({action}))
 
 
 # -- ACL 1.0 -------------------------------------------------------------------------------------
 
 
-def explain_account(rules: Rules, question: Question) -> Verdict:
+def explain_account(rules: Rules, question: Question) -> Judgement:
     """What the accounts of plain_acl.yml say. The signature is taken to be right."""
     access = access_of(question)
     parts = parts_of(question.address)
     steps: list[str] = []
 
-    def decide(is_allowed: bool, reason: str) -> Verdict:
+    def decide(is_allowed: bool, reason: str) -> Judgement:
         steps.append(reason)
-        return Verdict(acl="1.0", is_allowed=is_allowed, decided_by=reason, steps=steps)
+        return Judgement(acl="1.0", is_allowed=is_allowed, decided_by=reason, steps=steps)
 
     if rules.trusts(parts):
         return decide(True, f"{question.address} is in globalWhiteRemoteAddresses")
@@ -77,14 +77,15 @@ def _right(account: Account, access: Access) -> tuple[bool, str]:
     resource = access.resource
     (action,) = access.actions
     right = _RIGHTS.get(action)
-    if right is None or resource.kind not in (Kind.TOPIC, Kind.GROUP):
+    if right is None or resource.kind not in (ResourceKind.TOPIC, ResourceKind.GROUP):
         return False, f"{action.value} on {resource} is for administrators"
-    if resource.kind is Kind.TOPIC:
+    if resource.kind is ResourceKind.TOPIC:
+        # Clients trace by themselves: nobody is refused what he never asked for.
         if resource.name == Topic.TRACE and right == PUB:
             return True, "whoever has an account may write traces"
         if is_inner(resource.name):
             return False, f"{resource.name} is the broker's own: for administrators"
-    is_group = resource.kind is Kind.GROUP
+    is_group = resource.kind is ResourceKind.GROUP
     owned, is_listed = account.right(group_resource(resource.name) if is_group else resource.name)
     kind = "group" if is_group else "topic"
     where = f"{kind}Perms: {resource.name}" if is_listed else f"default{kind.capitalize()}Perm"
@@ -96,15 +97,19 @@ def _right(account: Account, access: Access) -> tuple[bool, str]:
 
 
 def explain_user(
-    book: Book | Known, question: Question, *, is_authorized: bool = True, as_rocketmq: bool = False
-) -> Verdict:
+    book: Book | KnownUsers,
+    question: Question,
+    *,
+    is_authorized: bool = True,
+    as_rocketmq: bool = False,
+) -> Judgement:
     """What users and policies say. The signature is taken to be right."""
     access = access_of(question)
     steps: list[str] = []
 
-    def decide(is_allowed: bool, reason: str) -> Verdict:
+    def decide(is_allowed: bool, reason: str) -> Judgement:
         steps.append(reason)
-        return Verdict(acl="2.0", is_allowed=is_allowed, decided_by=reason, steps=steps)
+        return Judgement(acl="2.0", is_allowed=is_allowed, decided_by=reason, steps=steps)
 
     user = book.users.get(question.user)
     if user is None:
@@ -116,7 +121,11 @@ def explain_user(
         return decide(True, "authorizationEnabled=false: a name is enough")
     if user.is_super:
         return decide(True, f"{user.name} is a super user")
-    if not as_rocketmq and access.resource.kind is Kind.TOPIC and is_inner(access.resource.name):
+    if (
+        not as_rocketmq
+        and access.resource.kind is ResourceKind.TOPIC
+        and is_inner(access.resource.name)
+    ):
         return decide(False, f"{access.resource.name} is the broker's own: for super users")
     policies = book.policies.get(user.name, Policies())
     found = policies.matching(access, question.address, as_rocketmq=as_rocketmq)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from escrowmq.acl.accounts import AccountFile, Rules, merge, read_accounts
-from escrowmq.acl.document import Value, read_document, write_document
 from escrowmq.base.limits import ACL_FILE_SIZE_MAX, ACL_FILES_MAX, ACL_FOLDERS_DEPTH_MAX
 from escrowmq.base.ports import Disk
 from escrowmq.errors import EscrowMQError, UsageError
+
+if TYPE_CHECKING:
+    from escrowmq.acl.document import Value
 
 _log = logging.getLogger(__name__)
 
@@ -136,6 +138,8 @@ class AccountFiles:
 
     def document(self, path: str) -> Value:
         """What stands in a file now; UsageError when it cannot be read."""
+        from escrowmq.acl.document import read_document
+
         data = self._disk.read(path)
         return None if data is None else read_document(data)
 
@@ -146,6 +150,8 @@ class AccountFiles:
     def replace(self, path: str, document: object) -> None:
         """Write a file and take it over at once; UsageError, and nothing is written, when it
         would be bad."""
+        from escrowmq.acl.document import write_document
+
         data = write_document(document)
         read_accounts(data)
         contents = self._contents | {path: data}

@@ -6,12 +6,19 @@ from typing import Final, Protocol
 
 import msgspec
 
-from escrowmq.acl.book import USER, Book, User, UserStatus
-from escrowmq.acl.guard import is_signed
+from escrowmq.acl.authentication import authenticated
+from escrowmq.acl.book import USER, Book, User
 from escrowmq.acl.needs import begins_inner, is_inner
-from escrowmq.acl.policies import Access, Action, Decision, Kind, Policies, Resource, Shape
+from escrowmq.acl.policies import (
+    Access,
+    Action,
+    Decision,
+    PatternKind,
+    Policies,
+    Resource,
+    ResourceKind,
+)
 from escrowmq.base.command import Command
-from escrowmq.codec.signature import ACCESS_KEY
 
 _FAILED: Final = "Authorization failed. Please verify your access rights and try again."
 _ACCOUNTS: Final = (
@@ -51,13 +58,15 @@ def refusal(
 ) -> str:
     """Why a request from an address may not pass, in RocketMQ's words; empty when it may. Of whom
     one is that `is_proved` needs no signature."""
-    user, reason = _authenticated(book, request, is_proved=is_proved)
+    user, reason = authenticated(book, request, is_proved=is_proved)
     if reason and request.code not in terms.unauthenticated:
         return reason
+    # RocketMQ's whitelists, each for its own half: one may be proved and free of rights.
     if not terms.is_authorized or request.code in terms.unauthorized:
         return ""
     if user is not None and user.is_super:
         return ""
+    # Whoever could change accounts could give himself every other right.
     if asks.gives_rights and not terms.as_rocketmq:
         return _FAILED if user is None else f"{USER}{user.name} {_ACCOUNTS}"
     for access in asks.accesses():
@@ -72,34 +81,17 @@ def refusal(
 def super_user_refusal(book: Book, request: Command, *, is_proved: bool = False) -> str:
     """Why a request is not proved to be a super user's; empty when it is. Of whom one is that
     `is_proved` needs no signature."""
-    user, reason = _authenticated(book, request, is_proved=is_proved)
+    user, reason = authenticated(book, request, is_proved=is_proved)
     if user is None:
         return reason
     return "" if user.is_super else f"{USER}{user.name} is no super user."
 
 
-def _authenticated(
-    book: Book, request: Command, *, is_proved: bool = False
-) -> tuple[User | None, str]:
-    """Whose request it is, or why that is nobody's."""
-    name = (request.ext or {}).get(ACCESS_KEY)
-    if not name:
-        return None, "username cannot be null."
-    user = book.users.get(name)
-    if user is None:
-        return None, f"User:{name} is not found."
-    if user.status is UserStatus.DISABLE:
-        return None, f"User:{name} is disabled."
-    if not (is_proved or is_signed(request, user.password, user.former)):
-        return None, "check signature failed."
-    return user, ""
-
-
 def _opens_own(resource: Resource, access: Access) -> bool:
     """Whether an entry that allows something means the broker's own topics: it names them, and is
     about reading."""
-    is_named = resource.shape is Shape.LITERAL or begins_inner(resource.name)
-    return resource.kind is Kind.TOPIC and is_named and access.actions <= _READING
+    is_named = resource.shape is PatternKind.LITERAL or begins_inner(resource.name)
+    return resource.kind is ResourceKind.TOPIC and is_named and access.actions <= _READING
 
 
 def missing(book: Book, user: User, access: Access, host: str) -> str:
@@ -107,7 +99,9 @@ def missing(book: Book, user: User, access: Access, host: str) -> str:
     if user.is_super:
         return ""
     resource = access.resource
-    is_own = not book.as_rocketmq and resource.kind is Kind.TOPIC and is_inner(resource.name)
+    is_own = (
+        not book.as_rocketmq and resource.kind is ResourceKind.TOPIC and is_inner(resource.name)
+    )
     policies = book.policies.get(user.name, Policies())
     matching = policies.matching(access, host, as_rocketmq=book.as_rocketmq)
     is_allowed = bool(matching) and matching[0].decision is Decision.ALLOW

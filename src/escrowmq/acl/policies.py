@@ -29,7 +29,7 @@ E = TypeVar("E", bound=enum.Enum)
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
-class Kind(enum.Enum):
+class ResourceKind(enum.Enum):
     """What a resource is."""
 
     ANY = "Any"
@@ -39,7 +39,7 @@ class Kind(enum.Enum):
     GROUP = "Group"
 
 
-class Shape(enum.Enum):
+class PatternKind(enum.Enum):
     """Which names a resource means."""
 
     ANY = "Any"
@@ -85,25 +85,25 @@ def named(kind: type[E], text: object) -> E | None:
 class Resource(msgspec.Struct, frozen=True):
     """One thing, or those whose name begins alike, or all of a kind, or everything."""
 
-    kind: Kind
+    kind: ResourceKind
     name: str = ""
-    shape: Shape = Shape.LITERAL
+    shape: PatternKind = PatternKind.LITERAL
 
     def __str__(self) -> str:
-        if self.kind is Kind.ANY:
+        if self.kind is ResourceKind.ANY:
             return "*"
-        end = "" if self.shape is Shape.LITERAL else "*"
+        end = "" if self.shape is PatternKind.LITERAL else "*"
         return f"{self.kind.value}:{self.name}{end}"
 
     def has(self, other: Resource) -> bool:
         """Whether another resource, a literal one, is among these."""
-        if self.kind is Kind.ANY:
+        if self.kind is ResourceKind.ANY:
             return True
         if self.kind is not other.kind:
             return False
-        if self.shape is Shape.LITERAL:
+        if self.shape is PatternKind.LITERAL:
             return self.name == other.name
-        return self.shape is Shape.ANY or other.name.startswith(self.name)
+        return self.shape is PatternKind.ANY or other.name.startswith(self.name)
 
 
 def read_resource(text: object) -> Resource | None:
@@ -111,15 +111,15 @@ def read_resource(text: object) -> Resource | None:
     if not isinstance(text, str) or not text.strip():
         return None
     if text == "*":
-        return Resource(Kind.ANY, "", Shape.ANY)
+        return Resource(ResourceKind.ANY, "", PatternKind.ANY)
     before, _, name = text.partition(":")
-    kind = named(Kind, before)
+    kind = named(ResourceKind, before)
     if kind is None:
         return None
     if name == "*":
-        return Resource(kind, "", Shape.ANY)
+        return Resource(kind, "", PatternKind.ANY)
     if name.endswith("*"):
-        return Resource(kind, name.partition("*")[0], Shape.PREFIXED)
+        return Resource(kind, name.partition("*")[0], PatternKind.PREFIXED)
     return Resource(kind, name)
 
 
@@ -131,7 +131,7 @@ def misread(text: object) -> str:
     resource = read_resource(text)
     if resource is None or not isinstance(text, str):
         return ""
-    if resource.kind is Kind.ANY:
+    if resource.kind is ResourceKind.ANY:
         is_plain = text.partition(":")[2] in ("", "*")
         return "" if is_plain else f"{text[:128]!r} would mean everything; write '*' for that"
     name = text.partition(":")[2]
@@ -146,7 +146,7 @@ def misread(text: object) -> str:
 def is_widened(resource: Resource, text: object) -> bool:
     """Whether a resource that was read means more than its text says."""
     return bool(misread(text)) and (
-        resource.kind is Kind.ANY or resource.shape is not Shape.LITERAL
+        resource.kind is ResourceKind.ANY or resource.shape is not PatternKind.LITERAL
     )
 
 
@@ -252,7 +252,7 @@ class Policies(msgspec.Struct, frozen=True):
 # -- which entry counts --------------------------------------------------------------------------
 
 
-_WIDTHS: Final = {Shape.LITERAL: 0, Shape.PREFIXED: 1, Shape.ANY: 2}
+_WIDTHS: Final = {PatternKind.LITERAL: 0, PatternKind.PREFIXED: 1, PatternKind.ANY: 2}
 
 
 def _rank(entry: Entry) -> tuple[bool, bool, int, int]:
@@ -261,7 +261,7 @@ def _rank(entry: Entry) -> tuple[bool, bool, int, int]:
     resource = entry.resource
     return (
         entry.decision is not Decision.DENY,
-        resource.kind is Kind.ANY,
+        resource.kind is ResourceKind.ANY,
         _WIDTHS[resource.shape],
         -len(resource.name),
     )
@@ -272,14 +272,14 @@ def _compare(one: Entry, two: Entry) -> int:
     prefixed entry before the other, so that the answer depends on how they are sorted."""
     left, right = one.resource, two.resource
     if left.kind is not right.kind:
-        if right.kind is Kind.ANY:
+        if right.kind is ResourceKind.ANY:
             return -1
-        if left.kind is Kind.ANY:
+        if left.kind is ResourceKind.ANY:
             return 1
     elif left.shape is right.shape:
-        if left.shape is Shape.PREFIXED and len(left.name) != len(right.name):
+        if left.shape is PatternKind.PREFIXED and len(left.name) != len(right.name):
             return -1 if len(left.name) < len(right.name) else 1
-    elif left.shape is not Shape.ANY:
+    elif left.shape is not PatternKind.ANY:
         return -1
     if one.decision is Decision.DENY:
         return 1

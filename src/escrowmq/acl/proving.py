@@ -4,7 +4,6 @@ that of RocketMQ's gRPC protocol."""
 
 from __future__ import annotations
 
-import base64
 import hmac
 from collections.abc import Callable
 from typing import Final, Protocol
@@ -15,7 +14,7 @@ from escrowmq.base.codes import Response
 from escrowmq.base.command import Command, Vouched
 from escrowmq.base.ports import Chance
 from escrowmq.codec.own_signature import NUMBER, is_signed_own
-from escrowmq.codec.signature import ACCESS_KEY, SIGNATURE
+from escrowmq.codec.signature import ACCESS_KEY, SIGNATURE, key_of
 
 SETTING: Final = "escrowOwnSignatures"
 _ADMINISTRATORS: Final = "administrators"
@@ -78,7 +77,7 @@ class Proofs:
         number = ext.get(NUMBER)
         if number is not None:
             return self._signed(peer, request, key, number, is_held=is_held)
-        if self._wanted and self._wants(key):
+        if self.wants(key):
             return Proof(
                 code=Response.ESCROW_SIGNATURE_WANTED,
                 fault=f"{key} has to sign as EscrowMQ's own clients do ({SETTING}): RocketMQ's "
@@ -93,13 +92,14 @@ class Proofs:
             return _UNPROVED
         given = (request.ext or {}).get(SIGNATURE, "").encode()
         for one in found:
-            made = [_signature(secret, request.content) for secret in one.secrets if secret]
+            made = [key_of(secret).signature(request.content) for secret in one.secrets if secret]
             if not any(hmac.compare_digest(given, each) for each in made):
                 fault = f"the signature of {key} is not right; check the secret key"
                 return Proof(code=Response.NO_PERMISSION, fault=fault)
         return _PROVED
 
-    def _wants(self, key: str) -> bool:
+    def wants(self, key: str) -> bool:
+        """Whether an account has to sign as our own clients do."""
         if key in self._wanted:
             return True
         if self._wanted.isdisjoint((_ALL, _ADMINISTRATORS)):
@@ -135,10 +135,6 @@ class Proofs:
         return bool(secret) and is_signed_own(
             request.code, request.ext or {}, request.body, secret=secret, session=peer.session
         )
-
-
-def _signature(secret: str, content: bytes) -> bytes:
-    return base64.b64encode(hmac.digest(secret.encode(), content, "sha1"))
 
 
 def name(request: Command, account: str) -> None:

@@ -38,7 +38,7 @@ from escrowmq.acl.needs import (
     group_resource,
     heartbeat,
 )
-from escrowmq.acl.policies import Access, Kind, Resource
+from escrowmq.acl.policies import Access, Resource, ResourceKind
 from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
 from escrowmq.base.message import Topic
@@ -139,7 +139,7 @@ def _send(topic_field: str, group_field: str) -> Callable[[Command], Iterable[Ac
 
 def _end(request: Command) -> Iterable[Access]:
     topic = (request.ext or {}).get("topic", "")
-    return (Access(Resource(Kind.TOPIC, topic), PUB),) if topic.strip() else ()
+    return (Access(Resource(ResourceKind.TOPIC, topic), PUB),) if topic.strip() else ()
 
 
 def _topic(actions: Actions) -> Callable[[Command], Iterable[Access]]:
@@ -147,7 +147,7 @@ def _topic(actions: Actions) -> Callable[[Command], Iterable[Access]]:
 
     def read(request: Command) -> Iterable[Access]:
         topic = (request.ext or {}).get("topic", "")
-        return (Access(Resource(Kind.TOPIC, topic), actions),)
+        return (Access(Resource(ResourceKind.TOPIC, topic), actions),)
 
     return read
 

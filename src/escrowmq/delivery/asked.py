@@ -25,7 +25,7 @@ Key = tuple[str, str]
 """Client id and correlation id."""
 
 
-class Asked(NamedTuple):
+class Asker(NamedTuple):
     """Who asked, and where."""
 
     account: str
@@ -37,7 +37,7 @@ class AskedTable:
     """The requests of a while."""
 
     def __init__(self, count_max: int = ASKED_MAX) -> None:
-        self._asked: dict[Key, Asked] = {}
+        self._asked: dict[Key, Asker] = {}
         self._of: dict[str, dict[Key, None]] = {}
         self._count_max = count_max
 
@@ -59,10 +59,10 @@ class AskedTable:
             self._forget(next(iter(own)))
         elif len(self._asked) >= self._count_max:
             self._forget(next(iter(self._asked)))
-        self._asked[key] = Asked(account, topic, now_ms + _LASTING_MS)
+        self._asked[key] = Asker(account, topic, now_ms + _LASTING_MS)
         self._of.setdefault(account, {})[key] = None
 
-    def find(self, properties: Mapping[str, str], now_ms: int) -> Asked | None:
+    def find(self, properties: Mapping[str, str], now_ms: int) -> Asker | None:
         """Who asked what a reply answers; None when that is not known, or too long ago."""
         key = _key(properties)
         asked = None if key is None else self._asked.get(key)

@@ -103,6 +103,7 @@ def assign(
     client_ids = sorted(client_ids)
     if mode.mode != POP:
         return allocate(client_id, queues, client_ids)
+    # Several members may pop one queue: 0, or nearly as many as there are, means all of them.
     share = mode.pop_share_queue_num
     if share <= 0 or share >= len(client_ids) - 1:
         names = dict.fromkeys((queue.broker_name, queue.topic) for queue in queues)
@@ -110,8 +111,9 @@ def assign(
     if client_id not in client_ids:
         return []
     index = client_ids.index(client_id)
-    if len(client_ids) > len(queues):
+    if len(client_ids) > len(queues):  # else some would have nothing to do
         return [queues[index % len(queues)]]
+    # Its own queues, and those of the members behind it in the circle.
     found: dict[Queue, None] = {}
     for step in range(share + 1):
         helped = client_ids[(index + step) % len(client_ids)]

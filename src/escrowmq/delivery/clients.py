@@ -147,6 +147,7 @@ class Clients:
         member = self._members[peer]
         self._count -= 1
         self._counts[member.account] -= 1
+        assert self._counts[member.account] >= 0, member.account
         if not self._counts[member.account]:
             del self._counts[member.account]
         if not member.count:

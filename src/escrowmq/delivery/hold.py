@@ -117,6 +117,7 @@ class Holds(Generic[T]):
         held.is_done = True
         self.count -= held.weight
         self._counts[held.account] -= held.weight
+        assert self._counts[held.account] >= 0, held.account
         if not self._counts[held.account]:
             del self._counts[held.account]
         queue, own = self._by_queue[held.key], self._by_peer[held.peer]

@@ -55,6 +55,7 @@ class QueueLocks:
         if lock is not None and lock[0] == client:
             del held[topic, queue_id]
             self._count -= 1
+            assert self._count >= 0, self._count
             if not held:
                 del self._locks[group]
 

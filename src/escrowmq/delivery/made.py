@@ -14,12 +14,16 @@ PATH: Final = "config/escrowMadeNames.json"
 
 
 class Present:
-    """Of whom the request is that is being served; empty when nobody had to prove it."""
+    """Of whom the request is that is being served."""
 
-    __slots__ = ("account",)
+    __slots__ = ("account", "has_owners")
 
     def __init__(self) -> None:
         self.account = ""
+        """Empty when nobody had to prove it."""
+        self.has_owners = False
+        """Whether names belong to the account that began them: not without access control, nor
+        where it is to be as RocketMQ's."""
 
 
 class Made:
@@ -61,6 +65,7 @@ class Made:
         if account is not None:
             self.changes += 1
             self._counts[account] -= 1
+            assert self._counts[account] >= 0, account
             if not self._counts[account]:
                 del self._counts[account]
 

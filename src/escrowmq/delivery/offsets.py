@@ -40,6 +40,10 @@ class OffsetTable:
         if "dataVersion" in file:
             self.version = msgspec.convert(file["dataVersion"], DataVersion)
 
+    def saved(self) -> None:
+        """What `save` has given is kept, or will be: changes count from now on."""
+        self.is_changed = False
+
     def save(self) -> bytes:
         """consumerOffset.json as it would be written now; RocketMQ reads quoted keys too."""
         return msgspec.json.format(self.encode(), indent=2)

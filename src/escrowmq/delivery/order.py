@@ -29,7 +29,7 @@ Line = tuple[str, str, int]
 """Group, topic, queue id."""
 
 
-class Batch(msgspec.Struct, kw_only=True):
+class OrderedBatch(msgspec.Struct, kw_only=True):
     """What was handed out of a queue last; members in RocketMQ's order, under its names."""
 
     attempt_id: str | None = msgspec.field(default=None, name="a")
@@ -73,13 +73,13 @@ class Batch(msgspec.Struct, kw_only=True):
 class OrderTable:
     """What every orderly group has of every queue."""
 
-    def __init__(self) -> None:
-        self._batches: dict[Line, Batch] = {}
+    def __init__(self, is_there: IsThere = nobody_is_there) -> None:
+        self._batches: dict[Line, OrderedBatch] = {}
         self._frees: list[tuple[int, Line]] = []
         self._scheduled: dict[Line, int] = {}
         self._holders: dict[Line, int] = {}
         """Who is given more time for as long as he is there."""
-        self.is_there: IsThere = nobody_is_there
+        self._is_there = is_there
         self.is_changed = False
 
     @property
@@ -92,19 +92,23 @@ class OrderTable:
     def load(self, data: bytes | None) -> None:
         """Take over consumerOrderInfo.json; raises when it cannot be read, and holds nothing."""
         self._batches.clear()
-        found: list[tuple[Line, Batch]] = []
+        found: list[tuple[Line, OrderedBatch]] = []
         raw: dict[str, Any] = fastjson.decode(data) if data else {}
         for key, queues in (raw.get("table") or {}).items():
             topic, _, group = key.partition(_JOINT)
             for queue_id, value in queues.items():
-                batch = msgspec.convert(value, Batch, strict=False)
+                batch = msgspec.convert(value, OrderedBatch, strict=False)
                 found.append(((group, topic, int(queue_id)), batch))
         for line, batch in found:
             self._keep(line, batch)
 
+    def saved(self) -> None:
+        """What `save` has given is kept, or will be: changes count from now on."""
+        self.is_changed = False
+
     def save(self, is_there: Callable[[Line], bool], now_ms: int) -> bytes:
         """consumerOrderInfo.json as it would be written now, without what is gone or long over."""
-        table: dict[str, dict[str, Batch]] = {}
+        table: dict[str, dict[str, OrderedBatch]] = {}
         for line, batch in list(self._batches.items()):
             if now_ms - batch.consumed_ms > _FORGET_MS or not is_there(line):
                 del self._batches[line]
@@ -139,7 +143,8 @@ class OrderTable:
         """A batch is handed out; how often each message was before (where it was), and the
         smallest of these numbers."""
         first = queue_offsets[0]
-        batch = Batch(
+        assert all(offset >= first >= 0 for offset in queue_offsets), queue_offsets
+        batch = OrderedBatch(
             attempt_id=attempt_id,
             invisible_ms=invisible_ms,
             consumed_ms=now_ms,
@@ -186,12 +191,12 @@ class OrderTable:
             self.is_changed = True
             self._schedule(line, batch)
 
-    def _renew(self, line: Line, batch: Batch, now_ms: int) -> bool:
+    def _renew(self, line: Line, batch: OrderedBatch, now_ms: int) -> bool:
         """Give a holder that is there more time; whether that keeps the queue from others."""
         holder = self._holders.get(line)
         if holder is None:
             return False
-        invisible_ms = span_ms(batch.pop_ms, now_ms) if self.is_there(holder) else 0
+        invisible_ms = span_ms(batch.pop_ms, now_ms) if self._is_there(holder) else 0
         if not invisible_ms or not batch.free_ms():
             del self._holders[line]
             return False
@@ -206,11 +211,11 @@ class OrderTable:
 
     # -- when queues become free -----------------------------------------------------------------
 
-    def _keep(self, line: Line, batch: Batch) -> None:
+    def _keep(self, line: Line, batch: OrderedBatch) -> None:
         self._batches[line] = batch
         self._schedule(line, batch)
 
-    def _schedule(self, line: Line, batch: Batch) -> None:
+    def _schedule(self, line: Line, batch: OrderedBatch) -> None:
         free_ms = batch.free_ms()
         if free_ms and free_ms < self._scheduled.get(line, NEVER_MS):
             self._scheduled[line] = free_ms
@@ -238,7 +243,7 @@ class OrderTable:
         return self._frees[0][0] if self._frees else NEVER_MS
 
 
-def _counts(old: Batch, new: Batch, queue_offsets: list[int]) -> dict[int, int]:
+def _counts(old: OrderedBatch, new: OrderedBatch, queue_offsets: list[int]) -> dict[int, int]:
     before = old.counts or {}
     if old.attempt_id is not None and old.attempt_id == new.attempt_id:
         return before

@@ -41,7 +41,7 @@ from escrowmq.delivery.revive import (
     REVIVE_GROUP,
     AckBody,
     CheckPointBody,
-    Handle,
+    CheckPointKey,
     OrderBody,
     again,
     encode_ack,
@@ -74,7 +74,7 @@ _log = logging.getLogger(__name__)
 class PopLedger:
     """Everything that is popped. `later` stores a message by way of the timer."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what it works on
         self,
         store: Store,
         settings: BrokerSettings,
@@ -84,6 +84,7 @@ class PopLedger:
         offsets: OffsetTable,
         host: bytes,
         later: Callable[[Message, int], object],
+        is_there: IsThere = nobody_is_there,
     ) -> None:
         self._store = store
         self._settings = settings
@@ -109,7 +110,7 @@ class PopLedger:
         self._retry_ms = 0
         self._started_ms = 0
         self._is_sound = True
-        self.is_there: IsThere = nobody_is_there
+        self._is_there = is_there
 
     # -- life ------------------------------------------------------------------------------------
 
@@ -173,7 +174,7 @@ class PopLedger:
             self._take_check_point(record, body, revive_offset, now_ms, moves_offsets)
         elif tag in (ACK_TAG, BATCH_ACK_TAG):
             ack = msgspec.json.decode(record.body, type=AckBody)
-            handle = Handle(ack.c, ack.t, ack.q, ack.so, ack.pt, record.queue_id)
+            handle = CheckPointKey(ack.c, ack.t, ack.q, ack.so, ack.pt, record.queue_id)
             point = self.popped.find(handle)
             if point is not None:
                 self.popped.acknowledge(point, ack.offsets())
@@ -193,7 +194,7 @@ class PopLedger:
         diffs = body.d if body.d is not None else list(range(body.n))
         if not 0 < len(diffs) <= MESSAGES_MAX or not 0 <= body.pt < TIME_MAX:
             return  # RocketMQ makes check points without messages to move an offset
-        handle = Handle(body.c, body.t, body.q, body.so, body.pt, record.queue_id)
+        handle = CheckPointKey(body.c, body.t, body.q, body.so, body.pt, record.queue_id)
         acked = body.bm & (1 << len(diffs)) - 1
         if acked != (1 << len(diffs)) - 1:
             self.popped.add(
@@ -228,7 +229,7 @@ class PopLedger:
 
     def hand_out(
         self,
-        handle: Handle,
+        handle: CheckPointKey,
         queue_offsets: list[int],
         *,
         invisible_ms: int,
@@ -259,7 +260,7 @@ class PopLedger:
 
     def _renew(self, point: CheckPoint, now_ms: int) -> bool:
         """Give a holder that is there more time, under the same name: its receipts stay good."""
-        if not self.is_there(point.holder):
+        if not self._is_there(point.holder):
             return False
         handle, offsets = point.handle(), point.open_offsets()
         invisible_ms = span_ms(point.pop_ms, now_ms)
@@ -315,7 +316,7 @@ class PopLedger:
     # -- acks ------------------------------------------------------------------------------------
 
     def acknowledge(
-        self, handle: Handle, queue_offsets: list[int], *, invisible_ms: int, now_ms: int
+        self, handle: CheckPointKey, queue_offsets: list[int], *, invisible_ms: int, now_ms: int
     ) -> None:
         """Messages are done with. `flush` stores it."""
         point = self.popped.find(handle)
@@ -326,7 +327,7 @@ class PopLedger:
         elif self._may_be_peers(handle, invisible_ms, now_ms):
             self._forward(handle, queue_offsets[:_ACKS_MAX], invisible_ms, now_ms)
 
-    def _may_be_peers(self, handle: Handle, invisible_ms: int, now_ms: int) -> bool:
+    def _may_be_peers(self, handle: CheckPointKey, invisible_ms: int, now_ms: int) -> bool:
         """Whether an unknown check point may be in the timer still, left there by a peer from
         which this store was taken over."""
         return (
@@ -336,7 +337,7 @@ class PopLedger:
         )
 
     def _forward(
-        self, handle: Handle, queue_offsets: list[int], invisible_ms: int, now_ms: int
+        self, handle: CheckPointKey, queue_offsets: list[int], invisible_ms: int, now_ms: int
     ) -> None:
         """Send an ack after its check point, as RocketMQ does."""
         tag, body = encode_ack(handle, queue_offsets, broker_name=self._settings.name)
@@ -378,7 +379,13 @@ class PopLedger:
                 self._put(ORDER_TAG, body, 0, now_ms, is_settling=True)
 
     def change(
-        self, handle: Handle, queue_offset: int, *, old_ms: int, invisible_ms: int, now_ms: int
+        self,
+        handle: CheckPointKey,
+        queue_offset: int,
+        *,
+        old_ms: int,
+        invisible_ms: int,
+        now_ms: int,
     ) -> int | None:
         """Let one message be invisible from now on for another span; the pop time of its new
         check point. None when that could not be stored. A message that is done with stays so."""
@@ -435,7 +442,7 @@ class PopLedger:
         self.flush(now_ms)
         return settled
 
-    def _try_to_deliver_again(self, handle: Handle, queue_offset: int, now_ms: int) -> bool:
+    def _try_to_deliver_again(self, handle: CheckPointKey, queue_offset: int, now_ms: int) -> bool:
         try:
             return self._deliver_again(handle, queue_offset, now_ms)
         except (OSError, StorageError):
@@ -448,7 +455,7 @@ class PopLedger:
             )  # fmt: skip
             return True
 
-    def _deliver_again(self, handle: Handle, queue_offset: int, now_ms: int) -> bool:
+    def _deliver_again(self, handle: CheckPointKey, queue_offset: int, now_ms: int) -> bool:
         """Put a message into the retry topic; False when it is to be tried later."""
         group, topic = handle.group, handle.topic
         if self._topics.get(normal_topic(topic, group)) is None or self._groups.peek(group) is None:

@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from escrowmq.delivery.revive import Handle
+from escrowmq.delivery.revive import CheckPointKey
 
 NEVER_MS: Final = 1 << 62
 MESSAGES_MAX: Final = 62
@@ -92,11 +92,11 @@ class CheckPoint(msgspec.Struct, gc=False, eq=False):
         """Whether nothing of it is open."""
         return self.acked == (1 << self.count) - 1
 
-    def handle(self) -> Handle:
+    def handle(self) -> CheckPointKey:
         """By what it is known."""
         line, revive = self.line, self.track.revive_queue
         start, pop_ms = self.start_offset, self.pop_ms
-        return Handle(line.group, line.topic, line.queue_id, start, pop_ms, revive)
+        return CheckPointKey(line.group, line.topic, line.queue_id, start, pop_ms, revive)
 
     def open_offsets(self) -> list[int]:
         """Queue offsets of the messages that are not acknowledged."""
@@ -127,7 +127,7 @@ class Popped:
         self.counts: Counter[str] = Counter()
         """Open check points of each group."""
 
-    def find(self, handle: Handle) -> CheckPoint | None:
+    def find(self, handle: CheckPointKey) -> CheckPoint | None:
         """The open check point; None when it is done with or never was."""
         if handle.revive_queue >> _REVIVE_BITS or handle.pop_ms >> _TIME_BITS:
             return None
@@ -136,7 +136,7 @@ class Popped:
 
     def add(
         self,
-        handle: Handle,
+        handle: CheckPointKey,
         queue_offsets: list[int],
         *,
         invisible_ms: int,
@@ -199,6 +199,8 @@ class Popped:
             del self._lines[line.group, line.topic, line.queue_id]
         self.count -= 1
         self.counts[line.group] -= 1
+        assert self.count >= 0, self.count
+        assert self.counts[line.group] >= 0, line.group
         if not self.counts[line.group]:
             del self.counts[line.group]
         track.dead += 1
@@ -206,6 +208,7 @@ class Popped:
         while points and points[0].is_done:
             points.popleft()
             track.dead -= 1
+        assert 0 <= track.dead <= len(points), (track.dead, len(points))
         if track.dead > _DEAD_MIN and track.dead * 2 > len(points):
             track.points = deque(each for each in points if not each.is_done)
             track.dead = 0
@@ -250,6 +253,6 @@ class Popped:
         return found
 
 
-def _key(handle: Handle) -> int:
+def _key(handle: CheckPointKey) -> int:
     time = handle.pop_ms & _TIME_MASK
     return handle.start_offset << _START_SHIFT | handle.revive_queue << _TIME_BITS | time

@@ -83,6 +83,7 @@ class Poppers:
         for name in self._by_peer.pop(peer, ()):
             del self._groups[name].channels[peer]
             self._channels_count -= 1
+            assert self._channels_count >= 0, self._channels_count
 
     def forget(self, now_ms: int, *, channel_idle_ms: int) -> None:
         """Forget connections and topics that were not popped by, or from, for too long."""
@@ -94,6 +95,7 @@ class Poppers:
                 if subscription.sub_version < now_ms - TOPIC_IDLE_MS:
                     del group.subscriptions[topic]
                     self._topics_count -= 1
+                    assert self._topics_count >= 0, self._topics_count
             if not group.subscriptions:
                 for peer in list(group.channels):
                     self._drop_channel(group, peer)
@@ -102,6 +104,7 @@ class Poppers:
     def _drop_channel(self, group: ConsumerGroup, peer: int) -> None:
         del group.channels[peer]
         self._channels_count -= 1
+        assert self._channels_count >= 0, self._channels_count
         names = self._by_peer[peer]
         names.discard(group.name)
         if not names:

@@ -95,6 +95,7 @@ class Delivered:
         if self._counts[found] <= 1:
             return self._counts.pop(found, 0) == 1
         self._counts[found] -= 1
+        assert self._counts[found] >= 0, found
         return True
 
     def forget(self) -> None:

@@ -81,7 +81,7 @@ class OrderBody(msgspec.Struct):
     t: str
 
 
-class Handle(NamedTuple):
+class CheckPointKey(NamedTuple):
     """By what a check point is known: whose it is, when and where it was popped from, and in which
     revive queue its records are. (Those of one queue have an order that outlasts a restart.)"""
 
@@ -100,7 +100,7 @@ def revive_queue(invisible_ms: int, queues_count: int) -> int:
 
 
 def encode_check_point(
-    handle: Handle, queue_offsets: list[int], *, invisible_ms: int, broker_name: str
+    handle: CheckPointKey, queue_offsets: list[int], *, invisible_ms: int, broker_name: str
 ) -> bytes:
     """The body of a check point."""
     start = handle.start_offset
@@ -120,7 +120,9 @@ def encode_check_point(
     )
 
 
-def encode_ack(handle: Handle, queue_offsets: list[int], *, broker_name: str) -> tuple[str, bytes]:
+def encode_ack(
+    handle: CheckPointKey, queue_offsets: list[int], *, broker_name: str
+) -> tuple[str, bytes]:
     """Tag and body of an ack."""
     is_one = len(queue_offsets) == 1
     body = AckBody(
@@ -136,7 +138,7 @@ def encode_ack(handle: Handle, queue_offsets: list[int], *, broker_name: str) ->
     return ACK_TAG if is_one else BATCH_ACK_TAG, msgspec.json.encode(body)
 
 
-def again(source: StoredMessage, handle: Handle, *, host: bytes, is_v2: bool) -> Message:
+def again(source: StoredMessage, handle: CheckPointKey, *, host: bytes, is_v2: bool) -> Message:
     """The message for its next delivery (PopReviveService.reviveRetry)."""
     topic = source.topic
     if kind_of(topic) == NORMAL:

@@ -26,7 +26,7 @@ BROKER_PUT: Final = "BROKER_PUT_NUMS"
 BROKER_GET: Final = "BROKER_GET_NUMS"
 
 
-class Rate(msgspec.Struct):
+class SpanRate(msgspec.Struct):
     """What happened in a span: the sum, and how much of it in a second and in a call."""
 
     avgpt: float = 0.0
@@ -34,7 +34,7 @@ class Rate(msgspec.Struct):
     tps: float = 0.0
 
 
-class Meter:
+class StatMeter:
     """One counter and its past."""
 
     __slots__ = ("_days", "_hours", "_minutes", "calls", "total")
@@ -59,26 +59,26 @@ class Meter:
         if serial % _DAY_EVERY == 0:
             self._days.append(now)
 
-    def _rate(self, past: collections.deque[tuple[int, int, int]]) -> Rate:
+    def _rate(self, past: collections.deque[tuple[int, int, int]]) -> SpanRate:
         if len(past) < 2:
-            return Rate()
+            return SpanRate()
         (first_ms, first, first_calls), (last_ms, last, last_calls) = past[0], past[-1]
         count, calls = last - first, last_calls - first_calls
-        return Rate(
+        return SpanRate(
             avgpt=count / calls if calls else 0.0,
             sum=count,
             tps=count * 1000 / max(1, last_ms - first_ms),
         )
 
-    def minute(self) -> Rate:
+    def minute(self) -> SpanRate:
         """The last minute."""
         return self._rate(self._minutes)
 
-    def hour(self) -> Rate:
+    def hour(self) -> SpanRate:
         """The last hour."""
         return self._rate(self._hours)
 
-    def day(self) -> Rate:
+    def day(self) -> SpanRate:
         """The last day."""
         return self._rate(self._days)
 
@@ -96,24 +96,24 @@ class Stats:
     """All counters of one broker."""
 
     def __init__(self) -> None:
-        self._meters: dict[tuple[str, str], Meter] = {}
-        self._puts: dict[str, tuple[Meter, Meter, Meter, list[int]]] = {}
+        self._meters: dict[tuple[str, str], StatMeter] = {}
+        self._puts: dict[str, tuple[StatMeter, StatMeter, StatMeter, list[int]]] = {}
         """The meters of a put by topic, and how many puts had a size of so many bits: one look-up
         instead of four."""
         self._serial = 0
         self._sample_at_ms = 0
         self.put_failed_count = 0
-        self.pulls_found = Meter()
-        self.pulls_missed = Meter()
+        self.pulls_found = StatMeter()
+        self.pulls_missed = StatMeter()
 
-    def meter(self, name: str, key: str) -> Meter | None:
+    def meter(self, name: str, key: str) -> StatMeter | None:
         """A counter, if anything was counted."""
         return self._meters.get((name, key))
 
-    def _meter(self, name: str, key: str) -> Meter:
+    def _meter(self, name: str, key: str) -> StatMeter:
         meter = self._meters.get((name, key))
         if meter is None:
-            meter = self._meters[name, key] = Meter()
+            meter = self._meters[name, key] = StatMeter()
         return meter
 
     def _add(self, name: str, key: str, count: int) -> None:
@@ -144,7 +144,7 @@ class Stats:
         for meter in (counts, totals, broker):
             meter.calls += count
 
-    def _puts_of(self, topic: str) -> tuple[Meter, Meter, Meter, list[int]]:
+    def _puts_of(self, topic: str) -> tuple[StatMeter, StatMeter, StatMeter, list[int]]:
         found = self._puts[topic] = (
             self._meter(PUT_COUNT, topic),
             self._meter(PUT_SIZE, topic),

@@ -92,6 +92,10 @@ class GroupTable:
             self.version = file.data_version
             self._pieces.written(self._groups)  # all at once, while nobody is served
 
+    def saved(self) -> None:
+        """What `save` has given is kept, or will be: changes count from now on."""
+        self.is_changed = False
+
     def save(self) -> bytes:
         """subscriptionGroup.json as it would be written now."""
         return file_of(

@@ -15,7 +15,7 @@ from escrowmq.filter.operands import (
     NUMBERS,
     FilterError,
     IncomparableError,
-    Kind,
+    OperandKind,
     Value,
     compare,
     compare_doubles,
@@ -26,7 +26,7 @@ from escrowmq.filter.operands import (
 DEPTH_MAX: Final = 64
 """Nodes on top of each other; RocketMQ has no bound but its stack."""
 
-_DIGITS_SAFE: Final = {Kind.INT: 10, Kind.LONG: 19}
+_DIGITS_SAFE: Final = {OperandKind.INT: 10, OperandKind.LONG: 19}
 """A whole number with fewer digits is in range."""
 
 Properties = Mapping[str, str]
@@ -48,7 +48,7 @@ _ORDERS: Final[dict[str, Holds]] = {
 }
 
 
-class Shape(enum.Enum):
+class NodeKind(enum.Enum):
     """What a node is, as far as RocketMQ's checks ask."""
 
     LITERAL = 0
@@ -64,8 +64,8 @@ class Node:
 
     def __init__(
         self,
-        shape: Shape,
-        kind: Kind,
+        shape: NodeKind,
+        kind: OperandKind,
         evaluate: Evaluate,
         *,
         value: Value | None = None,
@@ -91,12 +91,12 @@ def _above(*below: Node, at: int) -> int:
 
 
 def _truth(evaluate: Truth, depth: int) -> Node:
-    return Node(Shape.TRUTH, Kind.TRUTH, evaluate, depth=depth)
+    return Node(NodeKind.TRUTH, OperandKind.TRUTH, evaluate, depth=depth)
 
 
-def literal(value: Value | None, kind: Kind) -> Node:
+def literal(value: Value | None, kind: OperandKind) -> Node:
     """A constant as it is written."""
-    return Node(Shape.LITERAL, kind, lambda _: value, value=value)
+    return Node(NodeKind.LITERAL, kind, lambda _: value, value=value)
 
 
 def prop(name: str) -> Node:
@@ -105,7 +105,7 @@ def prop(name: str) -> Node:
     def evaluate(properties: Properties) -> str | None:
         return properties.get(name)
 
-    return Node(Shape.PROPERTY, Kind.TEXT, evaluate, value=name)
+    return Node(NodeKind.PROPERTY, OperandKind.TEXT, evaluate, value=name)
 
 
 def negate(node: Node, *, at: int) -> Node:
@@ -114,22 +114,22 @@ def negate(node: Node, *, at: int) -> Node:
     if node.is_number:
         assert isinstance(node.value, int | float)
         number = -node.value
-        return Node(Shape.NEGATED, node.kind, lambda _: number, value=number, depth=depth)
+        return Node(NodeKind.NEGATED, node.kind, lambda _: number, value=number, depth=depth)
     below = node.evaluate
 
     def evaluate(properties: Properties) -> None:
         below(properties)  # it may refuse the message
 
-    return Node(Shape.NEGATED, Kind.NOTHING, evaluate, depth=depth)
+    return Node(NodeKind.NEGATED, OperandKind.NOTHING, evaluate, depth=depth)
 
 
 def as_truth(node: Node, *, at: int) -> Node:
     """The node where a truth value is needed; a property there is false, or nothing if absent."""
-    if node.shape is Shape.TRUTH or (
-        node.shape is Shape.LITERAL and node.kind in (Kind.TRUTH, Kind.NOTHING)
+    if node.shape is NodeKind.TRUTH or (
+        node.shape is NodeKind.LITERAL and node.kind in (OperandKind.TRUTH, OperandKind.NOTHING)
     ):
         return node
-    if node.shape is not Shape.PROPERTY:
+    if node.shape is not NodeKind.PROPERTY:
         raise FilterError(
             f"a truth value is expected at character {at + 1}, such as `a = 1` or `b IS NULL`", at
         )
@@ -205,12 +205,15 @@ def any_of(nodes: list[Node], *, at: int) -> Node:
 
 
 def _check_equal(left: Node, right: Node, at: int) -> None:
-    is_literal = left.shape is right.shape is Shape.LITERAL
-    if Kind.NOTHING in (left.kind, right.kind) and Shape.LITERAL in (left.shape, right.shape):
+    is_literal = left.shape is right.shape is NodeKind.LITERAL
+    if OperandKind.NOTHING in (left.kind, right.kind) and NodeKind.LITERAL in (
+        left.shape,
+        right.shape,
+    ):
         for node in (left, right):
-            if node.shape is Shape.LITERAL and node.kind is Kind.NOTHING:
+            if node.shape is NodeKind.LITERAL and node.kind is OperandKind.NOTHING:
                 raise FilterError(f"NULL at character {at + 1}: compare with IS NULL", at)
-    if is_literal and left.kind is Kind.TRUTH is not right.kind:
+    if is_literal and left.kind is OperandKind.TRUTH is not right.kind:
         raise FilterError(f"TRUE or FALSE is compared with another kind at character {at + 1}", at)
 
 
@@ -219,9 +222,9 @@ def equal(left: Node, right: Node, *, at: int) -> Node:
     _check_equal(left, right, at)
     depth = _above(left, right, at=at)
     for one, other, missing in ((left, right, None), (right, left, False)):
-        if one.shape is Shape.PROPERTY:
+        if one.shape is NodeKind.PROPERTY:
             name = str(one.value)
-            if other.shape is Shape.LITERAL and other.kind is Kind.TEXT:
+            if other.shape is NodeKind.LITERAL and other.kind is OperandKind.TEXT:
                 return _truth(_equals_text(name, str(other.value), missing), depth)
             if other.is_number:
                 assert isinstance(other.value, int | float)
@@ -253,9 +256,11 @@ def _equals(left: Node, right: Node) -> Truth:
     return evaluate
 
 
-def _compares(name: str, holds: Holds, number: float, kind: Kind, missing: bool | None) -> Truth:
+def _compares(
+    name: str, holds: Holds, number: float, kind: OperandKind, missing: bool | None
+) -> Truth:
     """A property against a number; it is read as the kind of number that it meets."""
-    if kind is Kind.DOUBLE:
+    if kind is OperandKind.DOUBLE:
 
         def evaluate(properties: Properties) -> bool | None:
             text = properties.get(name)
@@ -288,8 +293,8 @@ def is_null(node: Node, *, at: int) -> Node:
 
 
 def _check_order(node: Node, at: int) -> None:
-    is_refused = node.shape is Shape.TRUTH or (
-        node.shape is Shape.LITERAL and node.kind not in NUMBERS
+    is_refused = node.shape is NodeKind.TRUTH or (
+        node.shape is NodeKind.LITERAL and node.kind not in NUMBERS
     )
     if is_refused:
         raise FilterError(
@@ -305,7 +310,7 @@ def order(left: Node, symbol: str, right: Node, *, at: int) -> Node:
     _check_order(right, at)
     depth = _above(left, right, at=at)
     for one, other, table in ((left, right, _ORDERS), (right, left, _FLIPPED)):
-        if one.shape is Shape.PROPERTY and other.is_number:
+        if one.shape is NodeKind.PROPERTY and other.is_number:
             assert isinstance(other.value, int | float)
             name = str(one.value)
             return _truth(_compares(name, table[symbol], other.value, other.kind, None), depth)
@@ -323,7 +328,7 @@ def _orders(left: Node, holds: Holds, right: Node) -> Truth:
         other = second(properties)
         if other is None:
             return None
-        if first_kind is second_kind is Kind.TEXT:
+        if first_kind is second_kind is OperandKind.TEXT:
             return holds(compare_doubles(parse_double(str(one)), parse_double(str(other))), 0)
         return holds(compare(one, first_kind, other, second_kind), 0)
 
@@ -332,7 +337,7 @@ def _orders(left: Node, holds: Holds, right: Node) -> Truth:
 
 def between(node: Node, low: Node, high: Node, *, at: int) -> Node:
     """BETWEEN; two numbers as bounds must be in order."""
-    if low.shape is high.shape is Shape.LITERAL and low.is_number and high.is_number:
+    if low.shape is high.shape is NodeKind.LITERAL and low.is_number and high.is_number:
         assert low.value is not None
         assert high.value is not None
         if compare(high.value, high.kind, low.value, low.kind) < 0:
@@ -352,7 +357,7 @@ def not_between(node: Node, low: Node, high: Node, *, at: int) -> Node:
 
 def one_of(node: Node, texts: list[str], *, is_not: bool, at: int) -> Node:
     """IN and NOT IN; nothing when the property is missing."""
-    if node.shape is not Shape.PROPERTY:
+    if node.shape is not NodeKind.PROPERTY:
         raise FilterError(f"IN needs a property in front of it, at character {at + 1}", at)
     name, wanted = str(node.value), frozenset(texts)
 

@@ -20,7 +20,7 @@ from typing import Final
 
 from escrowmq.filter import evaluate as nodes
 from escrowmq.filter.evaluate import DEPTH_MAX, Node, Truth
-from escrowmq.filter.operands import FilterError, Kind
+from escrowmq.filter.operands import FilterError, OperandKind
 
 LENGTH_MAX: Final = 65_536
 """Characters of an expression."""
@@ -49,10 +49,10 @@ _WORDS: Final = frozenset(
 )  # fmt: skip
 _SEARCHES: Final = frozenset({"CONTAINS", "STARTSWITH", "ENDSWITH"})
 _ORDERS: Final = frozenset({">", ">=", "<", "<="})
-_LITERALS: Final[dict[str, tuple[bool | None, Kind]]] = {
-    "TRUE": (True, Kind.TRUTH),
-    "FALSE": (False, Kind.TRUTH),
-    "NULL": (None, Kind.NOTHING),
+_LITERALS: Final[dict[str, tuple[bool | None, OperandKind]]] = {
+    "TRUE": (True, OperandKind.TRUTH),
+    "FALSE": (False, OperandKind.TRUTH),
+    "NULL": (None, OperandKind.NOTHING),
 }
 _INT_MAX: Final = (1 << 31) - 1
 _LONG_MAX: Final = (1 << 63) - 1
@@ -243,7 +243,7 @@ class _Parser:
         if kind == "name":
             return nodes.prop(self._take().text)
         if kind == "text":
-            return nodes.literal(self._text(), Kind.TEXT)
+            return nodes.literal(self._text(), OperandKind.TEXT)
         if kind == "whole":
             return _whole(self._take())
         if kind == "double":
@@ -271,7 +271,7 @@ def _whole(token: _Token) -> Node:
     if number > _LONG_MAX:
         # The sign is not part of the number, so RocketMQ refuses Long.MIN_VALUE too.
         raise FilterError(f"{digits[:32]} at character {token.at + 1} is beyond 64 bits", token.at)
-    return nodes.literal(number, Kind.INT if number <= _INT_MAX else Kind.LONG)
+    return nodes.literal(number, OperandKind.INT if number <= _INT_MAX else OperandKind.LONG)
 
 
 def _double(token: _Token) -> Node:
@@ -283,7 +283,7 @@ def _double(token: _Token) -> Node:
             "write 0 for zero",
             token.at,
         )
-    return nodes.literal(number, Kind.DOUBLE)
+    return nodes.literal(number, OperandKind.DOUBLE)
 
 
 def compile_sql_anew(

@@ -34,7 +34,7 @@ class IncomparableError(EscrowMQError):
     """Two values that RocketMQ's evaluation throws on; the message does not match then."""
 
 
-class Kind(enum.IntEnum):
+class OperandKind(enum.IntEnum):
     """What Java would make of a value. `int` and `long` parse properties in different ranges."""
 
     INT = 0
@@ -45,11 +45,11 @@ class Kind(enum.IntEnum):
     NOTHING = 5
 
 
-NUMBERS: Final = frozenset({Kind.INT, Kind.LONG, Kind.DOUBLE})
-_LIMITS: Final = {Kind.INT: 1 << 31, Kind.LONG: 1 << 63}
+NUMBERS: Final = frozenset({OperandKind.INT, OperandKind.LONG, OperandKind.DOUBLE})
+_LIMITS: Final = {OperandKind.INT: 1 << 31, OperandKind.LONG: 1 << 63}
 
 
-def parse_whole(text: str, kind: Kind) -> int:
+def parse_whole(text: str, kind: OperandKind) -> int:
     """Java's `Integer.valueOf` or `Long.valueOf`: no blanks, no point, within the range."""
     digits = text[1:] if text.startswith(("+", "-")) else text
     if not digits.isdecimal() or len(digits) > DIGITS_MAX:
@@ -80,9 +80,9 @@ def _beyond(text: str) -> float:
     return float(("-" if text.startswith("-") else "") + ("0" if is_tiny else "inf"))
 
 
-def parse_number(text: str, kind: Kind) -> int | float:
+def parse_number(text: str, kind: OperandKind) -> int | float:
     """A property as the kind of number that it is compared with."""
-    return parse_double(text) if kind is Kind.DOUBLE else parse_whole(text, kind)
+    return parse_double(text) if kind is OperandKind.DOUBLE else parse_whole(text, kind)
 
 
 def compare_doubles(left: float, right: float) -> int:
@@ -100,22 +100,22 @@ def _place(number: float) -> int:
     return 0 if number == 0 and str(number).startswith("-") else 1
 
 
-def compare(left: Value, left_kind: Kind, right: Value, right_kind: Kind) -> int:
+def compare(left: Value, left_kind: OperandKind, right: Value, right_kind: OperandKind) -> int:
     """Below, at or above 0, by RocketMQ's ComparisonExpression.__compare, oddities included."""
     if left_kind is not right_kind:
-        if left_kind is Kind.TRUTH:
-            if right_kind is Kind.TEXT:  # a ClassCastException at RocketMQ
+        if left_kind is OperandKind.TRUTH:
+            if right_kind is OperandKind.TEXT:  # a ClassCastException at RocketMQ
                 raise IncomparableError("a truth value in front of text")
             return -1
-        if right_kind is Kind.TRUTH:
-            if left_kind is not Kind.TEXT:
+        if right_kind is OperandKind.TRUTH:
+            if left_kind is not OperandKind.TEXT:
                 return -1
             left = str(left).lower() == "true"
-        elif left_kind is Kind.TEXT:
+        elif left_kind is OperandKind.TEXT:
             left, left_kind = parse_number(str(left), right_kind), right_kind
-        elif right_kind is Kind.TEXT:
+        elif right_kind is OperandKind.TEXT:
             right, right_kind = parse_number(str(right), left_kind), left_kind
-    if Kind.DOUBLE in (left_kind, right_kind):
+    if OperandKind.DOUBLE in (left_kind, right_kind):
         return compare_doubles(float(left), float(right))
     if left == right:
         return 0

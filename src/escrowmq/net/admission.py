@@ -69,6 +69,8 @@ class Admission:
         assert self._counts[host] > 0, host
         self.count -= 1
         self._total.count -= 1
+        assert self._total.count >= 0, self._total.count
         self._counts[host] -= 1
+        assert self._counts[host] >= 0, host
         if not self._counts[host]:
             del self._counts[host]

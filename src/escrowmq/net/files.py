@@ -4,7 +4,7 @@ The loop's thread alone knows what is under way and what waits; the other one ge
 as arguments. A sync that has not begun for want of a descriptor is tried again, and a small file
 that could not be written too. After a failed fdatasync nothing is tried again here: Linux may have
 marked the pages clean that it could not write, and may have dropped them, so that a second one
-that succeeds proves nothing. The core has to write what they held anew (store/mending.py).
+that succeeds proves nothing. The core has to write what they held anew (store/failed_syncs.py).
 """
 
 from __future__ import annotations
@@ -97,6 +97,7 @@ class FileWork:
         elif wait_s != AGAIN_S:
             _log.warning("%s: the sync that could not begin is done", self._name)
         self._syncs_count -= 1
+        assert self._syncs_count >= 0, self._syncs_count
         try:
             done(outcome.failure)
         finally:

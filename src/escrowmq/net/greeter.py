@@ -11,7 +11,7 @@ import asyncio
 from typing import Final, cast
 
 from escrowmq.base.wire import Wire
-from escrowmq.net.link import Link, Owner
+from escrowmq.net.link import Link, LinkOwner
 from escrowmq.net.tls import Session, TlsDoor, TlsLink
 
 _HANDSHAKE: Final = 0x16
@@ -27,7 +27,7 @@ class Greeter(asyncio.BufferedProtocol):
 
     def __init__(
         self,
-        shell: Owner,
+        shell: LinkOwner,
         peer: int,
         tls: TlsDoor | None,
         *,

@@ -24,7 +24,7 @@ Name = tuple[str, str]
 """A kind and what is said."""
 
 
-class Found(msgspec.Struct, frozen=True):
+class CertificateOwner(msgspec.Struct, frozen=True):
     """Whose a certificate is."""
 
     account: str = ""
@@ -40,20 +40,24 @@ class Identities:
         self._accounts = accounts
         self._kinds = kinds
 
-    def of(self, certificate: Mapping[str, Any] | None) -> Found:
+    def of(self, certificate: Mapping[str, Any] | None) -> CertificateOwner:
         """Whose a certificate is, as ssl.SSLSocket.getpeercert has it, once it was verified. A
         name counts as a whole, to the letter: one with a NUL or a line break in it is another."""
         names = list(_names(certificate or {}))
         if not names:
-            return Found()
+            return CertificateOwner()
         if len(names) > _NAMES_MAX:
-            return Found(fault=f"its certificate has {len(names)} names; {_NAMES_MAX} are allowed")
+            return CertificateOwner(
+                fault=f"its certificate has {len(names)} names; {_NAMES_MAX} are allowed"
+            )
         found = {account for name in names if (account := self._account(name))}
         if len(found) == 1:
-            return Found(account=found.pop())
+            return CertificateOwner(account=found.pop())
         if found:
-            return Found(fault=f"its certificate stands for several accounts: {sorted(found)}")
-        return Found(fault=f"{SETTING} has no name of its certificate: {names[:3]}")
+            return CertificateOwner(
+                fault=f"its certificate stands for several accounts: {sorted(found)}"
+            )
+        return CertificateOwner(fault=f"{SETTING} has no name of its certificate: {names[:3]}")
 
     def _account(self, name: Name) -> str:
         kind, text = name

@@ -30,7 +30,7 @@ _COST_SHARE: float = 0.1
 _size = array.array("i", [0])
 
 
-class Owner(Protocol):
+class LinkOwner(Protocol):
     """The shell, as its links see it."""
 
     buffer: memoryview
@@ -69,7 +69,7 @@ class Link(asyncio.BufferedProtocol):
         "last_active_ms", "peer", "transport", "wire",
     )  # fmt: skip
 
-    def __init__(self, shell: Owner, peer: int, wire: Wire = Wire.REMOTING) -> None:
+    def __init__(self, shell: LinkOwner, peer: int, wire: Wire = Wire.REMOTING) -> None:
         self._shell = shell
         self.peer = peer
         self.wire = wire

@@ -20,6 +20,7 @@ NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
 _BLOCK_BITS: Final = 16
 _BLOCK_SIZE: Final = 1 << _BLOCK_BITS
 _AGAIN_SIZE: Final = 1024 * 1024
+_ZEROS: Final = bytes(_AGAIN_SIZE)
 _AHEAD_SIZE_MAX: Final = 16 * 1024 * 1024
 
 
@@ -109,7 +110,7 @@ class MappedFile:
             piece = os.pread(self._descriptor, min(end - position, _AGAIN_SIZE), position)
             if not piece:
                 raise StorageError(f"{self._path} ends before {end}: somebody cut it")
-            is_empty = piece.count(0) == len(piece)  # a hole takes no room, and is to take none
+            is_empty = piece == _ZEROS[: len(piece)]  # a hole takes no room, and is to take none
             position += len(piece) if is_empty else os.pwrite(self._descriptor, piece, position)
 
     def reserve(self, position: int, size: int) -> None:

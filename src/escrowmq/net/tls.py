@@ -13,7 +13,7 @@ from escrowmq.base.wire import Wire
 from escrowmq.net.admission import ConnectionLimits, Total
 from escrowmq.net.certificates import HTTP2, Certificates, Mode
 from escrowmq.net.identity import Identities
-from escrowmq.net.link import READ_SIZE, Link, Owner
+from escrowmq.net.link import READ_SIZE, Link, LinkOwner
 from escrowmq.net.unsent import Unsent
 
 _HANDSHAKE_S: Final = 10.0
@@ -115,7 +115,7 @@ class TlsLink(Link):
 
     def __init__(
         self,
-        shell: Owner,
+        shell: LinkOwner,
         peer: int,
         session: Session,
         *,

@@ -10,7 +10,7 @@ from escrowmq.base.codes import Response
 from escrowmq.base.command import Command
 from escrowmq.base.nameserver_settings import NameServerSettings
 from escrowmq.codec.headers import read_header
-from escrowmq.registry.config import Config
+from escrowmq.registry.config import ConfigKeeper
 from escrowmq.registry.kv import KvConfig
 from escrowmq.registry.routes import RouteTable
 
@@ -19,7 +19,7 @@ ROUTES_CACHED_MAX: Final = 4_096
 H = TypeVar("H", bound=msgspec.Struct)
 
 
-class Asked:
+class RegistryAsked:
     """A request, who asks, and when."""
 
     __slots__ = ("command", "now_ms", "peer")
@@ -34,7 +34,7 @@ class Asked:
         return read_header(kind, self.command.ext)
 
 
-class Answer(msgspec.Struct, frozen=True):
+class RegistryAnswer(msgspec.Struct, frozen=True):
     """A reply to be encoded."""
 
     code: int = Response.SUCCESS
@@ -43,10 +43,10 @@ class Answer(msgspec.Struct, frozen=True):
     remark: str | None = None
 
 
-DONE: Final = Answer()
+DONE: Final = RegistryAnswer()
 
 
-class State:
+class RegistryState:
     """What the handlers work on."""
 
     def __init__(
@@ -55,7 +55,7 @@ class State:
         routes: RouteTable,
         *,
         kv: KvConfig,
-        config: Config,
+        config: ConfigKeeper,
         started_ms: int,
     ) -> None:
         self.settings = settings

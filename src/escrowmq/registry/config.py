@@ -14,7 +14,7 @@ _NEVER: Final = frozenset({"configBlackList", "configStorePath", "kvConfigPath",
 CHANGES_PATH: Final = "namesrvChanges.json"
 
 
-class Config:
+class ConfigKeeper:
     """The settings while they are changed, each change durable before it is answered."""
 
     def __init__(self, settings: NameServerSettings, disk: Disk | None) -> None:

@@ -30,11 +30,11 @@ from escrowmq.codec.own_signature import SESSION
 from escrowmq.codec.signature import ACCESS_KEY
 from escrowmq.errors import EscrowMQError
 from escrowmq.registry import on_admin, on_broker, on_client
-from escrowmq.registry.answer import Answer, Asked, State
-from escrowmq.registry.config import Config
+from escrowmq.registry.answer import RegistryAnswer, RegistryAsked, RegistryState
+from escrowmq.registry.config import ConfigKeeper
 from escrowmq.registry.guard import Guard, Visitor
 from escrowmq.registry.kv import KV_PATH, KvConfig
-from escrowmq.registry.measuring import Asks, families
+from escrowmq.registry.measuring import AskCounts, families
 from escrowmq.registry.routes import RouteTable
 
 _log = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ _KINDS_MAX: Final = 64
 
 _REMARK_SIZE_MAX: Final = 1_024
 
-Handler = Callable[[State, Asked], Answer]
+Handler = Callable[[RegistryState, RegistryAsked], RegistryAnswer]
 
 HANDLERS: Final[dict[int, Handler]] = {
     Request.PUT_KV_CONFIG: on_admin.put_kv,
@@ -92,8 +92,8 @@ class RegistryCore:
         kv_path: str = KV_PATH,
         guard: Guard | None = None,
     ) -> None:
-        config = Config(settings, disk)
-        self.state = State(
+        config = ConfigKeeper(settings, disk)
+        self.state = RegistryState(
             settings,
             RouteTable(settings),
             kv=KvConfig(disk, kv_path),
@@ -112,7 +112,7 @@ class RegistryCore:
         self._watch = FrameWatch()
         self._scan_at_ms = started_ms + settings.scan_interval_ms
         self._look_at_ms = self._scan_at_ms
-        self._asks = Asks()
+        self._asks = AskCounts()
         self.rounds = Rounds()
         self.rounds.add("silent brokers", self._expire, lambda: self._scan_at_ms)
         self.rounds.add("frames", self._watch_frames, lambda: self._look_at_ms)
@@ -190,7 +190,7 @@ class RegistryCore:
         if command.code == Request.REGISTER_BROKER:
             self._brokers.add(peer)
         try:
-            answer = handler(self.state, Asked(command, peer, now_ms))
+            answer = handler(self.state, RegistryAsked(command, peer, now_ms))
             return encode_reply(
                 command, answer.code, ext=answer.ext, body=answer.body, remark=answer.remark
             )

@@ -101,7 +101,7 @@ class Visitor(msgspec.Struct):
     signed_number: int = 0
 
 
-class Denial(msgspec.Struct, frozen=True):
+class RegistryDenial(msgspec.Struct, frozen=True):
     """Why a request may not pass, and the code that says so."""
 
     code: int
@@ -168,14 +168,14 @@ class Guard:
             return ""
         return self._proofs.session_of(visitor)
 
-    def refusal(self, visitor: Visitor, request: Command) -> Denial | None:
+    def refusal(self, visitor: Visitor, request: Command) -> RegistryDenial | None:
         """Why a request may not pass; None when it may. On a connection whose certificate stands
         for an account, a request without a name, or with this one and no signature, is its."""
         host = visitor.host
         if request.code in OPEN or self.trusts(host):
             return None
         if not self.is_by_accounts:
-            return Denial(
+            return RegistryDenial(
                 Response.NO_PERMISSION,
                 f"{host} may ask for routes, but not change what this name server knows: name it "
                 f"in {_SETTING}, or let accounts decide (aclEnable, authenticationEnabled)",
@@ -188,10 +188,10 @@ class Guard:
         if self._proofs is not None:
             proof = self._proofs.of(visitor, request, is_held=False)
             if proof.fault:
-                return Denial(proof.code, proof.fault)
+                return RegistryDenial(proof.code, proof.fault)
             is_proved = proof.is_proved
         reason = self._missing(request, is_proved=is_proved)
-        return Denial(Response.NO_PERMISSION, reason) if reason else None
+        return RegistryDenial(Response.NO_PERMISSION, reason) if reason else None
 
     def _missing(self, request: Command, *, is_proved: bool) -> str:
         """Why a request is not of somebody who may change something; empty when it is."""

@@ -54,7 +54,7 @@ class RouteHeader(Header):
     zone_name: str | None = msgspec.field(default=None, name=ZONE_NAME)
 
 
-class TopicHeader(Header):
+class NameServerTopicHeader(Header):
     """DELETE_TOPIC_IN_NAMESRV and REGISTER_TOPIC_IN_NAMESRV."""
 
     topic: str | None = None

@@ -9,7 +9,7 @@ from escrowmq.base.rounds import Rounds
 from escrowmq.registry.routes import RouteTable
 
 
-class Asks:
+class AskCounts:
     """Requests and refusals, counted by the code of the request."""
 
     def __init__(self) -> None:
@@ -18,7 +18,7 @@ class Asks:
 
 
 def families(
-    routes: RouteTable, *, connections: int, asks: Asks, rounds: Rounds
+    routes: RouteTable, *, connections: int, asks: AskCounts, rounds: Rounds
 ) -> Iterator[Family]:
     """Every figure as it stands."""
     sizes = routes.sizes()

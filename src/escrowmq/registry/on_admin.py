@@ -6,93 +6,93 @@ from escrowmq.base.codes import Response
 from escrowmq.codec.conf import ConfError, parse_conf
 from escrowmq.codec.routes import decode_route, encode_kv_table
 from escrowmq.errors import UsageError
-from escrowmq.registry.answer import DONE, Answer, Asked, State
-from escrowmq.registry.headers import BrokerHeader, KvHeader, TopicHeader
+from escrowmq.registry.answer import DONE, RegistryAnswer, RegistryAsked, RegistryState
+from escrowmq.registry.headers import BrokerHeader, KvHeader, NameServerTopicHeader
 
 
-def put_kv(state: State, asked: Asked) -> Answer:
+def put_kv(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:
     """PUT_KV_CONFIG."""
     header = asked.header(KvHeader)
     if header.namespace is None or header.key is None:
-        return Answer(Response.SYSTEM_ERROR, remark="namespace or key is null")
+        return RegistryAnswer(Response.SYSTEM_ERROR, remark="namespace or key is null")
     state.kv.put(header.namespace, header.key, header.value)
-    state.routes.changes_count += 1
+    state.routes.changed()
     return DONE
 
 
-def get_kv(state: State, asked: Asked) -> Answer:
+def get_kv(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:
     """GET_KV_CONFIG."""
     header = asked.header(KvHeader)
     value = state.kv.get(header.namespace, header.key)
     if value is not None:
-        return Answer(ext={"value": value})
+        return RegistryAnswer(ext={"value": value})
     text = f"No config item, Namespace: {header.namespace or 'null'} Key: {header.key or 'null'}"
-    return Answer(Response.QUERY_NOT_FOUND, {}, remark=text)
+    return RegistryAnswer(Response.QUERY_NOT_FOUND, {}, remark=text)
 
 
-def delete_kv(state: State, asked: Asked) -> Answer:
+def delete_kv(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:
     """DELETE_KV_CONFIG; to delete nothing is a success."""
     header = asked.header(KvHeader)
     state.kv.delete(header.namespace, header.key)
-    state.routes.changes_count += 1
+    state.routes.changed()
     return DONE
 
 
-def list_kv(state: State, asked: Asked) -> Answer:
+def list_kv(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:
     """GET_KVLIST_BY_NAMESPACE."""
     namespace = asked.header(KvHeader).namespace
     table = state.kv.table(namespace)
     if table is not None:
-        return Answer(body=encode_kv_table(table))
+        return RegistryAnswer(body=encode_kv_table(table))
     text = f"No config item, Namespace: {namespace or 'null'}"
-    return Answer(Response.QUERY_NOT_FOUND, remark=text)
+    return RegistryAnswer(Response.QUERY_NOT_FOUND, remark=text)
 
 
-def wipe_write(state: State, asked: Asked) -> Answer:
+def wipe_write(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:
     """WIPE_WRITE_PERM_OF_BROKER."""
     count = state.routes.wipe_write(asked.header(BrokerHeader).broker_name)
-    return Answer(ext={"wipeTopicCount": str(count)})
+    return RegistryAnswer(ext={"wipeTopicCount": str(count)})
 
 
-def add_write(state: State, asked: Asked) -> Answer:
+def add_write(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:
     """ADD_WRITE_PERM_OF_BROKER."""
     count = state.routes.add_write(asked.header(BrokerHeader).broker_name)
-    return Answer(ext={"addTopicCount": str(count)})
+    return RegistryAnswer(ext={"addTopicCount": str(count)})
 
 
-def delete_topic(state: State, asked: Asked) -> Answer:
+def delete_topic(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:
     """DELETE_TOPIC_IN_NAMESRV."""
-    header = asked.header(TopicHeader)
+    header = asked.header(NameServerTopicHeader)
     if header.topic is not None:
         state.routes.delete_topic(header.topic, header.cluster_name)
     return DONE
 
 
-def register_topic(state: State, asked: Asked) -> Answer:
+def register_topic(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:
     """REGISTER_TOPIC_IN_NAMESRV."""
-    header = asked.header(TopicHeader)
+    header = asked.header(NameServerTopicHeader)
     if asked.command.body and header.topic is not None:
         queues = decode_route(asked.command.body).queue_datas
         state.routes.register_topic(header.topic, queues or [])
     return DONE
 
 
-def update_config(state: State, asked: Asked) -> Answer:
+def update_config(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:
     """UPDATE_NAMESRV_CONFIG."""
     try:
         texts = parse_conf(asked.command.body.decode("utf-8", "replace"))
     except ConfError:
-        return Answer(Response.SYSTEM_ERROR, remark="string2Properties error")
+        return RegistryAnswer(Response.SYSTEM_ERROR, remark="string2Properties error")
     if state.config.is_forbidden(texts):
-        return Answer(Response.NO_PERMISSION, remark="Can not update config in black list.")
+        return RegistryAnswer(Response.NO_PERMISSION, remark="Can not update config in black list.")
     try:
         state.config.update(texts)
     except UsageError as error:
-        return Answer(Response.SYSTEM_ERROR, remark=str(error))
-    state.routes.changes_count += 1
+        return RegistryAnswer(Response.SYSTEM_ERROR, remark=str(error))
+    state.routes.changed()
     return DONE
 
 
-def get_config(state: State, asked: Asked) -> Answer:  # noqa: ARG001
+def get_config(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:  # noqa: ARG001
     """GET_NAMESRV_CONFIG."""
-    return Answer(body=state.config.text().encode())
+    return RegistryAnswer(body=state.config.text().encode())

@@ -13,7 +13,7 @@ from escrowmq.codec.routes import (
     encode_kv_table,
     encode_member_group,
 )
-from escrowmq.registry.answer import DONE, Answer, Asked, State
+from escrowmq.registry.answer import DONE, RegistryAnswer, RegistryAsked, RegistryState
 from escrowmq.registry.headers import BrokerHeader, RegisterHeader
 from escrowmq.registry.kv import ORDER_CONF
 from escrowmq.registry.routes import Newcomer
@@ -21,12 +21,12 @@ from escrowmq.registry.routes import Newcomer
 _log = logging.getLogger(__name__)
 
 
-def register(state: State, asked: Asked) -> Answer:
+def register(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:
     """REGISTER_BROKER."""
     header = asked.header(RegisterHeader)
     command = asked.command
     if header.body_crc and header.body_crc != body_crc(command.body):
-        return Answer(Response.SYSTEM_ERROR, {}, remark="crc32 not match")
+        return RegistryAnswer(Response.SYSTEM_ERROR, {}, remark="crc32 not match")
     body = decode_registration(
         command.body, is_compressed=header.compressed, sender_version=command.version
     )
@@ -43,32 +43,32 @@ def register(state: State, asked: Asked) -> Answer:
     is_new = state.routes.version_of(broker.cluster, broker.address) is None
     welcome = state.routes.register(broker, body, peer=asked.peer, now_ms=asked.now_ms)
     if welcome is None:
-        return Answer(Response.SYSTEM_ERROR, {}, remark="register broker failed")
+        return RegistryAnswer(Response.SYSTEM_ERROR, {}, remark="register broker failed")
     if is_new:
         _log.info("broker %s at %s is registered", broker.name, broker.address)
     ext = {"haServerAddr": welcome.ha_address, "masterAddr": welcome.master_address}
     conf = state.kv.table(ORDER_CONF) if state.settings.returns_order_conf else None
-    return Answer(
+    return RegistryAnswer(
         ext={name: text for name, text in ext.items() if text is not None},
         body=b"" if conf is None else encode_kv_table(conf),
     )
 
 
-def unregister(state: State, asked: Asked) -> Answer:
+def unregister(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:
     """UNREGISTER_BROKER."""
     header = asked.header(BrokerHeader)
     state.routes.unregister(header.cluster_name, header.broker_addr, header.broker_name)
     return DONE
 
 
-def heartbeat(state: State, asked: Asked) -> Answer:
+def heartbeat(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:
     """BROKER_HEARTBEAT."""
     header = asked.header(BrokerHeader)
     state.routes.heard(header.cluster_name, header.broker_addr, asked.now_ms)
     return DONE
 
 
-def query_version(state: State, asked: Asked) -> Answer:
+def query_version(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:
     """QUERY_DATA_VERSION; a sign of life too."""
     header = asked.header(BrokerHeader)
     body = asked.command.body
@@ -76,16 +76,16 @@ def query_version(state: State, asked: Asked) -> Answer:
     ours = state.routes.version_of(header.cluster_name, header.broker_addr)
     state.routes.heard(header.cluster_name, header.broker_addr, asked.now_ms)
     is_changed = ours is None or ours != theirs
-    return Answer(
+    return RegistryAnswer(
         ext={"changed": "true" if is_changed else "false"},
         body=b"" if ours is None else fastjson.encode(ours),
     )
 
 
-def member_group(state: State, asked: Asked) -> Answer:
+def member_group(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:
     """GET_BROKER_MEMBER_GROUP."""
     header = asked.header(BrokerHeader)
     members = state.routes.members(header.broker_name)
-    return Answer(
+    return RegistryAnswer(
         body=encode_member_group(header.cluster_name, header.broker_name, members), remark=NOT_SET
     )

@@ -11,22 +11,22 @@ from escrowmq.codec.routes import (
     encode_route,
     encode_topic_list,
 )
-from escrowmq.registry.answer import Answer, Asked, State
+from escrowmq.registry.answer import RegistryAnswer, RegistryAsked, RegistryState
 from escrowmq.registry.headers import ClusterHeader, RouteHeader
 from escrowmq.registry.kv import ORDER_CONF
-from escrowmq.registry.routes import in_zone
+from escrowmq.registry.zones import in_zone
 
-_DISABLED: Final = Answer(Response.SYSTEM_ERROR, remark="disable")
+_DISABLED: Final = RegistryAnswer(Response.SYSTEM_ERROR, remark="disable")
 
 
-def route(state: State, asked: Asked) -> Answer:
+def route(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:
     """GET_ROUTEINFO_BY_TOPIC."""
     header = asked.header(RouteHeader)
     settings = state.settings
     if settings.waits_for_service:
         age_ms = asked.now_ms - state.started_ms
         if age_ms < settings.wait_seconds * 1000:
-            return Answer(Response.SYSTEM_ERROR, remark="name server not ready")
+            return RegistryAnswer(Response.SYSTEM_ERROR, remark="name server not ready")
     is_standard = asked.command.version >= Version.V4_9_4 or header.accept_standard_json_only
     if header.zone_mode and (header.zone_name or "").strip():
         return _route_in_zone(state, header)
@@ -34,75 +34,79 @@ def route(state: State, asked: Asked) -> Answer:
     body = cached.get((header.topic or "", is_standard))
     if body is None:
         found = _find(state, header.topic)
-        if isinstance(found, Answer):
+        if isinstance(found, RegistryAnswer):
             return found
         body = cached[header.topic or "", is_standard] = encode_route(
             found, is_standard=is_standard
         )
-    return Answer(body=body)
+    return RegistryAnswer(body=body)
 
 
-def _find(state: State, topic: str | None) -> TopicRoute | Answer:
+def _find(state: RegistryState, topic: str | None) -> TopicRoute | RegistryAnswer:
     found = state.routes.route(topic) if topic is not None else None
     if found is None:
         text = f"No topic route info in name server for the topic: {topic or 'null'}{FAQ}"
-        return Answer(Response.TOPIC_NOT_EXIST, remark=text)
+        return RegistryAnswer(Response.TOPIC_NOT_EXIST, remark=text)
     if state.settings.serves_order_conf:
         found.order_topic_conf = state.kv.get(ORDER_CONF, topic)
     return found
 
 
-def _route_in_zone(state: State, header: RouteHeader) -> Answer:
+def _route_in_zone(state: RegistryState, header: RouteHeader) -> RegistryAnswer:
     found = _find(state, header.topic)
-    if isinstance(found, Answer):
+    if isinstance(found, RegistryAnswer):
         return found
     # ZoneRouteRPCHook encodes the route anew, and forgets how the client wanted it.
-    return Answer(body=encode_route(in_zone(found, header.zone_name or ""), is_standard=False))
+    return RegistryAnswer(
+        body=encode_route(in_zone(found, header.zone_name or ""), is_standard=False)
+    )
 
 
-def cluster_info(state: State, asked: Asked) -> Answer:  # noqa: ARG001
+def cluster_info(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:  # noqa: ARG001
     """GET_BROKER_CLUSTER_INFO."""
-    return Answer(body=encode_cluster_info(state.routes.cluster_info()))
+    return RegistryAnswer(body=encode_cluster_info(state.routes.cluster_info()))
 
 
-def all_topics(state: State, asked: Asked) -> Answer:  # noqa: ARG001
+def all_topics(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:  # noqa: ARG001
     """GET_ALL_TOPIC_LIST_FROM_NAMESERVER."""
     if not state.settings.lists_all_topics:
         return _DISABLED
-    return Answer(body=encode_topic_list(state.routes.topics()))
+    return RegistryAnswer(body=encode_topic_list(state.routes.topics()))
 
 
-def topics_of_cluster(state: State, asked: Asked) -> Answer:
+def topics_of_cluster(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:
     """GET_TOPICS_BY_CLUSTER."""
     if not state.settings.lists_topics:
         return _DISABLED
     cluster = asked.header(ClusterHeader).cluster
-    return Answer(body=encode_topic_list(state.routes.topics_of_cluster(cluster)))
+    return RegistryAnswer(body=encode_topic_list(state.routes.topics_of_cluster(cluster)))
 
 
-def system_topics(state: State, asked: Asked) -> Answer:  # noqa: ARG001
+def system_topics(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:  # noqa: ARG001
     """GET_SYSTEM_TOPIC_LIST_FROM_NS."""
     names, address = state.routes.system_topics()
-    return Answer(body=encode_topic_list(names, broker_address=address))
+    return RegistryAnswer(body=encode_topic_list(names, broker_address=address))
 
 
-def unit_topics(state: State, asked: Asked) -> Answer:  # noqa: ARG001
+def unit_topics(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:  # noqa: ARG001
     """GET_UNIT_TOPIC_LIST."""
     return _units(state, is_unit=True, is_subscribed=None)
 
 
-def unit_subscribed_topics(state: State, asked: Asked) -> Answer:  # noqa: ARG001
+def unit_subscribed_topics(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:  # noqa: ARG001
     """GET_HAS_UNIT_SUB_TOPIC_LIST."""
     return _units(state, is_unit=None, is_subscribed=True)
 
 
-def subscribed_not_unit_topics(state: State, asked: Asked) -> Answer:  # noqa: ARG001
+def subscribed_not_unit_topics(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:  # noqa: ARG001
     """GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST."""
     return _units(state, is_unit=False, is_subscribed=True)
 
 
-def _units(state: State, *, is_unit: bool | None, is_subscribed: bool | None) -> Answer:
+def _units(
+    state: RegistryState, *, is_unit: bool | None, is_subscribed: bool | None
+) -> RegistryAnswer:
     if not state.settings.lists_topics:
         return _DISABLED
     topics = state.routes.unit_topics(is_unit=is_unit, is_subscribed=is_subscribed)
-    return Answer(body=encode_topic_list(topics))
+    return RegistryAnswer(body=encode_topic_list(topics))

@@ -14,7 +14,7 @@ from escrowmq.codec.routes import (
     ClusterInfo,
     QueueData,
     RegisteredTopic,
-    Registration,
+    RegistrationBody,
     TableVersion,
     TopicRoute,
 )
@@ -105,10 +105,14 @@ class RouteTable:
             routes=sum(map(len, self._topics.values())),
         )
 
+    def changed(self) -> None:
+        """Something else changed that a route may show."""
+        self.changes_count += 1
+
     # -- registration ----------------------------------------------------------------------------
 
     def register(
-        self, broker: Newcomer, body: Registration, *, peer: int, now_ms: int
+        self, broker: Newcomer, body: RegistrationBody, *, peer: int, now_ms: int
     ) -> Welcome | None:
         """Take a broker in. None: one topic alone does not make a first registration."""
         self._check_room(broker, body)
@@ -135,7 +139,7 @@ class RouteTable:
         self._enter(broker, body, peer, now_ms)
         return self._welcome(broker, addresses)
 
-    def _check_room(self, broker: Newcomer, body: Registration) -> None:
+    def _check_room(self, broker: Newcomer, body: RegistrationBody) -> None:
         if broker.name not in self._brokers and len(self._brokers) >= BROKERS_MAX:
             raise UsageError(f"{BROKERS_MAX} broker names are registered; no more are taken")
         if self._topics_counts[broker.name] + len(body.topics) > BROKER_TOPICS_MAX:
@@ -157,7 +161,7 @@ class RouteTable:
         return holder is not None and holder.version.state_version > version.state_version
 
     def _take_topics(
-        self, broker: Newcomer, body: Registration, data: BrokerData, is_first: bool
+        self, broker: Newcomer, body: RegistrationBody, data: BrokerData, is_first: bool
     ) -> None:
         is_master = broker.broker_id == MASTER_ID
         is_prime_slave = (
@@ -197,10 +201,11 @@ class RouteTable:
 
     def _count_out(self, broker_name: str) -> None:
         self._topics_counts[broker_name] -= 1
+        assert self._topics_counts[broker_name] >= 0, broker_name
         if not self._topics_counts[broker_name]:
             del self._topics_counts[broker_name]
 
-    def _enter(self, broker: Newcomer, body: Registration, peer: int, now_ms: int) -> None:
+    def _enter(self, broker: Newcomer, body: RegistrationBody, peer: int, now_ms: int) -> None:
         address = (broker.cluster, broker.address)
         self._live[address] = Live(
             peer,
@@ -275,6 +280,7 @@ class RouteTable:
         for broker_id in [i for i, a in data.broker_addrs.items() if a == address]:
             del data.broker_addrs[broker_id]
         if data.broker_addrs:
+            # A slave acts for the master that left: it serves reads, and must not be sent to.
             if data.enable_acting_master and min(data.broker_addrs) > MASTER_ID:
                 self._set_perm(name, lambda perm: perm & ~_WRITE)
             return
@@ -425,26 +431,3 @@ def _promote(broker: BrokerData, queue: QueueData) -> None:
         return
     if not queue.perm & _WRITE:
         addresses[MASTER_ID] = addresses.pop(min(addresses))
-
-
-def in_zone(route: TopicRoute, zone: str) -> TopicRoute:
-    """The route without the brokers that have a master and lie in another zone."""
-    kept, removed = [], set()
-    for broker in route.broker_datas or ():
-        if MASTER_ID in broker.broker_addrs and (broker.zone_name or "").lower() != zone.lower():
-            removed.add(broker.broker_name)
-        else:
-            kept.append(broker)
-    gone = {
-        address
-        for broker in route.broker_datas or ()
-        if broker.broker_name in removed
-        for address in broker.broker_addrs.values()
-    }
-    servers = route.filter_server_table or {}
-    return msgspec.structs.replace(
-        route,
-        broker_datas=kept,
-        queue_datas=[q for q in route.queue_datas or () if q.broker_name not in removed],
-        filter_server_table={a: s for a, s in servers.items() if a not in gone},
-    )

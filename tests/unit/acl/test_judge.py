@@ -97,13 +97,6 @@ def test_who_is_not_known_is_refused_in_the_words_of_the_peer(book: Book) -> Non
     assert why(book, forged) == "check signature failed."
 
 
-def test_both_passwords_of_a_user_sign(book: Book) -> None:
-    book.update_user(UserInfo("orders", "another-secret", keeps_former=True))
-    assert why(book, ask(310, {"b": "orders"})) == ""
-    book.update_user(UserInfo("orders", keeps_former=False))
-    assert why(book, ask(310, {"b": "orders"})) == "check signature failed."
-
-
 def test_super_users_may_do_everything(book: Book) -> None:
     for code in (10, 25, 26, 3001, 7704, 9_999):
         assert why(book, ask(code, name="root")) == ""

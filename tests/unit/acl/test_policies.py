@@ -13,11 +13,11 @@ from escrowmq.acl.policies import (
     Action,
     Decision,
     Entry,
-    Kind,
+    PatternKind,
     Policies,
     PolicyType,
     Resource,
-    Shape,
+    ResourceKind,
     misread,
     named,
     read_policies,
@@ -42,23 +42,25 @@ def entry(resource: str, decision: str = "Allow", *actions: str, **more: Any) ->
 
 
 def pub(topic: str) -> Access:
-    return Access(Resource(Kind.TOPIC, topic), frozenset({Action.PUB}))
+    return Access(Resource(ResourceKind.TOPIC, topic), frozenset({Action.PUB}))
 
 
 @pytest.mark.parametrize(
     ("text", "kind", "name", "shape"),
     [
-        ("*", Kind.ANY, "", Shape.ANY),
-        ("Topic:*", Kind.TOPIC, "", Shape.ANY),
-        ("topic:T", Kind.TOPIC, "T", Shape.LITERAL),
-        ("Group:g*", Kind.GROUP, "g", Shape.PREFIXED),
-        ("Topic:a*b*", Kind.TOPIC, "a", Shape.PREFIXED),
-        ("Topic:a*b", Kind.TOPIC, "a*b", Shape.LITERAL),
-        ("Cluster:c:d", Kind.CLUSTER, "c:d", Shape.LITERAL),
-        ("Any:x", Kind.ANY, "x", Shape.LITERAL),
+        ("*", ResourceKind.ANY, "", PatternKind.ANY),
+        ("Topic:*", ResourceKind.TOPIC, "", PatternKind.ANY),
+        ("topic:T", ResourceKind.TOPIC, "T", PatternKind.LITERAL),
+        ("Group:g*", ResourceKind.GROUP, "g", PatternKind.PREFIXED),
+        ("Topic:a*b*", ResourceKind.TOPIC, "a", PatternKind.PREFIXED),
+        ("Topic:a*b", ResourceKind.TOPIC, "a*b", PatternKind.LITERAL),
+        ("Cluster:c:d", ResourceKind.CLUSTER, "c:d", PatternKind.LITERAL),
+        ("Any:x", ResourceKind.ANY, "x", PatternKind.LITERAL),
     ],
 )
-def test_resources_are_read_as_by_the_peer(text: str, kind: Kind, name: str, shape: Shape) -> None:
+def test_resources_are_read_as_by_the_peer(
+    text: str, kind: ResourceKind, name: str, shape: PatternKind
+) -> None:
     assert read_resource(text) == Resource(kind, name, shape)
 
 
@@ -83,11 +85,11 @@ def test_entries_match_the_resources_that_they_name(resource: str, is_meant: boo
 
 
 def test_one_of_the_actions_is_enough_and_all_is_every_one() -> None:
-    need = Access(Resource(Kind.TOPIC, "T"), frozenset({Action.SUB, Action.GET}))
+    need = Access(Resource(ResourceKind.TOPIC, "T"), frozenset({Action.SUB, Action.GET}))
     assert entry("Topic:T", "Allow", "Get").matches(need, HERE)
     assert entry("Topic:T", "Allow", "All").matches(need, HERE)
     assert not entry("Topic:T", "Allow", "Pub", "List").matches(need, HERE)
-    anything = Access(Resource(Kind.TOPIC, "T"), frozenset({Action.ANY}))
+    anything = Access(Resource(ResourceKind.TOPIC, "T"), frozenset({Action.ANY}))
     assert entry("Topic:T", "Allow", "List").matches(anything, HERE)
 
 
@@ -136,9 +138,9 @@ def test_a_second_entry_about_a_resource_takes_the_place_of_the_first() -> None:
     found = found.merged(PolicyType.CUSTOM, [second])
     assert [str(each.resource) for each in found.custom] == ["Topic:T", "Topic:*"]
     assert found.custom[0] is second
-    gone = found.without(PolicyType.CUSTOM, Resource(Kind.TOPIC, "T"))
+    gone = found.without(PolicyType.CUSTOM, Resource(ResourceKind.TOPIC, "T"))
     assert [str(each.resource) for each in gone.custom] == ["Topic:*"]
-    assert gone.without(PolicyType.DEFAULT, Resource(Kind.TOPIC, "T")) == gone
+    assert gone.without(PolicyType.DEFAULT, Resource(ResourceKind.TOPIC, "T")) == gone
 
 
 def test_the_number_of_entries_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,7 +157,7 @@ def test_default_entries_count_when_no_custom_one_matches() -> None:
     )
     matching = found.matching(pub("T"), HERE, as_rocketmq=False)
     assert [each.decision for each in matching] == [Decision.DENY]
-    other = Access(Resource(Kind.GROUP, "g"), frozenset({Action.SUB}))
+    other = Access(Resource(ResourceKind.GROUP, "g"), frozenset({Action.SUB}))
     assert found.matching(other, HERE, as_rocketmq=False) == []
 
 

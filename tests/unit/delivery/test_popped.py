@@ -4,11 +4,11 @@ import random
 import tracemalloc
 
 from escrowmq.delivery.popped import NEVER_MS, Popped
-from escrowmq.delivery.revive import Handle
+from escrowmq.delivery.revive import CheckPointKey
 
 
-def handle(start: int, pop_ms: int, *, queue: int = 0, revive: int = 0) -> Handle:
-    return Handle("G", "T", queue, start, pop_ms, revive)
+def handle(start: int, pop_ms: int, *, queue: int = 0, revive: int = 0) -> CheckPointKey:
+    return CheckPointKey("G", "T", queue, start, pop_ms, revive)
 
 
 def test_check_points_are_due_in_the_order_of_their_time() -> None:

@@ -9,7 +9,7 @@ from escrowmq.delivery.revive import (
     BATCH_ACK_TAG,
     AckBody,
     CheckPointBody,
-    Handle,
+    CheckPointKey,
     again,
     encode_ack,
     encode_check_point,
@@ -21,7 +21,7 @@ CHECK_POINT = (
     b'{"bm":0,"bn":"broker-a","c":"GG","d":[0,1],"it":15000,"n":2,"pt":1795246692580,"q":0,'
     b'"reviveTime":1795246707580,"ro":0,"so":1,"t":"TX"}'
 )
-HANDLE = Handle("GG", "TX", 0, 1, 1795246692580, 3)
+HANDLE = CheckPointKey("GG", "TX", 0, 1, 1795246692580, 3)
 
 
 def test_a_check_point_is_the_peers_byte_for_byte() -> None:

@@ -16,7 +16,7 @@ from escrowmq.base.limits import ANSWERS_AHEAD_MAX, ASKED_AT_ONCE_MAX
 from escrowmq.base.nameserver_settings import NameServerSettings
 from escrowmq.codec.command import encode_command
 from escrowmq.codec.frame import FrameReader
-from escrowmq.registry.answer import Answer, Asked, State
+from escrowmq.registry.answer import RegistryAnswer, RegistryAsked, RegistryState
 from escrowmq.registry.core import HANDLERS, RegistryCore
 
 from .exchange import Exchange, MemoryDisk, frame, queues, register
@@ -217,7 +217,7 @@ def test_a_changed_setting_counts_at_once() -> None:
 
 
 def test_an_internal_error_is_answered_and_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(state: State, asked: Asked) -> Answer:
+    def fail(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:
         raise ZeroDivisionError("boom")
 
     monkeypatch.setitem(HANDLERS, 106, fail)

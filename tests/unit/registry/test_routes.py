@@ -3,14 +3,14 @@ from __future__ import annotations
 import pytest
 
 from escrowmq.base.nameserver_settings import NameServerSettings
-from escrowmq.codec.routes import QueueData, RegisteredTopic, Registration, TableVersion
+from escrowmq.codec.routes import QueueData, RegisteredTopic, RegistrationBody, TableVersion
 from escrowmq.errors import UsageError
 from escrowmq.registry import routes
 from escrowmq.registry.routes import Newcomer, RouteTable, Welcome
 
 
-def body(*topics: str, state: int = 0) -> Registration:
-    return Registration(
+def body(*topics: str, state: int = 0) -> RegistrationBody:
+    return RegistrationBody(
         version=TableVersion(1, state, 1),
         topics={topic: RegisteredTopic(topic_name=topic) for topic in topics},
     )

@@ -1,0 +1,26 @@
+"""Whether a request is of the user that it names (ACL 2.0): by his password, unless that is proved
+already (proving.py)."""
+
+from __future__ import annotations
+
+from escrowmq.acl.book import Book, User, UserStatus
+from escrowmq.acl.guard import is_signed
+from escrowmq.base.command import Command
+from escrowmq.codec.signature import ACCESS_KEY
+
+
+def authenticated(
+    book: Book, request: Command, *, is_proved: bool = False
+) -> tuple[User | None, str]:
+    """Whose request it is, or why that is nobody's."""
+    name = (request.ext or {}).get(ACCESS_KEY)
+    if not name:
+        return None, "username cannot be null."
+    user = book.users.get(name)
+    if user is None:
+        return None, f"User:{name} is not found."
+    if user.status is UserStatus.DISABLE:
+        return None, f"User:{name} is disabled."
+    if not (is_proved or is_signed(request, user.password, user.former)):
+        return None, "check signature failed."
+    return user, ""

@@ -1,0 +1,20 @@
+"""Messages whose time has come."""
+
+from __future__ import annotations
+
+from escrowmq.base.message import Message
+from escrowmq.delivery.topics import TopicTable
+from escrowmq.store.store import Put, Store
+
+
+class Due:
+    """Puts them where somebody reads them."""
+
+    def __init__(self, store: Store, topics: TopicTable) -> None:
+        self._store = store
+        self._topics = topics
+
+    def put(self, message: Message, now_ms: int) -> Put:
+        """Store one, in a queue that is there by now."""
+        message.queue_id = self._topics.queue_read(message.topic, message.queue_id)
+        return self._store.put(message, now_ms)

@@ -1,0 +1,26 @@
+"""Who reads as a group, whichever way he takes his messages."""
+
+from __future__ import annotations
+
+from escrowmq.codec.bodies import SubscriptionBody
+from escrowmq.delivery.clients import Clients, ConsumerGroup
+from escrowmq.delivery.poppers import Poppers
+
+
+class Readers:
+    """Those of heartbeats and those who pop."""
+
+    def __init__(self, clients: Clients, poppers: Poppers) -> None:
+        self._clients = clients
+        self._poppers = poppers
+
+    def online(self, group: str) -> ConsumerGroup | None:
+        """The live members of a group: those of its heartbeats, else those who pop."""
+        return self._clients.consumers.get(group) or self._poppers.find(group)
+
+    def subscription(self, group: str, topic: str) -> SubscriptionBody | None:
+        """What a live group reads of a topic."""
+        for known in (self._clients.consumers.get(group), self._poppers.find(group)):
+            if known is not None and topic in known.subscriptions:
+                return known.subscriptions[topic]
+        return None

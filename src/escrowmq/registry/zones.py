@@ -1,0 +1,32 @@
+"""Routes for clients that want the brokers of their own zone alone."""
+
+from __future__ import annotations
+
+import msgspec
+
+from escrowmq.codec.routes import TopicRoute
+from escrowmq.registry.routes import MASTER_ID
+
+
+def in_zone(route: TopicRoute, zone: str) -> TopicRoute:
+    """The route without the brokers that have a master and lie in another zone."""
+    kept, removed = [], set()
+    for broker in route.broker_datas or ():
+        # Slaves alone stay: they are all that is left of their broker, wherever they are.
+        if MASTER_ID in broker.broker_addrs and (broker.zone_name or "").lower() != zone.lower():
+            removed.add(broker.broker_name)
+        else:
+            kept.append(broker)
+    gone = {
+        address
+        for broker in route.broker_datas or ()
+        if broker.broker_name in removed
+        for address in broker.broker_addrs.values()
+    }
+    servers = route.filter_server_table or {}
+    return msgspec.structs.replace(
+        route,
+        broker_datas=kept,
+        queue_datas=[q for q in route.queue_datas or () if q.broker_name not in removed],
+        filter_server_table={a: s for a, s in servers.items() if a not in gone},
+    )

@@ -1,0 +1,50 @@
+"""Whose a request is, by the password that signed it."""
+
+from __future__ import annotations
+
+from escrowmq.acl.authentication import authenticated
+from escrowmq.acl.book import Book
+from escrowmq.base.command import Command
+from escrowmq.codec.auth import UserInfo
+from escrowmq.codec.signature import sign
+from escrowmq.testing.disk import SimDisk
+
+SECRET = "a-long-secret"
+
+
+def signed(name: str, secret: str = SECRET) -> Command:
+    ext = {"topic": "orders", "AccessKey": name}
+    ext["Signature"] = sign(ext, b"", secret=secret)
+    return Command(code=30, opaque=1, ext=ext, version=479)
+
+
+def book() -> Book:
+    found = Book(SimDisk())
+    found.create_user(UserInfo("orders", SECRET))
+    found.create_user(UserInfo("gone", SECRET, user_status="disable"))
+    return found
+
+
+def test_a_user_is_who_signs_with_his_password() -> None:
+    user, reason = authenticated(book(), signed("orders"))
+    assert user is not None
+    assert (user.name, reason) == ("orders", "")
+    assert authenticated(book(), signed("orders", "another")) == (None, "check signature failed.")
+    assert authenticated(book(), signed("gone")) == (None, "User:gone is disabled.")
+    assert authenticated(book(), signed("nobody")) == (None, "User:nobody is not found.")
+    assert authenticated(book(), Command(code=30, opaque=1)) == (None, "username cannot be null.")
+
+
+def test_who_is_proved_otherwise_needs_no_signature() -> None:
+    user, _ = authenticated(book(), signed("orders", "another"), is_proved=True)
+    assert user is not None
+    assert authenticated(book(), signed("gone"), is_proved=True)[0] is None
+
+
+def test_both_passwords_of_a_user_sign() -> None:
+    found = book()
+    found.update_user(UserInfo("orders", "another-secret", keeps_former=True))
+    for secret in (SECRET, "another-secret"):
+        assert authenticated(found, signed("orders", secret))[0] is not None
+    found.update_user(UserInfo("orders", keeps_former=False))
+    assert authenticated(found, signed("orders"))[0] is None
