@@ -3,29 +3,41 @@ that are committed, as records of one run, and what else is to happen once they 
 
 from __future__ import annotations
 
-from typing import Final
+from itertools import groupby
+from operator import attrgetter
+from typing import Final, NamedTuple
 
 from escrowmq.base.extensions import CHECKER, MARKER
+from escrowmq.base.limits import PROPERTIES_SIZE_MAX, TOPIC_SIZE_MAX
 from escrowmq.base.message import Property, SysFlag, Topic, is_sendable
+from escrowmq.base.settings import BrokerSettings
 from escrowmq.broker.arrivals import Arrivals
-from escrowmq.broker.asked import Question
 from escrowmq.broker.entry import MARKED, ODD, ODD_OF_HALF, group_fault
+from escrowmq.broker.frames import Frames
+from escrowmq.broker.identity import Identity
+from escrowmq.broker.latency import Latency
 from escrowmq.broker.on_end import EndHandlers
+from escrowmq.broker.output import Output
 from escrowmq.broker.peer import Peer
 from escrowmq.broker.putting import DIVERTING
-from escrowmq.broker.state import Broker
-from escrowmq.codec.hashes import tags_code
+from escrowmq.broker.serving import Serving
+from escrowmq.broker.short_batches import ShortBatches
+from escrowmq.broker.short_ends import Number, PutEnds, ShortEnds
+from escrowmq.broker.short_halves import ShortHalves
+from escrowmq.broker.stretches import HALF_MARK, Places
 from escrowmq.codec.properties import encode_properties
 from escrowmq.codec.sent_template import SentTemplate
-from escrowmq.codec.shapes import Plan, Properties
-from escrowmq.store.run import Tail
-from escrowmq.txn.claim import Ended, EndResult
+from escrowmq.codec.shapes import PLAIN_KEYS_MAX, Plan, Properties
+from escrowmq.delivery.clients import Clients
+from escrowmq.delivery.stats import Stats
+from escrowmq.delivery.topics import TopicTable
+from escrowmq.lane.native import EndShape, EndsLane, LayOutSends, Moment, Shape
+from escrowmq.store.run import Common, Tail
+from escrowmq.store.store import Store
 from escrowmq.txn.plain import PlainHalf
 from escrowmq.txn.state import State
 
-_KEYS_MAX: Final = 4
-"""More in a message, and its input may be too much for one turn."""
-
+_SOURCE_OF: Final = attrgetter("group", "topic")
 _TARGETS_MAX: Final = 10_000
 _GROUPS_MAX: Final = 1_024
 _SET_HERE: Final = frozenset({Property.MSG_REGION, Property.TRACE_ON, Property.CLUSTER})
@@ -63,25 +75,76 @@ class Target:
         """On a half, where its message is to go."""
 
 
+class PutBatch(NamedTuple):
+    """One that was put: its own key, the queue offset of the first message, and where all are."""
+
+    key: str
+    queue_offset: int
+    log_offsets: list[int]
+
+
+class PutStretch(NamedTuple):
+    """Requests that were put: where the first is that was not, all replies, how many were put, and
+    how many of these want no answer."""
+
+    end: int
+    replies: bytes
+    puts_count: int
+    one_way_count: int
+
+
 class ShortPuts:
     """The records of one run. Nothing else happens before `commit`."""
 
-    def __init__(self, broker: Broker, ends: EndHandlers, arrivals: Arrivals) -> None:
-        self._broker = broker
-        self._ends, self._engine = ends, ends.engine
+    def __init__(
+        self,
+        *,
+        settings: BrokerSettings,
+        store: Store,
+        topics: TopicTable,
+        clients: Clients,
+        stats: Stats,
+        identity: Identity,
+        frames: Frames,
+        ends: EndHandlers,
+        arrivals: Arrivals,
+        serving: Serving,
+        output: Output,
+        latency: Latency,
+    ) -> None:
+        self._settings = settings
+        self._topics = topics
+        self._clients = clients
+        self._stats = stats
+        self._identity = identity
+        self._frames = frames
+        self._engine = ends.engine
         self._is_awaited = arrivals.is_awaited
-        self._run = broker.store.run(broker.packed)
+        self._run = store.run(identity.packed)
         self._properties = Properties(_SPECIAL, _SpecialOfHalf())
+        self._body_size_max = store.settings.body_size_max
+        self._batches = ShortBatches(self._run, self._properties, self._body_size_max)
+        self._stored: list[tuple[str, int, int]] = []
+        """Batches: topic, messages, and bytes of their records."""
+        self._ends = ShortEnds(
+            run=self._run,
+            topics=topics,
+            halves=ShortHalves(store.log, self._properties, identity.packed),
+            ends=ends,
+            serving=serving,
+            output=output,
+            latency=latency,
+            tail_of=self._tail_of,
+        )
         self._said: dict[str, str] = {}
         self._suffix = b""
         self._topics_version = -1
         self._targets: dict[tuple[str, int], Target] = {}
         self._half_tail: Tail | None = None
+        self._places = Places()
         self._groups: set[str] = set()
         self._sent: list[Target] = []
         self._begun: list[PlainHalf] = []
-        self._ended: list[tuple[PlainHalf, Question | None]] = []
-        """With those who want to be told."""
 
     @property
     def are_allowed(self) -> bool:
@@ -91,14 +154,14 @@ class ShortPuts:
     def begin(self, now_ms: int) -> None:
         """A run begins. What depends on topics and settings is asked for again when one of them
         has changed."""
-        broker = self._broker
-        version, said = broker.topics.version.counter, broker.frames.said_to_senders()
+        version, said = self._topics.version.counter, self._frames.said_to_senders()
         if version != self._topics_version or said is not self._said:
             self._topics_version, self._said = version, said
-            added = {**said, Property.CLUSTER: broker.settings.cluster}
+            added = {**said, Property.CLUSTER: self._settings.cluster}
             self._suffix = encode_properties(added)
             self._targets.clear()
             self._half_tail = None
+            self._places.clear()
         self._run.begin(now_ms)
 
     def target(self, topic: str, queue_id: int) -> Target | None:
@@ -106,8 +169,7 @@ class ShortPuts:
         return self._targets.get((topic, queue_id)) or self._new_target(topic, queue_id)
 
     def _new_target(self, topic: str, queue_id: int) -> Target | None:
-        broker = self._broker
-        config = broker.topics.get(topic)
+        config = self._topics.get(topic)
         if (
             config is None
             or config.order
@@ -120,8 +182,10 @@ class ShortPuts:
             return None
         if len(self._targets) >= _TARGETS_MAX:
             self._targets.clear()
-        replies = SentTemplate(self._said, broker.packed, queue_id)
+            self._places.clear()
+        replies = SentTemplate(self._said, self._identity.packed, queue_id)
         target = Target(topic, queue_id, replies)
+        self._note(target)
         self._targets[topic, queue_id] = target
         return target
 
@@ -129,11 +193,18 @@ class ShortPuts:
         """The end of a target's queue; None when it has none yet: the general way makes it."""
         if target.tail is None:
             target.tail = self._run.tail(target.topic, target.queue_id)
+            self._note(target)
         return target.tail
+
+    def _note(self, target: Target) -> None:
+        self._places.note(
+            target, target.topic, target.queue_id, target.tail, target.replies, target.place,
+            is_read=self._topics.queue_read(target.topic, target.queue_id) == target.queue_id,
+        )  # fmt: skip
 
     # -- messages ----------------------------------------------------------------------------------
 
-    def send(  # noqa: PLR0913 - what a record is made of
+    def send(
         self,
         peer: Peer,
         target: Target,
@@ -154,8 +225,8 @@ class ShortPuts:
         if found is None:
             return None
         plan, fields = found
-        keys = tuple(filter(None, fields[plan.keys].split(b" "))) if plan.keys >= 0 else ()
-        if len(keys) > _KEYS_MAX:
+        keys = plan.keys_in(fields)
+        if len(keys) > PLAIN_KEYS_MAX:
             return None
         key, encoded = fields[plan.key], properties + self._suffix
         if plan.is_half >= 0:
@@ -166,7 +237,7 @@ class ShortPuts:
             tail = None if sys_flag & ODD else target.tail or self._tail(target)
         if tail is None:
             return None
-        code = tags_code(fields[plan.tags].decode()) if plan.tags >= 0 else 0
+        code = plan.tags_code_in(fields)
         run = self._run
         log_offset = run.put(
             tail, body, encoded, code, flag, sys_flag, born_ms, peer.packed, reconsume_times
@@ -181,15 +252,70 @@ class ShortPuts:
             half = PlainHalf(
                 tail.next_offset - 1, log_offset, run.end - log_offset, run.stored_ms,
                 fields[plan.group].decode(), target.topic, target.queue_id, key, keys,
-                encoded, body, code, flag, sys_flag, born_ms, peer.packed, self._broker.packed,
+                encoded, body, code, flag, sys_flag, born_ms, peer.packed, self._identity.packed,
                 reconsume_times,
             )  # fmt: skip
             self._begun.append(half)
         return tail, key
 
+    def stretch(
+        self,
+        lay_out: LayOutSends,
+        peer: Peer,
+        shapes: list[Shape],
+        data: bytes,
+        at: int,
+        frame_size_max: int,
+    ) -> PutStretch | None:
+        """Put messages and halves of known shapes that stand one behind the other; None when there
+        is none that can be put so."""
+        settings, pending = self._settings, self._engine.halves.pending
+        halves_max = settings.pending_max - len(pending) - len(self._begun)
+        if settings.rejects_transactions or halves_max < 0:
+            halves_max = 0
+        laid_out = lay_out(
+            data, at, frame_size_max, shapes, self._properties.plans, self._places.by_name,
+            self._moment(peer, halves_max),
+        )  # fmt: skip
+        if laid_out is None:
+            return None
+        at, records, replies, units, sent, keys, halves, count, one_way_count = laid_out
+        self._run.put_laid_out(records, units, keys)
+        for target, sizes in sent:
+            if not target.sizes:
+                self._sent.append(target)
+            target.sizes += sizes
+        if halves:
+            self._begun += [PlainHalf(*half) for half in halves]
+        return PutStretch(at, replies, count, one_way_count)
+
+    def _moment(self, peer: Peer, halves_max: int) -> Moment:
+        end, room_end, stored_ms, host = self._run.place
+        return (
+            end, room_end, stored_ms, host, peer.packed, self._suffix, HALF_MARK,
+            self._body_size_max, PROPERTIES_SIZE_MAX, PLAIN_KEYS_MAX, halves_max, self._groups,
+            self._places.of_halves,
+        )  # fmt: skip
+
+    def batch(
+        self, target: Target, properties: bytes, entries: bytes, common: Common
+    ) -> PutBatch | None:
+        """Put a batch of messages. None when it is no plain one; then nothing was put."""
+        tail = self._tail(target)
+        key = self._batches.key_of(properties)
+        if tail is None or key is None or len(target.topic) > TOPIC_SIZE_MAX:
+            return None
+        run, begin = self._run, self._run.end
+        places = self._batches.put(tail, entries, common, self._suffix)
+        if places is None:
+            return None
+        count = len(places)
+        self._stored.append((target.topic, count, run.end - begin))
+        return PutBatch(key, tail.next_offset - count, places)
+
     def _tail_of_halves(self, plan: Plan, fields: list[bytes], sys_flag: int) -> Tail | None:
         """Where halves go; None when this one is to be asked more."""
-        settings, pending = self._broker.settings, self._engine.halves.pending
+        settings, pending = self._settings, self._engine.halves.pending
         if (
             plan.group < 0
             or fields[plan.is_half].lower() != b"true"
@@ -199,8 +325,11 @@ class ShortPuts:
             or not self._is_group(fields[plan.group].decode())
         ):
             return None
-        if self._half_tail is None:
-            self._half_tail = self._run.tail(Topic.HALF, 0)
+        return self._half_tail or self._find_half_tail()
+
+    def _find_half_tail(self) -> Tail | None:
+        self._half_tail = self._run.tail(Topic.HALF, 0)
+        self._places.note_halves(self._half_tail)
         return self._half_tail
 
     def _is_group(self, name: str) -> bool:
@@ -215,44 +344,50 @@ class ShortPuts:
 
     # -- ends --------------------------------------------------------------------------------------
 
-    def commit_half(
+    def end_half(
         self,
         group: str,
         key: bytes,
         *,
         queue_offset: int,
         log_offset: int,
-        asked: Question | None,
+        state: State,
+        number: Number | None,
     ) -> bool:
-        """Put the message of a half; False, with nothing done, when it is not known as a plain
-        one any more, or not this producer's. Who asked is told when it has an op record."""
-        engine = self._engine
-        halves = engine.halves
-        half = halves.recent.plain(queue_offset=queue_offset, log_offset=log_offset)
-        if (
-            half is None
-            or half.group != group
-            or half.key != key
-            or halves.pending.log_offset(queue_offset) != log_offset
-            or self._broker.topics.queue_read(half.topic, half.queue_id) != half.queue_id
-        ):
-            return False
-        target = self.target(half.topic, half.queue_id)
-        tail = None if target is None else self._tail(target)
-        if tail is None:
-            return False
-        run = self._run
-        at = run.put(
-            tail, half.body, half.properties, half.tags_code, half.flag,
-            half.sys_flag | SysFlag.COMMIT, half.born_ms, half.born_host, half.reconsume_times,
-            log_offset,
+        """End a transaction so (broker/short_ends); False, with nothing done, when that is to be
+        asked more."""
+        return self._ends.end(
+            group,
+            key,
+            queue_offset=queue_offset,
+            log_offset=log_offset,
+            state=state,
+            number=number,
+            suffix=self._suffix,
+        )
+
+    def stretch_of_ends(
+        self,
+        lane: EndsLane,
+        peer: Peer,
+        shapes: list[EndShape],
+        data: bytes,
+        at: int,
+        frame_size_max: int,
+    ) -> PutEnds | None:
+        """End transactions by ENDs of known shapes that stand one behind the other; None when none
+        can be ended so."""
+        if self._half_tail is None:
+            self._find_half_tail()
+        return self._ends.stretch(
+            lane, shapes, data, at, frame_size_max,
+            plans=self._properties.plans, places=self._places.by_half,
+            moment=self._moment(peer, 0),
         )  # fmt: skip
-        if at < 0:
-            return False
-        run.index(tail, key, half.keys, at)
-        halves.recent.drop(queue_offset)
-        self._ended.append((half, asked))
-        return True
+
+    def _tail_of(self, topic: str, queue_id: int) -> Tail | None:
+        target = self.target(topic, queue_id)
+        return None if target is None else self._tail(target)
 
     # -- all of them -------------------------------------------------------------------------------
 
@@ -263,28 +398,35 @@ class ShortPuts:
             self.drop()
             return False
         for target in self._sent:
-            self._broker.stats.put_each(target.topic, target.sizes)
-        for half in self._begun:
-            origin = self._broker.clients.note_published(half.group, peer.id, half.topic)
+            self._stats.put_each(target.topic, target.sizes)
+        for topic, count, size in self._stored:
+            self._stats.put(topic, count, size)
+        if len(self._begun) == 1:  # most reads have one, if any
+            (half,) = self._begun
+            origin = self._clients.note_published(half.group, peer.id, half.topic)
             self._engine.halves.enter_plain(half, origin=origin, account=peer.counted_for)
-        for half, asked in self._ended:
-            self._engine.mark_committed(half.queue_offset, now_ms)
-            if asked is not None:
-                ended = Ended(EndResult.DONE, State.COMMITTED, half.queue_offset, half.topic)
-                self._ends.answer(asked, ended)
+        elif self._begun:
+            self._enter_halves(peer)
+        self._ends.commit(peer, now_ms)
         self._forget()
         return True
 
+    def _enter_halves(self, peer: Peer) -> None:
+        """The halves that were begun are pending, those that are alike at once."""
+        halves, account = self._engine.halves, peer.counted_for
+        for (group, topic), alike in groupby(self._begun, _SOURCE_OF):
+            origin = self._clients.note_published(group, peer.id, topic)
+            halves.enter_alike(list(alike), origin=origin, account=account)
+
     def drop(self) -> None:
         """Nothing of this is to happen."""
-        for half, _ in self._ended:
-            self._engine.halves.recent.keep_plain(half)
         self._forget()
 
     def _forget(self) -> None:
         for target in self._sent:
             target.sizes.clear()
         self._sent.clear()
+        self._stored.clear()
         self._begun.clear()
-        self._ended.clear()
+        self._ends.forget()
         self._run.done()

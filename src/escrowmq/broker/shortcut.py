@@ -1,8 +1,8 @@
-"""The short cut: plain messages of ordinary producers, their halves and commits, from the bytes of
-their frames to the bytes of the replies, without a value for each step in between.
+"""The short cut: plain messages of ordinary producers, their batches, halves and ends, from the
+bytes of their frames to those of the replies, without a value for each step in between.
 
 The general way (remoting, serving, on_send, on_end) is what these requests mean. What is served
-here is what means the same there, whatever else is true: `_is_open` asks that of the broker and of
+here is what means the same there, whatever else is true: `is_open` asks that of the broker and of
 the connection, codec/shapes of the request and of the names of its properties, broker/short_puts of
 the topic, the half and the values. In any doubt a frame goes the general way, behind those that
 were served here before it. A test holds both ways to the same replies, files and figures, to the
@@ -19,22 +19,36 @@ import struct
 from collections import Counter
 from typing import Final
 
+from escrowmq.base.answer import Sent
 from escrowmq.base.codes import Flag, Request
 from escrowmq.base.command import Command
-from escrowmq.broker.asked import Asked, Question
+from escrowmq.base.message import SysFlag
+from escrowmq.base.settings import BrokerSettings
+from escrowmq.broker.frames import Frames
+from escrowmq.broker.habits import BINARY_BATCH, CREDIT_MAX, JSON_END, JSON_SENDS, SENDS, Habits
+from escrowmq.broker.identity import Identity
+from escrowmq.broker.latency import Latency
+from escrowmq.broker.output import Output
 from escrowmq.broker.peer import Peer
 from escrowmq.broker.serving import Serving
-from escrowmq.broker.short_puts import ShortPuts
-from escrowmq.broker.state import Broker
+from escrowmq.broker.shedding import Shedding
+from escrowmq.broker.short_puts import ShortPuts, Target
+from escrowmq.broker.standings import Standings
 from escrowmq.codec.frame import FrameReader
+from escrowmq.codec.ids import offset_id
 from escrowmq.codec.shapes import (
-    EndShape,
+    NEVER_ALIKE,
+    Alike,
+    JsonSend,
     SendShape,
-    learn_end,
-    learn_send,
     read_json_end,
+    read_json_fields,
     read_json_send,
 )
+from escrowmq.codec.signature import ACCESS_KEY, SIGNATURE, content_of
+from escrowmq.lane.native import EndsLane, LayOutSends, ends_lane, lay_out_sends
+from escrowmq.store.run import Common
+from escrowmq.txn.state import State
 
 _log = logging.getLogger(__name__)
 
@@ -42,75 +56,52 @@ _FRONT: Final = struct.Struct(">IIh").unpack_from
 """Frame size, kind and header size, code (of a binary header)."""
 
 _FRONT_SIZE: Final = 10
-_BINARY_SEND: Final = Request.SEND_MESSAGE_V2.to_bytes(2, "big")
-_BINARY_END: Final = Request.END_TRANSACTION.to_bytes(2, "big")
-_JSON_SEND: Final = b'{"code":%d,' % Request.SEND_MESSAGE_V2
-_JSON_END: Final = b'{"code":%d,' % Request.END_TRANSACTION
 _JSON_REST_MAX: Final = 2048
 """Of a header in JSON, without the properties: more has fields that nobody expects."""
 
 _IPV4_SIZE: Final = 8
-_SHAPES_MAX: Final = 8
-_LEARN_COST: Final = 8
-_CREDIT_MAX: Final = 64
-"""A connection learns a shape for every so many requests of a known one, and some at first: whose
-requests are never alike does not pay for it each time."""
-
 _DIGITS_MAX: Final = 9
 _LONG_DIGITS_MAX: Final = 18
-_COMMIT: Final = 8
-
-
-def is_short(data: bytes, at: int) -> bool:
-    """Whether a request starts at a place that may be served here: asked before all else."""
-    code = data[at + 8 : at + 10]
-    return code in (_BINARY_SEND, _BINARY_END) or data.startswith((_JSON_SEND, _JSON_END), at + 8)
-
-
-class Habits:
-    """What is known of the requests of one connection."""
-
-    __slots__ = ("credit", "ends", "sends")
-
-    def __init__(self) -> None:
-        self.sends: list[SendShape] = []
-        self.ends: dict[int, EndShape] = {}
-        """By the size of their headers."""
-        self.credit = _CREDIT_MAX
-
-    def may_learn(self) -> bool:
-        """A request was of no known shape: whether to learn it."""
-        self.credit -= _LEARN_COST
-        if self.credit >= 0:
-            return True
-        self.credit += _LEARN_COST + 1
-        return False
-
-    def learn_send(self, data: bytes, at: int, header_end: int) -> None:
-        """The next send like this one is of a known shape."""
-        if self.may_learn() and (shape := learn_send(data, at, header_end)) is not None:
-            self.sends.insert(0, shape)
-            del self.sends[_SHAPES_MAX:]
-
-    def learn_end(self, data: bytes, at: int, header_end: int) -> None:
-        """The next END like this one is of a known shape."""
-        if self.may_learn() and (shape := learn_end(data, at, header_end)) is not None:
-            if len(self.ends) >= _SHAPES_MAX:
-                self.ends.clear()
-            self.ends[header_end - at] = shape
+_STATES: Final = {SysFlag.COMMIT: State.COMMITTED, SysFlag.ROLLBACK: State.ROLLED_BACK}
+_STATES_BY_TEXT: Final = {str(int(flag)): state for flag, state in _STATES.items()}
 
 
 class Shortcut:
     """Serves what it can of a connection's bytes."""
 
-    def __init__(self, broker: Broker, serving: Serving, puts: ShortPuts) -> None:
-        self._broker = broker
+    def __init__(
+        self,
+        *,
+        settings: BrokerSettings,
+        identity: Identity,
+        frames: Frames,
+        shedding: Shedding,
+        latency: Latency,
+        output: Output,
+        serving: Serving,
+        puts: ShortPuts,
+        standings: Standings,
+    ) -> None:
+        self._settings = settings
+        self._identity = identity
+        self._frames = frames
+        self._shedding = shedding
+        self._latency = latency
+        self._output = output
         self._serving = serving
         self._puts = puts
+        self._standings = standings
+        self._is_judged = False
+        """Whether the peer of this run has to sign."""
+        self.lay_out: LayOutSends | None = lay_out_sends
+        self.ends_lane: EndsLane | None = ends_lane
+        """None: each request is served by itself."""
         self._shut_ms = -1
         self._replies: list[bytes] = []
         self._sends_counts: Counter[int] = Counter()
         """By whether their senders want no answer."""
+        self._batches_counts: Counter[tuple[int, int]] = Counter()
+        """The same of batches, by the code besides."""
         self._ends_count = 0
         self.served_count = 0
         """Requests that were served here."""
@@ -119,11 +110,14 @@ class Shortcut:
         self, peer: Peer, habits: Habits, reader: FrameReader, data: bytes, at: int, now_ms: int
     ) -> int:
         """Serve frames from a place on until one is not to be served here; the place of that."""
-        if not self._is_open(peer, now_ms):
+        self._is_judged = self._serving.is_judging
+        if not self._is_ready(peer, now_ms):
+            return at
+        if self._is_judged and not self._standings.begin(peer, habits.standing, now_ms):
             return at
         self._puts.begin(now_ms)
         try:
-            end = self._put_frames(peer, habits, data, at, reader.frame_size_max, now_ms)
+            end = self._put_frames(peer, habits, data, at, reader.frame_size_max)
         except Exception:  # noqa: BLE001 - nothing has happened yet, and the general way can tell
             _log.exception("requests of %s go the general way", peer.address)
             self._shut_ms, end = now_ms, at
@@ -135,38 +129,43 @@ class Shortcut:
             self._shut_ms, end = now_ms, at
         self._replies.clear()
         self._sends_counts.clear()
+        self._batches_counts.clear()
         self._ends_count = 0
+        if self._is_judged:
+            self._standings.end(is_stored=end > at)
         return end
 
     def _tell(self, peer: Peer, reader: FrameReader) -> None:
         """All of it is in the log."""
-        at_once, count = self._broker.latency.at_once, self._ends_count
+        at_once, count = self._latency.at_once, self._ends_count
         for is_one_way, sends_count in self._sends_counts.items():
             at_once[Request.SEND_MESSAGE_V2, 0, is_one_way] += sends_count
             count += sends_count
+        for (code, is_one_way), batches_count in self._batches_counts.items():
+            at_once[code, 0, is_one_way] += batches_count
+            count += batches_count
         if self._ends_count:
             self._serving.note_served()  # they are to be sealed
         reader.count += count
         self.served_count += count
         if self._replies:
-            self._broker.send(peer.id, *self._replies)
+            self._output.send(peer.id, *self._replies)
 
-    def _is_open(self, peer: Peer, now_ms: int) -> bool:
+    def is_open(self, peer: Peer, now_ms: int) -> bool:
         """Whether plain messages of a peer are stored without being asked anything more."""
-        broker = self._broker
+        return not self._serving.is_judging and self._is_ready(peer, now_ms)
+
+    def _is_ready(self, peer: Peer, now_ms: int) -> bool:
         return not (
-            self._serving.is_judging
-            or broker.waited_ms > broker.settings.half_wait_max_ms
-            or broker.settings.accepts_sends_from_ms > now_ms
+            self._shedding.is_late
+            or self._settings.accepts_sends_from_ms > now_ms
             or now_ms == self._shut_ms
             or len(peer.packed) != _IPV4_SIZE
-            or len(broker.packed) != _IPV4_SIZE
+            or len(self._identity.packed) != _IPV4_SIZE
             or not self._puts.are_allowed
         )
 
-    def _put_frames(
-        self, peer: Peer, habits: Habits, data: bytes, at: int, size_max: int, now_ms: int
-    ) -> int:
+    def _put_frames(self, peer: Peer, habits: Habits, data: bytes, at: int, size_max: int) -> int:
         """Put what whole frames say, from a place on; where the first is that is not to be put."""
         left = len(data) - at
         while left >= _FRONT_SIZE:
@@ -176,15 +175,20 @@ class Shortcut:
                 break
             is_put = False
             if word >> 24 == 1:
-                if code == Request.SEND_MESSAGE_V2:
+                reached = self._stretch(code, peer, habits, data, at, size_max)
+                if reached > at:
+                    left -= reached - at
+                    at = reached
+                    continue
+                if code in SENDS:
                     is_put = self._send(peer, habits, data, at, header_end, end)
-                elif code == Request.END_TRANSACTION and header_end == end:
-                    is_put = self._end(peer, habits, data, at, end, now_ms)
+                elif code == Request.END_TRANSACTION and self._may_end(header_end, end):
+                    is_put = self._end(habits, data, at, end)
             elif word >> 24 == 0:
-                if data.startswith(_JSON_SEND, at + 8):
+                if data.startswith(JSON_SENDS, at + 8):
                     is_put = self._send_in_json(peer, data, at + 8, header_end, end)
-                elif data.startswith(_JSON_END, at + 8) and header_end == end:
-                    is_put = self._end_in_json(peer, data, at + 8, end, now_ms)
+                elif data.startswith(JSON_END, at + 8) and self._may_end(header_end, end):
+                    is_put = self._end_in_json(habits, data, at + 8, end)
             if not is_put:
                 break
             at = end
@@ -192,6 +196,27 @@ class Shortcut:
         return at
 
     # -- sends -------------------------------------------------------------------------------------
+
+    def _stretch(
+        self, code: int, peer: Peer, habits: Habits, data: bytes, at: int, size_max: int
+    ) -> int:
+        """Put requests from a place on as far as the compiled lane comes; where that is."""
+        if code == Request.END_TRANSACTION:
+            return self._stretch_of_ends(peer, habits, data, at, size_max)
+        is_known = code == Request.SEND_MESSAGE_V2 and habits.stretches
+        if not is_known or self.lay_out is None or self._is_judged:
+            return at
+        put = self._puts.stretch(self.lay_out, peer, habits.stretches, data, at, size_max)
+        if put is None:
+            return at
+        habits.note_known(put.puts_count)
+        if put.replies:
+            self._replies.append(put.replies)
+        if put.one_way_count:
+            self._sends_counts[Flag.ONE_WAY] += put.one_way_count
+        if put.puts_count > put.one_way_count:
+            self._sends_counts[0] += put.puts_count - put.one_way_count
+        return put.end
 
     def _send(
         self, peer: Peer, habits: Habits, data: bytes, at: int, header_end: int, end: int
@@ -203,22 +228,34 @@ class Shortcut:
         else:
             habits.learn_send(data, at, header_end)
             return False
-        if habits.credit < _CREDIT_MAX:
-            habits.credit += 1
+        if habits.credit < CREDIT_MAX:
+            habits.note_known(1)
         opaque, queue, born, properties = alike
         header, flag = shape.header, shape.flag
-        if header.batch or flag & Flag.REPLY or not _are_numbers(queue, born):
+        if flag & Flag.REPLY or not _are_numbers(queue, born):
             return False
         target = self._puts.target(header.topic, int(queue))
-        if target is None:
+        if target is None or (
+            self._is_judged and not self._lets_in(shape, alike, data, at, header_end, end)
+        ):
             return False
+        if header.batch or data.startswith(BINARY_BATCH, at + 8):
+            command = Command(
+                code=int.from_bytes(data[at + 8 : at + 10], "big"),
+                opaque=int.from_bytes(opaque, "big", signed=True),
+                flag=flag,
+                body=data[header_end:end],
+                is_binary=True,
+            )
+            common = Common(header.sys_flag, int(born), peer.packed, header.reconsume_times)
+            return self._batch(command, target, properties, common)
         found = self._puts.send(
             peer, target, properties, data[header_end:end],
             header.flag, header.sys_flag, int(born), header.reconsume_times,
             wants_id=shape.wants_id,
         )  # fmt: skip
         if found is None:
-            return False
+            return self._leave()
         if not flag & Flag.ONE_WAY:
             tail, key = found
             offset = tail.next_offset - 1
@@ -226,14 +263,30 @@ class Shortcut:
         self._sends_counts[flag & Flag.ONE_WAY] += 1
         return True
 
+    def _lets_in(
+        self, shape: SendShape, alike: Alike, data: bytes, at: int, header_end: int, end: int
+    ) -> bool:
+        """Whether a message of an account may be stored; one that is a half has an owner."""
+        signed = shape.signed
+        _, queue, born, properties = alike
+        if signed is None or _is_of_accounts(properties):
+            return False
+        code = int.from_bytes(data[at + 8 : at + 10], "big")
+        return self._standings.let_in(
+            (code, signed.access_key, shape.header.topic),
+            signed.content(queue, born, properties),
+            shape.signature(data, header_end),
+            data[header_end:end],
+        )
+
     def _send_in_json(self, peer: Peer, data: bytes, at: int, header_end: int, end: int) -> bool:
         found = read_json_send(data[at:header_end])
-        if found is None or found.code != Request.SEND_MESSAGE_V2 or found.flag & Flag.REPLY:
+        if found is None or found.code not in SENDS or found.flag & Flag.REPLY:
             return False
         ext = found.extFields
         properties, numbers = ext.i, (ext.e, ext.f, ext.h, ext.j)
         if (
-            ext.m != "false"
+            ext.m not in ("false", "true")
             or header_end - at - len(properties) > _JSON_REST_MAX
             or not all(map(_is_int, numbers))
             or not _is_long(ext.g)
@@ -242,14 +295,22 @@ class Shortcut:
             return False
         queue_id, sys_flag, flag, reconsume_times = map(int, numbers)
         target = self._puts.target(ext.b, queue_id)
-        if target is None:
+        if target is None or (
+            self._is_judged and not self._lets_in_json(found, data, at, header_end, end)
+        ):
             return False
+        if ext.m == "true" or found.code == Request.SEND_BATCH_MESSAGE:
+            command = Command(
+                code=found.code, opaque=found.opaque, flag=found.flag, body=data[header_end:end]
+            )
+            common = Common(sys_flag, int(ext.g), peer.packed, reconsume_times)
+            return self._batch(command, target, properties.encode(), common)
         put = self._puts.send(
             peer, target, properties.encode(), data[header_end:end],
             flag, sys_flag, int(ext.g), reconsume_times, wants_id=bool(ext.escrowWantsId),
         )  # fmt: skip
         if put is None:
-            return False
+            return self._leave()
         if not found.flag & Flag.ONE_WAY:
             tail, key = put
             offset = tail.next_offset - 1
@@ -257,55 +318,106 @@ class Shortcut:
         self._sends_counts[found.flag & Flag.ONE_WAY] += 1
         return True
 
+    def _lets_in_json(
+        self, found: JsonSend, data: bytes, at: int, header_end: int, end: int
+    ) -> bool:
+        fields = read_json_fields(data[at:header_end])
+        properties = found.extFields.i.encode()
+        if fields is None or not NEVER_ALIKE.isdisjoint(fields):
+            return False
+        if _is_of_accounts(properties):
+            return False
+        return self._standings.let_in(
+            (found.code, fields.get(ACCESS_KEY, ""), found.extFields.b),
+            content_of(fields),
+            fields.get(SIGNATURE, "").encode(),
+            data[header_end:end],
+        )
+
+    def _leave(self) -> bool:
+        """The present request is not put."""
+        if self._is_judged:
+            self._standings.take_back()
+        return False
+
+    def _batch(self, command: Command, target: Target, properties: bytes, common: Common) -> bool:
+        """Put a batch, and tell its sender where all of it is."""
+        batch = self._puts.batch(target, properties, command.body, common)
+        if batch is None:
+            return self._leave()
+        if not command.flag & Flag.ONE_WAY:
+            host = self._identity.packed
+            sent = Sent(
+                message_id=",".join([offset_id(host, at) for at in batch.log_offsets]),
+                queue_id=target.queue_id,
+                queue_offset=batch.queue_offset,
+                transaction_id=batch.key,
+                ext={},
+            )
+            self._replies += self._frames.of(command, sent)
+        self._batches_counts[command.code, command.flag & Flag.ONE_WAY] += 1
+        return True
+
     # -- ends --------------------------------------------------------------------------------------
 
-    def _end(self, peer: Peer, habits: Habits, data: bytes, at: int, end: int, now_ms: int) -> bool:
-        """A commit of a producer; what else an END may say goes the general way."""
-        shape = habits.ends.get(end - at)
-        alike = None if shape is None else shape.match(data, at)
-        if shape is None or alike is None:
+    def _may_end(self, header_end: int, end: int) -> bool:
+        """Whether an END, which has no body, may be served here at all. A half of before there were
+        accounts has no mark of one, and is its topic's and group's all the same."""
+        return header_end == end and not self._is_judged
+
+    def _stretch_of_ends(
+        self, peer: Peer, habits: Habits, data: bytes, at: int, size_max: int
+    ) -> int:
+        shapes = habits.end_stretches
+        if not shapes or self.ends_lane is None or self._is_judged:
+            return at
+        put = self._puts.stretch_of_ends(self.ends_lane, peer, shapes, data, at, size_max)
+        if put is None:
+            return at
+        habits.note_known(put.ends_count)
+        habits.note_end(is_put=True)
+        self._ends_count += put.ends_count
+        return put.end
+
+    def _end(self, habits: Habits, data: bytes, at: int, end: int) -> bool:
+        """A producer's own commit or rollback; what else an END may say goes the general way."""
+        for shape in habits.ends:
+            alike = shape.match(data, at, end)
+            if alike is not None:
+                break
+        else:
             habits.learn_end(data, at, end)
             return False
-        if habits.credit < _CREDIT_MAX:
-            habits.credit += 1
+        if habits.credit < CREDIT_MAX:
+            habits.note_known(1)
         opaque, queue_offset, log_offset, key = alike
         header, flag = shape.header, shape.flag
         if (
             flag & Flag.REPLY
-            or header.commit_or_rollback != _COMMIT
+            or header.commit_or_rollback not in _STATES
             or header.from_transaction_check
             or not _are_numbers(queue_offset, log_offset)
         ):
             return False
-        asked = None
-        if not flag & Flag.ONE_WAY:
-            number = int.from_bytes(opaque, "big", signed=True)
-            asked = self._asked(peer, number, flag, now_ms, is_binary=True)
-        is_put = self._puts.commit_half(
+        is_put = self._puts.end_half(
             header.producer_group,
             key,
             queue_offset=int(queue_offset),
             log_offset=int(log_offset),
-            asked=asked,
+            state=_STATES[header.commit_or_rollback],
+            number=None if flag & Flag.ONE_WAY else opaque,
         )
+        habits.note_end(is_put=is_put)
         self._ends_count += is_put
         return is_put
 
-    def _asked(
-        self, peer: Peer, opaque: int, flag: int, now_ms: int, *, is_binary: bool
-    ) -> Question:
-        """An END whose sender wants to hear of it."""
-        code = Request.END_TRANSACTION
-        command = Command(code=code, opaque=opaque, flag=flag, is_binary=is_binary)
-        return Asked(peer, self._serving.row(code), command, None, now_ms)
-
-    def _end_in_json(self, peer: Peer, data: bytes, at: int, end: int, now_ms: int) -> bool:
+    def _end_in_json(self, habits: Habits, data: bytes, at: int, end: int) -> bool:
         found = read_json_end(data[at:end])
         if found is None or found.code != Request.END_TRANSACTION or found.flag & Flag.REPLY:
             return False
         ext = found.extFields
         if (
-            ext.commit_or_rollback != str(_COMMIT)
+            ext.commit_or_rollback not in _STATES_BY_TEXT
             or ext.from_transaction_check != "false"
             or ext.escrow_id
             or ext.escrow_count
@@ -315,21 +427,25 @@ class Shortcut:
             or not ext.transaction_id.isascii()
         ):
             return False
-        asked = None
-        if not found.flag & Flag.ONE_WAY:
-            asked = self._asked(peer, found.opaque, found.flag, now_ms, is_binary=False)
-        is_put = self._puts.commit_half(
+        is_put = self._puts.end_half(
             ext.producer_group,
             ext.transaction_id.encode(),
             queue_offset=int(ext.tran_state_table_offset),
             log_offset=int(ext.commit_log_offset),
-            asked=asked,
+            state=_STATES_BY_TEXT[ext.commit_or_rollback],
+            number=None if found.flag & Flag.ONE_WAY else found.opaque,
         )
+        habits.note_end(is_put=is_put)
         self._ends_count += is_put
         return is_put
 
 
 # Numbers as clients write them: other forms mean the same, or nothing, which the general way knows.
+
+
+def _is_of_accounts(properties: bytes) -> bool:
+    """Whether it may be something that has an owner, or needs more than rights to a topic."""
+    return b"TRAN_MSG" in properties or b"escrow" in properties
 
 
 def _are_numbers(one: bytes, other: bytes) -> bool:

@@ -1,0 +1,109 @@
+"""What is known of the requests of one connection: which may be served by the short cut
+(broker/shortcut), and what they have in common."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from escrowmq.base.codes import Request
+from escrowmq.broker.standings import Known
+from escrowmq.broker.stretches import end_shape_of, shape_of
+from escrowmq.codec.shapes import EndShape, SendShape, learn_end, learn_send
+from escrowmq.lane.native import EndShape as GivenEnd
+from escrowmq.lane.native import Shape
+
+SENDS: Final = (Request.SEND_MESSAGE_V2, Request.SEND_BATCH_MESSAGE)
+_BINARY_SENDS: Final = tuple(code.to_bytes(2, "big") for code in SENDS)
+BINARY_BATCH: Final = _BINARY_SENDS[1]
+_BINARY_END: Final = Request.END_TRANSACTION.to_bytes(2, "big")
+JSON_SENDS: Final = tuple(b'{"code":%d,' % code for code in SENDS)
+JSON_END: Final = b'{"code":%d,' % Request.END_TRANSACTION
+
+_SHAPES_MAX: Final = 8
+_LEARN_COST: Final = 8
+CREDIT_MAX: Final = 64
+"""A connection learns a shape for every so many requests of a known one, and some at first: whose
+requests are never alike does not pay for it each time."""
+
+_PASSES_MAX: Final = 64
+
+_SEND, _END, _JSON = range(3)
+_KINDS: Final = {**dict.fromkeys(_BINARY_SENDS, _SEND), _BINARY_END: _END, b'{"': _JSON}
+"""What a header may be, by its first two bytes."""
+
+
+def _kind_in_json(data: bytes, at: int) -> int | None:
+    if data.startswith(JSON_SENDS, at):
+        return _SEND
+    return _END if data.startswith(JSON_END, at) else None
+
+
+class Habits:
+    """What is known of the requests of one connection."""
+
+    __slots__ = (
+        "_passes", "_passes_next", "credit", "end_stretches", "ends", "sends", "standing",
+        "stretches",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self._passes = 0
+        self._passes_next = 1
+        self.sends: list[SendShape] = []
+        self.stretches: list[Shape] = []
+        """What the compiled lane is told of those that it serves."""
+        self.ends: list[EndShape] = []
+        self.end_stretches: list[GivenEnd] = []
+        """What the compiled lane is told of those that it serves."""
+        self.credit = CREDIT_MAX
+        self.standing = Known()
+
+    def _pass(self) -> bool:
+        """Whether an END goes the general way unasked: those before it had to be asked more, as
+        those of transactions of several messages have to be."""
+        if not self._passes:
+            return False
+        self._passes -= 1
+        return True
+
+    def note_end(self, *, is_put: bool) -> None:
+        """An END was put, or was to be asked more: then twice as many as last time pass."""
+        if is_put:
+            self._passes_next = 1
+        else:
+            self._passes = self._passes_next
+            self._passes_next = min(2 * self._passes_next, _PASSES_MAX)
+
+    def note_known(self, count: int) -> None:
+        """So many requests were of known shapes."""
+        self.credit = min(self.credit + count, CREDIT_MAX)
+
+    def may_learn(self) -> bool:
+        """A request was of no known shape: whether to learn it."""
+        self.credit -= _LEARN_COST
+        if self.credit >= 0:
+            return True
+        self.credit += _LEARN_COST + 1
+        return False
+
+    def is_short(self, data: bytes, at: int) -> bool:
+        """Whether a request starts at a place that may be served here: asked before all else."""
+        kind = _KINDS.get(data[at + 8 : at + 10])
+        if kind is _JSON:
+            kind = _kind_in_json(data, at + 8)
+        return kind is _SEND or (kind is _END and not self._pass())
+
+    def learn_send(self, data: bytes, at: int, header_end: int) -> None:
+        """The next send like this one is of a known shape."""
+        if self.may_learn() and (shape := learn_send(data, at, header_end)) is not None:
+            self.sends.insert(0, shape)
+            del self.sends[_SHAPES_MAX:]
+            self.stretches = [known for one in self.sends if (known := shape_of(one)) is not None]
+
+    def learn_end(self, data: bytes, at: int, header_end: int) -> None:
+        """The next END like this one is of a known shape."""
+        if self.may_learn() and (shape := learn_end(data, at, header_end)) is not None:
+            self.ends.insert(0, shape)
+            del self.ends[_SHAPES_MAX:]
+            known = map(end_shape_of, self.ends)
+            self.end_stretches = [one for one in known if one is not None]

@@ -1,0 +1,98 @@
+"""Batches of plain messages, put into a run: all of one, or nothing."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from escrowmq.base.limits import BATCH_AT_ONCE_MAX, PROPERTIES_SIZE_MAX
+from escrowmq.base.message import SysFlag
+from escrowmq.broker.entry import ODD
+from escrowmq.codec.batch import decode_part
+from escrowmq.codec.properties import decode_properties
+from escrowmq.codec.shapes import PLAIN_KEYS_MAX, Properties
+from escrowmq.errors import RemoteProtocolError
+from escrowmq.lane import native
+from escrowmq.store.encoding import ended
+from escrowmq.store.run import Common, Piece, Run, Tail
+
+_UNNAMED_MAX: Final = 64
+
+
+class ShortBatches:
+    """Puts them."""
+
+    def __init__(self, run: Run, properties: Properties, body_size_max: int) -> None:
+        self._run = run
+        self._properties = properties
+        self._body_size_max = body_size_max
+        self._unnamed: dict[bytes, bool] = {}
+
+    def key_of(self, properties: bytes) -> str | None:
+        """The unique key of a batch by what its sender says of it, empty when it has none, as those
+        of most clients; None when there is more to be asked."""
+        properties = ended(properties)
+        if b"UNIQ_KEY\x01" in properties:
+            found = self._properties.read(properties)
+            if found is None or found[0].is_half >= 0:
+                return None
+            return found[1][found[0].key].decode()
+        is_plain = self._unnamed.get(properties)
+        if is_plain is None:
+            if len(self._unnamed) >= _UNNAMED_MAX:
+                self._unnamed.clear()
+            names = decode_properties(properties).keys()
+            is_plain = self._properties.are_plain(names)
+            self._unnamed[properties] = is_plain
+        return "" if is_plain else None
+
+    def put(self, tail: Tail, entries: bytes, common: Common, suffix: bytes) -> list[int] | None:
+        """Put the messages, each with the suffix behind its properties: where they are. None, with
+        nothing done, when one is no plain one, or when there is no room for all."""
+        if common.sys_flag & (ODD | SysFlag.TRANSACTION_MASK):
+            return None
+        found = None
+        if native.read_batch is not None:
+            limits = BATCH_AT_ONCE_MAX, self._body_size_max, PROPERTIES_SIZE_MAX, PLAIN_KEYS_MAX
+            found = native.read_batch(entries, self._properties.plans, suffix, limits)
+        if found is None:  # what it does not know yet is learnt here
+            found = read_batch(entries, self._properties, suffix, self._body_size_max)
+        if found is None:
+            return None
+        pieces, size = found
+        if not self._run.fits(tail, len(pieces), size):
+            return None
+        return self._run.put_batch(tail, pieces, common)
+
+
+def read_batch(
+    entries: bytes, known: Properties, suffix: bytes, body_size_max: int
+) -> tuple[list[Piece], int] | None:
+    """The messages of a batch, each with the suffix behind its properties, and the bytes of their
+    bodies and properties; None when one is no plain one. (It has a compiled twin, which is asked
+    first.)"""
+    try:
+        found, end = decode_part(entries, 0, count_max=BATCH_AT_ONCE_MAX)
+    except RemoteProtocolError:
+        return None
+    if not found or end < len(entries):
+        return None
+    plain: list[Piece] = []
+    size, read = 0, known.read
+    for flag, body, said in found:
+        properties = said if said[-1:] == b"\x02" else said + b"\x02"
+        judged = read(properties)
+        if judged is None:
+            return None
+        plan, fields = judged
+        keys = plan.keys_in(fields)
+        encoded = properties + suffix
+        if (
+            plan.is_half >= 0
+            or len(keys) > PLAIN_KEYS_MAX
+            or not 0 < len(body) <= body_size_max
+            or len(encoded) > PROPERTIES_SIZE_MAX
+        ):
+            return None
+        size += len(body) + len(encoded)
+        plain.append((body, encoded, plan.tags_code_in(fields), flag, fields[plan.key], keys))
+    return plain, size

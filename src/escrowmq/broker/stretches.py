@@ -1,0 +1,113 @@
+"""Stretches of requests that the compiled lane lays out: what it is told of them. What it
+cannot serve is served one by one (broker/shortcut), and what that learns it knows the next time."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from escrowmq.base.codes import Flag, Request
+from escrowmq.base.message import Property, SysFlag
+from escrowmq.broker.entry import ODD, ODD_OF_HALF
+from escrowmq.codec.sent_template import SentTemplate
+from escrowmq.codec.shapes import EndShape, SendShape
+from escrowmq.lane.native import EndShape as GivenEnd
+from escrowmq.lane.native import Place, Shape, TailGiven
+from escrowmq.store.run import Tail
+
+_PLACES_MAX: Final = 10_000
+_CODE: Final = slice(8, 10)
+_SENDS_ONE: Final = Request.SEND_MESSAGE_V2.to_bytes(2, "big")
+
+HALF_MARK: Final = f"{Property.TRANSACTION_ID}\x01".encode()
+"""What stands in front of the key that a half gets."""
+
+
+def shape_of(shape: SendShape) -> Shape | None:
+    """What the lane is told of requests that are alike; None when it does not serve them."""
+    header, flag = shape.header, shape.flag
+    if (
+        header.batch
+        or shape.signed is not None
+        or flag & Flag.REPLY
+        or shape.front[_CODE] != _SENDS_ONE
+    ):
+        return None
+    sys_flag = header.sys_flag
+    return (
+        shape.front, shape.suffix, _named(header.topic), *shape.spans,
+        header.flag, sys_flag, sys_flag & ~SysFlag.TRANSACTION_MASK, header.reconsume_times,
+        flag & Flag.ONE_WAY, not sys_flag & ODD, not (sys_flag & ODD_OF_HALF or shape.wants_id),
+    )  # fmt: skip
+
+
+def end_shape_of(shape: EndShape) -> GivenEnd | None:
+    """What the lane is told of ENDs that are alike; None when it does not serve them."""
+    header, flag = shape.header, shape.flag
+    verdict = header.commit_or_rollback
+    if (
+        flag & Flag.REPLY
+        or verdict not in (SysFlag.COMMIT, SysFlag.ROLLBACK)
+        or header.from_transaction_check
+    ):
+        return None
+    spans = sorted(shape.spans)
+    (a, b), (c, d), (e, f), (g, h) = spans
+    queue_offset, log_offset, key = (spans.index(span) for span in shape.spans[:3])
+    return (
+        shape.front, header.producer_group.encode(), a, b, c, d, e, f, g, h,
+        queue_offset, log_offset, key, verdict == SysFlag.COMMIT, bool(flag & Flag.ONE_WAY),
+    )  # fmt: skip
+
+
+def _named(topic: str) -> bytes:
+    return topic.encode() + b"\0"
+
+
+def _tail_of(tail: Tail | None) -> TailGiven | None:
+    if tail is None:
+        return None
+    return tail, tail.topic_part, tail.magic, tail.queue_id, tail.key_prefix
+
+
+class Places:
+    """The queues that the lane knows."""
+
+    def __init__(self) -> None:
+        self.by_name: dict[bytes, Place] = {}
+        """By topic and queue as requests write them."""
+        self.by_half: dict[bytes, Place] = {}
+        """Those that are read, by what a half keeps of them."""
+        self.of_halves: TailGiven | None = None
+
+    def note(
+        self,
+        target: object,
+        topic: str,
+        queue_id: int,
+        tail: Tail | None,
+        replies: SentTemplate,
+        half_place: bytes,
+        *,
+        is_read: bool,
+    ) -> None:
+        """A queue is known, and perhaps its end; and whether its messages are put there at all when
+        they are committed."""
+        if len(self.by_name) >= _PLACES_MAX:
+            self.by_name.clear()
+            self.by_half.clear()
+        name = _named(topic) + b"%d" % queue_id
+        given = _tail_of(tail)
+        place = target, given, topic, queue_id, replies.pieces(), half_place
+        self.by_name[name] = place
+        if is_read:
+            self.by_half[half_place] = place
+
+    def note_halves(self, tail: Tail | None) -> None:
+        """Where halves go is known."""
+        self.of_halves = _tail_of(tail)
+
+    def clear(self) -> None:
+        """Topics or settings have changed."""
+        self.by_name.clear()
+        self.by_half.clear()
+        self.of_halves = None
