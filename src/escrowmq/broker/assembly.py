@@ -7,37 +7,43 @@ from escrowmq.base.ports import Disk
 from escrowmq.base.rounds import Rounds
 from escrowmq.broker.arrivals import Arrivals
 from escrowmq.broker.auditing import Denials
-from escrowmq.broker.door import Door, Table
+from escrowmq.broker.door import Table
 from escrowmq.broker.half_counts import HalfCounts
-from escrowmq.broker.half_rules import HalfRules, transactions_of
+from escrowmq.broker.half_rules import HalfRules
 from escrowmq.broker.later import Later
-from escrowmq.broker.measuring import Measuring
+from escrowmq.broker.makers import (
+    clients_of,
+    door_of,
+    ends_of,
+    epochs_of,
+    measuring_of,
+    pops_of,
+    pulls_of,
+    registration_of,
+    sends_of,
+    transactions_of,
+)
 from escrowmq.broker.on_back import BackHandlers
-from escrowmq.broker.on_clients import ClientHandlers
 from escrowmq.broker.on_config import ConfigHandlers
-from escrowmq.broker.on_end import EndHandlers
-from escrowmq.broker.on_epoch import EpochHandlers
 from escrowmq.broker.on_members import MemberHandlers
 from escrowmq.broker.on_offsets import OffsetHandlers
 from escrowmq.broker.on_pending import PendingHandlers
-from escrowmq.broker.on_pull import PullHandlers
 from escrowmq.broker.on_query import QueryHandlers
 from escrowmq.broker.on_recall import RecallHandlers
 from escrowmq.broker.on_relay import RelayHandlers
 from escrowmq.broker.on_resets import ResetHandlers
 from escrowmq.broker.on_route import RouteHandlers
-from escrowmq.broker.on_send import SendHandlers
 from escrowmq.broker.on_topics import TopicHandlers
 from escrowmq.broker.on_views import ViewHandlers
 from escrowmq.broker.part import Part
-from escrowmq.broker.pops import Pops
+from escrowmq.broker.plain_sends import PlainSends
 from escrowmq.broker.putting import Putter
-from escrowmq.broker.registration import Registration
 from escrowmq.broker.remoting import RemotingFront
 from escrowmq.broker.saving import ProgressOfHalves
 from escrowmq.broker.serving import Serving
 from escrowmq.broker.short_puts import ShortPuts
 from escrowmq.broker.shortcut import Shortcut
+from escrowmq.broker.standings import Standings
 from escrowmq.broker.state import Broker
 from escrowmq.broker.tables import Tables
 from escrowmq.codec.changes import Changes
@@ -58,35 +64,102 @@ class Assembly:
         accounts: Disk,
         signs_as: tuple[str, str] | None,
     ) -> None:
-        putter, rules, denials = Putter(broker), HalfRules(broker), Denials()
-        self.registration = Registration(broker, ha_address=ha_address, signs_as=signs_as)
-        self.transactions = transactions_of(broker, rules)
-        self.ends = EndHandlers(broker, putter, self.transactions)
-        self.epochs = EpochHandlers(broker, putter, self.transactions.engine)
-        self.pulls = PullHandlers(broker)
-        self.pops = Pops(broker, putter, self.registration)
-        self.clients = ClientHandlers(broker)
-        self.door = Door(
-            broker, disk, self.transactions, accounts=accounts, denials=denials, polls=self._polls
+        b = broker
+        putter = Putter(b.settings, b.store_settings, b.store, b.stats)
+        rules = HalfRules(b.settings, b.store_settings, b.topics, b.clients)
+        denials = Denials()
+        self.registration = registration_of(b, ha_address=ha_address, signs_as=signs_as)
+        self.transactions = transactions_of(b, rules)
+        self.ends = ends_of(b, putter, self.transactions)
+        self.epochs = epochs_of(b, putter, self.transactions.engine)
+        self.pulls = pulls_of(b)
+        self.pops = pops_of(b, putter, self.registration)
+        self.clients = clients_of(b, on_producer=self.ends.producer_came)
+        self.door = door_of(
+            b,
+            self.transactions,
+            disk=disk,
+            accounts=accounts,
+            denials=denials,
+            polls=self._polls,
         )
+        pending = self._pending(b, denials)
         handlers = (
-            SendHandlers(broker, putter, self.transactions, rules),
-            ConfigHandlers(broker, disk, changes),
-            PendingHandlers(broker, self.transactions, self.ends, denials),
-            BackHandlers(broker, putter),
-            RelayHandlers(broker, putter),
-            RecallHandlers(broker, putter),
-            *(self.ends, self.epochs, self.pulls, self.clients),
-            *(*self.pops.handlers, *self.door.handlers, *_plain(broker)),
+            sends_of(b, putter, self.transactions, rules),
+            *(*_storing(b, putter), *_for_operators(b, disk, changes), *_plain(b)),
+            *(pending, self.ends, self.epochs, self.pulls, self.clients),
+            *(*self.pops.handlers, *self.door.handlers),
         )
-        self.serving = Serving(broker, self.door, rounds, handlers)
-        self.arrivals = Arrivals(broker, rounds, self.pulls, self.pops)
-        puts = ShortPuts(broker, self.ends, self.arrivals)
-        self.remoting = RemotingFront(broker, self.serving, Shortcut(broker, self.serving, puts))
-        self.tables = Tables(broker, disk, self.registration)
-        self.measuring = Measuring(broker, self.transactions, self.door, rounds, self.pops.ledger)
-        self.parts = self._in_order(broker, rounds)
-        self._add_rounds(broker, rounds)
+        self.serving = Serving(
+            present=b.present,
+            calls=b.calls,
+            answers=b.answers,
+            door=self.door,
+            rounds=rounds,
+            handlers=handlers,
+        )
+        self.arrivals = Arrivals(
+            store=b.store,
+            delays=b.delays,
+            timer=b.timer,
+            rounds=rounds,
+            pulls=self.pulls,
+            pops=self.pops,
+        )
+        self.remoting = self._remoting(b)
+        self.tables = Tables(b.topics, b.groups, disk, self.registration)
+        self.measuring = measuring_of(
+            b, self.transactions, door=self.door, rounds=rounds, ledger=self.pops.ledger
+        )
+        self.parts = self._in_order(b)
+        self._add_rounds(b, rounds)
+
+    def _pending(self, b: Broker, denials: Denials) -> PendingHandlers:
+        return PendingHandlers(
+            settings=b.settings,
+            store=b.store,
+            transactions=self.transactions,
+            ends=self.ends,
+            denials=denials,
+        )
+
+    def _remoting(self, b: Broker) -> RemotingFront:
+        puts = ShortPuts(
+            settings=b.settings,
+            store=b.store,
+            topics=b.topics,
+            clients=b.clients,
+            stats=b.stats,
+            identity=b.identity,
+            frames=b.frames,
+            ends=self.ends,
+            arrivals=self.arrivals,
+            serving=self.serving,
+            output=b.output,
+            latency=b.latency,
+        )
+        shortcut = Shortcut(
+            settings=b.settings,
+            identity=b.identity,
+            frames=b.frames,
+            shedding=b.shedding,
+            latency=b.latency,
+            output=b.output,
+            serving=self.serving,
+            puts=puts,
+            standings=Standings(self.door, self.serving),
+        )
+        self.plain_sends = PlainSends(
+            latency=b.latency, shortcut=shortcut, puts=puts, transactions=self.transactions
+        )
+        return RemotingFront(
+            store_settings=b.store_settings,
+            store=b.store,
+            frames=b.frames,
+            output=b.output,
+            serving=self.serving,
+            shortcut=shortcut,
+        )
 
     def _polls(self) -> tuple[Table, ...]:
         return (self.pulls.holds, *self.pops.polls)
@@ -98,15 +171,15 @@ class Assembly:
                 if held.question.asked.command.opaque == opaque:
                     table.release(held)
 
-    def _in_order(self, broker: Broker, rounds: Rounds) -> tuple[Part, ...]:
+    def _in_order(self, b: Broker) -> tuple[Part, ...]:
         """As they are loaded, settled, woken and saved: what is pending before what rests on it,
         acks before messages are handed to those who wait."""
-        delays, times = broker.delays, broker.timer
+        delays, times = b.delays, b.timer
         return (
-            ProgressOfHalves(broker, self.transactions),
+            ProgressOfHalves(b.offsets, self.transactions),
             self.ends,
             self.epochs,
-            HalfCounts(broker, self.transactions.engine.halves.meter),
+            HalfCounts(b.settings, b.output, self.transactions.engine.halves.meter),
             Later("delay levels", delay.PATH, delays, delays.load),
             Later("the timer", timer.PATH, times, lambda data, _: times.load(data)),
             self.pulls,
@@ -115,7 +188,7 @@ class Assembly:
             self.clients,
             self.registration,
             self.door,
-            broker.waiting,
+            b.answers.waiting,
         )
 
     def _add_rounds(self, broker: Broker, rounds: Rounds) -> None:
@@ -128,14 +201,95 @@ class Assembly:
                 rounds.add(part.name, part.wake, part.wake_at_ms)
 
 
-def _plain(broker: Broker) -> tuple[object, ...]:
-    """Those who serve requests and need nobody else for it."""
+def _storing(b: Broker, putter: Putter) -> tuple[object, ...]:
+    """Who stores messages that are no producer's."""
     return (
-        OffsetHandlers(broker),
-        RouteHandlers(broker),
-        QueryHandlers(broker),
-        TopicHandlers(broker),
-        ResetHandlers(broker),
-        ViewHandlers(broker),
-        MemberHandlers(broker),
+        BackHandlers(
+            settings=b.settings,
+            store=b.store,
+            topics=b.topics,
+            groups=b.groups,
+            stats=b.stats,
+            identity=b.identity,
+            chance=b.chance,
+            putter=putter,
+        ),
+        RelayHandlers(
+            settings=b.settings,
+            store=b.store,
+            topics=b.topics,
+            clients=b.clients,
+            identity=b.identity,
+            present=b.present,
+            requesters=b.requesters,
+            peers=b.peers,
+            answers=b.answers,
+            putter=putter,
+        ),
+        RecallHandlers(b.settings, b.topics, b.identity, putter),
+    )
+
+
+def _for_operators(b: Broker, disk: Disk, changes: Changes) -> tuple[object, ...]:
+    """Who shows and changes what a broker is."""
+    return (
+        ConfigHandlers(
+            settings=b.settings,
+            store_settings=b.store_settings,
+            store=b.store,
+            topics=b.topics,
+            stats=b.stats,
+            identity=b.identity,
+            disk=disk,
+            changes=changes,
+        ),
+        TopicHandlers(
+            settings=b.settings,
+            store=b.store,
+            topics=b.topics,
+            groups=b.groups,
+            offsets=b.offsets,
+            clients=b.clients,
+            stats=b.stats,
+        ),
+        ResetHandlers(
+            settings=b.settings,
+            store=b.store,
+            topics=b.topics,
+            groups=b.groups,
+            offsets=b.offsets,
+            clients=b.clients,
+            readers=b.readers,
+            delays=b.delays,
+            peers=b.peers,
+        ),
+        ViewHandlers(
+            settings=b.settings,
+            store=b.store,
+            topics=b.topics,
+            groups=b.groups,
+            offsets=b.offsets,
+            clients=b.clients,
+            poppers=b.poppers,
+            readers=b.readers,
+            stats=b.stats,
+            identity=b.identity,
+        ),
+        MemberHandlers(b.settings, b.timer),
+    )
+
+
+def _plain(b: Broker) -> tuple[object, ...]:
+    """Who answers from what is there."""
+    return (
+        OffsetHandlers(
+            settings=b.settings,
+            store_settings=b.store_settings,
+            store=b.store,
+            topics=b.topics,
+            groups=b.groups,
+            offsets=b.offsets,
+        ),
+        RouteHandlers(b.settings, b.topics, b.identity),
+        QueryHandlers(b.settings, b.store),
     )

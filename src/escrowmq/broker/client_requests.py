@@ -38,7 +38,7 @@ from escrowmq.acl.needs import (
     viewed,
 )
 from escrowmq.base.codes import Request
-from escrowmq.broker.asked import Family, Row, family
+from escrowmq.broker.asked import Family, RequestRow, family
 from escrowmq.broker.on_ack import AckHandlers
 from escrowmq.broker.on_assignment import AssignmentHandlers
 from escrowmq.broker.on_back import BackHandlers
@@ -81,14 +81,16 @@ _R: Final = Request
 CLIENT_REQUESTS: Final[tuple[Family, ...]] = (
     family(
         SendHandlers,
-        Row(_R.SEND_MESSAGE, SendHeader, SendHandlers.send, Rule(sent("topic", "properties"))),
-        Row(_R.SEND_MESSAGE_V2, SendHeaderV2, SendHandlers.send, Rule(sent("b", "i"))),
-        Row(_R.SEND_BATCH_MESSAGE, SendHeaderV2, SendHandlers.send, Rule(field("b", PUB))),
+        RequestRow(
+            _R.SEND_MESSAGE, SendHeader, SendHandlers.send, Rule(sent("topic", "properties"))
+        ),
+        RequestRow(_R.SEND_MESSAGE_V2, SendHeaderV2, SendHandlers.send, Rule(sent("b", "i"))),
+        RequestRow(_R.SEND_BATCH_MESSAGE, SendHeaderV2, SendHandlers.send, Rule(field("b", PUB))),
     ),
     family(
         EndHandlers,
-        Row(_R.END_TRANSACTION, None, EndHandlers.end, Rule(Stored(ended)), is_free=True),
-        Row(
+        RequestRow(_R.END_TRANSACTION, None, EndHandlers.end, Rule(Stored(ended)), is_free=True),
+        RequestRow(
             _R.RESUME_CHECK_HALF_MESSAGE,
             ResumeCheckHeader,
             EndHandlers.resume,
@@ -98,49 +100,49 @@ CLIENT_REQUESTS: Final[tuple[Family, ...]] = (
     ),
     family(
         EpochHandlers,
-        Row(_R.ESCROW_DECIDE, None, EpochHandlers.decide, Rule(decided)),
-        Row(_R.ESCROW_ABANDON, None, EpochHandlers.abandon, Rule(decided)),
-        Row(_R.ESCROW_DECISION, None, EpochHandlers.tell, Rule(decided)),
+        RequestRow(_R.ESCROW_DECIDE, None, EpochHandlers.decide, Rule(decided)),
+        RequestRow(_R.ESCROW_ABANDON, None, EpochHandlers.abandon, Rule(decided)),
+        RequestRow(_R.ESCROW_DECISION, None, EpochHandlers.tell, Rule(decided)),
     ),
     family(
         PullHandlers,
-        Row(_R.PULL_MESSAGE, PullHeader, PullHandlers.pull, Rule(READ), is_read=True),
-        Row(_R.LITE_PULL_MESSAGE, PullHeader, PullHandlers.pull, Rule(READ), is_read=True),
+        RequestRow(_R.PULL_MESSAGE, PullHeader, PullHandlers.pull, Rule(READ), is_read=True),
+        RequestRow(_R.LITE_PULL_MESSAGE, PullHeader, PullHandlers.pull, Rule(READ), is_read=True),
     ),
     family(
         OffsetHandlers,
-        Row(
+        RequestRow(
             _R.QUERY_CONSUMER_OFFSET,
             OffsetHeader,
             OffsetHandlers.query,
             Rule(READ, actions=SUB_GET),
         ),
-        Row(
+        RequestRow(
             _R.UPDATE_CONSUMER_OFFSET,
             CommitHeader,
             OffsetHandlers.commit,
             Rule(READ, actions=SUB_UPDATE),
             is_free=True,
         ),
-        Row(
+        RequestRow(
             _R.SEARCH_OFFSET_BY_TIMESTAMP,
             SearchOffsetHeader,
             OffsetHandlers.search,
             Rule(ANY_TOPIC, accesses=fields(GET, topics="topic")),
         ),
-        Row(
+        RequestRow(
             _R.GET_MAX_OFFSET,
             QueueHeader,
             OffsetHandlers.newest,
             Rule(ANY_TOPIC, accesses=fields(GET, topics="topic")),
         ),
-        Row(
+        RequestRow(
             _R.GET_MIN_OFFSET,
             QueueHeader,
             OffsetHandlers.oldest,
             Rule(ANY_TOPIC, accesses=fields(GET, topics="topic")),
         ),
-        Row(
+        RequestRow(
             _R.GET_EARLIEST_MSG_STORETIME,
             QueueHeader,
             OffsetHandlers.earliest_time,
@@ -149,32 +151,34 @@ CLIENT_REQUESTS: Final[tuple[Family, ...]] = (
     ),
     family(
         PopHandlers,
-        Row(_R.POP_MESSAGE, PopHeader, PopHandlers.pop, Rule(READ), is_read=True),
-        Row(_R.POP_ROLLBACK, None, PopHandlers.roll_back, OPERATE),
+        RequestRow(_R.POP_MESSAGE, PopHeader, PopHandlers.pop, Rule(READ), is_read=True),
+        RequestRow(_R.POP_ROLLBACK, None, PopHandlers.roll_back, OPERATE),
     ),
     family(
         PeekHandlers,
-        Row(_R.PEEK_MESSAGE, PopHeader, PeekHandlers.peek, Rule(READ), is_read=True),
-        Row(_R.NOTIFICATION, PopHeader, PeekHandlers.notify, Rule(READ), is_read=True),
-        Row(_R.POLLING_INFO, PopHeader, PeekHandlers.count_polls, Rule(READ, actions=GET)),
+        RequestRow(_R.PEEK_MESSAGE, PopHeader, PeekHandlers.peek, Rule(READ), is_read=True),
+        RequestRow(_R.NOTIFICATION, PopHeader, PeekHandlers.notify, Rule(READ), is_read=True),
+        RequestRow(_R.POLLING_INFO, PopHeader, PeekHandlers.count_polls, Rule(READ, actions=GET)),
     ),
     family(
         AckHandlers,
-        Row(_R.ACK_MESSAGE, AckHeader, AckHandlers.ack, Rule(acked), is_free=True),
-        Row(_R.BATCH_ACK_MESSAGE, None, AckHandlers.ack_batch, Rule(batch_acked), is_free=True),
-        Row(_R.CHANGE_MESSAGE_INVISIBLETIME, AckHeader, AckHandlers.change, Rule(acked)),
+        RequestRow(_R.ACK_MESSAGE, AckHeader, AckHandlers.ack, Rule(acked), is_free=True),
+        RequestRow(
+            _R.BATCH_ACK_MESSAGE, None, AckHandlers.ack_batch, Rule(batch_acked), is_free=True
+        ),
+        RequestRow(_R.CHANGE_MESSAGE_INVISIBLETIME, AckHeader, AckHandlers.change, Rule(acked)),
     ),
     family(
         AssignmentHandlers,
-        Row(_R.QUERY_ASSIGNMENT, None, AssignmentHandlers.query, Rule(assigned)),
-        Row(
+        RequestRow(_R.QUERY_ASSIGNMENT, None, AssignmentHandlers.query, Rule(assigned)),
+        RequestRow(
             _R.SET_MESSAGE_REQUEST_MODE, None, AssignmentHandlers.set_mode, OPERATE, is_audited=True
         ),
-        Row(_R.GET_ALL_MESSAGE_REQUEST_MODE, None, AssignmentHandlers.list_modes, LOOK),
+        RequestRow(_R.GET_ALL_MESSAGE_REQUEST_MODE, None, AssignmentHandlers.list_modes, LOOK),
     ),
     family(
         BackHandlers,
-        Row(
+        RequestRow(
             _R.CONSUMER_SEND_MSG_BACK,
             SendBackHeader,
             BackHandlers.send_back,
@@ -183,19 +187,19 @@ CLIENT_REQUESTS: Final[tuple[Family, ...]] = (
     ),
     family(
         QueryHandlers,
-        Row(
+        RequestRow(
             _R.QUERY_MESSAGE,
             QueryHeader,
             QueryHandlers.query,
             Rule(field("topic", SUB), actions=SUB_GET),
         ),
-        Row(
+        RequestRow(
             _R.VIEW_MESSAGE_BY_ID, ViewHeader, QueryHandlers.view, Rule(Stored(viewed), actions=GET)
         ),
     ),
     family(
         RouteHandlers,
-        Row(
+        RequestRow(
             _R.GET_ROUTEINFO_BY_TOPIC,
             None,
             RouteHandlers.route,
@@ -204,36 +208,36 @@ CLIENT_REQUESTS: Final[tuple[Family, ...]] = (
     ),
     family(
         RecallHandlers,
-        Row(_R.RECALL_MESSAGE, RecallHeader, RecallHandlers.recall, Rule(recalled)),
+        RequestRow(_R.RECALL_MESSAGE, RecallHeader, RecallHandlers.recall, Rule(recalled)),
     ),
     family(
         RelayHandlers,
-        Row(
+        RequestRow(
             _R.GET_CONSUMER_RUNNING_INFO,
             RunningInfoHeader,
             RelayHandlers.running_info,
             Rule(accesses=fields(GET, groups="consumerGroup")),
         ),
-        Row(
+        RequestRow(
             _R.CONSUME_MESSAGE_DIRECTLY,
             ConsumeDirectlyHeader,
             RelayHandlers.consume_directly,
             OPERATE,
             is_audited=True,
         ),
-        Row(
+        RequestRow(
             _R.INVOKE_BROKER_TO_GET_CONSUMER_STATUS,
             GroupTopicHeader,
             RelayHandlers.consumer_status,
             Rule(accesses=fields(GET, groups="group", topics="topic", groups_first=False)),
         ),
-        Row(
+        RequestRow(
             _R.SEND_REPLY_MESSAGE,
             SendHeader,
             RelayHandlers.reply_message,
             Rule(replied("topic", "properties")),
         ),
-        Row(
+        RequestRow(
             _R.SEND_REPLY_MESSAGE_V2,
             SendHeaderV2,
             RelayHandlers.reply_message,
@@ -242,22 +246,22 @@ CLIENT_REQUESTS: Final[tuple[Family, ...]] = (
     ),
     family(
         ClientHandlers,
-        Row(_R.HEART_BEAT, None, ClientHandlers.heartbeat, Rule(heartbeat), is_free=True),
-        Row(
+        RequestRow(_R.HEART_BEAT, None, ClientHandlers.heartbeat, Rule(heartbeat), is_free=True),
+        RequestRow(
             _R.UNREGISTER_CLIENT,
             UnregisterClientHeader,
             ClientHandlers.unregister,
             Rule(given(GROUP, "consumerGroup")),
             is_free=True,
         ),
-        Row(
+        RequestRow(
             _R.GET_CONSUMER_LIST_BY_GROUP,
             ConsumerGroupHeader,
             ClientHandlers.list_consumers,
             Rule(GROUP, actions=SUB_GET),
         ),
-        Row(_R.LOCK_BATCH_MQ, None, ClientHandlers.lock, Rule(locked)),
-        Row(_R.UNLOCK_BATCH_MQ, None, ClientHandlers.unlock, Rule(locked), is_free=True),
-        Row(_R.CHECK_CLIENT_CONFIG, None, ClientHandlers.check_config, Rule(checked)),
+        RequestRow(_R.LOCK_BATCH_MQ, None, ClientHandlers.lock, Rule(locked)),
+        RequestRow(_R.UNLOCK_BATCH_MQ, None, ClientHandlers.unlock, Rule(locked), is_free=True),
+        RequestRow(_R.CHECK_CLIENT_CONFIG, None, ClientHandlers.check_config, Rule(checked)),
     ),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, tzinfo
 from functools import partial
 
-from escrowmq.base.effects import Effect, Replace, Send
+from escrowmq.base.effects import Effect, Replace
 from escrowmq.base.measure import Family
 from escrowmq.base.ports import Chance, Disk
 from escrowmq.base.rounds import Rounds
@@ -24,7 +24,7 @@ from escrowmq.store.store import Store
 class BrokerCore:
     """One broker, fed by a shell (base.ports.Core)."""
 
-    def __init__(  # noqa: PLR0913 - what a process knows and a core must be told
+    def __init__(
         self,
         disk: Disk,
         settings: BrokerSettings,
@@ -77,11 +77,17 @@ class BrokerCore:
         broker = self.broker
         self._door.read_rules(now_ms)
         self.serving.look_at_door()
-        opening = Opening(broker, self._disk)
+        opening = Opening(
+            store=broker.store,
+            topics=broker.topics,
+            groups=broker.groups,
+            offsets=broker.offsets,
+            disk=self._disk,
+        )
         opening.tables()
         report = broker.store.open(now_ms)
         now_ms = going_on(now_ms, broker.store)
-        broker.started_ms = now_ms
+        broker.identity.started_ms = now_ms
         opening.agree(report, now_ms)
         broker.topics.create_system_topics(now_ms)
         opening.restore_topics(now_ms)
@@ -121,14 +127,14 @@ class BrokerCore:
         known = Peer(peer, host, port)
         known.is_stranger = self._door.judges and not is_name_server
         known.dialogue = self._fronts[wire].begin(known)
-        self.broker.peers[peer] = known
+        self.broker.peers.by_id[peer] = known
         if is_name_server:
             self.registration.connected(peer, now_ms)
 
     def proved(self, peer: int, account: str) -> None:
         """A peer's certificate stands for an account (base.ports.Proving)."""
         if self._door.judges:
-            self.broker.peers[peer].identity = account
+            self.broker.peers.by_id[peer].identity = account
 
     @property
     def judges(self) -> bool:
@@ -138,8 +144,8 @@ class BrokerCore:
     def lost(self, peer: int, now_ms: int) -> None:
         """A peer is gone."""
         broker = self.broker
-        known = broker.peers.pop(peer, None)
-        broker.outbox.pop(peer, None)
+        known = broker.peers.by_id.pop(peer, None)
+        broker.output.lost(peer)
         broker.calls.lost(peer, now_ms)
         if self.registration.is_name_server(peer):
             self.registration.unreached(peer, now_ms)
@@ -150,8 +156,8 @@ class BrokerCore:
 
     def receive(self, peer: int, data: bytes, now_ms: int, waited_ms: int = 0) -> None:
         """Bytes of a peer, which had to wait for at least so long to be read."""
-        self.broker.now_ms, self.broker.waited_ms = now_ms, waited_ms
-        known = self.broker.peers.get(peer)
+        self.broker.moment.begin(now_ms, waited_ms)
+        known = self.broker.peers.by_id.get(peer)
         if known is None:
             return
         known.dialogue.receive(data, now_ms)
@@ -175,27 +181,27 @@ class BrokerCore:
     def _sync_if_due(self, now_ms: int) -> None:
         sync = self.broker.store.sync_wanted(now_ms)
         if sync is not None:
-            self.broker.effects.append(sync)
+            self.broker.output.add(sync)
 
     def synced(self, log_offset: int, now_ms: int) -> None:
         """The log is durable up to an offset: answer who waited for it."""
-        self.broker.now_ms = now_ms
+        self.broker.moment.begin(now_ms)
         store = self.broker.store
         store.synced(log_offset, now_ms)
-        self.broker.waiting.synced(store.durable_offset)
+        self.broker.answers.waiting.synced(store.durable_offset)
         self._settle(now_ms)
 
     def sync_failed(self, reason: str, now_ms: int) -> None:
         """The disk could not keep what was written: nobody is told that it did."""
         self.broker.store.sync_failed(reason, now_ms)
-        self.broker.waiting.failed(reason)
+        self.broker.answers.waiting.failed(reason)
         self._settle(now_ms)
 
     # -- time --------------------------------------------------------------------------------
 
     def wake(self, now_ms: int) -> None:
         """Whatever is due."""
-        self.broker.now_ms = now_ms
+        self.broker.moment.begin(now_ms)
         self.rounds.wake(now_ms)
         self.serving.look_at_door()
         self._settle(now_ms)
@@ -213,7 +219,8 @@ class BrokerCore:
             self.rounds.guard(part.name, partial(self._save_part, part, now_ms), now_ms)
 
     def _save_part(self, part: Part, now_ms: int) -> None:
-        self.broker.effects += [Replace(path, data) for path, data in part.progress(now_ms)]
+        for path, data in part.progress(now_ms):
+            self.broker.output.add(Replace(path, data))
 
     # -- what is to be done, and to be seen ----------------------------------------------------
 
@@ -227,13 +234,7 @@ class BrokerCore:
 
     def take_effects(self) -> list[Effect]:
         """Hand over what is to be done, one write a peer."""
-        broker, effects = self.broker, self.broker.effects
-        if broker.outbox:
-            effects = [Send(peer, chunks) for peer, chunks in broker.outbox.items()] + effects
-            broker.outbox = {}
-        if effects:
-            broker.effects = []
-        return effects
+        return self.broker.output.take()
 
 
 def _does(part: Part, what: str) -> bool:

@@ -6,105 +6,124 @@ from collections.abc import Iterator
 
 from escrowmq.base.measure import Family, Sample
 from escrowmq.base.message import Topic
-from escrowmq.broker.state import Broker
-from escrowmq.delivery.subscriptions import TRANSACTION_GROUP
+from escrowmq.delivery.delay import DelayQueues
+from escrowmq.delivery.offsets import OffsetTable
+from escrowmq.delivery.subscriptions import TRANSACTION_GROUP, GroupTable
+from escrowmq.delivery.timer import TimerQueue
+from escrowmq.delivery.topics import TopicTable
+from escrowmq.store.store import Store
 
 _LOCAL = ("local", "disk")
 _STORAGE = ("storage_type", "storage_medium")
 
 
-def gauges(broker: Broker, now_ms: int) -> list[Family]:
-    """All of them, under RocketMQ's names where it has one."""
-    return [*_storage(broker, now_ms), *_numbers(broker), *_readers(broker), *_own(broker)]
+class Gauges:
+    """Of one broker."""
 
+    def __init__(
+        self,
+        *,
+        store: Store,
+        topics: TopicTable,
+        groups: GroupTable,
+        offsets: OffsetTable,
+        delays: DelayQueues,
+        timer: TimerQueue,
+    ) -> None:
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
+        self._delays = delays
+        self._timer = timer
 
-def refusal(broker: Broker) -> str:
-    """Why no messages are taken; empty when they are."""
-    return broker.store.refusal or ""
+    def families(self, now_ms: int) -> list[Family]:
+        """All of them, under RocketMQ's names where it has one."""
+        return [*self._storage(now_ms), *self._numbers(), *self._readers(), *self._own()]
 
+    def refusal(self) -> str:
+        """Why no messages are taken; empty when they are."""
+        return self._store.refusal or ""
 
-def _storage(broker: Broker, now_ms: int) -> Iterator[Family]:
-    store = broker.store
-    oldest = store.read(store.min_log_offset)
-    kept_ms = now_ms - oldest.stored_ms if oldest is not None else 0
-    for name, text, value in (
-        ("size_bytes", "Bytes of the log.", store.end_offset - store.min_log_offset),
-        ("flush_behind_bytes", "Not durable yet.", store.end_offset - store.durable_offset),
-        ("dispatch_behind_bytes", "Not visible yet.", store.behind_size),
-        ("message_reserve_time_milliseconds", "Age of the oldest message.", kept_ms),
-    ):
-        samples = (Sample(_LOCAL, value),)
-        yield Family(f"rocketmq_storage_{name}", "gauge", text, _STORAGE, samples)
+    def _storage(self, now_ms: int) -> Iterator[Family]:
+        store = self._store
+        oldest = store.read(store.min_log_offset)
+        kept_ms = now_ms - oldest.stored_ms if oldest is not None else 0
+        for name, text, value in (
+            ("size_bytes", "Bytes of the log.", store.end_offset - store.min_log_offset),
+            ("flush_behind_bytes", "Not durable yet.", store.end_offset - store.durable_offset),
+            ("dispatch_behind_bytes", "Not visible yet.", store.behind_size),
+            ("message_reserve_time_milliseconds", "Age of the oldest message.", kept_ms),
+        ):
+            samples = (Sample(_LOCAL, value),)
+            yield Family(f"rocketmq_storage_{name}", "gauge", text, _STORAGE, samples)
 
+    def _numbers(self) -> Iterator[Family]:
+        for name, text, value in (
+            ("rocketmq_topic_number", "Topics.", len(self._topics.names())),
+            ("rocketmq_consumer_group_number", "Consumer groups.", len(self._groups.names())),
+        ):
+            yield Family(name, "gauge", text, (), (Sample((), value),))
 
-def _numbers(broker: Broker) -> Iterator[Family]:
-    for name, text, value in (
-        ("rocketmq_topic_number", "Topics.", len(broker.topics.names())),
-        ("rocketmq_consumer_group_number", "Consumer groups.", len(broker.groups.names())),
-    ):
-        yield Family(name, "gauge", text, (), (Sample((), value),))
+    def _readers(self) -> Iterator[Family]:
+        store = self._store
+        lags = []
+        for key, offsets in self._offsets.items():
+            topic, _, group = key.partition("@")
+            if group == TRANSACTION_GROUP:
+                continue
+            lag = 0
+            for queue_id, offset in offsets.items():
+                start, end = store.bounds(topic, queue_id)
+                lag += max(0, end - max(start, offset))
+            is_retry = str(topic.startswith(Topic.RETRY_PREFIX)).lower()
+            lags.append(Sample((topic, group, is_retry), lag))
+        yield Family(
+            "rocketmq_consumer_lag_messages",
+            "gauge",
+            "Messages behind a group's offsets, in queues that it has any of.",
+            ("topic", "consumer_group", "is_retry"),
+            tuple(lags),
+        )
+        dead = [topic for topic in store.topics() if topic.startswith(Topic.DLQ_PREFIX)]
+        yield Family(
+            "rocketmq_send_to_dlq_messages",
+            "counter",
+            "Messages given up for a group, since its dead letters were made.",
+            ("consumer_group",),
+            tuple(
+                Sample(
+                    (topic.removeprefix(Topic.DLQ_PREFIX),),
+                    sum(store.bounds(topic, queue_id)[1] for queue_id in store.queues_of(topic)),
+                )
+                for topic in dead
+            ),
+        )
 
-
-def _readers(broker: Broker) -> Iterator[Family]:
-    store = broker.store
-    lags = []
-    for key, offsets in broker.offsets.items():
-        topic, _, group = key.partition("@")
-        if group == TRANSACTION_GROUP:
-            continue
-        lag = 0
-        for queue_id, offset in offsets.items():
-            start, end = store.bounds(topic, queue_id)
-            lag += max(0, end - max(start, offset))
-        is_retry = str(topic.startswith(Topic.RETRY_PREFIX)).lower()
-        lags.append(Sample((topic, group, is_retry), lag))
-    yield Family(
-        "rocketmq_consumer_lag_messages",
-        "gauge",
-        "Messages behind a group's offsets, in queues that it has any of.",
-        ("topic", "consumer_group", "is_retry"),
-        tuple(lags),
-    )
-    dead = [topic for topic in store.topics() if topic.startswith(Topic.DLQ_PREFIX)]
-    yield Family(
-        "rocketmq_send_to_dlq_messages",
-        "counter",
-        "Messages given up for a group, since its dead letters were made.",
-        ("consumer_group",),
-        tuple(
-            Sample(
-                (topic.removeprefix(Topic.DLQ_PREFIX),),
-                sum(store.bounds(topic, queue_id)[1] for queue_id in store.queues_of(topic)),
-            )
-            for topic in dead
-        ),
-    )
-
-
-def _own(broker: Broker) -> Iterator[Family]:
-    backlog = broker.delays.backlog()
-    waiting = {str(level): end - offset for level, (offset, end) in backlog.items()}
-    waiting["timer"] = broker.timer.pending_count
-    yield Family(
-        "escrowmq_delayed_messages",
-        "gauge",
-        "Messages that wait for their time, by delay level, or the timer's.",
-        ("level",),
-        tuple(Sample((level,), count) for level, count in waiting.items()),
-    )
-    for name, text, value in (
-        ("escrowmq_disk_used_percent", "How full the log's disk is.", broker.store.disk_percent),
-        ("escrowmq_read_only", "1 while no messages are taken.", bool(refusal(broker))),
-        (
-            "escrowmq_failed_syncs",
-            "Times that the disk could not make the store durable, since the start.",
-            broker.store.mending.failures_count,
-        ),
-        ("escrowmq_damaged_records", "Records that cannot be read.", len(broker.store.damaged)),
-        (
-            "escrowmq_deleted_log_files",
-            "Files of the log deleted since the start.",
-            broker.store.retention.deleted_count,
-        ),
-    ):
-        yield Family(name, "gauge", text, (), (Sample((), value),))
+    def _own(self) -> Iterator[Family]:
+        backlog = self._delays.backlog()
+        waiting = {str(level): end - offset for level, (offset, end) in backlog.items()}
+        waiting["timer"] = self._timer.pending_count
+        yield Family(
+            "escrowmq_delayed_messages",
+            "gauge",
+            "Messages that wait for their time, by delay level, or the timer's.",
+            ("level",),
+            tuple(Sample((level,), count) for level, count in waiting.items()),
+        )
+        for name, text, value in (
+            ("escrowmq_disk_used_percent", "How full the log's disk is.", self._store.disk_percent),
+            ("escrowmq_read_only", "1 while no messages are taken.", bool(self.refusal())),
+            (
+                "escrowmq_failed_syncs",
+                "Times that the disk could not make the store durable, since the start.",
+                self._store.mending.failures_count,
+            ),
+            ("escrowmq_damaged_records", "Records that cannot be read.", len(self._store.damaged)),
+            (
+                "escrowmq_deleted_log_files",
+                "Files of the log deleted since the start.",
+                self._store.retention.deleted_count,
+            ),
+        ):
+            yield Family(name, "gauge", text, (), (Sample((), value),))

@@ -10,8 +10,9 @@ from typing import Final
 import msgspec
 
 from escrowmq.base.effects import Replace
+from escrowmq.base.settings import BrokerSettings
+from escrowmq.broker.output import Output
 from escrowmq.broker.part import NOTHING, File, Part, Start
-from escrowmq.broker.state import Broker
 from escrowmq.delivery.version import DataVersion
 from escrowmq.txn.meter import Meter
 
@@ -34,8 +35,9 @@ class HalfCounts(Part):
 
     name = "counts of halves"
 
-    def __init__(self, broker: Broker, meter: Meter) -> None:
-        self._broker = broker
+    def __init__(self, settings: BrokerSettings, output: Output, meter: Meter) -> None:
+        self._settings = settings
+        self._output = output
         self._meter = meter
         self._file = _File()
         self._saved_changes = 0
@@ -52,8 +54,8 @@ class HalfCounts(Part):
     def wake(self, now_ms: int) -> None:
         """Save when it is time."""
         if now_ms >= self.wake_at_ms():
-            self._at_ms = now_ms + self._broker.settings.transaction_metrics_flush_ms
-            self._broker.effects.append(Replace(PATH, self.save(now_ms)))
+            self._at_ms = now_ms + self._settings.transaction_metrics_flush_ms
+            self._output.add(Replace(PATH, self.save(now_ms)))
 
     def wake_at_ms(self) -> int:
         """When there is something to save."""

@@ -1,7 +1,7 @@
 """How long requests took, as RocketMQ's exporter tells it (RemotingMetricsManager).
 
 Most are answered in the millisecond in which they came: each of these costs an addition, in
-`Broker.say` itself, and no call.
+`Answers.say` itself, and no call.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.measure import Distribution, Family
-from escrowmq.broker.asked import Row
+from escrowmq.broker.asked import RequestRow
 
 BOUNDS_MS: Final = (1, 3, 5, 7, 10, 100, 1_000, 2_000, 3_000)
 _BOUNDS: Final = (*map(float, BOUNDS_MS), math.inf)
@@ -42,7 +42,7 @@ class Latency:
         self._counts: dict[_Kind, list[int]] = {}
         self._sums_ms: defaultdict[_Kind, int] = defaultdict(int)
 
-    def note(self, row: Row, answered: int, took_ms: int, *, is_one_way: int) -> None:
+    def note(self, row: RequestRow, answered: int, took_ms: int, *, is_one_way: int) -> None:
         """One that took its time. One that asks for messages had to wait for them."""
         kind = (row.code, answered, is_one_way, row.is_read)
         counts = self._counts.get(kind)

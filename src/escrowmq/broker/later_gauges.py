@@ -11,77 +11,104 @@ from collections.abc import Iterator
 
 from escrowmq.base.measure import Family, Kind, Sample
 from escrowmq.base.message import Topic
-from escrowmq.broker.state import Broker
+from escrowmq.base.settings import BrokerSettings
 from escrowmq.delivery.pop import PopLedger
+from escrowmq.delivery.timer import TimerQueue
+from escrowmq.store.store import Store
 
 _STORAGE = ("storage_type", "storage_medium")
 _LOCAL = ("local", "disk")
 
 
-def timer_gauges(broker: Broker, now_ms: int) -> Iterator[Family]:
-    """Of messages that are delivered at any time."""
-    if not broker.settings.has_timer:
-        return
-    timer, store = broker.timer, broker.store
-    taken, end = timer.taken_offset, store.bounds(Topic.TIMER, 0)[1]
-    behind_ms = now_ms - store.stored_ms_at(Topic.TIMER, 0, taken) if taken < end else 0
-    for name, text, value in (
-        ("enqueue_lag", "Delayed messages that are stored and not taken in.", end - taken),
-        ("enqueue_latency_milliseconds", "Age of the oldest of them.", behind_ms),
-        ("dequeue_lag", "Delayed messages that wait for their time.", timer.pending_count),
-        ("dequeue_latency_milliseconds", "So late is the next.", timer.late_ms(now_ms)),
-    ):
-        samples = (Sample(_LOCAL, max(0, value)),)
-        yield Family(f"rocketmq_timer_{name}", "gauge", text, _STORAGE, samples)
-    counts = timer.counts
-    waiting = tuple(Sample((*_LOCAL, topic), n) for topic, n in counts.waiting().items())
-    by_topic: tuple[tuple[str, Kind, str, tuple[Sample, ...]], ...] = (
-        ("timing_messages", "gauge", "Delayed messages that wait.", waiting),
-        ("timer_enqueue", "counter", "Delayed messages taken in.", counts.taken.samples(*_LOCAL)),
-        ("timer_dequeue", "counter", "Delayed messages passed.", counts.passed.samples(*_LOCAL)),
-    )
-    for name, kind, text, found in by_topic:
-        yield Family(f"rocketmq_{name}", kind, text, (*_STORAGE, "topic"), found)
+class LaterGauges:
+    """Of one broker."""
 
+    def __init__(
+        self, settings: BrokerSettings, store: Store, timer: TimerQueue, ledger: PopLedger
+    ) -> None:
+        self._settings = settings
+        self._store = store
+        self._timer = timer
+        self._ledger = ledger
 
-def pop_gauges(broker: Broker, ledger: PopLedger, now_ms: int) -> Iterator[Family]:
-    """Of messages that were popped and not acknowledged."""
-    store, popped = broker.store, ledger.popped
-    yield Family(
-        "rocketmq_pop_checkpoint_buffer_size",
-        "gauge",
-        "Pops with messages that are not acknowledged.",
-        (),
-        (Sample((), popped.count),),
-    )
-    oldest, late_ms = popped.oldest(), popped.late_ms(now_ms)
-    queues = store.queues_of(ledger.topic)
-    lags = {}
-    for queue_id in queues:
-        end = store.bounds(ledger.topic, queue_id)[1]
-        lags[queue_id] = end - min(oldest.get(queue_id, end), end)
-    for name, text, values in (
-        ("lag", "Records from the oldest open pop on.", lags),
-        ("latency", "So late is what is to be delivered again.", late_ms),
-    ):
-        yield Family(
-            f"rocketmq_pop_revive_{name}_milliseconds",  # of the lag too, though it is a number
-            "gauge",
-            text,
-            ("queue_id",),
-            tuple(Sample((str(queue_id),), values.get(queue_id, 0)) for queue_id in queues),
+    def families(self, now_ms: int) -> list[Family]:
+        """All of them."""
+        return [*self._timed(now_ms), *self._popped(now_ms)]
+
+    def _timed(self, now_ms: int) -> Iterator[Family]:
+        """Of messages that are delivered at any time."""
+        if not self._settings.has_timer:
+            return
+        timer, store = self._timer, self._store
+        taken, end = timer.taken_offset, store.bounds(Topic.TIMER, 0)[1]
+        behind_ms = now_ms - store.stored_ms_at(Topic.TIMER, 0, taken) if taken < end else 0
+        for name, text, value in (
+            ("enqueue_lag", "Delayed messages that are stored and not taken in.", end - taken),
+            ("enqueue_latency_milliseconds", "Age of the oldest of them.", behind_ms),
+            ("dequeue_lag", "Delayed messages that wait for their time.", timer.pending_count),
+            ("dequeue_latency_milliseconds", "So late is the next.", timer.late_ms(now_ms)),
+        ):
+            samples = (Sample(_LOCAL, max(0, value)),)
+            yield Family(f"rocketmq_timer_{name}", "gauge", text, _STORAGE, samples)
+        counts = timer.counts
+        waiting = tuple(Sample((*_LOCAL, topic), n) for topic, n in counts.waiting().items())
+        by_topic: tuple[tuple[str, Kind, str, tuple[Sample, ...]], ...] = (
+            ("timing_messages", "gauge", "Delayed messages that wait.", waiting),
+            (
+                "timer_enqueue",
+                "counter",
+                "Delayed messages taken in.",
+                counts.taken.samples(*_LOCAL),
+            ),
+            (
+                "timer_dequeue",
+                "counter",
+                "Delayed messages passed.",
+                counts.passed.samples(*_LOCAL),
+            ),
         )
-    yield Family(
-        "rocketmq_pop_revive_in_message",
-        "counter",
-        "Records about pops, by group, topic, kind (CK, ACK) and outcome.",
-        ("consumer_group", "topic", "revive_message_type", "put_status"),
-        ledger.stored_counts.samples(),
-    )
-    yield Family(
-        "rocketmq_pop_revive_retry_messages",
-        "counter",
-        "Messages delivered again to a group.",
-        ("consumer_group", "topic", "put_status"),
-        ledger.again_counts.samples(),
-    )
+        for name, kind, text, found in by_topic:
+            yield Family(f"rocketmq_{name}", kind, text, (*_STORAGE, "topic"), found)
+
+    def _popped(self, now_ms: int) -> Iterator[Family]:
+        """Of messages that were popped and not acknowledged."""
+        store, ledger = self._store, self._ledger
+        popped = ledger.popped
+        yield Family(
+            "rocketmq_pop_checkpoint_buffer_size",
+            "gauge",
+            "Pops with messages that are not acknowledged.",
+            (),
+            (Sample((), popped.count),),
+        )
+        oldest, late_ms = popped.oldest(), popped.late_ms(now_ms)
+        queues = store.queues_of(ledger.topic)
+        lags = {}
+        for queue_id in queues:
+            end = store.bounds(ledger.topic, queue_id)[1]
+            lags[queue_id] = end - min(oldest.get(queue_id, end), end)
+        for name, text, values in (
+            ("lag", "Records from the oldest open pop on.", lags),
+            ("latency", "So late is what is to be delivered again.", late_ms),
+        ):
+            yield Family(
+                f"rocketmq_pop_revive_{name}_milliseconds",  # of the lag too, though it is a number
+                "gauge",
+                text,
+                ("queue_id",),
+                tuple(Sample((str(queue_id),), values.get(queue_id, 0)) for queue_id in queues),
+            )
+        yield Family(
+            "rocketmq_pop_revive_in_message",
+            "counter",
+            "Records about pops, by group, topic, kind (CK, ACK) and outcome.",
+            ("consumer_group", "topic", "revive_message_type", "put_status"),
+            ledger.stored_counts.samples(),
+        )
+        yield Family(
+            "rocketmq_pop_revive_retry_messages",
+            "counter",
+            "Messages delivered again to a group.",
+            ("consumer_group", "topic", "put_status"),
+            ledger.again_counts.samples(),
+        )

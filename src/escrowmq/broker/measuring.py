@@ -3,25 +3,36 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from itertools import accumulate
+from collections.abc import Iterable, Mapping
+from typing import Protocol
 
-from escrowmq.base.measure import Distribution, Family, Kind, Sample
+from escrowmq.base.measure import Distribution, Family, Sample, by_topic, one
 from escrowmq.base.rounds import Rounds
+from escrowmq.base.settings import BrokerSettings
 from escrowmq.broker.door import Door
-from escrowmq.broker.gauges import gauges, refusal
-from escrowmq.broker.later_gauges import pop_gauges, timer_gauges
-from escrowmq.broker.state import Broker
-from escrowmq.delivery.pop import PopLedger
-from escrowmq.delivery.stats import GET_COUNT, GET_SIZE, PUT_COUNT, PUT_SIZE, SIZE_BITS_MAX
-from escrowmq.txn.meter import LATENCY_BOUNDS_S
+from escrowmq.broker.gauges import Gauges
+from escrowmq.broker.latency import Latency
+from escrowmq.broker.later_gauges import LaterGauges
+from escrowmq.broker.peers import Peers
+from escrowmq.broker.shedding import Shedding
+from escrowmq.broker.transaction_gauges import families_of
+from escrowmq.delivery.clients import Clients
+from escrowmq.delivery.stats import GET_COUNT, GET_SIZE, PUT_COUNT, PUT_SIZE, SIZE_BITS_MAX, Stats
+from escrowmq.store.store import Store
 from escrowmq.txn.transactions import Transactions
 
 _SIZES = (
     *((bits, float(1 << bits)) for bits in (10, 12, 19, 20, 21, 22)),
     (SIZE_BITS_MAX, math.inf),
 )
-_BUCKETS = (*map(float, LATENCY_BOUNDS_S), math.inf)
+
+
+class Dropper(Protocol):
+    """Who delivers later, and passes over what makes no sense."""
+
+    @property
+    def dropped_count(self) -> int:
+        """So many were."""
 
 
 class Measuring:
@@ -29,52 +40,71 @@ class Measuring:
 
     def __init__(
         self,
-        broker: Broker,
+        *,
+        settings: BrokerSettings,
+        store: Store,
+        clients: Clients,
+        stats: Stats,
+        shedding: Shedding,
+        latency: Latency,
+        peers: Peers,
         transactions: Transactions,
         door: Door,
         rounds: Rounds,
-        pops: PopLedger,
+        gauges: Gauges,
+        later_gauges: LaterGauges,
+        droppers: Iterable[Dropper],
     ) -> None:
+        self._settings = settings
+        self._store = store
+        self._clients = clients
+        self._stats = stats
+        self._shedding = shedding
+        self._latency = latency
+        self._peers = peers
         self._rounds = rounds
-        self._pops = pops
-        self._broker = broker
+        self._gauges = gauges
+        self._later_gauges = later_gauges
+        self._droppers = tuple(droppers)
         self._txn = transactions
         self._door = door
 
     def families(self, now_ms: int) -> list[Family]:
         """Every figure as it stands."""
         return [
-            *self._transactions(),
-            *self._checks(now_ms),
+            *families_of(self._txn, now_ms),
             *self._messages(),
-            self._broker.latency.family(),
+            self._latency.family(),
             *self._state(),
             *self._refusals(),
-            *gauges(self._broker, now_ms),
-            *timer_gauges(self._broker, now_ms),
-            *pop_gauges(self._broker, self._pops, now_ms),
+            *self._gauges.families(now_ms),
+            *self._later_gauges.families(now_ms),
         ]
 
     def refusal(self) -> str:
         """Why no messages are taken; empty when they are."""
-        return refusal(self._broker)
+        return self._gauges.refusal()
+
+    def set_aside_count(self) -> int:
+        """Records that were passed over because nothing could be done about them."""
+        return sum(dropper.dropped_count for dropper in self._droppers)
 
     def _refusals(self) -> list[Family]:
         door = self._door
         return [
-            _one(
+            one(
                 "escrowmq_denied_requests",
                 "counter",
                 "Requests refused for want of a right.",
                 door.denials.count,
             ),
-            _one(
+            one(
                 "escrowmq_limited_requests",
                 "counter",
                 "Requests refused because their address or account asked for too much.",
                 door.rates.refused_count + door.quotas.refused_count,
             ),
-            _one(
+            one(
                 "escrowmq_accounts_stale",
                 "gauge",
                 "1 while a file of accounts cannot be read and the last good one counts.",
@@ -82,94 +112,11 @@ class Measuring:
             ),
         ]
 
-    def _transactions(self) -> list[Family]:
-        meter = self._txn.engine.halves.meter
-        return [
-            _by_topic("rocketmq_half_messages", "gauge", "Pending half messages.", meter.pending),
-            _by_topic(
-                "rocketmq_commit_messages", "counter", "Messages committed.", meter.committed
-            ),
-            _by_topic(
-                "rocketmq_rollback_messages", "counter", "Messages dropped.", meter.rolled_back
-            ),
-            _by_topic(
-                "escrowmq_discarded_messages",
-                "counter",
-                "Messages given up after their last check.",
-                meter.expired,
-            ),
-            Family(
-                "rocketmq_finish_message_latency",
-                "histogram",
-                "Seconds from the half message to its commit.",
-                ("topic",),
-                tuple(
-                    Distribution(
-                        (topic,),
-                        tuple(zip(_BUCKETS, accumulate(counts), strict=True)),
-                        meter.latency_ms[topic] / 1000,
-                    )
-                    for topic, counts in meter.latency_counts.items()
-                ),
-            ),
-        ]
-
-    def _checks(self, now_ms: int) -> list[Family]:
-        engine, checker = self._txn.engine, self._txn.checker
-        oldest = engine.halves.pending.oldest()
-        age_s = (
-            0.0 if oldest is None else (now_ms - engine.halves.pending.row(oldest).stored_ms) / 1000
-        )
-        groups = checker.parked_groups()
-        counters, checks = engine.halves.counters, checker.counters
-        return [
-            _one("escrowmq_oldest_pending_seconds", "gauge", "Age of the oldest half.", age_s),
-            _one("escrowmq_checks_sent", "counter", "Checks handed to a connection.", checks.sent),
-            _one("escrowmq_checks_answered", "counter", "Answers to checks.", checks.answered),
-            _one(
-                "escrowmq_checks_expired",
-                "counter",
-                "Checks that nobody answered in time.",
-                checks.unanswered,
-            ),
-            _one(
-                "escrowmq_contradictory_ends",
-                "counter",
-                "Ends that contradict the outcome and changed nothing.",
-                counters.contradicted,
-            ),
-            _one(
-                "escrowmq_repeated_ends",
-                "counter",
-                "Ends that were told the outcome again.",
-                counters.repeated,
-            ),
-            _one(
-                "escrowmq_quarantined_messages",
-                "gauge",
-                "Halves that cannot be read.",
-                len(engine.halves.quarantine),
-            ),
-            _one(
-                "escrowmq_deserted_groups",
-                "gauge",
-                "Producer groups with pending halves that nobody answers for.",
-                len(groups),
-            ),
-            Family(
-                "escrowmq_parked_messages",
-                "gauge",
-                "Halves that wait for a producer of their group to connect.",
-                ("group",),
-                tuple(Sample((group,), len(checker.parked(group))) for group in groups),
-            ),
-        ]
-
     def _messages(self) -> list[Family]:
-        stats = self._broker.stats
+        stats = self._stats
         return [
-            _by_topic("rocketmq_messages_in", "counter", "Messages put.", stats.totals(PUT_COUNT)),
-            _by_topic("rocketmq_throughput_in", "counter", "Bytes put.", stats.totals(PUT_SIZE)),
+            by_topic("rocketmq_messages_in", "counter", "Messages put.", stats.totals(PUT_COUNT)),
+            by_topic("rocketmq_throughput_in", "counter", "Bytes put.", stats.totals(PUT_SIZE)),
             Family(
                 "rocketmq_message_size",
                 "histogram",
@@ -186,26 +133,25 @@ class Measuring:
             ),
             _by_group("rocketmq_messages_out", "Messages handed out.", stats.totals(GET_COUNT)),
             _by_group("rocketmq_throughput_out", "Bytes handed out.", stats.totals(GET_SIZE)),
-            _one(
+            one(
                 "escrowmq_shed_requests",
                 "counter",
                 "Halves and sends refused because they had waited too long.",
-                self._broker.shed_count,
+                self._shedding.count,
             ),
         ]
 
     def _state(self) -> list[Family]:
-        broker = self._broker
-        clients = broker.clients
+        clients = self._clients
         consumers = {name: len(group.channels) for name, group in clients.consumers.items()}
         producers = {name: len(channels) for name, channels in clients.producers.items()}
-        store = broker.store
+        store = self._store
         return [
-            _one(
+            one(
                 "rocketmq_broker_permission",
                 "gauge",
                 "4 read, 2 write.",
-                broker.settings.permission,
+                self._settings.permission,
             ),
             _labelled(
                 "rocketmq_producer_connections", "Producers by group.", "producer_group", producers
@@ -220,31 +166,22 @@ class Measuring:
                 ("part",),
                 tuple(Sample((name,), count) for name, count in self._rounds.failures.items()),
             ),
-            _one(
+            one(
                 "escrowmq_records_set_aside",
                 "counter",
                 "Delayed or popped messages and their records that make no sense; see the log.",
-                broker.set_aside_count(),
+                self.set_aside_count(),
             ),
-            _one("escrowmq_connections", "gauge", "Open connections.", len(broker.peers)),
-            _one(
+            one("escrowmq_connections", "gauge", "Open connections.", len(self._peers.by_id)),
+            one(
                 "escrowmq_kept_segments",
                 "gauge",
                 "Log files past their time in which messages wait for their end or their time.",
                 store.retention.kept_count,
             ),
-            _one("escrowmq_log_end_bytes", "gauge", "End of the log.", store.end_offset),
-            _one("escrowmq_log_durable_bytes", "gauge", "Durable so far.", store.durable_offset),
+            one("escrowmq_log_end_bytes", "gauge", "End of the log.", store.end_offset),
+            one("escrowmq_log_durable_bytes", "gauge", "Durable so far.", store.durable_offset),
         ]
-
-
-def _one(name: str, kind: Kind, text: str, value: float) -> Family:
-    return Family(name, kind, text, (), (Sample((), value),))
-
-
-def _by_topic(name: str, kind: Kind, text: str, values: Mapping[str, float]) -> Family:
-    samples = tuple(Sample((topic,), value) for topic, value in values.items())
-    return Family(name, kind, text, ("topic",), samples)
 
 
 def _by_group(name: str, text: str, values: Mapping[str, float]) -> Family:

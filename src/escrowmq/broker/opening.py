@@ -9,7 +9,6 @@ from typing import Final
 from escrowmq.base.message import Topic
 from escrowmq.base.ports import Disk
 from escrowmq.base.settings import BrokerSettings
-from escrowmq.broker.state import Broker
 from escrowmq.codec import fastjson
 from escrowmq.delivery import delay
 from escrowmq.delivery.offsets import OffsetTable
@@ -58,8 +57,19 @@ class Opening:
     """One start of one broker. Call `tables` before the store is opened, `agree` behind it, and
     `restore_topics` when the broker's own topics are there."""
 
-    def __init__(self, broker: Broker, disk: Disk) -> None:
-        self._broker = broker
+    def __init__(
+        self,
+        *,
+        store: Store,
+        topics: TopicTable,
+        groups: GroupTable,
+        offsets: OffsetTable,
+        disk: Disk,
+    ) -> None:
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
         self.disk = disk
         self.now_ms = 0
         """When the broker began to count; known when it is agreed."""
@@ -86,18 +96,18 @@ class Opening:
 
     def tables(self) -> None:
         """Take over topics, groups and offsets."""
-        broker = self._broker
-        is_newest = self.take(TOPICS_FILE, broker.topics.load)
-        self._has_all_topics = is_newest and bool(broker.topics.names())
-        self.take(GROUPS_FILE, broker.groups.load)
-        self.take(OFFSETS_FILE, broker.offsets.load)
-        broker.store.queues.expected = {
+        is_newest = self.take(TOPICS_FILE, self._topics.load)
+        self._has_all_topics = is_newest and bool(self._topics.names())
+        self.take(GROUPS_FILE, self._groups.load)
+        self.take(OFFSETS_FILE, self._offsets.load)
+        read_from = {
             (topic, queue_id)
-            for key, offsets in broker.offsets.items()
-            if broker.topics.get(topic := key.partition("@")[0]) is not None
+            for key, offsets in self._offsets.items()
+            if self._topics.get(topic := key.partition("@")[0]) is not None
             for queue_id, offset in offsets.items()
             if offset > 0
         }
+        self._store.queues.expect(read_from)
 
     def agree(self, report: RecoveryReport, now_ms: int) -> None:
         """Say what the store found, and bring the tables in line with it."""
@@ -112,9 +122,9 @@ class Opening:
         """Offsets of consumers say that there were messages; without any, the log is elsewhere. (Or
         the power failed before the first of them were durable, which our own note tells: it knows
         no queue that had one.)"""
-        if self._broker.store.end_offset or self._has_snapshot:
+        if self._store.end_offset or self._has_snapshot:
             return
-        found = [key for key, queues in self._broker.offsets.items() if any(queues.values())]
+        found = [key for key, queues in self._offsets.items() if any(queues.values())]
         if found:
             raise StorageError(
                 f"{OFFSETS_FILE} has offsets of {len(found)} groups ({_named(found)}), but the log "
@@ -124,9 +134,8 @@ class Opening:
 
     def _miss_offsets(self) -> None:
         """Say that all offsets are gone, where there are messages and groups that read them."""
-        broker = self._broker
-        groups = [name for name in broker.groups.names() if name not in SYSTEM_GROUPS]
-        if broker.store.end_offset and groups and not broker.offsets.items():
+        groups = [name for name in self._groups.names() if name not in SYSTEM_GROUPS]
+        if self._store.end_offset and groups and not self._offsets.items():
             _log.warning(
                 "%s is not there, or empty: %d groups have no offsets (%s), and their consumers "
                 "begin as new ones do",
@@ -138,10 +147,9 @@ class Opening:
     def _restart_transactions(self, now_ms: int) -> None:
         """Progress behind the end of its queue is of another time than the log: what is pending is
         looked for from the beginning, instead of being taken for settled."""
-        broker = self._broker
         for topic in (Topic.HALF, Topic.OP):
-            offset = broker.offsets.get(TRANSACTION_GROUP, topic, 0)
-            end = broker.store.bounds(topic, 0)[1]
+            offset = self._offsets.get(TRANSACTION_GROUP, topic, 0)
+            end = self._store.bounds(topic, 0)[1]
             if offset > end:
                 _log.error(
                     "progress of transactions in %s is at %d, the queue ends at %d: all its halves "
@@ -151,20 +159,19 @@ class Opening:
                     end,
                 )
                 for each in (Topic.HALF, Topic.OP):
-                    broker.offsets.commit(TRANSACTION_GROUP, each, 0, 0, now_ms)
+                    self._offsets.commit(TRANSACTION_GROUP, each, 0, 0, now_ms)
                 return
 
     def _cut_offsets(self, now_ms: int, *, was_clean: bool) -> None:
         """Set back offsets behind the ends of their queues. Those of a queue that the store does
         not know are left alone after a clean stop: an operator may have set them ahead."""
-        broker = self._broker
 
         def end_of(topic: str, queue_id: int) -> int | None:
-            if was_clean and (topic, queue_id) not in broker.store.queues.by_key:
+            if was_clean and (topic, queue_id) not in self._store.queues.by_key:
                 return None
-            return broker.store.bounds(topic, queue_id)[1]
+            return self._store.bounds(topic, queue_id)[1]
 
-        cut = broker.offsets.cut(end_of, now_ms)
+        cut = self._offsets.cut(end_of, now_ms)
         for text in cut[:_TOLD_MAX]:
             _log.warning("%s: the queue ends there, and what was behind is lost", text)
         if len(cut) > _TOLD_MAX:
@@ -176,20 +183,19 @@ class Opening:
         """Now: should this process end before its first round of saving, the next one would find
         the old offsets, and new messages in front of them that nobody has read."""
         try:
-            self.disk.replace(OFFSETS_FILE, self._broker.offsets.save())
+            self.disk.replace(OFFSETS_FILE, self._offsets.save())
         except (StorageError, OSError) as error:
             _log.error("offsets that were set back cannot be saved yet: %s", error)
 
     def restore_topics(self, now_ms: int) -> None:
         """Without topics.json, or with a former one, nobody could read all that the queues hold:
         they tell the topics. (A topic that was deleted has no queues.)"""
-        broker = self._broker
         if self._has_all_topics:
             return
-        found = [topic for topic in broker.store.topics() if broker.topics.get(topic) is None]
+        found = [topic for topic in self._store.topics() if self._topics.get(topic) is None]
         for topic in found:
-            count = max(broker.store.queues_of(topic)) + 1
-            broker.topics.ensure(topic, queues_count=count, now_ms=now_ms)
+            count = max(self._store.queues_of(topic)) + 1
+            self._topics.ensure(topic, queues_count=count, now_ms=now_ms)
         if found:
             _log.error(
                 "%s lacks %d topics, which are made anew from their queues (%s); what else was set "

@@ -21,7 +21,7 @@ from escrowmq.acl.accesses import (
 from escrowmq.acl.accounts import SUB
 from escrowmq.acl.needs import ANY_TOPIC, GROUP, OF_GROUP, all_of, field, given, group, nothing
 from escrowmq.base.codes import Request
-from escrowmq.broker.asked import Family, Row, family
+from escrowmq.broker.asked import Family, RequestRow, family
 from escrowmq.broker.door import Door
 from escrowmq.broker.on_acl import AclHandlers
 from escrowmq.broker.on_auth import AuthHandlers
@@ -52,75 +52,75 @@ _R: Final = Request
 OPERATOR_REQUESTS: Final[tuple[Family, ...]] = (
     family(
         PendingHandlers,
-        Row(_R.ESCROW_PENDING_LIST, None, PendingHandlers.list_pending, LOOK),
-        Row(_R.ESCROW_PENDING_COUNT, None, PendingHandlers.count_pending, LOOK),
-        Row(_R.ESCROW_SHOW, None, PendingHandlers.show, LOOK),
-        Row(_R.ESCROW_SETTLE, None, PendingHandlers.settle, OPERATE),
-        Row(_R.ESCROW_CHECK, None, PendingHandlers.check, OPERATE),
-        Row(_R.ESCROW_DISCARDED_LIST, None, PendingHandlers.list_discarded, LOOK),
-        Row(_R.ESCROW_DISCARDED_RESUME, None, PendingHandlers.resume_discarded, OPERATE),
-        Row(_R.ESCROW_KEY_ROTATE, None, PendingHandlers.rotate_key, OPERATE),
+        RequestRow(_R.ESCROW_PENDING_LIST, None, PendingHandlers.list_pending, LOOK),
+        RequestRow(_R.ESCROW_PENDING_COUNT, None, PendingHandlers.count_pending, LOOK),
+        RequestRow(_R.ESCROW_SHOW, None, PendingHandlers.show, LOOK),
+        RequestRow(_R.ESCROW_SETTLE, None, PendingHandlers.settle, OPERATE),
+        RequestRow(_R.ESCROW_CHECK, None, PendingHandlers.check, OPERATE),
+        RequestRow(_R.ESCROW_DISCARDED_LIST, None, PendingHandlers.list_discarded, LOOK),
+        RequestRow(_R.ESCROW_DISCARDED_RESUME, None, PendingHandlers.resume_discarded, OPERATE),
+        RequestRow(_R.ESCROW_KEY_ROTATE, None, PendingHandlers.rotate_key, OPERATE),
     ),
     family(
         TopicHandlers,
-        Row(
+        RequestRow(
             _R.UPDATE_AND_CREATE_TOPIC,
             CreateTopicHeader,
             TopicHandlers.put_topic,
             Rule(accesses=fields(CREATE, topics="topic")),
             is_audited=True,
         ),
-        Row(
+        RequestRow(
             _R.UPDATE_AND_CREATE_TOPIC_LIST,
             None,
             TopicHandlers.put_topics,
             Rule(accesses=new_topics),
             is_audited=True,
         ),
-        Row(_R.GET_ALL_TOPIC_CONFIG, None, TopicHandlers.all_topics, LOOK),
-        Row(
+        RequestRow(_R.GET_ALL_TOPIC_CONFIG, None, TopicHandlers.all_topics, LOOK),
+        RequestRow(
             _R.DELETE_TOPIC_IN_BROKER,
             TopicHeader,
             TopicHandlers.delete_topic,
             Rule(accesses=fields(DELETE, topics="topic")),
             is_audited=True,
         ),
-        Row(
+        RequestRow(
             _R.GET_TOPIC_CONFIG,
             TopicHeader,
             TopicHandlers.get_topic,
             Rule(ANY_TOPIC, accesses=fields(GET, topics="topic")),
         ),
-        Row(_R.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, None, TopicHandlers.system_topics, LOOK),
-        Row(
+        RequestRow(_R.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, None, TopicHandlers.system_topics, LOOK),
+        RequestRow(
             _R.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
             None,
             TopicHandlers.put_group,
             Rule(accesses=new_group),
             is_audited=True,
         ),
-        Row(
+        RequestRow(
             _R.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
             None,
             TopicHandlers.put_groups,
             Rule(accesses=new_groups),
             is_audited=True,
         ),
-        Row(_R.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, None, TopicHandlers.all_groups, LOOK),
-        Row(
+        RequestRow(_R.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, None, TopicHandlers.all_groups, LOOK),
+        RequestRow(
             _R.DELETE_SUBSCRIPTIONGROUP,
             DeleteGroupHeader,
             TopicHandlers.delete_group,
             Rule(accesses=fields(DELETE, groups="groupName")),
             is_audited=True,
         ),
-        Row(
+        RequestRow(
             _R.GET_SUBSCRIPTIONGROUP_CONFIG,
             GroupHeader,
             TopicHandlers.get_group,
             Rule(group("group"), accesses=fields(GET, groups="group")),
         ),
-        Row(
+        RequestRow(
             _R.UPDATE_AND_GET_GROUP_FORBIDDEN,
             GroupTopicHeader,
             TopicHandlers.forbid,
@@ -130,16 +130,16 @@ OPERATOR_REQUESTS: Final[tuple[Family, ...]] = (
     ),
     family(
         ResetHandlers,
-        Row(_R.GET_ALL_CONSUMER_OFFSET, None, ResetHandlers.all_offsets, LOOK),
-        Row(_R.GET_ALL_DELAY_OFFSET, None, ResetHandlers.delay_offsets, LOOK),
-        Row(
+        RequestRow(_R.GET_ALL_CONSUMER_OFFSET, None, ResetHandlers.all_offsets, LOOK),
+        RequestRow(_R.GET_ALL_DELAY_OFFSET, None, ResetHandlers.delay_offsets, LOOK),
+        RequestRow(
             _R.INVOKE_BROKER_TO_RESET_OFFSET,
             ResetOffsetHeader,
             ResetHandlers.reset,
             Rule(accesses=fields(UPDATE, groups="group", topics="topic")),
             is_audited=True,
         ),
-        Row(
+        RequestRow(
             _R.QUERY_CORRECTION_OFFSET,
             CorrectionHeader,
             ResetHandlers.correction,
@@ -149,7 +149,7 @@ OPERATOR_REQUESTS: Final[tuple[Family, ...]] = (
                 )
             ),
         ),
-        Row(
+        RequestRow(
             _R.CLONE_GROUP_OFFSET,
             CloneOffsetHeader,
             ResetHandlers.clone,
@@ -159,25 +159,25 @@ OPERATOR_REQUESTS: Final[tuple[Family, ...]] = (
     ),
     family(
         ViewHandlers,
-        Row(
+        RequestRow(
             _R.GET_TOPIC_STATS_INFO,
             TopicHeader,
             ViewHandlers.topic_stats,
             Rule(ANY_TOPIC, accesses=fields(GET, topics="topic")),
         ),
-        Row(
+        RequestRow(
             _R.GET_CONSUMER_CONNECTION_LIST,
             ConsumerGroupHeader,
             ViewHandlers.consumer_connections,
             Rule(GROUP, accesses=fields(GET, groups="consumerGroup")),
         ),
-        Row(
+        RequestRow(
             _R.GET_PRODUCER_CONNECTION_LIST,
             ProducerGroupHeader,
             ViewHandlers.producer_connections,
             LOOK,
         ),
-        Row(
+        RequestRow(
             _R.GET_CONSUME_STATS,
             ConsumeStatsHeader,
             ViewHandlers.consume_stats,
@@ -188,13 +188,13 @@ OPERATOR_REQUESTS: Final[tuple[Family, ...]] = (
                 ),
             ),
         ),
-        Row(
+        RequestRow(
             _R.QUERY_TOPIC_CONSUME_BY_WHO,
             TopicHeader,
             ViewHandlers.who_consumes,
             Rule(ANY_TOPIC, accesses=fields(GET, topics="topic")),
         ),
-        Row(
+        RequestRow(
             _R.QUERY_CONSUME_TIME_SPAN,
             GroupTopicHeader,
             ViewHandlers.time_span,
@@ -202,22 +202,22 @@ OPERATOR_REQUESTS: Final[tuple[Family, ...]] = (
                 OF_GROUP, accesses=fields(GET, groups="group", topics="topic", groups_first=False)
             ),
         ),
-        Row(_R.VIEW_BROKER_STATS_DATA, StatsHeader, ViewHandlers.stats, LOOK),
-        Row(_R.GET_BROKER_CONSUME_STATS, None, ViewHandlers.all_consume_stats, LOOK),
-        Row(
+        RequestRow(_R.VIEW_BROKER_STATS_DATA, StatsHeader, ViewHandlers.stats, LOOK),
+        RequestRow(_R.GET_BROKER_CONSUME_STATS, None, ViewHandlers.all_consume_stats, LOOK),
+        RequestRow(
             _R.QUERY_CONSUME_QUEUE,
             QueryQueueHeader,
             ViewHandlers.queue_units,
             Rule(accesses=fields(GET, groups="consumerGroup", topics="topic", groups_first=False)),
         ),
-        Row(_R.GET_ALL_PRODUCER_INFO, None, ViewHandlers.all_producers, LOOK),
-        Row(
+        RequestRow(_R.GET_ALL_PRODUCER_INFO, None, ViewHandlers.all_producers, LOOK),
+        RequestRow(
             _R.QUERY_TOPICS_BY_CONSUMER,
             GroupHeader,
             ViewHandlers.topics_of_group,
             Rule(group("group"), accesses=fields(GET, groups="group")),
         ),
-        Row(
+        RequestRow(
             _R.QUERY_SUBSCRIPTION_BY_CONSUMER,
             GroupTopicHeader,
             ViewHandlers.subscription,
@@ -226,66 +226,74 @@ OPERATOR_REQUESTS: Final[tuple[Family, ...]] = (
     ),
     family(
         ConfigHandlers,
-        Row(_R.UPDATE_BROKER_CONFIG, None, ConfigHandlers.update, OPERATE, is_audited=True),
-        Row(_R.GET_BROKER_CONFIG, None, ConfigHandlers.show, LOOK),
-        Row(_R.GET_BROKER_RUNTIME_INFO, None, ConfigHandlers.runtime, LOOK),
-        Row(
+        RequestRow(_R.UPDATE_BROKER_CONFIG, None, ConfigHandlers.update, OPERATE, is_audited=True),
+        RequestRow(_R.GET_BROKER_CONFIG, None, ConfigHandlers.show, LOOK),
+        RequestRow(_R.GET_BROKER_RUNTIME_INFO, None, ConfigHandlers.runtime, LOOK),
+        RequestRow(
             _R.CLEAN_EXPIRED_CONSUMEQUEUE,
             None,
             ConfigHandlers.clean_queues,
             OPERATE,
             is_audited=True,
         ),
-        Row(_R.CLEAN_UNUSED_TOPIC, None, ConfigHandlers.clean_queues, OPERATE, is_audited=True),
-        Row(_R.DELETE_EXPIRED_COMMITLOG, None, ConfigHandlers.delete_old, OPERATE, is_audited=True),
-        Row(_R.GET_BROKER_HA_STATUS, None, ConfigHandlers.ha_status, LOOK),
-        Row(_R.GET_COLD_DATA_FLOW_CTR_INFO, None, ConfigHandlers.cold_info, LOOK),
-        Row(
+        RequestRow(
+            _R.CLEAN_UNUSED_TOPIC, None, ConfigHandlers.clean_queues, OPERATE, is_audited=True
+        ),
+        RequestRow(
+            _R.DELETE_EXPIRED_COMMITLOG, None, ConfigHandlers.delete_old, OPERATE, is_audited=True
+        ),
+        RequestRow(_R.GET_BROKER_HA_STATUS, None, ConfigHandlers.ha_status, LOOK),
+        RequestRow(_R.GET_COLD_DATA_FLOW_CTR_INFO, None, ConfigHandlers.cold_info, LOOK),
+        RequestRow(
             _R.UPDATE_COLD_DATA_FLOW_CTR_CONFIG,
             None,
             ConfigHandlers.accept,
             OPERATE,
             is_audited=True,
         ),
-        Row(
+        RequestRow(
             _R.REMOVE_COLD_DATA_FLOW_CTR_CONFIG,
             None,
             ConfigHandlers.accept,
             OPERATE,
             is_audited=True,
         ),
-        Row(_R.SET_COMMITLOG_READ_MODE, None, ConfigHandlers.accept, OPERATE, is_audited=True),
-        Row(
+        RequestRow(
+            _R.SET_COMMITLOG_READ_MODE, None, ConfigHandlers.accept, OPERATE, is_audited=True
+        ),
+        RequestRow(
             _R.CHECK_ROCKSDB_CQ_WRITE_PROGRESS,
             None,
             ConfigHandlers.rocksdb,
             Rule(accesses=fields(GET, topics="topic")),
         ),
-        Row(_R.EXPORT_ROCKSDB_CONFIG_TO_JSON, None, ConfigHandlers.export, LOOK, is_audited=True),
+        RequestRow(
+            _R.EXPORT_ROCKSDB_CONFIG_TO_JSON, None, ConfigHandlers.export, LOOK, is_audited=True
+        ),
     ),
     family(
         MemberHandlers,
-        Row(_R.GET_TIMER_CHECK_POINT, None, MemberHandlers.timer_check_point, LOOK),
-        Row(_R.GET_TIMER_METRICS, None, MemberHandlers.timer_counts, LOOK),
-        Row(_R.NOTIFY_MIN_BROKER_ID_CHANGE, None, MemberHandlers.hear, OPERATE),
-        Row(_R.RESET_MASTER_FLUSH_OFFSET, None, MemberHandlers.hear, OPERATE),
-        Row(_R.GET_BROKER_EPOCH_CACHE, None, MemberHandlers.epochs, LOOK),
-        Row(_R.NOTIFY_BROKER_ROLE_CHANGED, None, MemberHandlers.hear, OPERATE),
+        RequestRow(_R.GET_TIMER_CHECK_POINT, None, MemberHandlers.timer_check_point, LOOK),
+        RequestRow(_R.GET_TIMER_METRICS, None, MemberHandlers.timer_counts, LOOK),
+        RequestRow(_R.NOTIFY_MIN_BROKER_ID_CHANGE, None, MemberHandlers.hear, OPERATE),
+        RequestRow(_R.RESET_MASTER_FLUSH_OFFSET, None, MemberHandlers.hear, OPERATE),
+        RequestRow(_R.GET_BROKER_EPOCH_CACHE, None, MemberHandlers.epochs, LOOK),
+        RequestRow(_R.NOTIFY_BROKER_ROLE_CHANGED, None, MemberHandlers.hear, OPERATE),
     ),
     family(
         AclHandlers,
-        Row(
+        RequestRow(
             _R.UPDATE_AND_CREATE_ACL_CONFIG,
             None,
             AclHandlers.update,
             Rule(gives_rights=True),
             is_audited=True,
         ),
-        Row(
+        RequestRow(
             _R.DELETE_ACL_CONFIG, None, AclHandlers.delete, Rule(gives_rights=True), is_audited=True
         ),
-        Row(_R.GET_BROKER_CLUSTER_ACL_INFO, None, AclHandlers.version, LOOK),
-        Row(
+        RequestRow(_R.GET_BROKER_CLUSTER_ACL_INFO, None, AclHandlers.version, LOOK),
+        RequestRow(
             _R.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG,
             None,
             AclHandlers.trust,
@@ -295,48 +303,48 @@ OPERATOR_REQUESTS: Final[tuple[Family, ...]] = (
     ),
     family(
         AuthHandlers,
-        Row(
+        RequestRow(
             _R.AUTH_CREATE_USER,
             None,
             AuthHandlers.create_user,
             Rule(gives_rights=True),
             is_audited=True,
         ),
-        Row(
+        RequestRow(
             _R.AUTH_UPDATE_USER,
             None,
             AuthHandlers.update_user,
             Rule(gives_rights=True),
             is_audited=True,
         ),
-        Row(
+        RequestRow(
             _R.AUTH_DELETE_USER,
             None,
             AuthHandlers.delete_user,
             Rule(gives_rights=True),
             is_audited=True,
         ),
-        Row(_R.AUTH_GET_USER, None, AuthHandlers.show_user, LOOK),
-        Row(_R.AUTH_LIST_USER, None, AuthHandlers.list_users, LOOK),
-        Row(
+        RequestRow(_R.AUTH_GET_USER, None, AuthHandlers.show_user, LOOK),
+        RequestRow(_R.AUTH_LIST_USER, None, AuthHandlers.list_users, LOOK),
+        RequestRow(
             _R.AUTH_CREATE_ACL, None, AuthHandlers.put_acl, Rule(gives_rights=True), is_audited=True
         ),
-        Row(
+        RequestRow(
             _R.AUTH_UPDATE_ACL, None, AuthHandlers.put_acl, Rule(gives_rights=True), is_audited=True
         ),
-        Row(
+        RequestRow(
             _R.AUTH_DELETE_ACL,
             None,
             AuthHandlers.delete_acl,
             Rule(gives_rights=True),
             is_audited=True,
         ),
-        Row(_R.AUTH_GET_ACL, None, AuthHandlers.show_acl, LOOK),
-        Row(_R.AUTH_LIST_ACL, None, AuthHandlers.list_acls, LOOK),
+        RequestRow(_R.AUTH_GET_ACL, None, AuthHandlers.show_acl, LOOK),
+        RequestRow(_R.AUTH_LIST_ACL, None, AuthHandlers.list_acls, LOOK),
     ),
     family(
         Door,
-        Row(_R.ESCROW_ACL_EXPLAIN, None, Door.explain, LOOK),
-        Row(_R.ESCROW_SESSION, None, Door.session, Rule(nothing)),
+        RequestRow(_R.ESCROW_ACL_EXPLAIN, None, Door.explain, LOOK),
+        RequestRow(_R.ESCROW_SESSION, None, Door.session, Rule(nothing)),
     ),
 )

@@ -10,20 +10,20 @@ import msgspec
 from escrowmq.acl.accesses import OPERATE
 from escrowmq.base.answer import Refusal
 from escrowmq.base.codes import Response
-from escrowmq.broker.asked import Question, Row
+from escrowmq.broker.asked import Question, RequestRow
 from escrowmq.broker.client_requests import CLIENT_REQUESTS
 from escrowmq.broker.operator_requests import OPERATOR_REQUESTS
 
 
-def rows() -> Iterator[Row]:
+def rows() -> Iterator[RequestRow]:
     """All of them."""
     return (row for _, rows_of in CLIENT_REQUESTS + OPERATOR_REQUESTS for row in rows_of)
 
 
-def bound(handlers: Iterable[object]) -> dict[int, Row]:
+def bound(handlers: Iterable[object]) -> dict[int, RequestRow]:
     """The rows whose family is there, each with the method of its own handler."""
     by_family = {type(handler): handler for handler in handlers}
-    found: dict[int, Row] = {}
+    found: dict[int, RequestRow] = {}
     for family, rows_of in CLIENT_REQUESTS + OPERATOR_REQUESTS:
         handler = by_family.get(family)
         if handler is None:
@@ -39,5 +39,5 @@ def _not_served(asked: Question) -> Refusal:
     return Refusal(Response.REQUEST_CODE_NOT_SUPPORTED, remark)
 
 
-UNKNOWN: Final = Row(-1, None, _not_served, OPERATE)
+UNKNOWN: Final = RequestRow(-1, None, _not_served, OPERATE)
 """What has no row is for operators, and then not served."""

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from escrowmq.base.effects import Replace
 from escrowmq.base.message import Topic
+from escrowmq.broker.output import Output
 from escrowmq.broker.part import NOTHING, File, Part, Start
-from escrowmq.broker.state import Broker
 from escrowmq.delivery import order
+from escrowmq.delivery.offsets import OffsetTable
 from escrowmq.delivery.order import Line, OrderTable
 from escrowmq.delivery.pop import PopLedger
-from escrowmq.delivery.subscriptions import TRANSACTION_GROUP
+from escrowmq.delivery.subscriptions import TRANSACTION_GROUP, GroupTable
+from escrowmq.delivery.topics import TopicTable
+from escrowmq.store.store import Store
 from escrowmq.txn import snapshot
 from escrowmq.txn.transactions import Transactions
 
@@ -20,13 +23,13 @@ class ProgressOfHalves(Part):
 
     name = "progress of halves"
 
-    def __init__(self, broker: Broker, transactions: Transactions) -> None:
-        self._broker = broker
+    def __init__(self, offsets: OffsetTable, transactions: Transactions) -> None:
+        self._offsets = offsets
         self._transactions = transactions
 
     def load(self, start: Start) -> None:
         """Find what is pending."""
-        offsets = self._broker.offsets
+        offsets = self._offsets
         self._transactions.load(
             start.now_ms,
             half_offset=offsets.get(TRANSACTION_GROUP, Topic.HALF, 0),
@@ -39,7 +42,7 @@ class ProgressOfHalves(Part):
         kept = self._transactions.kept(now_ms)
         if kept is None:
             return NOTHING
-        offsets = self._broker.offsets
+        offsets = self._offsets
         for topic, offset in ((Topic.HALF, kept.half_offset), (Topic.OP, kept.op_offset)):
             if offsets.get(TRANSACTION_GROUP, topic, 0) != offset:
                 offsets.commit(TRANSACTION_GROUP, topic, 0, offset, now_ms)
@@ -49,8 +52,23 @@ class ProgressOfHalves(Part):
 class OffsetSaver:
     """Writes consumerOffset.json and consumerOrderInfo.json."""
 
-    def __init__(self, broker: Broker, ledger: PopLedger, orders: OrderTable, *, path: str) -> None:
-        self._broker = broker
+    def __init__(
+        self,
+        *,
+        store: Store,
+        topics: TopicTable,
+        groups: GroupTable,
+        offsets: OffsetTable,
+        output: Output,
+        ledger: PopLedger,
+        orders: OrderTable,
+        path: str,
+    ) -> None:
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
+        self._output = output
         self._ledger = ledger
         self._orders = orders
         self._path = path
@@ -58,35 +76,34 @@ class OffsetSaver:
 
     def note(self, now_ms: int) -> None:
         """It is time to save what has changed."""
-        broker = self._broker
         self._ledger.note_progress(now_ms)
         if self._orders.is_changed:
-            self._orders.is_changed = False
+            self._orders.saved()
             data = self._orders.save(self._is_there, now_ms)
-            broker.effects.append(Replace(order.PATH, data))
-        if broker.offsets.is_changed and self._waiting is None:
-            broker.offsets.is_changed = False
-            self._waiting = (self._ledger.log_end, broker.offsets.save())
+            self._output.add(Replace(order.PATH, data))
+        if self._offsets.is_changed and self._waiting is None:
+            self._offsets.saved()
+            self._waiting = (self._ledger.log_end, self._offsets.save())
         self.release()
 
     def release(self) -> None:
         """Write what may be written by now."""
         waiting = self._waiting
-        if waiting is not None and waiting[0] <= self._broker.store.durable_offset:
+        if waiting is not None and waiting[0] <= self._store.durable_offset:
             self._waiting = None
-            self._broker.effects.append(Replace(self._path, waiting[1]))
+            self._output.add(Replace(self._path, waiting[1]))
 
     def last(self, now_ms: int) -> list[tuple[str, bytes]]:
         """What is to be written when the broker ends: nothing that the log does not hold."""
         found = [(order.PATH, self._orders.save(self._is_there, now_ms))]
         if not self._orders.has_any:
             found.clear()
-        if self._ledger.log_end <= self._broker.store.durable_offset:
-            found.append((self._path, self._broker.offsets.save()))
+        if self._ledger.log_end <= self._store.durable_offset:
+            found.append((self._path, self._offsets.save()))
         return found
 
     def _is_there(self, line: Line) -> bool:
         group, topic, queue_id = line
-        config = self._broker.topics.get(topic)
+        config = self._topics.get(topic)
         is_queue = config is not None and queue_id < config.read_queue_nums
-        return is_queue and self._broker.groups.peek(group) is not None
+        return is_queue and self._groups.peek(group) is not None

@@ -6,9 +6,9 @@ from typing import Final
 
 from escrowmq.base.extensions import ENDED_BY, TRANSACTION
 from escrowmq.base.message import Property, StoredMessage, Topic
-from escrowmq.broker.state import Broker
 from escrowmq.codec.ids import format_host, offset_id
-from escrowmq.codec.pending import Event, Item
+from escrowmq.codec.pending import Item, PendingEvent
+from escrowmq.store.store import Store
 from escrowmq.store.walk import walk_queue
 from escrowmq.txn.half import real_place
 from escrowmq.txn.op import STATES, decode_op
@@ -20,8 +20,8 @@ _OPS_READ_MAX: Final = 5_000
 class Showing:
     """Items and their events."""
 
-    def __init__(self, broker: Broker, transactions: Transactions) -> None:
-        self._broker = broker
+    def __init__(self, store: Store, transactions: Transactions) -> None:
+        self._store = store
         self._transactions = transactions
         self._engine = transactions.engine
 
@@ -77,9 +77,9 @@ class Showing:
         """A half with its events, in order."""
         item = self.item(half, half.queue_offset, now_ms)
         sender = item.origin or format_host(half.born_host)
-        events = [Event(at_ms=half.stored_ms, what="stored", who=sender)]
+        events = [PendingEvent(at_ms=half.stored_ms, what="stored", who=sender)]
         events += [
-            Event(at_ms=event.at_ms, what=event.what, who=event.who, detail=event.detail)
+            PendingEvent(at_ms=event.at_ms, what=event.what, who=event.who, detail=event.detail)
             for event in self._engine.halves.trail.of(half.queue_offset)
         ]
         if half.queue_offset not in self._engine.halves.pending:
@@ -87,9 +87,9 @@ class Showing:
         item.events = sorted(events, key=lambda event: event.at_ms)
         return item
 
-    def _ends_of(self, half: StoredMessage) -> list[Event]:
+    def _ends_of(self, half: StoredMessage) -> list[PendingEvent]:
         """When it was ended and how, by the op record that names it."""
-        store = self._broker.store
+        store = self._store
         at = store.offset_at(Topic.OP, 0, half.stored_ms)
         end = min(store.bounds(Topic.OP, 0)[1], at + _OPS_READ_MAX)
         for op in walk_queue(store, Topic.OP, at, end):
@@ -97,5 +97,5 @@ class Showing:
             if half.queue_offset in letters:
                 what = STATES[letters[half.queue_offset]].name.lower()
                 who = op.properties.get(ENDED_BY, "")
-                return [Event(at_ms=op.stored_ms, what=what, who=who)]
+                return [PendingEvent(at_ms=op.stored_ms, what=what, who=who)]
         return []

@@ -7,7 +7,8 @@ from typing import Final
 from escrowmq.base.ports import Disk
 from escrowmq.broker.opening import GROUPS_FILE, TOPICS_FILE
 from escrowmq.broker.registration import Registration
-from escrowmq.broker.state import Broker
+from escrowmq.delivery.subscriptions import GroupTable
+from escrowmq.delivery.topics import TopicTable
 from escrowmq.errors import StorageError
 
 _AGAIN_MS: Final = 1_000
@@ -16,8 +17,10 @@ _AGAIN_MS: Final = 1_000
 class Tables:
     """Saves them, and has the name servers told."""
 
-    def __init__(self, broker: Broker, disk: Disk, registration: Registration) -> None:
-        self._topics, self._groups = broker.topics, broker.groups
+    def __init__(
+        self, topics: TopicTable, groups: GroupTable, disk: Disk, registration: Registration
+    ) -> None:
+        self._topics, self._groups = topics, groups
         self._disk = disk
         self._registration = registration
         self._again_ms = 0
@@ -31,10 +34,10 @@ class Tables:
         """Save what has changed; StorageError when that cannot be done."""
         if self._topics.is_changed:
             self._disk.replace(TOPICS_FILE, self._topics.save())
-            self._topics.is_changed = False
+            self._topics.saved()
         if self._groups.is_changed:
             self._disk.replace(GROUPS_FILE, self._groups.save())
-            self._groups.is_changed = False
+            self._groups.saved()
 
     def save_and_tell(self, now_ms: int) -> None:
         """The same; whoever changed them is not answered when that fails. All others are, and it

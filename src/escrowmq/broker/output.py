@@ -1,0 +1,39 @@
+"""What leaves the core at the end of an input."""
+
+from __future__ import annotations
+
+from escrowmq.base.effects import Effect, Send
+
+
+class Output:
+    """Frames by peer, each peer's to be written at once, and whatever else is to be done."""
+
+    def __init__(self) -> None:
+        self.frames: dict[int, list[bytes]] = {}
+        self._effects: list[Effect] = []
+
+    def send(self, peer: int, *chunks: bytes) -> None:
+        """Bytes for a peer."""
+        frames = self.frames.get(peer)
+        if frames is None:
+            self.frames[peer] = list(chunks)
+        else:
+            frames.extend(chunks)
+
+    def add(self, effect: Effect) -> None:
+        """Something to be done besides."""
+        self._effects.append(effect)
+
+    def lost(self, peer: int) -> None:
+        """A peer is gone: nothing can be said to it."""
+        self.frames.pop(peer, None)
+
+    def take(self) -> list[Effect]:
+        """Hand all of it over."""
+        effects = self._effects
+        if self.frames:
+            effects = [Send(peer, chunks) for peer, chunks in self.frames.items()] + effects
+            self.frames = {}
+        if effects:
+            self._effects = []
+        return effects

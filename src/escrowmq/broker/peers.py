@@ -1,0 +1,42 @@
+"""Who is connected, and what the broker says to him on its own account."""
+
+from __future__ import annotations
+
+from escrowmq.broker.calls import OnAnswer, PeerCalls
+from escrowmq.broker.peer import Peer
+
+
+class Peers:
+    """Connections and guests, by their numbers."""
+
+    def __init__(self, calls: PeerCalls) -> None:
+        self.by_id: dict[int, Peer] = {}
+        self._calls = calls
+
+    def is_there(self, peer: int) -> bool:
+        """Whether somebody is there, and can be asked something."""
+        known = self.by_id.get(peer)
+        return known is not None and not known.is_away
+
+    def tell(self, peer: int, code: int, *, ext: dict[str, str], body: bytes = b"") -> None:
+        """Send a client a request that it does not answer."""
+        known = self.by_id.get(peer)
+        if known is not None:
+            known.dialogue.ask(code, self._calls.next_opaque(), ext, body, is_one_way=True)
+
+    def call(
+        self,
+        peer: int,
+        code: int,
+        *,
+        ext: dict[str, str] | None,
+        body: bytes = b"",
+        on_answer: OnAnswer,
+        until_ms: int,
+    ) -> None:
+        """Send a client a request, and hear what it says or that it does not."""
+        opaque = self._calls.next_opaque()
+        self._calls.expect(opaque, peer, on_answer, until_ms)
+        known = self.by_id.get(peer)
+        if known is not None:
+            known.dialogue.ask(code, opaque, ext, body, is_one_way=False)

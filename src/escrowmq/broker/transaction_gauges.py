@@ -1,0 +1,97 @@
+"""Figures about transactions: what is pending, what became of the others, and the checks."""
+
+from __future__ import annotations
+
+import math
+from itertools import accumulate
+from typing import Final
+
+from escrowmq.base.measure import Distribution, Family, Sample, by_topic, one
+from escrowmq.txn.meter import LATENCY_BOUNDS_S
+from escrowmq.txn.transactions import Transactions
+
+_BUCKETS: Final = (*map(float, LATENCY_BOUNDS_S), math.inf)
+
+
+def families_of(transactions: Transactions, now_ms: int) -> list[Family]:
+    """All of them."""
+    return [*_ended(transactions), *_checked(transactions, now_ms)]
+
+
+def _ended(transactions: Transactions) -> list[Family]:
+    meter = transactions.engine.halves.meter
+    return [
+        by_topic("rocketmq_half_messages", "gauge", "Pending half messages.", meter.pending),
+        by_topic("rocketmq_commit_messages", "counter", "Messages committed.", meter.committed),
+        by_topic("rocketmq_rollback_messages", "counter", "Messages dropped.", meter.rolled_back),
+        by_topic(
+            "escrowmq_discarded_messages",
+            "counter",
+            "Messages given up after their last check.",
+            meter.expired,
+        ),
+        Family(
+            "rocketmq_finish_message_latency",
+            "histogram",
+            "Seconds from the half message to its commit.",
+            ("topic",),
+            tuple(
+                Distribution(
+                    (topic,),
+                    tuple(zip(_BUCKETS, accumulate(counts), strict=True)),
+                    meter.latency_ms[topic] / 1000,
+                )
+                for topic, counts in meter.latency_counts.items()
+            ),
+        ),
+    ]
+
+
+def _checked(transactions: Transactions, now_ms: int) -> list[Family]:
+    engine, checker = transactions.engine, transactions.checker
+    oldest = engine.halves.pending.oldest()
+    age_s = 0.0 if oldest is None else (now_ms - engine.halves.pending.row(oldest).stored_ms) / 1000
+    groups = checker.parked_groups()
+    counters, checks = engine.halves.counters, checker.counters
+    return [
+        one("escrowmq_oldest_pending_seconds", "gauge", "Age of the oldest half.", age_s),
+        one("escrowmq_checks_sent", "counter", "Checks handed to a connection.", checks.sent),
+        one("escrowmq_checks_answered", "counter", "Answers to checks.", checks.answered),
+        one(
+            "escrowmq_checks_expired",
+            "counter",
+            "Checks that nobody answered in time.",
+            checks.unanswered,
+        ),
+        one(
+            "escrowmq_contradictory_ends",
+            "counter",
+            "Ends that contradict the outcome and changed nothing.",
+            counters.contradicted,
+        ),
+        one(
+            "escrowmq_repeated_ends",
+            "counter",
+            "Ends that were told the outcome again.",
+            counters.repeated,
+        ),
+        one(
+            "escrowmq_quarantined_messages",
+            "gauge",
+            "Halves that cannot be read.",
+            len(engine.halves.quarantine),
+        ),
+        one(
+            "escrowmq_deserted_groups",
+            "gauge",
+            "Producer groups with pending halves that nobody answers for.",
+            len(groups),
+        ),
+        Family(
+            "escrowmq_parked_messages",
+            "gauge",
+            "Halves that wait for a producer of their group to connect.",
+            ("group",),
+            tuple(Sample((group,), len(checker.parked(group))) for group in groups),
+        ),
+    ]
