@@ -7,7 +7,9 @@ from escrowmq.base.rounds import Rounds
 from escrowmq.broker.on_pull import PullHandlers
 from escrowmq.broker.part import Part
 from escrowmq.broker.pops import Pops
-from escrowmq.broker.state import Broker
+from escrowmq.delivery.delay import DelayQueues
+from escrowmq.delivery.timer import TimerQueue
+from escrowmq.store.store import Store
 
 
 class Arrivals(Part):
@@ -15,9 +17,19 @@ class Arrivals(Part):
 
     name = "arrivals"
 
-    def __init__(self, broker: Broker, rounds: Rounds, pulls: PullHandlers, pops: Pops) -> None:
-        self._broker = broker
-        self._store = broker.store
+    def __init__(
+        self,
+        *,
+        store: Store,
+        delays: DelayQueues,
+        timer: TimerQueue,
+        rounds: Rounds,
+        pulls: PullHandlers,
+        pops: Pops,
+    ) -> None:
+        self._delays = delays
+        self._timer = timer
+        self._store = store
         self._rounds = rounds
         self._pulls = pulls
         self._pops = pops
@@ -36,9 +48,9 @@ class Arrivals(Part):
                 continue
             try:
                 if topic == Topic.SCHEDULE:
-                    self._broker.delays.arrived(arrival, now_ms)
+                    self._delays.arrived(arrival, now_ms)
                 elif topic == Topic.TIMER:
-                    self._broker.timer.arrived(arrival)
+                    self._timer.arrived(arrival)
                 elif self.is_awaited(topic, arrival.queue_id):
                     self._pulls.arrived(arrival, now_ms)
                     self._pops.arrived(arrival, now_ms)

@@ -15,7 +15,7 @@ from escrowmq.broker.peer import Peer
 H = TypeVar("H")
 
 
-class Row(msgspec.Struct, frozen=True):
+class RequestRow(msgspec.Struct, frozen=True):
     """One kind of request."""
 
     code: int
@@ -39,11 +39,11 @@ class Row(msgspec.Struct, frozen=True):
     again."""
 
 
-Family = tuple[type, tuple[Row, ...]]
+Family = tuple[type, tuple[RequestRow, ...]]
 """The rows that the methods of one class serve."""
 
 
-def family(handlers: type, *rows: Row) -> Family:
+def family(handlers: type, *rows: RequestRow) -> Family:
     """The requests of one class of handlers."""
     return handlers, rows
 
@@ -52,7 +52,7 @@ class Asked(msgspec.Struct, Generic[H]):
     """One question. Whoever holds it can answer it later: `Broker.answer`."""
 
     peer: Peer
-    row: Row
+    row: RequestRow
     command: Command
     """What came over the wire, by which the door finds its way back."""
 

@@ -21,7 +21,7 @@ class _Call(msgspec.Struct):
     on_answer: OnAnswer
 
 
-class Calls:
+class PeerCalls:
     """Calls under way, by opaque."""
 
     def __init__(self) -> None:

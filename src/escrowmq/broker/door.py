@@ -22,25 +22,29 @@ from escrowmq.acl.proving import Proof, Proofs, Secrets
 from escrowmq.base.answer import Answer, Denial, Refusal, Reply
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.message import Topic
-from escrowmq.base.ports import Disk
+from escrowmq.base.ports import Chance, Disk
+from escrowmq.base.settings import BrokerSettings
+from escrowmq.broker.answers import Answers
 from escrowmq.broker.asked import Asked, Question
 from escrowmq.broker.auditing import Denials
+from escrowmq.broker.identity import Identity
 from escrowmq.broker.on_acl import AclHandlers, StoredPlaces
 from escrowmq.broker.on_auth import AuthHandlers
 from escrowmq.broker.part import File, Part
 from escrowmq.broker.peer import Peer
+from escrowmq.broker.peers import Peers
 from escrowmq.broker.quotas import Quotas
 from escrowmq.broker.rates import Rates
 from escrowmq.broker.rights import Rights
-from escrowmq.broker.state import Broker
+from escrowmq.codec.auth import Judgements
 from escrowmq.codec.auth import Question as Explained
-from escrowmq.codec.auth import Verdicts
 from escrowmq.codec.bodies import decode_body
 from escrowmq.codec.hashes import account_mark
 from escrowmq.codec.own_signature import SESSION
 from escrowmq.codec.signature import ACCESS_KEY
 from escrowmq.delivery import made
 from escrowmq.delivery.hold import Holds, LongPoll
+from escrowmq.delivery.made import Present
 from escrowmq.delivery.poll import Polls
 from escrowmq.txn.transactions import Transactions
 
@@ -57,6 +61,9 @@ _PUBLISH: Final = frozenset({Action.PUB})
 Table = Holds[Any] | Polls[Any]
 """Long polls; each has the peer and the request that it is of."""
 
+Polled = Callable[[], Iterable[Table]]
+"""All of them, as they are now."""
+
 
 class Door(Part):
     """Judges requests; knows the handlers of those that change the rules."""
@@ -65,38 +72,51 @@ class Door(Part):
 
     def __init__(
         self,
-        broker: Broker,
+        *,
+        settings: BrokerSettings,
+        chance: Chance,
+        identity: Identity,
+        present: Present,
+        peers: Peers,
+        answers: Answers,
         disk: Disk,
         transactions: Transactions,
-        *,
+        places: StoredPlaces,
+        quotas: Quotas,
         accounts: Disk,
         denials: Denials,
-        polls: Callable[[], Iterable[Table]],
+        polls: Polled,
     ) -> None:
-        settings = broker.settings
-        self._broker = broker
+        self._settings = settings
+        self._present = present
+        self._peers = peers
+        self._answers = answers
         self._disk = disk
         self._transactions = transactions
         self._polls = polls
-        self._places = StoredPlaces(broker, transactions)
+        self._places = places
         self._again: deque[tuple[Table, LongPoll[Any]]] = deque()
         self.rates = Rates(settings)
-        self.quotas = Quotas(broker, transactions.engine.halves.pending)
+        self.quotas = quotas
         self.denials = denials
-        self.proofs = Proofs(settings.own_signatures, chance=broker.chance, find=self._secrets_of)
+        self.proofs = Proofs(settings.own_signatures, chance=chance, find=self._secrets_of)
         self.accounts = (
-            AclHandlers(broker, accounts, self._changed) if settings.acl_enabled else None
+            AclHandlers(settings, identity, accounts, self._changed)
+            if settings.acl_enabled
+            else None
         )
-        self.users = AuthHandlers(broker, disk, self._changed)
+        self.users = AuthHandlers(settings, disk, self._changed)
         self._old_accounts = AccountFiles(accounts)
         transactions.checker.may_see = self._may_see if self.judges else None
         if self.judges and not settings.acl_as_rocketmq:
-            broker.has_owners = True
+            present.has_owners = True
+        self.version = 0
+        """Of the rules: another one each time that they are others."""
 
     @property
     def judges(self) -> bool:
         """Whether everybody has to prove who he is."""
-        return self.accounts is not None or self._broker.settings.authenticates
+        return self.accounts is not None or self._settings.authenticates
 
     @property
     def is_stale(self) -> bool:
@@ -116,7 +136,7 @@ class Door(Part):
 
     def read_rules(self, now_ms: int) -> None:
         """Read accounts and users; UsageError when they cannot be read: nobody is let in then."""
-        settings = self._broker.settings
+        settings = self._settings
         if self.judges:
             self.quotas.load(self._disk.read(made.PATH))
         if settings.acl_as_rocketmq and (settings.acl_enabled or settings.authenticates):
@@ -128,7 +148,7 @@ class Door(Part):
         if self.accounts is not None:
             self.accounts.load(now_ms)
         self.users.load()
-        if self._broker.settings.takes_over_accounts:
+        if self._settings.takes_over_accounts:
             self._old_accounts.load()
             count = self.users.book.take_over(self._old_accounts.rules)
             if count:
@@ -148,6 +168,22 @@ class Door(Part):
                 return refusal
         return None if asked.command.code == Request.ESCROW_SESSION else self._passed(asked)
 
+    def may_remember(self, peer: Peer) -> bool:
+        """Whether what a peer was let do may be let pass again on sight of its signature."""
+        is_known = not (peer.is_stranger or peer.identity)
+        is_plain = not (self.rates.is_on or self._settings.acl_as_rocketmq)
+        return self.judges and is_known and is_plain
+
+    def standing(self, asked: Question) -> list[Secrets] | None:
+        """What a request has to be signed with, if whoever signs it so is let in for all that the
+        rules say, until `version` is another; None when each has to be judged."""
+        key = asked.ext.get(ACCESS_KEY, "")
+        found = self._secrets_of(key)
+        if not found or self.proofs.wants(key) or self._account_of(asked) != key:
+            return None
+        refused = self._judge_rights(asked, asked.now_ms, is_proved=True)
+        return found if refused is None else None
+
     def session(self, asked: Asked[None]) -> Reply:
         """What our own clients are to sign beside their requests. Anybody may ask: it opens
         nothing."""
@@ -163,7 +199,7 @@ class Door(Part):
 
     def _counted(self, asked: Question) -> Refusal | None:
         """Why a request that was let in is one too many; each account has rates of its own."""
-        self._broker.present.account = asked.account
+        self._present.account = asked.account
         if not asked.account:
             return None
         refusal: Refusal | None = None
@@ -197,7 +233,7 @@ class Door(Part):
     def _account_of(self, asked: Question) -> str:
         """Of whom a request is that was let in; empty when nobody asked for a proof."""
         is_proved = (
-            self._broker.settings.authenticates
+            self._settings.authenticates
             and asked.command.code not in self.users.terms.unauthenticated
         ) or (self.accounts is not None and not self.accounts.trusts(asked.peer))
         return asked.ext.get(ACCESS_KEY, "") if is_proved else ""
@@ -211,7 +247,7 @@ class Door(Part):
             if account is None:
                 return []
             found.append(Secrets((account.secret, account.former), account.is_admin))
-        if self._broker.settings.authenticates:
+        if self._settings.authenticates:
             user = self.users.book.users.get(key)
             if user is None:
                 return []
@@ -222,19 +258,24 @@ class Door(Part):
         self, asked: Question, now_ms: int, *, is_held: bool = False
     ) -> tuple[Refusal, str] | None:
         """The refusal of a request by the rules, and the reason alone."""
-        self._places.now_ms = now_ms
-        rights = Rights(asked, self._places, self._broker.settings)
         proof = _UNPROVED
         if self.accounts is None or not self.accounts.trusts(asked.peer):
             proof = self.proofs.of(asked.peer, asked.command, is_held=is_held)
         if proof.fault:
             return Denial(proof.code, proof.fault), proof.fault
-        is_proved = proof.is_proved
+        return self._judge_rights(asked, now_ms, is_proved=proof.is_proved)
+
+    def _judge_rights(
+        self, asked: Question, now_ms: int, *, is_proved: bool
+    ) -> tuple[Refusal, str] | None:
+        """The same of a request of whom one may know already that it `is_proved`."""
+        self._places.now_ms = now_ms
+        rights = Rights(asked, self._places, self._settings)
         if self.accounts is not None:
             reason = self.accounts.refusal(asked, rights, is_proved=is_proved)
             if reason:
                 return Denial(Response.SYSTEM_ERROR, self.accounts.REMARK + reason), reason
-        if self._broker.settings.authenticates:
+        if self._settings.authenticates:
             reason = self.users.refusal(asked, rights, is_proved=is_proved)
             if reason:
                 return Denial(Response.NO_PERMISSION, reason), reason
@@ -243,7 +284,7 @@ class Door(Part):
     def explain(self, asked: Asked[None]) -> Reply:
         """Tell which rule lets somebody do something, or does not."""
         question = decode_body(Explained, asked.body)
-        settings = self._broker.settings
+        settings = self._settings
         answers = []
         if self.accounts is not None:
             answers.append(explain_account(self.accounts.rules, question))
@@ -255,12 +296,13 @@ class Door(Part):
                 as_rocketmq=settings.acl_as_rocketmq,
             )
             answers.append(verdict)
-        return Answer(body=msgspec.json.encode(Verdicts(answers=answers)))
+        return Answer(body=msgspec.json.encode(Judgements(answers=answers)))
 
     # -- what is inside already --------------------------------------------------------------
 
     def _changed(self) -> None:
         """The rules are others now."""
+        self.version += 1
         self._again = deque((table, held) for table in self._polls() for held in table.all())
         checker = self._transactions.checker
         for group in checker.parked_groups():
@@ -278,15 +320,15 @@ class Door(Part):
             refusal, reason = refused
             table.release(held)
             self.denials.note(asked, reason, now_ms)
-            self._broker.answer(asked, refusal)
+            self._answers.give(asked, refusal)
 
     def _may_see(self, peer_id: int, topic: str, group: str, owner: str) -> bool:
         """Whether a member of a producer group may be shown a half of a topic, with the mark of an
         account: whoever may end it. A heartbeat makes anybody a member of any group."""
-        peer = self._broker.peers.get(peer_id)
+        peer = self._peers.by_id.get(peer_id)
         if peer is None:
             return False
-        if self._broker.settings.acl_as_rocketmq:
+        if self._settings.acl_as_rocketmq:
             return True
         is_own = not owner or account_mark(peer.account) == owner
         needed = (topic,) if is_own else (topic, Topic.RETRY_PREFIX + group)
@@ -298,7 +340,7 @@ class Door(Part):
             peer.account, Need(name, PUB), peer.host
         ):
             return False
-        return not self._broker.settings.authenticates or self.users.may(
+        return not self._settings.authenticates or self.users.may(
             peer.account, topic_access(name, _PUBLISH), peer.host
         )
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from escrowmq.base.extensions import CARRIED, ENDED_BY, MESSAGES, MORE, OUTCOMES, OWNER
+from escrowmq.base.extensions import CARRIED, ENDED, ENDED_BY, MESSAGES, MORE, OUTCOMES, OWNER
 from escrowmq.base.limits import GROUP_SIZE_MAX, MESSAGE_KEYS_MAX
 from escrowmq.base.message import Message, Property, SysFlag, Topic
 from escrowmq.delivery.divert import WISHES
@@ -38,6 +38,7 @@ _OF_TRANSACTIONS: Final = frozenset(
         CARRIED,
         MESSAGES,
         OUTCOMES,
+        ENDED,
         ENDED_BY,
         MORE,
         OWNER,

@@ -15,10 +15,20 @@ from escrowmq.base.answer import Answer, Refusal
 from escrowmq.base.codes import Flag, Response, Version
 from escrowmq.base.command import Command, Vouched
 from escrowmq.base.effects import Close, Hold
-from escrowmq.base.guests import Ear, GroupFacts, OnReply, TopicFacts, Who, Wish
+from escrowmq.base.guests import (
+    Ear,
+    GroupFacts,
+    OnPut,
+    OnReply,
+    PlainMessage,
+    TopicFacts,
+    Who,
+    Wish,
+)
 from escrowmq.base.limits import KEYS_AT_ONCE_MAX
 from escrowmq.broker.core import BrokerCore
 from escrowmq.broker.peer import Peer
+from escrowmq.broker.plain_sends import PlainSends
 from escrowmq.delivery.topics import MESSAGE_TYPE, Perm
 
 FIRST: Final = 1 << 48
@@ -33,6 +43,8 @@ class Guests:
         self._broker = core.broker
         self._numbers = itertools.count(FIRST)
         self._keys_max = 0
+        self.plain: PlainSends | None = core.assembly.plain_sends
+        """What need not be asked for. Whatever else is served comes behind it."""
 
     # -- coming and going ------------------------------------------------------------------------
 
@@ -44,22 +56,23 @@ class Guests:
         peer.is_guest = peer.knows_signed_ids = True
         peer.is_away = True
         peer.dialogue = _Guest(who, ear)
-        self._broker.peers[peer.id] = peer
+        self._broker.peers.by_id[peer.id] = peer
         return peer.id
 
     def is_stranger(self, guest: int) -> bool:
         """Whether it has still to prove who it is."""
-        peer = self._broker.peers.get(guest)
+        peer = self._broker.peers.by_id.get(guest)
         return peer is None or peer.is_stranger
 
     def can_be_asked(self, guest: int, *, can_be: bool) -> None:
         """Whether there is a way to say something to it just now."""
-        peer = self._broker.peers.get(guest)
+        peer = self._broker.peers.by_id.get(guest)
         if peer is not None:
             peer.is_away = not can_be
 
     def leave(self, guest: int, now_ms: int) -> None:
         """It is gone, with all that waits for it."""
+        self._finish(now_ms)
         self._core.lost(guest, now_ms)
 
     # -- questions -------------------------------------------------------------------------------
@@ -72,7 +85,8 @@ class Guests:
     def ask(self, guest: int, wish: Wish, on_reply: OnReply | None, now_ms: int) -> int:
         """Put a question; it is answered now or later, or, without `on_reply`, never. By the number
         that is given back it can be forgotten."""
-        peer = self._broker.peers.get(guest)
+        self._finish(now_ms)
+        peer = self._broker.peers.by_id.get(guest)
         if peer is None:
             if on_reply is not None:
                 on_reply(Refusal(Response.SYSTEM_ERROR, "the client has left"))
@@ -84,9 +98,20 @@ class Guests:
         self._broker.present.account = ""
         return command.opaque
 
+    def put(self, guest: int, message: PlainMessage, on_put: OnPut, now_ms: int) -> bool:
+        """Store a plain message, by the end of the turn; False when it has to be asked for."""
+        peer = self._broker.peers.by_id.get(guest)
+        if peer is None or self.plain is None:
+            return False
+        return self.plain.put(peer, message, on_put, now_ms)
+
+    def _finish(self, now_ms: int) -> None:
+        if self.plain is not None:
+            self.plain.finish(now_ms)
+
     def forget(self, guest: int, number: int) -> None:
         """Nobody waits for an answer any more: let it take nothing that others could have."""
-        peer = self._broker.peers.get(guest)
+        peer = self._broker.peers.by_id.get(guest)
         if peer is None:
             return
         dialogue = peer.dialogue
@@ -96,7 +121,8 @@ class Guests:
 
     def heard(self, guest: int, opaque: int, answer: Answer, now_ms: int) -> None:
         """A client has answered a question of the broker's."""
-        peer = self._broker.peers.get(guest)
+        self._finish(now_ms)
+        peer = self._broker.peers.by_id.get(guest)
         if peer is not None:
             reply = Command(
                 code=answer.code,
@@ -148,19 +174,23 @@ class Guests:
         """Another turn begins."""
         self._keys_max = self._broker.store.dispatcher.keys_count + KEYS_AT_ONCE_MAX
 
+    def end_turn(self, now_ms: int) -> None:
+        """Nothing more is put for the time being."""
+        self._finish(now_ms)
+
     # -- connections -----------------------------------------------------------------------------
 
     def send(self, peer: int, *chunks: bytes) -> None:
         """Bytes for a connection of the front's."""
-        self._broker.send(peer, *chunks)
+        self._broker.output.send(peer, *chunks)
 
     def close(self, peer: int, reason: str) -> None:
         """End a connection, once all is written."""
-        self._broker.effects.append(Close(peer, reason))
+        self._broker.output.add(Close(peer, reason))
 
     def hold(self, peer: int) -> None:
         """Let others have their turn; the connection is fed again afterwards."""
-        self._broker.effects.append(Hold(peer))
+        self._broker.output.add(Hold(peer))
 
 
 class _Guest:

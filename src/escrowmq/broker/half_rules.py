@@ -11,15 +11,16 @@ from escrowmq.base.answer import Refusal
 from escrowmq.base.codes import Response
 from escrowmq.base.extensions import ORDER_KEY
 from escrowmq.base.message import Message, Property, SysFlag
+from escrowmq.base.settings import BrokerSettings, StoreSettings
 from escrowmq.broker.entry import group_fault
-from escrowmq.broker.state import Broker
 from escrowmq.codec.hashes import java_hash
+from escrowmq.delivery.clients import Clients
 from escrowmq.delivery.divert import DelayRules, divert
-from escrowmq.txn.check import Member
+from escrowmq.delivery.topics import TopicTable
+from escrowmq.txn.check import LiveProducer
 from escrowmq.txn.epoch import attempt_of
 from escrowmq.txn.half import is_delayed
 from escrowmq.txn.halves import Halves
-from escrowmq.txn.transactions import Transactions
 
 _log = logging.getLogger(__name__)
 
@@ -27,9 +28,17 @@ _log = logging.getLogger(__name__)
 class HalfRules:
     """The rules of one broker."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self._rules = DelayRules(broker.store_settings, broker.settings)
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        store_settings: StoreSettings,
+        topics: TopicTable,
+        clients: Clients,
+    ) -> None:
+        self._settings = settings
+        self._topics = topics
+        self._clients = clients
+        self._rules = DelayRules(store_settings, settings)
 
     def refusal(self, message: Message, halves: Halves, now_ms: int) -> Refusal | None:
         """Why a message cannot be a half beside those that are pending; None when it can."""
@@ -53,7 +62,7 @@ class HalfRules:
         reason = halves.refusal(message)
         if not reason:
             return None
-        if len(halves.pending) >= self._broker.settings.pending_max:
+        if len(halves.pending) >= self._settings.pending_max:
             return Refusal(Response.SYSTEM_BUSY, reason)
         is_of_epoch = attempt_of(properties) is not None
         # Of an epoch only one thing can stand in the way: that it is decided.
@@ -63,10 +72,10 @@ class HalfRules:
     def as_delivered(self, final: Message, now_ms: int) -> Message:
         """What is stored for a committed message."""
         key = final.properties.get(ORDER_KEY)
-        topic = self._broker.topics.get(final.topic) if key else None
+        topic = self._topics.get(final.topic) if key else None
         if key and topic is not None:
             final.queue_id = abs(java_hash(key)) % max(1, topic.write_queue_nums)
-        final.queue_id = self._broker.topics.queue_read(final.topic, final.queue_id)
+        final.queue_id = self._topics.queue_read(final.topic, final.queue_id)
         if is_delayed(final.properties):
             diverted = divert(final, now_ms, self._rules, is_accepted=True)
             if isinstance(diverted, Message):
@@ -74,23 +83,10 @@ class HalfRules:
             _log.error("a delayed message is delivered at its commit: %s", diverted.remark)
         return final
 
-    def members(self, group: str) -> list[Member]:
+    def members(self, group: str) -> list[LiveProducer]:
         """The live producers of a group."""
-        channels = self._broker.clients.producers.get(group, {})
+        channels = self._clients.producers.get(group, {})
         return [
-            Member(channel.peer, channel.client_id, channel.published)
+            LiveProducer(channel.peer, channel.client_id, channel.published)
             for channel in channels.values()
         ]
-
-
-def transactions_of(broker: Broker, rules: HalfRules) -> Transactions:
-    """The transactions of a broker, by its rules."""
-    return Transactions(
-        broker.store,
-        broker.settings,
-        broker.store_settings,
-        host=broker.packed,
-        chance=broker.chance,
-        as_delivered=rules.as_delivered,
-        members=rules.members,
-    )

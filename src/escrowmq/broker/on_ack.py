@@ -9,16 +9,20 @@ from typing import Final
 
 from escrowmq.base.answer import DONE, HELD, Answer, Refusal, Reply
 from escrowmq.base.codes import FAQ, Response
+from escrowmq.base.settings import StoreSettings
+from escrowmq.broker.answers import Answers
 from escrowmq.broker.asked import Asked, Question
 from escrowmq.broker.peer import Peer
-from escrowmq.broker.state import Broker
 from escrowmq.codec.acks import AckBatch, decode_acks
 from escrowmq.codec.headers import AckHeader
 from escrowmq.codec.receipt import ORDER_QUEUE, Receipt, decode_receipt, retry_topic
+from escrowmq.delivery.offsets import OffsetTable
 from escrowmq.delivery.order import ILLEGAL, OrderTable
 from escrowmq.delivery.pop import PopLedger
-from escrowmq.delivery.revive import Handle
+from escrowmq.delivery.revive import CheckPointKey
+from escrowmq.delivery.topics import TopicTable
 from escrowmq.errors import RemoteProtocolError
+from escrowmq.store.store import Store
 
 BATCH_ACKS_MAX: Final = 4_096
 """Batches of one request."""
@@ -36,9 +40,22 @@ class AckHandlers:
     """ACK_MESSAGE (200051), BATCH_ACK_MESSAGE (200151), CHANGE_MESSAGE_INVISIBLETIME (200053)."""
 
     def __init__(
-        self, broker: Broker, ledger: PopLedger, orders: OrderTable, on_freed: OnFreed
+        self,
+        *,
+        store_settings: StoreSettings,
+        store: Store,
+        topics: TopicTable,
+        offsets: OffsetTable,
+        answers: Answers,
+        ledger: PopLedger,
+        orders: OrderTable,
+        on_freed: OnFreed,
     ) -> None:
-        self._broker = broker
+        self._store_settings = store_settings
+        self._store = store
+        self._topics = topics
+        self._offsets = offsets
+        self._answers = answers
         self._ledger = ledger
         self._orders = orders
         self._on_freed = on_freed
@@ -71,7 +88,7 @@ class AckHandlers:
 
     def _bounds(self, peer: Peer, header: AckHeader) -> tuple[int, int] | Refusal:
         """The ends of the queue that a receipt is of."""
-        topic = self._broker.topics.get(header.topic)
+        topic = self._topics.get(header.topic)
         if topic is None:
             remark = f"topic[{header.topic}] not exist, apply first please! {FAQ}"
             return Refusal(Response.TOPIC_NOT_EXIST, remark)
@@ -81,15 +98,14 @@ class AckHandlers:
                 f"topicConfig.readQueueNums:[{topic.read_queue_nums}] consumer:[{peer.address}]"
             )
             return Refusal(Response.MESSAGE_ILLEGAL, remark)
-        return self._broker.store.bounds(header.topic, header.queue_id)
+        return self._store.bounds(header.topic, header.queue_id)
 
     def _ack_orderly(
-        self, peer: Peer, handle: Handle, queue_offset: int, now_ms: int
+        self, peer: Peer, handle: CheckPointKey, queue_offset: int, now_ms: int
     ) -> Refusal | None:
         """A message of an orderly group's batch is done with."""
-        broker = self._broker
         group, topic, queue_id = line = handle[:3]
-        old = broker.offsets.get(group, topic, queue_id)
+        old = self._offsets.get(group, topic, queue_id)
         if queue_offset < old:
             return None
         offset = self._orders.acknowledge(line, queue_offset, handle.pop_ms)
@@ -101,8 +117,8 @@ class AckHandlers:
             return Refusal(Response.MESSAGE_ILLEGAL, remark)
         if offset < 0:
             return None
-        if not broker.offsets.has_reset(group, topic, queue_id):
-            broker.offsets.commit(group, topic, queue_id, offset, now_ms)
+        if not self._offsets.has_reset(group, topic, queue_id):
+            self._offsets.commit(group, topic, queue_id, offset, now_ms)
             self._ledger.come_to(group, topic, queue_id, offset)
         if not self._orders.is_blocked(line, attempt_id=None, invisible_ms=0, now_ms=now_ms):
             self._on_freed(group, topic, now_ms)
@@ -116,9 +132,9 @@ class AckHandlers:
         refusal: Refusal | None = None
         for batch in batches[:BATCH_ACKS_MAX]:
             topic = retry_topic(batch.t, batch.c, int(batch.r) if batch.r.isdecimal() else -1)
-            low, high = self._broker.store.bounds(topic, batch.q)
+            low, high = self._store.bounds(topic, batch.q)
             offsets = [offset for offset in _offsets(batch) if low <= offset <= high]
-            handle = Handle(batch.c, topic, batch.q, batch.so, batch.pt, batch.rq)
+            handle = CheckPointKey(batch.c, topic, batch.q, batch.so, batch.pt, batch.rq)
             if batch.rq != ORDER_QUEUE:
                 if offsets:
                     self._ledger.acknowledge(
@@ -132,7 +148,7 @@ class AckHandlers:
 
     def _when_stored(self, asked: Question) -> Reply:
         """The answer to an ack leaves after its record: that of this input's end."""
-        if not self._broker.store_settings.is_sync_flush:
+        if not self._store_settings.is_sync_flush:
             return DONE
         self._done.append(asked)
         return HELD
@@ -143,12 +159,12 @@ class AckHandlers:
         if not self._done:
             return
         done, self._done = self._done, []
-        store = self._broker.store
+        store = self._store
         is_durable = self._ledger.log_end <= store.durable_offset
         # Not before: those that wait stand in the order of the log.
         told = DONE if is_durable else Answer(log_end=store.end_offset, late_code=Response.SUCCESS)
         for asked in done:
-            self._broker.answer(asked, told)
+            self._answers.give(asked, told)
 
     # -- more time -------------------------------------------------------------------------------
 
@@ -182,7 +198,7 @@ class AckHandlers:
 
     def _change_orderly(self, header: AckHeader, receipt: Receipt, now_ms: int) -> Answer:
         group, topic, queue_id = line = _handle(header, receipt)[:3]
-        if header.offset < self._broker.offsets.get(group, topic, queue_id):
+        if header.offset < self._offsets.get(group, topic, queue_id):
             return Answer(ext=_NOTHING)
         visible_ms = now_ms + header.invisible_time
         self._orders.show_at(line, header.offset, receipt.pop_ms, visible_ms)
@@ -194,8 +210,8 @@ class AckHandlers:
         return Answer(ext=ext)
 
 
-def _handle(header: AckHeader, receipt: Receipt) -> Handle:
-    return Handle(
+def _handle(header: AckHeader, receipt: Receipt) -> CheckPointKey:
+    return CheckPointKey(
         header.consumer_group,
         header.topic,
         header.queue_id,

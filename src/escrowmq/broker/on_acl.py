@@ -17,16 +17,21 @@ from escrowmq.base.command import Command
 from escrowmq.base.extensions import OWNER
 from escrowmq.base.message import Property, Topic
 from escrowmq.base.ports import Disk
+from escrowmq.base.settings import BrokerSettings
 from escrowmq.broker.asked import Asked, Question
+from escrowmq.broker.identity import Identity
 from escrowmq.broker.on_end import read_end
 from escrowmq.broker.peer import Peer
 from escrowmq.broker.rights import Rights
-from escrowmq.broker.state import Broker
 from escrowmq.codec import fastjson
 from escrowmq.codec.hashes import account_mark
 from escrowmq.codec.signature import ACCESS_KEY
+from escrowmq.delivery.asked import AskedTable
+from escrowmq.delivery.offsets import OffsetTable
+from escrowmq.delivery.topics import TopicTable
 from escrowmq.delivery.version import DataVersion
 from escrowmq.errors import EscrowMQError, UsageError
+from escrowmq.store.store import Store
 from escrowmq.txn.again import stored_again
 from escrowmq.txn.likeness import likeness
 from escrowmq.txn.transactions import Transactions
@@ -41,8 +46,15 @@ class AclHandlers:
     REMARK: Final = "org.apache.rocketmq.acl.common.AclException: "
     """Stands before each reason."""
 
-    def __init__(self, broker: Broker, disk: Disk, on_change: Callable[[], None]) -> None:
-        self._broker = broker
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        identity: Identity,
+        disk: Disk,
+        on_change: Callable[[], None],
+    ) -> None:
+        self._settings = settings
+        self._identity = identity
         self._files = AccountFiles(disk)
         self._on_change = on_change
         self._look_at_ms = 0
@@ -97,7 +109,7 @@ class AclHandlers:
     def update(self, asked: Asked[None]) -> Reply:
         """Create an account, or replace what is said of it."""
         ext = asked.command.ext or {}
-        wish = editing.Wish(
+        wish = editing.AccountWish(
             access_key=ext.get("accessKey", ""),
             secret=ext.get("secretKey"),
             address=ext.get("whiteRemoteAddress") or None,
@@ -157,12 +169,12 @@ class AclHandlers:
 
     def version(self, asked: Asked[None]) -> Reply:
         """How often the default file was changed, and when."""
-        rules, settings = self._files.rules, self._broker.settings
+        rules, settings = self._files.rules, self._settings
         version = DataVersion(counter=rules.counter, timestamp=rules.timestamp)
         ext = {
             "version": fastjson.encode(version).decode(),
             "brokerName": settings.name,
-            "brokerAddr": self._broker.address,
+            "brokerAddr": self._identity.address,
             "clusterName": settings.cluster,
         }
         return Answer(ext=ext)
@@ -185,33 +197,46 @@ def _listed(text: str | None) -> list[str] | None:
 class StoredPlaces:
     """What the store and the transactions know, for the guard (acl.needs.Places)."""
 
-    def __init__(self, broker: Broker, transactions: Transactions) -> None:
-        self._broker = broker
+    def __init__(
+        self,
+        *,
+        settings: BrokerSettings,
+        store: Store,
+        topics: TopicTable,
+        offsets: OffsetTable,
+        requesters: AskedTable,
+        transactions: Transactions,
+    ) -> None:
+        self._settings = settings
+        self._store = store
+        self._topics = topics
+        self._offsets = offsets
+        self._requesters = requesters
         self._transactions = transactions
         self.now_ms = 0
 
     @property
     def reply_topic(self) -> str:
         """The topic of replies to requests."""
-        return self._broker.settings.cluster + Topic.REPLY_SUFFIX
+        return self._settings.cluster + Topic.REPLY_SUFFIX
 
     def asked_in(self, properties: Mapping[str, str]) -> str | None:
         """The topic of the request that a reply with these properties answers."""
-        asked = self._broker.asked.find(properties, self.now_ms)
+        asked = self._requesters.find(properties, self.now_ms)
         return None if asked is None else asked.topic
 
     def topic_at(self, log_offset: int) -> str | None:
         """The topic of the record at an offset of the log."""
-        message = self._broker.store.read(log_offset)
+        message = self._store.read(log_offset)
         return None if message is None else message.topic
 
     def has_topic(self, topic: str) -> bool:
         """Whether there is such a topic."""
-        return self._broker.topics.get(topic) is not None
+        return self._topics.get(topic) is not None
 
     def has_offsets(self, group: str, topic: str) -> bool:
         """Whether a group has read, or is to read, a topic."""
-        return bool(self._broker.offsets.of(group, topic))
+        return bool(self._offsets.of(group, topic))
 
     def ended_topics(self, request: Command) -> Iterator[str]:
         """The topics of all messages that an END commits or rolls back; and where another account
@@ -227,7 +252,7 @@ class StoredPlaces:
             half,
             state=engine.halves.ledger.outcome(half.queue_offset),
             alias=engine.halves.aliases.get(likeness(half.properties), -1),
-            store=self._broker.store,
+            store=self._store,
         )
         yield half.properties.get(Property.REAL_TOPIC, "")
         for queue_offset in (half.queue_offset, again):

@@ -13,15 +13,19 @@ from escrowmq.base.command import Command
 from escrowmq.base.effects import Replace
 from escrowmq.base.limits import QUESTION_SIZE_MAX
 from escrowmq.base.message import Topic
+from escrowmq.base.settings import BrokerSettings
+from escrowmq.broker.answers import Answers
 from escrowmq.broker.asked import Asked
-from escrowmq.broker.state import Broker
+from escrowmq.broker.output import Output
+from escrowmq.broker.peers import Peers
 from escrowmq.codec import fastjson
 from escrowmq.codec.bodies import decode_body
 from escrowmq.codec.fastjson import Queue
 from escrowmq.codec.routes import TopicRoute
 from escrowmq.delivery.assignment import PATH, RequestMode, RequestModes, assign
-from escrowmq.delivery.clients import BROADCASTING
-from escrowmq.delivery.topics import Perm
+from escrowmq.delivery.clients import BROADCASTING, Clients
+from escrowmq.delivery.subscriptions import GroupTable
+from escrowmq.delivery.topics import Perm, TopicTable
 from escrowmq.errors import RemoteProtocolError
 
 ROUTE_MS: Final = 30_000
@@ -53,10 +57,27 @@ class AssignmentHandlers:
 
     `name_server` gives the peer to be asked for the queues of other brokers, if there is one."""
 
-    def __init__(self, broker: Broker, name_server: Callable[[], int | None]) -> None:
-        self._broker = broker
+    def __init__(
+        self,
+        *,
+        settings: BrokerSettings,
+        topics: TopicTable,
+        groups: GroupTable,
+        clients: Clients,
+        peers: Peers,
+        answers: Answers,
+        output: Output,
+        name_server: Callable[[], int | None],
+    ) -> None:
+        self._settings = settings
+        self._topics = topics
+        self._groups = groups
+        self._clients = clients
+        self._peers = peers
+        self._answers = answers
+        self._output = output
         self._name_server = name_server
-        self.modes = RequestModes(broker.settings.request_mode)
+        self.modes = RequestModes(settings.request_mode)
         self._routes: dict[str, tuple[int, list[Queue]]] = {}
         self._asked: dict[str, list[OnRoute]] = {}
 
@@ -68,14 +89,14 @@ class AssignmentHandlers:
         if mode.topic.startswith(Topic.RETRY_PREFIX):
             remark = "retry topic is not allowed to set mode"
             return Refusal(Response.NO_PERMISSION, remark)
-        if self._broker.topics.get(mode.topic) is None:
+        if self._topics.get(mode.topic) is None:
             remark = f"topic[{mode.topic}] not exist"
             return Refusal(Response.TOPIC_NOT_EXIST, remark)
-        if self._broker.groups.get(mode.consumer_group, asked.now_ms) is None:
+        if self._groups.get(mode.consumer_group, asked.now_ms) is None:
             remark = "subscription group does not exist"
             return Refusal(Response.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
         self.modes.put(mode)
-        self._broker.effects.append(Replace(PATH, self.modes.save()))
+        self._output.add(Replace(PATH, self.modes.save()))
         return DONE
 
     def list_modes(self, asked: Asked[None]) -> Reply:
@@ -89,7 +110,7 @@ class AssignmentHandlers:
         query = decode_body(_Query, asked.body)
 
         def known(queues: list[Queue]) -> None:
-            self._broker.answer(asked, Answer(body=self._answer(query, queues)))
+            self._answers.give(asked, Answer(body=self._answer(query, queues)))
 
         self._find_route(query.topic, known, asked.now_ms)
         return HELD
@@ -99,10 +120,10 @@ class AssignmentHandlers:
         found: list[Queue] | None
         if not queues:
             found = None
-        elif query.message_model.upper() == BROADCASTING or not self._broker.settings.balances_load:
+        elif query.message_model.upper() == BROADCASTING or not self._settings.balances_load:
             found = queues
         else:
-            group = self._broker.clients.consumers.get(query.consumer_group)
+            group = self._clients.consumers.get(query.consumer_group)
             ids = group.client_ids() if group is not None else []
             found = assign(mode, query.strategy_name, query.client_id, queues, ids)
         if found is None:
@@ -116,11 +137,10 @@ class AssignmentHandlers:
         )
 
     def _own(self, name: str) -> list[Queue]:
-        broker = self._broker
-        topic = broker.topics.get(name)
-        if topic is None or not topic.perm & broker.settings.permission & Perm.READ:
+        topic = self._topics.get(name)
+        if topic is None or not topic.perm & self._settings.permission & Perm.READ:
             return []
-        return [Queue(broker.settings.name, index, name) for index in range(topic.read_queue_nums)]
+        return [Queue(self._settings.name, index, name) for index in range(topic.read_queue_nums)]
 
     def _find_route(self, topic: str, on_route: OnRoute, now_ms: int) -> None:
         """All readable queues: ours as we know them, the others' as the name server does."""
@@ -134,19 +154,18 @@ class AssignmentHandlers:
             waiting.append(on_route)
             return
         self._asked[topic] = [on_route]
-        broker = self._broker
 
         def heard(reply: Command | None, now_ms: int) -> None:
             if reply is not None:
                 if len(self._routes) >= ROUTES_MAX:
                     self._routes.clear()
-                others = _others(reply, topic, broker.settings.name)
+                others = _others(reply, topic, self._settings.name)
                 self._routes[topic] = (now_ms, others)
             queues = self._own(topic) + self._routes.get(topic, (0, []))[1]
             for each in self._asked.pop(topic):
                 each(queues)
 
-        broker.call(
+        self._peers.call(
             server,
             Request.GET_ROUTEINFO_BY_TOPIC,
             ext={"topic": topic, "acceptStandardJsonOnly": "true"},

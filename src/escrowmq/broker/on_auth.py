@@ -18,7 +18,6 @@ from escrowmq.base.ports import Disk
 from escrowmq.base.settings import BrokerSettings
 from escrowmq.broker.asked import Asked, Question
 from escrowmq.broker.rights import Rights
-from escrowmq.broker.state import Broker
 from escrowmq.codec.auth import AclInfo, UserInfo, first_user, inner_user
 from escrowmq.codec.bodies import decode_body
 from escrowmq.codec.signature import ACCESS_KEY
@@ -90,17 +89,17 @@ def _changing(
 class AuthHandlers:
     """Codes 3001 to 3010; asks of every request whether it may pass."""
 
-    def __init__(self, broker: Broker, disk: Disk, on_change: Callable[[], None]) -> None:
-        self._broker = broker
-        self.book = Book(disk, as_rocketmq=broker.settings.acl_as_rocketmq)
-        self.terms = read_terms(broker.settings)
+    def __init__(self, settings: BrokerSettings, disk: Disk, on_change: Callable[[], None]) -> None:
+        self._settings = settings
+        self.book = Book(disk, as_rocketmq=settings.acl_as_rocketmq)
+        self.terms = read_terms(settings)
         self.on_change = on_change
 
     def load(self) -> None:
         """Read users and policies, and make those that the settings name; UsageError when that
         cannot be done."""
         self.book.load()
-        settings = self._broker.settings
+        settings = self._settings
         for name, text, read in (
             ("initAuthenticationUser", settings.first_user, first_user),
             ("innerClientAuthenticationCredentials", settings.inner_user, inner_user),
@@ -124,7 +123,7 @@ class AuthHandlers:
     @property
     def is_on(self) -> bool:
         """Whether everybody has to prove who he is."""
-        return self._broker.settings.authenticates
+        return self._settings.authenticates
 
     # -- the door ----------------------------------------------------------------------------
 

@@ -8,13 +8,17 @@ from escrowmq.base.answer import DONE, Refusal, Reply
 from escrowmq.base.codes import FAQ, Response, Version
 from escrowmq.base.limits import INT_MAX
 from escrowmq.base.message import Message, Property, StoredMessage, Topic
+from escrowmq.base.ports import Chance
+from escrowmq.base.settings import BrokerSettings
 from escrowmq.broker.asked import Asked
+from escrowmq.broker.identity import Identity
 from escrowmq.broker.putting import Putter
-from escrowmq.broker.state import Broker
 from escrowmq.codec.headers import SendBackHeader
 from escrowmq.codec.ids import offset_id
-from escrowmq.delivery.subscriptions import GroupConfig
-from escrowmq.delivery.topics import Perm
+from escrowmq.delivery.stats import Stats
+from escrowmq.delivery.subscriptions import GroupConfig, GroupTable
+from escrowmq.delivery.topics import Perm, TopicTable
+from escrowmq.store.store import Store
 
 _FIRST_LEVEL: Final = 3
 """Delay level of the first retry: 10 s with the default levels."""
@@ -23,28 +27,44 @@ _FIRST_LEVEL: Final = 3
 class BackHandlers:
     """CONSUMER_SEND_MSG_BACK (36)."""
 
-    def __init__(self, broker: Broker, putter: Putter) -> None:
-        self._broker = broker
+    def __init__(
+        self,
+        *,
+        settings: BrokerSettings,
+        store: Store,
+        topics: TopicTable,
+        groups: GroupTable,
+        stats: Stats,
+        identity: Identity,
+        chance: Chance,
+        putter: Putter,
+    ) -> None:
+        self._settings = settings
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._stats = stats
+        self._identity = identity
+        self._chance = chance
         self._putter = putter
 
     def send_back(self, asked: Asked[SendBackHeader]) -> Reply:
         """Store the message again for its group."""
-        broker = self._broker
         header = asked.header
-        group = broker.groups.get(header.group, asked.now_ms)
+        group = self._groups.get(header.group, asked.now_ms)
         if group is None:
             return Refusal(
                 Response.SUBSCRIPTION_GROUP_NOT_EXIST,
                 f"subscription group not exist, {header.group} {FAQ}",
             )
-        if not broker.settings.permission & Perm.WRITE:
-            host = broker.settings.advertised_host
+        if not self._settings.permission & Perm.WRITE:
+            host = self._settings.advertised_host
             return Refusal(
                 Response.NO_PERMISSION, f"the broker[{host}] sending message is forbidden"
             )
         if group.retry_queue_nums <= 0:
             return DONE
-        retry = broker.topics.ensure(
+        retry = self._topics.ensure(
             Topic.RETRY_PREFIX + header.group,
             queues_count=group.retry_queue_nums,
             is_unit=header.unit_mode,
@@ -55,14 +75,14 @@ class BackHandlers:
                 Response.NO_PERMISSION,
                 f"the topic[{retry.topic_name}] sending message is forbidden",
             )
-        source = broker.store.read(header.offset)
+        source = self._store.read(header.offset)
         if source is None:
             return Refusal(Response.SYSTEM_ERROR, f"look message by offset failed, {header.offset}")
         message = self._again(source, header, group, asked.command.version, asked.now_ms)
         put = self._putter.put(message, asked.now_ms)
         if isinstance(put, Refusal):
             return Refusal(Response.SYSTEM_ERROR, put.remark)
-        broker.stats.back(header.group, source.topic)
+        self._stats.back(header.group, source.topic)
         return DONE
 
     def _again(
@@ -85,20 +105,20 @@ class BackHandlers:
         if version >= Version.V3_4_9 and header.max_reconsume_times is not None:
             times_max = header.max_reconsume_times
         if source.reconsume_times >= times_max or header.delay_level < 0:
-            topic = self._broker.topics.ensure(Topic.DLQ_PREFIX + header.group, now_ms=now_ms)
+            topic = self._topics.ensure(Topic.DLQ_PREFIX + header.group, now_ms=now_ms)
         else:
-            topic = self._broker.topics.ensure(Topic.RETRY_PREFIX + header.group, now_ms=now_ms)
+            topic = self._topics.ensure(Topic.RETRY_PREFIX + header.group, now_ms=now_ms)
             level = header.delay_level or _FIRST_LEVEL + source.reconsume_times
             properties[Property.DELAY] = str(level)
         return Message(
             topic=topic.topic_name,
             body=source.body,
-            queue_id=self._broker.chance.randrange(max(1, topic.write_queue_nums)),
+            queue_id=self._chance.randrange(max(1, topic.write_queue_nums)),
             flag=source.flag,
             properties=properties,
             sys_flag=source.sys_flag,
             born_ms=source.born_ms,
             born_host=source.born_host,
-            store_host=self._broker.packed,
+            store_host=self._identity.packed,
             reconsume_times=min(source.reconsume_times + 1, INT_MAX),
         )

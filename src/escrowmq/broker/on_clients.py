@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import Final
 
 from escrowmq.base.answer import DONE, Answer, Refusal, Reply
@@ -16,12 +17,13 @@ from escrowmq.base.limits import (
     TOPIC_SIZE_MAX_LONG,
 )
 from escrowmq.base.message import Topic
+from escrowmq.base.settings import BrokerSettings
 from escrowmq.broker.asked import Asked
 from escrowmq.broker.entry import group_fault
 from escrowmq.broker.part import Part
 from escrowmq.broker.peer import Peer
+from escrowmq.broker.peers import Peers
 from escrowmq.broker.selecting import Selectors, is_tag
-from escrowmq.broker.state import Broker
 from escrowmq.codec import fastjson
 from escrowmq.codec.bodies import (
     CheckClientBody,
@@ -33,11 +35,19 @@ from escrowmq.codec.bodies import (
 )
 from escrowmq.codec.command import LANGUAGES
 from escrowmq.codec.headers import ConsumerGroupHeader, UnregisterClientHeader
-from escrowmq.delivery.clients import BROADCASTING, Channel, ConsumerGroup
+from escrowmq.delivery.clients import BROADCASTING, Channel, Clients, ConsumerGroup
+from escrowmq.delivery.locks import QueueLocks
+from escrowmq.delivery.poppers import Poppers
+from escrowmq.delivery.subscriptions import GroupTable
+from escrowmq.delivery.topics import TopicTable
 from escrowmq.errors import UsageError
 from escrowmq.filter.operands import FilterError
 
 _SCAN_MS: Final = 10_000
+
+
+OnProducer = Callable[[str, Channel, int], None]
+"""Is told the group of a producer that was not there before and can be asked now; and the time."""
 
 
 class ClientHandlers(Part):
@@ -46,8 +56,26 @@ class ClientHandlers(Part):
 
     name = "clients"
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(
+        self,
+        *,
+        settings: BrokerSettings,
+        topics: TopicTable,
+        groups: GroupTable,
+        clients: Clients,
+        poppers: Poppers,
+        locks: QueueLocks,
+        peers: Peers,
+        on_producer: OnProducer,
+    ) -> None:
+        self._settings = settings
+        self._topics = topics
+        self._groups = groups
+        self._clients = clients
+        self._poppers = poppers
+        self._locks = locks
+        self._peers = peers
+        self._on_producer = on_producer
         self._fingerprints: dict[int, int] = {}
         self._selectors = Selectors()
         self._scan_at_ms = 0
@@ -76,11 +104,11 @@ class ClientHandlers(Part):
         )
         self._fingerprints[asked.peer.id] = body.fingerprint
         for producer in body.producers or ():
-            if self._broker.clients.produce(producer.group_name, channel):
-                self._broker.on_producer(producer.group_name, channel, asked.now_ms)
+            if self._clients.produce(producer.group_name, channel):
+                self._on_producer(producer.group_name, channel, asked.now_ms)
         new_count = 0
         for consumer in body.consumers or ():
-            if self._broker.groups.peek(consumer.group_name) is None:
+            if self._groups.peek(consumer.group_name) is None:
                 new_count += 1
                 if new_count > GROUPS_AT_ONCE_MAX:
                     continue  # its next heartbeat brings it in
@@ -122,19 +150,18 @@ class ClientHandlers(Part):
                 f"heartbeat: SQL92 expressions of {sql_size} characters together; "
                 f"{HEARTBEAT_SQL_SIZE_MAX} are allowed"
             )
-        self._broker.clients.admit(
+        self._clients.admit(
             peer.id, producers=producers, consumers=consumers, account=peer.counted_for
         )
 
     def _consume(
         self, consumer: ConsumerBody, channel: Channel, now_ms: int, *, without_sub: bool
     ) -> None:
-        broker = self._broker
-        config = broker.groups.get(consumer.group_name, now_ms)
+        config = self._groups.get(consumer.group_name, now_ms)
         if config is None:
             return  # RocketMQ passes over such a consumer without a word
         if config.retry_queue_nums > 0:
-            topics = broker.topics
+            topics = self._topics
             subscriptions = consumer.subscription_data_set or ()
             is_ordered = any(
                 (topic := topics.get(s.topic)) is not None and topic.order for s in subscriptions
@@ -147,7 +174,7 @@ class ClientHandlers(Part):
                 now_ms=now_ms,
             )
         subscriptions_told = [] if without_sub else consumer.subscription_data_set or []
-        group, is_changed = broker.clients.consume(consumer.group_name, channel, subscriptions_told)
+        group, is_changed = self._clients.consume(consumer.group_name, channel, subscriptions_told)
         group.consume_type = (consumer.consume_type or "").upper()
         # The Go client writes "Clustering" and "BroadCasting".
         group.message_model = (consumer.message_model or "").upper()
@@ -172,22 +199,22 @@ class ClientHandlers(Part):
             while members and self._told_count < NOTIFIED_AT_ONCE_MAX:
                 self._told_count += 1
                 peer = members.popleft()
-                if peer in self._broker.peers:
-                    self._broker.tell(
+                if peer in self._peers.by_id:
+                    self._peers.tell(
                         peer, Request.NOTIFY_CONSUMER_IDS_CHANGED, ext={"consumerGroup": name}
                     )
             if not members:
                 del self._untold[name]
 
     def _left(self, group: ConsumerGroup) -> None:
-        config = self._broker.groups.peek(group.name)
+        config = self._groups.peek(group.name)
         if config is None or config.notify_consumer_ids_changed_enable:
             self._notify(group)
 
     def unregister(self, asked: Asked[UnregisterClientHeader]) -> Reply:
         """A client says good-bye to its groups."""
         header = asked.header
-        clients = self._broker.clients
+        clients = self._clients
         self._fingerprints.pop(asked.peer.id, None)
         if header.producer_group:
             clients.stop_producing(header.producer_group, asked.peer.id)
@@ -203,8 +230,8 @@ class ClientHandlers(Part):
 
     def _leave(self, peer: int) -> None:
         self._fingerprints.pop(peer, None)
-        self._broker.poppers.lost(peer)
-        for group in self._broker.clients.lost(peer):
+        self._poppers.lost(peer)
+        for group in self._clients.lost(peer):
             self._left(group)
 
     def wake(self, now_ms: int) -> None:
@@ -213,10 +240,10 @@ class ClientHandlers(Part):
         self._tell()
         if now_ms >= self._scan_at_ms:
             self._scan_at_ms = now_ms + _SCAN_MS
-            idle_ms = self._broker.settings.channel_idle_ms
+            idle_ms = self._settings.channel_idle_ms
             limit_ms = now_ms - idle_ms
-            self._broker.poppers.forget(now_ms, channel_idle_ms=idle_ms)
-            for peer in list(self._broker.clients.silent_since(limit_ms)):
+            self._poppers.forget(now_ms, channel_idle_ms=idle_ms)
+            for peer in list(self._clients.silent_since(limit_ms)):
                 self._leave(peer)
 
     def wake_at_ms(self) -> int:
@@ -226,7 +253,7 @@ class ClientHandlers(Part):
     def list_consumers(self, asked: Asked[ConsumerGroupHeader]) -> Reply:
         """The ids among which the queues are shared."""
         name = asked.header.consumer_group
-        group = self._broker.clients.consumers.get(name)
+        group = self._clients.consumers.get(name)
         if group is None:
             return Refusal(Response.SYSTEM_ERROR, f"no consumer for this group, {name}")
         body = fastjson.encode({"consumerIdList": group.client_ids()})
@@ -237,7 +264,7 @@ class ClientHandlers(Part):
     def lock(self, asked: Asked[None]) -> Reply:
         """Give a client the queues that no other client of its group holds."""
         body = decode_body(LockBody, asked.body)
-        locks = self._broker.locks
+        locks = self._locks
         is_short = max(len(body.consumer_group), len(body.client_id)) <= CLIENT_ID_SIZE_MAX
         locked = [
             queue
@@ -254,9 +281,7 @@ class ClientHandlers(Part):
         """Take queues back."""
         body = decode_body(LockBody, asked.body)
         for queue in body.mq_set:
-            self._broker.locks.unlock(
-                body.consumer_group, body.client_id, queue.topic, queue.queue_id
-            )
+            self._locks.unlock(body.consumer_group, body.client_id, queue.topic, queue.queue_id)
         return DONE
 
     # -- filters -----------------------------------------------------------------------------
@@ -266,7 +291,7 @@ class ClientHandlers(Part):
         if asked.body:
             subscription = decode_body(CheckClientBody, asked.body).subscription_data
             if subscription is not None and not is_tag(subscription.expression_type):
-                if not self._broker.settings.has_property_filter:
+                if not self._settings.has_property_filter:
                     return Refusal(
                         Response.SYSTEM_ERROR,
                         "The broker does not support consumer to filter message by "

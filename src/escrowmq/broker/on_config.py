@@ -11,15 +11,17 @@ from escrowmq.base.ports import Disk
 from escrowmq.base.setting import settings_of
 from escrowmq.base.settings import BrokerSettings, StoreSettings
 from escrowmq.broker.asked import Asked
-from escrowmq.broker.state import Broker
+from escrowmq.broker.identity import Identity
 from escrowmq.codec import fastjson
 from escrowmq.codec.changes import Changes
 from escrowmq.codec.conf import ConfError, parse_conf
-from escrowmq.delivery.stats import BROKER_GET, BROKER_PUT, GET_SIZE, Meter
+from escrowmq.delivery.stats import BROKER_GET, BROKER_PUT, GET_SIZE, StatMeter, Stats
+from escrowmq.delivery.topics import TopicTable
 from escrowmq.delivery.version import DataVersion
 from escrowmq.errors import UsageError
 from escrowmq.store.commit_log import FOLDER
 from escrowmq.store.retention import check_hours
+from escrowmq.store.store import Store
 
 _log = logging.getLogger(__name__)
 
@@ -63,8 +65,24 @@ def restore(disk: Disk, settings: BrokerSettings, store_settings: StoreSettings)
 class ConfigHandlers:
     """Codes 25, 26, 28, 306, 316, 329, 354, 355, 907, 2001 to 2004."""
 
-    def __init__(self, broker: Broker, disk: Disk, changes: Changes) -> None:
-        self._broker = broker
+    def __init__(
+        self,
+        *,
+        settings: BrokerSettings,
+        store_settings: StoreSettings,
+        store: Store,
+        topics: TopicTable,
+        stats: Stats,
+        identity: Identity,
+        disk: Disk,
+        changes: Changes,
+    ) -> None:
+        self._settings = settings
+        self._store_settings = store_settings
+        self._store = store
+        self._topics = topics
+        self._stats = stats
+        self._identity = identity
         self._disk = disk
         self._changes = changes
         self._version = DataVersion()
@@ -72,15 +90,14 @@ class ConfigHandlers:
     # -- settings ----------------------------------------------------------------------------
 
     def _properties(self) -> dict[str, str]:
-        broker = self._broker
         found = self._changes.texts()
         for name in _OURS + _SECRET:
             del found[name]
         found["flushDiskType"] = (
-            "SYNC_FLUSH" if broker.store_settings.is_sync_flush else "ASYNC_FLUSH"
+            "SYNC_FLUSH" if self._store_settings.is_sync_flush else "ASYNC_FLUSH"
         )
         found["brokerRole"] = "ASYNC_MASTER"
-        found["listenPort"] = broker.address.rpartition(":")[2]
+        found["listenPort"] = self._identity.address.rpartition(":")[2]
         return found
 
     def show(self, asked: Asked[None]) -> Reply:
@@ -125,7 +142,7 @@ class ConfigHandlers:
         self._version.advance(asked.now_ms)
         _log.warning("%s changed settings: %s", asked.peer.address, texts)
         if "brokerPermission" in texts:
-            self._broker.topics.touch(asked.now_ms)
+            self._topics.touch(asked.now_ms)
         later = sorted(_FROM_NEXT_START & texts.keys())
         remark = f"{', '.join(later)}: kept; it holds from the next start" if later else None
         return Answer(remark=remark)
@@ -138,24 +155,23 @@ class ConfigHandlers:
         return Answer(body=body)
 
     def _figures(self, now_ms: int) -> dict[str, str]:
-        broker = self._broker
-        store = broker.store
-        stats = broker.stats
-        puts = stats.meter(BROKER_PUT, "") or Meter()
-        gets = stats.meter(BROKER_GET, "") or Meter()
+        store = self._store
+        stats = self._stats
+        puts = stats.meter(BROKER_PUT, "") or StatMeter()
+        gets = stats.meter(BROKER_GET, "") or StatMeter()
         ratio = f"{store.disk_percent / 100:.2f}"
-        up_s = (now_ms - broker.started_ms) // 1000
+        up_s = (now_ms - self._identity.started_ms) // 1000
         usage = store.disk.usage(FOLDER)
         oldest_ms = store.oldest_stored_ms
         figures = _NOT_HERE | {
             "brokerVersion": str(_VERSION),
             "brokerVersionDesc": _VERSION_NAME,
-            "escrowVersion": broker.release,
+            "escrowVersion": self._identity.release,
             "brokerActive": "true",
-            "bootTimestamp": str(broker.started_ms),
+            "bootTimestamp": str(self._identity.started_ms),
             "runtime": f"[ {up_s // 86400} days, {up_s // 3600 % 24} hours, "
             f"{up_s // 60 % 60} minutes, {up_s % 60} seconds ]",
-            "startAcceptSendRequestTimeStamp": str(broker.settings.accepts_sends_from_ms),
+            "startAcceptSendRequestTimeStamp": str(self._settings.accepts_sends_from_ms),
             "msgPutTotalTodayNow": str(puts.total),
             "msgGetTotalTodayNow": str(gets.total),
             "msgPutTotalTodayMorning": "0",
@@ -202,7 +218,7 @@ class ConfigHandlers:
             "haConnectionInfo": [],
             "inSyncSlaveNums": 0,
             "master": True,
-            "masterCommitLogMaxOffset": self._broker.store.end_offset,
+            "masterCommitLogMaxOffset": self._store.end_offset,
         }
         return Answer(body=fastjson.encode(body))
 
@@ -233,13 +249,13 @@ class ConfigHandlers:
 
     def clean_queues(self, asked: Asked[None]) -> Reply:
         """Remove queues of topics that are gone."""
-        cleaned = self._broker.store.clean_queues(self._broker.topics.names())
+        cleaned = self._store.clean_queues(self._topics.names())
         _log.info("queues of %d topics removed at the wish of %s", len(cleaned), asked.peer.address)
         return DONE
 
     def delete_old(self, asked: Asked[None]) -> Reply:
         """Remove log files that are past their time now, whatever the hour."""
-        self._broker.store.retention.ask()
+        self._store.retention.ask()
         return DONE
 
 
@@ -279,6 +295,6 @@ def _readable(size: int) -> str:
     return f"{size / _UNIT_SIZE**power:.1f} {_UNITS[power - 1]}iB"
 
 
-def _three(meter: Meter) -> str:
+def _three(meter: StatMeter) -> str:
     """Rates over ten seconds and a minute, blanks between, as clusterList takes them apart."""
     return f"{meter.tps(1)} {meter.tps(6)} {meter.hour().tps}"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import re
-from typing import Final
+from collections.abc import Iterable
+from typing import Final, Protocol
 
 import msgspec
 
@@ -13,11 +14,13 @@ from escrowmq.base.codes import Flag, Request, Response
 from escrowmq.base.command import Command
 from escrowmq.base.extensions import OPEN
 from escrowmq.base.message import Property, StoredMessage, Topic
+from escrowmq.base.settings import BrokerSettings, StoreSettings
+from escrowmq.broker.answers import Answers
 from escrowmq.broker.asked import Asked, Question
 from escrowmq.broker.part import Part
 from escrowmq.broker.peer import Peer
+from escrowmq.broker.peers import Peers
 from escrowmq.broker.putting import Putter
-from escrowmq.broker.state import Broker
 from escrowmq.codec.headers import (
     EndByIdHeader,
     EndTransactionHeader,
@@ -26,9 +29,10 @@ from escrowmq.codec.headers import (
 )
 from escrowmq.codec.ids import offset_id, parse_offset_id
 from escrowmq.codec.record import encode_message
-from escrowmq.delivery.clients import Channel
+from escrowmq.delivery.clients import Channel, Clients
+from escrowmq.delivery.topics import TopicTable
 from escrowmq.errors import StorageError, UsageError
-from escrowmq.store.store import Put, PutStatus
+from escrowmq.store.store import Put, PutStatus, Store
 from escrowmq.txn.check import Ask
 from escrowmq.txn.claim import Claim, Ended, EndResult
 from escrowmq.txn.half import real_place
@@ -62,20 +66,49 @@ class _Unsealed(msgspec.Struct):
     ended: Ended
 
 
+class EndsOfRun(Protocol):
+    """End requests that were served together, whose answers wait for the op record, and for
+    nothing more: they are served so where nobody waits for the disk."""
+
+    def say(self) -> None:
+        """All of them are done."""
+        ...
+
+    def one_by_one(self) -> Iterable[tuple[Question, Ended]]:
+        """Each by itself."""
+        ...
+
+
 class EndHandlers(Part):
     """END_TRANSACTION (37), RESUME_CHECK_HALF_MESSAGE (323), and the checks (39)."""
 
     name = "transactions"
 
-    def __init__(self, broker: Broker, putter: Putter, transactions: Transactions) -> None:
-        self._broker = broker
+    def __init__(
+        self,
+        *,
+        settings: BrokerSettings,
+        store_settings: StoreSettings,
+        store: Store,
+        topics: TopicTable,
+        clients: Clients,
+        peers: Peers,
+        answers: Answers,
+        putter: Putter,
+        transactions: Transactions,
+    ) -> None:
+        self._settings = settings
+        self._store_settings = store_settings
+        self._store = store
+        self._topics = topics
+        self._peers = peers
+        self._answers = answers
         self._putter = putter
         self._transactions = transactions
         self.engine: Final = transactions.engine
         self._checker = transactions.checker
-        self._unsealed: list[_Unsealed] = []
-        broker.producer_hooks.append(self._producer_came)
-        self._checker.unheard.heard_ms = broker.clients.seen_ms
+        self._unsealed: list[_Unsealed | EndsOfRun] = []
+        self._checker.unheard.heard_ms = clients.seen_ms
 
     # -- ends --------------------------------------------------------------------------------
 
@@ -130,16 +163,9 @@ class EndHandlers(Part):
             case _:
                 return Refusal(Response.SYSTEM_ERROR, _REMARKS[ended.answer])
 
-    def _told(self, ended: Ended) -> dict[str, str]:
-        """What is said beside the code, to those who read it."""
-        is_sync = self._broker.store_settings.is_sync_flush
-        told = {
-            "escrowOutcome": ended.state.name.lower(),
-            "escrowDurability": "disk" if is_sync else "memory",
-        }
-        if ended.count > 1:
-            told["escrowCount"] = str(ended.count)
-        return told
+    def answer_run(self, ends: EndsOfRun) -> None:
+        """The same for ends that were carried out already, each of them DONE."""
+        self._unsealed.append(ends)
 
     def settle(self, now_ms: int) -> None:
         """Append the op records of this input's ends and answer who asked for them."""
@@ -148,12 +174,20 @@ class EndHandlers(Part):
         log_end, undone = self.engine.seal(now_ms)
         unsealed, self._unsealed = self._unsealed, []
         for item in unsealed:
-            if item.ended.queue_offset in undone:
-                remark = "the end could not be stored; the transaction is pending still"
-                reply: Answer | Refusal = Refusal(Response.SERVICE_NOT_AVAILABLE, remark)
+            if isinstance(item, _Unsealed):
+                self._tell(item.asked, item.ended, log_end, undone)
+            elif undone:
+                for asked, ended in item.one_by_one():
+                    self._tell(asked, ended, log_end, undone)
             else:
-                reply = self._outcome(item.ended, log_end)
-            self._broker.answer(item.asked, reply)
+                item.say()
+
+    def _tell(self, asked: Question, ended: Ended, log_end: int, undone: frozenset[int]) -> None:
+        if ended.queue_offset in undone:
+            remark = "the end could not be stored; the transaction is pending still"
+            self._answers.give(asked, Refusal(Response.SERVICE_NOT_AVAILABLE, remark))
+        else:
+            self._answers.give(asked, self._outcome(ended, log_end))
 
     def _outcome(self, ended: Ended, log_end: int) -> Answer:
         """What became of a transaction, to be told as soon as that is durable."""
@@ -163,11 +197,15 @@ class EndHandlers(Part):
             code = _TOLD.get(state, Response.TRANSACTION_STATE_UNKNOW)
             remark = f"the transaction is {state.name} already; nothing was changed"
         durable_at = self._putter.durable_at(Put(PutStatus.OK, log_end=log_end))
-        return Answer(code, ext=self._told(ended), remark=remark, log_end=durable_at)
+        ext = told(state, is_sync=self._store_settings.is_sync_flush)
+        if ended.count > 1:
+            ext["escrowCount"] = str(ended.count)
+        return Answer(code, ext=ext, remark=remark, log_end=durable_at)
 
     # -- checks ------------------------------------------------------------------------------
 
-    def _producer_came(self, group: str, channel: Channel, now_ms: int) -> None:
+    def producer_came(self, group: str, channel: Channel, now_ms: int) -> None:
+        """A producer that was not there before can be asked now."""
         self._checker.producer_came(group, now_ms)
 
     def lost(self, peer: Peer, now_ms: int) -> None:
@@ -181,7 +219,7 @@ class EndHandlers(Part):
         for ask in self._checker.due(now_ms):
             self._ask(ask, now_ms)
         if self.engine.halves.counters.expired:
-            self._broker.topics.ensure(Topic.CHECK_MAX_TIME, now_ms=now_ms)
+            self._topics.ensure(Topic.CHECK_MAX_TIME, now_ms=now_ms)
 
     def wake_at_ms(self) -> int:
         """When a check is due next."""
@@ -192,14 +230,14 @@ class EndHandlers(Part):
         unique_key = half.properties.get(Property.UNIQ_KEY, "")
         ext = {
             "topic": Topic.HALF,
-            "bname": self._broker.settings.name,
+            "bname": self._settings.name,
             "tranStateTableOffset": str(ask.queue_offset),
             "commitLogOffset": str(half.log_offset),
             "msgId": unique_key,
             "transactionId": unique_key,
             "offsetMsgId": offset_id(half.store_host, half.log_offset),
         }
-        peer = self._broker.peers.get(ask.peer)
+        peer = self._peers.by_id.get(ask.peer)
         if peer is not None and peer.knows_signed_ids:
             place = msgspec.structs.replace(half, queue_offset=ask.queue_offset)
             try:
@@ -208,13 +246,13 @@ class EndHandlers(Part):
                 _log.warning("a check is put off, as no key can be kept to sign by: %s", error)
                 return
         body = encode_message(_as_asked(half, ask.count))
-        self._broker.tell(ask.peer, Request.CHECK_TRANSACTION_STATE, ext=ext, body=body)
+        self._peers.tell(ask.peer, Request.CHECK_TRANSACTION_STATE, ext=ext, body=body)
 
     def resume(self, asked: Asked[ResumeCheckHeader]) -> Reply:
         """Ask again about a message that was given up."""
         header = asked.header
         _, log_offset = parse_offset_id(header.msg_id)
-        source = self._broker.store.read(log_offset)
+        source = self._store.read(log_offset)
         if source is None or source.topic not in (Topic.CHECK_MAX_TIME, Topic.HALF):
             remark = f"no message that was given up has the offset id {header.msg_id}"
             return Refusal(Response.SYSTEM_ERROR, remark)
@@ -230,6 +268,14 @@ class EndHandlers(Part):
             remark = resumed.refusal or f"Put message back to {Topic.HALF} failed."
             return Refusal(Response.SYSTEM_ERROR, remark)
         return DONE
+
+
+def told(state: State, *, is_sync: bool) -> dict[str, str]:
+    """What is said of an outcome beside the code, to those who read it."""
+    return {
+        "escrowOutcome": state.name.lower(),
+        "escrowDurability": "disk" if is_sync else "memory",
+    }
 
 
 def read_end(

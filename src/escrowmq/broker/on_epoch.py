@@ -7,14 +7,17 @@ import msgspec
 from escrowmq.base.answer import HELD, Answer, Held, Refusal, Reply
 from escrowmq.base.codes import Flag, Response
 from escrowmq.base.message import Topic
+from escrowmq.broker.answers import Answers
 from escrowmq.broker.asked import Asked, Question
+from escrowmq.broker.identity import Identity
 from escrowmq.broker.part import NOTHING, File, Part, Start
+from escrowmq.broker.peers import Peers
 from escrowmq.broker.putting import Putter
-from escrowmq.broker.state import Broker
 from escrowmq.codec.bodies import read_own_body
 from escrowmq.codec.decision import Abandon, Abandoned, Decide, Decided, Epoch
+from escrowmq.delivery.topics import TopicTable
 from escrowmq.store.marks import Mark, Marks
-from escrowmq.store.store import Put, PutStatus
+from escrowmq.store.store import Put, PutStatus, Store
 from escrowmq.txn import decision
 from escrowmq.txn.decision import Decider
 from escrowmq.txn.engine import Engine
@@ -35,11 +38,24 @@ class EpochHandlers(Part):
 
     name = "epochs"
 
-    def __init__(self, broker: Broker, putter: Putter, engine: Engine) -> None:
-        self._broker = broker
+    def __init__(
+        self,
+        *,
+        store: Store,
+        topics: TopicTable,
+        identity: Identity,
+        peers: Peers,
+        answers: Answers,
+        putter: Putter,
+        engine: Engine,
+    ) -> None:
+        self._store = store
+        self._topics = topics
+        self._peers = peers
+        self._answers = answers
         self._putter = putter
         self._engine = engine
-        self._decider = Decider(engine, broker.store, host=broker.packed)
+        self._decider = Decider(engine, store, host=identity.packed)
         self._waiting: list[_Waiting] = []
         self._marks: Marks[bytes] = Marks()
 
@@ -52,7 +68,7 @@ class EpochHandlers(Part):
     def progress(self, now_ms: int) -> tuple[File, ...]:
         """Keep the decisions in a file, once the log that they stand in is durable: records are
         deleted for their age, and a query may rest for longer."""
-        store = self._broker.store
+        store = self._store
         saved = self._decider.save()
         if saved is not None:
             self._marks.note(Mark(store.end_offset, store.end_offset, saved))
@@ -65,7 +81,7 @@ class EpochHandlers(Part):
         """Decide which tokens of an epoch count; the answer leaves when that is done durably."""
         wish = read_own_body(asked.command, Decide)
         query, batch = parse_epoch(wish.group, wish.epoch)
-        self._broker.topics.ensure(Topic.DECISIONS, now_ms=asked.now_ms)
+        self._topics.ensure(Topic.DECISIONS, now_ms=asked.now_ms)
         decided = self._decider.decide(query, batch, wish.tokens, asked.now_ms)
         if decided.refusal:
             return Refusal(Response.SYSTEM_ERROR, decided.refusal)
@@ -108,12 +124,12 @@ class EpochHandlers(Part):
             return
         still: list[_Waiting] = []
         for item in self._waiting:
-            if item.asked.peer.id not in self._broker.peers:
+            if item.asked.peer.id not in self._peers.by_id:
                 continue
             if not self._decider.is_carried_out(item.query, item.batch):
                 still.append(item)
                 continue
-            put = Put(PutStatus.OK, log_end=self._broker.store.end_offset)
+            put = Put(PutStatus.OK, log_end=self._store.end_offset)
             told = Answer(body=item.body, log_end=self._putter.durable_at(put))
-            self._broker.answer(item.asked, told, since_ms=now_ms)
+            self._answers.give(item.asked, told, since_ms=now_ms)
         self._waiting = still

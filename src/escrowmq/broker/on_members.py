@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from escrowmq.base.answer import DONE, Answer, Refusal, Reply
 from escrowmq.base.codes import Response
+from escrowmq.base.settings import BrokerSettings
 from escrowmq.broker.asked import Asked
-from escrowmq.broker.state import Broker
+from escrowmq.delivery.timer import TimerQueue
 
 
 class MemberHandlers:
@@ -13,22 +14,23 @@ class MemberHandlers:
     RESET_MASTER_FLUSH_OFFSET (908), GET_BROKER_EPOCH_CACHE (1007),
     NOTIFY_BROKER_ROLE_CHANGED (1008)."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, settings: BrokerSettings, timer: TimerQueue) -> None:
+        self._settings = settings
+        self._timer = timer
 
     def timer_check_point(self, asked: Asked[None]) -> Reply:
         """How far the timer is."""
-        if not self._broker.settings.has_timer:
+        if not self._settings.has_timer:
             return Refusal(Response.SYSTEM_ERROR, "The checkpoint is null")
-        body = self._broker.timer.check_point(asked.now_ms)
+        body = self._timer.check_point(asked.now_ms)
         return Answer(body=body)
 
     def timer_counts(self, asked: Asked[None]) -> Reply:
         """How many messages wait for their time, by topic."""
-        if not self._broker.settings.has_timer:
+        if not self._settings.has_timer:
             remark = "The timer message store is null"
             return Refusal(Response.SYSTEM_ERROR, remark)
-        body = self._broker.timer.counts.encode()
+        body = self._timer.counts.encode()
         return Answer(body=body)
 
     def hear(self, asked: Asked[None]) -> Reply:

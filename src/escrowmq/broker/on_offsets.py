@@ -4,28 +4,45 @@ from __future__ import annotations
 
 from escrowmq.base.answer import DONE, Answer, Refusal, Reply
 from escrowmq.base.codes import Response
+from escrowmq.base.settings import BrokerSettings, StoreSettings
 from escrowmq.broker.asked import Asked
-from escrowmq.broker.state import Broker
 from escrowmq.codec.headers import (
     CommitHeader,
     OffsetHeader,
     QueueHeader,
     SearchOffsetHeader,
 )
+from escrowmq.delivery.offsets import OffsetTable
+from escrowmq.delivery.subscriptions import GroupTable
+from escrowmq.delivery.topics import TopicTable
+from escrowmq.store.store import Store
 
 
 class OffsetHandlers:
     """Codes 14, 15, 29, 30, 31, 32."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(
+        self,
+        *,
+        settings: BrokerSettings,
+        store_settings: StoreSettings,
+        store: Store,
+        topics: TopicTable,
+        groups: GroupTable,
+        offsets: OffsetTable,
+    ) -> None:
+        self._settings = settings
+        self._store_settings = store_settings
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
 
     def query(self, asked: Asked[OffsetHeader]) -> Reply:
         """How far a group has read a queue."""
         header = asked.header
-        broker = self._broker
         topic, queue_id = header.topic, header.queue_id
-        offset = broker.offsets.get(header.consumer_group, topic, queue_id)
+        offset = self._offsets.get(header.consumer_group, topic, queue_id)
         if offset >= 0:
             return _offset(offset)
         if not header.set_zero_if_not_found:
@@ -33,7 +50,7 @@ class OffsetHandlers:
                 Response.QUERY_NOT_FOUND,
                 "Not found, do not set to zero, maybe this group boot first",
             )
-        low, _ = broker.store.bounds(topic, queue_id)
+        low, _ = self._store.bounds(topic, queue_id)
         # A new group starts at 0 where the whole queue is there and still in memory, whatever
         # CONSUME_FROM_LAST_OFFSET says: RocketMQ's rule (ConsumerManageProcessor).
         if low <= 0 and self._is_recent(topic, queue_id):
@@ -44,11 +61,11 @@ class OffsetHandlers:
         )
 
     def _is_recent(self, topic: str, queue_id: int) -> bool:
-        store = self._broker.store
+        store = self._store
         entries = store.entries(topic, queue_id, 0, 1)
         if not entries:
             return True
-        settings = self._broker.store_settings
+        settings = self._store_settings
         return store.end_offset - entries[0][0] <= (
             settings.memory_size * settings.memory_percent // 100
         )
@@ -56,11 +73,10 @@ class OffsetHandlers:
     def commit(self, asked: Asked[CommitHeader]) -> Reply:
         """A group has read up to an offset."""
         header = asked.header
-        broker = self._broker
         group, topic = header.consumer_group, header.topic
-        if broker.groups.get(group, asked.now_ms) is None:
+        if self._groups.get(group, asked.now_ms) is None:
             return Refusal(Response.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!")
-        if broker.topics.get(topic) is None:
+        if self._topics.get(topic) is None:
             return Refusal(Response.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
         if header.queue_id is None:
             return Refusal(Response.INVALID_PARAMETER, f"QueueId is null, topic is {topic}")
@@ -72,25 +88,24 @@ class OffsetHandlers:
                 f"queue {header.queue_id} of {topic} does not exist; its offset is not kept "
                 "(escrowPlacesAsRocketMQ=true keeps it)",
             )
-        if broker.offsets.has_reset(group, topic, header.queue_id):
+        if self._offsets.has_reset(group, topic, header.queue_id):
             return Answer(remark="Offset has been previously reset")
-        broker.offsets.commit(group, topic, header.queue_id, header.commit_offset, asked.now_ms)
+        self._offsets.commit(group, topic, header.queue_id, header.commit_offset, asked.now_ms)
         return DONE
 
     def _has_queue(self, topic: str, queue_id: int) -> bool:
         """Whether an offset of a queue is worth keeping. One that its topic lost when it was made
         narrower still has messages. RocketMQ keeps any, and its file grows with them."""
-        broker = self._broker
-        config = broker.topics.get(topic)
-        if broker.settings.places_as_rocketmq or config is None:
-            return broker.settings.places_as_rocketmq
+        config = self._topics.get(topic)
+        if self._settings.places_as_rocketmq or config is None:
+            return self._settings.places_as_rocketmq
         count = max(config.read_queue_nums, config.write_queue_nums)
-        return 0 <= queue_id < count or broker.store.bounds(topic, queue_id)[1] > 0
+        return 0 <= queue_id < count or self._store.bounds(topic, queue_id)[1] > 0
 
     def search(self, asked: Asked[SearchOffsetHeader]) -> Reply:
         """The offset at a time."""
         header = asked.header
-        offset = self._broker.store.offset_at(
+        offset = self._store.offset_at(
             header.topic,
             header.queue_id,
             header.timestamp,
@@ -101,18 +116,18 @@ class OffsetHandlers:
     def newest(self, asked: Asked[QueueHeader]) -> Reply:
         """One past the last offset."""
         header = asked.header
-        return _offset(self._broker.store.bounds(header.topic, header.queue_id)[1])
+        return _offset(self._store.bounds(header.topic, header.queue_id)[1])
 
     def oldest(self, asked: Asked[QueueHeader]) -> Reply:
         """The first offset that is still there."""
         header = asked.header
-        low = self._broker.store.bounds(header.topic, header.queue_id)[0]
+        low = self._store.bounds(header.topic, header.queue_id)[0]
         return _offset(low, remark="")
 
     def earliest_time(self, asked: Asked[QueueHeader]) -> Reply:
         """When the oldest message was stored; -1 when there is none."""
         header = asked.header
-        store = self._broker.store
+        store = self._store
         low, _ = store.bounds(header.topic, header.queue_id)
         stored_ms = store.stored_ms_at(header.topic, header.queue_id, low)
         return Answer(ext={"timestamp": str(stored_ms)})

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import islice
 from typing import Final
 
 from escrowmq.base.answer import HELD, Answer, Refusal, Reply
 from escrowmq.base.codes import Response
 from escrowmq.base.limits import RELEASED_AT_ONCE_MAX
+from escrowmq.base.settings import BrokerSettings
+from escrowmq.broker.answers import Answers
 from escrowmq.broker.asked import Asked
 from escrowmq.broker.on_pop import MARGIN_MS, PopHandlers
-from escrowmq.broker.popping import Pop, Popper, broker_refusal, place_refusal
-from escrowmq.broker.state import Broker
+from escrowmq.broker.popping import Pop, Popper
 from escrowmq.codec.headers import PopHeader
 from escrowmq.delivery.hold import LongPoll, weight_of
 from escrowmq.delivery.poll import Polls
+from escrowmq.delivery.stats import Stats
 from escrowmq.errors import UsageError
 from escrowmq.store.store import Arrival
 
@@ -24,20 +27,29 @@ _EMPTY: Final = {"popTime": "0", "invisibleTime": "0", "reviveQid": "0", "restNu
 class PeekHandlers:
     """PEEK_MESSAGE (200052), NOTIFICATION (200054), POLLING_INFO (200055)."""
 
-    def __init__(self, broker: Broker, popper: Popper, pops: PopHandlers) -> None:
-        self._broker = broker
+    def __init__(
+        self,
+        *,
+        settings: BrokerSettings,
+        stats: Stats,
+        polls_counts: Counter[str],
+        answers: Answers,
+        popper: Popper,
+        pops: PopHandlers,
+    ) -> None:
+        self._stats = stats
+        self._answers = answers
         self._popper = popper
         self._pops = pops
-        settings = broker.settings
         self.polls: Polls[Pop] = Polls(
             count_max=settings.pop_polls_max,
             per_key_max=settings.pop_polls_per_key_max,
-            counts=broker.polls_counts,
+            counts=polls_counts,
         )
 
     def _refusal(self, asked: Asked[PopHeader], now_ms: int) -> Refusal | None:
-        refusal = broker_refusal(self._broker, "peeking")
-        return refusal or place_refusal(self._broker, asked, now_ms)
+        popper = self._popper
+        return popper.broker_refusal("peeking") or popper.place_refusal(asked, now_ms)
 
     def peek(self, asked: Asked[PopHeader]) -> Reply:
         """What a pop would be given."""
@@ -51,7 +63,7 @@ class PeekHandlers:
         ext = {**_EMPTY, "restNum": str(finds.rest)}
         if finds.count:
             size = sum(map(len, finds.chunks))
-            self._broker.stats.get(header.consumer_group, header.topic, finds.count, size)
+            self._stats.get(header.consumer_group, header.topic, finds.count, size)
         return Answer(code, ext=ext, remark=remark, chunks=finds.chunks)
 
     def count_polls(self, asked: Asked[PopHeader]) -> Reply:
@@ -114,7 +126,7 @@ class PeekHandlers:
             refusal = Refusal(Response.SYSTEM_ERROR, str(error))
         if refusal is None:
             return True
-        self._broker.answer(asked, refusal.saying(_told(has_message=False)))
+        self._answers.give(asked, refusal.saying(_told(has_message=False)))
         return False
 
     def _try(self, held: LongPoll[Pop], now_ms: int) -> None:
@@ -124,7 +136,7 @@ class PeekHandlers:
             self.polls.release(held)
         elif self._popper.has_message(asked.header, now_ms):
             self.polls.release(held)
-            self._broker.answer(asked, Answer(ext=_told(has_message=True)))
+            self._answers.give(asked, Answer(ext=_told(has_message=True)))
 
     def lost(self, peer: int) -> None:
         """A client is gone."""
@@ -136,7 +148,7 @@ class PeekHandlers:
             asked = held.question.asked
             if self._is_still_allowed(asked, now_ms):
                 has_message = self._popper.has_message(asked.header, now_ms)
-                self._broker.answer(asked, Answer(ext=_told(has_message=has_message)))
+                self._answers.give(asked, Answer(ext=_told(has_message=has_message)))
 
     def wake_at_ms(self) -> int:
         """When `wake` has something to do next."""

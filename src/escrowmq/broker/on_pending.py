@@ -14,18 +14,19 @@ from escrowmq.base.answer import Answer, Refusal, Reply
 from escrowmq.base.codes import Response
 from escrowmq.base.extensions import TRANSACTION
 from escrowmq.base.message import Property, StoredMessage, Topic
+from escrowmq.base.settings import BrokerSettings
 from escrowmq.broker import auditing
 from escrowmq.broker.asked import Asked
 from escrowmq.broker.auditing import Denials
 from escrowmq.broker.on_end import EndHandlers
 from escrowmq.broker.peer import Peer
 from escrowmq.broker.showing import Showing
-from escrowmq.broker.state import Broker
 from escrowmq.codec.bodies import read_own_body
 from escrowmq.codec.ids import parse_offset_id
-from escrowmq.codec.pending import Counts, Done, Filter, Item, Page, Which
+from escrowmq.codec.pending import Done, Filter, Item, PendingCounts, PendingPage, Which
 from escrowmq.codec.record import decode_record
 from escrowmq.errors import UsageError
+from escrowmq.store.store import Store
 from escrowmq.store.walk import walk_queue
 from escrowmq.txn.claim import Claim
 from escrowmq.txn.state import State, Verdict
@@ -58,18 +59,25 @@ class PendingHandlers:
     """Codes 7701 to 7708."""
 
     def __init__(
-        self, broker: Broker, transactions: Transactions, ends: EndHandlers, denials: Denials
+        self,
+        *,
+        settings: BrokerSettings,
+        store: Store,
+        transactions: Transactions,
+        ends: EndHandlers,
+        denials: Denials,
     ) -> None:
-        self._broker = broker
+        self._settings = settings
+        self._store = store
         self._denials = denials
         self._ends = ends
         self._transactions = transactions
         self._engine = transactions.engine
-        self._showing = Showing(broker, transactions)
+        self._showing = Showing(store, transactions)
 
     def refusal(self, asked: Asked[None]) -> Refusal | None:
         """Why somebody may not administer transactions from there; None when he may."""
-        allowed = self._broker.settings.admin_from
+        allowed = self._settings.admin_from
         if allowed == "everybody" or (allowed == "loopback" and _is_local(asked.peer)):
             return None
         remark = f"escrowAdmin={allowed} does not let {asked.peer.address} administer transactions"
@@ -93,7 +101,7 @@ class PendingHandlers:
                 break
         else:
             last = self._stretch(wanted)[1]
-        return _reply(Page(items=items, next=last))
+        return _reply(PendingPage(items=items, next=last))
 
     def _stretch(self, wanted: Filter) -> tuple[list[int], int]:
         """Halves that one request looks at, and behind which one to go on; -1 at the end."""
@@ -129,11 +137,11 @@ class PendingHandlers:
         counts = self._count_all() if wanted == Filter() else self._count_some(wanted, asked.now_ms)
         return _reply(counts)
 
-    def _count_all(self) -> Counts:
+    def _count_all(self) -> PendingCounts:
         engine, checker = self._engine, self._transactions.checker
         by_topic = {topic: count for topic, count in engine.halves.meter.pending.items() if count}
         oldest = engine.halves.pending.oldest()
-        return Counts(
+        return PendingCounts(
             count=sum(by_topic.values()),
             parked=sum(len(checker.parked(group)) for group in checker.parked_groups()),
             oldest_ms=engine.halves.pending.row(oldest).stored_ms if oldest is not None else -1,
@@ -141,7 +149,7 @@ class PendingHandlers:
             by_group=dict(engine.halves.meter.groups),
         )
 
-    def _count_some(self, wanted: Filter, now_ms: int) -> Counts:
+    def _count_some(self, wanted: Filter, now_ms: int) -> PendingCounts:
         by_topic: Counter[str] = Counter()
         by_group: Counter[str] = Counter()
         parked, oldest_ms = 0, -1
@@ -151,7 +159,7 @@ class PendingHandlers:
             by_group[row.group] += 1
             parked += self._showing.pending_state(queue_offset, row.group) == "parked"
             oldest_ms = row.stored_ms if oldest_ms < 0 else min(oldest_ms, row.stored_ms)
-        return Counts(
+        return PendingCounts(
             count=sum(by_topic.values()),
             parked=parked,
             oldest_ms=oldest_ms,
@@ -165,11 +173,11 @@ class PendingHandlers:
         """One transaction with all that is known of it."""
         found = self._find(read_own_body(asked.command, Which), asked.now_ms)
         items = [self._showing.whole(half, asked.now_ms) for half in found]
-        return _reply(Page(items=items))
+        return _reply(PendingPage(items=items))
 
     def _find(self, which: Which, now_ms: int) -> list[StoredMessage]:
         """The halves that are meant, the newest first; UsageError when there are none."""
-        store = self._broker.store
+        store = self._store
         if which.id is not None:
             _, half = self._transactions.signed_half(which.id, now_ms)
             if half is None:
@@ -228,7 +236,7 @@ class PendingHandlers:
     # -- those that were given up ------------------------------------------------------------
 
     def _discarded(self, wanted: Filter) -> Iterator[StoredMessage]:
-        store = self._broker.store
+        store = self._store
         low, end = store.bounds(Topic.CHECK_MAX_TIME, 0)
         for message in walk_queue(store, Topic.CHECK_MAX_TIME, max(low, wanted.after + 1), end):
             if _is_of(message, wanted):
@@ -238,7 +246,7 @@ class PendingHandlers:
     def list_discarded(self, asked: Asked[None]) -> Reply:
         """A page of those that were given up."""
         wanted = read_own_body(asked.command, Filter)
-        page = Page(items=[])
+        page = PendingPage(items=[])
         for message in self._discarded(wanted):
             page.items.append(self._showing.discarded(message, asked.now_ms))
             if len(page.items) == wanted.limit:
@@ -252,7 +260,7 @@ class PendingHandlers:
         which = read_own_body(asked.command, Which)
         done = Done()
         if which.offset_id is not None:
-            source = self._broker.store.read(parse_offset_id(which.offset_id)[1])
+            source = self._store.read(parse_offset_id(which.offset_id)[1])
             if source is None or source.topic != Topic.CHECK_MAX_TIME:
                 raise UsageError(f"no message that was given up has the id {which.offset_id}")
             sources: Iterator[StoredMessage] = iter([source])

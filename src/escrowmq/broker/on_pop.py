@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from itertools import islice
 from typing import Final
@@ -10,21 +10,25 @@ from typing import Final
 from escrowmq.base.answer import DONE, HELD, Answer, Refusal, Reply
 from escrowmq.base.codes import Response
 from escrowmq.base.limits import POP_MESSAGES_MAX, RELEASED_AT_ONCE_MAX
+from escrowmq.base.settings import BrokerSettings
+from escrowmq.broker.answers import Answers
 from escrowmq.broker.asked import Asked
 from escrowmq.broker.on_clients import language_name
-from escrowmq.broker.popping import Finds, Pop, Popper, broker_refusal, place_refusal
+from escrowmq.broker.popping import Finds, Pop, Popper
 from escrowmq.broker.selecting import EVERYTHING, TAG, Selectors, subscription_of
-from escrowmq.broker.state import Broker
 from escrowmq.codec.headers import PopHeader
 from escrowmq.codec.receipt import encode_offsets, encode_starts
-from escrowmq.delivery.clients import Channel
+from escrowmq.delivery.clients import Channel, Clients
 from escrowmq.delivery.hold import LongPoll, weight_of
+from escrowmq.delivery.offsets import OffsetTable
 from escrowmq.delivery.order import OrderTable
 from escrowmq.delivery.poll import Place, Polls
+from escrowmq.delivery.poppers import Poppers
+from escrowmq.delivery.stats import Stats
 from escrowmq.errors import UsageError
 from escrowmq.filter.operands import FilterError
 from escrowmq.filter.tags import ALL
-from escrowmq.store.store import Arrival
+from escrowmq.store.store import Arrival, Store
 
 LATE_MS: Final = 500
 """A pop that comes so long after its time is over is not looked at."""
@@ -43,22 +47,35 @@ class PopHandlers:
 
     def __init__(
         self,
-        broker: Broker,
+        *,
+        settings: BrokerSettings,
+        store: Store,
+        offsets: OffsetTable,
+        clients: Clients,
+        poppers: Poppers,
+        stats: Stats,
+        polls_counts: Counter[str],
+        answers: Answers,
         popper: Popper,
         orders: OrderTable,
         on_freed: Callable[[str, str, int], None],
     ) -> None:
-        self._broker = broker
+        self._settings = settings
+        self._store = store
+        self._offsets = offsets
+        self._clients = clients
+        self._poppers = poppers
+        self._stats = stats
+        self._answers = answers
         self._popper = popper
         self._orders = orders
         self._on_freed = on_freed
         self._selectors = Selectors()
         self._again: deque[tuple[Place, int]] = deque()
-        settings = broker.settings
         self.polls: Polls[Pop] = Polls(
             count_max=settings.pop_polls_max,
             per_key_max=settings.pop_polls_per_key_max,
-            counts=broker.polls_counts,
+            counts=polls_counts,
         )
 
     def roll_back(self, asked: Asked[None]) -> Reply:
@@ -93,11 +110,11 @@ class PopHandlers:
             return Refusal(Response.SUBSCRIPTION_PARSE_FAILED, remark, _EMPTY)
 
     def _refusal(self, asked: Asked[PopHeader], born_ms: int, now_ms: int) -> Refusal | None:
-        header, settings = asked.header, self._broker.settings
+        header, settings = asked.header, self._settings
         front = f"the broker[{settings.advertised_host}] pop message"
         if now_ms - born_ms - header.poll_time > LATE_MS:
             return Refusal(Response.POLLING_TIMEOUT, f"{front} is timeout too much")
-        refusal = broker_refusal(self._broker, "pop")
+        refusal = self._popper.broker_refusal("pop")
         if refusal is not None:
             return refusal
         if header.max_msg_nums > POP_MESSAGES_MAX:
@@ -106,17 +123,17 @@ class PopHandlers:
         if not settings.has_timer:
             remark = f"{front} is forbidden because timerWheelEnable is false"
             return Refusal(Response.SYSTEM_ERROR, remark)
-        return place_refusal(self._broker, asked, now_ms)
+        return self._popper.place_refusal(asked, now_ms)
 
     def _note(self, asked: Asked[PopHeader]) -> None:
         """Let operators see who pops, heartbeats or not."""
-        broker, peer, header, now_ms = self._broker, asked.peer, asked.header, asked.now_ms
+        peer, header, now_ms = asked.peer, asked.header, asked.now_ms
         group, expression = header.consumer_group, header.exp or ALL
-        if broker.poppers.is_fresh(group, peer.id, header.topic, expression, now_ms):
+        if self._poppers.is_fresh(group, peer.id, header.topic, expression, now_ms):
             return
         channel = Channel(
             peer=peer.id,
-            client_id=broker.clients.client_id(peer.id) or peer.address,
+            client_id=self._clients.client_id(peer.id) or peer.address,
             language=language_name(asked.command.language),
             version=asked.command.version,
             address=peer.address,
@@ -124,7 +141,7 @@ class PopHandlers:
         )
         own = subscription_of(header.topic, header.exp_type, expression, now_ms)
         retries = self._popper.retry_topics(header)
-        broker.poppers.note(
+        self._poppers.note(
             group, channel, [own, *(subscription_of(name, TAG, ALL, now_ms) for name in retries)]
         )
 
@@ -143,7 +160,7 @@ class PopHandlers:
         remark = "FOUND" if code == Response.SUCCESS else "NO_MESSAGE_IN_QUEUE"
         if finds.count:
             size = sum(map(len, finds.chunks))
-            self._broker.stats.get(header.consumer_group, header.topic, finds.count, size)
+            self._stats.get(header.consumer_group, header.topic, finds.count, size)
             if finds.rest:
                 self._look_again(_place(header), header.queue_id)
         return Answer(code, ext=ext, remark=remark, chunks=finds.chunks)
@@ -191,7 +208,7 @@ class PopHandlers:
             pop = Refusal(Response.SYSTEM_ERROR, str(error), _EMPTY)
         if isinstance(pop, Pop):
             return pop
-        self._broker.answer(asked, pop)
+        self._answers.give(asked, pop)
         return None
 
     def _try(self, held: LongPoll[Pop], now_ms: int) -> bool:
@@ -203,7 +220,7 @@ class PopHandlers:
         finds = self._popper.find(pop, now_ms)
         if finds.count:
             self.polls.release(held)
-            self._broker.answer(pop.asked, self._found(pop, finds, Response.SUCCESS))
+            self._answers.give(pop.asked, self._found(pop, finds, Response.SUCCESS))
             return True
         if finds.has_skipped:
             self._look_again(_place(pop.header), pop.header.queue_id)
@@ -219,12 +236,12 @@ class PopHandlers:
                 held = self._wanting(place, queue_id, arrival)
                 if held is not None:
                     self._try(held, now_ms)
-                offset = self._broker.offsets.get(group, arrival.topic, arrival.queue_id)
+                offset = self._offsets.get(group, arrival.topic, arrival.queue_id)
                 if offset > arrival.queue_offset:
                     break  # it is gone
 
     def _wanting(self, place: Place, queue_id: int, arrival: Arrival) -> LongPoll[Pop] | None:
-        store = self._broker.store
+        store = self._store
         for held in self.polls.waiting(place, queue_id):
             selector = held.question.selector
             if selector is EVERYTHING or selector.wants(
@@ -259,7 +276,7 @@ class PopHandlers:
                 continue
             finds = self._popper.find(pop, now_ms)
             code = Response.SUCCESS if finds.count else Response.POLLING_TIMEOUT
-            self._broker.answer(pop.asked, self._found(pop, finds, code))
+            self._answers.give(pop.asked, self._found(pop, finds, code))
 
     def wake_at_ms(self) -> int:
         """When `wake` has something to do next."""

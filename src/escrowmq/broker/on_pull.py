@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from itertools import islice
 from typing import Final
 
@@ -17,19 +17,22 @@ from escrowmq.base.limits import (
     RELEASED_AT_ONCE_MAX,
     RELEASED_SIZE_MAX,
 )
+from escrowmq.base.settings import BrokerSettings, StoreSettings
+from escrowmq.broker.answers import Answers
 from escrowmq.broker.asked import Asked
 from escrowmq.broker.part import Part
 from escrowmq.broker.peer import Peer
 from escrowmq.broker.selecting import EVERYTHING, Selector, Selectors, is_tag
-from escrowmq.broker.state import Broker
 from escrowmq.codec.headers import PullHeader
-from escrowmq.delivery.clients import BROADCASTING
+from escrowmq.delivery.clients import BROADCASTING, Clients
 from escrowmq.delivery.hold import Holds, LongPoll, weight_of
-from escrowmq.delivery.subscriptions import GroupConfig
-from escrowmq.delivery.topics import Perm, TopicConfig
+from escrowmq.delivery.offsets import OffsetTable
+from escrowmq.delivery.stats import Stats
+from escrowmq.delivery.subscriptions import GroupConfig, GroupTable
+from escrowmq.delivery.topics import Perm, TopicConfig, TopicTable
 from escrowmq.errors import UsageError
 from escrowmq.filter.operands import FilterError
-from escrowmq.store.store import Arrival, Got, GotStatus
+from escrowmq.store.store import Arrival, Got, GotStatus, Store
 
 
 class PullFlag:
@@ -50,6 +53,7 @@ _CODE: Final = {
     GotStatus.OFFSET_OVERFLOW_BADLY: Response.PULL_OFFSET_MOVED,
     GotStatus.OFFSET_TOO_SMALL: Response.PULL_OFFSET_MOVED,
 }
+_REMARKS: Final = {status: status.name for status in GotStatus}
 """NO_MATCHED_LOGIC_QUEUE and NO_MESSAGE_IN_QUEUE depend on the offset asked for."""
 
 
@@ -72,18 +76,39 @@ class PullHandlers(Part):
 
     name = "long polls"
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(
+        self,
+        *,
+        settings: BrokerSettings,
+        store_settings: StoreSettings,
+        store: Store,
+        topics: TopicTable,
+        groups: GroupTable,
+        offsets: OffsetTable,
+        clients: Clients,
+        stats: Stats,
+        polls_counts: Counter[str],
+        answers: Answers,
+    ) -> None:
+        self._settings = settings
+        self._store_settings = store_settings
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
+        self._clients = clients
+        self._stats = stats
+        self._answers = answers
         self._selectors = Selectors()
         self._crowds: dict[tuple[str, int], _Crowd] = {}
         """Queues for whose messages more wait than are answered in one go."""
         self._released_size = 0
         """Bytes of the answers of the present go."""
-        self.holds: Holds[Pull] = Holds(counts=broker.polls_counts)
+        self.holds: Holds[Pull] = Holds(counts=polls_counts)
 
     def pull(self, asked: Asked[PullHeader]) -> Reply:
         """Answer with messages, or hold the request until there are some."""
-        header, offsets = asked.header, self._broker.offsets
+        header, offsets = asked.header, self._offsets
         pull = self._judge(asked, asked.now_ms)
         if isinstance(pull, Refusal):
             return pull
@@ -101,19 +126,19 @@ class PullHandlers(Part):
     # -- whether -----------------------------------------------------------------------------
 
     def _judge(self, asked: Asked[PullHeader], now_ms: int) -> Pull | Refusal:
-        header, broker = asked.header, self._broker
-        host = broker.settings.advertised_host
-        if not broker.settings.permission & Perm.READ:
+        header = asked.header
+        host = self._settings.advertised_host
+        if not self._settings.permission & Perm.READ:
             return _refused(
                 Response.NO_PERMISSION, f"the broker[{host}] pulling message is forbidden", 1
             )
         is_lite = asked.command.code == Request.LITE_PULL_MESSAGE
-        if is_lite and not broker.settings.allows_lite_pull:
+        if is_lite and not self._settings.allows_lite_pull:
             return _refused(
                 Response.NO_PERMISSION, f"the broker[{host}] for lite pull consumer is forbidden", 1
             )
         name = header.consumer_group
-        group = broker.groups.get(name, now_ms)
+        group = self._groups.get(name, now_ms)
         if group is None:
             return _refused(
                 Response.SUBSCRIPTION_GROUP_NOT_EXIST,
@@ -121,7 +146,7 @@ class PullHandlers(Part):
             )
         if not group.consume_enable:
             return _refused(Response.NO_PERMISSION, f"subscription group no permission, {name}", 2)
-        topic = broker.topics.get(header.topic)
+        topic = self._topics.get(header.topic)
         if topic is None:
             return _refused(
                 Response.TOPIC_NOT_EXIST,
@@ -144,7 +169,7 @@ class PullHandlers(Part):
         return Pull(asked, selector, group, topic)
 
     def _select(self, header: PullHeader, group: GroupConfig) -> Selector | Refusal:
-        settings = self._broker.settings
+        settings = self._settings
         if not is_tag(header.expression_type) and not settings.has_property_filter:
             return _refused(
                 Response.SYSTEM_ERROR,
@@ -158,9 +183,7 @@ class PullHandlers(Part):
                     Response.SUBSCRIPTION_PARSE_FAILED,
                     "parse the consumer's subscription failed",
                 )
-            if settings.rejects_unknown_pulls and group.group_name not in (
-                self._broker.clients.consumers
-            ):
+            if settings.rejects_unknown_pulls and group.group_name not in (self._clients.consumers):
                 return _refused(
                     Response.SUBSCRIPTION_NOT_EXIST,
                     "the consumer's group info not exist, or the pull consumer is rejected "
@@ -174,9 +197,8 @@ class PullHandlers(Part):
         return selector
 
     def _select_subscribed(self, header: PullHeader, group: GroupConfig) -> Selector | Refusal:
-        broker = self._broker
         name = header.consumer_group
-        online = broker.clients.consumers.get(name)
+        online = self._clients.consumers.get(name)
         if online is None:
             return _refused(
                 Response.SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist{FAQ}"
@@ -187,7 +209,7 @@ class PullHandlers(Part):
                 f"the consumer group[{name}] can not consume by broadcast way",
                 4,
             )
-        if broker.groups.is_forbidden(name, header.topic):
+        if self._groups.is_forbidden(name, header.topic):
             return _refused(
                 Response.NO_PERMISSION,
                 f"the consumer group[{name}] is forbidden for topic[{header.topic}]",
@@ -214,22 +236,20 @@ class PullHandlers(Part):
 
     def _answer(self, pull: Pull, now_ms: int, *, may_hold: bool) -> Reply:
         """The reply to a pull, given or held."""
-        header, broker = pull.asked.header, self._broker
+        header = pull.asked.header
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
-        reset = broker.offsets.take_reset(group, topic, queue_id)
+        reset = self._offsets.take_reset(group, topic, queue_id)
         if reset is not None:
-            low, high = broker.store.bounds(topic, queue_id)
+            low, high = self._store.bounds(topic, queue_id)
             return Refusal(
                 Response.PULL_OFFSET_MOVED, "OFFSET_RESET", ext=_offsets(reset, low, high)
             )
-        got = broker.store.get(
+        got = self._store.get(
             topic,
             queue_id,
             header.queue_offset,
             count_max=min(header.max_msg_nums, PULL_MESSAGES_MAX),
-            size_max=min(
-                header.max_msg_bytes or broker.store_settings.read_size_max, PULL_SIZE_MAX
-            ),
+            size_max=min(header.max_msg_bytes or self._store_settings.read_size_max, PULL_SIZE_MAX),
             codes=pull.selector.codes,
             accept=pull.selector.accept,
             tested_max=pull.selector.tested_max,
@@ -241,7 +261,7 @@ class PullHandlers(Part):
         if code == Response.PULL_NOT_FOUND and may_hold:
             self._hold(pull, now_ms)
             return HELD
-        broker.offsets.pulled(group, topic, queue_id, got.next_offset)
+        self._offsets.pulled(group, topic, queue_id, got.next_offset)
         return self._found(pull, got, code)
 
     def _found(self, pull: Pull, got: Got, code: int) -> Answer:
@@ -253,13 +273,13 @@ class PullHandlers(Part):
         self._released_size += size
         if got.count:
             header = pull.asked.header
-            self._broker.stats.get(header.consumer_group, header.topic, got.count, size)
-        return Answer(code, remark=got.status.name, ext=ext, chunks=chunks)
+            self._stats.get(header.consumer_group, header.topic, got.count, size)
+        return Answer(code, remark=_REMARKS[got.status], ext=ext, chunks=chunks)
 
     # -- when --------------------------------------------------------------------------------
 
     def _hold(self, pull: Pull, now_ms: int) -> None:
-        settings = self._broker.settings
+        settings = self._settings
         header = pull.asked.header
         wait_ms = header.suspend_timeout_millis
         if not settings.holds_pulls:
@@ -293,7 +313,7 @@ class PullHandlers(Part):
         except UsageError as error:
             reply = Refusal(Response.SYSTEM_ERROR, str(error))
         if reply is not HELD:
-            self._broker.answer(asked, reply)
+            self._answers.give(asked, reply)
 
     def awaits(self, topic: str, queue_id: int) -> bool:
         """Whether a pull waits for a queue."""
@@ -318,7 +338,7 @@ class PullHandlers(Part):
         self, arrival: Arrival, waiting: list[LongPoll[Pull]], now_ms: int
     ) -> list[LongPoll[Pull]]:
         """Answer the first of those who wait for a message; the others' turn comes."""
-        store = self._broker.store
+        store = self._store
         self._released_size = 0
         for nth, held in enumerate(waiting[:RELEASED_AT_ONCE_MAX]):
             if self._released_size > RELEASED_SIZE_MAX:

@@ -6,9 +6,10 @@ from typing import Final
 
 from escrowmq.base.answer import Answer, Refusal, Reply
 from escrowmq.base.codes import Response
+from escrowmq.base.settings import BrokerSettings
 from escrowmq.broker.asked import Asked
-from escrowmq.broker.state import Broker
 from escrowmq.codec.headers import QueryHeader, ViewHeader
+from escrowmq.store.store import Store
 
 _BY_UNIQUE_KEY: Final = "_UNIQUE_KEY_QUERY"
 
@@ -16,16 +17,17 @@ _BY_UNIQUE_KEY: Final = "_UNIQUE_KEY_QUERY"
 class QueryHandlers:
     """QUERY_MESSAGE (12) and VIEW_MESSAGE_BY_ID (33)."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, settings: BrokerSettings, store: Store) -> None:
+        self._settings = settings
+        self._store = store
 
     def query(self, asked: Asked[QueryHeader]) -> Reply:
         """Messages with a key. Others with the same hash may be among them: clients compare."""
         header = asked.header
         count_max = header.max_num
         if (asked.command.ext or {}).get(_BY_UNIQUE_KEY) == "true":
-            count_max = self._broker.settings.query_unique_max
-        found = self._broker.store.query(
+            count_max = self._settings.query_unique_max
+        found = self._store.query(
             header.topic,
             header.key,
             count_max=count_max,
@@ -47,8 +49,8 @@ class QueryHandlers:
     def view(self, asked: Asked[ViewHeader]) -> Reply:
         """The message at a place of the log."""
         offset = asked.header.offset
-        message = self._broker.store.read(offset)
+        message = self._store.read(offset)
         if message is None:
             return Refusal(Response.SYSTEM_ERROR, f"can not find message by the offset, {offset}")
-        body = self._broker.store.read_record(offset, message.record_size)
+        body = self._store.read_record(offset, message.record_size)
         return Answer(body=body)

@@ -10,10 +10,13 @@ from escrowmq.base.answer import HELD, Answer, Refusal, Reply
 from escrowmq.base.codes import Request, Response, Version
 from escrowmq.base.command import Command
 from escrowmq.base.message import Message, Property, is_sendable
+from escrowmq.base.settings import BrokerSettings
+from escrowmq.broker.answers import Answers
 from escrowmq.broker.asked import Asked, Question
 from escrowmq.broker.entry import admit, take_off
+from escrowmq.broker.identity import Identity
+from escrowmq.broker.peers import Peers
 from escrowmq.broker.putting import Putter
-from escrowmq.broker.state import Broker
 from escrowmq.codec.headers import (
     ConsumeDirectlyHeader,
     GroupTopicHeader,
@@ -23,7 +26,11 @@ from escrowmq.codec.headers import (
 )
 from escrowmq.codec.ids import format_host, offset_id, parse_offset_id
 from escrowmq.codec.properties import parse_properties
-from escrowmq.delivery.clients import Channel
+from escrowmq.delivery.asked import AskedTable
+from escrowmq.delivery.clients import Channel, Clients
+from escrowmq.delivery.made import Present
+from escrowmq.delivery.topics import TopicTable
+from escrowmq.store.store import Store
 
 _CALL_MS: Final = 10_000
 
@@ -31,8 +38,29 @@ _CALL_MS: Final = 10_000
 class RelayHandlers:
     """Codes 223, 307, 309 and the replies of request-reply, 324 and 325."""
 
-    def __init__(self, broker: Broker, putter: Putter) -> None:
-        self._broker = broker
+    def __init__(
+        self,
+        *,
+        settings: BrokerSettings,
+        store: Store,
+        topics: TopicTable,
+        clients: Clients,
+        identity: Identity,
+        present: Present,
+        requesters: AskedTable,
+        peers: Peers,
+        answers: Answers,
+        putter: Putter,
+    ) -> None:
+        self._settings = settings
+        self._store = store
+        self._topics = topics
+        self._clients = clients
+        self._identity = identity
+        self._present = present
+        self._requesters = requesters
+        self._peers = peers
+        self._answers = answers
         self._putter = putter
 
     # -- operators to consumers --------------------------------------------------------------
@@ -46,14 +74,14 @@ class RelayHandlers:
         """Let a consumer consume one message now."""
         header = asked.header
         _, log_offset = parse_offset_id(header.msg_id)
-        message = self._broker.store.read(log_offset)
+        message = self._store.read(log_offset)
         if message is None:
             return Refusal(Response.SYSTEM_ERROR, f"no message with the offset id {header.msg_id}")
-        body = self._broker.store.read_record(log_offset, message.record_size)
+        body = self._store.read_record(log_offset, message.record_size)
         return self._relay(asked, group=header.consumer_group, client=header.client_id, body=body)
 
     def _relay(self, asked: Question, *, group: str, client: str, body: bytes = b"") -> Reply:
-        channel = self._broker.clients.find_consumer(group, client)
+        channel = self._clients.find_consumer(group, client)
         if channel is None:
             return Refusal(Response.SYSTEM_ERROR, f"The Consumer <{group}> <{client}> not online")
         if channel.version < Version.V3_1_8_SNAPSHOT:
@@ -66,19 +94,18 @@ class RelayHandlers:
         return HELD
 
     def _pass_on(self, asked: Question, channel: Channel, body: bytes, group: str) -> None:
-        broker = self._broker
 
         def heard(reply: Command | None, now_ms: int) -> None:  # noqa: ARG001
             if reply is not None:
                 told = Answer(reply.code, ext=reply.ext, body=reply.body, remark=reply.remark)
-                broker.answer(asked, told)
+                self._answers.give(asked, told)
                 return
             remark = (
                 f"consumer <{group}> <{channel.client_id}> Timeout: no answer within {_CALL_MS} ms"
             )
-            broker.answer(asked, Refusal(Response.CONSUME_MSG_TIMEOUT, remark))
+            self._answers.give(asked, Refusal(Response.CONSUME_MSG_TIMEOUT, remark))
 
-        broker.call(
+        self._peers.call(
             channel.peer,
             asked.command.code,
             ext=asked.command.ext,
@@ -90,8 +117,7 @@ class RelayHandlers:
     def consumer_status(self, asked: Asked[GroupTopicHeader]) -> Reply:
         """Offsets as the members of a group hold them in memory."""
         header = asked.header
-        broker = self._broker
-        group = broker.clients.consumers.get(header.group)
+        group = self._clients.consumers.get(header.group)
         if group is None:
             return Refusal(Response.SYSTEM_ERROR, f"the consumer group[{header.group}] not online")
         members = [
@@ -110,12 +136,12 @@ class RelayHandlers:
                 found.append(b'"%b":%b' % (client_id.encode(), table))
             if left == 0:
                 body = b'{"consumerTable":{%b},"messageQueueTable":{}}' % b",".join(found)
-                broker.answer(asked, Answer(body=body))
+                self._answers.give(asked, Answer(body=body))
 
         if not members:
             return Answer(body=b'{"consumerTable":{},"messageQueueTable":{}}')
         for channel in members:
-            broker.call(
+            self._peers.call(
                 channel.peer,
                 Request.GET_CONSUMER_STATUS_FROM_CLIENT,
                 ext={"topic": header.topic, "group": header.group},
@@ -128,7 +154,7 @@ class RelayHandlers:
 
     def reply_message(self, asked: Asked[SendHeader | SendHeaderV2]) -> Reply:
         """Push a reply to the client that asked, and keep it as a message."""
-        header, broker = asked.header, self._broker
+        header = asked.header
         properties = parse_properties(header.properties)
         refusal = _refusal(header, properties)
         if refusal is not None:
@@ -146,16 +172,16 @@ class RelayHandlers:
 
         def heard(reply: Command | None, now_ms: int) -> None:  # noqa: ARG001
             if reply is not None and reply.code == Response.SUCCESS:
-                broker.asked.answered(properties)
-                broker.answer(asked, Answer(ext=ext))
+                self._requesters.answered(properties)
+                self._answers.give(asked, Answer(ext=ext))
                 return
             remark = f"push reply message to <{asker}>fail."
-            broker.answer(asked, Refusal(Response.SYSTEM_ERROR, remark))
+            self._answers.give(asked, Refusal(Response.SYSTEM_ERROR, remark))
 
-        broker.call(
+        self._peers.call(
             channel.peer,
             Request.PUSH_REPLY_MESSAGE_TO_CLIENT,
-            ext=_push_fields(asked, properties, format_host(broker.packed)),
+            ext=_push_fields(asked, properties, format_host(self._identity.packed)),
             body=asked.body,
             on_answer=heard,
             until_ms=asked.now_ms + _CALL_MS,
@@ -166,14 +192,13 @@ class RelayHandlers:
         """The connection that a reply is for. Anybody may call himself by the client id of another:
         with accounts on it is one of the account that asked, and of a request that is not known
         here (another broker of the cluster took it) only who is the one account of that name."""
-        broker = self._broker
-        found = broker.clients.find_clients(client_id)
-        if not broker.has_owners:
+        found = self._clients.find_clients(client_id)
+        if not self._present.has_owners:
             return next(found, None)
         of_account: dict[str, Channel] = {}
         for channel in found:
-            of_account.setdefault(broker.peers[channel.peer].account, channel)
-        asked = broker.asked.find(properties, now_ms)
+            of_account.setdefault(self._peers.by_id[channel.peer].account, channel)
+        asked = self._requesters.find(properties, now_ms)
         if asked is not None:
             return of_account.get(asked.account)
         return next(iter(of_account.values())) if len(of_account) == 1 else None
@@ -181,9 +206,9 @@ class RelayHandlers:
     def _store_reply(
         self, asked: Asked[SendHeader | SendHeaderV2], properties: dict[str, str]
     ) -> dict[str, str]:
-        header, broker = asked.header, self._broker
-        topic = broker.topics.get(header.topic)
-        if not broker.settings.stores_replies or topic is None or not asked.body:
+        header = asked.header
+        topic = self._topics.get(header.topic)
+        if not self._settings.stores_replies or topic is None or not asked.body:
             return {}
         queue_id = max(0, min(header.queue_id, topic.write_queue_nums - 1))
         message = Message(
@@ -195,7 +220,7 @@ class RelayHandlers:
             sys_flag=header.sys_flag,
             born_ms=header.born_timestamp,
             born_host=asked.peer.packed,
-            store_host=broker.packed,
+            store_host=self._identity.packed,
             reconsume_times=header.reconsume_times,
         )
         if admit(message, is_half=False):
@@ -204,7 +229,7 @@ class RelayHandlers:
         if isinstance(put, Refusal):
             return {}
         return {
-            "msgId": offset_id(broker.packed, put.log_offset),
+            "msgId": offset_id(self._identity.packed, put.log_offset),
             "queueId": str(queue_id),
             "queueOffset": str(put.queue_offset),
         }

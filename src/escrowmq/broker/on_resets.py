@@ -5,8 +5,9 @@ from __future__ import annotations
 from escrowmq.base.answer import DONE, Answer, Refusal, Reply
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.message import Topic
+from escrowmq.base.settings import BrokerSettings
 from escrowmq.broker.asked import Asked
-from escrowmq.broker.state import Broker
+from escrowmq.broker.peers import Peers
 from escrowmq.codec import fastjson
 from escrowmq.codec.fastjson import Queue
 from escrowmq.codec.headers import (
@@ -14,6 +15,13 @@ from escrowmq.codec.headers import (
     CorrectionHeader,
     ResetOffsetHeader,
 )
+from escrowmq.delivery.clients import Clients
+from escrowmq.delivery.delay import DelayQueues
+from escrowmq.delivery.offsets import OffsetTable
+from escrowmq.delivery.readers import Readers
+from escrowmq.delivery.subscriptions import GroupTable
+from escrowmq.delivery.topics import TopicTable
+from escrowmq.store.store import Store
 
 _ANY_QUEUE = -1
 _LATEST = -1
@@ -22,25 +30,44 @@ _LATEST = -1
 class ResetHandlers:
     """Codes 43, 45, 222, 308, 314."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(
+        self,
+        *,
+        settings: BrokerSettings,
+        store: Store,
+        topics: TopicTable,
+        groups: GroupTable,
+        offsets: OffsetTable,
+        clients: Clients,
+        readers: Readers,
+        delays: DelayQueues,
+        peers: Peers,
+    ) -> None:
+        self._settings = settings
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
+        self._clients = clients
+        self._readers = readers
+        self._delays = delays
+        self._peers = peers
 
     def all_offsets(self, asked: Asked[None]) -> Reply:
         """Every committed offset."""
-        return Answer(body=self._broker.offsets.encode())
+        return Answer(body=self._offsets.encode())
 
     def delay_offsets(self, asked: Asked[None]) -> Reply:
         """How far each delay level is delivered."""
-        return Answer(body=self._broker.delays.encode())
+        return Answer(body=self._delays.encode())
 
     def reset(self, asked: Asked[ResetOffsetHeader]) -> Reply:
         """Set a group back or forward to a time or an offset."""
         header = asked.header
-        broker = self._broker
-        topic = broker.topics.get(header.topic)
+        topic = self._topics.get(header.topic)
         if topic is None:
             return Refusal(Response.TOPIC_NOT_EXIST, f"Topic {header.topic} does not exist")
-        if broker.groups.peek(header.group) is None:
+        if self._groups.peek(header.group) is None:
             return Refusal(
                 Response.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {header.group} does not exist"
             )
@@ -51,7 +78,7 @@ class ResetHandlers:
         targets: dict[int, int] = {}
         for queue_id in queues:
             target = self._target(header, queue_id)
-            low, high = broker.store.bounds(header.topic, queue_id)
+            low, high = self._store.bounds(header.topic, queue_id)
             if not low <= target <= high:
                 return Refusal(
                     Response.SYSTEM_ERROR,
@@ -61,15 +88,15 @@ class ResetHandlers:
         if not targets:
             return Refusal(Response.SYSTEM_ERROR, "No queues to reset.")
         for queue_id, target in targets.items():
-            if broker.settings.resets_offsets_here:
-                broker.offsets.reset(header.group, header.topic, queue_id, target, asked.now_ms)
+            if self._settings.resets_offsets_here:
+                self._offsets.reset(header.group, header.topic, queue_id, target, asked.now_ms)
         body = self._table(header.topic, targets)
-        if not broker.settings.resets_offsets_here:
+        if not self._settings.resets_offsets_here:
             self._tell_members(header, body)
         return Answer(body=body)
 
     def _target(self, header: ResetOffsetHeader, queue_id: int) -> int:
-        store = self._broker.store
+        store = self._store
         if header.queue_id != _ANY_QUEUE and header.offset not in (None, -1):
             assert header.offset is not None
             return header.offset
@@ -78,7 +105,7 @@ class ResetHandlers:
         return store.offset_at(header.topic, queue_id, header.timestamp, upper=False)
 
     def _table(self, topic: str, targets: dict[int, int]) -> bytes:
-        name = self._broker.settings.name
+        name = self._settings.name
         table = fastjson.encode_map(
             (Queue(broker_name=name, queue_id=queue_id, topic=topic), offset)
             for queue_id, offset in targets.items()
@@ -87,9 +114,9 @@ class ResetHandlers:
 
     def _tell_members(self, header: ResetOffsetHeader, body: bytes) -> None:
         """RocketMQ's old way: the members set their own offsets."""
-        group = self._broker.clients.consumers.get(header.group)
+        group = self._clients.consumers.get(header.group)
         for peer in group.channels if group is not None else ():
-            self._broker.tell(
+            self._peers.tell(
                 peer,
                 Request.RESET_CONSUMER_CLIENT_OFFSET,
                 ext={
@@ -104,7 +131,7 @@ class ResetHandlers:
     def correction(self, asked: Asked[CorrectionHeader]) -> Reply:
         """The lowest offsets of all other groups in a topic, or those of one group."""
         header = asked.header
-        offsets = self._broker.offsets
+        offsets = self._offsets
         skipped = set(filter(None, header.filter_groups.split(",")))
         skipped.add(header.compare_group)
         lowest: dict[int, int] = {}
@@ -121,18 +148,17 @@ class ResetHandlers:
     def clone(self, asked: Asked[CloneOffsetHeader]) -> Reply:
         """Give one group the offsets of another."""
         header = asked.header
-        broker = self._broker
-        topics = [header.topic] if header.topic else broker.offsets.topics_of(header.src_group)
-        online = broker.clients.consumers.get(header.src_group)
+        topics = [header.topic] if header.topic else self._offsets.topics_of(header.src_group)
+        online = self._clients.consumers.get(header.src_group)
         for topic in topics:
-            if broker.topics.get(topic) is None:
+            if self._topics.get(topic) is None:
                 continue
             if (
                 not header.offline
                 and online is not None
-                and broker.subscription(header.src_group, topic) is None
+                and self._readers.subscription(header.src_group, topic) is None
                 and not topic.startswith(Topic.RETRY_PREFIX)
             ):
                 continue
-            broker.offsets.clone(header.src_group, header.dest_group, topic, asked.now_ms)
+            self._offsets.clone(header.src_group, header.dest_group, topic, asked.now_ms)
         return DONE

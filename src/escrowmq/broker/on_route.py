@@ -5,30 +5,34 @@ from __future__ import annotations
 from escrowmq.base.answer import Answer, Refusal, Reply
 from escrowmq.base.codes import FAQ, Response
 from escrowmq.base.message import is_sendable
+from escrowmq.base.settings import BrokerSettings
 from escrowmq.broker.asked import Asked
-from escrowmq.broker.state import Broker
+from escrowmq.broker.identity import Identity
 from escrowmq.codec.headers import TopicHeader, read_header
 from escrowmq.codec.routes import BrokerData, QueueData, TopicRoute, encode_route
+from escrowmq.delivery.topics import TopicTable
 
 
 class RouteHandlers:
     """GET_ROUTEINFO_BY_TOPIC (105) of fronts, which have no name server to ask.
     A route that names a group besides is shown to those who may read as it."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, settings: BrokerSettings, topics: TopicTable, identity: Identity) -> None:
+        self._settings = settings
+        self._topics = topics
+        self._identity = identity
 
     def route(self, asked: Asked[None]) -> Reply:
         """The queues of a topic here."""
         if not asked.peer.is_guest:  # RocketMQ's brokers leave it to name servers
             remark = f" request type {asked.command.code} not supported"
             return Refusal(Response.REQUEST_CODE_NOT_SUPPORTED, remark)
-        broker, name = self._broker, read_header(TopicHeader, asked.ext).topic
-        topic = broker.topics.get(name) if is_sendable(name) else None
+        name = read_header(TopicHeader, asked.ext).topic
+        topic = self._topics.get(name) if is_sendable(name) else None
         if topic is None:
             remark = f"No topic route info in name server for the topic: {name}{FAQ}"
             return Refusal(Response.TOPIC_NOT_EXIST, remark)
-        settings = broker.settings
+        settings = self._settings
         queues = QueueData(
             broker_name=settings.name,
             perm=topic.perm & settings.permission,
@@ -37,7 +41,9 @@ class RouteHandlers:
             write_queue_nums=topic.write_queue_nums,
         )
         place = BrokerData(
-            broker_addrs={0: broker.address}, broker_name=settings.name, cluster=settings.cluster
+            broker_addrs={0: self._identity.address},
+            broker_name=settings.name,
+            cluster=settings.cluster,
         )
         route = TopicRoute(broker_datas=[place], queue_datas=[queues])
         return Answer(body=encode_route(route, is_standard=True))

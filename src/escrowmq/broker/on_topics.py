@@ -10,8 +10,8 @@ from escrowmq.base.answer import DONE, Answer, Refusal, Reply
 from escrowmq.base.codes import NOT_SET, Response
 from escrowmq.base.limits import GROUP_SIZE_MAX, TOPIC_QUEUES_MAX
 from escrowmq.base.message import Topic
+from escrowmq.base.settings import BrokerSettings
 from escrowmq.broker.asked import Asked
-from escrowmq.broker.state import Broker
 from escrowmq.codec import fastjson
 from escrowmq.codec.bodies import decode_body
 from escrowmq.codec.headers import (
@@ -22,15 +22,20 @@ from escrowmq.codec.headers import (
     TopicHeader,
 )
 from escrowmq.codec.receipt import RETRY_V1, RETRY_V2, retry_topic
-from escrowmq.delivery.subscriptions import GroupConfig, is_group_name
+from escrowmq.delivery.clients import Clients
+from escrowmq.delivery.offsets import OffsetTable
+from escrowmq.delivery.stats import Stats
+from escrowmq.delivery.subscriptions import GroupConfig, GroupTable, is_group_name
 from escrowmq.delivery.topics import (
     MESSAGE_TYPE,
     TopicConfig,
+    TopicTable,
     merge_attributes,
     name_fault,
     parse_attributes,
 )
 from escrowmq.errors import UsageError
+from escrowmq.store.store import Store
 
 _MIXED: Final = "MIXED"
 
@@ -46,8 +51,24 @@ class _GroupListBody(msgspec.Struct, rename="camel"):
 class TopicHandlers:
     """Codes 17, 18, 21, 215, 305, 351 and 200, 201, 207, 225, 352, 353."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(
+        self,
+        *,
+        settings: BrokerSettings,
+        store: Store,
+        topics: TopicTable,
+        groups: GroupTable,
+        offsets: OffsetTable,
+        clients: Clients,
+        stats: Stats,
+    ) -> None:
+        self._settings = settings
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
+        self._clients = clients
+        self._stats = stats
 
     # -- topics ------------------------------------------------------------------------------
 
@@ -74,8 +95,7 @@ class TopicHandlers:
         fault = name_fault(name)
         if fault is not None:
             return fault
-        broker = self._broker
-        if broker.settings.protects_system_topics and broker.topics.is_system(name):
+        if self._settings.protects_system_topics and self._topics.is_system(name):
             return f"The topic[{name}] is conflict with system topic."
         reads, writes = config.read_queue_nums, config.write_queue_nums
         if not (0 <= reads <= TOPIC_QUEUES_MAX and 0 <= writes <= TOPIC_QUEUES_MAX):
@@ -89,20 +109,19 @@ class TopicHandlers:
         refusal = self._merge(config, changes)
         if refusal is not None:
             return refusal
-        self._broker.topics.put(config, now_ms)
+        self._topics.put(config, now_ms)
         return Answer(remark=NOT_SET)
 
     def _merge(self, config: TopicConfig, changes: dict[str, str]) -> Refusal | None:
         """Give a configuration its attributes; why it cannot have them."""
-        broker = self._broker
         fault = self._topic_fault(config)
         if fault is None and (
-            changes.get(f"+{MESSAGE_TYPE}") == _MIXED and not broker.settings.allows_mixed_type
+            changes.get(f"+{MESSAGE_TYPE}") == _MIXED and not self._settings.allows_mixed_type
         ):
             fault = "MIXED message type is not supported."
         if fault is not None:
             return Refusal(Response.INVALID_PARAMETER, fault)
-        known = broker.topics.get(config.topic_name)
+        known = self._topics.get(config.topic_name)
         try:
             config.attributes = merge_attributes(
                 known.attributes if known else {}, changes, is_new=known is None
@@ -123,12 +142,12 @@ class TopicHandlers:
             if refusal is not None:
                 return refusal
         for config in configs:
-            self._broker.topics.put(config, asked.now_ms)
+            self._topics.put(config, asked.now_ms)
         return Answer(remark=NOT_SET)
 
     def all_topics(self, asked: Asked[None]) -> Reply:
         """Every topic's configuration."""
-        file = msgspec.to_builtins(self._broker.topics.file())
+        file = msgspec.to_builtins(self._topics.file())
         file["mappingDataVersion"] = file["dataVersion"]
         file["topicQueueMappingDetailMap"] = {}
         file["topicQueueMappingInfoMap"] = {}
@@ -138,48 +157,46 @@ class TopicHandlers:
     def delete_topic(self, asked: Asked[TopicHeader]) -> Reply:
         """Forget a topic, its messages' queues and its offsets."""
         name = asked.header.topic
-        broker = self._broker
         if not name.strip():
             return Refusal(Response.INVALID_PARAMETER, "The specified topic is blank.")
-        if broker.settings.protects_system_topics and broker.topics.is_system(name):
+        if self._settings.protects_system_topics and self._topics.is_system(name):
             return Refusal(
                 Response.INVALID_PARAMETER, f"The topic[{name}] is conflict with system topic."
             )
         doomed = [name]
-        if broker.settings.clears_retry_topics:
+        if self._settings.clears_retry_topics:
             doomed += self._retry_topics(name)
         for topic in doomed:
-            broker.topics.delete(topic, asked.now_ms)
-            broker.store.delete_topic(topic)
-            broker.offsets.forget_topic(topic)
-            broker.stats.forget(topic)
+            self._topics.delete(topic, asked.now_ms)
+            self._store.delete_topic(topic)
+            self._offsets.forget_topic(topic)
+            self._stats.forget(topic)
         return DONE
 
     def _retry_topics(self, name: str) -> list[str]:
         """Where messages of a topic come again that groups have popped. The older spelling may be
         the name of another's retry topic as well, which then stays."""
-        broker = self._broker
         found = []
-        for group in broker.offsets.groups_of(name):
+        for group in self._offsets.groups_of(name):
             found.append(retry_topic(name, group, RETRY_V2))
             older = retry_topic(name, group, RETRY_V1)
-            others = set(broker.offsets.groups_of(older)) - {group}
-            is_pulled = older.removeprefix(Topic.RETRY_PREFIX) in broker.clients.consumers
+            others = set(self._offsets.groups_of(older)) - {group}
+            is_pulled = older.removeprefix(Topic.RETRY_PREFIX) in self._clients.consumers
             if not others and not is_pulled:
                 found.append(older)
-        return [topic for topic in found if broker.topics.get(topic) is not None]
+        return [topic for topic in found if self._topics.get(topic) is not None]
 
     def get_topic(self, asked: Asked[TopicHeader]) -> Reply:
         """One topic's configuration."""
         name = asked.header.topic
-        config = self._broker.topics.get(name)
+        config = self._topics.get(name)
         if config is None:
             return Refusal(Response.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {name}")
         return Answer(body=fastjson.encode(config))
 
     def system_topics(self, asked: Asked[None]) -> Reply:
         """Topics that the broker keeps for itself."""
-        topics = self._broker.topics
+        topics = self._topics
         names = [name for name in topics.names() if topics.is_system(name)]
         return Answer(body=fastjson.encode({"topicList": names}))
 
@@ -201,7 +218,7 @@ class TopicHandlers:
             raise UsageError(
                 f"retryQueueNums is {config.retry_queue_nums}; {TOPIC_QUEUES_MAX} are allowed"
             )
-        known = self._broker.groups.peek(config.group_name)
+        known = self._groups.peek(config.group_name)
         if known is None and not is_group_name(config.group_name):
             raise UsageError(
                 f"the group's name is {config.group_name[:64]!r}; {GROUP_SIZE_MAX} of the letters "
@@ -214,29 +231,28 @@ class TopicHandlers:
         config.attributes = merge_attributes(
             known.attributes if known else {}, changes, is_new=known is None
         )
-        self._broker.groups.put(config, now_ms)
+        self._groups.put(config, now_ms)
 
     def all_groups(self, asked: Asked[None]) -> Reply:
         """Every group's configuration."""
-        body = fastjson.encode(_without_nulls(msgspec.to_builtins(self._broker.groups.file())))
+        body = fastjson.encode(_without_nulls(msgspec.to_builtins(self._groups.file())))
         return Answer(body=body)
 
     def delete_group(self, asked: Asked[DeleteGroupHeader]) -> Reply:
         """Forget a group, and its offsets when asked."""
         header = asked.header
-        broker = self._broker
-        broker.groups.delete(header.group_name, asked.now_ms)
+        self._groups.delete(header.group_name, asked.now_ms)
         if header.clean_offset:
-            broker.offsets.forget_group(header.group_name)
-        if broker.settings.creates_groups:
+            self._offsets.forget_group(header.group_name)
+        if self._settings.creates_groups:
             retry = Topic.RETRY_PREFIX + header.group_name
-            if header.group_name not in broker.clients.consumers:
-                broker.topics.delete(retry, asked.now_ms)
+            if header.group_name not in self._clients.consumers:
+                self._topics.delete(retry, asked.now_ms)
         return DONE
 
     def get_group(self, asked: Asked[GroupHeader]) -> Reply:
         """One group's configuration; asking creates it where groups may be created."""
-        config = self._broker.groups.get(asked.header.group, asked.now_ms)
+        config = self._groups.get(asked.header.group, asked.now_ms)
         if config is None:
             return Refusal(Response.SUBSCRIPTION_GROUP_NOT_EXIST, "No group in this broker")
         body = fastjson.encode(_without_nulls(msgspec.to_builtins(config)))
@@ -245,13 +261,13 @@ class TopicHandlers:
     def forbid(self, asked: Asked[GroupTopicHeader]) -> Reply:
         """Let a group read a topic, or not; without a wish, tell which."""
         header = asked.header
-        groups = self._broker.groups
-        if header.readable is False and not self._broker.settings.places_as_rocketmq:
+        groups = self._groups
+        if header.readable is False and not self._settings.places_as_rocketmq:
             # RocketMQ keeps what it is told of any name.
             if groups.peek(header.group) is None:
                 remark = f"Group {header.group} not exist!"
                 return Refusal(Response.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
-            if self._broker.topics.get(header.topic) is None:
+            if self._topics.get(header.topic) is None:
                 remark = f"Topic {header.topic} not exist!"
                 return Refusal(Response.TOPIC_NOT_EXIST, remark)
         if header.readable is not None:

@@ -6,8 +6,9 @@ from typing import Any
 
 from escrowmq.base.answer import Answer, Refusal, Reply
 from escrowmq.base.codes import NOT_SET, Response
+from escrowmq.base.settings import BrokerSettings
 from escrowmq.broker.asked import Asked
-from escrowmq.broker.state import Broker
+from escrowmq.broker.identity import Identity
 from escrowmq.codec import fastjson
 from escrowmq.codec.fastjson import Queue
 from escrowmq.codec.headers import (
@@ -20,39 +21,66 @@ from escrowmq.codec.headers import (
     StatsHeader,
     TopicHeader,
 )
-from escrowmq.delivery.clients import Channel
-from escrowmq.delivery.stats import GET_COUNT, PUT_COUNT
+from escrowmq.delivery.clients import Channel, Clients
+from escrowmq.delivery.offsets import OffsetTable
+from escrowmq.delivery.poppers import Poppers
+from escrowmq.delivery.readers import Readers
+from escrowmq.delivery.stats import GET_COUNT, PUT_COUNT, Stats
+from escrowmq.delivery.subscriptions import GroupTable
+from escrowmq.delivery.topics import TopicTable
+from escrowmq.store.store import Store
 
 
 class ViewHandlers:
     """Codes 202, 203, 204, 208, 300, 303, 315, 317, 321, 328, 343, 345."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(
+        self,
+        *,
+        settings: BrokerSettings,
+        store: Store,
+        topics: TopicTable,
+        groups: GroupTable,
+        offsets: OffsetTable,
+        clients: Clients,
+        poppers: Poppers,
+        readers: Readers,
+        stats: Stats,
+        identity: Identity,
+    ) -> None:
+        self._settings = settings
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
+        self._clients = clients
+        self._poppers = poppers
+        self._readers = readers
+        self._stats = stats
+        self._identity = identity
 
     def _queue(self, topic: str, queue_id: int) -> Queue:
-        return Queue(broker_name=self._broker.settings.name, queue_id=queue_id, topic=topic)
+        return Queue(broker_name=self._settings.name, queue_id=queue_id, topic=topic)
 
     # -- topics ------------------------------------------------------------------------------
 
     def topic_stats(self, asked: Asked[TopicHeader]) -> Reply:
         """Ends and last times of a topic's queues."""
         name = asked.header.topic
-        broker = self._broker
-        topic = broker.topics.get(name)
+        topic = self._topics.get(name)
         if topic is None:
             return _no_topic(name)
         table = []
         for queue_id in range(max(topic.read_queue_nums, topic.write_queue_nums)):
-            low, high = broker.store.bounds(name, queue_id)
-            last_ms = broker.store.stored_ms_at(name, queue_id, high - 1) if high > low else 0
+            low, high = self._store.bounds(name, queue_id)
+            last_ms = self._store.stored_ms_at(name, queue_id, high - 1) if high > low else 0
             table.append(
                 (
                     self._queue(name, queue_id),
                     {"lastUpdateTimestamp": max(0, last_ms), "maxOffset": high, "minOffset": low},
                 )
             )
-        meter = broker.stats.meter(PUT_COUNT, name)
+        meter = self._stats.meter(PUT_COUNT, name)
         tps = meter.minute().tps if meter else 0.0
         body = b'{"offsetTable":%b,"topicPutTps":%b}' % (
             fastjson.encode_map(table),
@@ -63,9 +91,8 @@ class ViewHandlers:
     def who_consumes(self, asked: Asked[TopicHeader]) -> Reply:
         """Groups that read a topic, live or by their offsets."""
         name = asked.header.topic
-        broker = self._broker
-        live = broker.clients.groups_on(name) + broker.poppers.groups_on(name)
-        groups = dict.fromkeys(live + broker.offsets.groups_of(name))
+        live = self._clients.groups_on(name) + self._poppers.groups_on(name)
+        groups = dict.fromkeys(live + self._offsets.groups_of(name))
         body = fastjson.encode({"groupList": list(groups)})
         return Answer(body=body)
 
@@ -75,7 +102,7 @@ class ViewHandlers:
         """The live members of a group and what they subscribe to. Members that only pop are
         shown too; RocketMQ (AdminBrokerProcessor) does not, and calls such a group not online."""
         name = asked.header.consumer_group
-        group = self._broker.online(name)
+        group = self._readers.online(name)
         if group is None:
             return Refusal(Response.CONSUMER_NOT_ONLINE, f"the consumer group[{name}] not online")
         body = fastjson.encode(
@@ -92,7 +119,7 @@ class ViewHandlers:
     def producer_connections(self, asked: Asked[ProducerGroupHeader]) -> Reply:
         """The live members of a producer group."""
         name = asked.header.producer_group
-        channels = self._broker.clients.producers.get(name)
+        channels = self._clients.producers.get(name)
         if channels is None:
             return Refusal(Response.SYSTEM_ERROR, f"the producer group[{name}] not exist")
         found = [_connection(channel) for channel in channels.values()]
@@ -111,23 +138,22 @@ class ViewHandlers:
                 }
                 for channel in channels.values()
             ]
-            for name, channels in self._broker.clients.producers.items()
+            for name, channels in self._clients.producers.items()
         }
         return Answer(body=fastjson.encode({"data": data}))
 
     # -- progress ----------------------------------------------------------------------------
 
     def _progress(self, group: str, topic: str) -> list[tuple[Queue, dict[str, int]]]:
-        broker = self._broker
-        config = broker.topics.get(topic)
+        config = self._topics.get(topic)
         found = []
         for queue_id in range(config.read_queue_nums if config else 0):
-            _, high = broker.store.bounds(topic, queue_id)
-            committed = max(0, broker.offsets.get(group, topic, queue_id))
-            pulled = max(committed, broker.offsets.pulled_offset(group, topic, queue_id))
+            _, high = self._store.bounds(topic, queue_id)
+            committed = max(0, self._offsets.get(group, topic, queue_id))
+            pulled = max(committed, self._offsets.pulled_offset(group, topic, queue_id))
             last_ms = 0
             if committed > 0:
-                last_ms = max(0, broker.store.stored_ms_at(topic, queue_id, committed - 1))
+                last_ms = max(0, self._store.stored_ms_at(topic, queue_id, committed - 1))
             found.append(
                 (
                     self._queue(topic, queue_id),
@@ -145,22 +171,21 @@ class ViewHandlers:
         """How far a group has read."""
         header = asked.header
         group = header.consumer_group
-        broker = self._broker
         if header.topic:
             topics = [header.topic]
         elif header.topic_list:
             topics = [topic for topic in header.topic_list.split(";") if topic]
         else:
-            topics = broker.offsets.topics_of(group)
-        online = broker.clients.consumers.get(group)
+            topics = self._offsets.topics_of(group)
+        online = self._clients.consumers.get(group)
         table: list[tuple[Queue, dict[str, int]]] = []
         tps = 0.0
         for topic in topics:
-            is_foreign = online is not None and broker.subscription(group, topic) is None
+            is_foreign = online is not None and self._readers.subscription(group, topic) is None
             if is_foreign and not header.topic:
                 continue
             table += self._progress(group, topic)
-            meter = broker.stats.meter(GET_COUNT, f"{topic}@{group}")
+            meter = self._stats.meter(GET_COUNT, f"{topic}@{group}")
             tps += meter.minute().tps if meter else 0.0
         body = b'{"consumeTps":%b,"offsetTable":%b}' % (
             fastjson.encode(tps),
@@ -171,13 +196,12 @@ class ViewHandlers:
     def all_consume_stats(self, asked: Asked[None]) -> Reply:
         """How far every group has read."""
         is_order = (asked.command.ext or {}).get("isOrder", "false").lower() == "true"
-        broker = self._broker
         rows: list[bytes] = []
         behind = in_flight = 0
-        for group in broker.groups.names():
+        for group in self._groups.names():
             stats: list[bytes] = []
-            for topic in broker.offsets.topics_of(group):
-                config = broker.topics.get(topic)
+            for topic in self._offsets.topics_of(group):
+                config = self._topics.get(topic)
                 if config is None or (is_order and not config.order):
                     continue
                 table = self._progress(group, topic)
@@ -190,21 +214,21 @@ class ViewHandlers:
                 rows.append(b"{%b:[%b]}" % (fastjson.encode(group), b",".join(stats)))
         body = b'{"brokerAddr":%b,"consumeStatsList":[%b],"totalDiff":%d,"totalInflightDiff":%d}'
         return Answer(
-            body=body % (fastjson.encode(broker.address), b",".join(rows), behind, in_flight)
+            body=body
+            % (fastjson.encode(self._identity.address), b",".join(rows), behind, in_flight)
         )
 
     def time_span(self, asked: Asked[GroupTopicHeader]) -> Reply:
         """From when to when the messages of each queue are, and where a group stands."""
         header = asked.header
-        broker = self._broker
-        topic = broker.topics.get(header.topic)
+        topic = self._topics.get(header.topic)
         if topic is None:
             return _no_topic(header.topic)
         spans = []
         for queue_id in range(topic.write_queue_nums):
-            low, high = broker.store.bounds(header.topic, queue_id)
-            at = broker.offsets.get(header.group, header.topic, queue_id)
-            stored_ms = broker.store.stored_ms_at
+            low, high = self._store.bounds(header.topic, queue_id)
+            at = self._offsets.get(header.group, header.topic, queue_id)
+            stored_ms = self._store.stored_ms_at
             consumed_ms = stored_ms(header.topic, queue_id, at - 1) if at > 0 else -1
             is_behind = 0 <= at < high
             delay_ms = asked.now_ms - stored_ms(header.topic, queue_id, at) if is_behind else 0
@@ -223,8 +247,8 @@ class ViewHandlers:
         """Topics in which a group has offsets."""
         group = asked.header.group
         body = {
-            "brokerAddr": self._broker.address,
-            "topicList": self._broker.offsets.topics_of(group),
+            "brokerAddr": self._identity.address,
+            "topicList": self._offsets.topics_of(group),
         }
         return Answer(body=fastjson.encode(body))
 
@@ -232,7 +256,7 @@ class ViewHandlers:
         """What a live group subscribes to in a topic."""
         header = asked.header
         body: dict[str, Any] = {"group": header.group, "topic": header.topic}
-        subscription = self._broker.subscription(header.group, header.topic)
+        subscription = self._readers.subscription(header.group, header.topic)
         if subscription is not None:
             body["subscriptionData"] = subscription
         return Answer(body=fastjson.encode(body))
@@ -242,7 +266,7 @@ class ViewHandlers:
     def stats(self, asked: Asked[StatsHeader]) -> Reply:
         """One counter over a minute, an hour and a day."""
         header = asked.header
-        meter = self._broker.stats.meter(header.stats_name, header.stats_key)
+        meter = self._stats.meter(header.stats_name, header.stats_key)
         if meter is None:
             return Refusal(
                 Response.SYSTEM_ERROR,
@@ -260,22 +284,21 @@ class ViewHandlers:
     def queue_units(self, asked: Asked[QueryQueueHeader]) -> Reply:
         """Units of a consume queue as they are on disk."""
         header = asked.header
-        broker = self._broker
         name = f"{header.queue_id}@{header.topic}"
-        if header.queue_id not in broker.store.queues_of(header.topic):
+        if header.queue_id not in self._store.queues_of(header.topic):
             return Refusal(Response.SYSTEM_ERROR, f"{name} is not exist!")
-        low, high = broker.store.bounds(header.topic, header.queue_id)
+        low, high = self._store.bounds(header.topic, header.queue_id)
         if not low <= header.index < max(high, low + 1):
             return Answer(remark=f"Index {header.index} of {name} is not exist!")
         body: dict[str, Any] = {"maxQueueIndex": high, "minQueueIndex": low}
         body["queueData"] = [
             {"eval": False, "physicOffset": offset, "physicSize": size, "tagsCode": code}
-            for offset, size, code in broker.store.entries(
+            for offset, size, code in self._store.entries(
                 header.topic, header.queue_id, header.index, max(0, min(header.count, 10_000))
             )
         ]
         if header.consumer_group:
-            subscription = broker.subscription(header.consumer_group, header.topic)
+            subscription = self._readers.subscription(header.consumer_group, header.topic)
             if subscription is None:
                 body["filterData"] = f"{header.consumer_group}@{header.topic} is not online!"
             else:

@@ -10,9 +10,10 @@ from escrowmq.base.answer import Refusal
 from escrowmq.base.codes import FAQ, Response
 from escrowmq.base.extensions import RENEW
 from escrowmq.base.message import Property
+from escrowmq.base.ports import Chance
+from escrowmq.base.settings import BrokerSettings, StoreSettings
 from escrowmq.broker.asked import Asked
 from escrowmq.broker.selecting import EVERYTHING, Selector
-from escrowmq.broker.state import Broker
 from escrowmq.codec.headers import PopHeader
 from escrowmq.codec.receipt import (
     ORDER_QUEUE,
@@ -22,13 +23,15 @@ from escrowmq.codec.receipt import (
     kind_of,
 )
 from escrowmq.codec.record import decode_records, encode_message
+from escrowmq.delivery.offsets import OffsetTable
 from escrowmq.delivery.order import OrderTable
 from escrowmq.delivery.pop import PopLedger
 from escrowmq.delivery.renewal import NOBODY
 from escrowmq.delivery.retries import RetryTopics
-from escrowmq.delivery.revive import Handle
-from escrowmq.delivery.topics import Perm
-from escrowmq.store.store import Got, GotStatus
+from escrowmq.delivery.revive import CheckPointKey
+from escrowmq.delivery.subscriptions import GroupTable
+from escrowmq.delivery.topics import Perm, TopicTable
+from escrowmq.store.store import Got, GotStatus, Store
 
 INIT_MIN: Final = 0
 FILTER_ROUNDS_MAX: Final = 4
@@ -81,91 +84,111 @@ class Finds(msgspec.Struct):
     revive_queue: int = 0
 
 
-def place_refusal(broker: Broker, asked: Asked[PopHeader], now_ms: int) -> Refusal | None:
-    """Why a group may not pop from a topic."""
-    header = asked.header
-    topic = broker.topics.get(header.topic)
-    if topic is None:
-        remark = f"topic[{header.topic}] not exist, apply first please! {FAQ}"
-        return Refusal(Response.TOPIC_NOT_EXIST, remark)
-    if not topic.perm & Perm.READ:
-        remark = f"the topic[{header.topic}] peeking message is forbidden"
-        return Refusal(Response.NO_PERMISSION, remark)
-    if header.queue_id >= topic.read_queue_nums:
-        remark = (
-            f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] "
-            f"topicConfig.readQueueNums:[{topic.read_queue_nums}] consumer:[{asked.peer.address}]"
-        )
-        return Refusal(Response.INVALID_PARAMETER, remark)
-    name = header.consumer_group
-    group = broker.groups.get(name, now_ms)
-    if group is None:
-        remark = f"subscription group [{name}] does not exist, {FAQ}"
-        return Refusal(Response.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
-    if not group.consume_enable:
-        return Refusal(Response.NO_PERMISSION, f"subscription group no permission, {name}")
-    return None
-
-
-def broker_refusal(broker: Broker, what: str) -> Refusal | None:
-    """Why this broker may not be read."""
-    if not broker.settings.permission & Perm.READ:
-        host = broker.settings.advertised_host
-        return Refusal(Response.NO_PERMISSION, f"the broker[{host}] {what} message is forbidden")
-    return None
-
-
 class Popper:
     """Takes messages out of queues for groups."""
 
-    def __init__(self, broker: Broker, ledger: PopLedger, orders: OrderTable) -> None:
-        self._broker = broker
+    def __init__(
+        self,
+        *,
+        settings: BrokerSettings,
+        store_settings: StoreSettings,
+        store: Store,
+        topics: TopicTable,
+        groups: GroupTable,
+        offsets: OffsetTable,
+        chance: Chance,
+        ledger: PopLedger,
+        orders: OrderTable,
+    ) -> None:
+        self._settings = settings
+        self._store_settings = store_settings
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
+        self._chance = chance
         self._ledger = ledger
         self._orders = orders
-        self._retries = RetryTopics(broker.topics, broker.groups, broker.offsets)
+        self._retries = RetryTopics(topics, groups, offsets)
+
+    # -- who may read here -----------------------------------------------------------------------
+
+    def broker_refusal(self, what: str) -> Refusal | None:
+        """Why this broker may not be read."""
+        if not self._settings.permission & Perm.READ:
+            host = self._settings.advertised_host
+            return Refusal(
+                Response.NO_PERMISSION, f"the broker[{host}] {what} message is forbidden"
+            )
+        return None
+
+    def place_refusal(self, asked: Asked[PopHeader], now_ms: int) -> Refusal | None:
+        """Why a group may not pop from a topic."""
+        header = asked.header
+        topic = self._topics.get(header.topic)
+        if topic is None:
+            remark = f"topic[{header.topic}] not exist, apply first please! {FAQ}"
+            return Refusal(Response.TOPIC_NOT_EXIST, remark)
+        if not topic.perm & Perm.READ:
+            remark = f"the topic[{header.topic}] peeking message is forbidden"
+            return Refusal(Response.NO_PERMISSION, remark)
+        if header.queue_id >= topic.read_queue_nums:
+            remark = (
+                f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] "
+                f"topicConfig.readQueueNums:[{topic.read_queue_nums}] "
+                f"consumer:[{asked.peer.address}]"
+            )
+            return Refusal(Response.INVALID_PARAMETER, remark)
+        name = header.consumer_group
+        group = self._groups.get(name, now_ms)
+        if group is None:
+            remark = f"subscription group [{name}] does not exist, {FAQ}"
+            return Refusal(Response.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
+        if not group.consume_enable:
+            return Refusal(Response.NO_PERMISSION, f"subscription group no permission, {name}")
+        return None
+
+    # -- what there is ---------------------------------------------------------------------------
 
     def retry_topics(self, header: PopHeader) -> list[str]:
         """Where a group's messages of a topic come again."""
-        is_v2 = self._broker.settings.has_retry_topic_v2
+        is_v2 = self._settings.has_retry_topic_v2
         return self._retries.read(header.topic, header.consumer_group, is_v2=is_v2)
 
     def offset(
         self, group: str, topic: str, queue_id: int, init_mode: int, now_ms: int, *, commits: bool
     ) -> int:
         """Where a group reads on."""
-        broker = self._broker
         if commits:
-            reset = broker.offsets.take_reset(group, topic, queue_id)
+            reset = self._offsets.take_reset(group, topic, queue_id)
             if reset is not None:
                 self._orders.clear((group, topic, queue_id))
                 return reset  # it is committed already
-        offset = broker.offsets.get(group, topic, queue_id)
+        offset = self._offsets.get(group, topic, queue_id)
         if offset >= 0:
             return offset
-        low, high = broker.store.bounds(topic, queue_id)
+        low, high = self._store.bounds(topic, queue_id)
         if init_mode == INIT_MIN or kind_of(topic) or self._begins_in_memory(topic, queue_id, low):
             offset = low
         else:
             offset = max(0, high - 1)
         if commits:
-            broker.offsets.commit(group, topic, queue_id, offset, now_ms)
+            self._offsets.commit(group, topic, queue_id, offset, now_ms)
         return offset
 
     def _begins_in_memory(self, topic: str, queue_id: int, low: int) -> bool:
         """Whether a new group sees all there is, though it asked for the newest: a young topic."""
-        broker = self._broker
-        if low > 0 or not broker.settings.pop_init_in_memory:
+        if low > 0 or not self._settings.pop_init_in_memory:
             return False
-        entries = broker.store.entries(topic, queue_id, 0, 1)
-        settings = broker.store_settings
+        entries = self._store.entries(topic, queue_id, 0, 1)
+        settings = self._store_settings
         recent_size = settings.memory_size * settings.memory_percent // _PERCENT
-        return not entries or broker.store.end_offset - entries[0][0] <= recent_size
+        return not entries or self._store.end_offset - entries[0][0] <= recent_size
 
     def has_message(self, header: PopHeader, now_ms: int) -> bool:
         """Whether a pop would find anything, its filter aside."""
-        broker = self._broker
         group = header.consumer_group
-        for topic, queue_ids in self._plan(header, broker.chance.randrange(_PERCENT)):
+        for topic, queue_ids in self._plan(header, self._chance.randrange(_PERCENT)):
             for queue_id in queue_ids:
                 if header.order and self._orders.is_blocked(
                     (group, topic, queue_id),
@@ -175,7 +198,7 @@ class Popper:
                 ):
                     continue
                 offset = self.offset(group, topic, queue_id, INIT_MIN, now_ms, commits=False)
-                if broker.store.bounds(topic, queue_id)[1] > offset:
+                if self._store.bounds(topic, queue_id)[1] > offset:
                     return True
         return False
 
@@ -186,7 +209,7 @@ class Popper:
         finds = Finds(now_ms, revive_queue=ORDER_QUEUE if header.order else revive_queue)
         for _ in range(FILTER_ROUNDS_MAX):
             finds.rest, finds.has_skipped = 0, False
-            chance = self._broker.chance.randrange(_PERCENT)
+            chance = self._chance.randrange(_PERCENT)
             for topic, queue_ids in self._plan(header, chance):
                 for queue_id in queue_ids:
                     self._take(finds, pop, topic, queue_id, now_ms)
@@ -196,10 +219,10 @@ class Popper:
 
     def peek(self, header: PopHeader, now_ms: int) -> Finds:
         """What a pop would find, without taking it."""
-        store = self._broker.store
+        store = self._store
         finds = Finds(now_ms)
         group = header.consumer_group
-        for topic, queue_ids in self._plan(header, self._broker.chance.randrange(_PERCENT)):
+        for topic, queue_ids in self._plan(header, self._chance.randrange(_PERCENT)):
             for queue_id in queue_ids:
                 offset = self.offset(group, topic, queue_id, INIT_MIN, now_ms, commits=False)
                 finds.rest += max(0, store.bounds(topic, queue_id)[1] - offset)
@@ -217,12 +240,12 @@ class Popper:
 
     @property
     def _size_max(self) -> int:
-        return self._broker.store_settings.read_size_max
+        return self._store_settings.read_size_max
 
     def _plan(self, header: PopHeader, chance: int) -> list[tuple[str, list[int]]]:
         """Topics and queues in the order in which they are read. Now and then what was handed out
         before comes first, lest a busy topic keep it waiting."""
-        topics = self._broker.topics
+        topics = self._topics
         again: list[tuple[str, list[int]]] = []
         if not header.order:
             for name in self.retry_topics(header):
@@ -234,12 +257,12 @@ class Popper:
         if header.queue_id < 0:
             queue_ids = _turned(topic.read_queue_nums, chance) if topic is not None else []
         plain = [(header.topic, queue_ids)]
-        is_again_first = chance < self._broker.settings.pop_retry_first_percent
+        is_again_first = chance < self._settings.pop_retry_first_percent
         return again + plain if is_again_first else plain + again
 
     def _take(self, finds: Finds, pop: Pop, topic: str, queue_id: int, now_ms: int) -> None:
-        broker, header = self._broker, pop.header
-        store, offsets, group = broker.store, broker.offsets, header.consumer_group
+        header = pop.header
+        store, offsets, group = self._store, self._offsets, header.consumer_group
         offset = self.offset(group, topic, queue_id, header.init_mode, now_ms, commits=True)
         if header.order and self._orders.is_blocked(
             (group, topic, queue_id),
@@ -305,7 +328,7 @@ class Popper:
             finds.counts.append(encode_counts(kind, queue_id, counts, count_min))
             next_offset = offset
         else:
-            handle = Handle(group, topic, queue_id, offset, now_ms, finds.revive_queue)
+            handle = CheckPointKey(group, topic, queue_id, offset, now_ms, finds.revive_queue)
             next_offset = got.next_offset
             if not self._ledger.hand_out(
                 handle,
@@ -316,7 +339,7 @@ class Popper:
                 holder=pop.holder,
             ):
                 return False
-        self._broker.offsets.commit(group, topic, queue_id, next_offset, now_ms)
+        self._offsets.commit(group, topic, queue_id, next_offset, now_ms)
         finds.starts.append((kind, queue_id, offset))
         finds.offsets.append((kind, queue_id, got.queue_offsets))
         chunks = got.chunks
@@ -327,7 +350,7 @@ class Popper:
                 invisible_ms=header.invisible_time,
                 revive_queue=finds.revive_queue,
                 kind=kind,
-                broker_name=self._broker.settings.name,
+                broker_name=self._settings.name,
                 queue_id=queue_id,
             )
             chunks = _renamed(chunks, header.topic, receipt)

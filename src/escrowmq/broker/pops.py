@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from escrowmq.broker.on_ack import AckHandlers
+from escrowmq.broker.on_ack import AckHandlers, OnFreed
 from escrowmq.broker.on_assignment import AssignmentHandlers
 from escrowmq.broker.on_peek import PeekHandlers
 from escrowmq.broker.on_pop import PopHandlers
-from escrowmq.broker.opening import OFFSETS_FILE
 from escrowmq.broker.part import NOTHING, File, Part, Start
 from escrowmq.broker.peer import Peer
-from escrowmq.broker.popping import Pop, Popper
-from escrowmq.broker.putting import Putter
-from escrowmq.broker.registration import Registration
+from escrowmq.broker.popping import Pop
 from escrowmq.broker.saving import OffsetSaver
-from escrowmq.broker.state import Broker
 from escrowmq.delivery import assignment, order
 from escrowmq.delivery.order import OrderTable
 from escrowmq.delivery.poll import Polls
@@ -21,31 +17,45 @@ from escrowmq.delivery.pop import PopLedger
 from escrowmq.store.store import Arrival
 
 
+class Freed:
+    """Tells all who hold polls that a group may read queues of a topic again."""
+
+    def __init__(self) -> None:
+        self._told: list[OnFreed] = []
+
+    def tell(self, listener: OnFreed) -> None:
+        """One more is to be told."""
+        self._told.append(listener)
+
+    def __call__(self, group: str, topic: str, now_ms: int) -> None:
+        """It may."""
+        for listener in self._told:
+            listener(group, topic, now_ms)
+
+
 class Pops(Part):
     """Pop consumption of one broker."""
 
     name = "pops"
 
-    def __init__(self, broker: Broker, putter: Putter, registration: Registration) -> None:
-        self._broker = broker
-        self.orders = OrderTable()
-        self.ledger = PopLedger(
-            broker.store,
-            broker.settings,
-            topics=broker.topics,
-            groups=broker.groups,
-            offsets=broker.offsets,
-            host=broker.packed,
-            later=putter.put,
-        )
-        self.ledger.is_there = self.orders.is_there = broker.is_there
-        broker.set_aside_counts.append(lambda: self.ledger.dropped_count)
-        popper = Popper(broker, self.ledger, self.orders)
-        self._pops = PopHandlers(broker, popper, self.orders, self._freed)
-        self._peeks = PeekHandlers(broker, popper, self._pops)
-        self._acks = AckHandlers(broker, self.ledger, self.orders, self._freed)
-        self._assignments = AssignmentHandlers(broker, registration.any_connected)
-        self._saver = OffsetSaver(broker, self.ledger, self.orders, path=OFFSETS_FILE)
+    def __init__(
+        self,
+        *,
+        ledger: PopLedger,
+        orders: OrderTable,
+        pops: PopHandlers,
+        peeks: PeekHandlers,
+        acks: AckHandlers,
+        assignments: AssignmentHandlers,
+        saver: OffsetSaver,
+    ) -> None:
+        self.ledger = ledger
+        self.orders = orders
+        self._pops = pops
+        self._peeks = peeks
+        self._acks = acks
+        self._assignments = assignments
+        self._saver = saver
 
     @property
     def handlers(self) -> tuple[object, ...]:
@@ -83,10 +93,6 @@ class Pops(Part):
     def polls(self) -> tuple[Polls[Pop], Polls[Pop]]:
         """Those who wait for messages, and those who wait to be told of some."""
         return self._pops.polls, self._peeks.polls
-
-    def _freed(self, group: str, topic: str, now_ms: int) -> None:
-        self._pops.freed(group, topic, now_ms)
-        self._peeks.freed(group, topic, now_ms)
 
     def lost(self, peer: Peer, now_ms: int) -> None:
         """A client is gone."""

@@ -9,10 +9,11 @@ import msgspec
 from escrowmq.base.answer import Refusal
 from escrowmq.base.codes import Response
 from escrowmq.base.message import Message, Property, Topic
-from escrowmq.broker.state import Broker
+from escrowmq.base.settings import BrokerSettings, StoreSettings
 from escrowmq.codec import recall
 from escrowmq.delivery.divert import WISHES, DelayRules, divert
-from escrowmq.store.store import Put, PutStatus
+from escrowmq.delivery.stats import Stats
+from escrowmq.store.store import Put, PutStatus, Store
 
 _ILLEGAL: Final = (
     "the message is illegal, maybe msg body or properties length not matched. "
@@ -36,22 +37,27 @@ class Diverted(Put, kw_only=True):
 class Putter:
     """The one way into the log: what is to be delivered later is diverted on it."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self._rules = DelayRules(broker.store_settings, broker.settings)
+    def __init__(
+        self, settings: BrokerSettings, store_settings: StoreSettings, store: Store, stats: Stats
+    ) -> None:
+        self._settings = settings
+        self._store_settings = store_settings
+        self._store = store
+        self._stats = stats
+        self._rules = DelayRules(store_settings, settings)
 
     def put(self, message: Message, now_ms: int) -> Put | Refusal:
         """Store a message, or what stands for it until its time (a Diverted)."""
         if not DIVERTING.isdisjoint(message.properties):
             return self._put_later(message, now_ms)
-        put = self._broker.store.put(message, now_ms)
+        put = self._store.put(message, now_ms)
         return put if put.log_offset >= 0 else self.refusal(put)
 
     def _put_later(self, message: Message, now_ms: int) -> Put | Refusal:
         diverted = divert(message, now_ms, self._rules)
         if not isinstance(diverted, Message):
             return diverted
-        put = self._broker.store.put(diverted, now_ms)
+        put = self._store.put(diverted, now_ms)
         if put.log_offset < 0:
             return self.refusal(put)
         return Diverted(
@@ -64,9 +70,9 @@ class Putter:
             return ""
         slot_ms = int(diverted.properties[Property.TIMER_OUT_MS])
         return recall.encode_handle(
-            recall.Handle(
+            recall.RecallHandle(
                 topic=message.topic,
-                broker_name=self._broker.settings.name,
+                broker_name=self._settings.name,
                 # RocketMQ's slot ends up to a second before the wish; it adds one in the handle.
                 deliver_ms=slot_ms + 1,
                 unique_key=message.properties[Property.UNIQ_KEY],
@@ -75,10 +81,10 @@ class Putter:
 
     def refusal(self, put: Put) -> Refusal:
         """Code and remark for what the store did not take (SendMessageProcessor)."""
-        self._broker.stats.put_failed_count += 1
+        self._stats.put_failed_count += 1
         match put.status:
             case PutStatus.MESSAGE_ILLEGAL | PutStatus.PROPERTIES_SIZE_EXCEEDED:
-                size = self._broker.store_settings.body_size_max
+                size = self._store_settings.body_size_max
                 return Refusal(Response.MESSAGE_ILLEGAL, _ILLEGAL.format(size=size))
             case PutStatus.SERVICE_NOT_AVAILABLE:
                 remark = _UNAVAILABLE.format(disk=put.reason)
@@ -91,8 +97,14 @@ class Putter:
 
     def durable_at(self, put: Put, *, waits: bool = True) -> int:
         """How far the log has to be durable before its sender is told; 0 if at once."""
-        is_sync = waits and self._broker.store_settings.is_sync_flush
+        is_sync = waits and self._store_settings.is_sync_flush
         return put.log_end if is_sync else 0
+
+    def durable_for(self, put: Put, message: Message) -> int:
+        """The same for a message that says itself whether its sender waits."""
+        if not self._store_settings.is_sync_flush:
+            return 0
+        return self.durable_at(put, waits=message.properties.get(Property.WAIT) != "false")
 
 
 def is_retry(topic: str) -> bool:

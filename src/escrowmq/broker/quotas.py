@@ -13,12 +13,15 @@ from escrowmq.base.answer import Refusal
 from escrowmq.base.codes import Request
 from escrowmq.base.effects import Replace
 from escrowmq.base.message import Property
+from escrowmq.base.settings import BrokerSettings
 from escrowmq.broker.asked import Question
+from escrowmq.broker.output import Output
 from escrowmq.broker.peer import Peer
 from escrowmq.broker.rates import Buckets, Rate, too_many
-from escrowmq.broker.state import Broker
 from escrowmq.delivery import made
 from escrowmq.delivery.made import MadeFile
+from escrowmq.delivery.subscriptions import GroupTable
+from escrowmq.delivery.topics import TopicTable
 from escrowmq.txn.pending import Pending
 
 _log = logging.getLogger(__name__)
@@ -38,8 +41,21 @@ _HALF: Final = f"{Property.TRAN_MSG}\x01"
 class Quotas:
     """Counts by account; an account at its bound leaves the others untouched."""
 
-    def __init__(self, broker: Broker, pending: Pending) -> None:
-        self._broker = broker
+    def __init__(
+        self,
+        *,
+        settings: BrokerSettings,
+        topics: TopicTable,
+        groups: GroupTable,
+        polls_counts: Counter[str],
+        output: Output,
+        pending: Pending,
+    ) -> None:
+        self._settings = settings
+        self._topics = topics
+        self._groups = groups
+        self._polls_counts = polls_counts
+        self._output = output
         self._pending = pending
         self._buckets = Buckets()
         self._free_buckets = Buckets()
@@ -58,18 +74,31 @@ class Quotas:
         return too_many(asked, f"account {account} asks for more than {reason} allows")
 
     def _excess(self, asked: Question) -> str:
-        settings = self._broker.settings
-        rate = Rate(
+        return (
+            self._join(asked.peer, asked.account)
+            or self._buckets.take(asked.account, asked, self._rate())
+            or self._excess_of_kind(asked)
+        )
+
+    def _rate(self) -> Rate:
+        settings = self._settings
+        return Rate(
             settings.account_requests_per_s,
             settings.account_bytes_per_s,
             "escrowAccountRequestsPerSecond",
             "escrowAccountBytesPerSecond",
         )
-        return (
-            self._join(asked.peer, asked.account)
-            or self._buckets.take(asked.account, asked, rate)
-            or self._excess_of_kind(asked)
-        )
+
+    def take_plain(self, peer: Peer, account: str, topic: str, size: int, now_ms: int) -> bool:
+        """Count a plain message of an account, or a batch of them; False, with nothing counted,
+        when `judge` has to be asked."""
+        if peer.counted_for != account or topic == self._settings.trace_topic:
+            return False
+        return not self._buckets.take_size(account, size, self._rate(), now_ms)
+
+    def give_back(self, account: str, size: int) -> None:
+        """It was not stored after all, and comes again."""
+        self._buckets.give_back(account, size)
 
     def _excess_of_kind(self, asked: Question) -> str:
         code = asked.command.code
@@ -81,24 +110,24 @@ class Quotas:
         if fields is None:
             return ""
         ext = asked.ext
-        if ext.get(fields[0]) == self._broker.settings.trace_topic:
+        if ext.get(fields[0]) == self._settings.trace_topic:
             return self._excess_of_free(asked)
         return self._excess_of_halves(asked.account, ext.get(fields[1], ""))
 
     def _excess_of_polls(self, account: str) -> str:
-        most = self._broker.settings.account_polls_max
-        if most and self._broker.polls_counts[account] >= most:
+        most = self._settings.account_polls_max
+        if most and self._polls_counts[account] >= most:
             return f"escrowAccountPolls={most}"
         return ""
 
     def _excess_of_free(self, asked: Question) -> str:
         """Traces, to which every account has the right, and replies, which are pushed on."""
-        most = self._broker.settings.account_free_bytes_per_s
+        most = self._settings.account_free_bytes_per_s
         rate = Rate(0, most, "", "escrowAccountFreeBytesPerSecond")
         return self._free_buckets.take(asked.account, asked, rate)
 
     def _excess_of_halves(self, account: str, properties: str) -> str:
-        settings = self._broker.settings
+        settings = self._settings
         percent = settings.account_pending_percent
         most = settings.pending_max * percent // 100
         if not percent or self._pending.sources.accounts[account] < max(1, most):
@@ -120,14 +149,15 @@ class Quotas:
         except (msgspec.DecodeError, UnicodeDecodeError):
             _log.warning("%s cannot be read: names in use count for nobody", made.PATH)
             return
-        self._broker.topics.made.load(file.topics)
-        self._broker.groups.made.load(file.groups)
+        self._topics.made.load(file.topics)
+        self._groups.made.load(file.groups)
 
     def wake(self, now_ms: int) -> None:
         """Save who made which names when it is time."""
         if now_ms >= self.wake_at_ms():
-            self._save_at_ms = now_ms + self._broker.settings.offsets_flush_ms
-            self._broker.effects += [Replace(path, data) for path, data in self.last()]
+            self._save_at_ms = now_ms + self._settings.offsets_flush_ms
+            for path, data in self.last():
+                self._output.add(Replace(path, data))
 
     def wake_at_ms(self) -> int:
         """When there is something to save."""
@@ -138,13 +168,12 @@ class Quotas:
         if self._changes == self._saved_changes:
             return []
         self._saved_changes = self._changes
-        broker = self._broker
-        file = MadeFile(topics=broker.topics.made.saved(), groups=broker.groups.made.saved())
+        file = MadeFile(topics=self._topics.made.saved(), groups=self._groups.made.saved())
         return [(made.PATH, msgspec.json.encode(file))]
 
     @property
     def _changes(self) -> int:
-        return self._broker.topics.made.changes + self._broker.groups.made.changes
+        return self._topics.made.changes + self._groups.made.changes
 
     # -- connections -------------------------------------------------------------------------
 
@@ -152,7 +181,7 @@ class Quotas:
         """Count a connection for the account that was proved on it last."""
         if peer.counted_for == account:
             return ""
-        most = self._broker.settings.account_connections_max
+        most = self._settings.account_connections_max
         if most and self._connections[account] >= most:
             return f"escrowAccountConnections={most}"
         self.left(peer)
@@ -165,5 +194,6 @@ class Quotas:
         account, peer.counted_for = peer.counted_for, ""
         if account:
             self._connections[account] -= 1
+            assert self._connections[account] >= 0, account
             if not self._connections[account]:
                 del self._connections[account]

@@ -39,16 +39,30 @@ class Buckets:
 
     def take(self, who: str, asked: Question, rate: Rate) -> str:
         """Count a request; the setting by which it is one too many, or nothing."""
-        bucket = self._filled(who, rate, asked.now_ms)
-        if not asked.row.is_free:
+        size, is_free = len(asked.body), asked.row.is_free
+        return self.take_size(who, size, rate, asked.now_ms, is_free=is_free)
+
+    def take_size(
+        self, who: str, size: int, rate: Rate, now_ms: int, *, is_free: bool = False
+    ) -> str:
+        """The same of a request whose body has that size."""
+        bucket = self._filled(who, rate, now_ms)
+        if not is_free:
             if rate.requests and bucket.requests < 1:
                 return f"{rate.requests_name}={rate.requests}"
             # A body may be larger than a second's worth: it is let in, and then paid for.
             if rate.size and bucket.size <= 0:
                 return f"{rate.size_name}={rate.size}"
         bucket.requests = max(bucket.requests - 1, -rate.requests)
-        bucket.size -= len(asked.body)
+        bucket.size -= size
         return ""
+
+    def give_back(self, who: str, size: int) -> None:
+        """A request was counted and not served: it is going to be counted again."""
+        bucket = self._buckets.get(who)
+        if bucket is not None:
+            bucket.requests += 1
+            bucket.size += size
 
     def _filled(self, who: str, rate: Rate, now_ms: int) -> _Bucket:
         bucket = self._buckets.pop(who, None)

@@ -12,13 +12,15 @@ from escrowmq.base.codes import Request, Response
 from escrowmq.base.command import Command
 from escrowmq.base.effects import Dial
 from escrowmq.base.settings import BrokerSettings
+from escrowmq.broker.identity import Identity
+from escrowmq.broker.output import Output
 from escrowmq.broker.part import Part
-from escrowmq.broker.state import Broker
+from escrowmq.broker.peers import Peers
 from escrowmq.codec import fastjson
 from escrowmq.codec.auth import inner_user
 from escrowmq.codec.own_signature import NUMBER, SESSION, sign_own
 from escrowmq.codec.signature import ACCESS_KEY, SIGNATURE, sign
-from escrowmq.delivery.topics import Perm, TopicConfig, TopicFile
+from escrowmq.delivery.topics import Perm, TopicConfig, TopicFile, TopicTable
 from escrowmq.errors import EscrowMQError, UsageError
 
 _log = logging.getLogger(__name__)
@@ -73,17 +75,29 @@ class Registration(Part):
     name = "registration"
 
     def __init__(
-        self, broker: Broker, *, ha_address: str, signs_as: tuple[str, str] | None = None
+        self,
+        *,
+        settings: BrokerSettings,
+        topics: TopicTable,
+        identity: Identity,
+        peers: Peers,
+        output: Output,
+        ha_address: str,
+        signs_as: tuple[str, str] | None = None,
     ) -> None:
-        self._broker = broker
-        self._signs_as = signs_as or _credentials(broker.settings)
+        self._settings = settings
+        self._topics = topics
+        self._identity = identity
+        self._peers = peers
+        self._output = output
+        self._signs_as = signs_as or _credentials(settings)
         self._ha_address = ha_address
         self._servers: dict[int, _NameServer] = {}
         self._is_leaving = False
         self.on_known: Callable[[], None] | None = None
         """Called each time a name server has taken the registration."""
         for index, address in enumerate(
-            filter(None, (part.strip() for part in broker.settings.name_servers.split(";")))
+            filter(None, (part.strip() for part in settings.name_servers.split(";")))
         ):
             host, _, port = address.rpartition(":")
             peer = -1 - index
@@ -108,7 +122,7 @@ class Registration(Part):
         server.is_connected, server.is_dialling = True, False
         server.session, server.signed_count = "", 0
         server.retry_ms = _RETRY_MS
-        self._register(server, self._broker.topics.file(), now_ms)
+        self._register(server, self._topics.file(), now_ms)
 
     def unreached(self, peer: int, now_ms: int) -> None:
         """A name server is gone, or was not there."""
@@ -132,15 +146,17 @@ class Registration(Part):
             if now_ms < server.due_ms:
                 continue
             if server.is_connected:
-                self._register(server, self._broker.topics.file(), now_ms)
-            elif not server.is_dialling:
+                self._register(server, self._topics.file(), now_ms)
+                continue
+            # Also while it is dialled: what stays due wakes the broker without a pause.
+            server.due_ms = now_ms + _SILENT_MS
+            if not server.is_dialling:
                 server.is_dialling = True
-                server.due_ms = now_ms + _SILENT_MS
-                self._broker.effects.append(Dial(server.peer, server.host, server.port))
+                self._output.add(Dial(server.peer, server.host, server.port))
 
     def tell_changes(self, now_ms: int) -> None:
         """Tell the name servers which topics have changed since they were told."""
-        topics = self._broker.topics
+        topics = self._topics
         if not topics.unregistered:
             return
         changed = {
@@ -157,8 +173,7 @@ class Registration(Part):
         return min((server.due_ms for server in self._servers.values()), default=_NEVER_MS)
 
     def _register(self, server: _NameServer, file: TopicFile, now_ms: int) -> None:
-        broker = self._broker
-        settings = broker.settings
+        settings = self._settings
         server.due_ms = now_ms + settings.register_interval_ms
         wrapper = msgspec.to_builtins(self._permitted(file))
         wrapper["mappingDataVersion"] = wrapper["dataVersion"]
@@ -166,7 +181,7 @@ class Registration(Part):
         wrapper["topicQueueMappingInfoMap"] = {}
         ext = {
             "brokerName": settings.name,
-            "brokerAddr": broker.address,
+            "brokerAddr": self._identity.address,
             "clusterName": settings.cluster,
             "haServerAddr": self._ha_address,
             "brokerId": str(settings.broker_id),
@@ -192,7 +207,7 @@ class Registration(Part):
                     "no answer" if reply is None else reply.remark,
                 )
 
-        broker.call(
+        self._peers.call(
             server.peer,
             Request.REGISTER_BROKER,
             ext=self._signed(server, Request.REGISTER_BROKER, ext, body),
@@ -211,10 +226,10 @@ class Registration(Part):
             session = (reply.ext or {}).get(SESSION, "") if reply is not None else ""
             if session and not server.session and server.is_connected:
                 server.session = session
-                self._register(server, self._broker.topics.file(), now_ms)
+                self._register(server, self._topics.file(), now_ms)
 
-        until_ms = now_ms + self._broker.settings.register_interval_ms
-        self._broker.call(
+        until_ms = now_ms + self._settings.register_interval_ms
+        self._peers.call(
             server.peer, Request.ESCROW_SESSION, ext={}, on_answer=heard, until_ms=until_ms
         )
 
@@ -239,15 +254,15 @@ class Registration(Part):
             _log.info(
                 "%s has registered %s as %s%s",
                 server,
-                self._broker.settings.name,
-                self._broker.address,
+                self._settings.name,
+                self._identity.address,
                 after if server.failures_count else "",
             )
         server.is_registered, server.failures_count = True, 0
 
     def _permitted(self, file: TopicFile) -> TopicFile:
         """Topics as the broker's own permission leaves them."""
-        permission = self._broker.settings.permission
+        permission = self._settings.permission
         if permission & (Perm.READ | Perm.WRITE) == Perm.READ | Perm.WRITE:
             return file
         table: dict[str, TopicConfig] = {
@@ -259,14 +274,14 @@ class Registration(Part):
     def farewell(self) -> None:
         """Tell the name servers that this broker leaves."""
         self._is_leaving = True
-        settings = self._broker.settings
+        settings = self._settings
         for server in self._servers.values():
             if server.is_connected:
                 ext = {
                     "brokerName": settings.name,
-                    "brokerAddr": self._broker.address,
+                    "brokerAddr": self._identity.address,
                     "clusterName": settings.cluster,
                     "brokerId": str(settings.broker_id),
                 }
                 code = Request.UNREGISTER_BROKER
-                self._broker.tell(server.peer, code, ext=self._signed(server, code, ext))
+                self._peers.tell(server.peer, code, ext=self._signed(server, code, ext))

@@ -18,12 +18,16 @@ from escrowmq.base.limits import (
     STRANGERS_FRAME_SLACK,
     STRANGERS_HALF_FRAMES_SIZE_MAX,
 )
+from escrowmq.base.settings import StoreSettings
+from escrowmq.broker.frames import Frames
+from escrowmq.broker.habits import Habits
+from escrowmq.broker.output import Output
 from escrowmq.broker.peer import Peer
 from escrowmq.broker.serving import Serving
-from escrowmq.broker.shortcut import Habits, Shortcut, is_short
-from escrowmq.broker.state import Broker
+from escrowmq.broker.shortcut import Shortcut
 from escrowmq.codec.command import encode_request
 from escrowmq.codec.frame import FrameReader, FrameWatch, HalfFrames
+from escrowmq.store.store import Store
 
 _LOOK_EVERY: Final = 16
 """After so many requests of one input, and each that reads, it counts what they have cost."""
@@ -35,8 +39,20 @@ _SCAN_MS: Final = 10_000
 class RemotingFront:
     """All connections that speak it, and the room for what they have begun to say."""
 
-    def __init__(self, broker: Broker, serving: Serving, shortcut: Shortcut) -> None:
-        self.broker = broker
+    def __init__(
+        self,
+        *,
+        store_settings: StoreSettings,
+        store: Store,
+        frames: Frames,
+        output: Output,
+        serving: Serving,
+        shortcut: Shortcut,
+    ) -> None:
+        self._store_settings = store_settings
+        self.store = store
+        self.frames = frames
+        self.output = output
         self.serving = serving
         self.shortcut: Shortcut | None = shortcut
         """None: everything goes the general way."""
@@ -50,7 +66,7 @@ class RemotingFront:
         """Somebody is there; as long as he is a stranger his frames are to be small."""
         largest, room = FRAME_SIZE_MAX, self.half_frames
         if peer.is_stranger:
-            size_max = self.broker.store_settings.body_size_max
+            size_max = self._store_settings.body_size_max
             largest = min(size_max + HEADER_SIZE_MAX + STRANGERS_FRAME_SLACK, FRAME_SIZE_MAX)
             room = self.strangers_half_frames
         reader = self._readers[peer.id] = FrameReader(room, frame_size_max=largest)
@@ -66,7 +82,7 @@ class RemotingFront:
             return
         self._scan_at_ms = now_ms + _SCAN_MS
         for peer in self._watch.overdue(self._readers.items(), now_ms):
-            self.broker.effects.append(Close(peer, "a frame was begun and not ended"))
+            self.output.add(Close(peer, "a frame was begun and not ended"))
 
     def wake_at_ms(self) -> int:
         """When the next look is due."""
@@ -76,11 +92,11 @@ class RemotingFront:
 class RemotingDialogue:
     """One connection (broker.dialogue.Dialogue)."""
 
-    __slots__ = ("_broker", "_front", "_habits", "_peer", "_serving", "reader")
+    __slots__ = ("_front", "_habits", "_output", "_peer", "_serving", "reader")
 
     def __init__(self, front: RemotingFront, peer: Peer, reader: FrameReader) -> None:
         self._front = front
-        self._broker = front.broker
+        self._output = front.output
         self._serving = front.serving
         self._peer = peer
         self._habits = Habits()
@@ -90,7 +106,7 @@ class RemotingDialogue:
         """Serve what is whole; the rest of what is too much for one turn is kept."""
         reader, peer = self.reader, self._peer
         data, at = reader.take(data), 0
-        if peer.long is None and is_short(data, 0):
+        if peer.long is None and self._habits.is_short(data, 0):
             at = self._serve_plain(data, 0, now_ms)
             if at == len(data):
                 return
@@ -100,15 +116,15 @@ class RemotingDialogue:
             at = self._serve_some(data, at, now_ms)
         if at < len(data) or peer.long is not None:
             reader.put_back(data, at)
-            self._broker.effects.append(Hold(peer.id))
+            self._output.add(Hold(peer.id))
         elif reader.broken is not None:
-            self._broker.effects.append(Close(peer.id, str(reader.broken)))
+            self._output.add(Close(peer.id, str(reader.broken)))
 
     def _serve_some(self, data: bytes, at: int, now_ms: int) -> int:
         """Serve the commands of one input until the others have their turn; how far it came."""
         peer, serving, reader = self._peer, self._serving, self.reader
         count = reads_count = 0
-        index = self._broker.store.dispatcher
+        index = self._front.store.dispatcher
         keys_max = index.keys_count + KEYS_AT_ONCE_MAX
         while (found := reader.next(data, at)) is not None:
             command, at = found
@@ -122,11 +138,11 @@ class RemotingDialogue:
             is_read = serving.row(command.code).is_read
             reads_count += is_read
             if is_read or count % _LOOK_EVERY == 0:
-                size = sum(map(len, self._broker.outbox.get(peer.id, ())))
+                size = sum(map(len, self._output.frames.get(peer.id, ())))
                 is_much = size > ANSWERS_AHEAD_MAX or index.keys_count > keys_max
                 if is_much or reads_count == READS_AT_ONCE_MAX:
                     return at
-            if is_short(data, at):
+            if self._habits.is_short(data, at):
                 at = self._serve_plain(data, at, now_ms)
         return len(data)
 
@@ -140,14 +156,14 @@ class RemotingDialogue:
     def answer(self, question: Command, reply: Answer | Refusal) -> None:
         """Write it."""
         if not question.flag & Flag.ONE_WAY:
-            self._broker.send(self._peer.id, *self._broker.frames.of(question, reply))
+            self._output.send(self._peer.id, *self._front.frames.of(question, reply))
 
     def ask(
         self, code: int, opaque: int, ext: dict[str, str] | None, body: bytes, *, is_one_way: bool
     ) -> None:
         """Write a request of ours."""
         frame = encode_request(code, opaque, ext=ext, body=body, is_one_way=is_one_way)
-        self._broker.send(self._peer.id, frame)
+        self._output.send(self._peer.id, frame)
 
     def let_in(self) -> None:
         """The peer is no stranger: its frames may be as large as anybody's."""

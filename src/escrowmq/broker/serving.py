@@ -11,13 +11,15 @@ from escrowmq.base.answer import HELD, Refusal, Reply
 from escrowmq.base.codes import Response
 from escrowmq.base.command import Command
 from escrowmq.base.rounds import Rounds
-from escrowmq.broker.asked import Asked, Question, Row
+from escrowmq.broker.answers import Answers
+from escrowmq.broker.asked import Asked, Question, RequestRow
 from escrowmq.broker.auditing import note_operation
+from escrowmq.broker.calls import PeerCalls
 from escrowmq.broker.door import Door
 from escrowmq.broker.peer import Long, Peer
 from escrowmq.broker.requests import UNKNOWN, bound
-from escrowmq.broker.state import Broker
 from escrowmq.codec.headers import read_header
+from escrowmq.delivery.made import Present
 from escrowmq.errors import EscrowMQError
 
 _log = logging.getLogger(__name__)
@@ -27,9 +29,18 @@ class Serving:
     """What every front puts its questions to."""
 
     def __init__(
-        self, broker: Broker, door: Door, rounds: Rounds, handlers: Iterable[object]
+        self,
+        *,
+        present: Present,
+        calls: PeerCalls,
+        answers: Answers,
+        door: Door,
+        rounds: Rounds,
+        handlers: Iterable[object],
     ) -> None:
-        self._broker = broker
+        self._present = present
+        self._calls = calls
+        self._answers = answers
         self._door = door
         self._rounds = rounds
         self._judge: Door | None = None
@@ -54,7 +65,7 @@ class Serving:
         """Whether anybody is judged, or asks for more than is allowed."""
         return self._judge is not None
 
-    def row(self, code: int) -> Row:
+    def row(self, code: int) -> RequestRow:
         """What there is to know of a kind of request."""
         return self.rows.get(code, UNKNOWN)
 
@@ -75,25 +86,25 @@ class Serving:
         except Exception as error:  # noqa: BLE001 - one request; it is answered with code 1
             reply = _failed(asked, error)
         if reply is not HELD:
-            self._broker.answer(asked, reply)
+            self._answers.give(asked, reply)
 
     def go_on(self, peer: Peer, long: Long[Question], now_ms: int) -> None:
         """Serve the next part of a request that takes many turns."""
         self._has_served = True
         asked, long.asked.now_ms = long.asked, now_ms
-        self._broker.present.account = asked.account
+        self._present.account = asked.account
         try:
             reply = next(long.parts)
         except Exception as error:  # noqa: BLE001 - one request, as above
             reply = _failed(asked, error)
         if reply is not HELD:
             peer.long = None
-            self._broker.answer(asked, reply)
+            self._answers.give(asked, reply)
 
     def answered(self, peer: Peer, command: Command, now_ms: int) -> None:
         """A peer has answered a question of ours."""
         self._has_served = True
-        tell = partial(self._broker.calls.answered, peer.id, command, now_ms)
+        tell = partial(self._calls.answered, peer.id, command, now_ms)
         self._rounds.guard("the answer of a client", tell, now_ms)
 
 
