@@ -5,162 +5,28 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any
 
 import pytest
 
 from escrowmq.base.codes import Request
-from escrowmq.base.command import Command
-from escrowmq.base.effects import Close, Hold, Replace, Send, Sync
-from escrowmq.base.measure import Family
-from escrowmq.base.settings import BrokerSettings, StoreSettings
-from escrowmq.broker.core import BrokerCore
 from escrowmq.codec.command import encode_command
 from escrowmq.codec.frame import FrameReader
-from escrowmq.codec.properties import encode_properties
-from escrowmq.testing.disk import SimDisk
-
-START_MS = 1_700_000_000_000
-TOPICS = ("Orders", "Bills", "Odd")
-PLAIN = {"UNIQ_KEY": "0A000001ABCD18B4AAC2000000000001", "WAIT": "true"}
-Chunk = tuple[int, bytes]
-"""A connection, and what comes over it in one read."""
-
-
-class Side:
-    """A broker that goes one of both ways, and all that is seen of it."""
-
-    def __init__(self, *, is_short: bool, **settings: object) -> None:
-        self.disk = SimDisk()
-        self.now_ms = START_MS
-        self.core = BrokerCore(
-            self.disk,
-            BrokerSettings(**settings),  # type: ignore[arg-type]
-            StoreSettings(
-                log_segment_size=64 * 1024, queue_segment_size=20 * 40, index_slots_count=64,
-                index_entries_max=300, reserve_size=0,
-            ),
-            address=("10.0.0.1", 10_911),
-            ha_address="10.0.0.1:10912",
-            chance=random.Random(5),
-        )  # fmt: skip
-        if not is_short:
-            self.core.remoting.shortcut = None
-        self.core.open(self.now_ms)
-        self.heard: list[tuple[int, bytes]] = []
-        self.closed: list[tuple[int, str]] = []
-        for peer in (1, 2):
-            self.core.connected(peer, "10.0.0.9", 40_000 + peer, self.now_ms)
-        self.perform()
-
-    def perform(self) -> None:
-        while effects := self.core.take_effects():
-            for effect in effects:
-                match effect:
-                    case Send(peer, chunks):
-                        self.heard.append((peer, b"".join(chunks)))
-                    case Sync(files, log_offset):
-                        for file in files:
-                            file.sync()
-                        self.core.synced(log_offset, self.now_ms)
-                    case Hold(peer):
-                        self.core.receive(peer, b"", self.now_ms)
-                    case Replace(path, data):
-                        self.disk.replace(path, data)
-                    case Close(peer, reason):
-                        self.closed.append((peer, reason))
-                    case _:
-                        pass
-
-    def feed(self, chunk: Chunk) -> None:
-        peer, data = chunk
-        self.core.receive(peer, data, self.now_ms)
-        self.perform()
-
-    def pass_time(self, span_ms: int) -> None:
-        self.now_ms += span_ms
-        if self.core.wake_at_ms() <= self.now_ms:
-            self.core.wake(self.now_ms)
-            self.perform()
-
-    def figures(self) -> list[Family]:
-        return self.core.measure(self.now_ms)
-
-    def files(self) -> dict[str, bytes]:
-        self.core.close(self.now_ms)
-        return {name: bytes(file.live) for name, file in self.disk.files.items()}
-
-    @property
-    def served_count(self) -> int:
-        shortcut = self.core.remoting.shortcut
-        return shortcut.served_count if shortcut is not None else 0
-
-
-class Both:
-    """The same input for two brokers; whatever differs is an error at once."""
-
-    def __init__(self, **settings: object) -> None:
-        self.short, self.general = (Side(is_short=s, **settings) for s in (True, False))
-
-    def feed(self, *chunks: Chunk) -> list[Command]:
-        """What was answered to the last of them."""
-        heard = b""
-        for chunk in chunks:
-            for side in (self.short, self.general):
-                side.feed(chunk)
-            assert self.short.heard == self.general.heard
-            assert self.short.closed == self.general.closed
-            heard = b"".join(data for _, data in self.short.heard)
-            self.short.heard.clear()
-            self.general.heard.clear()
-        return FrameReader().feed(heard)
-
-    def pass_time(self, span_ms: int) -> None:
-        for side in (self.short, self.general):
-            side.pass_time(span_ms)
-        assert self.short.heard == self.general.heard
-
-    def end(self) -> None:
-        assert self.short.figures() == self.general.figures()
-        short, general = self.short.files(), self.general.files()
-        assert short.keys() == general.keys()
-        assert [name for name in short if short[name] != general[name]] == []
-
-
-def frame(
-    code: int, ext: dict[str, str], body: bytes = b"", *, opaque: int = 7, flag: int = 0,
-    is_binary: bool = True,
-) -> bytes:  # fmt: skip
-    command = Command(
-        code=code, opaque=opaque, flag=flag, version=479, ext=ext, body=body, is_binary=is_binary
-    )
-    return encode_command(command)
-
-
-def fields(properties: str, topic: str = "Orders", **changed: str) -> dict[str, str]:
-    names = "abcdefghijkmn"
-    values = ["load", topic, "TBW102", "4", "0", "0", str(START_MS), "0", properties, "0", "false",
-              "false", "broker-a"]  # fmt: skip
-    return dict(zip(names, values, strict=True)) | changed
-
-
-def send(
-    properties: dict[str, str] | str = PLAIN, body: bytes = b"body", *, topic: str = "Orders",
-    opaque: int = 7, flag: int = 0, is_binary: bool = True, code: int = Request.SEND_MESSAGE_V2,
-    **changed: str,
-) -> bytes:  # fmt: skip
-    text = properties if isinstance(properties, str) else encode_properties(properties).decode()
-    ext = {name: value for name, value in fields(text, topic, **changed).items() if value != "-"}
-    return frame(code, ext, body, opaque=opaque, flag=flag, is_binary=is_binary)
-
-
-def pull(offset: int, *, queue_id: int = 0, opaque: int = 9) -> bytes:
-    ext = {
-        "consumerGroup": "readers", "topic": "Orders", "queueId": str(queue_id),
-        "queueOffset": str(offset), "maxMsgNums": "32", "sysFlag": "6", "commitOffset": "0",
-        "suspendTimeoutMillis": "15000", "subscription": "*", "expressionType": "TAG",
-    }  # fmt: skip
-    return frame(Request.PULL_MESSAGE, ext, opaque=opaque)
+from tests.harness.examples import seeds
+from tests.unit.broker.both import (
+    HALF,
+    PLAIN,
+    START_MS,
+    TOPICS,
+    Begun,
+    Both,
+    Chunk,
+    end,
+    fields,
+    frame,
+    pull,
+    send,
+)
 
 
 @pytest.mark.parametrize("is_binary", [True, False])
@@ -256,11 +122,40 @@ def test_odd_message_among_plain_ones_makes_no_difference(name: str, *, is_binar
     both.end()
 
 
+def test_properties_that_reach_into_the_body_make_no_difference() -> None:
+    ext = fields("UNIQ_KEY\x01a")
+    properties = ext["i"] = ext.pop("i")  # the last field: nothing stands behind it in the header
+    plain = frame(Request.SEND_MESSAGE_V2, ext, b"body")
+    begin = plain.index(properties.encode()) - 4
+    size = len(properties) + 2
+    longer = plain[:begin] + size.to_bytes(4, "big") + plain[begin + 4 :]
+    both = Both()
+    both.feed((1, plain), (1, plain), (1, plain))
+    assert both.short.served_count > 0
+    both.feed((1, longer))
+    both.end()
+
+
 def _in_json(data: bytes) -> bytes:
     found = FrameReader().feed(data)
     for command in found:
         command.is_binary = False
     return b"".join(map(encode_command, found))
+
+
+@pytest.mark.parametrize("name", ["c", "unknown"])
+@pytest.mark.parametrize("is_binary", [True, False])
+def test_send_with_bytes_that_are_no_text_is_broken_every_way(
+    name: str, *, is_binary: bool
+) -> None:
+    """Also where nobody asks what they say."""
+    both = Both()
+    changed: dict[str, Any] = {name: "marked"}
+    frames = [send(is_binary=is_binary, **changed) for _ in range(4)]
+    frames[3] = frames[3].replace(b"marked", b"mark\xffd")
+    both.feed((1, frames[0]), (1, frames[1]), (1, b"".join(frames[2:])))
+    assert len(both.short.closed) == 1
+    both.end()
 
 
 def test_reader_who_waits_is_told_and_messages_of_other_queues_wake_nobody() -> None:
@@ -302,123 +197,7 @@ def test_short_way_is_shut_where_everybody_is_judged(settings: dict[str, object]
     both.end()
 
 
-HALF = {**PLAIN, "TRAN_MSG": "true", "PGROUP": "load"}
-
-
-class Begun(NamedTuple):
-    """A half as its sender knows it."""
-
-    queue_offset: int
-    log_offset: int
-    key: str
-
-
-def begin(both: Both, *frames: bytes, peer: int = 1) -> list[Begun]:
-    """Send halves; where they are."""
-    replies = both.feed((peer, b"".join(frames)))
-    found = []
-    for reply in replies:
-        ext = reply.ext or {}
-        log_offset = int(ext["msgId"][16:], 16)
-        found.append(Begun(int(ext["queueOffset"]), log_offset, ext["transactionId"]))
-    return found
-
-
-def end(
-    half: Begun, verdict: str = "8", *, flag: int = 2, is_binary: bool = True, **changed: str
-) -> bytes:
-    ext = {
-        "producerGroup": "load", "tranStateTableOffset": str(half.queue_offset),
-        "commitLogOffset": str(half.log_offset), "commitOrRollback": verdict,
-        "fromTransactionCheck": "false", "msgId": half.key, "transactionId": half.key,
-        "bname": "broker-a", "topic": "Orders",
-    } | changed  # fmt: skip
-    ext = {name: value for name, value in ext.items() if value != "-"}
-    return frame(Request.END_TRANSACTION, ext, opaque=3, flag=flag, is_binary=is_binary)
-
-
-def half(number: int, properties: dict[str, str] | None = None, *, is_binary: bool = True) -> bytes:
-    key = f"0A000001ABCD18B4AAC20000{number:08X}"
-    return send({**HALF, "UNIQ_KEY": key, **(properties or {})}, f="4", is_binary=is_binary)
-
-
-@pytest.mark.parametrize("is_binary", [True, False])
-def test_halves_and_commits_are_served_the_short_way(*, is_binary: bool) -> None:
-    both = Both()
-    both.feed((1, send(is_binary=is_binary)))  # queues are made the general way
-    first = begin(both, half(0, is_binary=is_binary))
-    both.feed((1, end(first[0], is_binary=is_binary)))
-    halves = begin(
-        both, *[half(n, {"TAGS": "a", "KEYS": "k m"}, is_binary=is_binary) for n in range(1, 9)]
-    )
-    before = both.short.served_count
-    both.feed((1, b"".join(end(one, is_binary=is_binary) for one in halves)))
-    assert both.short.served_count - before >= 7
-    both.feed((2, pull(0)))
-    both.end()
-
-
-ENDS: dict[str, dict[str, str]] = {
-    "rollback": {"commitOrRollback": "12"},
-    "unknown": {"commitOrRollback": "0"},
-    "from a check": {"fromTransactionCheck": "true"},
-    "another group": {"producerGroup": "others"},
-    "another key": {"transactionId": "0A"},
-    "no key": {"transactionId": "-"},
-    "another place": {"commitLogOffset": "0"},
-    "another offset": {"tranStateTableOffset": "99"},
-    "a count": {"escrowCount": "1"},
-    "a count that is wrong": {"escrowCount": "2"},
-    "an id": {"escrowId": "abc"},
-}
-
-
-@pytest.mark.parametrize("is_binary", [True, False])
-@pytest.mark.parametrize("flag", [0, 2])
-@pytest.mark.parametrize("name", ENDS)
-def test_odd_end_makes_no_difference(name: str, flag: int, *, is_binary: bool) -> None:
-    both = Both()
-    both.feed((1, send()))
-    for one in begin(both, half(0), half(1)):
-        both.feed((1, end(one, is_binary=is_binary)))
-    halves = begin(both, *[half(n, is_binary=is_binary) for n in range(2, 6)])
-    odd = end(halves[1], flag=flag, is_binary=is_binary, **ENDS[name])
-    plain = [end(one, is_binary=is_binary) for one in halves]
-    both.feed((1, plain[0] + odd + plain[2]), (1, plain[1] + plain[1]), (1, plain[3] + plain[0]))
-    both.end()
-
-
-@pytest.mark.parametrize(
-    "properties",
-    [
-        {"escrowTransaction": "t1"}, {"escrowDelay": "true", "DELAY": "2"}, {"PGROUP": ""},
-        {"CHECK_IMMUNITY_TIME_IN_SECONDS": "9"}, {"TRAN_MSG": "false"}, {"TRAN_MSG": "TRUE"},
-        {"escrowChecker": "db"}, {"PGROUP": "x" * 300}, {"DELAY": "3"}, {"PGROUP": "a\x7fb"},
-        {"__transactionId__": "mine"}, {"escrowOrderKey": "k"},
-    ],
-)  # fmt: skip
-def test_odd_half_makes_no_difference(properties: dict[str, str]) -> None:
-    both = Both()
-    both.feed((1, send()), (1, half(0) + half(1)))
-    both.feed((1, half(2) + half(3, properties) + half(4)), (1, half(5, properties)))
-    both.pass_time(70_000)
-    both.end()
-
-
-def test_half_that_is_committed_after_its_topic_became_narrow_goes_where_it_is_read() -> None:
-    both = Both()
-    both.feed((1, send(e="3")), (1, send(e="1")))
-    halves = begin(both, send(HALF, f="4", e="3"), send(HALF, f="4", e="3"))
-    config = {
-        "topic": "Orders", "defaultTopic": "TBW102", "readQueueNums": "2", "writeQueueNums": "4",
-        "perm": "6", "topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false",
-    }  # fmt: skip
-    both.feed((2, frame(Request.UPDATE_AND_CREATE_TOPIC, config)))
-    both.feed(*[(1, end(one)) for one in halves])
-    both.end()
-
-
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", seeds(40))
 def test_any_mixture_of_requests_and_reads_is_the_same_both_ways(seed: int) -> None:
     chance = random.Random(seed)
     both = Both()
@@ -429,6 +208,8 @@ def test_any_mixture_of_requests_and_reads_is_the_same_both_ways(seed: int) -> N
             if "transactionId" in ext:
                 place = int(ext["queueOffset"]), int(ext["msgId"][16:], 16)
                 begun.append(Begun(*place, ext["transactionId"]))
+        if chance.random() < 0.1:
+            both.forget()
         if chance.random() < 0.1:
             both.pass_time(chance.choice([1, 5, 700, 11_000]))
     assert both.short.served_count > 0

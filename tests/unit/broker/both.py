@@ -1,0 +1,262 @@
+"""Brokers that are given the same input: one serves what it can the short way, another one serves
+everything the general way, and where there is a compiled lane a third one has it serve what it can.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from escrowmq.base.codes import Request
+from escrowmq.base.command import Command
+from escrowmq.base.effects import Close, Hold, Replace, Send, Sync
+from escrowmq.base.measure import Family
+from escrowmq.base.settings import BrokerSettings, StoreSettings
+from escrowmq.broker.core import BrokerCore
+from escrowmq.codec.command import encode_command
+from escrowmq.codec.frame import FrameReader
+from escrowmq.codec.properties import encode_properties
+from escrowmq.lane.native import LayOutSends, ends_lane, lay_out_sends
+from escrowmq.testing.disk import SimDisk
+
+START_MS = 1_700_000_000_000
+
+
+TOPICS = ("Orders", "Bills", "Odd")
+
+
+PLAIN = {"UNIQ_KEY": "0A000001ABCD18B4AAC2000000000001", "WAIT": "true"}
+
+
+Chunk = tuple[int, bytes]
+
+
+"""A connection, and what comes over it in one read."""
+
+
+class Side:
+    """A broker that goes one of these ways, and all that is seen of it."""
+
+    def __init__(
+        self,
+        *,
+        is_short: bool,
+        lay_out: LayOutSends | None = None,
+        files: Mapping[str, bytes] = MappingProxyType({}),
+        **settings: Any,
+    ) -> None:
+        self.disk = SimDisk()
+        self._is_short, self._lay_out = is_short, lay_out
+        self.now_ms = START_MS
+        self.heard: list[tuple[int, bytes]] = []
+        self.closed: list[tuple[int, str]] = []
+        self.open(files, **settings)
+
+    def open(self, files: Mapping[str, bytes] = MappingProxyType({}), **settings: Any) -> None:
+        """Start the broker on what its disk holds."""
+        for path, data in files.items():
+            self.disk.replace(path, data)
+        self.core = BrokerCore(
+            self.disk,
+            BrokerSettings(**settings),
+            StoreSettings(
+                log_segment_size=64 * 1024, queue_segment_size=20 * 40, index_slots_count=64,
+                index_entries_max=300, reserve_size=0,
+            ),
+            address=("10.0.0.1", 10_911),
+            ha_address="10.0.0.1:10912",
+            chance=random.Random(5),
+        )  # fmt: skip
+        shortcut = self.core.remoting.shortcut
+        assert shortcut is not None
+        shortcut.lay_out = self._lay_out
+        shortcut.ends_lane = None if self._lay_out is None else ends_lane
+        if not self._is_short:
+            self.core.remoting.shortcut = None
+        self.core.open(self.now_ms)
+        for peer in (1, 2):
+            self.core.connected(peer, "10.0.0.9", 40_000 + peer, self.now_ms)
+        self.perform()
+
+    def perform(self) -> None:
+        while effects := self.core.take_effects():
+            for effect in effects:
+                match effect:
+                    case Send(peer, chunks):
+                        self.heard.append((peer, b"".join(chunks)))
+                    case Sync(files, log_offset):
+                        for file in files:
+                            file.sync()
+                        self.core.synced(log_offset, self.now_ms)
+                    case Hold(peer):
+                        self.core.receive(peer, b"", self.now_ms)
+                    case Replace(path, data):
+                        self.disk.replace(path, data)
+                    case Close(peer, reason):
+                        self.closed.append((peer, reason))
+                    case _:
+                        pass
+
+    def feed(self, chunk: Chunk) -> None:
+        peer, data = chunk
+        self.core.receive(peer, data, self.now_ms)
+        self.perform()
+
+    def pass_time(self, span_ms: int) -> None:
+        self.now_ms += span_ms
+        if self.core.wake_at_ms() <= self.now_ms:
+            self.core.wake(self.now_ms)
+            self.perform()
+
+    def figures(self) -> list[Family]:
+        return self.core.measure(self.now_ms)
+
+    def files(self) -> dict[str, bytes]:
+        self.core.close(self.now_ms)
+        return {name: bytes(file.live) for name, file in self.disk.files.items()}
+
+    @property
+    def served_count(self) -> int:
+        shortcut = self.core.remoting.shortcut
+        return shortcut.served_count if shortcut is not None else 0
+
+
+class Both:
+    """The same input for all of them; whatever differs is an error at once."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.short, self.general = (Side(is_short=s, **settings) for s in (True, False))
+        self.sides = [self.short, self.general]
+        if lay_out_sends is not None:
+            self.sides.append(Side(is_short=True, lay_out=lay_out_sends, **settings))
+
+    def feed(self, *chunks: Chunk) -> list[Command]:
+        """What was answered to the last of them."""
+        heard = b""
+        for chunk in chunks:
+            for side in self.sides:
+                side.feed(chunk)
+            heard = b"".join(data for _, data in self.short.heard)
+            self._compare()
+        return FrameReader().feed(heard)
+
+    def _compare(self) -> None:
+        for side in self.sides:
+            assert side.heard == self.short.heard
+            assert side.closed == self.short.closed
+            if side is not self.general:
+                assert side.served_count == self.short.served_count
+        for side in self.sides:
+            side.heard.clear()
+
+    def pass_time(self, span_ms: int) -> None:
+        for side in self.sides:
+            side.pass_time(span_ms)
+        self._compare()
+
+    def restart(self, files: Mapping[str, bytes], **settings: Any) -> None:
+        """End all of them, and start them with these settings."""
+        for side in self.sides:
+            side.core.close(side.now_ms)
+            side.disk.restart()
+            side.open(files, **settings)
+
+    def forget(self) -> None:
+        """As when so many halves came since that none before is remembered."""
+        for side in self.sides:
+            side.core.transactions.engine.halves.recent.forget()
+
+    def end(self) -> None:
+        for side in self.sides[1:]:
+            assert self.short.figures() == side.figures()
+        short = self.short.files()
+        for side in self.sides[1:]:
+            others = side.files()
+            assert short.keys() == others.keys()
+            assert [name for name in short if short[name] != others[name]] == []
+
+
+def frame(
+    code: int, ext: dict[str, str], body: bytes = b"", *, opaque: int = 7, flag: int = 0,
+    is_binary: bool = True,
+) -> bytes:  # fmt: skip
+    command = Command(
+        code=code, opaque=opaque, flag=flag, version=479, ext=ext, body=body, is_binary=is_binary
+    )
+    return encode_command(command)
+
+
+def fields(properties: str, topic: str = "Orders", **changed: str) -> dict[str, str]:
+    names = "abcdefghijkmn"
+    values = ["load", topic, "TBW102", "4", "0", "0", str(START_MS), "0", properties, "0", "false",
+              "false", "broker-a"]  # fmt: skip
+    return dict(zip(names, values, strict=True)) | changed
+
+
+def send(
+    properties: dict[str, str] | str = PLAIN, body: bytes = b"body", *, topic: str = "Orders",
+    opaque: int = 7, flag: int = 0, is_binary: bool = True, code: int = Request.SEND_MESSAGE_V2,
+    **changed: str,
+) -> bytes:  # fmt: skip
+    text = properties if isinstance(properties, str) else encode_properties(properties).decode()
+    ext = {name: value for name, value in fields(text, topic, **changed).items() if value != "-"}
+    return frame(code, ext, body, opaque=opaque, flag=flag, is_binary=is_binary)
+
+
+def pull(offset: int, *, queue_id: int = 0, opaque: int = 9) -> bytes:
+    ext = {
+        "consumerGroup": "readers", "topic": "Orders", "queueId": str(queue_id),
+        "queueOffset": str(offset), "maxMsgNums": "32", "sysFlag": "6", "commitOffset": "0",
+        "suspendTimeoutMillis": "15000", "subscription": "*", "expressionType": "TAG",
+    }  # fmt: skip
+    return frame(Request.PULL_MESSAGE, ext, opaque=opaque)
+
+
+HALF = {**PLAIN, "TRAN_MSG": "true", "PGROUP": "load"}
+
+
+class Begun(NamedTuple):
+    """A half as its sender knows it."""
+
+    queue_offset: int
+    log_offset: int
+    key: str
+
+
+def begin(both: Both, *frames: bytes, peer: int = 1) -> list[Begun]:
+    """Send halves; where they are."""
+    return _begun(both.feed((peer, b"".join(frames))))
+
+
+def begun_of(heard: bytes) -> list[Begun]:
+    """Where halves are, by what was answered to them."""
+    return _begun(FrameReader().feed(heard))
+
+
+def _begun(replies: list[Command]) -> list[Begun]:
+    found = []
+    for reply in replies:
+        ext = reply.ext or {}
+        log_offset = int(ext["msgId"][16:], 16)
+        found.append(Begun(int(ext["queueOffset"]), log_offset, ext["transactionId"]))
+    return found
+
+
+def end(
+    half: Begun, verdict: str = "8", *, flag: int = 2, is_binary: bool = True, **changed: str
+) -> bytes:
+    ext = {
+        "producerGroup": "load", "tranStateTableOffset": str(half.queue_offset),
+        "commitLogOffset": str(half.log_offset), "commitOrRollback": verdict,
+        "fromTransactionCheck": "false", "msgId": half.key, "transactionId": half.key,
+        "bname": "broker-a", "topic": "Orders",
+    } | changed  # fmt: skip
+    ext = {name: value for name, value in ext.items() if value != "-"}
+    return frame(Request.END_TRANSACTION, ext, opaque=3, flag=flag, is_binary=is_binary)
+
+
+def half(number: int, properties: dict[str, str] | None = None, *, is_binary: bool = True) -> bytes:
+    key = f"0A000001ABCD18B4AAC20000{number:08X}"
+    return send({**HALF, "UNIQ_KEY": key, **(properties or {})}, f="4", is_binary=is_binary)

@@ -1,0 +1,105 @@
+"""What a message costs on the short cut, pinned without a clock: calls of Python's and of C's
+functions in a read of 64. Who makes one more for each message has to say here why."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import FrameType
+
+import pytest
+
+from escrowmq.lane.native import lay_out_sends
+from tests.unit.broker.both import Begun, Side, begun_of, end, half, send
+from tests.unit.broker.test_standings import ACCOUNTS, signed
+
+BURST = 64
+READS = 8
+
+Reads = Callable[[Side, int], bytes]
+
+
+def key_of(number: int) -> str:
+    return f"0A000001ABCD18B4AAC20000{number:08X}"
+
+
+def sends(_: Side, first: int) -> bytes:
+    return b"".join(
+        send({"UNIQ_KEY": key_of(n), "WAIT": "true"}, b"x" * 99, e=str(n % 4))
+        for n in range(first, first + BURST)
+    )
+
+
+def rich_sends(_: Side, first: int) -> bytes:
+    return b"".join(
+        send({"KEYS": f"k{n}", "UNIQ_KEY": key_of(n), "TAGS": "a", "more": "of it"}, b"x" * 99)
+        for n in range(first, first + BURST)
+    )
+
+
+def halves(_: Side, first: int) -> bytes:
+    return b"".join(half(n) for n in range(first, first + BURST))
+
+
+def signed_sends(side: Side, first: int) -> bytes:
+    return signed(sends(side, first))
+
+
+def ends(side: Side, first: int) -> bytes:
+    """Of halves that nobody remembers."""
+    side.heard.clear()
+    side.feed((1, halves(side, first)))
+    side.core.transactions.engine.halves.recent.forget()
+    begun: list[Begun] = begun_of(b"".join(data for _, data in side.heard))
+    return b"".join(end(one, flag=0) for one in begun)
+
+
+def calls_a_message(reads: Reads, *, is_compiled: bool) -> tuple[float, float]:
+    """The fewest of some reads: others begin a segment, or write what was collected."""
+    lane = lay_out_sends if is_compiled else None
+    if reads is signed_sends:
+        files = {"plain_acl.yml": ACCOUNTS}
+        side = Side(is_short=True, lay_out=lane, files=files, acl_enabled=True)
+    else:
+        side = Side(is_short=True, lay_out=lane)
+    found = []
+    for number in range(READS):
+        data = reads(side, 1_000 + number * BURST)
+        counts = {"call": 0, "c_call": 0}
+
+        def note(_: FrameType, event: str, __: object, counts: dict[str, int] = counts) -> None:
+            if event in counts:
+                counts[event] += 1
+
+        before = side.served_count
+        sys.setprofile(note)
+        side.core.receive(1, data, side.now_ms)
+        sys.setprofile(None)
+        if side.served_count - before == BURST:
+            found.append((counts["call"] / BURST, counts["c_call"] / BURST))
+        side.perform()
+    return min(found)
+
+
+@pytest.mark.parametrize(
+    ("reads", "is_compiled", "most"),
+    [
+        (sends, True, (2, 3)),
+        (sends, False, (15, 26)),
+        (rich_sends, True, (2, 3)),
+        (rich_sends, False, (15, 29)),
+        (signed_sends, False, (29, 48)),
+        (halves, True, (2, 4)),
+        (halves, False, (18, 34)),
+        (ends, True, (8, 12)),
+        (ends, False, (41, 56)),
+    ],
+)
+def test_a_message_takes_no_more_calls_than_it_did(
+    reads: Reads, most: tuple[float, float], *, is_compiled: bool
+) -> None:
+    if is_compiled and lay_out_sends is None:
+        pytest.skip("the lane is not built, or left aside")
+    calls, calls_of_c = calls_a_message(reads, is_compiled=is_compiled)
+    assert calls <= most[0], (calls, calls_of_c)
+    assert calls_of_c <= most[1], (calls, calls_of_c)

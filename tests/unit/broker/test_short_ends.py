@@ -1,0 +1,271 @@
+"""Halves and ENDs that are served the short way, held to what the general way does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from escrowmq.base.codes import Request
+from escrowmq.base.message import Message, Topic
+from escrowmq.store.store import Put, PutStatus
+from tests.unit.broker.both import (
+    HALF,
+    Begun,
+    Both,
+    Side,
+    begin,
+    end,
+    frame,
+    half,
+    pull,
+    send,
+)
+
+
+@pytest.mark.parametrize("is_binary", [True, False])
+@pytest.mark.parametrize("verdict", ["8", "12"])
+def test_halves_and_ends_are_served_the_short_way(verdict: str, *, is_binary: bool) -> None:
+    both = Both()
+    both.feed((1, send(is_binary=is_binary)))  # queues are made the general way
+    first = begin(both, half(0, is_binary=is_binary))
+    both.feed((1, end(first[0], is_binary=is_binary)))
+    halves = begin(
+        both, *[half(n, {"TAGS": "a", "KEYS": "k m"}, is_binary=is_binary) for n in range(1, 9)]
+    )
+    before = both.short.served_count
+    both.feed((1, b"".join(end(one, verdict, is_binary=is_binary) for one in halves)))
+    assert both.short.served_count - before >= 7
+    both.feed((2, pull(0)))
+    both.end()
+
+
+ENDS: dict[str, dict[str, str]] = {
+    "rollback": {"commitOrRollback": "12"},
+    "unknown": {"commitOrRollback": "0"},
+    "from a check": {"fromTransactionCheck": "true"},
+    "another group": {"producerGroup": "others"},
+    "another key": {"transactionId": "0A"},
+    "no key": {"transactionId": "-"},
+    "another place": {"commitLogOffset": "0"},
+    "another offset": {"tranStateTableOffset": "99"},
+    "a count": {"escrowCount": "1"},
+    "a count that is wrong": {"escrowCount": "2"},
+    "an id": {"escrowId": "abc"},
+}
+
+
+@pytest.mark.parametrize("is_binary", [True, False])
+@pytest.mark.parametrize("flag", [0, 2])
+@pytest.mark.parametrize("name", ENDS)
+def test_odd_end_makes_no_difference(name: str, flag: int, *, is_binary: bool) -> None:
+    both = Both()
+    both.feed((1, send()))
+    for one in begin(both, half(0), half(1)):
+        both.feed((1, end(one, is_binary=is_binary)))
+    halves = begin(both, *[half(n, is_binary=is_binary) for n in range(2, 6)])
+    odd = end(halves[1], flag=flag, is_binary=is_binary, **ENDS[name])
+    plain = [end(one, is_binary=is_binary) for one in halves]
+    both.feed((1, plain[0] + odd + plain[2]), (1, plain[1] + plain[1]), (1, plain[3] + plain[0]))
+    both.end()
+
+
+@pytest.mark.parametrize("is_binary", [True, False])
+@pytest.mark.parametrize("name", ["msgId", "transactionId", "topic"])
+def test_an_end_with_bytes_that_are_no_text_is_broken_every_way(
+    name: str, *, is_binary: bool
+) -> None:
+    both = Both()
+    both.feed((1, send(body=b"x" * 1_000)), (1, half(0)))
+    halves = begin(both, *[half(n, is_binary=is_binary) for n in range(1, 5)])
+    frames = [end(one, flag=2, is_binary=is_binary, **{name: one.key}) for one in halves]
+    key = halves[2].key.encode()
+    at = frames[2].index(key, frames[2].index(name.encode()))
+    frames[2] = frames[2][:at] + b"\xff" + frames[2][at + 1 :]
+    both.feed((1, frames[0]), (1, frames[1]), (1, b"".join(frames[2:])))
+    assert len(both.short.closed) == 1
+    both.end()
+
+
+def test_halves_that_are_not_remembered_are_committed_the_short_way_too() -> None:
+    both = Both()
+    both.feed((1, send()))
+    both.feed((1, end(begin(both, half(0))[0])))
+    long = send({**HALF, "UNIQ_KEY": "long"}, f="4", body=b"x" * 5_000)
+    halves = begin(both, *[half(n, {"TAGS": "a", "KEYS": "k m"}) for n in range(1, 9)], long)
+    both.forget()
+    before = both.short.served_count
+    frames = [end(one) for one in halves]
+    both.feed((1, b"".join(frames[:4] + frames[2:3] + frames[4:])), (1, frames[0] + frames[8]))
+    assert (
+        both.short.served_count - before >= len(halves) - 3
+    )  # the repeated one, and what passes behind it
+    both.feed((2, pull(0)))
+    both.end()
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+def test_halves_of_before_a_change_of_what_messages_get_go_the_general_way(
+    *, is_told: bool
+) -> None:
+    both = Both()
+    both.feed((1, send()))
+    halves = begin(both, half(0), half(1))
+    both.forget()
+    if is_told:
+        body = b"traceOn=false"
+        both.feed((2, frame(Request.UPDATE_BROKER_CONFIG, {}, body=body)))
+    both.feed((1, end(halves[0]) + end(halves[1])))
+    both.end()
+
+
+def test_a_half_whose_bytes_have_changed_is_not_committed_the_short_way() -> None:
+    both = Both()
+    both.feed((1, send()))
+    halves = begin(both, half(0), half(1), half(2))
+    both.forget()
+    for side in both.sides:
+        log = side.core.broker.store.log.segments
+        at = log.read(halves[1].log_offset, 200).index(b"body")
+        file = log.file(halves[1].log_offset)
+        assert file is not None
+        file.write(halves[1].log_offset + at, b"bodi")
+    both.feed(*[(1, end(one)) for one in halves])
+    both.end()
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {"escrowTransaction": "t1"}, {"escrowDelay": "true", "DELAY": "2"}, {"PGROUP": ""},
+        {"CHECK_IMMUNITY_TIME_IN_SECONDS": "9"}, {"TRAN_MSG": "false"}, {"TRAN_MSG": "TRUE"},
+        {"escrowChecker": "db"}, {"PGROUP": "x" * 300}, {"DELAY": "3"}, {"PGROUP": "a\x7fb"},
+        {"__transactionId__": "mine"}, {"escrowOrderKey": "k"},
+    ],
+)  # fmt: skip
+def test_odd_half_makes_no_difference(properties: dict[str, str]) -> None:
+    both = Both()
+    both.feed((1, send()), (1, half(0) + half(1)))
+    both.feed((1, half(2) + half(3, properties) + half(4)), (1, half(5, properties)))
+    both.pass_time(70_000)
+    both.end()
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {"escrowTransaction": "t1"}, {"escrowDelay": "true", "DELAY": "2"}, {"TRAN_MSG": "TRUE"},
+        {"escrowChecker": "db"}, {"PGROUP": "a\x7fb"}, {"__transactionId__": "mine"},
+        {"escrowOrderKey": "k"}, {"KEYS": "a b c d e f"}, {"x__transactionId__": "mine"},
+        {"REAL_TOPIC": "Others"}, {"TAGS": "ü"}, {"KEYS": ""}, {"MSG_REGION": "mine"},
+    ],
+)  # fmt: skip
+def test_odd_half_that_is_not_remembered_makes_no_difference(properties: dict[str, str]) -> None:
+    both = Both()
+    both.feed((1, send()), (1, half(0) + half(1)))
+    replies = both.feed((1, half(2) + half(3, properties) + half(4) + half(5, properties)))
+    begun = []
+    for reply in replies:
+        if reply.code == 0 and (ext := reply.ext or {}):
+            log_offset = int(ext["msgId"][16:], 16)
+            begun.append(Begun(int(ext["queueOffset"]), log_offset, ext["transactionId"]))
+    both.forget()
+    both.feed((1, b"".join(end(one) for one in begun)))
+    for one in begun:
+        both.feed((1, end(one)))
+    both.feed((2, pull(0)))
+    both.pass_time(70_000)
+    both.end()
+
+
+def test_half_that_is_committed_after_its_topic_became_narrow_goes_where_it_is_read() -> None:
+    both = Both()
+    both.feed((1, send(e="3")), (1, send(e="1")))
+    halves = begin(both, send(HALF, f="4", e="3"), send(HALF, f="4", e="3"))
+    config = {
+        "topic": "Orders", "defaultTopic": "TBW102", "readQueueNums": "2", "writeQueueNums": "4",
+        "perm": "6", "topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false",
+    }  # fmt: skip
+    both.feed((2, frame(Request.UPDATE_AND_CREATE_TOPIC, config)))
+    both.feed(*[(1, end(one)) for one in halves])
+    both.end()
+
+
+@pytest.mark.parametrize("is_binary", [True, False])
+def test_ends_whose_op_record_has_no_room_are_refused_as_far_as_they_are_undone(
+    *, is_binary: bool
+) -> None:
+    both = Both()
+    both.feed((1, send(body=b"x" * 1_000)), (1, half(0)))  # all places have four digits
+    halves = begin(both, *[half(n, is_binary=is_binary) for n in range(1, 9)])
+    some = [
+        end(one, "12" if nth % 3 else "8", flag=0, is_binary=is_binary)
+        for nth, one in enumerate(halves)
+    ]
+    both.feed((1, some[0] + some[1]))
+    for side in both.sides:
+        refuse_op_records(side)
+    before = both.short.served_count
+    replies = both.feed((1, b"".join(some[2:])))
+    assert both.short.served_count - before >= 5
+    assert {reply.code for reply in replies} == {0, 14}
+    assert {reply.opaque for reply in replies} == {3}
+    for side in both.sides:
+        del side.core.broker.store.put
+    both.feed((1, b"".join(some)), (1, b"".join(some)))
+    both.end()
+
+
+def refuse_op_records(side: Side) -> None:
+    store = side.core.broker.store
+    put = store.put
+
+    def grudging(message: Message, now_ms: int, **named: Any) -> Put:
+        if message.topic == Topic.OP:
+            return Put(PutStatus.SERVICE_NOT_AVAILABLE, reason="asked to fail")
+        return put(message, now_ms, **named)
+
+    store.put = grudging  # type: ignore[method-assign]
+
+
+def test_halves_that_nobody_could_be_asked_about_are_ended_the_short_way() -> None:
+    both = Both()
+    both.feed((1, send()), (1, half(0)))
+    others = [{"PGROUP": "others"}, {}, {"PGROUP": "others"}, {}, {}]
+    halves = begin(both, *[half(n, more) for n, more in enumerate(others, 1)])
+    both.pass_time(70_000)
+    for side in both.sides:
+        assert side.core.transactions.engine.halves.parked
+    frames = [
+        end(one, "12" if nth == 3 else "8", producerGroup=more.get("PGROUP", "load"))
+        for nth, (one, more) in enumerate(zip(halves, others, strict=True))
+    ]
+    both.feed((1, frames[0]), (1, b"".join(frames[1:])), (2, pull(0)))
+    for side in both.sides:
+        assert side.core.transactions.engine.halves.parked == {"load": {0: None}}
+    both.pass_time(70_000)
+    both.end()
+
+
+def test_ends_of_one_read_count_how_long_each_took() -> None:
+    both = Both()
+    both.feed((1, send()), (1, half(0)))
+    halves = []
+    for number, span_ms in enumerate((0, 4_000, 5_000, 60_000, 1)):
+        both.pass_time(span_ms)
+        halves += begin(both, half(number + 1))
+    both.feed((1, end(halves[0])), (1, b"".join(end(one) for one in halves[1:])))
+    both.end()
+
+
+def test_ends_of_one_size_that_say_different_things_are_known_beside_each_other() -> None:
+    both = Both()
+    both.feed((1, send(body=b"x" * 10_000)), (1, half(0)))  # all places have five digits
+    halves = begin(both, *[half(n) for n in range(1, 9)])
+    frames = [end(one, flag=2 * (nth % 2)) for nth, one in enumerate(halves)]
+    assert len({len(one) for one in frames}) == 1
+    both.feed((1, frames[0]), (1, frames[1]))
+    before = both.short.served_count
+    both.feed((1, b"".join(frames[2:])))
+    assert both.short.served_count - before == 6
+    both.end()
