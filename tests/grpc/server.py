@@ -19,10 +19,19 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from escrowmq.base.limits import LONG_MAX
-from escrowmq.http2.connection import Connection
+from escrowmq.http2.connection import Http2Connection
 from escrowmq.http2.events import Data, Opened
-from escrowmq.http2.grpc import Called, CallEvent, Calls, Cancelled, HalfClosed, Message, Room
-from escrowmq.http2.limits import Limits
+from escrowmq.http2.grpc import (
+    Called,
+    CallEvent,
+    Calls,
+    Cancelled,
+    HalfClosed,
+    Message,
+    Room,
+    WholeCall,
+)
+from escrowmq.http2.limits import Http2Limits
 from escrowmq.http2.metadata import HEADERS, Status, trailers
 
 PART_SIZE = 100_000
@@ -79,6 +88,10 @@ class Link(asyncio.Protocol):
 
     def on_event(self, event: CallEvent) -> None:
         match event:
+            case WholeCall():
+                self.on_event(Called(event.call, event.path, event.metadata, event.due_ms))
+                self.on_event(Message(event.call, event.data))
+                self.on_event(HalfClosed(event.call))
             case Called():
                 self.paths[event.call] = event.path
                 self.server.heard.put(event)
@@ -148,7 +161,7 @@ class Plain(asyncio.Protocol):
     """HTTP/2 without gRPC: every request gets the same answer."""
 
     def __init__(self, server: Server) -> None:
-        self.connection = Connection(server.limits)
+        self.connection = Http2Connection(server.limits)
         self.transport: asyncio.Transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -170,7 +183,7 @@ class Plain(asyncio.Protocol):
 class Server:
     """Listens on a port that the system picks."""
 
-    def __init__(self, limits: Limits | None = None, *, is_plain: bool = False) -> None:
+    def __init__(self, limits: Http2Limits | None = None, *, is_plain: bool = False) -> None:
         self.limits = limits
         self.heard: queue.Queue[CallEvent] = queue.Queue()
         self.links: list[Link] = []
@@ -215,7 +228,7 @@ class Server:
 
 
 @contextmanager
-def serving(limits: Limits | None = None, *, is_plain: bool = False) -> Iterator[Server]:
+def serving(limits: Http2Limits | None = None, *, is_plain: bool = False) -> Iterator[Server]:
     server = Server(limits, is_plain=is_plain)
     server.start()
     try:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import subprocess
-from pathlib import Path
 
 import pytest
 
 from tests.interop import jars
 
 from .server import serving
-
-HERE = Path(__file__).parent / "go"
+from .tools import caller
 
 SEEN = """\
 large true OK
@@ -22,18 +20,6 @@ refused PermissionDenied nö %
 other Unimplemented no /t/Other
 echoes 6400
 """
-
-
-def caller() -> Path:
-    """The program, built once."""
-
-    def build(target: Path) -> None:
-        jars.run(
-            ["go", "build", "-C", str(HERE), "-mod=readonly", "-o", str(target / "caller"), "."]
-        )
-
-    stamp = jars.digest(*(HERE / name for name in ("main.go", "go.mod", "go.sum")))
-    return jars._made(jars.BUILD, "grpc-go", stamp, build) / "caller"
 
 
 @pytest.mark.skipif(bool(jars.missing_tools("go")), reason="not on this machine: go")

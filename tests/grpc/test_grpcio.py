@@ -12,7 +12,7 @@ import pytest
 
 import grpc
 from escrowmq.http2.grpc import Called, Cancelled
-from escrowmq.http2.limits import Limits
+from escrowmq.http2.limits import Http2Limits
 
 from .server import PART_SIZE, Server, serving
 
@@ -168,7 +168,7 @@ def test_pings_of_an_idle_client_are_answered() -> None:
         ("grpc.http2.max_pings_without_data", 0),
     ]
     with (
-        serving(Limits(overhead_max=20)) as server,
+        serving(Http2Limits(overhead_max=20)) as server,
         grpc.insecure_channel(f"127.0.0.1:{server.port}", options=options) as channel,
     ):
         echo = channel.unary_unary("/t/Echo")

@@ -11,8 +11,7 @@ import pytest
 from tests.interop import jars
 
 from .server import serving
-
-HERE = Path(__file__).parent / "h2spec"
+from .tools import h2spec
 
 EXCEPTIONS = {
     ("http2/5.3.1", "Sends HEADERS frame that depend on itself"),
@@ -22,19 +21,6 @@ EXCEPTIONS = {
 back, and has a server read over them."""
 
 COUNT = 145
-
-
-def h2spec() -> Path:
-    """The program, built once."""
-
-    def build(target: Path) -> None:
-        package = "github.com/summerwind/h2spec/cmd/h2spec"
-        jars.run(
-            ["go", "build", "-C", str(HERE), "-mod=readonly", "-o", str(target / "h2spec"), package]
-        )
-
-    stamp = jars.digest(HERE / "go.mod", HERE / "go.sum")
-    return jars._made(jars.BUILD, "h2spec", stamp, build) / "h2spec"
 
 
 @pytest.mark.skipif(bool(jars.missing_tools("go")), reason="not on this machine: go")

@@ -1,5 +1,5 @@
 """The official clients of RocketMQ 5 from their registries, each with a program that plays scenes
-(README.md). `python -m tests.v5.clients` builds those whose tools are here."""
+(README.md)."""
 
 from __future__ import annotations
 
@@ -189,16 +189,3 @@ RUST: Final = Client("rust", ("cargo", "cc"), _rust, has_push=False, has_tls=Fal
 """It has simple consumers alone, and knows no TLS: 5.0.0 is the newest release of its crate."""
 
 ALL: Final = (PYTHON, JAVA, GO, NODE, RUST)
-
-
-def main() -> None:
-    """Build all of them."""
-    for client in ALL:
-        if client.missing:
-            sys.stdout.write(f"{client.name}: not on this machine: {client.missing}\n")
-        else:
-            client.start()
-
-
-if __name__ == "__main__":
-    main()

@@ -1,7 +1,6 @@
 """What the official Java client may send, ask for and acknowledge, case by case (java/Cases.java).
 
-The verdicts are those of RocketMQ's proxy and broker 5.3.3, to which the same program was put; but
-for `recall-nonsense`, which is an internal error there (50001).
+The verdicts are those of RocketMQ's proxy and broker 5.3.3, to which the same program was put.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ BY_VERDICT = {
     ),
     str(v2.ILLEGAL_DELIVERY_TIME): ("delay-week"),
     str(v2.TOPIC_NOT_FOUND): ("to-no-topic"),
-    str(v2.PRECONDITION_FAILED): ("recall-nonsense"),
+    str(v2.INTERNAL_SERVER_ERROR): ("recall-nonsense"),
     str(v2.MESSAGE_PROPERTIES_TOO_LARGE): (
         "tag-longer key-longer properties-129 properties-longer"
     ),

@@ -1,8 +1,8 @@
 """Header blocks (RFC 7541) to fields.
 
-The tables are those of the hpack package, and so is the machine that undoes Huffman's code; its
-loops are not. A client of RocketMQ signs each of its calls, so that no two blocks are alike, and
-hpack's own decoder takes four times as long for them as all else that a call costs here.
+The static table is that of the hpack package, and so is the machine that undoes Huffman's code; its
+loops are not. A client of RocketMQ gives each of its calls an id, so that no two blocks are alike,
+and hpack's own decoder takes four times as long for them as all else that a call costs here.
 
 first byte
 1.......   a field of the table
@@ -14,6 +14,8 @@ first byte
 
 from __future__ import annotations
 
+from collections import deque
+from itertools import chain
 from typing import Final
 
 from hpack.huffman_table import (
@@ -75,50 +77,85 @@ def unhuffman(data: bytes) -> bytes:
     return bytes(out)
 
 
+class EnteredFields:
+    """The fields that the other end has entered, the last one first (RFC 7541, 2.3.2 and 4)."""
+
+    __slots__ = ("entries", "size", "size_max")
+
+    def __init__(self) -> None:
+        self.entries: deque[Field] = deque()
+        self.size = 0
+        self.size_max = TABLE_SIZE_MAX
+
+    def add(self, field: Field) -> None:
+        """Enter a field; one that is too large empties the table."""
+        self.entries.appendleft(field)
+        self.size += len(field[0]) + len(field[1]) + FIELD_SIZE
+        if self.size > self.size_max:
+            self._shrink()
+
+    def resize(self, size_max: int) -> None:
+        """Keep no more than so much from here on."""
+        self.size_max = size_max
+        self._shrink()
+
+    def _shrink(self) -> None:
+        while self.size > self.size_max:
+            name, value = self.entries.pop()
+            self.size -= len(name) + len(value) + FIELD_SIZE
+
+
 class BlockReader:
     """Blocks of one connection to fields, in the order of their coming."""
 
     def __init__(self, *, list_size_max: int) -> None:
-        self._table = HeaderTable()
+        self._table = EnteredFields()
         self._list_size_max = list_size_max
+        self.changes_count = 0
+        """How often the table was changed: references mean the same until it is again."""
 
     def read(self, block: bytes) -> list[Field]:
         """The fields. Raises ConnectionFault: the two tables are not in step any more then."""
         fields: list[Field] = []
-        at, end, left = 0, len(block), self._list_size_max
+        at, end = 0, len(block)
+        entries = self._table.entries
         try:
             while at < end:
                 first = block[at]
-                if 0x80 < first < _DYNAMIC_FROM:  # most fields of most calls
-                    field = _STATIC[first & 0x7F]
+                if 0x80 < first < 0xFF:  # most fields of most calls
+                    nth = first - _DYNAMIC_FROM
+                    if nth < 0:
+                        field = _STATIC[first & 0x7F]
+                    else:
+                        field = entries[nth] if nth < len(entries) else self._entry(first & 0x7F)
                     at += 1
                 elif first & 0x80:
                     index, at = _integer(block, at, 0x7F)
                     field = self._entry(index)
                 elif first & 0x40:
                     field, at = self._literal(block, at, 0x3F)
-                    self._table.add(*field)
+                    self._table.add(field)
+                    self.changes_count += 1
                 elif first & 0x20:
                     size, at = _integer(block, at, 0x1F)
                     self._resize(size, is_first=not fields)
                     continue
                 else:
                     field, at = self._literal(block, at, 0x0F)
-                left -= len(field[0]) + len(field[1]) + FIELD_SIZE
-                if left < 0:
-                    raise ConnectionFault(
-                        Error.ENHANCE_YOUR_CALM,
-                        f"more than {self._list_size_max} bytes of headers",
-                    )
                 fields.append(field)
         except IndexError as error:
             raise _wrong("half a field") from error
+        size = sum(map(len, chain.from_iterable(fields))) + FIELD_SIZE * len(fields)
+        if size > self._list_size_max:
+            raise ConnectionFault(
+                Error.ENHANCE_YOUR_CALM, f"more than {self._list_size_max} bytes of headers"
+            )
         return fields
 
     def _entry(self, index: int) -> Field:
         if 0 < index <= _STATIC_COUNT:
             return _STATIC[index]
-        entries = self._table.dynamic_entries
+        entries = self._table.entries
         if not 0 < index <= _STATIC_COUNT + len(entries):
             raise _wrong(f"field {index}, which no table has,")
         return entries[index - _STATIC_COUNT - 1]
@@ -137,7 +174,8 @@ class BlockReader:
             raise _wrong("a new size of the table behind a field")
         if size > TABLE_SIZE_MAX:
             raise _wrong(f"a table of {size} bytes ({TABLE_SIZE_MAX} allowed)")
-        self._table.maxsize = size
+        self._table.resize(size)
+        self.changes_count += 1
 
 
 def _integer(block: bytes, at: int, mask: int) -> tuple[int, int]:

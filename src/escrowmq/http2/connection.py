@@ -15,21 +15,21 @@ from escrowmq.http2 import frames
 from escrowmq.http2.blocks import Field
 from escrowmq.http2.events import Data, Event, Opened, Reset
 from escrowmq.http2.flow import Inflow
-from escrowmq.http2.frames import ConnectionFault, Error, Kind, Setting, StreamFault
+from escrowmq.http2.frames import ConnectionFault, Error, FrameKind, Http2Setting, StreamFault
 from escrowmq.http2.headers import HeaderReader, Malformed, check
-from escrowmq.http2.limits import Limits
-from escrowmq.http2.outgoing import Outgoing
+from escrowmq.http2.limits import Http2Limits
+from escrowmq.http2.outgoing import OutgoingStreams
 from escrowmq.http2.streams import Stream
 
 _LEAVING: Final = b"escrowmq"
 """The PING behind the first GOAWAY: who answers it has read that."""
 
 
-class Connection(Outgoing):
+class Http2Connection(OutgoingStreams):
     """One client."""
 
-    def __init__(self, limits: Limits | None = None) -> None:
-        limits = limits or Limits()
+    def __init__(self, limits: Http2Limits | None = None) -> None:
+        limits = limits or Http2Limits()
         super().__init__(limits)
         self._held = b""
         self._held_at = 0
@@ -109,11 +109,13 @@ class Connection(Outgoing):
         return self._is_greeted
 
     def _frame(self, kind: int, flags: int, stream_id: int, payload: bytes) -> None:
-        if self._block_stream and (kind != Kind.CONTINUATION or stream_id != self._block_stream):
+        if self._block_stream and (
+            kind != FrameKind.CONTINUATION or stream_id != self._block_stream
+        ):
             raise ConnectionFault(
                 Error.PROTOCOL_ERROR, f"frame of kind {kind} among those of a header block"
             )
-        if not self._is_settled and (kind != Kind.SETTINGS or flags & frames.ACK):
+        if not self._is_settled and (kind != FrameKind.SETTINGS or flags & frames.ACK):
             raise ConnectionFault(
                 Error.PROTOCOL_ERROR, f"the first frame is of kind {kind}; SETTINGS is allowed"
             )
@@ -272,10 +274,10 @@ class Connection(Outgoing):
             frames.sized("ACK of SETTINGS", payload, 0)
             return
         for number, value in frames.read_settings(payload):
-            if number == Setting.INITIAL_WINDOW_SIZE:
+            if number == Http2Setting.INITIAL_WINDOW_SIZE:
                 self._resize(value)
         self._is_settled = True
-        self._out.append(frames.frame(Kind.SETTINGS, flags=frames.ACK))
+        self._out.append(frames.frame(FrameKind.SETTINGS, flags=frames.ACK))
         self._flush()
 
     def _resize(self, window: int) -> None:
@@ -299,7 +301,7 @@ class Connection(Outgoing):
         frames.sized("PING", payload, 8)
         self._overhead.spend(self._now_ms)
         if not flags & frames.ACK:
-            self._out.append(frames.frame(Kind.PING, payload, flags=frames.ACK))
+            self._out.append(frames.frame(FrameKind.PING, payload, flags=frames.ACK))
         elif self._is_leaving and payload == _LEAVING and self._last_taken is None:
             self._last_taken = self._streams.last_id
             self._out.append(frames.goaway(self._last_taken, Error.NO_ERROR, "shutting down"))
@@ -358,7 +360,7 @@ class Connection(Outgoing):
             return
         self._is_leaving = True
         self._out.append(frames.goaway(frames.STREAM_MASK, Error.NO_ERROR, "shutting down"))
-        self._out.append(frames.frame(Kind.PING, _LEAVING))
+        self._out.append(frames.frame(FrameKind.PING, _LEAVING))
 
     def _note_left(self) -> None:
         if self._last_taken is not None and not self._streams.open and not self.is_over:
@@ -370,9 +372,9 @@ class Connection(Outgoing):
         self._out.append(
             frames.settings(
                 {
-                    Setting.MAX_CONCURRENT_STREAMS: limits.streams_max,
-                    Setting.INITIAL_WINDOW_SIZE: limits.stream_window,
-                    Setting.MAX_HEADER_LIST_SIZE: limits.header_list_size_max,
+                    Http2Setting.MAX_CONCURRENT_STREAMS: limits.streams_max,
+                    Http2Setting.INITIAL_WINDOW_SIZE: limits.stream_window,
+                    Http2Setting.MAX_HEADER_LIST_SIZE: limits.header_list_size_max,
                 }
             )
         )
@@ -389,17 +391,17 @@ class Connection(Outgoing):
         self._unsent_size = 0
         self._out.append(frames.goaway(self._streams.last_id, code, text))
 
-    _readers: ClassVar[dict[int, Callable[[Connection, int, int, bytes], None]]] = {
-        Kind.DATA: _on_data,
-        Kind.HEADERS: _on_headers,
-        Kind.PRIORITY: _on_priority,
-        Kind.RST_STREAM: _on_reset,
-        Kind.SETTINGS: _on_settings,
-        Kind.PUSH_PROMISE: _on_push,
-        Kind.PING: _on_ping,
-        Kind.GOAWAY: _on_goaway,
-        Kind.WINDOW_UPDATE: _on_window,
-        Kind.CONTINUATION: _on_continuation,
+    _readers: ClassVar[dict[int, Callable[[Http2Connection, int, int, bytes], None]]] = {
+        FrameKind.DATA: _on_data,
+        FrameKind.HEADERS: _on_headers,
+        FrameKind.PRIORITY: _on_priority,
+        FrameKind.RST_STREAM: _on_reset,
+        FrameKind.SETTINGS: _on_settings,
+        FrameKind.PUSH_PROMISE: _on_push,
+        FrameKind.PING: _on_ping,
+        FrameKind.GOAWAY: _on_goaway,
+        FrameKind.WINDOW_UPDATE: _on_window,
+        FrameKind.CONTINUATION: _on_continuation,
     }
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import msgspec
 
 from escrowmq.http2.frames import Error
-from escrowmq.http2.headers import Request
+from escrowmq.http2.headers import HttpRequest
 
 
 class Opened(msgspec.Struct):
     """A client asks something."""
 
     stream_id: int
-    request: Request
+    request: HttpRequest
     is_end: bool
 
 

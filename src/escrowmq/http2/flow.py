@@ -70,6 +70,7 @@ class Allowance:
         self._left -= 1
         if self._left >= 0:
             return
+        assert now_ms >= self._since_ms, (now_ms, self._since_ms)
         grown = (now_ms - self._since_ms) * self._per_s // MS_A_SECOND
         self._since_ms = now_ms
         self._left = min(self._most, self._left + grown)

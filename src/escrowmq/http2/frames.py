@@ -38,7 +38,7 @@ _SETTING: Final = struct.Struct(">HI")
 _GOAWAY: Final = struct.Struct(">II")
 
 
-class Kind(enum.IntEnum):
+class FrameKind(enum.IntEnum):
     """Kinds of frames."""
 
     DATA = 0
@@ -79,7 +79,7 @@ class Error(enum.IntEnum):
     HTTP_1_1_REQUIRED = 13
 
 
-class Setting(enum.IntEnum):
+class Http2Setting(enum.IntEnum):
     """Numbers of settings."""
 
     HEADER_TABLE_SIZE = 1
@@ -107,7 +107,7 @@ class StreamFault(RemoteProtocolError):
         self.code = code
 
 
-def frame(kind: Kind, payload: bytes = b"", *, flags: int = 0, stream_id: int = 0) -> bytes:
+def frame(kind: FrameKind, payload: bytes = b"", *, flags: int = 0, stream_id: int = 0) -> bytes:
     """One frame."""
     return FRONT.pack(len(payload) << 8 | kind, flags, stream_id) + payload
 
@@ -118,31 +118,31 @@ def header_frames(stream_id: int, block: bytes, *, is_end: bool) -> bytes:
     if len(block) <= FRAME_SIZE:
         return FRONT.pack(len(block) << 8 | 1, end | END_HEADERS, stream_id) + block
     parts = [block[at : at + FRAME_SIZE] for at in range(0, len(block), FRAME_SIZE)]
-    out = [frame(Kind.HEADERS, parts[0], flags=end, stream_id=stream_id)]
-    out += [frame(Kind.CONTINUATION, part, stream_id=stream_id) for part in parts[1:-1]]
-    out.append(frame(Kind.CONTINUATION, parts[-1], flags=END_HEADERS, stream_id=stream_id))
+    out = [frame(FrameKind.HEADERS, parts[0], flags=end, stream_id=stream_id)]
+    out += [frame(FrameKind.CONTINUATION, part, stream_id=stream_id) for part in parts[1:-1]]
+    out.append(frame(FrameKind.CONTINUATION, parts[-1], flags=END_HEADERS, stream_id=stream_id))
     return b"".join(out)
 
 
-def settings(values: dict[Setting, int]) -> bytes:
+def settings(values: dict[Http2Setting, int]) -> bytes:
     """SETTINGS."""
-    return frame(Kind.SETTINGS, b"".join(_SETTING.pack(*pair) for pair in values.items()))
+    return frame(FrameKind.SETTINGS, b"".join(_SETTING.pack(*pair) for pair in values.items()))
 
 
 def reset(stream_id: int, code: Error) -> bytes:
     """RST_STREAM."""
-    return frame(Kind.RST_STREAM, U32.pack(code), stream_id=stream_id)
+    return frame(FrameKind.RST_STREAM, U32.pack(code), stream_id=stream_id)
 
 
 def window_update(stream_id: int, size: int) -> bytes:
     """WINDOW_UPDATE; stream 0 is the connection."""
-    return frame(Kind.WINDOW_UPDATE, U32.pack(size), stream_id=stream_id)
+    return frame(FrameKind.WINDOW_UPDATE, U32.pack(size), stream_id=stream_id)
 
 
 def goaway(last_stream_id: int, code: Error, text: str) -> bytes:
     """GOAWAY; the text is for whoever reads the client's log."""
     data = text.encode("ascii", "replace")[:200]
-    return frame(Kind.GOAWAY, _GOAWAY.pack(last_stream_id, code) + data)
+    return frame(FrameKind.GOAWAY, _GOAWAY.pack(last_stream_id, code) + data)
 
 
 def read_settings(payload: bytes) -> Iterator[tuple[int, int]]:
@@ -152,14 +152,14 @@ def read_settings(payload: bytes) -> Iterator[tuple[int, int]]:
             Error.FRAME_SIZE_ERROR, f"SETTINGS of {len(payload)} bytes; 6 for each are allowed"
         )
     for number, value in _SETTING.iter_unpack(payload):
-        if number == Setting.ENABLE_PUSH and value > 1:
+        if number == Http2Setting.ENABLE_PUSH and value > 1:
             raise ConnectionFault(Error.PROTOCOL_ERROR, f"ENABLE_PUSH is {value}; 0 or 1 allowed")
-        if number == Setting.INITIAL_WINDOW_SIZE and value > WINDOW_MAX:
+        if number == Http2Setting.INITIAL_WINDOW_SIZE and value > WINDOW_MAX:
             raise ConnectionFault(
                 Error.FLOW_CONTROL_ERROR,
                 f"INITIAL_WINDOW_SIZE is {value}; up to {WINDOW_MAX} allowed",
             )
-        if number == Setting.MAX_FRAME_SIZE and not FRAME_SIZE <= value <= _FRAME_SIZE_TOP:
+        if number == Http2Setting.MAX_FRAME_SIZE and not FRAME_SIZE <= value <= _FRAME_SIZE_TOP:
             raise ConnectionFault(
                 Error.PROTOCOL_ERROR,
                 f"MAX_FRAME_SIZE is {value}; {FRAME_SIZE}..{_FRAME_SIZE_TOP} allowed",

@@ -6,8 +6,8 @@ them are constants.
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -20,9 +20,14 @@ KEPT_BLOCKS_MAX: Final = 64
 CHECKED_FIELDS_MAX: Final = 64
 """Fields that are known to be well-formed."""
 
+NAMES_KEPT_MAX: Final = 256
+"""Names that are known to be allowed."""
+
 _NAME: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9a-z-]+")
 _VALUE: Final = re.compile(rb"[^\0\r\n]*")
 _PSEUDO: Final = (b":method", b":scheme", b":path", b":authority")
+_OPENING: Final = frozenset(_PSEUDO)
+_OPENING_COUNT: Final = len(_PSEUDO)
 _OF_CONNECTIONS: Final = frozenset(
     (b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade")
 )
@@ -32,7 +37,7 @@ class Malformed(ValueError):
     """The fields are none of a request."""
 
 
-class Request(msgspec.Struct, frozen=True):
+class HttpRequest(msgspec.Struct, frozen=True):
     """The fields of a request. Calls that say the same share one: nobody changes it."""
 
     method: bytes
@@ -50,10 +55,11 @@ class HeaderReader:
 
     def __init__(self, *, list_size_max: int) -> None:
         self._blocks = BlockReader(list_size_max=list_size_max)
-        self._kept: dict[bytes, Request] = {}
+        self._kept: dict[bytes, HttpRequest] = {}
         self._texts: dict[Field, tuple[str, str]] = {}
+        self._openings: dict[tuple[Field, ...], tuple[bytes, str]] = {}
 
-    def request(self, block: bytes) -> Request:
+    def request(self, block: bytes) -> HttpRequest:
         """The fields that open a stream. Raises Malformed, or ConnectionFault when the two ends
         are not in step any more.
 
@@ -62,8 +68,9 @@ class HeaderReader:
         kept = self._kept.get(block)
         if kept is not None:
             return kept
-        request = read_request(self.fields(block), self._text)
-        if min(block) >= 0x80:  # nothing but references
+        changes_count = self._blocks.changes_count
+        request = self._request_of(self.fields(block))
+        if changes_count == self._blocks.changes_count and min(block) >= 0x80:
             if len(self._kept) == KEPT_BLOCKS_MAX:
                 self._kept.clear()
             self._kept[block] = request
@@ -71,18 +78,41 @@ class HeaderReader:
 
     def fields(self, block: bytes) -> list[Field]:
         """What a block says, unchecked; each has to be read, for the sake of the table."""
-        if self._kept and block and min(block) < 0x80:
+        changes_count = self._blocks.changes_count
+        fields = self._blocks.read(block)
+        if changes_count != self._blocks.changes_count:
             self._kept.clear()
-        return self._blocks.read(block)
+        return fields
+
+    def _request_of(self, fields: list[Field]) -> HttpRequest:
+        """What `read_request` says. Nearly all calls begin with the four fields with which others
+        began, and have each of their other fields once: 5 us of 12 fields instead of 11 (CPython
+        3.11)."""
+        start = tuple(fields[:_OPENING_COUNT])
+        opening = self._openings.get(start)
+        if opening is None:
+            request = read_request(fields)
+            if {name for name, _ in start} == _OPENING:
+                if len(self._openings) == KEPT_BLOCKS_MAX:
+                    self._openings.clear()
+                self._openings[start] = request.method, request.path
+            return request
+        texts, text = self._texts.get, self._text
+        try:
+            metadata = dict([texts(field) or text(field) for field in fields[_OPENING_COUNT:]])
+        except Malformed:
+            return read_request(fields)  # which says what is wrong, in one way for all
+        is_plain = len(metadata) == len(fields) - _OPENING_COUNT
+        if not is_plain or "content-length" in metadata:
+            return read_request(fields)
+        return HttpRequest(opening[0], opening[1], metadata, -1)
 
     def _text(self, field: Field) -> tuple[str, str]:
         """Most fields of a call are those of the call before."""
-        found = self._texts.get(field)
-        if found is None:
-            found = text_of(field)
-            if len(self._texts) == CHECKED_FIELDS_MAX:
-                self._texts.clear()
-            self._texts[field] = found
+        found = text_of(field)
+        if len(self._texts) == CHECKED_FIELDS_MAX:
+            self._texts.clear()
+        self._texts[field] = found
         return found
 
 
@@ -92,15 +122,13 @@ def text_of(field: Field) -> tuple[str, str]:
     return field[0].decode("latin-1"), field[1].decode("latin-1")
 
 
-def read_request(
-    fields: list[Field], text: Callable[[Field], tuple[str, str]] = text_of
-) -> Request:
+def read_request(fields: list[Field]) -> HttpRequest:
     """Checks that fields open a request (RFC 9113, 8.2 and 8.3)."""
     pseudo: dict[bytes, bytes] = {}
     count = 0
     for name, value in fields:
         if name[:1] != b":":
-            break
+            break  # one behind the others is refused by `check`, as no name begins so
         if name not in _PSEUDO or name in pseudo:
             raise Malformed(f"{name!r} is unknown, or there twice")
         pseudo[name] = value
@@ -111,24 +139,32 @@ def read_request(
     metadata: dict[str, str] = {}
     content_size = -1
     for field in fields[count:]:
-        key, said = text(field)
+        key, said = text_of(field)
         metadata[key] = f"{metadata[key]},{said}" if key in metadata else said
         if key == "content-length":
             if not field[1].isdigit() or len(said) > 18:
                 raise Malformed(f"content-length {field[1]!r}")
             content_size = int(said)
     path = pseudo[b":path"].decode("latin-1")
-    return Request(pseudo[b":method"], path, metadata, content_size)
+    return HttpRequest(pseudo[b":method"], path, metadata, content_size)
 
 
 def check(field: Field) -> None:
     """Raises Malformed for what cannot stand in a header (RFC 9113, 8.2)."""
     name, value = field
-    if not _NAME.fullmatch(name):
-        raise Malformed(f"{name!r} is no name of a field")
+    _check_name(name)
     if not _VALUE.fullmatch(value) or value != value.strip(b" \t"):
         raise Malformed(f"{name!r} has a value that cannot be")
-    if name in _OF_CONNECTIONS or (name == b"te" and value != b"trailers"):
+    if name == b"te" and value != b"trailers":
+        raise Malformed(f"{name!r} is not for HTTP/2")
+
+
+@functools.lru_cache(NAMES_KEPT_MAX)
+def _check_name(name: bytes) -> None:
+    """Raises Malformed for what is no name; those that are one are remembered."""
+    if not _NAME.fullmatch(name):
+        raise Malformed(f"{name!r} is no name of a field")
+    if name in _OF_CONNECTIONS:
         raise Malformed(f"{name!r} is not for HTTP/2")
 
 

@@ -7,7 +7,7 @@ import msgspec
 from escrowmq.base import limits
 
 
-class Limits(msgspec.Struct, frozen=True):
+class Http2Limits(msgspec.Struct, frozen=True):
     """What one client may do; base/limits says what each is for."""
 
     streams_max: int = limits.HTTP2_STREAMS_MAX

@@ -10,7 +10,7 @@ from escrowmq.http2 import frames
 from escrowmq.http2.events import Drained, Event, Reset
 from escrowmq.http2.flow import Allowance, Outflow
 from escrowmq.http2.frames import Error, StreamFault
-from escrowmq.http2.limits import Limits
+from escrowmq.http2.limits import Http2Limits
 from escrowmq.http2.streams import Stream, Streams
 
 _LAST: Final = frames.END_HEADERS | frames.END_STREAM
@@ -18,10 +18,10 @@ _PIECE_SIZE_MIN = 1024
 """A smaller piece of a message earns a client nothing: it asks for them by tiny windows."""
 
 
-class Outgoing:
+class OutgoingStreams:
     """Streams that are open, and what is sent on them."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Http2Limits) -> None:
         self._limits = limits
         self._streams = Streams(given_up_max=limits.streams_max)
         self._events: list[Event] = []

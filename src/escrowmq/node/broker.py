@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from escrowmq.base.measure import Family
+from escrowmq.base.release import RELEASE
 from escrowmq.base.settings import BrokerSettings, StoreSettings
 from escrowmq.base.wire import Wire
 from escrowmq.broker.core import BrokerCore
 from escrowmq.errors import ConnectFailed, UsageError
+from escrowmq.lane import native
 from escrowmq.net.clock import LocalZone, SystemClock
 from escrowmq.net.disk import FileDisk
 from escrowmq.net.entrance import bind
@@ -25,7 +27,6 @@ from escrowmq.net.tls import Doors
 from escrowmq.node.addresses import advertised, joined, tell_advertised, tell_open
 from escrowmq.node.config import NodeSettings, check_texts, convert, store_settings, tell_unknown
 from escrowmq.node.grpc_port import speak
-from escrowmq.node.process import release
 from escrowmq.node.unserved import as_rocketmq_takes, refuse_unserved
 from escrowmq.store.commit_log import FOLDER
 
@@ -83,7 +84,7 @@ class BrokerNode:
             zone=LocalZone(),
             signs_as=signs_as,
         )
-        self.core.broker.release = release()
+        self.core.broker.identity.release = RELEASE
         self.grpc_port = 0
         if grpc_door is not None:
             self.grpc_port = int(grpc_door.getsockname()[1])
@@ -106,11 +107,13 @@ class BrokerNode:
             "broker %s of %s, EscrowMQ %s, has opened %s within %.1f s (%s)",
             self._labels["node_id"],
             self._labels["cluster"],
-            release(),
+            RELEASE,
             self._disk.root,
             time.monotonic() - began_s,
             self._flushing,
         )
+        if native.why_plain:
+            _log.info("the short cut is served by plain Python alone: %s", native.why_plain)
         tell_open(self._host, has_accounts=self._has_accounts)
         self._shell = Shell(
             self.core, self._clock, self._disk, name="broker", idle_ms=idle_ms, doors=doors
@@ -142,7 +145,7 @@ class BrokerNode:
             host=host,
             port=node.exporter_port,
             refusal=self.core.refusal,
-            version=release(),
+            version=RELEASE,
         )
         return {"metrics": joined(host, self._exporter.port)}
 

@@ -43,9 +43,9 @@ def speak(core: BrokerCore, *, host: str, port: int, body_size_max: int) -> Grpc
     """Let gRPC clients in; they are told to come to this address."""
     from escrowmq.broker.guests import Guests
     from escrowmq.proxy.front import GrpcFront
-    from escrowmq.proxy.shared import Options
+    from escrowmq.proxy.shared import FrontOptions
 
-    options = Options(endpoint=(host, port), body_size_max=body_size_max)
+    options = FrontOptions(endpoint=(host, port), body_size_max=body_size_max)
     front = GrpcFront(Guests(core), options)
     core.speaks(Wire.GRPC, front)
     return front

@@ -23,7 +23,7 @@ KINDS_MAX: Final = 1_000
 _INDENT: Final = "    "
 
 
-class Line(logging.Formatter):
+class LogLine(logging.Formatter):
     """One line an event: time with its zone, level, room, text. Only the trace of an error follows
     on lines of its own, each with an indent, so that no text can begin a line."""
 
@@ -81,7 +81,7 @@ class Counted(logging.Filter):
 def handler_of(stream: TextIO, form: str | None = None) -> logging.Handler:
     """Writes to a stream by the rules above."""
     handler = logging.StreamHandler(stream)
-    handler.setFormatter(Line() if form is None else Line(form))
+    handler.setFormatter(LogLine() if form is None else LogLine(form))
     handler.addFilter(Counted())
     return handler
 

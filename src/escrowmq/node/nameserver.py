@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from escrowmq.base.nameserver_settings import NameServerGuardSettings, NameServerSettings
+from escrowmq.base.release import RELEASE
 from escrowmq.net.clock import SystemClock
 from escrowmq.net.disk import FileDisk
 from escrowmq.net.entrance import bind
@@ -16,7 +17,6 @@ from escrowmq.net.shell import Shell
 from escrowmq.net.tls import Doors
 from escrowmq.node.addresses import joined
 from escrowmq.node.config import NodeSettings
-from escrowmq.node.process import release
 from escrowmq.registry.core import RegistryCore
 from escrowmq.registry.guard import Guard
 
@@ -88,7 +88,7 @@ class NameServerNode:
             labels={"node_type": "nameserver", "node_id": self.address},
             host=host,
             port=port,
-            version=release(),
+            version=RELEASE,
             setting="escrowNameServerMetricsPort",
         )
         return {"nameserver_metrics": joined(host, self._exporter.port)}

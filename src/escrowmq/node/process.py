@@ -10,7 +10,6 @@ import resource
 import signal
 import sys
 from collections.abc import Awaitable, Callable
-from importlib.metadata import PackageNotFoundError, version
 
 import uvloop
 
@@ -23,14 +22,6 @@ _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _MEANINGLESS = (signal.SIGUSR1, signal.SIGUSR2)
 
 _log = logging.getLogger(__name__)
-
-
-def release() -> str:
-    """Which EscrowMQ this is."""
-    try:
-        return version("escrowmq")
-    except PackageNotFoundError:
-        return "not installed"
 
 
 def raise_file_limit() -> None:

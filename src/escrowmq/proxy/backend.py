@@ -9,10 +9,19 @@ from __future__ import annotations
 from typing import Protocol
 
 from escrowmq.base.answer import Answer
-from escrowmq.base.guests import Ear, GroupFacts, OnReply, TopicFacts, Who, Wish
+from escrowmq.base.guests import (
+    Ear,
+    GroupFacts,
+    OnPut,
+    OnReply,
+    PlainMessage,
+    TopicFacts,
+    Who,
+    Wish,
+)
 
 
-class Connection(Protocol):
+class PeerConnection(Protocol):
     """A connection as the broker knows it."""
 
     id: int
@@ -53,6 +62,10 @@ class Backend(Protocol):
         """Put a question; it is answered now or later, or, without `on_reply`, never. By the number
         that is given back it can be forgotten."""
 
+    def put(self, guest: int, message: PlainMessage, on_put: OnPut, now_ms: int) -> bool:
+        """Store a plain message, together with others, by the end of the turn; False when it has
+        to be asked for: a front elsewhere knows no other way."""
+
     def forget(self, guest: int, number: int) -> None:
         """Nobody waits for an answer any more."""
 
@@ -67,6 +80,9 @@ class Backend(Protocol):
 
     def begin_turn(self) -> None:
         """Another turn begins."""
+
+    def end_turn(self, now_ms: int) -> None:
+        """It is over: what was put is stored, and those who sent it are told."""
 
     def is_tired(self) -> bool:
         """Whether this turn has cost enough: others are to have theirs."""

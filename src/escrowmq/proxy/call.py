@@ -47,7 +47,7 @@ class Method(msgspec.Struct, frozen=True):
     """Nobody has to say who he is."""
 
 
-class Dialogue(Protocol):
+class CallDialogue(Protocol):
     """The connection that a call came by."""
 
     backend: Backend
@@ -107,7 +107,7 @@ class Call(Generic[R]):
 
     def __init__(
         self,
-        dialogue: Dialogue,
+        dialogue: CallDialogue,
         number: int,
         method: Method,
         metadata: dict[str, str],

@@ -23,7 +23,7 @@ IDLE_MS: Final = 120_000
 _SCAN_MS: Final = 10_000
 
 
-class Key(msgspec.Struct, frozen=True):
+class ClientKey(msgspec.Struct, frozen=True):
     """By what a client is known."""
 
     id: str
@@ -32,7 +32,7 @@ class Key(msgspec.Struct, frozen=True):
     identity: str
 
 
-class Stream(Protocol):
+class ClientStream(Protocol):
     """The way to say something to a client (proxy/telemetry)."""
 
     def asked(
@@ -51,17 +51,20 @@ class Client:
     """One client."""
 
     __slots__ = (
-        "connections", "guest", "key", "language", "produces", "seen_ms", "settings", "stream",
+        "connections", "guest", "is_here", "key", "language", "produces", "seen_ms", "settings",
+        "stream",
     )  # fmt: skip
 
-    def __init__(self, key: Key, language: str) -> None:
+    def __init__(self, key: ClientKey, language: str) -> None:
         self.key = key
         self.language = language
         self.guest = 0
+        self.is_here = True
+        """Whether it has not left yet."""
         self.connections: set[int] = set()
         self.seen_ms = 0
         self.settings: v2.Settings | None = None
-        self.stream: Stream | None = None
+        self.stream: ClientStream | None = None
         """By which it can be asked something."""
         self.produces: list[str] = []
         """Topics that it publishes to; the broker knows it as a member of their groups."""
@@ -74,13 +77,13 @@ class Client:
             self.stream.asked(code, opaque, ext, body, is_one_way=is_one_way)
 
 
-class Clients:
+class FrontClients:
     """All of them."""
 
     def __init__(self, backend: Backend, *, count_max: int = GRPC_CLIENTS_MAX) -> None:
         self._backend = backend
         self._count_max = count_max
-        self._clients: dict[Key, Client] = {}
+        self._clients: dict[ClientKey, Client] = {}
         self._scan_at_ms = 0
 
     def __len__(self) -> int:
@@ -92,7 +95,7 @@ class Clients:
 
     def find(
         self,
-        key: Key,
+        key: ClientKey,
         *,
         language: str,
         connection: int,
@@ -127,13 +130,10 @@ class Clients:
 
     def leave(self, client: Client, now_ms: int) -> None:
         """A client says good-bye, or is not heard of any more."""
-        if self.is_here(client):
+        if client.is_here:
+            client.is_here = False
             del self._clients[client.key]
             self._backend.leave(client.guest, now_ms)
-
-    def is_here(self, client: Client) -> bool:
-        """Whether it is one of them still."""
-        return self._clients.get(client.key) is client
 
     def wake(self, now_ms: int) -> None:
         """Forget those who have been away for too long."""

@@ -13,13 +13,13 @@ from escrowmq.base.answer import Answer, Refusal
 from escrowmq.base.command import Command
 from escrowmq.base.limits import READS_AT_ONCE_MAX
 from escrowmq.codec.frame import HalfFrames
-from escrowmq.http2.grpc import Called, CallEvent, Calls, Cancelled, HalfClosed, Message
-from escrowmq.http2.limits import Limits
+from escrowmq.http2.grpc import Called, CallEvent, Calls, Cancelled, HalfClosed, Message, WholeCall
+from escrowmq.http2.limits import Http2Limits
 from escrowmq.http2.metadata import Status
 from escrowmq.proxy import metadata as meta
-from escrowmq.proxy.backend import Backend, Connection
+from escrowmq.proxy.backend import Backend, PeerConnection
 from escrowmq.proxy.call import Call, Method
-from escrowmq.proxy.clients import Client, Clients, Key
+from escrowmq.proxy.clients import Client, ClientKey, FrontClients
 from escrowmq.proxy.status import Fault
 
 _log = logging.getLogger(__name__)
@@ -31,16 +31,16 @@ _EVENTS_AT_ONCE_MAX: Final = 600
 """What is heard of one connection in a turn: some two hundred calls, or as many commands."""
 
 
-class Front(Protocol):
+class DialogueFront(Protocol):
     """What a connection needs of the front that it came in by."""
 
     backend: Backend
-    clients: Clients
+    clients: FrontClients
     methods: dict[str, Method]
     room: HalfFrames
     strangers_room: HalfFrames
 
-    def limits_of(self, peer: Connection) -> Limits:
+    def limits_of(self, peer: PeerConnection) -> Http2Limits:
         """What a connection may send."""
 
     def parted(self, peer: int) -> None:
@@ -53,7 +53,7 @@ class Front(Protocol):
 class GrpcDialogue:
     """One connection (broker.dialogue.Dialogue)."""
 
-    def __init__(self, front: Front, peer: Connection) -> None:
+    def __init__(self, front: DialogueFront, peer: PeerConnection) -> None:
         self.front = front
         self.backend = front.backend
         self.peer = peer
@@ -79,9 +79,8 @@ class GrpcDialogue:
         if data:
             self._events.extend(self.calls.receive(data, now_ms))
         self._is_busy = True
-        self.backend.begin_turn()
         try:
-            self._serve_some(now_ms)
+            self._serve_turn(now_ms)
         finally:
             self._is_busy = False
             self.flush()
@@ -92,13 +91,20 @@ class GrpcDialogue:
             self.backend.hold(self.peer.id)
         self.front.note(self.calls.wake_at_ms)
 
+    def _serve_turn(self, now_ms: int) -> None:
+        self.backend.begin_turn()
+        try:
+            self._serve_some(now_ms)
+        finally:
+            self.backend.end_turn(now_ms)
+
     def _serve_some(self, now_ms: int) -> None:
         events = self._events
         reads_count = nth = 0
         while events:
             event = events.popleft()
             reads_count += self._hear(event, now_ms)
-            nth += 1
+            nth += 3 if type(event) is WholeCall else 1
             if reads_count >= READS_AT_ONCE_MAX or nth >= _EVENTS_AT_ONCE_MAX:
                 break
             if nth % _LOOK_EVERY == 0 and self.backend.is_tired():
@@ -106,36 +112,47 @@ class GrpcDialogue:
 
     def _hear(self, event: CallEvent, now_ms: int) -> bool:
         """Whether it was a question for messages."""
+        if type(event) is WholeCall:
+            return self._asked(event, now_ms)
         if type(event) is Called:
             self._called(event, now_ms)
         elif type(event) is Message:
-            return self._message(event, now_ms)
+            call = self._open.get(event.call)
+            return call is not None and self._message(call, event.data, now_ms)
         elif type(event) is HalfClosed:
             self._half_closed(event)
         elif type(event) is Cancelled:
             self._cancelled(event.call)
         return False
 
-    def _called(self, event: Called, now_ms: int) -> None:
+    def _asked(self, event: WholeCall, now_ms: int) -> bool:
+        call = self._called(event, now_ms)
+        if call is None:
+            return False
+        is_read = self._message(call, event.data, now_ms)
+        if call.method.is_stream:
+            self._half_closed(event)
+        return is_read
+
+    def _called(self, event: Called | WholeCall, now_ms: int) -> Call[Any] | None:
         if not self.calls.is_open(event.call):
-            return
+            return None
         method = self.front.methods.get(event.path)
         if method is None:
             text = f"Method {event.path.lstrip('/')} is unimplemented"
             self.calls.finish(event.call, Status.UNIMPLEMENTED, text)
-            return
+            return None
         call: Call[Any] = Call(
             self, event.call, method, event.metadata, due_ms=event.due_ms, now_ms=now_ms
         )
         self._open[event.call] = call
+        return call
 
-    def _message(self, event: Message, now_ms: int) -> bool:
-        call = self._open.get(event.call)
-        if call is None:
-            return False
+    def _message(self, call: Call[Any], data: bytes, now_ms: int) -> bool:
+        """Whether it was a question for messages."""
         method = call.method
         try:
-            request = method.request.FromString(event.data)
+            request = method.request.FromString(data)
         except DecodeError as error:
             call.finish(Status.INTERNAL, f"{method.request.DESCRIPTOR.name}: {error}")
             return False
@@ -145,7 +162,10 @@ class GrpcDialogue:
             self.guard(call, lambda: hear(request, now_ms))
             return False
         call.request = request
-        self.guard(call, lambda: self._begin(call))
+        try:
+            self._begin(call)
+        except Exception as error:  # noqa: BLE001 - one call, as in `guard`
+            self._failed(call, error)
         if self._is_stranger and not method.is_open_to_all:
             self._look_who(call)
         return method.is_read
@@ -164,7 +184,7 @@ class GrpcDialogue:
             call.client, call.credential = self._client(call.metadata, call.now_ms)
         call.method.serve(call)
 
-    def _half_closed(self, event: HalfClosed) -> None:
+    def _half_closed(self, event: HalfClosed | WholeCall) -> None:
         call = self._open.get(event.call)
         if call is None:
             return
@@ -181,17 +201,17 @@ class GrpcDialogue:
         is_judged = self.backend.judges
         if metadata is self._last_metadata and not is_judged:
             client = self._last_client
-            if client is not None and self.front.clients.is_here(client):
+            if client is not None and client.is_here:
                 client.seen_ms = now_ms
                 return client, None
         name = meta.client_id(metadata)
         credential = meta.credential(metadata) if is_judged else None
         place = (name, credential.key if credential is not None else "")
         client = self._clients.get(place)
-        if client is None or not self.front.clients.is_here(client):
+        if client is None or not client.is_here:
             peer = self.peer
             client = self._clients[place] = self.front.clients.find(
-                Key(*place, peer.host, peer.identity),
+                ClientKey(*place, peer.host, peer.identity),
                 language=meta.language(metadata),
                 connection=peer.id,
                 port=self._port,
@@ -209,11 +229,14 @@ class GrpcDialogue:
         try:
             serve()
         except Exception as error:  # noqa: BLE001 - one call; it is refused, the others go on
-            if self.calls.is_open(call.number):
-                call.fail(error)
-            elif not isinstance(error, Fault):
-                _log.exception("a call of %s failed", self.peer.address)
+            self._failed(call, error)
         self.touch()
+
+    def _failed(self, call: Call[Any], error: Exception) -> None:
+        if self.calls.is_open(call.number):
+            call.fail(error)
+        elif not isinstance(error, Fault):
+            _log.error("a call of %s failed", self.peer.address, exc_info=error)
 
     def done(self, call: Call[Any]) -> None:
         """A call was answered."""

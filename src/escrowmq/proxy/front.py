@@ -11,14 +11,14 @@ from escrowmq.base.limits import (
     STRANGERS_HALF_FRAMES_SIZE_MAX,
 )
 from escrowmq.codec.frame import HalfFrames
-from escrowmq.http2.limits import Limits
-from escrowmq.proxy.backend import Backend, Connection
+from escrowmq.http2.limits import Http2Limits
+from escrowmq.proxy.backend import Backend, PeerConnection
 from escrowmq.proxy.call import Method
-from escrowmq.proxy.clients import Clients
+from escrowmq.proxy.clients import FrontClients
 from escrowmq.proxy.dialogue import GrpcDialogue
 from escrowmq.proxy.service import methods
-from escrowmq.proxy.shared import Options, Shared
-from escrowmq.proxy.watch import Watch
+from escrowmq.proxy.shared import FrontOptions, Shared
+from escrowmq.proxy.watch import StallWatch
 
 _GRID_MS = 250
 """Between looks for calls whose time is up: of ten thousand connections one is always due."""
@@ -27,19 +27,19 @@ _GRID_MS = 250
 class GrpcFront:
     """All gRPC connections (broker.front.Front)."""
 
-    def __init__(self, backend: Backend, options: Options) -> None:
+    def __init__(self, backend: Backend, options: FrontOptions) -> None:
         self.backend = backend
-        self.clients = Clients(backend)
+        self.clients = FrontClients(backend)
         self.methods: dict[str, Method] = methods(Shared(backend, options, self.clients))
         self._options = options
         self._dialogues: dict[int, GrpcDialogue] = {}
         self._calls_at_ms = LONG_MAX
         self._looked_ms = 0
-        self._watch = Watch()
+        self._watch = StallWatch()
         self.room = HalfFrames(GRPC_KEPT_SIZE_MAX)
         self.strangers_room = HalfFrames(STRANGERS_HALF_FRAMES_SIZE_MAX)
 
-    def begin(self, peer: Connection) -> GrpcDialogue:
+    def begin(self, peer: PeerConnection) -> GrpcDialogue:
         """Somebody is there."""
         dialogue = self._dialogues[peer.id] = GrpcDialogue(self, peer)
         return dialogue
@@ -48,13 +48,13 @@ class GrpcFront:
         """Somebody is gone."""
         self._dialogues.pop(peer, None)
 
-    def limits_of(self, peer: Connection) -> Limits:
+    def limits_of(self, peer: PeerConnection) -> Http2Limits:
         """What a connection may send; of strangers, what holds one message."""
         size = GRPC_MESSAGE_SIZE_MAX
         if peer.is_stranger:
             size = min(size, self._options.body_size_max + STRANGERS_FRAME_SLACK)
         partial = size if peer.is_stranger else GRPC_PARTIAL_SIZE_MAX
-        return Limits(message_size_max=size, partial_size_max=partial)
+        return Http2Limits(message_size_max=size, partial_size_max=partial)
 
     # -- time ------------------------------------------------------------------------------------
 

@@ -24,7 +24,7 @@ RENEWED: Final = "renewed"
 _FIELDS: Final = (9, 10)
 
 
-class Handle(msgspec.Struct, frozen=True):
+class ReceiptHandle(msgspec.Struct, frozen=True):
     """What a handle says."""
 
     receipt: Receipt
@@ -47,7 +47,7 @@ class Handle(msgspec.Struct, frozen=True):
         }
 
 
-def read(text: str, *, broker_name: str, now_ms: int) -> Handle:
+def read(text: str, *, broker_name: str, now_ms: int) -> ReceiptHandle:
     """A handle of this broker's that is good; else a Fault."""
     code = v2.INVALID_RECEIPT_HANDLE
     if len(text) > HANDLE_SIZE_MAX:
@@ -63,7 +63,7 @@ def read(text: str, *, broker_name: str, now_ms: int) -> Handle:
         raise Fault(code, f"receipt handle cannot be read: {error}") from error
     if receipt.broker_name != broker_name:
         raise Fault(code, f"this handle is of broker {receipt.broker_name[:100]}; send it there")
-    handle = Handle(receipt, log_offset, len(parts) == _FIELDS[1])
+    handle = ReceiptHandle(receipt, log_offset, len(parts) == _FIELDS[1])
     if not handle.is_renewed and receipt.due_ms <= now_ms:
         late_ms = now_ms - receipt.due_ms
         raise Fault(code, f"receipt handle is expired: the message is visible since {late_ms} ms")

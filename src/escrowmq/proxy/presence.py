@@ -17,7 +17,7 @@ from escrowmq.proxy.validation import group_name, topic_name
 _ALL = "*"
 
 
-class Presence:
+class ClientPresence:
     """Who is there, and who has left."""
 
     def __init__(self, shared: Shared) -> None:

@@ -14,7 +14,7 @@ from escrowmq.codec.record import decode_records
 from escrowmq.errors import RemoteProtocolError
 from escrowmq.proxy.call import Call
 from escrowmq.proxy.gen import v2
-from escrowmq.proxy.handles import Handle
+from escrowmq.proxy.handles import ReceiptHandle
 from escrowmq.proxy.settling import INVISIBLE_MAX_MS, bury
 from escrowmq.proxy.shared import Shared
 from escrowmq.proxy.status import OK, Fault, code_of, fault_of, status
@@ -185,7 +185,7 @@ class _Found:
                 found.append(message_of(stored, handle=str(handle), unpacking=unpacking))
         return found
 
-    def _bury(self, stored: StoredMessage, handle: Handle) -> None:
+    def _bury(self, stored: StoredMessage, handle: ReceiptHandle) -> None:
         bury(
             self._call,
             handle,
@@ -197,12 +197,12 @@ class _Found:
 
     def _handle(
         self, stored: StoredMessage, starts: dict[tuple[int, str], list[int]], ext: dict[str, str]
-    ) -> Handle:
+    ) -> ReceiptHandle:
         """Those that come again carry their receipt; that of others stands in the lists."""
         is_renewed = self._call.request.auto_renew
         carried = stored.properties.get(Property.POP_CK)
         if carried:
-            return Handle(decode_receipt(carried), stored.log_offset, is_renewed)
+            return ReceiptHandle(decode_receipt(carried), stored.log_offset, is_renewed)
         kind = kind_of(stored.topic)
         try:
             receipt = Receipt(
@@ -219,7 +219,7 @@ class _Found:
             raise RemoteProtocolError(
                 f"the pop's answer does not say where queue {stored.queue_id} begins: {error}"
             ) from error
-        return Handle(receipt, stored.log_offset, is_renewed)
+        return ReceiptHandle(receipt, stored.log_offset, is_renewed)
 
 
 def _tags(expression: v2.FilterExpression) -> frozenset[str]:

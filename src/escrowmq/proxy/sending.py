@@ -8,7 +8,7 @@ from typing import Final
 from escrowmq.base.answer import Answer, Refusal, Sent
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.extensions import WANTS_ID
-from escrowmq.base.guests import TopicFacts
+from escrowmq.base.guests import PlainMessage, TopicFacts
 from escrowmq.base.limits import GRPC_MESSAGES_MAX
 from escrowmq.base.message import Property, SysFlag
 from escrowmq.codec.hashes import java_hash
@@ -35,6 +35,13 @@ _STORED_LATE: Final = {
 }
 _MASK: Final = (1 << 64) - 1
 _ANY_QUEUE: Final = -1
+_BORN_MS_MAX: Final = 1 << 62
+
+
+class _Wish(PlainMessage, kw_only=True):
+    """A message to be stored, which may have something special about it all the same."""
+
+    message_id: str
 
 
 class Sending:
@@ -42,10 +49,12 @@ class Sending:
 
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
+        self._turns: dict[str, int] = {}
+        """By topic, how many messages were given a queue in turn."""
 
     def send(self, call: Call[v2.SendMessageRequest]) -> None:
         """Send all; answered when the last is stored."""
-        messages = list(call.request.messages)
+        messages = call.request.messages
         if len(messages) > GRPC_MESSAGES_MAX:
             raise Fault(
                 v2.PAYLOAD_TOO_LARGE,
@@ -54,11 +63,12 @@ class Sending:
         topic = validation.send_topic(messages)
         facts = self._shared.backend.topic(topic)
         unpacking = Unpacking()
-        wishes = [self._wish(one, topic, facts, unpacking, call.now_ms) for one in messages]
-        if len(wishes) == 1:
-            _send_one(call, *wishes[0])
+        if len(messages) == 1:
+            self._send_one(call, self._wish(messages[0], topic, facts, unpacking, call.now_ms))
         else:
-            _send_all(call, wishes)
+            _send_all(
+                call, [self._wish(one, topic, facts, unpacking, call.now_ms) for one in messages]
+            )
 
     def _wish(
         self,
@@ -67,8 +77,8 @@ class Sending:
         facts: TopicFacts | None,
         unpacking: Unpacking,
         now_ms: int,
-    ) -> tuple[str, dict[str, str], bytes]:
-        """A message's id, the fields of its question, its body."""
+    ) -> _Wish:
+        """What is to be stored."""
         size_max = self._shared.options.body_size_max
         body, system = one.body, one.system_properties
         validation.message(one, system, size=len(body), body_size_max=size_max, now_ms=now_ms)
@@ -76,8 +86,40 @@ class Sending:
         _judge_type(facts, system.message_type, type_of(properties))
         if system.body_encoding == v2.GZIP:
             body = plain_body(body, unpacking, size_max=size_max)
-        fields = _fields(system, topic, properties, facts, now_ms)
-        return properties[Property.UNIQ_KEY], fields, body
+        born_ms = int(properties.get(Property.BORN_TIMESTAMP, 0))
+        return _Wish(
+            topic,
+            self._queue(topic, system.message_group, facts),
+            text_of(properties),
+            body,
+            born_ms if 0 < born_ms < _BORN_MS_MAX else now_ms,
+            message_id=properties[Property.UNIQ_KEY],
+            is_half=Property.TRAN_MSG in properties,
+        )
+
+    def _queue(self, topic: str, message_group: str, facts: TopicFacts | None) -> int:
+        """A message group's queue, else one in turn; the broker knows what there is when nobody
+        else does."""
+        if facts is None or not facts.write_queues:
+            return _ANY_QUEUE
+        if message_group:
+            return bucket(java_hash(message_group), facts.write_queues)
+        if len(self._turns) > validation.TOPICS_KEPT_MAX:
+            self._turns.clear()
+        turn = self._turns[topic] = self._turns.get(topic, -1) + 1
+        return turn % facts.write_queues
+
+    def _send_one(self, call: Call[v2.SendMessageRequest], wish: _Wish) -> None:
+        def put(place: int, transaction_id: str) -> None:
+            if place < 0:
+                call.dialogue.guard(call, lambda: _ask_for_one(call, wish))
+            elif call.is_open:
+                message_id = wish.message_id
+                data = one_sent(message_id, transaction_id or message_id, offset=place)
+                call.answer_bytes(data)
+
+        if not self._shared.backend.put(call.client.guest, wish, put, call.now_ms):
+            _ask_for_one(call, wish)
 
     def recall(self, call: Call[v2.RecallMessageRequest]) -> None:
         """Take a delayed message back."""
@@ -86,6 +128,9 @@ class Sending:
             raise Fault(v2.BAD_REQUEST, "recall handle is empty")
 
         def told(reply: Answer | Refusal) -> None:
+            if reply.code == Response.ILLEGAL_OPERATION:
+                # As RocketMQ's proxy: clients have no error for what the broker's code would be.
+                raise Fault(v2.INTERNAL_SERVER_ERROR, reply.remark or "recall failed")
             if code_of(reply) != v2.OK:
                 raise fault_of(reply)
             message_id = (reply.ext or {}).get("msgId", "")
@@ -99,41 +144,37 @@ class Sending:
         call.ask(Request.RECALL_MESSAGE, ext, told)
 
 
-def _send_one(
-    call: Call[v2.SendMessageRequest], message_id: str, ext: dict[str, str], body: bytes
-) -> None:
+def _ask_for_one(call: Call[v2.SendMessageRequest], wish: _Wish) -> None:
     def stored(reply: Answer | Refusal) -> None:
         if isinstance(reply, Sent) and reply.code == Response.SUCCESS:
             more = reply.ext or {}
             data = one_sent(
-                message_id,
-                more.get("escrowId", message_id),
+                wish.message_id,
+                more.get("escrowId", wish.message_id),
                 offset=reply.queue_offset,
                 recall_handle=more.get("recallHandle", ""),
             )
             call.answer_bytes(data)
         else:  # in the words of its refusal, not the name of its code alone
-            entry = _entry(reply, message_id)
+            entry = _entry(reply, wish.message_id)
             call.answer(v2.SendMessageResponse(status=entry.status, entries=[entry]))
 
-    call.ask(Request.SEND_MESSAGE_V2, ext, stored, body)
+    call.ask(Request.SEND_MESSAGE_V2, _fields(wish), stored, wish.body)
 
 
-def _send_all(
-    call: Call[v2.SendMessageRequest], wishes: list[tuple[str, dict[str, str], bytes]]
-) -> None:
+def _send_all(call: Call[v2.SendMessageRequest], wishes: list[_Wish]) -> None:
     entries: list[v2.SendResultEntry | None] = [None] * len(wishes)
     left = len(wishes)
 
     def stored(nth: int, reply: Answer | Refusal) -> None:
         nonlocal left
-        entries[nth] = _entry(reply, wishes[nth][0])
+        entries[nth] = _entry(reply, wishes[nth].message_id)
         left -= 1
         if not left:
             call.answer(_response([entry for entry in entries if entry is not None]))
 
-    for nth, (_, ext, body) in enumerate(wishes):
-        call.ask(Request.SEND_MESSAGE_V2, ext, _of(stored, nth), body)
+    for nth, wish in enumerate(wishes):
+        call.ask(Request.SEND_MESSAGE_V2, _fields(wish), _of(stored, nth), wish.body)
 
 
 def _of(
@@ -162,30 +203,19 @@ def _judge_type(facts: TopicFacts | None, asked: v2.MessageType, actual: str) ->
     )
 
 
-def _fields(
-    system: v2.SystemProperties,
-    topic: str,
-    properties: dict[str, str],
-    facts: TopicFacts | None,
-    now_ms: int,
-) -> dict[str, str]:
-    """The question (SEND_MESSAGE_V2). Positional: what `send` knows of a message."""
-    is_half = Property.TRAN_MSG in properties
-    queue_id = _ANY_QUEUE
-    if system.message_group and facts is not None and facts.write_queues:
-        queue_id = bucket(java_hash(system.message_group), facts.write_queues)
-    born_ms = int(properties.get(Property.BORN_TIMESTAMP, 0))
+def _fields(wish: _Wish) -> dict[str, str]:
+    """The question (SEND_MESSAGE_V2)."""
     found = {
-        "a": topic,
-        "b": topic,
+        "a": wish.topic,
+        "b": wish.topic,
         "c": "",
-        "e": str(queue_id),
-        "f": str(SysFlag.PREPARED if is_half else 0),
-        "g": str(born_ms if 0 < born_ms < 1 << 62 else now_ms),
-        "i": text_of(properties),
+        "e": str(wish.queue_id),
+        "f": str(SysFlag.PREPARED if wish.is_half else 0),
+        "g": str(wish.born_ms),
+        "i": wish.properties,
         "j": "0",
     }
-    if is_half:
+    if wish.is_half:
         found[WANTS_ID] = "true"
     return found
 

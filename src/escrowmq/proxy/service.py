@@ -11,7 +11,7 @@ from escrowmq.proxy import probing
 from escrowmq.proxy.call import Call, Method
 from escrowmq.proxy.ending import Ending
 from escrowmq.proxy.gen import v2
-from escrowmq.proxy.presence import Presence
+from escrowmq.proxy.presence import ClientPresence
 from escrowmq.proxy.probing import SERVICE
 from escrowmq.proxy.pulling import Pulling
 from escrowmq.proxy.receiving import Receiving
@@ -26,7 +26,7 @@ from escrowmq.proxy.telemetry import Telemetry
 def methods(shared: Shared) -> dict[str, Method]:
     """All of them."""
     routes, sending, settling = Routes(shared), Sending(shared), Settling(shared)
-    presence, receiving, pulling = Presence(shared), Receiving(shared), Pulling(shared)
+    presence, receiving, pulling = ClientPresence(shared), Receiving(shared), Pulling(shared)
     found = {
         "QueryRoute": _unary(v2.QueryRouteRequest, v2.QueryRouteResponse, routes.query),
         "QueryAssignment": _unary(

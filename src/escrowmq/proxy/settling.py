@@ -14,7 +14,7 @@ from escrowmq.base.limits import GRPC_ACKS_MAX
 from escrowmq.proxy import handles
 from escrowmq.proxy.call import Call
 from escrowmq.proxy.gen import v2
-from escrowmq.proxy.handles import Handle
+from escrowmq.proxy.handles import ReceiptHandle
 from escrowmq.proxy.shared import Shared
 from escrowmq.proxy.status import OK, Fault, code_of, common, fault_of, status, status_of
 from escrowmq.proxy.validation import group_name, topic_name
@@ -62,7 +62,7 @@ class Settling:
                 told = _of(done, nth)
                 call.ask(Request.ACK_MESSAGE, handle.fields(group, topic), told)
 
-    def _read(self, text: str, now_ms: int) -> Handle:
+    def _read(self, text: str, now_ms: int) -> ReceiptHandle:
         return handles.read(text, broker_name=self._backend.name, now_ms=now_ms)
 
     def change(self, call: Call[v2.ChangeInvisibleDurationRequest]) -> None:
@@ -102,7 +102,7 @@ class Settling:
 
 def bury(
     call: Call[v2.ForwardMessageToDeadLetterQueueRequest] | Call[v2.ReceiveMessageRequest],
-    handle: Handle,
+    handle: ReceiptHandle,
     *,
     group: str,
     topic: str,
@@ -142,7 +142,7 @@ def _acked(entries: list[v2.AckMessageEntry], results: list[v2.Status]) -> v2.Ac
     return response
 
 
-def _changed(handle: Handle, ext: dict[str, str]) -> Handle:
+def _changed(handle: ReceiptHandle, ext: dict[str, str]) -> ReceiptHandle:
     """The handle of the message's own check point. In an orderly group it stays in its batch."""
     old = handle.receipt
     receipt = msgspec.structs.replace(
@@ -152,4 +152,4 @@ def _changed(handle: Handle, ext: dict[str, str]) -> Handle:
         invisible_ms=int(ext["invisibleTime"]),
         revive_queue=int(ext["reviveQid"]),
     )
-    return Handle(receipt, handle.log_offset)
+    return ReceiptHandle(receipt, handle.log_offset)

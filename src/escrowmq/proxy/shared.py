@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 
 from escrowmq.proxy.backend import Backend
-from escrowmq.proxy.clients import Clients
+from escrowmq.proxy.clients import FrontClients
 
 
-class Options(msgspec.Struct, kw_only=True):
+class FrontOptions(msgspec.Struct, kw_only=True):
     """How a front is set up."""
 
     endpoint: tuple[str, int]
@@ -22,5 +22,5 @@ class Shared(msgspec.Struct, frozen=True):
     """One front's broker, and who speaks with it."""
 
     backend: Backend
-    options: Options
-    clients: Clients
+    options: FrontOptions
+    clients: FrontClients

@@ -51,10 +51,10 @@ class Telemetry:
         """The first thing that a client says has to be its settings."""
         if call.request.WhichOneof("command") != "settings":
             raise Fault(v2.BAD_REQUEST, "the first command of a client has to be its settings")
-        Stream(self._shared, call).settle(call.request.settings)
+        TelemetryStream(self._shared, call).settle(call.request.settings)
 
 
-class Stream:
+class TelemetryStream:
     """The stream of one client."""
 
     def __init__(self, shared: Shared, call: Commands) -> None:
@@ -118,7 +118,7 @@ class Stream:
         if client.stream is self:
             client.stream = None
             self._shared.backend.can_be_asked(client.guest, can_be=False)
-            if self._shared.clients.is_here(client):
+            if client.is_here:
                 unpublish(self._call, client)
 
     # -- what the client is told -----------------------------------------------------------------

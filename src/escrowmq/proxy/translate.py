@@ -147,7 +147,7 @@ def plain_body(body: bytes, unpacking: Unpacking, *, size_max: int) -> bytes:
 
 def text_of(properties: dict[str, str]) -> str:
     """Properties as a send carries them."""
-    return "".join([f"{name}\x01{value}\x02" for name, value in properties.items()])
+    return "\x02".join(map("\x01".join, properties.items())) + "\x02"
 
 
 # -- out -----------------------------------------------------------------------------------------

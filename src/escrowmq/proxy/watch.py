@@ -16,7 +16,7 @@ Begun = tuple[int, int, int]
 """A connection, and what has begun there."""
 
 
-class Watch:
+class StallWatch:
     """What was half there at the last look, and since when."""
 
     def __init__(self) -> None:

@@ -12,10 +12,10 @@ import pytest
 from escrowmq.base.answer import Reply
 from escrowmq.base.codes import Request
 from escrowmq.base.settings import BrokerSettings
-from escrowmq.broker.asked import Question, Row
+from escrowmq.broker.asked import Question, RequestRow
 from escrowmq.broker.requests import rows
 from escrowmq.codec.headers import read_header
-from escrowmq.codec.recall import Handle, encode_handle
+from escrowmq.codec.recall import RecallHandle, encode_handle
 from escrowmq.testing.disk import SimDisk
 from tests.harness.exchange import Caller, Exchange
 
@@ -64,7 +64,7 @@ class World:
                 "transactionId": half.unique_key,
             }
 
-    def _noting(self, row: Row) -> Row:
+    def _noting(self, row: RequestRow) -> RequestRow:
         def serve(asked: Question) -> Reply:
             self.served.append(row.code)
             if row.header is not None:
@@ -80,7 +80,7 @@ class World:
 
     def fields(self, topic: str, group: str, stored: str) -> dict[str, str]:
         """All fields that any request has, about one topic and group."""
-        handle = Handle(topic=stored, broker_name="broker-a", deliver_ms=1, unique_key="k")
+        handle = RecallHandle(topic=stored, broker_name="broker-a", deliver_ms=1, unique_key="k")
         return {
             "topic": topic, "b": topic, "consumerGroup": group, "group": group, "queueId": "0",
             "e": "0", "f": "0", "g": "1", "sysFlag": "0", "bornTimestamp": "1", "delayLevel": "0",

@@ -145,7 +145,9 @@ ROW = next(rows())  # any
 
 def stranger_address(exchange: Exchange) -> str:
     return next(
-        peer.address for peer in exchange.core.broker.peers.values() if peer.host == "10.0.0.8"
+        peer.address
+        for peer in exchange.core.broker.peers.by_id.values()
+        if peer.host == "10.0.0.8"
     )
 
 

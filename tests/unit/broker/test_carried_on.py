@@ -185,6 +185,42 @@ def test_a_transaction_of_several_messages_is_carried_and_ended_as_a_whole() -> 
     assert sorted(caller.bodies("T")) == [b"0", b"1", b"2"]
 
 
+def test_a_transaction_whose_first_half_alone_is_carried_is_asked_about_all_the_same() -> None:
+    """The half behind it leads from then on; its own appointment was void, as it did not before."""
+    exchange, caller = on_a_full_disk()
+    caller.prepare("T", b"0", group="PG", escrowTransaction="one")
+    for _ in range(9):
+        caller.send("F", b"x" * 20_000)
+    caller.prepare("T", b"1", group="PG", escrowTransaction="one")
+    exchange.advance(10_000)
+    assert len(caller.take(CHECK)) == 1
+    exchange.disk.used_percent = 86
+    exchange.advance(30_000)
+    exchange.disk.used_percent = 10
+    pending = exchange.core.transactions.engine.halves.pending
+    assert sorted(pending) == [1, 2]
+    caller.take(CHECK)
+    exchange.advance(70_000)
+    assert caller.take(CHECK), "somebody is asked"
+    assert exchange.core.transactions.engine.halves.bundles.leads(1)
+
+
+def test_a_sender_may_not_wish_for_more_time_than_halves_are_kept() -> None:
+    exchange = Exchange(BrokerSettings(), msgspec.structs.replace(SMALL, reserved_hours=1))
+    exchange.create_topic("T", 1)
+    caller = exchange.connect()
+    caller.heartbeat(producer="PG")
+    caller.prepare("T", b"late", group="PG", CHECK_IMMUNITY_TIME_IN_SECONDS="604800")
+    exchange.reopen()
+    engine = exchange.core.transactions.engine
+    assert len(engine.halves.pending) == 1
+    caller = exchange.connect()
+    caller.prepare("T", b"later", group="PG", CHECK_IMMUNITY_TIME_IN_SECONDS="604800")
+    exchange.advance(3_600_000 + 60_000)
+    assert len(engine.halves.pending) == 0
+    assert engine.halves.counters.expired == 2
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize("is_sync", [False, True])
 @pytest.mark.parametrize("loss", list(Loss))
@@ -261,7 +297,7 @@ def test_a_delivery_time_beyond_retention_is_kept(days: int, hours: int, delay_m
         if exchange.now_ms == due_ms + 3_600_000:
             assert [body for body in caller.bodies("T") if body == b"rent"] == [b"rent"]
     assert exchange.core.broker.store.min_log_offset > 0, "then its segment goes"
-    assert exchange.core.broker.set_aside_count() == 0
+    assert exchange.core.assembly.measuring.set_aside_count() == 0
 
 
 def test_a_segment_that_is_kept_is_told_once_and_counted(

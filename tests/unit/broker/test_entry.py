@@ -14,7 +14,7 @@ from escrowmq.base.settings import BrokerSettings
 from escrowmq.broker.entry import MARKED, group_fault
 from escrowmq.codec.batch import encode_batch
 from escrowmq.codec.properties import encode_properties
-from escrowmq.codec.recall import Handle, encode_handle
+from escrowmq.codec.recall import RecallHandle, encode_handle
 from tests.harness.exchange import COMMIT, START_MS, Caller, Exchange
 
 TAKEN_OFF = sorted(MARKED - {"TIMER_DEL_UNIQKEY"})
@@ -224,7 +224,7 @@ def test_nothing_is_stored_in_the_brokers_own_topics_by_a_reply_or_a_recall(topi
     before = exchange.core.broker.store.end_offset
     for code in (324, 325):
         assert reply(caller, topic, {}, code=code) == 16
-    handle = Handle(
+    handle = RecallHandle(
         topic=topic,
         broker_name=exchange.settings.name,
         deliver_ms=exchange.now_ms + 10_000,

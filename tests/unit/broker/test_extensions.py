@@ -104,6 +104,33 @@ def test_half_that_comes_after_the_end_is_refused() -> None:
     assert other.code == 0, "names of one group are another's business"
 
 
+@pytest.mark.parametrize("is_pictured", [False, True], ids=["from the log", "from a snapshot"])
+@pytest.mark.parametrize(
+    ("verdict", "word"), [(COMMIT, "COMMITTED"), (ROLLBACK, "ROLLED_BACK")], ids=["commit", "roll"]
+)
+def test_half_that_comes_after_the_end_is_refused_by_the_next_process_too(
+    verdict: int, word: str, is_pictured: bool
+) -> None:
+    """It was taken for the first of another transaction: committed by a check, it was visible
+    without those of its own that had been rolled back."""
+    exchange = Exchange(store_settings=SYNCED)
+    transactions = exchange.core.transactions
+    transactions.snapshot_ms, transactions.snapshot_min = (
+        (1_000, 1) if is_pictured else (1 << 60, 9)
+    )
+    producer = exchange.connect()
+    assert producer.end(three(producer)[0], verdict).code == 0
+    producer.prepare("T")
+    exchange.advance(10_000)
+    exchange.crash(Loss.PREFIX)
+    producer = exchange.connect()
+    reply = producer.send("T", TRAN_MSG="true", PGROUP="PG", escrowTransaction="tx-1")
+    assert reply.code == 13
+    assert f"tx-1 is {word} already" in (reply.remark or "")
+    other = producer.send("T", TRAN_MSG="true", PGROUP="OTHER", escrowTransaction="tx-1")
+    assert other.code == 0, "names of one group are another's business"
+
+
 def test_transaction_has_a_bounded_number_of_messages_and_a_short_name() -> None:
     producer = Exchange().connect()
     for _ in range(BUNDLE_MESSAGES_MAX):

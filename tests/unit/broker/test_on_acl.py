@@ -13,7 +13,7 @@ from escrowmq.base.command import Command
 from escrowmq.base.message import Topic
 from escrowmq.base.settings import BrokerSettings
 from escrowmq.broker.requests import UNKNOWN, rows
-from escrowmq.codec.recall import Handle, encode_handle
+from escrowmq.codec.recall import RecallHandle, encode_handle
 from escrowmq.errors import UsageError
 from escrowmq.testing.disk import SimDisk
 from tests.harness.exchange import COMMIT, Caller, Exchange
@@ -88,7 +88,9 @@ def everything_about(name: str, group: str = "my-group") -> dict[str, str]:
 
 
 def handle_of(topic: str) -> str:
-    return encode_handle(Handle(topic=topic, broker_name="broker-a", deliver_ms=1, unique_key="k"))
+    return encode_handle(
+        RecallHandle(topic=topic, broker_name="broker-a", deliver_ms=1, unique_key="k")
+    )
 
 
 # -- every code ----------------------------------------------------------------------------------

@@ -12,12 +12,13 @@ from escrowmq.base.limits import (
     CONNECTION_SUBSCRIPTIONS_MAX,
     GROUP_SIZE_MAX,
     GROUPS_AT_ONCE_MAX,
+    GROUPS_MAX,
     NOTIFIED_AT_ONCE_MAX,
     SUBSCRIPTION_SIZE_MAX,
 )
 from escrowmq.base.settings import BrokerSettings
 from escrowmq.codec.command import encode_request
-from escrowmq.delivery.subscriptions import GroupConfig, GroupTable
+from escrowmq.delivery.subscriptions import GroupConfig
 from tests.harness.exchange import Caller, Exchange
 
 
@@ -346,7 +347,9 @@ def test_heartbeat_that_is_too_large_is_refused(options: dict[str, Any], hint: s
 def test_group_beyond_those_that_are_created_by_themselves_is_refused() -> None:
     exchange = Exchange()
     client = exchange.connect()
-    groups = exchange.core.broker.groups = GroupTable(exchange.settings, count_max=1)
+    groups = exchange.core.broker.groups
+    for number in range(GROUPS_MAX - len(groups.names()) - 1):
+        groups.put(GroupConfig(group_name=f"of-an-operator-{number}"), exchange.now_ms)
     assert client.heartbeat(consumer="A", topics={"T": "*"}).code == 0
     reply = client.heartbeat(consumer="B", topics={"T": "*"})
     assert reply.code == 1

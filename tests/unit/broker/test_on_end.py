@@ -236,7 +236,7 @@ def test_check_shows_the_message_as_it_was_sent_and_says_where_its_half_lies() -
         "commitLogOffset": str(half.log_offset),
         "msgId": half.unique_key,
         "transactionId": half.unique_key,
-        "offsetMsgId": offset_id(exchange.core.broker.packed, half.log_offset),
+        "offsetMsgId": offset_id(exchange.core.broker.identity.packed, half.log_offset),
     }
     message = decode_record(check.body, check_crc=True)
     assert (message.topic, message.queue_id, message.body) == ("T", 3, b"paid")
@@ -404,7 +404,7 @@ def test_pending_half_is_not_stored_again_by_a_resumption() -> None:
     exchange = Exchange()
     producer = exchange.connect()
     half = producer.prepare("T")
-    message_id = offset_id(exchange.core.broker.packed, half.log_offset)
+    message_id = offset_id(exchange.core.broker.identity.packed, half.log_offset)
     assert producer.ask(Request.RESUME_CHECK_HALF_MESSAGE, {"msgId": message_id}).code == 0
     assert exchange.core.broker.store.bounds(Topic.HALF, 0) == (0, 1)
 
@@ -419,7 +419,7 @@ def test_ended_half_is_not_begun_again_by_a_resumption(verdict: int, is_restarte
     if is_restarted:
         exchange.reopen()
         producer = exchange.connect()
-    message_id = offset_id(exchange.core.broker.packed, half.log_offset)
+    message_id = offset_id(exchange.core.broker.identity.packed, half.log_offset)
     reply = producer.ask(Request.RESUME_CHECK_HALF_MESSAGE, {"msgId": message_id})
     assert reply.code == 1
     assert exchange.core.broker.store.bounds(Topic.HALF, 0) == (0, 1)

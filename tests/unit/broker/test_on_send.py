@@ -26,7 +26,7 @@ def test_reply_to_a_send_names_place_and_unique_key(is_binary: bool) -> None:
     reply = producer.send("T", b"second", UNIQ_KEY="0123456789ABCDEF")
     assert (reply.code, reply.remark, reply.is_binary) == (0, None, is_binary)
     host, log_offset = parse_offset_id(ext_of(reply)["msgId"])
-    assert (host, log_offset > 0) == (exchange.core.broker.packed, True)
+    assert (host, log_offset > 0) == (exchange.core.broker.identity.packed, True)
     assert {k: v for k, v in ext_of(reply).items() if k != "msgId"} == {
         "MSG_REGION": "DefaultRegion",
         "TRACE_ON": "true",

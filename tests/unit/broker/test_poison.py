@@ -96,7 +96,7 @@ def test_a_timer_record_without_a_place_to_go_is_set_aside_and_the_next_delivere
     caller.send("T", b"wakes")
     exchange.advance(1_000)
     assert set(caller.bodies("T")) == {b"wakes", b"good"}
-    assert exchange.core.broker.set_aside_count() == 2
+    assert exchange.core.assembly.measuring.set_aside_count() == 2
     exchange.crash()
     exchange.advance(1_000)
     assert set(exchange.connect().bodies("T")) == {b"wakes", b"good"}
@@ -112,7 +112,7 @@ def test_a_delayed_record_without_a_place_to_go_is_set_aside_and_the_next_delive
     caller.send("T", b"wakes")
     exchange.advance(10_000)
     assert set(caller.bodies("T")) == {b"wakes", b"good"}
-    assert exchange.core.broker.set_aside_count() == 1
+    assert exchange.core.assembly.measuring.set_aside_count() == 1
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import json
 from typing import Any
 
@@ -100,6 +101,17 @@ def test_lost_name_server_is_dialled_again_after_growing_spans(exchange: Exchang
         exchange.dials.clear()
         exchange.core.lost(-1, exchange.now_ms)
     assert spans == [1, 2, 4, 8, 16, 30, 30]
+
+
+def test_a_dial_that_nobody_answers_wakes_the_broker_now_and_then_only(exchange: Exchange) -> None:
+    woken_ms = []
+    for _ in range(10):
+        now_ms = exchange.core.registration.wake_at_ms()
+        exchange.core.registration.wake(now_ms)
+        woken_ms.append(now_ms)
+    spans = [later - earlier for earlier, later in itertools.pairwise(woken_ms)]
+    assert min(spans) >= 1_000
+    assert len(exchange.dials) == 2  # each is still under way
 
 
 def test_name_server_that_comes_back_is_told_everything_again(exchange: Exchange) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from escrowmq.base.answer import Reply
 from escrowmq.base.codes import Request
-from escrowmq.broker.asked import Row
+from escrowmq.broker.asked import RequestRow
 from escrowmq.broker.requests import rows
 from tests.harness.exchange import Exchange
 
@@ -17,7 +17,7 @@ ROWS = list(rows())
 NAMES = {code: name for name, code in vars(Request).items() if name.isupper()}
 
 
-def header_of(row: Row) -> set[object]:
+def header_of(row: RequestRow) -> set[object]:
     """The headers that a method takes; those that its class wraps take what they wrap."""
     hints = typing.get_type_hints(row.serve)
     assert hints["return"] == Reply
@@ -26,7 +26,7 @@ def header_of(row: Row) -> set[object]:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: NAMES[row.code])
-def test_a_method_takes_the_header_of_its_row(row: Row) -> None:
+def test_a_method_takes_the_header_of_its_row(row: RequestRow) -> None:
     assert (row.header or type(None)) in header_of(row)
 
 

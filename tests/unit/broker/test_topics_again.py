@@ -7,6 +7,7 @@ import pytest
 
 from escrowmq.base.codes import Request
 from escrowmq.base.settings import BrokerSettings, StoreSettings
+from escrowmq.store.snapshot import read_snapshot
 from escrowmq.testing.disk import Loss, SimDisk
 from tests.harness.caller import Caller
 from tests.harness.exchange import SMALL, Exchange
@@ -84,6 +85,32 @@ def test_a_deleted_topic_does_not_come_back_with_its_messages(loss: Loss, after_
 def test_a_deleted_topic_does_not_come_back_when_its_queues_are_built_anew() -> None:
     exchange, caller = opened()
     send(caller, "old", 3)
+    delete(caller)
+    exchange.create_topic("T", 1)
+    bodies = send(caller, "new", 2)
+    exchange.disk.crash(random.Random(0), Loss.NOTHING)
+    for path in [path for path in exchange.disk.files if path.startswith("consumequeue/")]:
+        del exchange.disk.files[path]
+    exchange.crash()
+    assert exchange.connect("p").bodies("T") == bodies
+
+
+def test_a_deleted_topic_stays_away_though_its_messages_came_when_the_clock_was_days_ahead() -> (
+    None
+):
+    """A start that believed the clock again forgot with the next loss of power that records of a
+    later time stand in the log: a deletion was noted that did not cover them."""
+    exchange, caller = opened()
+    exchange.now_ms += 72 * HOUR_MS
+    send(caller, "old", 3)
+    exchange.now_ms -= 72 * HOUR_MS
+    exchange.crash()
+    noted = read_snapshot(exchange.disk)
+    assert noted is not None
+    assert noted.latest_ms == exchange.core.broker.store.deleted.latest_ms > exchange.now_ms
+    exchange.connect("p").send("U", b"of the right time")
+    exchange.crash()
+    caller = exchange.connect("p")
     delete(caller)
     exchange.create_topic("T", 1)
     bodies = send(caller, "new", 2)

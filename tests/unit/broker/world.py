@@ -120,7 +120,7 @@ class World:
     # -- requests --------------------------------------------------------------------------------
 
     def feed(self, frames: bytes, peer: int = 1) -> None:
-        if peer not in self.core.broker.peers:
+        if peer not in self.core.broker.peers.by_id:
             self.core.connected(peer, "127.0.0.1", 40_000 + peer, self.now_ms)
         self.core.receive(peer, frames, self.now_ms)
         self.perform()

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from escrowmq.http2.blocks import BlockReader, unhuffman
 from escrowmq.http2.frames import ConnectionFault, Error
+from tests.harness.examples import seeds
 
 FIELDS = st.lists(
     st.tuples(st.binary(min_size=1, max_size=40), st.binary(max_size=200)), max_size=9
@@ -28,7 +29,7 @@ def test_blocks_of_an_encoder_are_read_in_their_order(
         assert reader.read(encoder.encode(fields, huffman=is_huffman)) == fields
 
 
-@pytest.mark.parametrize("seed", range(300))
+@pytest.mark.parametrize("seed", seeds(300))
 def test_odd_blocks_are_judged_as_by_the_package(seed: int) -> None:
     chance = random.Random(seed)
     reader, decoder = BlockReader(list_size_max=4096), Decoder(4096)

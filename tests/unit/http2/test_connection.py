@@ -10,20 +10,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from escrowmq.http2 import frames
-from escrowmq.http2.connection import Connection
+from escrowmq.http2.connection import Http2Connection
 from escrowmq.http2.events import Data, Opened, Reset
-from escrowmq.http2.frames import Error, Kind, Setting
-from escrowmq.http2.limits import Limits
+from escrowmq.http2.frames import Error, FrameKind, Http2Setting
+from escrowmq.http2.limits import Http2Limits
 
 from .wire import REQUEST, Client, Fields, read_frames
 
-PING = frames.frame(Kind.PING, b"12345678")
+PING = frames.frame(FrameKind.PING, b"12345678")
 
 
 def goaway(client: Client) -> Error:
     """The reason of the GOAWAY that came last."""
     last = client.read()[-1]
-    assert last.kind == Kind.GOAWAY
+    assert last.kind == FrameKind.GOAWAY
     assert client.connection.is_over
     assert client.connection.reason
     return Error(int.from_bytes(last.payload[4:8], "big"))
@@ -31,32 +31,32 @@ def goaway(client: Client) -> Error:
 
 def rst(client: Client, stream_id: int = 1) -> Error:
     """Why the stream was reset; the connection goes on."""
-    (found,) = [each for each in client.read() if each.kind == Kind.RST_STREAM]
+    (found,) = [each for each in client.read() if each.kind == FrameKind.RST_STREAM]
     assert found.stream_id == stream_id
     assert not client.connection.is_over
     return Error(int.from_bytes(found.payload, "big"))
 
 
 def test_greeting_tells_the_limits_and_opens_the_window() -> None:
-    first, second = read_frames(b"".join(Connection().take()))
-    limits = Limits()
-    assert first.kind == Kind.SETTINGS
+    first, second = read_frames(b"".join(Http2Connection().take()))
+    limits = Http2Limits()
+    assert first.kind == FrameKind.SETTINGS
     assert dict(frames.read_settings(first.payload)) == {
-        Setting.MAX_CONCURRENT_STREAMS: limits.streams_max,
-        Setting.INITIAL_WINDOW_SIZE: limits.stream_window,
-        Setting.MAX_HEADER_LIST_SIZE: limits.header_list_size_max,
+        Http2Setting.MAX_CONCURRENT_STREAMS: limits.streams_max,
+        Http2Setting.INITIAL_WINDOW_SIZE: limits.stream_window,
+        Http2Setting.MAX_HEADER_LIST_SIZE: limits.header_list_size_max,
     }
-    assert second.kind == Kind.WINDOW_UPDATE
-    small = Connection(Limits(connection_window=frames.WINDOW_DEFAULT))
+    assert second.kind == FrameKind.WINDOW_UPDATE
+    small = Http2Connection(Http2Limits(connection_window=frames.WINDOW_DEFAULT))
     assert len(read_frames(b"".join(small.take()))) == 1
 
 
 def test_settings_are_acknowledged() -> None:
     client = Client()
-    client.write(frames.settings({Setting.ENABLE_PUSH: 0}))
+    client.write(frames.settings({Http2Setting.ENABLE_PUSH: 0}))
     (ack,) = client.read()
-    assert (ack.kind, ack.flags, ack.payload) == (Kind.SETTINGS, frames.ACK, b"")
-    assert client.write(frames.frame(Kind.SETTINGS, flags=frames.ACK)) == []
+    assert (ack.kind, ack.flags, ack.payload) == (FrameKind.SETTINGS, frames.ACK, b"")
+    assert client.write(frames.frame(FrameKind.SETTINGS, flags=frames.ACK)) == []
     assert client.read() == []
 
 
@@ -66,9 +66,9 @@ def test_request_with_padding_priority_and_continuation_is_one_event() -> None:
     payload = b"\x02" + b"\0\0\0\0\x0f" + block[:7] + b"\0\0"
     flags = frames.PADDED | frames.PRIORITY | frames.END_STREAM
     (event,) = client.write(
-        frames.frame(Kind.HEADERS, payload, flags=flags, stream_id=1)
-        + frames.frame(Kind.CONTINUATION, block[7:9], stream_id=1)
-        + frames.frame(Kind.CONTINUATION, block[9:], flags=frames.END_HEADERS, stream_id=1)
+        frames.frame(FrameKind.HEADERS, payload, flags=flags, stream_id=1)
+        + frames.frame(FrameKind.CONTINUATION, block[7:9], stream_id=1)
+        + frames.frame(FrameKind.CONTINUATION, block[9:], flags=frames.END_HEADERS, stream_id=1)
     )
     assert isinstance(event, Opened)
     assert event.is_end
@@ -77,26 +77,26 @@ def test_request_with_padding_priority_and_continuation_is_one_event() -> None:
 
 
 def test_padding_of_data_is_cut_off_and_counts_for_the_windows() -> None:
-    client = Client(Limits(stream_window=600, connection_window=100_000))
+    client = Client(Http2Limits(stream_window=600, connection_window=100_000))
     client.write(client.headers(1))
     padded = frames.frame(
-        Kind.DATA, b"\xff" + b"data" + bytes(255), flags=frames.PADDED, stream_id=1
+        FrameKind.DATA, b"\xff" + b"data" + bytes(255), flags=frames.PADDED, stream_id=1
     )
     assert client.write(padded) == [Data(1, b"data", is_end=False)]
     assert client.read() == []
     client.write(padded)
     (update,) = client.read()
-    assert update == (Kind.WINDOW_UPDATE, 0, 1, (2 * 260).to_bytes(4, "big"))
+    assert update == (FrameKind.WINDOW_UPDATE, 0, 1, (2 * 260).to_bytes(4, "big"))
 
 
 def test_window_of_the_connection_is_given_back_by_halves() -> None:
-    client = Client(Limits(connection_window=80_000))
+    client = Client(Http2Limits(connection_window=80_000))
     for stream_id in (1, 3):
         client.write(client.headers(stream_id))
     for stream_id in (1, 3, 1):
         client.write(client.data(stream_id, bytes(15_000)))
     (update,) = client.read()
-    assert update == (Kind.WINDOW_UPDATE, 0, 0, (45_000).to_bytes(4, "big"))
+    assert update == (FrameKind.WINDOW_UPDATE, 0, 0, (45_000).to_bytes(4, "big"))
 
 
 def test_trailers_of_a_client_end_its_half() -> None:
@@ -108,8 +108,8 @@ def test_trailers_of_a_client_end_its_half() -> None:
 def test_ping_is_answered() -> None:
     client = Client()
     client.write(PING)
-    assert client.read() == [(Kind.PING, frames.ACK, 0, b"12345678")]
-    client.write(frames.frame(Kind.PING, b"not ours", flags=frames.ACK))
+    assert client.read() == [(FrameKind.PING, frames.ACK, 0, b"12345678")]
+    client.write(frames.frame(FrameKind.PING, b"not ours", flags=frames.ACK))
     assert client.read() == []
 
 
@@ -122,8 +122,8 @@ def test_unknown_kinds_are_skipped(kind: int) -> None:
 
 def test_priority_and_goaway_of_a_client_change_nothing() -> None:
     client = Client()
-    client.write(frames.frame(Kind.PRIORITY, bytes(5), stream_id=9))
-    client.write(frames.frame(Kind.GOAWAY, bytes(8)))
+    client.write(frames.frame(FrameKind.PRIORITY, bytes(5), stream_id=9))
+    client.write(frames.frame(FrameKind.GOAWAY, bytes(8)))
     assert client.read() == []
     assert not client.connection.is_over
 
@@ -137,7 +137,9 @@ def test_reset_of_a_client_is_told_and_frees_the_stream() -> None:
     assert client.connection.open_count == 0
     assert client.write(frames.reset(1, Error.CANCEL)) == []  # again: it crossed with the end
     client.write(client.headers(3))
-    (event,) = client.write(frames.frame(Kind.RST_STREAM, (999).to_bytes(4, "big"), stream_id=3))
+    (event,) = client.write(
+        frames.frame(FrameKind.RST_STREAM, (999).to_bytes(4, "big"), stream_id=3)
+    )
     assert isinstance(event, Reset)
     assert event.code is Error.INTERNAL_ERROR
 
@@ -146,51 +148,64 @@ HELLO = frames.PREFACE + frames.settings({})
 
 BREACHES: dict[str, tuple[bytes, Error]] = {
     "large frame": (frames.FRONT.pack(16_385 << 8, 0, 1), Error.FRAME_SIZE_ERROR),
-    "settings in parts": (frames.frame(Kind.SETTINGS, bytes(5)), Error.FRAME_SIZE_ERROR),
-    "settings of a stream": (frames.frame(Kind.SETTINGS, stream_id=1), Error.PROTOCOL_ERROR),
+    "settings in parts": (frames.frame(FrameKind.SETTINGS, bytes(5)), Error.FRAME_SIZE_ERROR),
+    "settings of a stream": (frames.frame(FrameKind.SETTINGS, stream_id=1), Error.PROTOCOL_ERROR),
     "ack with payload": (
-        frames.frame(Kind.SETTINGS, bytes(6), flags=frames.ACK),
+        frames.frame(FrameKind.SETTINGS, bytes(6), flags=frames.ACK),
         Error.FRAME_SIZE_ERROR,
     ),
-    "push of 2": (frames.settings({Setting.ENABLE_PUSH: 2}), Error.PROTOCOL_ERROR),
+    "push of 2": (frames.settings({Http2Setting.ENABLE_PUSH: 2}), Error.PROTOCOL_ERROR),
     "large window": (
-        frames.settings({Setting.INITIAL_WINDOW_SIZE: 1 << 31}),
+        frames.settings({Http2Setting.INITIAL_WINDOW_SIZE: 1 << 31}),
         Error.FLOW_CONTROL_ERROR,
     ),
-    "small frames": (frames.settings({Setting.MAX_FRAME_SIZE: 16_383}), Error.PROTOCOL_ERROR),
-    "data of an idle stream": (frames.frame(Kind.DATA, b"x", stream_id=1), Error.PROTOCOL_ERROR),
-    "data of the connection": (frames.frame(Kind.DATA, b"x"), Error.PROTOCOL_ERROR),
+    "small frames": (frames.settings({Http2Setting.MAX_FRAME_SIZE: 16_383}), Error.PROTOCOL_ERROR),
+    "data of an idle stream": (
+        frames.frame(FrameKind.DATA, b"x", stream_id=1),
+        Error.PROTOCOL_ERROR,
+    ),
+    "data of the connection": (frames.frame(FrameKind.DATA, b"x"), Error.PROTOCOL_ERROR),
     "reset of an idle stream": (frames.reset(1, Error.CANCEL), Error.PROTOCOL_ERROR),
-    "short reset": (frames.frame(Kind.RST_STREAM, bytes(3), stream_id=1), Error.FRAME_SIZE_ERROR),
+    "short reset": (
+        frames.frame(FrameKind.RST_STREAM, bytes(3), stream_id=1),
+        Error.FRAME_SIZE_ERROR,
+    ),
     "window of an idle stream": (frames.window_update(1, 1), Error.PROTOCOL_ERROR),
     "window by nothing": (frames.window_update(0, 0), Error.PROTOCOL_ERROR),
     "window too far": (frames.window_update(0, (1 << 31) - 1), Error.FLOW_CONTROL_ERROR),
-    "ping of a stream": (frames.frame(Kind.PING, bytes(8), stream_id=1), Error.PROTOCOL_ERROR),
-    "short ping": (frames.frame(Kind.PING, bytes(7)), Error.FRAME_SIZE_ERROR),
-    "goaway of a stream": (frames.frame(Kind.GOAWAY, bytes(8), stream_id=1), Error.PROTOCOL_ERROR),
-    "short goaway": (frames.frame(Kind.GOAWAY, bytes(7)), Error.FRAME_SIZE_ERROR),
-    "priority of the connection": (frames.frame(Kind.PRIORITY, bytes(5)), Error.PROTOCOL_ERROR),
-    "push": (frames.frame(Kind.PUSH_PROMISE, bytes(4), stream_id=1), Error.PROTOCOL_ERROR),
+    "ping of a stream": (frames.frame(FrameKind.PING, bytes(8), stream_id=1), Error.PROTOCOL_ERROR),
+    "short ping": (frames.frame(FrameKind.PING, bytes(7)), Error.FRAME_SIZE_ERROR),
+    "goaway of a stream": (
+        frames.frame(FrameKind.GOAWAY, bytes(8), stream_id=1),
+        Error.PROTOCOL_ERROR,
+    ),
+    "short goaway": (frames.frame(FrameKind.GOAWAY, bytes(7)), Error.FRAME_SIZE_ERROR),
+    "priority of the connection": (
+        frames.frame(FrameKind.PRIORITY, bytes(5)),
+        Error.PROTOCOL_ERROR,
+    ),
+    "push": (frames.frame(FrameKind.PUSH_PROMISE, bytes(4), stream_id=1), Error.PROTOCOL_ERROR),
     "continuation of nothing": (
-        frames.frame(Kind.CONTINUATION, stream_id=1),
+        frames.frame(FrameKind.CONTINUATION, stream_id=1),
         Error.PROTOCOL_ERROR,
     ),
     "even stream": (frames.header_frames(2, b"", is_end=True), Error.PROTOCOL_ERROR),
     "priority cut short": (
-        frames.frame(Kind.HEADERS, bytes(4), flags=frames.PRIORITY, stream_id=1),
+        frames.frame(FrameKind.HEADERS, bytes(4), flags=frames.PRIORITY, stream_id=1),
         Error.FRAME_SIZE_ERROR,
     ),
     "padding without its size": (
-        frames.frame(Kind.HEADERS, flags=frames.PADDED, stream_id=1),
+        frames.frame(FrameKind.HEADERS, flags=frames.PADDED, stream_id=1),
         Error.FRAME_SIZE_ERROR,
     ),
     "more padding than frame": (
-        frames.frame(Kind.HEADERS, b"\x05abc", flags=frames.PADDED, stream_id=1),
+        frames.frame(FrameKind.HEADERS, b"\x05abc", flags=frames.PADDED, stream_id=1),
         Error.PROTOCOL_ERROR,
     ),
-    "frame in a block": (frames.frame(Kind.HEADERS, stream_id=1) + PING, Error.PROTOCOL_ERROR),
+    "frame in a block": (frames.frame(FrameKind.HEADERS, stream_id=1) + PING, Error.PROTOCOL_ERROR),
     "block of another stream": (
-        frames.frame(Kind.HEADERS, stream_id=1) + frames.frame(Kind.CONTINUATION, stream_id=3),
+        frames.frame(FrameKind.HEADERS, stream_id=1)
+        + frames.frame(FrameKind.CONTINUATION, stream_id=3),
         Error.PROTOCOL_ERROR,
     ),
     "headers that cannot be": (
@@ -213,13 +228,13 @@ def test_breach_ends_the_connection_with_its_reason(name: str) -> None:
 @pytest.mark.parametrize(
     "hello",
     [b"GET / HTTP/1.1\r\n\r\n", frames.PREFACE + PING, frames.PREFACE
-     + frames.frame(Kind.SETTINGS, flags=frames.ACK)],
+     + frames.frame(FrameKind.SETTINGS, flags=frames.ACK)],
 )  # fmt: skip
 def test_who_does_not_greet_is_no_client(hello: bytes) -> None:
-    connection = Connection()
+    connection = Http2Connection()
     assert connection.receive(hello, 0) == []
     last = read_frames(b"".join(connection.take()))[-1]
-    assert last.kind == Kind.GOAWAY
+    assert last.kind == FrameKind.GOAWAY
     assert connection.is_over
 
 
@@ -297,11 +312,11 @@ def test_what_comes_behind_the_end_is_an_error_of_the_stream(late: str) -> None:
 
 
 def test_more_than_the_windows_is_refused() -> None:
-    client = Client(Limits(stream_window=10))
+    client = Client(Http2Limits(stream_window=10))
     client.write(client.headers(1))
     client.write(client.data(1, bytes(11)))
     assert rst(client) is Error.FLOW_CONTROL_ERROR
-    client = Client(Limits(connection_window=10, stream_window=100))
+    client = Client(Http2Limits(connection_window=10, stream_window=100))
     client.write(client.headers(1) + client.data(1, bytes(11)))
     assert goaway(client) is Error.FLOW_CONTROL_ERROR
 
@@ -311,18 +326,18 @@ def test_window_that_is_opened_too_far_is_refused() -> None:
     client.write(client.headers(1) + frames.window_update(1, (1 << 31) - 1))
     assert rst(client) is Error.FLOW_CONTROL_ERROR
     client.write(client.headers(3) + frames.window_update(3, 1 << 20))
-    client.write(frames.settings({Setting.INITIAL_WINDOW_SIZE: (1 << 31) - 1}))
+    client.write(frames.settings({Http2Setting.INITIAL_WINDOW_SIZE: (1 << 31) - 1}))
     assert goaway(client) is Error.FLOW_CONTROL_ERROR
 
 
 def test_priority_of_a_wrong_size_is_an_error_of_the_stream() -> None:
     client = Client()
-    client.write(client.headers(1) + frames.frame(Kind.PRIORITY, bytes(4), stream_id=1))
+    client.write(client.headers(1) + frames.frame(FrameKind.PRIORITY, bytes(4), stream_id=1))
     assert rst(client) is Error.FRAME_SIZE_ERROR
 
 
 def test_stream_over_the_limit_is_refused_and_may_be_tried_again() -> None:
-    client = Client(Limits(streams_max=1))
+    client = Client(Http2Limits(streams_max=1))
     client.write(client.headers(1))
     assert client.write(client.headers(3)) == []
     assert rst(client, 3) is Error.REFUSED_STREAM
@@ -333,10 +348,10 @@ def test_stream_over_the_limit_is_refused_and_may_be_tried_again() -> None:
 FLOODS: dict[str, bytes] = {
     "ping": PING,
     "settings": frames.settings({}),
-    "priority": frames.frame(Kind.PRIORITY, bytes(5), stream_id=1),
+    "priority": frames.frame(FrameKind.PRIORITY, bytes(5), stream_id=1),
     "window": frames.window_update(0, 1),
-    "empty data": frames.frame(Kind.DATA, stream_id=1),
-    "goaway": frames.frame(Kind.GOAWAY, bytes(8)),
+    "empty data": frames.frame(FrameKind.DATA, stream_id=1),
+    "goaway": frames.frame(FrameKind.GOAWAY, bytes(8)),
     "unknown": frames.FRONT.pack(77, 0, 0),
     "reset of closed": frames.reset(3, Error.CANCEL),
 }
@@ -344,14 +359,14 @@ FLOODS: dict[str, bytes] = {
 
 @pytest.mark.parametrize("name", FLOODS)
 def test_flood_ends_the_connection(name: str) -> None:
-    client = Client(Limits(overhead_max=50))
+    client = Client(Http2Limits(overhead_max=50))
     client.write(client.headers(1) + client.headers(3) + frames.reset(3, Error.CANCEL))
     client.write(FLOODS[name] * 60)
     assert goaway(client) is Error.ENHANCE_YOUR_CALM
 
 
 def test_rapid_reset_ends_the_connection() -> None:
-    client = Client(Limits(resets_max=50))
+    client = Client(Http2Limits(resets_max=50))
     opened = 0
     for number in range(100):
         stream_id = 2 * number + 1
@@ -362,7 +377,7 @@ def test_rapid_reset_ends_the_connection() -> None:
 
 
 def test_calls_given_up_when_their_time_is_over_are_no_flood() -> None:
-    client = Client(Limits(resets_max=5))
+    client = Client(Http2Limits(resets_max=5))
     for first in range(0, 400, 40):
         numbers = [2 * number + 1 for number in range(first, first + 40)]
         client.write(b"".join(client.headers(number) for number in numbers))
@@ -372,7 +387,7 @@ def test_calls_given_up_when_their_time_is_over_are_no_flood() -> None:
 
 
 def test_calls_that_end_by_mistakes_count_as_resets() -> None:
-    client = Client(Limits(resets_max=50))
+    client = Client(Http2Limits(resets_max=50))
     for number in range(100):
         stream_id = 2 * number + 1
         client.write(client.headers(stream_id) + frames.window_update(stream_id, 0))
@@ -381,25 +396,25 @@ def test_calls_that_end_by_mistakes_count_as_resets() -> None:
 
 def test_continuation_flood_ends_the_connection() -> None:
     client = Client()
-    client.write(frames.frame(Kind.HEADERS, stream_id=1))
-    client.write(frames.frame(Kind.CONTINUATION, stream_id=1) * 17)
+    client.write(frames.frame(FrameKind.HEADERS, stream_id=1))
+    client.write(frames.frame(FrameKind.CONTINUATION, stream_id=1) * 17)
     assert goaway(client) is Error.ENHANCE_YOUR_CALM
     client = Client()
-    client.write(frames.frame(Kind.HEADERS, bytes(16_000), stream_id=1))
-    client.write(frames.frame(Kind.CONTINUATION, bytes(1_000), stream_id=1))
+    client.write(frames.frame(FrameKind.HEADERS, bytes(16_000), stream_id=1))
+    client.write(frames.frame(FrameKind.CONTINUATION, bytes(1_000), stream_id=1))
     assert goaway(client) is Error.ENHANCE_YOUR_CALM
 
 
 def test_idle_client_may_ping_for_ever() -> None:
-    client = Client(Limits(overhead_max=5))
+    client = Client(Http2Limits(overhead_max=5))
     for _ in range(10_000):
         client.now_ms += 60_000
         client.write(PING)
-        assert [each.kind for each in client.read()] == [Kind.PING]
+        assert [each.kind for each in client.read()] == [FrameKind.PING]
 
 
 def test_client_that_gets_answers_may_ping_with_each() -> None:
-    client = Client(Limits(overhead_max=50))
+    client = Client(Http2Limits(overhead_max=50))
     for number in range(500):
         stream_id = 2 * number + 1
         client.write(client.headers(stream_id, is_end=True))
@@ -416,7 +431,7 @@ def test_shutdown_serves_what_is_open_and_what_crossed_with_it() -> None:
     first, ping = client.read()
     assert first.payload[:4] == frames.U32.pack((1 << 31) - 1)
     assert len(client.write(client.headers(3, is_end=True))) == 1
-    client.write(frames.frame(Kind.PING, ping.payload, flags=frames.ACK))
+    client.write(frames.frame(FrameKind.PING, ping.payload, flags=frames.ACK))
     (second,) = client.read()
     assert second.payload[:4] == frames.U32.pack(3)
     assert client.write(client.headers(5)) == []
@@ -431,10 +446,10 @@ def test_shutdown_serves_what_is_open_and_what_crossed_with_it() -> None:
 def test_shutdown_of_an_idle_connection_is_over_at_once() -> None:
     client = Client()
     client.connection.go_away()
-    client.write(frames.frame(Kind.PING, client.read()[1].payload, flags=frames.ACK))
+    client.write(frames.frame(FrameKind.PING, client.read()[1].payload, flags=frames.ACK))
     assert client.connection.is_over
     client.connection.go_away()
-    assert [each.kind for each in client.read()] == [Kind.GOAWAY]
+    assert [each.kind for each in client.read()] == [FrameKind.GOAWAY]
 
 
 def script() -> bytes:
@@ -444,16 +459,16 @@ def script() -> bytes:
     out += [client.headers(3, [*REQUEST, (b"x", b"y" * 50)], is_end=True)]
     out += [client.data(1, bytes(3000), is_end=True), frames.reset(3, Error.CANCEL)]
     block = client.encoder.encode(REQUEST)
-    out += [frames.frame(Kind.HEADERS, block[:2], flags=frames.END_STREAM, stream_id=5)]
-    out += [frames.frame(Kind.CONTINUATION, block[2:], flags=frames.END_HEADERS, stream_id=5)]
-    out += [client.headers(7), frames.window_update(7, 0), frames.frame(Kind.PING, b"short")]
+    out += [frames.frame(FrameKind.HEADERS, block[:2], flags=frames.END_STREAM, stream_id=5)]
+    out += [frames.frame(FrameKind.CONTINUATION, block[2:], flags=frames.END_HEADERS, stream_id=5)]
+    out += [client.headers(7), frames.window_update(7, 0), frames.frame(FrameKind.PING, b"short")]
     return b"".join(out)
 
 
 @given(st.lists(st.integers(0, len(script())), max_size=40))
 def test_any_split_of_the_bytes_tells_the_same(cuts: list[int]) -> None:
     data = script()
-    whole, split = Connection(), Connection()
+    whole, split = Http2Connection(), Http2Connection()
     events = whole.receive(data, 0)
     assert len(events) == 8
     edges = [0, *sorted(cuts), len(data)]

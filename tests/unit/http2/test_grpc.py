@@ -8,7 +8,7 @@ import pytest
 
 from escrowmq.base.limits import LONG_MAX
 from escrowmq.http2 import frames
-from escrowmq.http2.frames import Error, Kind
+from escrowmq.http2.frames import Error, FrameKind
 from escrowmq.http2.grpc import (
     Called,
     CallEvent,
@@ -17,8 +17,9 @@ from escrowmq.http2.grpc import (
     HalfClosed,
     Message,
     Room,
+    WholeCall,
 )
-from escrowmq.http2.limits import Limits
+from escrowmq.http2.limits import Http2Limits
 from escrowmq.http2.metadata import NO_DEADLINE, Status
 
 from .wire import REQUEST, Client, Fields
@@ -31,7 +32,7 @@ def framed(data: bytes, compressed: int = 0) -> bytes:
 class Caller(Client):
     """A client of gRPC."""
 
-    def __init__(self, limits: Limits | None = None) -> None:
+    def __init__(self, limits: Http2Limits | None = None) -> None:
         super().__init__(limits, is_grpc=True)
         self.calls.receive(frames.PREFACE + frames.settings({}), 0)
         self.read()
@@ -47,7 +48,7 @@ class Caller(Client):
         fields: dict[str, str] = {}
         is_ended = False
         for frame in self.read():
-            if frame.stream_id == number and frame.kind == Kind.HEADERS:
+            if frame.stream_id == number and frame.kind == FrameKind.HEADERS:
                 fields |= self.fields(frame)
                 is_ended |= bool(frame.flags & frames.END_STREAM)
         assert is_ended
@@ -76,6 +77,33 @@ def test_unary_call() -> None:
     assert caller.calls.open_count == 0
 
 
+def test_call_that_comes_at_once_is_one_event() -> None:
+    caller = Caller()
+    whole = [
+        caller.headers(number, [*REQUEST, (b"x", b"%d" % number)])
+        + caller.data(number, framed(b"hello"), is_end=True)
+        for number in (1, 3)
+    ]
+    first, second = caller.hear(b"".join(whole))
+    assert isinstance(first, WholeCall)
+    assert isinstance(second, WholeCall)
+    assert (first.call, first.path, first.data) == (1, "/a.Service/Method", b"hello")
+    assert (second.call, second.metadata["x"]) == (3, "3")
+
+
+def test_call_that_does_not_come_at_once_is_told_piece_by_piece() -> None:
+    caller = Caller()
+    headers = caller.headers(1) + caller.headers(3)
+    ends = [caller.data(number, framed(b"hello"), is_end=True) for number in (1, 3)]
+    kinds = [type(event) for event in caller.hear(headers + ends[0] + ends[1])]
+    assert kinds == [Called, Called, Message, HalfClosed, Message, HalfClosed]
+    several = caller.headers(5) + caller.data(5, framed(b"a") + framed(b"b"), is_end=True)
+    kinds = [type(event) for event in caller.hear(several)]
+    assert kinds == [Called, Message, Message, HalfClosed]
+    later = caller.headers(7) + caller.data(7, framed(b"a")) + caller.data(7, b"", is_end=True)
+    assert [type(event) for event in caller.hear(later)] == [Called, Message, HalfClosed]
+
+
 def test_streams_both_ways() -> None:
     caller = Caller()
     (called,) = caller.call()
@@ -92,7 +120,7 @@ def test_streams_both_ways() -> None:
     assert caller.calls.message(1, b"second")
     caller.calls.finish(1)
     kinds = [each.kind for each in caller.read()]
-    assert kinds == [Kind.HEADERS, Kind.DATA, Kind.DATA, Kind.HEADERS]
+    assert kinds == [FrameKind.HEADERS, FrameKind.DATA, FrameKind.DATA, FrameKind.HEADERS]
     assert caller.calls.kept_size == 0
 
 
@@ -110,10 +138,10 @@ def test_answer_behind_a_message_has_one_head() -> None:
     caller.calls.message(1, b"a")
     caller.calls.answer(1, b"b")
     assert [each.kind for each in caller.read()][:4] == [
-        Kind.HEADERS,
-        Kind.DATA,
-        Kind.DATA,
-        Kind.HEADERS,
+        FrameKind.HEADERS,
+        FrameKind.DATA,
+        FrameKind.DATA,
+        FrameKind.HEADERS,
     ]
 
 
@@ -195,7 +223,7 @@ def test_timeout_that_cannot_be_read_ends_the_call() -> None:
     ],
 )
 def test_message_that_cannot_be_ends_the_call(data: bytes, status: str, text: str) -> None:
-    caller = Caller(Limits(message_size_max=100))
+    caller = Caller(Http2Limits(message_size_max=100))
     caller.call()
     (cancelled,) = caller.hear(caller.data(1, data, is_end=True))
     assert isinstance(cancelled, Cancelled)
@@ -215,7 +243,7 @@ def test_call_that_ends_within_a_message_fails() -> None:
 
 
 def test_half_messages_of_a_connection_are_bounded() -> None:
-    caller = Caller(Limits(partial_size_max=1_000))
+    caller = Caller(Http2Limits(partial_size_max=1_000))
     half = struct.pack(">BI", 0, 5_000) + bytes(600)
     caller.call(1)
     assert caller.hear(caller.data(1, half)) == []
@@ -285,7 +313,7 @@ def test_call_may_be_given_up_without_a_word() -> None:
     caller.call()
     caller.calls.give_up(1)
     (reset,) = caller.read()
-    assert reset.kind == Kind.RST_STREAM
+    assert reset.kind == FrameKind.RST_STREAM
     assert caller.calls.open_count == 0
 
 
@@ -303,7 +331,7 @@ def test_lost_connection_cancels_all() -> None:
 def test_breach_of_the_connection_cancels_all() -> None:
     caller = Caller()
     caller.call(1)
-    (cancelled,) = caller.hear(frames.frame(Kind.PING, b"short"))
+    (cancelled,) = caller.hear(frames.frame(FrameKind.PING, b"short"))
     assert caller.calls.is_over
     assert cancelled == Cancelled(1, caller.calls.reason)
 
@@ -313,7 +341,7 @@ def test_shutdown_finishes_what_is_open() -> None:
     caller.call(1)
     caller.calls.go_away()
     ping = caller.read()[-1]
-    caller.hear(frames.frame(Kind.PING, ping.payload, flags=frames.ACK))
+    caller.hear(frames.frame(FrameKind.PING, ping.payload, flags=frames.ACK))
     assert not caller.calls.is_over
     caller.calls.answer(1, b"")
     assert caller.calls.is_over

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 from hpack import Decoder, Encoder
 from hypothesis import given
@@ -9,6 +12,7 @@ from escrowmq.http2.headers import (
     CHECKED_FIELDS_MAX,
     KEPT_BLOCKS_MAX,
     HeaderReader,
+    HttpRequest,
     Malformed,
     literal,
     read_request,
@@ -84,6 +88,44 @@ def without(name: bytes) -> Fields:
 def test_what_is_no_request_is_malformed(fields: Fields) -> None:
     with pytest.raises(Malformed):
         read_request(fields)
+
+
+def test_second_path_is_named_as_such_behind_a_known_opening() -> None:
+    encoder, headers = Encoder(), reader()
+    assert headers.request(encoder.encode(REQUEST)) == read_request(REQUEST)
+    twice = [*REQUEST[:4], (b":path", b"/again")]
+    with pytest.raises(Malformed, match="there twice"):
+        headers.request(encoder.encode(twice))
+
+
+MORE = st.lists(
+    st.sampled_from(
+        [
+            (b"a", b"1"), (b"a", b"2"), (b"b", b""), (b"te", b"trailers"), (b"te", b"gzip"),
+            (b"content-length", b"7"), (b"content-length", b"x"), (b":path", b"/again"),
+            (b":status", b"200"), (b"upgrade", b"h3"), (b"x", b" blank"), (b"", b"no name"),
+        ]
+    ),
+    max_size=4,
+)  # fmt: skip
+
+
+@given(st.lists(st.tuples(st.permutations(REQUEST[:4]), st.integers(0, 4), MORE)))
+def test_what_is_remembered_of_calls_makes_no_difference(
+    calls: list[tuple[Fields, int, Fields]],
+) -> None:
+    encoder, headers = Encoder(), reader()
+    for opening, count, more in calls:
+        fields = [*opening[:count], *more]
+        found = outcome(headers.request, encoder.encode(fields))
+        assert found == outcome(read_request, fields)
+
+
+def outcome(read: Callable[[Any], HttpRequest], given: object) -> HttpRequest | str:
+    try:
+        return read(given)
+    except Malformed as error:
+        return str(error)
 
 
 @given(st.binary(max_size=300), st.binary(max_size=70_000))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from escrowmq.http2 import frames
 from escrowmq.http2.events import Drained, Reset
-from escrowmq.http2.frames import Error, Kind, Setting
-from escrowmq.http2.limits import Limits
+from escrowmq.http2.frames import Error, FrameKind, Http2Setting
+from escrowmq.http2.limits import Http2Limits
 
 from .wire import Client, Frame
 
@@ -13,12 +13,14 @@ END = b"\0\x01x\x01y"
 
 
 def payload(found: list[Frame], stream_id: int = 1) -> bytes:
-    return b"".join(f.payload for f in found if (f.kind, f.stream_id) == (Kind.DATA, stream_id))
+    return b"".join(
+        f.payload for f in found if (f.kind, f.stream_id) == (FrameKind.DATA, stream_id)
+    )
 
 
-def asking(limits: Limits | None = None, *, window: int = 100, count: int = 1) -> Client:
+def asking(limits: Http2Limits | None = None, *, window: int = 100, count: int = 1) -> Client:
     """A client with so many open streams, each with so much room."""
-    client = Client(limits, settings={Setting.INITIAL_WINDOW_SIZE: window})
+    client = Client(limits, settings={Http2Setting.INITIAL_WINDOW_SIZE: window})
     for number in range(count):
         client.write(client.headers(2 * number + 1, is_end=True))
     return client
@@ -28,8 +30,8 @@ def test_small_answer_leaves_at_once() -> None:
     client = asking()
     assert client.connection.send(1, headers=b"\x88", data=b"data", trailers=END)
     head, data, end = client.read()
-    assert (head.kind, head.flags, head.payload) == (Kind.HEADERS, frames.END_HEADERS, b"\x88")
-    assert (data.kind, data.flags, data.payload) == (Kind.DATA, 0, b"data")
+    assert (head.kind, head.flags, head.payload) == (FrameKind.HEADERS, frames.END_HEADERS, b"\x88")
+    assert (data.kind, data.flags, data.payload) == (FrameKind.DATA, 0, b"data")
     assert end.flags == frames.END_HEADERS | frames.END_STREAM
     assert client.connection.open_count == 0
     assert not client.connection.is_open(1)
@@ -69,7 +71,7 @@ def test_end_may_wait_behind_data_that_waits() -> None:
     assert not client.connection.send(1, trailers=END)
     client.read()
     client.write(frames.window_update(1, 20))
-    assert [each.kind for each in client.read()] == [Kind.DATA, Kind.HEADERS]
+    assert [each.kind for each in client.read()] == [FrameKind.DATA, FrameKind.HEADERS]
 
 
 def test_large_data_that_fits_leaves_in_frames() -> None:
@@ -94,22 +96,22 @@ def test_window_of_the_connection_is_shared_by_turns() -> None:
 def test_smaller_window_makes_room_negative() -> None:
     client = asking(window=100)
     client.connection.send(1, data=bytes(80))
-    client.write(frames.settings({Setting.INITIAL_WINDOW_SIZE: 10}))
+    client.write(frames.settings({Http2Setting.INITIAL_WINDOW_SIZE: 10}))
     client.read()
     assert not client.connection.send(1, data=b"x" * 5)
     client.write(frames.window_update(1, 70))
     assert client.read() == []
-    assert client.write(frames.settings({Setting.INITIAL_WINDOW_SIZE: 15})) == [Drained(1)]
+    assert client.write(frames.settings({Http2Setting.INITIAL_WINDOW_SIZE: 15})) == [Drained(1)]
     assert payload(client.read()) == b"x" * 5
 
 
 def test_client_that_never_reads_loses_its_stream() -> None:
-    client = asking(Limits(unsent_size_max=1000), count=2)
+    client = asking(Http2Limits(unsent_size_max=1000), count=2)
     assert not client.connection.send(1, data=bytes(900))
     assert not client.connection.send(3, data=bytes(900))
-    (reset,) = [each for each in client.read() if each.kind == Kind.RST_STREAM]
+    (reset,) = [each for each in client.read() if each.kind == FrameKind.RST_STREAM]
     assert reset.stream_id == 3
-    (event,) = client.write(frames.frame(Kind.PING, bytes(8)))
+    (event,) = client.write(frames.frame(FrameKind.PING, bytes(8)))
     assert isinstance(event, Reset)
     assert event.code is Error.ENHANCE_YOUR_CALM
     assert client.connection.unsent_size == 800
@@ -122,7 +124,7 @@ def test_reset_forgets_what_waits() -> None:
     client.connection.reset(1, Error.CANCEL)
     assert client.connection.unsent_size == 0
     assert client.connection.send(1, data=b"x")
-    assert [each.kind for each in client.read()] == [Kind.DATA, Kind.RST_STREAM]
+    assert [each.kind for each in client.read()] == [FrameKind.DATA, FrameKind.RST_STREAM]
 
 
 def test_answer_before_the_question_is_whole_tells_the_client_to_stop() -> None:
@@ -130,12 +132,12 @@ def test_answer_before_the_question_is_whole_tells_the_client_to_stop() -> None:
     client.write(client.headers(1))
     client.connection.send(1, headers=b"\x88", trailers=END)
     reset = client.read()[-1]
-    assert (reset.kind, reset.payload) == (Kind.RST_STREAM, bytes(4))
+    assert (reset.kind, reset.payload) == (FrameKind.RST_STREAM, bytes(4))
     assert client.write(client.data(1, b"late", is_end=True)) == []
 
 
 def test_tiny_windows_earn_nothing() -> None:
-    client = asking(Limits(overhead_max=50), window=1)
+    client = asking(Http2Limits(overhead_max=50), window=1)
     client.connection.send(1, data=bytes(500))
     client.write(frames.window_update(1, 1) * 60)
     assert client.connection.is_over
@@ -143,7 +145,7 @@ def test_tiny_windows_earn_nothing() -> None:
 
 
 def test_large_pieces_earn_room_for_updates() -> None:
-    client = asking(Limits(overhead_max=50), window=1)
+    client = asking(Http2Limits(overhead_max=50), window=1)
     client.connection.send(1, data=bytes(200_000))
     for _ in range(190):
         client.write(frames.window_update(1, 1_024) + frames.window_update(0, 1_024))
@@ -154,9 +156,9 @@ def test_long_header_block_goes_out_in_continuations() -> None:
     client = asking()
     client.connection.send(1, headers=b"\x88" * 40_000, trailers=b"\x88" * 16_385)
     assert [(each.kind, each.flags) for each in client.read()] == [
-        (Kind.HEADERS, 0),
-        (Kind.CONTINUATION, 0),
-        (Kind.CONTINUATION, frames.END_HEADERS),
-        (Kind.HEADERS, frames.END_STREAM),
-        (Kind.CONTINUATION, frames.END_HEADERS),
+        (FrameKind.HEADERS, 0),
+        (FrameKind.CONTINUATION, 0),
+        (FrameKind.CONTINUATION, frames.END_HEADERS),
+        (FrameKind.HEADERS, frames.END_STREAM),
+        (FrameKind.CONTINUATION, frames.END_HEADERS),
     ]

@@ -9,7 +9,7 @@ import h2.connection
 import h2.events
 import pytest
 
-from escrowmq.http2.connection import Connection
+from escrowmq.http2.connection import Http2Connection
 from escrowmq.http2.events import Data
 
 from .wire import REQUEST
@@ -19,7 +19,7 @@ from .wire import REQUEST
 def test_h2_as_the_client_understands_all(seed: int) -> None:
     chance = random.Random(seed)
     config = h2.config.H2Configuration(client_side=True, header_encoding=None)
-    client, server = h2.connection.H2Connection(config), Connection()
+    client, server = h2.connection.H2Connection(config), Http2Connection()
     client.initiate_connection()
     said: dict[int, bytearray] = {}
     heard: dict[int, bytearray] = {}

@@ -7,11 +7,11 @@ from typing import NamedTuple
 from hpack import Decoder, Encoder
 
 from escrowmq.http2 import frames
-from escrowmq.http2.connection import Connection
+from escrowmq.http2.connection import Http2Connection
 from escrowmq.http2.events import Event
-from escrowmq.http2.frames import Kind, Setting
+from escrowmq.http2.frames import FrameKind, Http2Setting
 from escrowmq.http2.grpc import Calls
-from escrowmq.http2.limits import Limits
+from escrowmq.http2.limits import Http2Limits
 
 Fields = list[tuple[bytes, bytes]]
 
@@ -61,7 +61,7 @@ class Writer:
         return frames.header_frames(stream_id, block, is_end=is_end)
 
     def data(self, stream_id: int, data: bytes, *, is_end: bool = False) -> bytes:
-        return frames.frame(Kind.DATA, data, flags=int(is_end), stream_id=stream_id)
+        return frames.frame(FrameKind.DATA, data, flags=int(is_end), stream_id=stream_id)
 
     def fields(self, frame: Frame) -> dict[str, str]:
         return {
@@ -75,15 +75,15 @@ class Client(Writer):
 
     def __init__(
         self,
-        limits: Limits | None = None,
+        limits: Http2Limits | None = None,
         *,
-        settings: dict[Setting, int] | None = None,
+        settings: dict[Http2Setting, int] | None = None,
         is_grpc: bool = False,
     ) -> None:
         super().__init__()
-        self.connection = Connection(limits)
+        self.connection = Http2Connection(limits)
         self.calls = Calls(limits)
-        self.end: Connection | Calls = self.calls if is_grpc else self.connection
+        self.end: Http2Connection | Calls = self.calls if is_grpc else self.connection
         self.now_ms = 0
         self.write(frames.PREFACE + frames.settings(settings or {}))
         self.read()

@@ -3,7 +3,7 @@ from __future__ import annotations
 import io
 import logging
 
-from escrowmq.node.logs import AUDIT, KINDS_MAX, LINES_MAX, SPAN_S, Counted, Line, handler_of
+from escrowmq.node.logs import AUDIT, KINDS_MAX, LINES_MAX, SPAN_S, Counted, LogLine, handler_of
 
 FORGED = "x\n2026-01-01T00:00:00.000+00:00 INFO escrowmq.audit: event=operation\x1b[2J\u202e"
 
@@ -16,7 +16,7 @@ def record(text: str = "%s is gone", *args: object, name: str = "room", at_s: fl
 
 
 def test_no_name_writes_a_line_of_its_own() -> None:
-    (line,) = Line().format(record("transaction of %s is late", FORGED)).splitlines()
+    (line,) = LogLine().format(record("transaction of %s is late", FORGED)).splitlines()
     assert line.isprintable()
     assert "x\\n2026-01-01" in line
     assert "\\x1b[2J\\u202e" in line
@@ -28,7 +28,7 @@ def test_nor_does_the_text_of_an_error() -> None:
         raise ValueError(FORGED)
     except ValueError as error:
         found.exc_info = (ValueError, error, error.__traceback__)
-    first, *trace = Line().format(found).splitlines()
+    first, *trace = LogLine().format(found).splitlines()
     assert first.endswith("peer is gone")
     assert trace
     assert all(line.startswith("    ") and line.isprintable() for line in trace)

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import itertools
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from google.protobuf.message import Message
@@ -13,10 +15,10 @@ from escrowmq.base.settings import BrokerSettings
 from escrowmq.base.wire import Wire
 from escrowmq.broker.guests import Guests
 from escrowmq.http2 import frames
-from escrowmq.http2.frames import Kind, Setting
+from escrowmq.http2.frames import FrameKind, Http2Setting
 from escrowmq.proxy.front import GrpcFront
 from escrowmq.proxy.gen import v2
-from escrowmq.proxy.shared import Options
+from escrowmq.proxy.shared import FrontOptions
 from tests.harness.exchange import Exchange
 from tests.unit.http2.wire import Writer, read_frames
 
@@ -39,7 +41,9 @@ class World:
     def begin(self) -> None:
         core = self.exchange.core
         size_max = self.exchange.store_settings.body_size_max
-        self.front = GrpcFront(Guests(core), Options(endpoint=ENDPOINT, body_size_max=size_max))
+        self.front = GrpcFront(
+            Guests(core), FrontOptions(endpoint=ENDPOINT, body_size_max=size_max)
+        )
         core.speaks(Wire.GRPC, self.front)
 
     def restart(self) -> None:
@@ -95,17 +99,29 @@ class V5(Writer):
         self.closed: str | None = None
         self.streams: dict[int, Stream] = {}
         self._numbers = itertools.count(1, 2)
+        self._kept: list[bytes] | None = None
         self.id = exchange._next_peer
         exchange._next_peer += 1
         exchange.callers[self.id] = self  # type: ignore[assignment]
         exchange.core.connected(self.id, host, 5_000, exchange.now_ms, Wire.GRPC)
-        hello = frames.settings({Setting.INITIAL_WINDOW_SIZE: _ROOM}) + frames.window_update(
+        hello = frames.settings({Http2Setting.INITIAL_WINDOW_SIZE: _ROOM}) + frames.window_update(
             0, _ROOM
         )
         self._feed(frames.PREFACE + (frames.settings({}) if is_slow else hello))
 
     def _feed(self, data: bytes) -> None:
-        self.exchange.feed(self, data)  # type: ignore[arg-type]
+        if self._kept is None:
+            self.exchange.feed(self, data)  # type: ignore[arg-type]
+        else:
+            self._kept.append(data)
+
+    @contextmanager
+    def at_once(self) -> Iterator[None]:
+        """What is written meanwhile is read at once."""
+        kept = self._kept = []
+        yield
+        self._kept = None
+        self._feed(b"".join(kept))
 
     def leave(self) -> None:
         self.exchange.leave(self)  # type: ignore[arg-type]
@@ -115,12 +131,12 @@ class V5(Writer):
             stream = self.streams.get(frame.stream_id)
             if stream is None:
                 continue
-            if frame.kind == Kind.HEADERS:
+            if frame.kind == FrameKind.HEADERS:
                 stream.fields |= self.fields(frame)
-            elif frame.kind == Kind.DATA:
+            elif frame.kind == FrameKind.DATA:
                 stream.data += frame.payload
             stream.is_over |= bool(frame.flags & frames.END_STREAM)
-            stream.is_over |= frame.kind == Kind.RST_STREAM
+            stream.is_over |= frame.kind == FrameKind.RST_STREAM
 
     # -- calls -----------------------------------------------------------------------------------
 
@@ -152,7 +168,7 @@ class V5(Writer):
         return self.streams[number]
 
     def cancel(self, number: int) -> None:
-        self._feed(frames.frame(Kind.RST_STREAM, struct.pack(">I", 8), stream_id=number))
+        self._feed(frames.frame(FrameKind.RST_STREAM, struct.pack(">I", 8), stream_id=number))
 
     def ask(self, method: str, request: Message, kind: type[M]) -> M:
         stream = self.start(method, request)

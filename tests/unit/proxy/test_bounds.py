@@ -38,7 +38,7 @@ def test_a_message_that_is_not_ended_ends_the_connection() -> None:
 
 def test_a_frame_that_is_not_ended_ends_the_connection() -> None:
     world, client = make()
-    client._feed(frames.frame(frames.Kind.DATA, b"x" * 100, stream_id=1)[:50])
+    client._feed(frames.frame(frames.FrameKind.DATA, b"x" * 100, stream_id=1)[:50])
     world.exchange.advance(90_000)
     assert client.closed == "something was begun and not ended"
 

@@ -85,7 +85,7 @@ def test_clients_that_have_left_are_forgotten() -> None:
     assert len(world.front.clients) == 1
     world.exchange.advance(130_000)
     assert len(world.front.clients) == 0
-    assert len(world.exchange.core.broker.peers) == 0
+    assert len(world.exchange.core.broker.peers.by_id) == 0
 
 
 def test_a_client_that_came_again_does_not_leave_with_its_former_self() -> None:

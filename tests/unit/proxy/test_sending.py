@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from escrowmq.base.settings import BrokerSettings
+from escrowmq.codec.recall import RecallHandle, encode_handle
 from escrowmq.proxy.gen import v2
 from escrowmq.proxy.sending import bucket
 from tests.harness.exchange import START_MS
@@ -77,6 +78,17 @@ def test_messages_of_a_group_go_to_one_queue() -> None:
     for nth in range(6):
         response = sender.send(message("T", kind=v2.FIFO, message_group="g1"))
         assert response.entries[0].offset == nth
+
+
+def test_messages_without_a_group_go_to_the_queues_in_turn() -> None:
+    world = World()
+    for name in ("T", "U"):
+        world.topic(name, queues=2)
+    sender = world.connect()
+    offsets = [
+        sender.send(message(name)).entries[0].offset for _ in range(4) for name in ("T", "U")
+    ]
+    assert offsets == [0, 0, 0, 0, 1, 1, 1, 1]
 
 
 def test_the_consistent_hash_is_guavas() -> None:
@@ -259,8 +271,29 @@ def test_a_delayed_message_can_be_recalled() -> None:
     request.topic.name = "T"
     recalled = sender.ask("RecallMessage", request, v2.RecallMessageResponse)
     assert (recalled.status.code, recalled.message_id) == (v2.OK, entry.message_id)
-    request.recall_handle = "nonsense"
-    recalled = sender.ask("RecallMessage", request, v2.RecallMessageResponse)
-    assert recalled.status.message == "recall handle is invalid"
     world.exchange.advance(70_000)
     assert world.exchange.connect().bodies("T") == []
+
+
+@pytest.mark.parametrize(
+    ("handle", "text"),
+    [
+        ("nonsense", "recall handle is invalid"),
+        (
+            encode_handle(RecallHandle(topic="U", broker_name="b", deliver_ms=1, unique_key="k")),
+            "topic",
+        ),
+        (
+            encode_handle(RecallHandle(topic="D", broker_name="b", deliver_ms=1, unique_key="k")),
+            "broker",
+        ),
+    ],
+)
+def test_a_handle_that_recalls_nothing_is_refused_as_by_rocketmq(handle: str, text: str) -> None:
+    world = World(BrokerSettings(allows_recall=True))
+    world.topic("D", "DELAY")
+    request = v2.RecallMessageRequest(recall_handle=handle)
+    request.topic.name = "D"
+    status = world.connect().ask("RecallMessage", request, v2.RecallMessageResponse).status
+    assert status.code == v2.INTERNAL_SERVER_ERROR
+    assert text in status.message
