@@ -1,0 +1,134 @@
+"""Messages that wait a moment for others that may go along, and when they leave. What is bound to
+one queue keeps its order: of one place, the next group leaves when the one before it was answered.
+Times are in seconds."""
+
+from __future__ import annotations
+
+import collections
+from typing import Final, Generic, NamedTuple, TypeVar
+
+from escrowmq.client.core.routes import MessageQueue
+
+GROUP_COUNT_MAX: Final = 4_096
+"""Messages of one group, however small they are: an answer names each of them."""
+
+T = TypeVar("T")
+
+
+class BatchPlace(NamedTuple):
+    """Where messages go that may go together."""
+
+    topic: str
+    order_key: str
+    queue: MessageQueue | None
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether the order in which its messages came is to be kept."""
+        return bool(self.order_key or self.queue is not None)
+
+
+class Group(Generic[T]):
+    """Messages of one place that leave together."""
+
+    __slots__ = ("due_at", "is_due", "is_full", "items", "place", "size")
+
+    def __init__(self, place: BatchPlace, due_at: float) -> None:
+        self.place = place
+        self.due_at = due_at
+        self.items: list[T] = []
+        self.size = 0
+        self.is_due = False
+        self.is_full = False
+        """Nothing more is put into it."""
+
+
+class _Line(Generic[T]):
+    """The groups of one place, of which the last may still grow."""
+
+    __slots__ = ("groups", "is_held")
+
+    def __init__(self) -> None:
+        self.groups: collections.deque[Group[T]] = collections.deque()
+        self.is_held = False
+        """One was handed out whose answer is waited for."""
+
+
+class BatchGroups(Generic[T]):
+    """`put` messages, `take` the groups that leave now, and tell `answered` of each. Call `take`
+    again no later than `wake_at`."""
+
+    def __init__(self, *, linger_s: float, size_max: int, count_max: int = GROUP_COUNT_MAX) -> None:
+        self._linger_s = linger_s
+        self._size_max = size_max
+        self._count_max = count_max
+        self._lines: dict[BatchPlace, _Line[T]] = {}
+        self._timed: collections.deque[Group[T]] = collections.deque()
+        self._ready: list[Group[T]] = []
+
+    @property
+    def wake_at(self) -> float | None:
+        """When the next group has waited long enough; None when none waits."""
+        while self._timed and self._timed[0].is_full:
+            self._timed.popleft()  # which is handed out by now, or waits for an answer
+        return self._timed[0].due_at if self._timed else None
+
+    def put(
+        self, place: BatchPlace, item: T, size: int, *, now: float, is_alone: bool = False
+    ) -> bool:
+        """One more message, which `is_alone` keeps others from; whether some leave now."""
+        line = self._lines.get(place)
+        if line is None:
+            line = self._lines[place] = _Line()
+        group = line.groups[-1] if line.groups else None
+        if group is None or group.is_full or is_alone or group.size + size > self._size_max:
+            if group is not None:
+                group.is_full = True
+            group = Group(place, now + self._linger_s)
+            line.groups.append(group)
+            self._timed.append(group)
+        assert not group.is_full
+        group.items.append(item)
+        group.size += size
+        group.is_full = (
+            is_alone or group.size >= self._size_max or len(group.items) >= self._count_max
+        )
+        if group.is_full or len(line.groups) > 1:
+            self._hand_out(place, line)
+        return bool(self._ready)
+
+    def take(self, now: float) -> list[Group[T]]:
+        """The groups that leave now, in order."""
+        timed = self._timed
+        while timed and (timed[0].is_full or timed[0].due_at <= now):
+            self._let_go(timed.popleft())
+        ready, self._ready = self._ready, []
+        return ready
+
+    def hurry(self) -> None:
+        """Let everything leave that waits for company."""
+        while self._timed:
+            self._let_go(self._timed.popleft())
+
+    def answered(self, group: Group[T]) -> None:
+        """What became of a group is known: the next one of its place may leave."""
+        line = self._lines.get(group.place)
+        if line is not None and line.is_held:
+            line.is_held = False
+            self._hand_out(group.place, line)
+
+    def _let_go(self, group: Group[T]) -> None:
+        group.is_due = True
+        line = self._lines.get(group.place)
+        if line is not None:
+            self._hand_out(group.place, line)
+
+    def _hand_out(self, place: BatchPlace, line: _Line[T]) -> None:
+        groups = line.groups
+        while groups and not line.is_held and (groups[0].is_full or groups[0].is_due):
+            group = groups.popleft()
+            group.is_full = True
+            self._ready.append(group)
+            line.is_held = place.is_bound
+        if not groups and not line.is_held:
+            del self._lines[place]

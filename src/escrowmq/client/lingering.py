@@ -1,0 +1,304 @@
+"""Sends that wait a moment for company: several messages of a queue leave as one batch, and each
+caller hears of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import functools
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from escrowmq.client.core.attempts import SendAnswer, SendRequest
+from escrowmq.client.core.grouping import BatchGroups, BatchPlace, Group
+from escrowmq.client.core.message import Message
+from escrowmq.client.core.routes import MessageQueue
+from escrowmq.client.core.sending import (
+    Outgoing,
+    SendResult,
+    batch_of,
+    is_delayed,
+    result_of,
+    results_of_batch,
+)
+from escrowmq.client.instance import Instance
+from escrowmq.client.pressure import Pressure
+from escrowmq.client.settings import ProducerOptions
+from escrowmq.errors import ClientClosed, EscrowMQError, MessageRefused, RequestTimeout
+
+if TYPE_CHECKING:
+    from escrowmq.client.dispatch import SendDispatch
+    from escrowmq.client.portal import Finish
+
+_ENTRY_SIZE: Final = 32
+"""Bytes that an entry of a batch has beside its body and properties; plenty."""
+
+_LEAST_MS: Final = 1
+Entry = tuple[int, bytes, bytes]
+
+
+class _Item(msgspec.Struct, eq=False):
+    """One message that lingers, and who is told what becomes of it."""
+
+    message: Message
+    out: Outgoing
+    entry: Entry
+    deadline: float
+    timeout_ms: int
+    finish: Finish[SendResult]
+    context: contextvars.Context | None
+    is_dropped: bool = False
+    """Its caller has gone before it left."""
+
+
+class Lingering:
+    """Sends for one producer that was told to let messages linger."""
+
+    def __init__(
+        self, instance: Instance, dispatch: SendDispatch, options: ProducerOptions
+    ) -> None:
+        self._instance = instance
+        self._dispatch = dispatch
+        self._options = options
+        self._groups: BatchGroups[_Item] = BatchGroups(
+            linger_s=options.linger_ms / 1000,
+            size_max=min(options.batch_size, options.body_size_max),
+        )
+        self._pressure = Pressure(
+            count_max=options.inflight_max, size_max=options.inflight_size_max
+        )
+        self._timer: asyncio.TimerHandle | None = None
+        self._open: set[_Item] = set()
+        """Messages that nobody was told about yet."""
+        self._told = asyncio.Event()
+
+    def begin(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None,
+        timeout_ms: int | None,
+        finish: Finish[SendResult],
+    ) -> bool:
+        """Let a message linger; False when there is no room, or somebody watches, who is to be
+        told in the caller's own context."""
+        if self._dispatch.watch:
+            return False
+        out = self._dispatch.prepare(message)
+        if not self._pressure.enter(len(out.body)):
+            return False
+        self._put(message, out, queue=queue, timeout_ms=timeout_ms, finish=finish)
+        return True
+
+    async def send(
+        self, message: Message, *, queue: MessageQueue | None, timeout_ms: int | None
+    ) -> SendResult:
+        """Let a message linger and wait for what becomes of it."""
+        out = self._dispatch.prepare(message)
+        if not self._pressure.enter(len(out.body)):
+            try:
+                await self._wait(out, timeout_ms or self._options.timeout_ms)
+            except BaseException as error:
+                self._dispatch.watch.after_send(message, None, error)
+                raise
+        future: asyncio.Future[SendResult] = self._instance.loop.create_future()
+        finish = functools.partial(_finish, future)
+        item = self._put(message, out, queue=queue, timeout_ms=timeout_ms, finish=finish)
+        try:
+            return await future
+        except asyncio.CancelledError:
+            item.is_dropped = True
+            raise
+
+    async def flush(self) -> None:
+        """Let what lingers leave now, and wait until everything that was begun has its answer."""
+        begun = {*self._open}
+        if not begun:
+            return
+        self._groups.hurry()
+        self._go()
+        while begun & self._open:
+            self._told.clear()
+            await self._told.wait()
+
+    # -- inside ------------------------------------------------------------------------------
+
+    async def _wait(self, out: Outgoing, timeout_ms: int) -> None:
+        """Take room, as soon as there is some."""
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                await self._pressure.wait(len(out.body))
+        except TimeoutError as error:
+            raise _late(out.topic, timeout_ms) from error
+
+    def _put(
+        self,
+        message: Message,
+        out: Outgoing,
+        *,
+        queue: MessageQueue | None,
+        timeout_ms: int | None,
+        finish: Finish[SendResult],
+    ) -> _Item:
+        """One more message, whose room is taken."""
+        now, usual_ms = self._instance.now(), self._options.timeout_ms
+        timeout_ms = timeout_ms or usual_ms
+        entry = (out.flag, out.body, out.properties.encode())
+        item = _Item(
+            message=message,
+            out=out,
+            entry=entry,
+            deadline=now + timeout_ms / 1000,
+            timeout_ms=timeout_ms,
+            finish=finish,
+            context=contextvars.copy_context() if self._dispatch.watch else None,
+        )
+        self._open.add(item)
+        if queue is not None and queue.topic != out.topic:
+            queue = MessageQueue(out.topic, queue.broker_name, queue.queue_id)
+        order_key = "" if queue is not None else message.order_key
+        leave_now = self._groups.put(
+            BatchPlace(out.topic, order_key, queue),
+            item,
+            len(entry[1]) + len(entry[2]) + _ENTRY_SIZE,
+            now=now,
+            # No batch has a delay, or a body that is packed, or more than one time to be sent in.
+            is_alone=bool(out.sys_flag) or is_delayed(message) or timeout_ms != usual_ms,
+        )
+        if leave_now or self._timer is None:
+            self._go()
+        return item
+
+    def _go(self) -> None:
+        """Let leave what may leave, and look again when the next has waited long enough."""
+        instance = self._instance
+        for group in self._groups.take(instance.now()):
+            try:
+                task = instance.spawn(self._send(group))
+            except EscrowMQError as error:
+                self._ended(group, error)
+            else:
+                task.add_done_callback(functools.partial(self._closed, group))
+        wake_at = self._groups.wake_at
+        if self._timer is None and wake_at is not None:
+            self._timer = instance.loop.call_at(wake_at, self._wake)
+
+    def _wake(self) -> None:
+        self._timer = None
+        self._go()
+
+    async def _send(self, group: Group[_Item]) -> None:
+        now = self._instance.now()
+        items = []
+        for item in group.items:
+            if item.is_dropped:
+                self._tell(item, None, None, asyncio.CancelledError())
+            elif item.deadline <= now:
+                self._tell(item, None, None, _late(item.message.topic, item.timeout_ms))
+            else:
+                items.append(item)
+        if items:
+            await self._deliver(group.place, items)
+
+    def _closed(self, group: Group[_Item], _: asyncio.Task[None]) -> None:
+        """A group's task is over, perhaps before its first step."""
+        self._ended(group, ClientClosed("the client was closed meanwhile; make a new one"))
+        self._go()
+
+    def _ended(self, group: Group[_Item], error: Exception) -> None:
+        """Nobody is left waiting, and the next group of the place may leave."""
+        self._fail(group.items, error)
+        self._told.set()
+        self._groups.answered(group)
+
+    async def _deliver(self, place: BatchPlace, items: Sequence[_Item]) -> None:
+        """Store them together; one after another when the broker refuses a message of them: it
+        does not say which, and has stored none."""
+        try:
+            await self._store(place, items)
+        except MessageRefused as error:
+            if len(items) == 1:
+                self._fail(items, error)
+                return
+            for item in items:
+                await self._deliver(place, [item])
+        except Exception as error:  # noqa: BLE001 - raised again at the callers
+            self._fail(items, error)
+
+    async def _store(self, place: BatchPlace, items: Sequence[_Item]) -> None:
+        first, topic = items[0], items[0].message.topic
+        out = first.out
+        if len(items) > 1:
+            out = batch_of(
+                [item.entry for item in items],
+                topic=place.topic,
+                unique_key=self._dispatch.new_id(),
+                born_ms=first.out.born_ms,
+            )
+        # Those that came first wait a little longer than they were to: by what they lingered.
+        left_s = max(item.deadline for item in items) - self._instance.now()
+        sent = await self._dispatch.sender.send(
+            SendRequest(
+                message=out,
+                timeout_ms=max(_LEAST_MS, round(left_s * 1000)),
+                queue=place.queue,
+                order_key=place.order_key,
+            )
+        )
+        whole = result_of(sent.reply, sent.queue, out, topic=topic)
+        keys = [item.out.unique_key for item in items]
+        results = [whole] if len(items) == 1 else results_of_batch(whole, keys)
+        for item, result in zip(items, results, strict=True):
+            self._tell(item, result, sent, None)
+
+    def _fail(self, items: Sequence[_Item], error: Exception) -> None:
+        """Tell each of them, unless it was told before."""
+        for item in items:
+            if item in self._open:
+                self._tell(item, None, None, own_error(error))
+
+    def _tell(
+        self,
+        item: _Item,
+        result: SendResult | None,
+        sent: SendAnswer | None,
+        error: BaseException | None,
+    ) -> None:
+        self._open.discard(item)
+        self._pressure.leave(len(item.out.body))
+        if item.context is not None:
+            item.context.run(self._dispatch.tell_after, item.message, item.out, result, sent, error)
+        item.finish(result, error)
+
+
+def own_error(error: BaseException) -> BaseException:
+    """The same error for one more caller: each gets its own, as raising adds to it."""
+    own = type(error).__new__(type(error), *error.args)
+    own.__dict__.update(error.__dict__)
+    own.__cause__ = error.__cause__
+    return own
+
+
+def _late(topic: str, timeout_ms: int) -> RequestTimeout:
+    return RequestTimeout(
+        f"the message to {topic!r} was not sent within {timeout_ms} ms, as those before it took so "
+        "long; try again, or allow more time (timeout_ms)"
+    )
+
+
+def _finish(
+    future: asyncio.Future[SendResult],
+    result: SendResult | None,
+    error: BaseException | None = None,
+    go_on: Callable[[], object] | None = None,
+) -> None:
+    assert go_on is None
+    if future.done():
+        return
+    if error is not None:
+        future.set_exception(error)
+    else:
+        assert result is not None
+        future.set_result(result)
