@@ -82,6 +82,12 @@ class Chooser:
         self._next[topic] = index + 1
         return chosen
 
+    def give_back(self, queue: MessageQueue) -> None:
+        """Nothing was sent to the queue that was chosen last for its topic: it is the next again.
+        Else a broker that is not connected yet would never be: whoever may not wait for it passes
+        it on, and the next one asks for another queue."""
+        self._next[queue.topic] -= 1
+
 
 def queue_of_key(queues: Sequence[MessageQueue], key: str) -> MessageQueue:
     """The queue that every client chooses for an order key (SelectMessageQueueByHash)."""

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import base64
 import binascii
+import datetime as dt
+import math
 import re
 from typing import Final
 
@@ -37,6 +39,29 @@ _BASE64: Final = re.compile(r"[A-Za-z0-9_-]+")
 """The library's decoder passes over all other characters."""
 
 _ID_SIZE_MAX: Final = 2_048
+
+
+CHECK_AFTER_MAX_S: Final = 7 * 24 * 3_600
+"""Brokers of EscrowMQ put a check off no longer."""
+
+
+def check_after_seconds(check_after: dt.timedelta | float | None) -> int:
+    """Whole seconds before a transaction's first check; 0 leaves it to the broker."""
+    if check_after is None:
+        return 0
+    seconds: object = (
+        check_after.total_seconds() if isinstance(check_after, dt.timedelta) else check_after
+    )
+    if (
+        not isinstance(seconds, int | float)
+        or isinstance(seconds, bool)
+        or not 0 < seconds <= CHECK_AFTER_MAX_S
+    ):
+        raise UsageError(
+            f"check_after={check_after!r}: a timedelta, or seconds up to {CHECK_AFTER_MAX_S}, is "
+            "expected; leave it out for the broker's own time (transactionTimeOut)"
+        )
+    return math.ceil(seconds)
 
 
 class Half(msgspec.Struct, frozen=True, kw_only=True):
@@ -133,6 +158,13 @@ def judge_end(reply: Command, outcome: Outcome, *, address: str) -> EscrowMQErro
         contradicted.__cause__ = refusal
         return contradicted
     return refusal
+
+
+def settled_before(error: EscrowMQError) -> Outcome:
+    """What a broker says that a transaction had ended with, when it does not end as asked for."""
+    if isinstance(error.__cause__, AlreadyCommitted):
+        return Outcome.COMMIT
+    return Outcome.ROLLBACK if isinstance(error.__cause__, AlreadyRolledBack) else Outcome.UNKNOWN
 
 
 def token_of(half: Half) -> str:

@@ -6,7 +6,7 @@ from typing import Final
 
 from escrowmq.base.limits import POP_MESSAGES_MAX
 from escrowmq.base.message import Property, StoredMessage
-from escrowmq.client.core.backoff import LEVELS_S, NEVER
+from escrowmq.client.core.redelivery import LEVELS_S, NEVER
 from escrowmq.client.core.subscription import Subscription
 from escrowmq.codec.receipt import (
     Receipt,

@@ -1,12 +1,17 @@
-"""Pull requests, and what their answers mean."""
+"""Pull requests, what their answers mean, and where a queue is read from next. No socket and no
+clock."""
 
 from __future__ import annotations
 
 import enum
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 from escrowmq.base.codes import Response
-from escrowmq.client.core.routes import MessageQueue
+from escrowmq.base.command import Command
+from escrowmq.client.core.message import ReceivedMessage
+from escrowmq.client.core.numbers import number_of
+from escrowmq.client.core.routes import MASTER, MessageQueue
+from escrowmq.client.core.shelf import Shelf
 from escrowmq.client.core.subscription import Subscription
 from escrowmq.errors import EscrowMQError, PermissionDenied
 
@@ -20,6 +25,14 @@ _IN_VAIN_MAX: Final = 10
 """Answers at once that say nothing is there; a broker that is about to stop gives a few."""
 
 _IN_VAIN_PAUSE_S: Final = (0.2, 1.0, 3.0)
+FAILED_PAUSE_S: Final = (0.2, 1.0, 3.0)
+MOVES_MAX: Final = 3
+"""So often a broker may say where to go on and is asked there at once."""
+
+REFUSED_PAUSE_S: Final = 5.0
+REST_S: Final = 0.02
+
+M = TypeVar("M", bound=ReceivedMessage)
 
 REFUSALS: Final = frozenset(
     {
@@ -62,7 +75,7 @@ class InVain:
         self._count = 0
 
 
-class Step(enum.Enum):
+class PullStep(enum.Enum):
     """What follows a pull's answer."""
 
     TAKE = enum.auto()
@@ -80,17 +93,17 @@ class Step(enum.Enum):
 
 
 _STEPS: Final = {
-    Response.SUCCESS: Step.TAKE,
-    Response.PULL_NOT_FOUND: Step.GO_ON,
-    Response.PULL_RETRY_IMMEDIATELY: Step.GO_ON,
-    Response.PULL_OFFSET_MOVED: Step.MOVE,
-    _FLOW_CONTROL: Step.REST,
+    Response.SUCCESS: PullStep.TAKE,
+    Response.PULL_NOT_FOUND: PullStep.GO_ON,
+    Response.PULL_RETRY_IMMEDIATELY: PullStep.GO_ON,
+    Response.PULL_OFFSET_MOVED: PullStep.MOVE,
+    _FLOW_CONTROL: PullStep.REST,
 }
 
 
-def after_pull(code: int) -> Step:
+def after_pull(code: int) -> PullStep:
     """What an answer means."""
-    return Step.REFUSED if code in REFUSALS else _STEPS.get(code, Step.FAILED)
+    return PullStep.REFUSED if code in REFUSALS else _STEPS.get(code, PullStep.FAILED)
 
 
 def pull_fields(
@@ -126,3 +139,64 @@ def with_subscription(fields: dict[str, str], subscription: Subscription) -> dic
     """The same for a consumer that its group does not know: what it wants stands in the request."""
     flags = int(fields["sysFlag"]) | _SUBSCRIPTION
     return {**fields, "sysFlag": str(flags), "subscription": subscription.expression}
+
+
+class Cursor(Generic[M]):
+    """Tell it each answer with `answered`, put what came onto the shelf, then ask for the pause."""
+
+    def __init__(self, shelf: Shelf[M], *, wait_ms: int) -> None:
+        self.broker_id = MASTER
+        """Whom of the broker's machines to ask."""
+        self.failures_count = 0
+        """Pulls in a row that did not work."""
+        self.moves_count = 0
+        """How often it was said where to go on, since the last message."""
+        self._shelf = shelf
+        self._wait_ms = wait_ms
+        self._came_from = 0
+        self._in_vain = InVain()
+
+    def answered(self, reply: Command) -> tuple[PullStep, int]:
+        """What an answer means, and the offset that it names to go on at. The shelf is at that
+        offset already, unless there are messages to be put there first."""
+        step, next_offset = after_pull(reply.code), self._shelf.next_offset
+        self._came_from = next_offset
+        if step in (PullStep.TAKE, PullStep.GO_ON, PullStep.MOVE):
+            self.failures_count = 0
+            self.broker_id = number_of(reply, "suggestWhichBrokerId", otherwise=MASTER)
+            next_offset = number_of(reply, "nextBeginOffset", otherwise=next_offset)
+        if step is PullStep.TAKE:
+            self.moves_count = 0
+        elif step is PullStep.GO_ON:
+            self._shelf.put((), next_offset=next_offset)
+        elif step is PullStep.MOVE:
+            self._shelf.reset(next_offset)
+            self.moves_count += 1
+        return step, next_offset
+
+    def pause_s(self, step: PullStep, *, took_ms: int) -> float:
+        """Before the next pull, after an answer that took so long."""
+        if step is PullStep.REST:
+            return REST_S
+        if step is PullStep.MOVE:
+            # One that says it again and again is asked more seldom.
+            if self.moves_count <= MOVES_MAX:
+                return 0.0
+            return FAILED_PAUSE_S[min(self.moves_count - MOVES_MAX, len(FAILED_PAUSE_S)) - 1]
+        if step in (PullStep.REFUSED, PullStep.FAILED):
+            return self.failed(is_refused=step is PullStep.REFUSED)
+        if self._shelf.next_offset > self._came_from:
+            self._in_vain.clear()
+            return 0.0
+        return self._in_vain.pause_s(took_ms=took_ms, wait_ms=self._wait_ms)
+
+    def lost(self) -> None:
+        """No answer came: the next one is asked of the master."""
+        self.broker_id = MASTER
+
+    def failed(self, *, is_refused: bool = False) -> float:
+        """One more pull that did not work: how long to wait before the next. What is refused
+        changes only when somebody changes it."""
+        pause_s = FAILED_PAUSE_S[min(self.failures_count, len(FAILED_PAUSE_S) - 1)]
+        self.failures_count += 1
+        return max(REFUSED_PAUSE_S, pause_s) if is_refused else pause_s

@@ -18,6 +18,7 @@ STORED: Final = frozenset(
 )
 """Codes of a message that is stored: safely, or less safely than asked for."""
 
+_PAUSE_FIRST_S: Final = 0.02
 _NO_BUYER_ID: Final = 204
 _NOT_IN_UNIT: Final = 205
 RETRIED: Final = frozenset(
@@ -35,7 +36,7 @@ RETRIED: Final = frozenset(
 """Refusals after which another attempt is made."""
 
 
-class Step(enum.Enum):
+class RetryStep(enum.Enum):
     """What follows an attempt."""
 
     DONE = enum.auto()
@@ -43,20 +44,38 @@ class Step(enum.Enum):
     GIVE_UP = enum.auto()
 
 
-def after_reply(code: int, *, retries_unsafe: bool) -> Step:
+def after_reply(code: int, *, retries_unsafe: bool) -> RetryStep:
     """After an answer. `retries_unsafe` sends again what was stored less safely than asked for."""
     if code == Response.SUCCESS or (code in STORED and not retries_unsafe):
-        return Step.DONE
-    return Step.AGAIN if code in STORED or code in RETRIED else Step.GIVE_UP
+        return RetryStep.DONE
+    return RetryStep.AGAIN if code in STORED or code in RETRIED else RetryStep.GIVE_UP
 
 
-def after_failure(error: Exception, *, may_repeat: bool) -> Step:
+def after_failure(error: Exception, *, may_repeat: bool) -> RetryStep:
     """After an attempt that brought no answer, or a refusal as an exception. `may_repeat` says
     whether the message may be sent again although it may be stored already."""
     if isinstance(error, TransportError):
-        return Step.AGAIN if may_repeat else Step.GIVE_UP
+        return RetryStep.AGAIN if may_repeat else RetryStep.GIVE_UP
     if isinstance(error, PermissionDenied) and error.code == Response.SYSTEM_ERROR:
-        return Step.GIVE_UP  # ACL 1.0 refuses with code 1; three attempts would not change it
+        return RetryStep.GIVE_UP  # ACL 1.0 refuses with code 1; three attempts would not change it
     if isinstance(error, ResponseError):
-        return Step.AGAIN if error.code in RETRIED else Step.GIVE_UP
-    return Step.GIVE_UP
+        return RetryStep.AGAIN if error.code in RETRIED else RetryStep.GIVE_UP
+    return RetryStep.GIVE_UP
+
+
+class Pauses:
+    """Waits that grow: before each attempt twice as long as before the last one, up to a bound."""
+
+    __slots__ = ("_most_s", "_next_s")
+
+    def __init__(self, *, most_s: float) -> None:
+        self._most_s = most_s
+        self._next_s = _PAUSE_FIRST_S
+
+    def next_s(self, left_s: float) -> float | None:
+        """The next one; None when so much time is not left."""
+        pause_s = self._next_s
+        if left_s <= pause_s:
+            return None
+        self._next_s = min(2 * pause_s, self._most_s)
+        return pause_s

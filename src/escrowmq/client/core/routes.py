@@ -42,6 +42,11 @@ class MessageQueue(msgspec.Struct, frozen=True, order=True, rename="camel"):
     queue_id: int
 
 
+def queue_fields(queue: MessageQueue) -> dict[str, str]:
+    """A queue as most requests name it."""
+    return {"topic": queue.topic, "queueId": str(queue.queue_id), "bname": queue.broker_name}
+
+
 class RouteBook:
     """Routes by topic, and the addresses of all brokers in them."""
 
@@ -128,6 +133,8 @@ def bounded(route: TopicRoute) -> TopicRoute:
     is_small = all(len(data.broker_addrs) <= ADDRESSES_MAX for data in brokers)
     if len(brokers) <= BROKERS_MAX and count <= ROUTE_QUEUES_MAX and is_small:
         return route
+    # A route decides how many connections and queues this process has: what a name server says is
+    # believed as far as a cluster could be so.
     left, kept = ROUTE_QUEUES_MAX, []
     for data in queues:
         count = min(TOPIC_QUEUES_MAX, max(data.read_queue_nums, data.write_queue_nums))

@@ -40,7 +40,7 @@ _STATES: Final = {
 }
 
 
-class Kind(enum.IntEnum):
+class TracedKind(enum.IntEnum):
     """What a message was sent as (RocketMQ's MessageType)."""
 
     NORMAL = 0
@@ -50,7 +50,7 @@ class Kind(enum.IntEnum):
     ORDERED = 4
 
 
-class End(enum.IntEnum):
+class ConsumeEnd(enum.IntEnum):
     """How consuming ended (RocketMQ's ConsumeReturnType)."""
 
     SUCCESS = 0
@@ -73,13 +73,13 @@ class Packed(msgspec.Struct, frozen=True):
     keys: list[str]
 
 
-def kind_of(message: Message, *, is_half: bool) -> Kind:
+def kind_of(message: Message, *, is_half: bool) -> TracedKind:
     """What a message is sent as."""
     if is_half:
-        return Kind.HALF
+        return TracedKind.HALF
     if delay_properties(message):
-        return Kind.DELAYED
-    return Kind.ORDERED if message.order_key else Kind.NORMAL
+        return TracedKind.DELAYED
+    return TracedKind.ORDERED if message.order_key else TracedKind.NORMAL
 
 
 def sent_record(
@@ -111,12 +111,12 @@ def taken_record(
 
 
 def consumed_record(
-    message: Message, message_id: str, *, group: str, request_id: str, span: range, end: End
+    message: Message, message_id: str, *, group: str, request_id: str, span: range, end: ConsumeEnd
 ) -> Record:
     """A message was consumed, or is to come again."""
     keys = KEYS_SEPARATOR.join(message.key_list)
     return _record(
-        "SubAfter", request_id, message_id, len(span), end is End.SUCCESS, keys or None,
+        "SubAfter", request_id, message_id, len(span), end is ConsumeEnd.SUCCESS, keys or None,
         int(end), span.stop, group, found_by=(message_id, keys),
     )  # fmt: skip
 
@@ -130,7 +130,7 @@ def ended_record(
     keys = KEYS_SEPARATOR.join(message.key_list)
     return _record(
         "EndTransaction", now_ms, region, group, message.topic, message_id, message.tag or None,
-        keys or None, address, int(Kind.COMMIT), message_id, _STATES[outcome], is_from_check,
+        keys or None, address, int(TracedKind.COMMIT), message_id, _STATES[outcome], is_from_check,
         found_by=(message_id, keys),
     )  # fmt: skip
 

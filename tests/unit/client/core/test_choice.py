@@ -72,3 +72,16 @@ def test_a_key_has_the_queue_that_java_gives_it() -> None:
     assert queue_of_key(QUEUES, "polygenelubricants").queue_id == (2**31 % 6) % 3
     assert queue_of_key(QUEUES, "") is QUEUES[0]
     assert queue_of_key(QUEUES, "a") is QUEUES[97 % 6]
+
+
+@given(brokers, st.integers(1, 5), st.integers(0, 3), st.integers())
+def test_a_queue_that_was_given_back_is_the_next_again(
+    names: list[str], count: int, before: int, seed: int
+) -> None:
+    queues = [MessageQueue("T", name, index) for name in names for index in range(count)]
+    chooser = Chooser(random.Random(seed))
+    for _ in range(before):
+        chooser.choose(queues)
+    chosen = chooser.choose(queues)
+    chooser.give_back(chosen)
+    assert chooser.choose(queues) == chosen

@@ -2,9 +2,22 @@
 
 import pytest
 
-from escrowmq.client.core.pulling import InVain, Step, after_pull, pull_fields, with_subscription
+from escrowmq.base.command import Command
+from escrowmq.client.core.message import ReceivedMessage
+from escrowmq.client.core.pulling import (
+    Cursor,
+    InVain,
+    after_pull,
+    pull_fields,
+    with_subscription,
+)
+from escrowmq.client.core.pulling import (
+    PullStep as Step,
+)
 from escrowmq.client.core.routes import MessageQueue
+from escrowmq.client.core.shelf import Shelf
 from escrowmq.client.core.subscription import Subscription
+from escrowmq.errors import RemoteProtocolError
 
 QUEUE = MessageQueue("T", "b", 3)
 
@@ -60,3 +73,70 @@ def test_broker_that_says_at_once_that_nothing_is_there_is_asked_more_seldom() -
 def test_who_asks_not_to_wait_is_answered_at_once_as_often_as_he_asks() -> None:
     vain = InVain()
     assert {vain.pause_s(took_ms=0, wait_ms=0) for _ in range(30)} == {0.0}
+
+
+def cursor(at: int = 5) -> tuple[Cursor[ReceivedMessage], Shelf[ReceivedMessage]]:
+    shelf: Shelf[ReceivedMessage] = Shelf(next_offset=at)
+    return Cursor(shelf, wait_ms=15_000), shelf
+
+
+def reply(code: int, next_offset: int, *, broker_id: int = 0) -> Command:
+    ext = {"nextBeginOffset": str(next_offset), "suggestWhichBrokerId": str(broker_id)}
+    return Command(code=code, opaque=1, ext=ext)
+
+
+def test_messages_are_put_before_the_shelf_goes_on() -> None:
+    one, shelf = cursor()
+    assert one.answered(reply(0, 8, broker_id=1)) == (Step.TAKE, 8)
+    assert (shelf.next_offset, one.broker_id) == (5, 1)
+    shelf.put((), next_offset=8)
+    assert one.pause_s(Step.TAKE, took_ms=0) == 0.0
+
+
+def test_where_nothing_is_wanted_the_shelf_goes_on_by_itself() -> None:
+    one, shelf = cursor()
+    assert one.answered(reply(20, 9)) == (Step.GO_ON, 9)
+    assert shelf.next_offset == 9
+    pauses = []
+    for _ in range(12):
+        one.answered(reply(19, 9))
+        pauses.append(one.pause_s(Step.GO_ON, took_ms=0))
+    assert pauses == [*[0.0] * 10, 0.2, 1.0]
+
+
+def test_a_move_forgets_what_is_here_and_many_of_them_are_slowed_down() -> None:
+    one, shelf = cursor()
+    pauses = []
+    for at in (2, 3, 4, 5, 6, 7, 8):
+        generation = shelf.generation
+        assert one.answered(reply(21, at)) == (Step.MOVE, at)
+        assert (shelf.next_offset, shelf.generation) == (at, generation + 1)
+        pauses.append(one.pause_s(Step.MOVE, took_ms=0))
+    assert pauses == [0.0, 0.0, 0.0, 0.2, 1.0, 3.0, 3.0]
+    one.answered(reply(0, 9))
+    one.answered(reply(21, 1))
+    assert one.pause_s(Step.MOVE, took_ms=0) == 0.0, "there was a message in between"
+
+
+def test_failures_are_asked_again_later_and_refusals_later_still() -> None:
+    one, shelf = cursor()
+    assert [one.failed() for _ in range(4)] == [0.2, 1.0, 3.0, 3.0]
+    assert one.answered(reply(1, 99)) == (Step.FAILED, 5)
+    assert one.pause_s(Step.FAILED, took_ms=0) == 3.0
+    assert one.answered(reply(16, 99)) == (Step.REFUSED, 5)
+    assert one.pause_s(Step.REFUSED, took_ms=0) == 5.0
+    assert shelf.next_offset == 5
+    one.answered(reply(19, 5, broker_id=1))
+    assert one.failed() == 0.2, "an answer in between"
+    assert one.broker_id == 1
+    one.lost()
+    assert one.broker_id == 0
+    assert one.answered(reply(215, 99)) == (Step.REST, 5)
+    assert one.pause_s(Step.REST, took_ms=0) == 0.02
+
+
+def test_an_offset_that_is_no_number_changes_nothing() -> None:
+    one, shelf = cursor()
+    with pytest.raises(RemoteProtocolError, match="nextBeginOffset"):
+        one.answered(Command(code=0, opaque=1, ext={"nextBeginOffset": "soon"}))
+    assert shelf.next_offset == 5

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,6 +17,8 @@ from escrowmq.client.core.sending import (
     Outgoing,
     encode,
     outgoing,
+    outgoing_bare,
+    properties_of,
     result_of,
     send_fields,
 )
@@ -63,3 +67,26 @@ def test_an_answer_that_lacks_what_it_must_have_is_the_peers_fault() -> None:
             result_of(Command(ext=ext), queue, out, topic="T")
         with pytest.raises(RemoteProtocolError, match="lacks"):
             half_of(Command(ext=ext), broker_name="b", topic="T", group="g", unique_key="K")
+
+
+@pytest.mark.parametrize("size", [1, 100, 5_000])
+@pytest.mark.parametrize("form", ["zlib", ""])
+def test_a_bare_message_goes_out_as_any_other_would(size: int, form: str) -> None:
+    message = Message("T", b"x" * size, flag=3)
+    how = {"topic": "ns%T", "compression": Compression(form=form), "born_ms": 7}
+    bare = outgoing_bare(message, unique_key="K", **how)  # type: ignore[arg-type]
+    assert bare == outgoing(message, properties_of(message, unique_key="K"), **how)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"tag": "a"}, {"keys": ["k"]}, {"keys": "k"}, {"properties": {"a": "b"}},
+        {"order_key": "k"}, {"delay": 0}, {"delay_level": 1}, {"deliver_at": 5.0},
+    ],
+)  # fmt: skip
+def test_a_message_with_anything_beside_its_body_is_not_bare(fields: dict[str, Any]) -> None:
+    message = Message("T", b"x", **fields)
+    how = {"unique_key": "K", "compression": Compression(), "born_ms": 7}
+    assert outgoing_bare(message, topic="T", **how) is None  # type: ignore[arg-type]
+    assert outgoing_bare(Message("T", b"x"), topic="%RETRY%g", **how) is None  # type: ignore[arg-type]

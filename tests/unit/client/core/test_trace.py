@@ -7,7 +7,7 @@ from escrowmq.client.core.sending import Outcome, SendResult, SendStatus
 from escrowmq.client.core.trace import (
     BODY_SIZE_MAX,
     KEYS_SIZE_MAX,
-    End,
+    ConsumeEnd,
     Record,
     consumed_record,
     ended_record,
@@ -65,7 +65,7 @@ def test_a_consumed_message() -> None:
     )
     assert "|".join(fields(taken)) == "SubBefore|5|r|g|R|ID|2|k"
     done = consumed_record(
-        message, "ID", group="g", request_id="R", span=range(5, 9), end=End.EXCEPTION
+        message, "ID", group="g", request_id="R", span=range(5, 9), end=ConsumeEnd.EXCEPTION
     )
     assert "|".join(fields(done)) == "SubAfter|R|ID|4|false|k|2|9|g"
 

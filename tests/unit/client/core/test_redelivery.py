@@ -4,7 +4,7 @@ import datetime as dt
 
 import pytest
 
-from escrowmq.client.core.backoff import BROKER_DECIDES, delay_level
+from escrowmq.client.core.redelivery import BROKER_DECIDES, delay_level
 from escrowmq.errors import UsageError
 
 

@@ -1,0 +1,250 @@
+"""The attempts of one message: where each goes and how long it may take, what follows an answer or
+a failure, and what is said when none is left. No socket, no clock and no waiting: whoever has them
+makes the attempt and tells what came of it. Times are in seconds."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Sequence
+from typing import Final
+
+import msgspec
+
+from escrowmq.base.command import Command
+from escrowmq.client.core.choice import Chooser, queue_of_key
+from escrowmq.client.core.retry import STORED, Pauses, RetryStep, after_failure, after_reply
+from escrowmq.client.core.routes import MessageQueue
+from escrowmq.client.core.sending import Outgoing
+from escrowmq.errors import (
+    ConnectFailed,
+    ConnectionLost,
+    EscrowMQError,
+    GoingAway,
+    NoNameServer,
+    RequestTimeout,
+    ResponseError,
+    RouteMissing,
+    SendFailed,
+    response_error,
+)
+
+_log = logging.getLogger(__name__)
+
+_PAUSE_MAX_S: Final = 0.25
+_IN_DOUBT: Final = (ConnectionLost, RequestTimeout)
+"""After these nobody knows whether the message is stored."""
+
+
+class SendRules(msgspec.Struct, frozen=True, kw_only=True):
+    """How often, how long and to whom a producer sends."""
+
+    group: str
+    """As the brokers know it."""
+    retries: int = 2
+    retries_unsafe: bool = False
+    avoids_slow: bool = False
+    inflight_max: int = 10_000
+    inflight_size_max: int = 100 * 1024 * 1024
+
+
+class SendRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """One message to send, and how."""
+
+    message: Outgoing
+    timeout_ms: int
+    queue: MessageQueue | None = None
+    """To a given queue, or that of an order key, there is one attempt: another would break the
+    order."""
+    order_key: str = ""
+    may_repeat: bool = True
+    """Whether it may be sent again although it may be stored already."""
+
+
+class SendAnswer(msgspec.Struct):
+    """An answer to a send."""
+
+    reply: Command
+    queue: MessageQueue
+    address: str
+
+
+class Attempts:
+    """What was tried for one message, and what is next: `aim`, make the attempt, tell `came`."""
+
+    def __init__(self, sending: SendRequest, rules: SendRules, *, started: float) -> None:
+        self.deadline = started + sending.timeout_ms / 1000
+        self.queue = sending.queue
+        """The one that it must go to."""
+        self.broker_name = ""
+        """Of the latest attempt."""
+        self._is_sent = False
+        """Whether anything has left for a broker."""
+        self._sending = sending
+        self._retries_unsafe = rules.retries_unsafe
+        self._is_bound = bool(sending.queue is not None or sending.order_key)
+        self._left = 1 if self._is_bound else 1 + rules.retries
+        self._failures: list[tuple[str, Exception]] = []
+        self._time_up: RequestTimeout | None = None
+        """Said by this message's own clock: no broker's failure, and not told as one."""
+        self._kept: SendAnswer | None = None
+        """Stored, but less safely than asked for."""
+        self._refused: set[str] = set()
+        self._pauses = Pauses(most_s=_PAUSE_MAX_S)
+
+    # -- one attempt -------------------------------------------------------------------------
+
+    def aim(
+        self, queues: Sequence[MessageQueue], chooser: Chooser, *, now_ms: float = 0
+    ) -> MessageQueue:
+        """Where the next attempt goes: the queue that it must go to, or the next in turn of another
+        broker than the last one, if there is one."""
+        if self.queue is None and self._sending.order_key:
+            self.queue = queue_of_key(queues, self._sending.order_key)
+        return self.aimed(
+            self.queue or chooser.choose(queues, avoid=self.broker_name, now_ms=now_ms)
+        )
+
+    def aimed(self, queue: MessageQueue) -> MessageQueue:
+        """An attempt goes there."""
+        self.broker_name = queue.broker_name
+        return queue
+
+    def leaves(self) -> None:
+        """The message is handed to a connection: it may be stored from now on."""
+        self._is_sent = True
+
+    def left_s(self, now: float) -> float:
+        """How long the next attempt may take: all that is left of the message's time. Raises when
+        it is used up."""
+        left_s = self.deadline - now
+        if left_s <= 0:
+            raise self.timeout()
+        return left_s
+
+    # -- what follows ------------------------------------------------------------------------
+
+    def came(
+        self,
+        what: SendAnswer | EscrowMQError,
+        *,
+        now: float,
+        names: Callable[[], Collection[str]],
+        has_names: bool = True,
+    ) -> SendAnswer | float:
+        """The answer that counts, or how long to wait before the next attempt. Raises what the
+        user is to hear when there is none. `names` are the brokers that would do; `has_names`
+        says whether name servers answer at other times."""
+        if isinstance(what, SendAnswer) and what.reply.code in STORED:
+            return self._stored(what, now)
+        if what is self._time_up:
+            return self._over(what)
+        error = self._noted(what)
+        if _is_away(error, has_names):
+            pause_s = self._pause(names(), now)
+            return self._over(error) if pause_s is None else pause_s
+        self._left -= 1
+        may_repeat = self._sending.may_repeat
+        if after_failure(error, may_repeat=may_repeat) is RetryStep.GIVE_UP:
+            return self._over(error)
+        if now >= self.deadline:
+            return self._over(self.timeout(), cause=error)
+        if not self._left:
+            return self._over(error)
+        _log.info("sending to %r again: %s", self._sending.message.topic, error)
+        return 0.0
+
+    def _stored(self, sent: SendAnswer, now: float) -> SendAnswer | float:
+        step = after_reply(sent.reply.code, retries_unsafe=self._retries_unsafe)
+        self._left -= 1
+        if step is RetryStep.DONE or not self._left or now >= self.deadline:
+            return sent
+        self._kept = sent
+        return 0.0
+
+    def _noted(self, what: SendAnswer | EscrowMQError) -> EscrowMQError:
+        """What went wrong. Of a broker that refuses again and again, the last time is kept."""
+        if isinstance(what, RouteMissing | NoNameServer):
+            return what
+        if isinstance(what, SendAnswer):
+            what = response_error(what.reply.code, what.reply.remark, address=what.address)
+        name = self.broker_name
+        if isinstance(what, ConnectFailed | GoingAway):
+            self._failures = [each for each in self._failures if not _is_same(each, name, what)]
+        self._failures.append((name, what))
+        return what
+
+    def _pause(self, names: Collection[str], now: float) -> float | None:
+        """The latest broker refuses connections, or is going away: it is being restarted, perhaps.
+        Nothing was sent, so that this is no attempt; it only takes of the message's time. None
+        when there is not enough left; 0 when there are others to turn to."""
+        name = self.broker_name
+        others = {name} if self._is_bound else {*names}
+        if name not in self._refused and others - self._refused - {name}:
+            self._refused.add(name)
+            return 0.0
+        self._refused.clear()
+        return self._pauses.next_s(self.deadline - now)
+
+    # -- what is said at the end -------------------------------------------------------------
+
+    def timeout(self) -> RequestTimeout:
+        """The time is used up."""
+        advice = (
+            "it may be stored: send it again only if a duplicate does no harm, or allow more time"
+            if self._is_sent
+            else "it was not sent; try again, or allow more time"
+        )
+        self._time_up = RequestTimeout(
+            f"the message to {self._sending.message.topic!r} was not confirmed within "
+            f"{self._sending.timeout_ms} ms; {self._told()}; {advice} (timeout_ms)"
+        )
+        return self._time_up
+
+    def _over(self, error: EscrowMQError, *, cause: EscrowMQError | None = None) -> SendAnswer:
+        """No attempt is left: what is stored less safely counts, else the user hears of it."""
+        if self._kept is not None:
+            return self._kept
+        if cause is not None:
+            raise error from cause
+        raise self._exhausted() if self._failures else error
+
+    def _exhausted(self) -> EscrowMQError:
+        """A refusal that all brokers agree upon is raised as itself."""
+        last = self._failures[-1][1]
+        if isinstance(last, ResponseError) and all(
+            type(error) is type(last) for _, error in self._failures
+        ):
+            if len(self._failures) > 1:
+                last.add_note(f"{len(self._failures)} attempts were made")
+            return last
+        topic, told = self._sending.message.topic, self._told()
+        in_doubt = any(isinstance(error, _IN_DOUBT) for _, error in self._failures)
+        text = (
+            f"the message to {topic!r} was not confirmed; {told}; it may be stored: send it again "
+            "only if a duplicate does no harm"
+            if in_doubt
+            else f"the message to {topic!r} could not be sent; {told}"
+        )
+        failed = SendFailed(text, tuple(self._failures))
+        failed.__cause__ = last
+        return failed
+
+    def _told(self) -> str:
+        if not self._failures:
+            return "no attempt came to an end"
+        told = "; ".join(
+            f"{name}: {error}" if name else f"{error}" for name, error in self._failures
+        )
+        count = len(self._failures)
+        return f"{count} attempt{'s' if count > 1 else ''}: {told}"
+
+
+def _is_away(error: EscrowMQError, has_names: bool) -> bool:
+    """Whether nothing was sent, as nobody was there who is there at other times."""
+    if isinstance(error, NoNameServer):
+        return has_names
+    return isinstance(error, ConnectFailed | GoingAway)
+
+
+def _is_same(failure: tuple[str, Exception], name: str, error: Exception) -> bool:
+    return failure[0] == name and type(failure[1]) is type(error)

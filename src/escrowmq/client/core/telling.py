@@ -1,0 +1,92 @@
+"""The attempts to tell a broker how a transaction ends: what each says, how long it may take, what
+follows an answer or a failure. No socket, no clock and no waiting. Times are in seconds."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from escrowmq.base.codes import Response
+from escrowmq.base.command import Command
+from escrowmq.client.core.ending import Half, end_fields, judge_end, token_of
+from escrowmq.client.core.retry import Pauses
+from escrowmq.client.core.sending import Outcome
+from escrowmq.errors import (
+    ConnectFailed,
+    EscrowMQError,
+    IllegalOperation,
+    OutcomeContradicted,
+    OutcomeUnknown,
+    PermissionDenied,
+    RouteMissing,
+    TransportError,
+)
+
+_log = logging.getLogger(__name__)
+
+_PAUSE_MAX_S: Final = 0.5
+_LEAST_S: Final = 0.001
+_FROM_CHECK: Final = "fromTransactionCheck"
+_TRUE: Final = "true"
+_BUSY: Final = frozenset({Response.SYSTEM_BUSY, Response.SERVICE_NOT_AVAILABLE, Response.GO_AWAY})
+
+
+class Telling:
+    """The end of one transaction, until its broker has confirmed it or the time is over. `count` is
+    how many messages it has, when it has an id of its own."""
+
+    def __init__(
+        self, half: Half, outcome: Outcome, *, count: int, timeout_ms: int, started: float
+    ) -> None:
+        assert outcome is not Outcome.UNKNOWN, "which nobody has to confirm"
+        self.fields = end_fields(half, outcome, count=count if outcome is Outcome.COMMIT else 0)
+        """What the next attempt says."""
+        self._half = half
+        self._outcome = outcome
+        self._deadline = started + timeout_ms / 1000
+        self._pauses = Pauses(most_s=_PAUSE_MAX_S)
+
+    def left_s(self, now: float) -> float:
+        """How long the next attempt may take."""
+        return max(_LEAST_S, self._deadline - now)
+
+    def came(self, what: Command | EscrowMQError, *, now: float, address: str = "") -> float | None:
+        """None when it is confirmed, else how long to wait before it is told again. Raises
+        OutcomeUnknown when it is told no more, and what the broker refuses for good."""
+        failure: EscrowMQError | None
+        if isinstance(what, Command):
+            failure = judge_end(what, self._outcome, address=address)
+        else:
+            failure = what
+        if failure is None:
+            return None
+        if isinstance(failure, OutcomeContradicted | PermissionDenied):
+            raise failure
+        if isinstance(failure, IllegalOperation) and self.fields[_FROM_CHECK] != _TRUE:
+            # Past the time of its `check_after`, a broker takes the end of a transaction as the
+            # answer to a check alone (EndTransactionProcessor.rejectCommitOrRollback, 5.3.3).
+            self.fields = {**self.fields, _FROM_CHECK: _TRUE}
+            return 0.0
+        pause_s = self._pauses.next_s(self._deadline - now)
+        if pause_s is None or not self._may_repeat(failure):
+            raise self._unknown(failure) from failure
+        _log.info("the end of a transaction is told again: %s", failure)
+        return pause_s
+
+    def _may_repeat(self, failure: EscrowMQError) -> bool:
+        """An END that may have arrived is repeated only where that changes nothing: RocketMQ's
+        own brokers store a message that is committed twice twice."""
+        if isinstance(failure, ConnectFailed | RouteMissing):
+            return True
+        if not self._half.signed_id:
+            return False
+        code = getattr(failure, "code", None)
+        return isinstance(failure, TransportError) or code in _BUSY
+
+    def _unknown(self, failure: EscrowMQError) -> OutcomeUnknown:
+        half = self._half
+        return OutcomeUnknown(
+            f"the broker {half.broker_name} did not confirm the {self._outcome.name} of "
+            f"transaction {half.unique_key or token_of(half)[:32]}: {failure}; there is "
+            "nothing to do, the broker will ask the group's check-back for the outcome"
+        )
