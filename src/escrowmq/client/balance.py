@@ -53,7 +53,7 @@ class Shares(Protocol):
         """Brokers do not allow this client to read a topic at all, or do so by now."""
 
 
-class Balance:
+class Balancing:
     """`soon` asks for a round; rounds also come by themselves."""
 
     def __init__(self, shares: Shares, *, strategy: str, interval_ms: int, takes_all: bool) -> None:

@@ -20,10 +20,10 @@ from escrowmq.client.connection import Connection
 from escrowmq.client.core.ending import check_answer_fields, judge_end
 from escrowmq.client.core.message import ReceivedMessage, received
 from escrowmq.client.core.sending import Outcome
+from escrowmq.client.core.verdicts import Verdicts
 from escrowmq.client.failures import is_failure
 from escrowmq.client.instance import Instance
 from escrowmq.client.settings import Check, ProducerOptions
-from escrowmq.client.verdicts import Verdicts
 from escrowmq.client.watching import Watch
 from escrowmq.client.workers import Workers
 from escrowmq.codec.record import decode_record

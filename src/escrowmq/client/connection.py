@@ -25,7 +25,7 @@ _SWEEP_LATE_S: Final = 0.001
 """A timer may be a little early; what is overdue then is overdue a moment later for certain."""
 
 
-class Owner(msgspec.Struct, kw_only=True):
+class ConnectionOwner(msgspec.Struct, kw_only=True):
     """What a connection asks of whoever holds it."""
 
     decorate: Decorate
@@ -42,7 +42,7 @@ class Owner(msgspec.Struct, kw_only=True):
 class Connection(asyncio.Protocol):
     """Use `request` and wait for its future; the reply's code is the caller's to judge."""
 
-    def __init__(self, owner: Owner, address: str) -> None:
+    def __init__(self, owner: ConnectionOwner, address: str) -> None:
         self.address = address
         self.is_lost = False
         self._owner = owner

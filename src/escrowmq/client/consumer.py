@@ -16,7 +16,7 @@ from escrowmq.client.consumer_settings import (
     ConsumerSettings,
     split_consumer_settings,
 )
-from escrowmq.client.core.backoff import BROKER_DECIDES
+from escrowmq.client.core.redelivery import BROKER_DECIDES
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.core.subscription import (
     SQL92,
@@ -25,17 +25,17 @@ from escrowmq.client.core.subscription import (
     subscription,
 )
 from escrowmq.client.core.validation import check_group, check_topic
-from escrowmq.client.delivery import Delivery, Held
-from escrowmq.client.ending import Ending
+from escrowmq.client.delivery import Delivery, HeldMessage
+from escrowmq.client.ending import Closing
 from escrowmq.client.handling import Handling, is_coroutine
 from escrowmq.client.instance import Instance
-from escrowmq.client.iteration import Hands, Iteration, Slot
-from escrowmq.client.offsets import Bounds, BrokerOffsets
+from escrowmq.client.iteration import Batches, Hands, Iteration, Slot
+from escrowmq.client.offsets import BrokerOffsets, QueueBounds
 from escrowmq.client.options import ClientOptions, client_options
 from escrowmq.client.popping import PopReading
 from escrowmq.client.portal import Caller, LoopCaller
 from escrowmq.client.producer import Producer
-from escrowmq.client.reading import Offsets, Reading
+from escrowmq.client.reading import KeptOffsets, Reading
 from escrowmq.client.returning import Returns
 from escrowmq.client.shown import Settings, Tidy
 from escrowmq.client.steering import Steering
@@ -113,7 +113,7 @@ class Consumer(Tidy):
             stamp=self._stamp,
             kind=self._kind(),
         )
-        self._bounds = Bounds(self.instance)
+        self._bounds = QueueBounds(self.instance)
         handler = self.options.handler
         watch = self._reading.watch
         self._handling = (
@@ -125,7 +125,7 @@ class Consumer(Tidy):
             watch.tracer = Tracer(self.instance, topic, group=self.wire_group, role="CONSUME")
         self.hands = Hands(self._reading)
         self._end = asyncio.Event()
-        self._ending = Ending(self._close)
+        self._ending = Closing(self._close)
         self._subscribe_first()
 
     def __repr__(self) -> str:
@@ -206,6 +206,15 @@ class Consumer(Tidy):
         consumer's block ends without an exception; after an exception it comes again."""
         self._check_hands()
         return Iteration(self, is_owner=not self._is_open)
+
+    def batches(self, count_max: int = 100, *, within_s: float = 1.0) -> Batches:
+        """Lists of messages for `async for`, of all queues: so many, or those that have come
+        `within_s` after the first of them. A list is acknowledged when the next one is asked for,
+        or when the consumer's block ends without an exception; after an exception it comes again,
+        but for what was settled by itself (`ack()`, `retry()`, `reject()` on each). With
+        `is_orderly`, a list has messages of one queue, as many as are there."""
+        self._check_hands()
+        return Batches(self, is_owner=not self._is_open, count_max=count_max, within_s=within_s)
 
     async def receive(
         self, count_max: int = 32, *, timeout_s: float | None = None
@@ -288,37 +297,31 @@ class Consumer(Tidy):
 
     # -- for this room -----------------------------------------------------------------------
 
-    async def take(self, count_max: int, *, timeout_s: float | None = None) -> list[Held]:
+    async def take(self, count_max: int, *, timeout_s: float | None = None) -> list[HeldMessage]:
         """What `receive` hands out."""
-        self._check_usable()
-        self._check_hands()
-        if not self._reading.has_topics:
-            raise UsageError(
-                "the consumer has no topic, so that nothing would ever come; give it topic= or "
-                "topics=, or call subscribe()"
-            )
+        self._check_takes()
         return await self._reading.take(count_max, timeout_s=timeout_s)
 
     async def take_into(
-        self, box: list[Held], count_max: int, *, timeout_s: float | None = None
+        self, box: list[HeldMessage], count_max: int, *, timeout_s: float | None = None
     ) -> None:
         """The same, into a list that the caller has, whatever becomes of the call."""
         box += await self.take(count_max, timeout_s=timeout_s)
 
-    async def advance(self, slot: Slot) -> bool:
-        """Acknowledge what an iteration handed out before, and put the next message into its slot;
-        False after the end."""
+    async def advance(self, slot: Slot, count_max: int = 1, *, within_s: float = 0.0) -> bool:
+        """Acknowledge what an iteration handed out before, and put the next messages into its
+        slot; False after the end."""
         await self.hands.empty(slot)
         try:
-            (message,) = await self.take(1)
+            self._check_takes()
+            await self.hands.fill(slot, count_max, within_s=within_s)
         except ClientClosed:
             if self._is_closed:
                 return False
             raise
-        self.hands.fill(slot, message)
-        return True
+        return bool(slot.arrived)
 
-    def untake(self, messages: list[Held]) -> None:
+    def untake(self, messages: list[HeldMessage]) -> None:
         """Messages that were taken and reached nobody wait again."""
         while messages:
             self._reading.untake(messages.pop())
@@ -330,7 +333,7 @@ class Consumer(Tidy):
 
     # -- inside ------------------------------------------------------------------------------
 
-    def _kind(self) -> type[Held]:
+    def _kind(self) -> type[HeldMessage]:
         """What a plain handler is given, on its thread, is not to be awaited."""
         handler = self.options.handler
         return Delivery if handler is None or is_coroutine(handler) else PlainDelivery
@@ -338,12 +341,12 @@ class Consumer(Tidy):
     def _caller(self) -> Caller:
         return LoopCaller(lambda: self.instance.loop)
 
-    def _stamp(self, message: Held) -> None:
+    def _stamp(self, message: HeldMessage) -> None:
         """Plain deliveries learn by whom they are to be settled."""
         if isinstance(message, PlainDelivery):
             message.portal = self._calls
 
-    def _offsets(self) -> Offsets:
+    def _offsets(self) -> KeptOffsets:
         if self.options.is_broadcasting:
             from escrowmq.client.offset_file import FileOffsets
 
@@ -439,6 +442,15 @@ class Consumer(Tidy):
         if not self._is_open:
             raise ClientClosed("the consumer is not open; use `async with`, or await its open()")
         self.instance.check_usable()
+
+    def _check_takes(self) -> None:
+        self._check_usable()
+        self._check_hands()
+        if not self._reading.has_topics:
+            raise UsageError(
+                "the consumer has no topic, so that nothing would ever come; give it topic= or "
+                "topics=, or call subscribe()"
+            )
 
     def _check_hands(self) -> None:
         if self._handling is not None:

@@ -11,8 +11,8 @@ import msgspec
 
 from escrowmq.client.blocking.delivery import Delivery as PlainDelivery
 from escrowmq.client.core.allocation import STRATEGIES
-from escrowmq.client.core.backoff import ATTEMPTS_DEFAULT, BROKER_DECIDES, delay_level
 from escrowmq.client.core.hooks import Interceptor
+from escrowmq.client.core.redelivery import ATTEMPTS_DEFAULT, BROKER_DECIDES, delay_level
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.delivery import Delivery
 from escrowmq.client.options import ClientOptions

@@ -6,10 +6,10 @@ import datetime as dt
 from typing import ClassVar, Protocol
 
 from escrowmq.base.message import Topic
-from escrowmq.client.core.backoff import NEVER, delay_level
 from escrowmq.client.core.message import ReceivedMessage
+from escrowmq.client.core.redelivery import NEVER, delay_level
 from escrowmq.client.core.routes import MessageQueue
-from escrowmq.client.core.trace import End
+from escrowmq.client.core.trace import ConsumeEnd
 from escrowmq.client.shown import Tidy
 from escrowmq.codec.receipt import Receipt
 from escrowmq.errors import UsageError
@@ -21,10 +21,10 @@ class Desk(Protocol):
     user_group: str
     is_broadcasting: bool
 
-    async def settle(self, message: Held, level: int | None) -> None:
+    async def settle(self, message: HeldMessage, level: int | None) -> None:
         """It is done with (None), or comes again after a delay level."""
 
-    async def settle_batch(self, batch: list[Held], level: int | None) -> None:
+    async def settle_batch(self, batch: list[HeldMessage], level: int | None) -> None:
         """The same for what a handler was given, as far as the handler did not do it itself."""
 
 
@@ -49,13 +49,13 @@ class Ticket:
         self.is_settled = False
         self.level: int | None = None
         """What was decided, once it is settled: None for done with, else a delay level."""
-        self.end = End.FAILED
+        self.end = ConsumeEnd.FAILED
         """Why it comes again, if it does."""
         self.taken: tuple[str, int] | None = None
         """For the trace: by which hand-over it was taken, and when."""
 
 
-class Held(Tidy, ReceivedMessage, kw_only=True, eq=False):
+class HeldMessage(Tidy, ReceivedMessage, kw_only=True, eq=False):
     """What deliveries of both faces have."""
 
     _INTERNAL: ClassVar = frozenset({"deciding_desk", "desk", "portal", "system", "ticket"})
@@ -106,7 +106,7 @@ def _kind(level: int | None) -> str:
     return "rejected" if level == NEVER else "given back to come again"
 
 
-class Delivery(Held, kw_only=True, eq=False):
+class Delivery(HeldMessage, kw_only=True, eq=False):
     """A message that was handed over. It is acknowledged by itself, when the next one is asked for
     or when the handler returns, unless one of these methods was called."""
 

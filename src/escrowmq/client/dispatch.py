@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import os
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from escrowmq.base.command import Command
+from escrowmq.client.core.attempts import SendAnswer, SendRequest, SendRules
 from escrowmq.client.core.choice import queue_of_key
 from escrowmq.client.core.message import Message
 from escrowmq.client.core.routes import MessageQueue
@@ -16,6 +18,7 @@ from escrowmq.client.core.sending import (
     SendResult,
     delay_properties,
     outgoing,
+    outgoing_bare,
     outgoing_batch,
     properties_of,
     result_of,
@@ -24,7 +27,7 @@ from escrowmq.client.core.sending import (
 from escrowmq.client.core.unique import UniqueIds
 from escrowmq.client.core.validation import check_message
 from escrowmq.client.instance import Instance
-from escrowmq.client.sender import Answer, Begun, Sender, Sending, SendRules, Sent
+from escrowmq.client.sender import Answer, Begun, Sender
 from escrowmq.client.settings import ProducerOptions
 from escrowmq.client.watching import Watch
 from escrowmq.errors import InvalidMessage, TransportError, UsageError
@@ -37,7 +40,10 @@ _ENTRY_SIZE: Final = 256
 """Bytes of an entry of a batch beside body, user's properties and keys; plenty."""
 
 
-class Dispatch:
+T = TypeVar("T")
+
+
+class SendDispatch:
     """Sends for one producer group."""
 
     def __init__(self, instance: Instance, options: ProducerOptions, *, group: str) -> None:
@@ -57,7 +63,7 @@ class Dispatch:
             inflight_max=options.inflight_max,
             inflight_size_max=options.inflight_size_max,
         )
-        self._sender = Sender(instance, rules)
+        self.sender = Sender(instance, rules)
         mark = instance.chance.getrandbits(32)
         self._ids = UniqueIds(host=instance.host, process=os.getpid(), mark=mark)
 
@@ -92,8 +98,20 @@ class Dispatch:
         self, message: Message, extra: dict[str, str] | None, is_wrapped: bool
     ) -> Outgoing:
         now_ms = self._instance.clock.now_ms()
-        properties = properties_of(message, unique_key=self._ids.make(now_ms))
         options = self._instance.options
+        unique_key = self._ids.make(now_ms)
+        topic = message.topic if is_wrapped else options.wrap(message.topic)
+        if not extra and not options.namespace:
+            bare = outgoing_bare(
+                message,
+                unique_key=unique_key,
+                topic=topic,
+                compression=self._compression,
+                born_ms=now_ms,
+            )
+            if bare is not None:
+                return bare
+        properties = properties_of(message, unique_key=unique_key)
         if options.namespace and not options.is_namespace_v2:
             properties[INSTANCE_ID] = options.namespace
         if extra:
@@ -101,7 +119,7 @@ class Dispatch:
         return outgoing(
             message,
             properties,
-            topic=message.topic if is_wrapped else options.wrap(message.topic),
+            topic=topic,
             compression=self._compression,
             born_ms=now_ms,
         )
@@ -115,35 +133,62 @@ class Dispatch:
         finish: Finish[SendResult],
     ) -> bool:
         """Send a message without waiting for anything; False when that cannot be, and nothing was
-        done. `finish` gets the result, the error, or the coroutine that makes further attempts."""
+        done. `finish` gets the result, the error, or what makes further attempts."""
         if self.watch:
             return False
         self.check(message)
         out = self._outgoing(message, None, False)
         sending = self._sending(message, out, queue=queue, timeout_ms=timeout_ms)
 
+        def told(sent: SendAnswer) -> SendResult:
+            return result_of(sent.reply, sent.queue, out, topic=message.topic)
+
+        return self._begin(sending, told, finish)
+
+    def begin_half(
+        self,
+        message: Message,
+        extra: dict[str, str],
+        *,
+        finish: Finish[tuple[SendAnswer, SendResult]],
+    ) -> str:
+        """The same for a transaction's only message; its id, or empty when nothing was done."""
+        if self.watch:
+            return ""
+        self.check(message)
+        out = self._outgoing(message, extra, False)
+        out.wants_id = True
+        sending = self._sending(message, out, queue=None, timeout_ms=None)
+
+        def told(sent: SendAnswer) -> tuple[SendAnswer, SendResult]:
+            return sent, result_of(sent.reply, sent.queue, out, topic=message.topic)
+
+        return out.unique_key if self._begin(sending, told, finish) else ""
+
+    def _begin(
+        self, sending: SendRequest, told: Callable[[SendAnswer], T], finish: Finish[T]
+    ) -> bool:
         def done(reply: Command | None, error: TransportError | None) -> None:
             assert begun is not None
             try:
                 answer = reply or error
                 assert answer is not None
-                sent = self._sender.end(sending, begun, answer)
+                sent = self.sender.end(sending, begun, answer)
                 if sent is None:
-                    go_on = self._go_on(message, sending, begun, answer)
+                    go_on = functools.partial(self._go_on, sending, begun, answer, told)
                     finish(None, None, go_on)
                 else:
-                    finish(result_of(sent.reply, sent.queue, out, topic=message.topic))
+                    finish(told(sent))
             except Exception as raised:  # noqa: BLE001 - raised again at the caller
                 finish(None, raised)
 
-        begun = self._sender.begin(sending, done)
+        begun = self.sender.begin(sending, done)
         return begun is not None
 
     async def _go_on(
-        self, message: Message, sending: Sending, begun: Begun, answer: Answer
-    ) -> SendResult:
-        sent = await self._sender.go_on(sending, begun, answer)
-        return result_of(sent.reply, sent.queue, sending.message, topic=message.topic)
+        self, sending: SendRequest, begun: Begun, answer: Answer, told: Callable[[SendAnswer], T]
+    ) -> T:
+        return told(await self.sender.go_on(sending, begun, answer))
 
     def _sending(
         self,
@@ -153,10 +198,10 @@ class Dispatch:
         queue: MessageQueue | None,
         timeout_ms: int | None,
         may_repeat: bool = True,
-    ) -> Sending:
+    ) -> SendRequest:
         if queue is not None and queue.topic != out.topic:
             queue = MessageQueue(out.topic, queue.broker_name, queue.queue_id)
-        return Sending(
+        return SendRequest(
             message=out,
             timeout_ms=timeout_ms or self._options.timeout_ms,
             queue=queue,
@@ -172,10 +217,10 @@ class Dispatch:
         queue: MessageQueue | None = None,
         timeout_ms: int | None = None,
         may_repeat: bool = True,
-    ) -> tuple[Sent, SendResult]:
+    ) -> tuple[SendAnswer, SendResult]:
         """Store it; the answer, and what it says."""
         try:
-            sent = await self._sender.send(
+            sent = await self.sender.send(
                 self._sending(
                     message, out, queue=queue, timeout_ms=timeout_ms, may_repeat=may_repeat
                 )
@@ -185,14 +230,14 @@ class Dispatch:
             self.watch.after_send(message, None, error)
             raise
         if self.watch:
-            self._tell_after(message, result, sent, out)
+            self.tell_after(message, out, result, sent)
         return sent, result
 
     async def send_one_way(self, message: Message) -> str:
         """Hand it to the network; its id."""
         out = self.prepare(message)
         try:
-            await self._sender.send_one_way(out, await self.choose_queue(message))
+            await self.sender.send_one_way(out, await self.choose_queue(message))
         except BaseException as error:
             self.watch.after_send(message, None, error)
             raise
@@ -230,7 +275,7 @@ class Dispatch:
                 )
         if message.order_key:
             return queue_of_key(queues, message.order_key)
-        return self._sender.choose(queues)
+        return self.sender.choose(queues)
 
     # -- inside ------------------------------------------------------------------------------
 
@@ -262,7 +307,7 @@ class Dispatch:
                 unique_key=self.new_id(),
                 born_ms=self._instance.clock.now_ms(),
             )
-            sent = await self._sender.send(
+            sent = await self.sender.send(
                 self._sending(messages[0], out, queue=None, timeout_ms=timeout_ms)
             )
             whole = result_of(sent.reply, sent.queue, out, topic=topic)
@@ -280,11 +325,20 @@ class Dispatch:
         for message in messages:
             self.check(message)
 
-    def _tell_after(self, message: Message, result: SendResult, sent: Sent, out: Outgoing) -> None:
-        self.watch.after_send(message, result, None)
-        self._trace(message, result, sent, out)
+    def tell_after(
+        self,
+        message: Message,
+        out: Outgoing,
+        result: SendResult | None,
+        sent: SendAnswer | None,
+        error: BaseException | None = None,
+    ) -> None:
+        """Let interceptors and the trace know what became of a message."""
+        self.watch.after_send(message, result, error)
+        if result is not None and sent is not None:
+            self._trace(message, result, sent, out)
 
-    def _trace(self, message: Message, result: SendResult, sent: Sent, out: Outgoing) -> None:
+    def _trace(self, message: Message, result: SendResult, sent: SendAnswer, out: Outgoing) -> None:
         tracer = self.watch.tracer
         if tracer is not None:
             tracer.sent(message, result, sent=sent, born_ms=out.born_ms)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 
-class Ending:
+class Closing:
     """The work of a client's `close`: begun once, and waited for by everybody who closes. Whoever
     is cancelled while waiting leaves it running, so that nothing stays open behind a client that
     calls itself closed, and may come back to wait for the rest."""

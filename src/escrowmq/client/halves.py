@@ -4,28 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from escrowmq.base.codes import Response
-from escrowmq.base.extensions import DELAYED, ORDER_KEY
-from escrowmq.base.message import Property
-from escrowmq.client.core.message import Message
 from escrowmq.client.core.routes import MessageQueue
-from escrowmq.client.core.sending import SendResult, delay_properties
+from escrowmq.client.core.sending import SendResult
 from escrowmq.client.instance import Instance
 from escrowmq.errors import HalfNotSafe, UsageError
 
 OUR_LANGUAGE: Final = "PYTHON"
 """What EscrowMQ's brokers say that they are written in; RocketMQ's say JAVA."""
-
-
-def half_properties(message: Message, *, group: str) -> dict[str, str]:
-    """What makes a half of a message, and what the broker is to do with it at the commit. `group`
-    is the producer's, as the broker knows it."""
-    found = {Property.TRAN_MSG: "true", Property.PGROUP: group}
-    if message.order_key:
-        found[ORDER_KEY] = message.order_key
-    if delay_properties(message):
-        found[DELAYED] = "true"
-    return found
 
 
 async def require_ours(instance: Instance, queue: MessageQueue) -> None:
@@ -40,11 +25,6 @@ async def require_ours(instance: Instance, queue: MessageQueue) -> None:
             f"broker {queue.broker_name} is not EscrowMQ's and would lose a transactional "
             "message with a delay; leave the delay out"
         )
-
-
-def is_safe(result: SendResult) -> bool:
-    """Whether a half is stored as safely as its broker is set up for."""
-    return result.status.value == Response.SUCCESS
 
 
 def not_safe(result: SendResult) -> HalfNotSafe:

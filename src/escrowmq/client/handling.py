@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
 from escrowmq.client.consumer_settings import ConsumerOptions, Handler
-from escrowmq.client.core.trace import End
-from escrowmq.client.delivery import Held
+from escrowmq.client.core.trace import ConsumeEnd
+from escrowmq.client.delivery import HeldMessage
 from escrowmq.client.failures import is_failure
 from escrowmq.client.instance import Instance
 from escrowmq.client.watching import Watch
@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 
 _AFTER_REFUSAL_S: Final = 1.0
 
-Take = Callable[[int], Awaitable[list[Held]]]
+Take = Callable[[int], Awaitable[list[HeldMessage]]]
 """Waits for at most so many messages of one queue."""
 
 
@@ -64,7 +64,7 @@ class Handling:
                 await asyncio.wait(left, timeout=1.0)
         self._workers.close()
 
-    async def call(self, batch: Sequence[Held]) -> None:
+    async def call(self, batch: Sequence[HeldMessage]) -> None:
         """Run the handler once; it raises what the handler raises, and TimeoutError when the
         handler is given up."""
         given: Any = list(batch) if self._options.batch_max > 1 else batch[0]
@@ -88,7 +88,7 @@ class Handling:
                     raise RuntimeError("the handler raised TimeoutError") from error
                 raise
 
-    def _watched(self, batch: Sequence[Held]) -> Callable[[Any], Any]:
+    def _watched(self, batch: Sequence[HeldMessage]) -> Callable[[Any], Any]:
         def handle(given: Any) -> Any:  # noqa: ANN401 - whatever the user's handler takes
             with self._watch.around_consume(batch):
                 return self._handler(given)
@@ -107,17 +107,17 @@ class Handling:
                 continue
             await self._handle(batch)
 
-    async def _handle(self, batch: list[Held]) -> None:
+    async def _handle(self, batch: list[HeldMessage]) -> None:
         level: int | None = None
         try:
             await self.call(batch)
         except TimeoutError:
             took = f"took longer than {self._options.consume_timeout_ms} ms and is given up"
-            level = self._comes_again(batch, End.TIME_OUT, took)
+            level = self._comes_again(batch, ConsumeEnd.TIME_OUT, took)
         except BaseException as error:
             if not self._is_failure(error):
                 raise
-            level = self._comes_again(batch, End.EXCEPTION, "failed", error)
+            level = self._comes_again(batch, ConsumeEnd.EXCEPTION, "failed", error)
         await self._settle(batch, level)
 
     def _is_failure(self, error: BaseException) -> bool:
@@ -130,7 +130,11 @@ class Handling:
         return is_failure(error)
 
     def _comes_again(
-        self, batch: list[Held], end: End, what: str, error: BaseException | None = None
+        self,
+        batch: list[HeldMessage],
+        end: ConsumeEnd,
+        what: str,
+        error: BaseException | None = None,
     ) -> int:
         """Log what happened and what becomes of the message; after which delay level it comes."""
         for message in batch:
@@ -139,7 +143,7 @@ class Handling:
         _log.error("the handler %s: %s", what, self._told(batch), exc_info=error)
         return self._options.level_after(batch[0].deliveries_before)
 
-    def _told(self, batch: list[Held]) -> str:
+    def _told(self, batch: list[HeldMessage]) -> str:
         first, options = batch[0], self._options
         name = f"message {first.message_id} of {first.topic!r}"
         if first.keys:
@@ -155,7 +159,7 @@ class Handling:
             return f"{name}, {attempt}; it goes to the dead letters of {first.group!r}"
         return f"{name}, {attempt}; it comes again"
 
-    async def _settle(self, batch: list[Held], level: int | None) -> None:
+    async def _settle(self, batch: list[HeldMessage], level: int | None) -> None:
         try:
             await batch[0].desk().settle_batch(batch, level)
         except EscrowMQError as error:

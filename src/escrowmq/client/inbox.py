@@ -7,7 +7,7 @@ import collections
 import contextlib
 from typing import Protocol
 
-from escrowmq.client.delivery import Held
+from escrowmq.client.delivery import HeldMessage
 from escrowmq.errors import ClientClosed
 
 
@@ -21,7 +21,7 @@ class Source(Protocol):
     def waiting_count(self) -> int:
         """Messages that nobody has taken."""
 
-    def take(self, count: int) -> list[Held]:
+    def take(self, count: int) -> list[HeldMessage]:
         """At most so many of them."""
 
 
@@ -73,7 +73,7 @@ class Inbox:
         while self._waiters:
             self._wake()
 
-    async def take(self, count: int, *, timeout_s: float | None = None) -> list[Held]:
+    async def take(self, count: int, *, timeout_s: float | None = None) -> list[HeldMessage]:
         """At most so many messages of one queue, as soon as there is one; none when the time is
         over. ClientClosed after the end, and what a broker refused with."""
         try:
@@ -88,7 +88,7 @@ class Inbox:
             return []
         return found
 
-    def take_now(self, count: int) -> list[Held]:
+    def take_now(self, count: int) -> list[HeldMessage]:
         """At most so many messages of one queue, if there are any."""
         while self._ready and not self._is_closed:
             source = self._ready.popleft()

@@ -19,7 +19,7 @@ from escrowmq.client.connection import Connection
 from escrowmq.client.core.dialogue import Fields
 from escrowmq.client.core.routes import MASTER, MessageQueue, RouteBook, template_route
 from escrowmq.client.core.signing import Signer
-from escrowmq.client.ending import Ending
+from escrowmq.client.ending import Closing
 from escrowmq.client.failures import is_failure
 from escrowmq.client.forks import Forks
 from escrowmq.client.host import local_address
@@ -91,7 +91,7 @@ class Instance:
         self._refreshes: dict[str, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._is_closed = False
-        self._ending = Ending(self._close)
+        self._ending = Closing(self._close)
         self.failures_count = 0
         """Background work that failed where it never should."""
         self.wants_all_brokers = False
@@ -418,7 +418,13 @@ class Instance:
                 f"the topic {topic!r} does not exist, and no broker creates topics by itself; "
                 "create it first"
             ) from None
-        self._take(topic, template_route(route, queues_max=TEMPLATE_QUEUES_MAX))
+        try:
+            # A broker that has just come is known with all that it has: the topic may be as well,
+            # and with fewer queues than its template.
+            route = await self.names.route(topic)
+        except RouteMissing:
+            route = template_route(route, queues_max=TEMPLATE_QUEUES_MAX)
+        self._take(topic, route)
 
     def _take(self, topic: str, route: TopicRoute) -> None:
         if self.book.put(topic, route):

@@ -1,29 +1,39 @@
-"""Messages one by one, for `async for`, and what both faces' iterations have in hand."""
+"""Messages one by one or in batches, for `async for`, and what both faces' iterations have in
+hand."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Final, Self
 
-from escrowmq.client.core.backoff import BROKER_DECIDES
-from escrowmq.client.delivery import Delivery, Held
+from escrowmq.client.core.redelivery import BROKER_DECIDES
+from escrowmq.client.delivery import Delivery, HeldMessage
+from escrowmq.errors import EscrowMQError, UsageError
 
 if TYPE_CHECKING:
     from escrowmq.client.consumer import Consumer
     from escrowmq.client.reading import Reading
 
 
+WITHIN_MAX_S: Final = 3_600.0
+
+
 class Slot:
-    """What an iteration has in hand. A message lies in it from the moment in which it is taken from
-    its queue, so that no interrupt on its way to the loop's body can lose it."""
+    """What an iteration has in hand. Messages lie in it from the moment in which they are taken
+    from their queues, so that no interrupt on their way to the loop's body can lose them."""
 
     __slots__ = ("arrived", "handed")
 
     def __init__(self) -> None:
-        self.arrived: Held | None = None
+        self.arrived: list[HeldMessage] = []
         """Taken, and not handed over yet."""
-        self.handed: Held | None = None
-        """Handed over, and not settled yet."""
+        self.handed: list[HeldMessage] = []
+        """Handed over together, and perhaps not settled yet."""
+
+    def hand_over(self) -> list[HeldMessage]:
+        """What has arrived, which its loop has from now on."""
+        self.handed, self.arrived = self.arrived, []
+        return self.handed
 
 
 class Hands:
@@ -37,25 +47,39 @@ class Hands:
     async def empty(self, slot: Slot) -> None:
         """Acknowledge what an iteration handed over before; what other iterations held when they
         were left comes again."""
-        if slot.handed is not None:
-            await self._reading.settle(slot.handed, None)
-            slot.handed = None
+        if slot.handed:
+            await self._reading.settle_batch(slot.handed, None)
+            slot.handed = []
         self._slots.pop(id(slot), None)
         while self._left:
             left = self._left.pop()
             self._untake(left)
-            if self._slots.pop(id(left), None) is not None and left.handed is not None:
-                await self._reading.settle(left.handed, BROKER_DECIDES)
+            if self._slots.pop(id(left), None) is not None and left.handed:
+                await self._reading.settle_batch(left.handed, BROKER_DECIDES)
 
-    def fill(self, slot: Slot, message: Held) -> None:
-        """An iteration's next message."""
-        slot.arrived = message
+    async def fill(self, slot: Slot, count_max: int, *, within_s: float) -> None:
+        """Put an iteration's next messages into its slot: so many, or those that have come some
+        time after the first. ClientClosed at the end. A queue in order gives nothing more before
+        what it gave is settled, so that nobody waits for it."""
+        reading = self._reading
+        found = await reading.take(count_max)
+        slot.arrived.extend(found)
         self._slots[id(slot)] = slot
+        now = reading.instance.now
+        until = now() + (0.0 if reading.options.is_orderly else within_s)
+        while slot.arrived and len(slot.arrived) < count_max and (left_s := until - now()) > 0:
+            try:
+                more = await reading.take(count_max - len(slot.arrived), timeout_s=left_s)
+            except EscrowMQError:
+                return  # which comes up again with the next batch
+            if not more:
+                return
+            slot.arrived.extend(more)
 
     def leave(self, slot: Slot) -> None:
         """An iteration ended, perhaps by an exception: when another one begins, what it handed
         over last is to come again. Callable from any thread."""
-        if slot.arrived is not None or slot.handed is not None:
+        if slot.arrived or slot.handed:
             self._left.append(slot)
 
     async def settle(self, level: int | None) -> None:
@@ -63,13 +87,62 @@ class Hands:
         slots, self._slots, self._left = self._slots, {}, []
         for slot in slots.values():
             self._untake(slot)
-            if slot.handed is not None:
-                await self._reading.settle(slot.handed, level)
+            if slot.handed:
+                await self._reading.settle_batch(slot.handed, level)
 
     def _untake(self, slot: Slot) -> None:
-        if slot.arrived is not None:
-            self._reading.untake(slot.arrived)
-            slot.arrived = None
+        while slot.arrived:
+            self._reading.untake(slot.arrived.pop())
+
+
+def check_batches(count_max: int, within_s: float) -> None:
+    """UsageError when batches cannot be so."""
+    if count_max < 1:
+        raise UsageError(f"count_max={count_max!r}; a whole number from 1 on is expected")
+    if not 0 <= within_s <= WITHIN_MAX_S:
+        raise UsageError(f"within_s={within_s!r}; 0 to {WITHIN_MAX_S} seconds are expected")
+
+
+class Batches:
+    """Acknowledges each batch when the next one is asked for. The rest is as with `Iteration`."""
+
+    def __init__(
+        self, consumer: Consumer, *, is_owner: bool, count_max: int, within_s: float
+    ) -> None:
+        check_batches(count_max, within_s)
+        self._consumer = consumer
+        self._is_owner = is_owner
+        self._count_max = count_max
+        self._within_s = within_s
+        self._slot = Slot()
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> list[Delivery]:
+        return [each for each in await self._next() if isinstance(each, Delivery)]
+
+    async def _next(self) -> list[HeldMessage]:
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+            await self._consumer.open()
+        slot = self._slot
+        if not slot.arrived and not await self._consumer.advance(
+            slot, self._count_max, within_s=self._within_s
+        ):
+            self._is_owner = False
+            raise StopAsyncIteration
+        return slot.hand_over()
+
+    def __del__(self) -> None:
+        loop = getattr(self, "_loop", None)
+        if loop is None:
+            return
+        self._consumer.hands.leave(self._slot)
+        if self._is_owner and not loop.is_closed():
+            consumer = self._consumer
+            loop.call_soon_threadsafe(lambda: loop.create_task(consumer.close()))
 
 
 class Iteration:
@@ -81,30 +154,11 @@ class Iteration:
     without an exception."""
 
     def __init__(self, consumer: Consumer, *, is_owner: bool) -> None:
-        self._consumer = consumer
-        self._is_owner = is_owner
-        self._slot = Slot()
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._batches = Batches(consumer, is_owner=is_owner, count_max=1, within_s=0.0)
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> Delivery:
-        if self._loop is None:
-            self._loop = asyncio.get_running_loop()
-            await self._consumer.open()
-        slot = self._slot
-        if slot.arrived is None and not await self._consumer.advance(slot):
-            self._is_owner = False
-            raise StopAsyncIteration
-        message, slot.arrived = slot.arrived, None
-        assert isinstance(message, Delivery)
-        slot.handed = message
+        (message,) = await anext(self._batches)
         return message
-
-    def __del__(self) -> None:
-        loop = self._loop
-        self._consumer.hands.leave(self._slot)
-        if self._is_owner and loop is not None and not loop.is_closed():
-            consumer = self._consumer
-            loop.call_soon_threadsafe(lambda: loop.create_task(consumer.close()))

@@ -13,11 +13,9 @@ from escrowmq.base.command import Command
 from escrowmq.base.message import Property, Topic
 from escrowmq.client.consumer_settings import ConsumerOptions
 from escrowmq.client.core.message import received
-from escrowmq.client.core.numbers import number_of
 from escrowmq.client.core.pulling import (
-    InVain,
-    Step,
-    after_pull,
+    Cursor,
+    PullStep,
     is_refusal,
     pull_fields,
     with_subscription,
@@ -25,7 +23,7 @@ from escrowmq.client.core.pulling import (
 from escrowmq.client.core.routes import MASTER, MessageQueue
 from escrowmq.client.core.shelf import Shelf
 from escrowmq.client.core.subscription import Subscription
-from escrowmq.client.delivery import Held
+from escrowmq.client.delivery import HeldMessage
 from escrowmq.client.inbox import Inbox
 from escrowmq.client.instance import Instance
 from escrowmq.codec.record import decode_records
@@ -43,14 +41,8 @@ _log = logging.getLogger(__name__)
 _ANSWER_LATE_MS: Final = 15_000
 """A broker answers a request that it held some seconds after the time asked for."""
 
-_FAILED_PAUSE_S: Final = (0.2, 1.0, 3.0)
-_MOVES_MAX: Final = 3
-"""So often a broker may say where to go on and is asked there at once."""
-_REFUSED_PAUSE_S: Final = 5.0
-_REST_S: Final = 0.02
 
-
-class Work(Protocol):
+class LaneWork(Protocol):
     """What the lanes of one consumer share."""
 
     instance: Instance
@@ -67,22 +59,22 @@ class Work(Protocol):
     def subscribed(self, topic: str) -> Subscription:
         """What is wanted of a topic."""
 
-    def stamp(self, message: Held, lane: Lane) -> Held:
+    def stamp(self, message: HeldMessage, lane: Lane) -> HeldMessage:
         """Make it a delivery."""
 
-    def kind(self) -> type[Held]:
+    def kind(self) -> type[HeldMessage]:
         """The class of deliveries."""
 
-    def put_away(self, message: Held, lane: Lane) -> None:
+    def put_away(self, message: HeldMessage, lane: Lane) -> None:
         """Let a message that cannot be unpacked go to the dead letters."""
 
 
 class Lane:
     """Start it with `run` as a task; `drop` ends it."""
 
-    def __init__(self, work: Work, queue: MessageQueue, *, next_offset: int) -> None:
+    def __init__(self, work: LaneWork, queue: MessageQueue, *, next_offset: int) -> None:
         self.queue = queue
-        self.shelf: Shelf[Held] = Shelf(next_offset=next_offset)
+        self.shelf: Shelf[HeldMessage] = Shelf(next_offset=next_offset)
         self.committed = -1
         """The offset that is known to be kept."""
         self.is_paused = False
@@ -93,25 +85,21 @@ class Lane:
         self.idle = asyncio.Event()
         """Set while no batch is being handled (orderly)."""
         self.idle.set()
-        self.repeats: list[Held] = []
+        self.repeats: list[HeldMessage] = []
         """Those of them that failed."""
         self.pulled_ms = 0
         self.consumed_ms = 0
         self.task: asyncio.Task[None] | None = None
         self._work = work
-        self._broker_id = MASTER
+        self._cursor = Cursor(self.shelf, wait_ms=work.options.pull_wait_ms)
         self._room = asyncio.Event()
-        self._failures_count = 0
-        self._moves_count = 0
-        self._in_vain = InVain()
-        """How often it was said where to go on, since the last message."""
 
     @property
     def waiting_count(self) -> int:
         """Messages that nobody has taken."""
         return self.shelf.waiting_count
 
-    def take(self, count: int) -> list[Held]:
+    def take(self, count: int) -> list[HeldMessage]:
         """At most so many of those that wait."""
         found = self.shelf.take(count)
         self.out_count = len(found)
@@ -119,12 +107,12 @@ class Lane:
             self.idle.clear()
         return found
 
-    def finish(self, message: Held, generation: int) -> None:
+    def finish(self, message: HeldMessage, generation: int) -> None:
         """A message is done with."""
         if self.shelf.finish(message.queue_offset, generation=generation):
             self._room.set()
 
-    def give_back(self, messages: list[Held], generation: int) -> None:
+    def give_back(self, messages: list[HeldMessage], generation: int) -> None:
         """Messages that were taken wait again."""
         self.shelf.give_back(messages, generation=generation)
 
@@ -186,12 +174,12 @@ class Lane:
             self.pulled_ms = clock.now_ms()
             pause_s = self._judge(reply, took_ms=self.pulled_ms - asked_ms)
         except (TransportError, RouteMissing, ProtocolError) as error:
-            self._broker_id = MASTER
+            self._cursor.lost()
             return self._failed(error)
         except EscrowMQError as error:
             # A record that fails its check, for example: said each time, as no message passes.
             _log.error("what the broker sent from %s cannot be read: %s", self.queue, error)
-            return max(_REFUSED_PAUSE_S, self._failed(error))
+            return self._failed(error, is_refused=True)
         return pause_s
 
     async def _pull(self) -> Command:
@@ -217,74 +205,49 @@ class Lane:
 
     def _address(self) -> str:
         instance, name = self._work.instance, self.queue.broker_name
-        address = instance.book.address(name, self._broker_id)
+        address = instance.book.address(name, self._cursor.broker_id)
         if address is None:
             others = instance.book.addresses(name)
             address = others.get(MASTER) or next(iter(others.values()), None)
         return address or instance.address_of(name)
 
     def _judge(self, reply: Command, *, took_ms: int) -> float:
-        step, came_from = after_pull(reply.code), self.shelf.next_offset
-        if step in (Step.TAKE, Step.GO_ON, Step.MOVE):
-            self._failures_count = 0
+        cursor, was_at = self._cursor, self.shelf.next_offset
+        step, next_offset = cursor.answered(reply)
+        if step in (PullStep.REFUSED, PullStep.FAILED):
+            error = response_error(reply.code, reply.remark, address=self._address())
+            is_refused = step is PullStep.REFUSED or is_refusal(error)
+            if is_refused:
+                self._work.inbox.complain(self, error)
+            return self._failed(error, is_refused=is_refused)
+        if step is not PullStep.REST:
             self._work.inbox.calm(self)
-            self._broker_id = number_of(reply, "suggestWhichBrokerId", otherwise=MASTER)
-            next_offset = number_of(reply, "nextBeginOffset", otherwise=self.shelf.next_offset)
-        match step:
-            case Step.TAKE:
-                self._moves_count = 0
-                self._put(reply, next_offset)
-                return self._pause_s(came_from, took_ms)
-            case Step.GO_ON:
-                self.shelf.put((), next_offset=next_offset)
-                return self._pause_s(came_from, took_ms)
-            case Step.MOVE:
-                return self._move(next_offset, reply.remark)
-            case Step.REST:
-                return _REST_S
-            case Step.REFUSED | Step.FAILED:
-                error = response_error(reply.code, reply.remark, address=self._address())
-                if step is Step.REFUSED or is_refusal(error):
-                    self._work.inbox.complain(self, error)
-                    return max(_REFUSED_PAUSE_S, self._failed(error))
-                return self._failed(error)
-        return 0.0
+        if step is PullStep.TAKE:
+            self._put(reply, next_offset)
+        elif step is PullStep.MOVE:
+            self._moved(was_at, next_offset, reply.remark)
+        return cursor.pause_s(step, took_ms=took_ms)
 
-    def _failed(self, error: EscrowMQError) -> float:
-        pause_s = _FAILED_PAUSE_S[min(self._failures_count, len(_FAILED_PAUSE_S) - 1)]
-        level = logging.WARNING if self._failures_count == 0 else logging.DEBUG
-        self._failures_count += 1
+    def _failed(self, error: EscrowMQError, *, is_refused: bool = False) -> float:
+        level = logging.WARNING if self._cursor.failures_count == 0 else logging.DEBUG
         _log.log(level, "nothing can be read from %s now: %s; tried again", self.queue, error)
-        return pause_s
+        return self._cursor.failed(is_refused=is_refused)
 
-    def _pause_s(self, came_from: int, took_ms: int) -> float:
-        """Before the next pull, after one that was answered."""
-        if self.shelf.next_offset > came_from:
-            self._in_vain.clear()
-            return 0.0
-        wait_ms = self._work.options.pull_wait_ms
-        return self._in_vain.pause_s(took_ms=took_ms, wait_ms=wait_ms)
-
-    def _move(self, next_offset: int, remark: str | None) -> float:
-        """Go where the broker says; one that says it again and again is asked more seldom."""
+    def _moved(self, was_at: int, next_offset: int, remark: str | None) -> None:
+        """The broker has said where to go on."""
         _log.log(
-            logging.DEBUG if self._moves_count else logging.WARNING,
+            logging.DEBUG if self._cursor.moves_count > 1 else logging.WARNING,
             "%s goes on at offset %d instead of %d: the broker says %s",
-            self.queue, next_offset, self.shelf.next_offset, remark or "so",
+            self.queue, next_offset, was_at, remark or "so",
         )  # fmt: skip
-        self.shelf.reset(next_offset)
         self.committed = -1
-        self._moves_count += 1
-        if self._moves_count <= _MOVES_MAX:
-            return 0.0
-        return _FAILED_PAUSE_S[min(self._moves_count - _MOVES_MAX, len(_FAILED_PAUSE_S)) - 1]
 
     def _put(self, reply: Command, next_offset: int) -> None:
         work = self._work
         wanted = work.subscribed(self.queue.topic)
         unwrap = work.instance.options.unwrap
-        found: list[Held] = []
-        broken: list[Held] = []
+        found: list[HeldMessage] = []
+        broken: list[HeldMessage] = []
         room = work.size_share - self.shelf.size
         for stored in decode_records(reply.body):
             if room <= 0:

@@ -14,8 +14,8 @@ from escrowmq.base.message import Property
 from escrowmq.client.core.ending import Half, half_of
 from escrowmq.client.core.message import Message
 from escrowmq.client.core.routes import MessageQueue
-from escrowmq.client.core.sending import Outcome, delay_properties
-from escrowmq.client.halves import half_properties, is_safe, not_safe, require_ours
+from escrowmq.client.core.sending import Outcome, delay_properties, half_properties, is_safe
+from escrowmq.client.halves import not_safe, require_ours
 from escrowmq.client.watching import Ends
 from escrowmq.errors import EscrowMQError, OutcomeContradicted, UsageError
 

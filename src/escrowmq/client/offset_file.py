@@ -18,7 +18,7 @@ from escrowmq.client.consumer_settings import Start
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.instance import Instance
 from escrowmq.client.lane import Lane
-from escrowmq.client.offsets import Bounds
+from escrowmq.client.offsets import QueueBounds
 from escrowmq.codec import fastjson
 from escrowmq.codec.fastjson import Queue, decode_queue_map, encode_map
 from escrowmq.errors import RemoteProtocolError, UsageError
@@ -32,7 +32,7 @@ class FileOffsets:
     """Offsets of one member, in a folder of its own."""
 
     def __init__(self, instance: Instance, folder: str, *, group: str, start: Start) -> None:
-        self._bounds = Bounds(instance)
+        self._bounds = QueueBounds(instance)
         self._start = start
         self._path = Path(folder) / group / _NAME
         try:

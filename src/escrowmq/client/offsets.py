@@ -11,7 +11,7 @@ from escrowmq.base.codes import Request, Response
 from escrowmq.base.message import Topic
 from escrowmq.client.consumer_settings import Start
 from escrowmq.client.core.numbers import number_of
-from escrowmq.client.core.routes import MASTER, MessageQueue
+from escrowmq.client.core.routes import MASTER, MessageQueue, queue_fields
 from escrowmq.client.instance import Instance
 from escrowmq.client.lane import Lane
 from escrowmq.errors import EscrowMQError, response_error
@@ -21,12 +21,7 @@ _log = logging.getLogger(__name__)
 _COMMITS_AT_ONCE_MAX: Final = 64
 
 
-def queue_fields(queue: MessageQueue) -> dict[str, str]:
-    """A queue as most requests name it."""
-    return {"topic": queue.topic, "queueId": str(queue.queue_id), "bname": queue.broker_name}
-
-
-class Bounds:
+class QueueBounds:
     """Questions about a queue's own offsets."""
 
     def __init__(self, instance: Instance) -> None:
@@ -72,7 +67,7 @@ class BrokerOffsets:
         self._group = group
         self._start = start
         self._keeps_start = keeps_start
-        self._bounds = Bounds(instance)
+        self._bounds = QueueBounds(instance)
         self._has_failed = False
         self._limit = asyncio.Semaphore(_COMMITS_AT_ONCE_MAX)
 

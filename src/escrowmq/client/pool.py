@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from escrowmq.base.command import Command
-from escrowmq.client.connection import Connection, Owner
+from escrowmq.client.connection import Connection, ConnectionOwner
 from escrowmq.client.core.addresses import split_address
 from escrowmq.client.core.dialogue import Fields, SignOwn
 from escrowmq.errors import ClientClosed, ConnectFailed
@@ -39,7 +39,9 @@ class Pool:
         self._connect_timeout_s = connect_timeout_s
         self._greet = greet
         self._told_lost = lost
-        self._owner = Owner(decorate=decorate, serve=serve, lost=self._lost, sign_own=sign_own)
+        self._owner = ConnectionOwner(
+            decorate=decorate, serve=serve, lost=self._lost, sign_own=sign_own
+        )
         self._ready: dict[str, Connection] = {}
         self._all: set[Connection] = set()
         self._dials: dict[str, asyncio.Task[Connection]] = {}

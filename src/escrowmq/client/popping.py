@@ -15,13 +15,13 @@ from escrowmq.base.codes import Request, Response
 from escrowmq.base.command import Command
 from escrowmq.base.message import Property, SysFlag
 from escrowmq.client.consumer_settings import ConsumerOptions
-from escrowmq.client.core.backoff import NEVER
 from escrowmq.client.core.message import received
 from escrowmq.client.core.popping import ALL_QUEUES, ack_fields, hidden_ms, pop_fields, receipt_of
 from escrowmq.client.core.pulling import InVain, is_refusal
+from escrowmq.client.core.redelivery import NEVER
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.core.subscription import SQL92
-from escrowmq.client.delivery import Held, Ticket
+from escrowmq.client.delivery import HeldMessage, Ticket
 from escrowmq.client.instance import Instance
 from escrowmq.client.lane import Lane
 from escrowmq.client.reading import Reading, ReadingParts
@@ -61,7 +61,7 @@ class PopLane:
         self.held_count = 0
         self.popped_ms = 0
         self._reading = reading
-        self._waiting: collections.deque[tuple[Held, int]] = collections.deque()
+        self._waiting: collections.deque[tuple[HeldMessage, int]] = collections.deque()
         """Each with the sysFlag that says how its body is packed: it is unpacked when it is taken,
         so that what is packed small and is large does not lie here."""
         self._room = asyncio.Event()
@@ -78,9 +78,9 @@ class PopLane:
             self.finish()
         return len(self._waiting)
 
-    def take(self, count: int) -> list[Held]:
+    def take(self, count: int) -> list[HeldMessage]:
         """At most so many of them, and no more at once than the size that may be fetched ahead."""
-        found: list[Held] = []
+        found: list[HeldMessage] = []
         room = self._reading.options.prefetch_size_max
         while self._waiting and len(found) < count and room > 0:
             message, sys_flag = self._waiting.popleft()
@@ -89,7 +89,7 @@ class PopLane:
                 room -= len(message.body)
         return found
 
-    def give_back(self, message: Held) -> None:
+    def give_back(self, message: HeldMessage) -> None:
         """A message that was taken waits again, in front."""
         self._waiting.appendleft((message, 0))
 
@@ -108,7 +108,7 @@ class PopLane:
         """Begin."""
         self._task = self._reading.instance.keep(f"the popping of {self.queue}", self._run)
 
-    def drop(self) -> list[Held]:
+    def drop(self) -> list[HeldMessage]:
         """Pop no more; what nobody has taken, to be given back."""
         self.is_dropped = True
         self._reading.inbox.calm(self)
@@ -174,7 +174,7 @@ class PopLane:
             return
         reading = self._reading
         wanted = reading.subscribed(self.queue.topic)
-        unwanted: list[Held] = []
+        unwanted: list[HeldMessage] = []
         for stored in decode_records(reply.body):
             name = self.queue.broker_name
             receipt = receipt_of(stored, reply.ext or {}, broker_name=name)
@@ -192,7 +192,7 @@ class PopLane:
             reading.instance.spawn(reading.settle(message, None))
         reading.inbox.offer(self)
 
-    def _unpacked(self, message: Held, sys_flag: int) -> bool:
+    def _unpacked(self, message: HeldMessage, sys_flag: int) -> bool:
         """Unpack a body, now that somebody wants it; one that is broken goes to the dead letters,
         as it is."""
         try:
@@ -210,7 +210,7 @@ class PopLane:
         await asyncio.sleep(_FAILED_PAUSE_S)
 
 
-def _receipt(message: Held) -> Receipt:
+def _receipt(message: HeldMessage) -> Receipt:
     assert message.ticket is not None
     assert isinstance(message.ticket.receipt, Receipt)
     return message.ticket.receipt
@@ -227,9 +227,9 @@ class PopReading(Reading):
     ) -> None:
         super().__init__(instance, options, **parts)
         self.pop_lanes: dict[MessageQueue, PopLane] = {}
-        self._unused: list[Held] = []
+        self._unused: list[HeldMessage] = []
 
-    def stamp_popped(self, message: Held, lane: PopLane, receipt: Receipt) -> None:
+    def stamp_popped(self, message: HeldMessage, lane: PopLane, receipt: Receipt) -> None:
         """Make it a delivery of a pop."""
         message.ticket = Ticket(self, lane, receipt=receipt)
         self.decorate(message)
@@ -282,7 +282,7 @@ class PopReading(Reading):
         unused, self._unused = self._unused, []
         await self._show_again(unused)
 
-    async def settle(self, message: Held, level: int | None) -> None:
+    async def settle(self, message: HeldMessage, level: int | None) -> None:
         """A popped message is done with (None), or comes again after a delay level."""
         self.instance.check_usable()
         ticket = self.take_ticket(message, level)
@@ -298,7 +298,7 @@ class PopReading(Reading):
         finally:
             lane.finish()
 
-    def untake(self, message: Held) -> None:
+    def untake(self, message: HeldMessage) -> None:
         """A message that was taken and reached nobody waits again, or is shown to others."""
         ticket = message.ticket
         assert ticket is not None
@@ -312,14 +312,14 @@ class PopReading(Reading):
             lane.give_back(message)
             self.inbox.offer(lane)
 
-    async def settle_batch(self, batch: list[Held], level: int | None) -> None:
+    async def settle_batch(self, batch: list[HeldMessage], level: int | None) -> None:
         """The same for what a handler was given and did not settle itself."""
         for message in batch:
             await self.settle(message, level)
 
     # -- inside ------------------------------------------------------------------------------
 
-    async def _tell(self, message: Held, level: int | None) -> None:
+    async def _tell(self, message: HeldMessage, level: int | None) -> None:
         attempts_max = self.options.attempts_max
         if level is not None and (level == NEVER or message.deliveries_before >= attempts_max):
             if not await self.hand_back(message, NEVER):
@@ -331,23 +331,23 @@ class PopReading(Reading):
         hidden = hidden_ms(level, deliveries_before=message.deliveries_before)
         await self._hide(message, hidden)
 
-    async def _hide(self, message: Held, hidden: int) -> None:
+    async def _hide(self, message: HeldMessage, hidden: int) -> None:
         more = {"invisibleTime": str(hidden)}
         await self._ask(message, Request.CHANGE_MESSAGE_INVISIBLETIME, more)
 
-    async def _ask(self, message: Held, code: int, more: dict[str, str]) -> None:
+    async def _ask(self, message: HeldMessage, code: int, more: dict[str, str]) -> None:
         topic = self.instance.options.wrap(message.topic)
         fields = ack_fields(_receipt(message), topic=topic, group=self.wire_group)
         address = self.instance.address_of(message.broker_name)
         await self.instance.ask(address, code, {**fields, **more})
 
     async def _give_up_pops(self, queues: list[MessageQueue]) -> None:
-        left: list[Held] = []
+        left: list[HeldMessage] = []
         for queue in queues:
             left += self.pop_lanes.pop(queue).drop()
         await self._show_again(left)
 
-    async def _show_again(self, messages: list[Held]) -> None:
+    async def _show_again(self, messages: list[HeldMessage]) -> None:
         results = await asyncio.gather(
             *(self._hide(message, _AT_ONCE_MS) for message in messages), return_exceptions=True
         )

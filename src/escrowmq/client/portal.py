@@ -40,13 +40,14 @@ T_contra = TypeVar("T_contra", contravariant=True)
 
 
 class Finish(Protocol[T_contra]):
-    """Takes what came of work that was begun: a result, an error, or a coroutine that goes on."""
+    """Takes what came of work that was begun: a result, an error, or what makes the coroutine that
+    goes on."""
 
     def __call__(
         self,
         result: T_contra | None,
         error: BaseException | None = None,
-        go_on: Coroutine[Any, Any, T_contra] | None = None,
+        go_on: Callable[[], Coroutine[Any, Any, T_contra]] | None = None,
     ) -> None:
         """Call it once, on the loop's thread."""
 
@@ -165,21 +166,20 @@ class _QuickCall(_Call[T]):
             self.finish(None, error)
             return
         if not is_begun:
-            self.finish(None, None, self._wait())
+            self.finish(None, None, self._wait)
 
     def finish(
         self,
         result: T | None,
         error: BaseException | None = None,
-        go_on: Coroutine[Any, Any, T] | None = None,
+        go_on: Callable[[], Coroutine[Any, Any, T]] | None = None,
     ) -> None:
         """Wake the caller, or start a task for the rest."""
         assert self._portal is not None
-        if self.is_over:  # the loop ended meanwhile
-            if go_on is not None:
-                go_on.close()
-        elif go_on is not None:
-            self.coroutine = go_on
+        if self.is_over:
+            return  # the loop ended meanwhile
+        if go_on is not None:
+            self.coroutine = go_on()
             self._portal.start(self)
         else:
             self._portal.running.discard(self)
@@ -370,6 +370,7 @@ def release(portal: Portal) -> None:
         if portal is not _shared.portal:
             return  # a parent's, in a forked child
         _shared.users_count -= 1
+        assert _shared.users_count >= 0, _shared.users_count
         if _shared.users_count > 0:
             return
         _shared.portal = None

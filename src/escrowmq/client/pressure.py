@@ -46,6 +46,7 @@ class Pressure:
     def leave(self, size: int) -> None:
         """Give the room back."""
         self._count -= 1
+        assert self._count >= 0, self._count
         self._size -= size
         if self._queue:
             self._let_in()

@@ -19,8 +19,9 @@ from escrowmq.client.core.message import Message, ReceivedMessage
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.core.sending import Outcome, SendResult
 from escrowmq.client.core.validation import check_group, check_topic
-from escrowmq.client.dispatch import Dispatch
-from escrowmq.client.ending import Ending
+from escrowmq.client.core.verdicts import Verdicts
+from escrowmq.client.dispatch import SendDispatch
+from escrowmq.client.ending import Closing
 from escrowmq.client.instance import Instance
 from escrowmq.client.marked import Marked
 from escrowmq.client.options import ClientOptions, client_options
@@ -37,13 +38,13 @@ from escrowmq.client.settling import Settler
 from escrowmq.client.shown import Settings, Tidy
 from escrowmq.client.tracing import Tracer, trace_topic
 from escrowmq.client.transaction import Transaction
-from escrowmq.client.verdicts import Verdicts
 from escrowmq.codec.recall import decode_handle
 from escrowmq.errors import ClientClosed, EscrowMQError, NotSupported, UsageError
 
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from escrowmq.client.lingering import Lingering
     from escrowmq.client.portal import Finish
 
 _log = logging.getLogger(__name__)
@@ -70,8 +71,8 @@ class Producer(Tidy):
 
     __signature__ = Settings(ProducerOptions, ClientOptions)
     _INTERNAL = frozenset({
-        "begin_send", "check_open", "dispatch", "instance", "listener", "options", "settler",
-        "verdicts", "wire_group",
+        "begin_send", "check_open", "dispatch", "instance", "lingering", "listener", "options",
+        "settler", "verdicts", "wire_group",
     })  # fmt: skip
 
     unconfirmed_count = 0
@@ -91,7 +92,7 @@ class Producer(Tidy):
         self._is_owner = instance is None
         self.instance = instance or Instance(client_options(name_servers, connection))
         self.wire_group = self.instance.options.wrap(group)
-        self.dispatch = Dispatch(self.instance, self.options, group=self.wire_group)
+        self.dispatch = SendDispatch(self.instance, self.options, group=self.wire_group)
         watch = self.dispatch.watch
         self.settler = Settler(self.instance, timeout_ms=self.options.timeout_ms, watch=watch)
         self._replies = Replies(self.instance)
@@ -106,7 +107,8 @@ class Producer(Tidy):
         )
         if topic := trace_topic(self.options.trace):
             watch.tracer = Tracer(self.instance, topic, group=self.wire_group, role="PRODUCE")
-        self._ending = Ending(self._close)
+        self.lingering = self._lingering()
+        self._ending = Closing(self._close)
         self._has_checks = self.options.has_checks
         self._has_warned = False
         self._is_open = False
@@ -149,12 +151,14 @@ class Producer(Tidy):
             self.dispatch.watch.tracer.open()
 
     async def close(self) -> None:
-        """End: what is under way fails, brokers are told. Calling it again does nothing, or waits
-        for what an earlier call began."""
+        """End: what lingers is sent, what else is under way fails, brokers are told. Calling it
+        again does nothing, or waits for what an earlier call began."""
         self._is_closed = True
         await self._ending.wait()
 
     async def _close(self) -> None:
+        if self.lingering is not None and self._is_open:
+            await self.lingering.flush()
         self._checks.close()
         self._replies.close()
         try:
@@ -199,6 +203,8 @@ class Producer(Tidy):
         """
         self.check_open()
         message = message_of(topic, body, fields)
+        if self.lingering is not None:
+            return await self.lingering.send(message, queue=queue, timeout_ms=timeout_ms)
         out = self.dispatch.prepare(message)
         _, result = await self.dispatch.deliver(message, out, queue=queue, timeout_ms=timeout_ms)
         return result
@@ -214,7 +220,15 @@ class Producer(Tidy):
         """What `send` does, for the plain face: without a coroutine as long as nothing has to be
         waited for but the answer. False leaves all of it to `send`."""
         self.check_open()
-        return self.dispatch.begin(message, queue=queue, timeout_ms=timeout_ms, finish=finish)
+        way = self.lingering or self.dispatch
+        return way.begin(message, queue=queue, timeout_ms=timeout_ms, finish=finish)
+
+    async def flush(self) -> None:
+        """Send what lingers (`linger_ms`) now, and return when all of it is stored, or its senders
+        were told why not."""
+        self.check_open()
+        if self.lingering is not None:
+            await self.lingering.flush()
 
     async def send_many(
         self, messages: Sequence[Message], *, timeout_ms: int | None = None
@@ -335,6 +349,14 @@ class Producer(Tidy):
         """Roll back a transaction that was detached, here or in another process."""
         self.check_open()
         await self.settler.settle_token(transaction_id, Outcome.ROLLBACK)
+
+    def _lingering(self) -> Lingering | None:
+        """Where sends wait for company, in a producer that lets them."""
+        if not self.options.linger_ms:
+            return None
+        from escrowmq.client.lingering import Lingering
+
+        return Lingering(self.instance, self.dispatch, self.options)
 
     def _warn_without_check(self) -> None:
         if not self._has_checks and not self._has_warned:

@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Protocol, TypedDict, Unpack
 
 from escrowmq.base.message import Topic
-from escrowmq.client.balance import Balance
+from escrowmq.client.balance import Balancing
 from escrowmq.client.consumer_settings import ConsumerOptions
-from escrowmq.client.core.backoff import LEVELS_S, NEVER
 from escrowmq.client.core.hooks import Consumed
+from escrowmq.client.core.redelivery import LEVELS_S, NEVER
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.core.subscription import Subscription
-from escrowmq.client.core.trace import End
-from escrowmq.client.delivery import Held, Ticket
+from escrowmq.client.core.trace import ConsumeEnd
+from escrowmq.client.delivery import HeldMessage, Ticket
 from escrowmq.client.inbox import Inbox
 from escrowmq.client.instance import Instance
 from escrowmq.client.lane import Lane
@@ -35,7 +35,7 @@ _CLOCKS_APART_MS: Final = 60_000
 """A broker's clock, by which messages are found, may be so far behind ours."""
 
 
-class Offsets(Protocol):
+class KeptOffsets(Protocol):
     """Where offsets are kept."""
 
     async def begin(self, queue: MessageQueue, *, since_ms: int | None = None) -> int:
@@ -52,10 +52,10 @@ class ReadingParts(TypedDict):
     """What a reading is put together from."""
 
     group: str
-    offsets: Offsets
+    offsets: KeptOffsets
     returns: Returns
-    stamp: Callable[[Held], None]
-    kind: type[Held]
+    stamp: Callable[[HeldMessage], None]
+    kind: type[HeldMessage]
 
 
 class Reading:
@@ -81,7 +81,7 @@ class Reading:
         self.commits = options.auto_commit and not options.is_broadcasting
         self._chosen = {_wire(queue, instance) for queue in options.queues}
         self.offsets = parts["offsets"]
-        self.balance = Balance(
+        self.balance = Balancing(
             self,
             strategy=options.strategy,
             interval_ms=options.rebalance_interval_ms,
@@ -106,7 +106,7 @@ class Reading:
 
     # -- what lanes ask ----------------------------------------------------------------------
 
-    def kind(self) -> type[Held]:
+    def kind(self) -> type[HeldMessage]:
         """The class of deliveries."""
         return self._kind
 
@@ -119,7 +119,7 @@ class Reading:
         """What is wanted of a topic; everything, of one that is being left."""
         return self.subscriptions.get(topic) or Subscription(topic=topic)
 
-    def stamp(self, message: Held, lane: Lane) -> Held:
+    def stamp(self, message: HeldMessage, lane: Lane) -> HeldMessage:
         """Make it a delivery of a lane."""
         message.ticket = Ticket(self, lane, generation=lane.shelf.generation)
         self.decorate(message)
@@ -145,11 +145,14 @@ class Reading:
         if gone:
             await self._give_up(gone)
         new = [queue for queue in queues if queue not in self.lanes]
+        # What is handled of a queue that was given up is still to be settled: it is not begun
+        # anew before that, or both lives would commit offsets.
         waits = any(queue in self._leaving for queue in new)
         new = [queue for queue in new if queue not in self._leaving]
         if not new:
             return not waits
         if self.options.is_orderly:
+            # Another member may hold some until its handlers are done: they come a round later.
             locked = await self.locks.lock(new)
             is_whole = len(locked) == len(new)
             new = [queue for queue in new if queue in locked]
@@ -271,14 +274,14 @@ class Reading:
     def _share(self) -> None:
         self.size_share = max(1, self.options.prefetch_size_max // max(1, len(self.lanes)))
 
-    async def take(self, count: int, *, timeout_s: float | None = None) -> list[Held]:
+    async def take(self, count: int, *, timeout_s: float | None = None) -> list[HeldMessage]:
         """Hand out at most so many messages of one queue, as soon as there is one."""
         found = await self.inbox.take(count, timeout_s=timeout_s)
         if found and self.watch:
             self._tell_taken(found)
         return found
 
-    def untake(self, message: Held) -> None:
+    def untake(self, message: HeldMessage) -> None:
         """A message that was taken and reached nobody waits again, in front."""
         ticket = message.ticket
         assert ticket is not None
@@ -294,7 +297,7 @@ class Reading:
         if lane.out_count <= 0:
             self._go_on(lane, ticket.generation)
 
-    def _tell_taken(self, found: list[Held]) -> None:
+    def _tell_taken(self, found: list[HeldMessage]) -> None:
         self.watch.before_consume(found)
         if self.watch.tracer is not None:
             taken = self.watch.tracer.taken(found)
@@ -304,11 +307,11 @@ class Reading:
 
     # -- the desk ------------------------------------------------------------------------------
 
-    async def settle(self, message: Held, level: int | None) -> None:
+    async def settle(self, message: HeldMessage, level: int | None) -> None:
         """A delivery is done with (None), or comes again after a delay level."""
         await self.settle_batch([message], level)
 
-    async def _settle(self, message: Held, ticket: Ticket, level: int | None) -> None:
+    async def _settle(self, message: HeldMessage, ticket: Ticket, level: int | None) -> None:
         lane = ticket.source
         assert isinstance(lane, Lane)
         if self.options.is_orderly:
@@ -328,7 +331,7 @@ class Reading:
                 return
         lane.finish(message, ticket.generation)
 
-    async def settle_batch(self, batch: list[Held], level: int | None) -> None:
+    async def settle_batch(self, batch: list[HeldMessage], level: int | None) -> None:
         """The same for what a handler was given and did not settle itself."""
         self.instance.check_usable()
         is_simple = level is None and not self.options.is_orderly
@@ -348,18 +351,18 @@ class Reading:
                 # neither done with nor coming again, and its queue waiting for it.
                 await self.instance.to_its_end(self._settle(message, ticket, level))
 
-    def put_away(self, message: Held, lane: Lane) -> None:
+    def put_away(self, message: HeldMessage, lane: Lane) -> None:
         """Let a message that cannot be unpacked go to the dead letters, where its record stays as
         it is."""
         self.instance.spawn(self._put_away(message, lane))
 
-    async def _put_away(self, message: Held, lane: Lane) -> None:
+    async def _put_away(self, message: HeldMessage, lane: Lane) -> None:
         generation = lane.shelf.generation
         while not self.options.is_broadcasting and not await self.hand_back(message, NEVER):
             await asyncio.sleep(_KEEP_HERE_S)
         lane.finish(message, generation)
 
-    def take_ticket(self, message: Held, level: int | None) -> Ticket | None:
+    def take_ticket(self, message: HeldMessage, level: int | None) -> Ticket | None:
         """The ticket of a message that is settled now; None when it was settled before."""
         ticket = message.ticket
         assert ticket is not None
@@ -370,7 +373,7 @@ class Reading:
         self.tell_settled(message, level)
         return ticket
 
-    def tell_settled(self, message: Held, level: int | None) -> None:
+    def tell_settled(self, message: HeldMessage, level: int | None) -> None:
         """Let interceptors and the trace know what becomes of a message."""
         if not self.watch:
             return
@@ -381,7 +384,7 @@ class Reading:
         self.watch.after_consume(message, outcome)
         ticket = message.ticket
         if self.watch.tracer is not None and ticket is not None and ticket.taken is not None:
-            end = End.SUCCESS if level is None else ticket.end
+            end = ConsumeEnd.SUCCESS if level is None else ticket.end
             self.watch.tracer.consumed(message, ticket.taken, end)
 
     def _is_ours(self, lane: Lane, ticket: Ticket) -> bool:
@@ -390,20 +393,20 @@ class Reading:
         would double it."""
         return self.lanes.get(lane.queue) is lane and lane.shelf.generation == ticket.generation
 
-    def loosen(self, message: Held) -> Held:
+    def loosen(self, message: HeldMessage) -> HeldMessage:
         """A delivery that belongs to no queue: whatever is said about it changes nothing."""
         message.ticket = Ticket(self, None)
         message.ticket.is_settled = True
         self.decorate(message)
         return message
 
-    async def hand_back(self, message: Held, level: int) -> bool:
+    async def hand_back(self, message: HeldMessage, level: int) -> bool:
         """Let a broker keep it until it comes again; whether one does."""
         return await self._returns.send(
             message, level=level, attempts_max=self.options.attempts_max
         )
 
-    def _keep_here(self, message: Held, lane: Lane, after_s: float) -> None:
+    def _keep_here(self, message: HeldMessage, lane: Lane, after_s: float) -> None:
         assert message.ticket is not None
         generation = message.ticket.generation
         self.stamp(message, lane).ticket.generation = generation  # type: ignore[union-attr]
@@ -416,7 +419,7 @@ class Reading:
 
         self.instance.spawn(later())
 
-    async def _settle_in_order(self, message: Held, lane: Lane, level: int | None) -> None:
+    async def _settle_in_order(self, message: HeldMessage, lane: Lane, level: int | None) -> None:
         assert message.ticket is not None
         generation = message.ticket.generation
         attempts_max = self.options.attempts_max

@@ -7,9 +7,9 @@ from typing import Final
 
 from escrowmq.base.codes import Request
 from escrowmq.base.message import Property, Topic
-from escrowmq.client.core.backoff import NEVER
 from escrowmq.client.core.message import Message
-from escrowmq.client.delivery import Held
+from escrowmq.client.core.redelivery import NEVER
+from escrowmq.client.delivery import HeldMessage
 from escrowmq.client.instance import Instance
 from escrowmq.client.producer import Producer
 from escrowmq.errors import EscrowMQError
@@ -29,7 +29,7 @@ class Returns:
         self._producer = producer
         self._group = group
 
-    async def send(self, message: Held, *, level: int, attempts_max: int) -> bool:
+    async def send(self, message: HeldMessage, *, level: int, attempts_max: int) -> bool:
         """Let it come again after a delay level (0: the broker's back-off, -1: dead letter);
         whether some broker has it."""
         topic = self._instance.options.wrap(message.topic)
@@ -57,7 +57,7 @@ class Returns:
             return await self._send_anew(message, level=level, attempts_max=attempts_max)
         return True
 
-    async def _send_anew(self, message: Held, *, level: int, attempts_max: int) -> bool:
+    async def _send_anew(self, message: HeldMessage, *, level: int, attempts_max: int) -> bool:
         """What RocketMQ's clients do when the broker of a message is away: any broker will do."""
         failed_count = message.deliveries_before + 1
         is_over = level == NEVER

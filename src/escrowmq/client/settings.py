@@ -61,6 +61,8 @@ class ProducerSettings(ConnectionSettings, total=False):
     """All settings of a producer; see `ProducerOptions`."""
 
     timeout_ms: int
+    linger_ms: int
+    batch_size: int
     retries: int
     retries_unsafe: bool
     avoids_slow: bool
@@ -88,6 +90,11 @@ class ProducerOptions(msgspec.Struct, kw_only=True, frozen=True):
 
     timeout_ms: int = 3_000
     """For all attempts of one send together."""
+    linger_ms: int = 0
+    """Let `send` wait so long for other messages of its topic, and send them as one batch; 0 sends
+    each at once. More messages a second for a little more time each."""
+    batch_size: int = 65_536
+    """Bytes of such a batch, up to `body_size_max`; one that is full leaves at once."""
     retries: int = 2
     """Further attempts after a failed one."""
     retries_unsafe: bool = False
@@ -127,13 +134,21 @@ class ProducerOptions(msgspec.Struct, kw_only=True, frozen=True):
     """Write RocketMQ's message trace: to RMQ_SYS_TRACE_TOPIC, or to a topic of this name."""
 
     def __post_init__(self) -> None:
-        for name in ("timeout_ms", "inflight_max", "inflight_size_max", "body_size_max",
-                     "checks_running_max", "checks_held_max", "check_timeout_ms"):  # fmt: skip
+        for name in ("timeout_ms", "batch_size", "inflight_max", "inflight_size_max",
+                     "body_size_max", "checks_running_max", "checks_held_max",
+                     "check_timeout_ms"):  # fmt: skip
             value: object = getattr(self, name)
             if not isinstance(value, int) or value < 1:
                 raise UsageError(f"{name}={value!r}; a whole number from 1 on is expected")
-        if self.retries < 0:
-            raise UsageError(f"retries={self.retries!r}; 0 or more is expected")
+        for name in ("retries", "linger_ms"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < 0:
+                raise UsageError(f"{name}={value!r}; a whole number from 0 on is expected")
+        if self.linger_ms >= self.timeout_ms:
+            raise UsageError(
+                f"linger_ms={self.linger_ms}: less than timeout_ms={self.timeout_ms} is expected, "
+                "as that would be over before anything is sent"
+            )
         if self.compression and self.compression not in FORMS:
             known = ", ".join(sorted(FORMS))
             raise UsageError(f"compression={self.compression!r}; one of {known} or '' is expected")

@@ -3,33 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
-from typing import Final
+from typing import TYPE_CHECKING
 
-from escrowmq.base.codes import Request, Response
+from escrowmq.base.codes import Request
+from escrowmq.base.command import Command
 from escrowmq.client.connection import Connection
-from escrowmq.client.core.ending import Half, end_fields, half_of_token, judge_end, token_of
+from escrowmq.client.core.ending import Half, end_fields, half_of_token, token_of
 from escrowmq.client.core.sending import Outcome
+from escrowmq.client.core.telling import Telling
 from escrowmq.client.instance import Instance
 from escrowmq.client.watching import Ends, Watch
-from escrowmq.errors import (
-    ConnectFailed,
-    EscrowMQError,
-    IllegalOperation,
-    OutcomeContradicted,
-    OutcomeUnknown,
-    PermissionDenied,
-    RouteMissing,
-    TransportError,
-)
+from escrowmq.errors import ConnectFailed, EscrowMQError, RouteMissing, TransportError
+
+if TYPE_CHECKING:
+    from escrowmq.client.portal import Finish
 
 _log = logging.getLogger(__name__)
-
-_PAUSE_FIRST_S: Final = 0.02
-_PAUSE_MAX_S: Final = 0.5
-_FROM_CHECK: Final = "fromTransactionCheck"
-_TRUE: Final = "true"
-_BUSY: Final = frozenset({Response.SYSTEM_BUSY, Response.SERVICE_NOT_AVAILABLE, Response.GO_AWAY})
 
 
 class Settler:
@@ -62,6 +53,39 @@ class Settler:
             address = self._instance.book.address(half.broker_name) or half.broker_name
             watch.tracer.ended(ends, outcome, address=address)
 
+    def begin(self, half: Half, outcome: Outcome, *, count: int, finish: Finish[None]) -> bool:
+        """Tell it at once, without a coroutine as long as the broker's answer is all that has to be
+        waited for; False when that cannot be, and nothing was done. `finish` gets what `settle`
+        raises, or what tells it again."""
+        connection = self._known(half)
+        is_told = outcome is Outcome.COMMIT or outcome is Outcome.ROLLBACK
+        if self._watch or not is_told or connection is None:
+            return False
+        instance = self._instance
+        telling = self._telling(half, outcome, count)
+
+        def done(reply: Command | None, error: TransportError | None) -> None:
+            came = reply or error
+            assert came is not None
+            try:
+                pause_s = telling.came(came, now=instance.now(), address=connection.address)
+            except EscrowMQError as raised:
+                finish(None, raised)
+                return
+            if pause_s is None:
+                finish(None)
+            else:
+                finish(None, None, functools.partial(self._tell, half, telling, pause_s))
+
+        timeout_s = telling.left_s(instance.now())
+        try:
+            connection.exchange(
+                Request.END_TRANSACTION, telling.fields, b"", timeout_s=timeout_s, done=done
+            )
+        except EscrowMQError:
+            return False  # which `settle` is told as well, and judges
+        return True
+
     async def settle_token(self, token: str, outcome: Outcome) -> None:
         """The same for a detached transaction."""
         await self.settle(half_of_token(token), outcome)
@@ -87,64 +111,45 @@ class Settler:
             _log.info("the broker was not told that an outcome is not known yet: %s", error)
 
     async def _confirm(self, half: Half, outcome: Outcome, count: int) -> None:
-        deadline = self._instance.now() + self._timeout_ms / 1000
-        fields = end_fields(half, outcome, count=count if outcome is Outcome.COMMIT else 0)
-        pause_s = _PAUSE_FIRST_S
-        while True:
-            failure = await self._once(half, outcome, fields, deadline)
-            if failure is None:
-                return
-            if isinstance(failure, OutcomeContradicted | PermissionDenied):
-                raise failure
-            if isinstance(failure, IllegalOperation) and fields[_FROM_CHECK] != _TRUE:
-                # Past the time of its `check_after`, a broker takes the end of a transaction as the
-                # answer to a check alone (EndTransactionProcessor.rejectCommitOrRollback, 5.3.3).
-                fields = {**fields, _FROM_CHECK: _TRUE}
-                continue
-            left_s = deadline - self._instance.now()
-            if left_s <= pause_s or not self._may_repeat(half, failure):
-                raise OutcomeUnknown(
-                    f"the broker {half.broker_name} did not confirm the {outcome.name} of "
-                    f"transaction {half.unique_key or token_of(half)[:32]}: {failure}; there is "
-                    "nothing to do, the broker will ask the group's check-back for the outcome"
-                ) from failure
-            _log.info("the end of a transaction is told again: %s", failure)
-            await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, _PAUSE_MAX_S)
+        await self._tell(half, self._telling(half, outcome, count), 0.0)
+
+    def _telling(self, half: Half, outcome: Outcome, count: int) -> Telling:
+        started = self._instance.now()
+        return Telling(half, outcome, count=count, timeout_ms=self._timeout_ms, started=started)
+
+    async def _tell(self, half: Half, telling: Telling, pause_s: float | None) -> None:
+        """Tell it after a pause, and again for as long as that may help."""
+        while pause_s is not None:
+            if pause_s:
+                await asyncio.sleep(pause_s)
+            came, address = await self._once(half, telling)
+            pause_s = telling.came(came, now=self._instance.now(), address=address)
 
     async def _once(
-        self, half: Half, outcome: Outcome, fields: dict[str, str], deadline: float
-    ) -> EscrowMQError | None:
-        """What went wrong; None when it is confirmed."""
-        left_s = max(0.001, deadline - self._instance.now())
+        self, half: Half, telling: Telling
+    ) -> tuple[Command | TransportError | RouteMissing, str]:
+        """What came of one attempt, and where it was made."""
+        instance = self._instance
+        left_s = telling.left_s(instance.now())
         try:
             connection = self._known(half)
             if connection is None:
                 async with asyncio.timeout(left_s):
                     address = await self._find(half)
-                    connection = await self._instance.pool.get(address)
-                left_s = max(0.001, deadline - self._instance.now())
-            reply = await connection.request(Request.END_TRANSACTION, fields, timeout_s=left_s)
+                    connection = await instance.pool.get(address)
+                left_s = telling.left_s(instance.now())
+            code = Request.END_TRANSACTION
+            reply = await connection.request(code, telling.fields, timeout_s=left_s)
         except TimeoutError:
-            return ConnectFailed(f"broker {half.broker_name} cannot be reached")
+            return ConnectFailed(f"broker {half.broker_name} cannot be reached"), ""
         except (TransportError, RouteMissing) as error:
-            return error
-        return judge_end(reply, outcome, address=connection.address)
+            return error, ""
+        return reply, connection.address
 
     def _known(self, half: Half) -> Connection | None:
         """The connection to the transaction's broker, if there is one to use at once."""
         address = self._instance.book.address(half.broker_name)
         return self._instance.pool.ready(address) if address is not None else None
-
-    def _may_repeat(self, half: Half, failure: EscrowMQError) -> bool:
-        """An END that may have arrived is repeated only where that changes nothing: RocketMQ's
-        own brokers store a message that is committed twice twice."""
-        if isinstance(failure, ConnectFailed | RouteMissing):
-            return True
-        if not half.signed_id:
-            return False
-        code = getattr(failure, "code", None)
-        return isinstance(failure, TransportError) or code in _BUSY
 
     async def _find(self, half: Half) -> str:
         """The address of the transaction's broker, looked up anew when it is not connected."""

@@ -15,7 +15,7 @@ from escrowmq.base.message import Property, Topic
 from escrowmq.client.connection import Connection
 from escrowmq.client.core.message import received
 from escrowmq.client.core.routes import MessageQueue
-from escrowmq.client.delivery import Held
+from escrowmq.client.delivery import HeldMessage
 from escrowmq.client.lane import Lane
 from escrowmq.client.reading import Reading
 from escrowmq.codec import fastjson
@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 _MEBIBYTE: Final = 1024 * 1024
 
-Call = Callable[[Sequence[Held]], Awaitable[None]]
+Call = Callable[[Sequence[HeldMessage]], Awaitable[None]]
 
 
 class Steering:
@@ -121,7 +121,9 @@ class Steering:
             self._consume_now(connection, request, self._reading.loosen(message))
         )
 
-    async def _consume_now(self, connection: Connection, request: Command, message: Held) -> None:
+    async def _consume_now(
+        self, connection: Connection, request: Command, message: HeldMessage
+    ) -> None:
         if self._call is None:
             remark = "this consumer has no handler; its messages are taken by iteration"
             connection.reply(request, Response.SYSTEM_ERROR, remark=remark)

@@ -11,11 +11,12 @@ from collections.abc import Sequence
 from typing import Final
 
 from escrowmq.base.message import Property, Topic
+from escrowmq.client.core.attempts import SendAnswer
 from escrowmq.client.core.message import Message, ReceivedMessage
 from escrowmq.client.core.sending import Outcome, SendResult
 from escrowmq.client.core.trace import (
     REGION_DEFAULT,
-    End,
+    ConsumeEnd,
     Record,
     consumed_record,
     ended_record,
@@ -24,9 +25,8 @@ from escrowmq.client.core.trace import (
     taken_record,
 )
 from escrowmq.client.core.validation import check_topic
-from escrowmq.client.dispatch import Dispatch
+from escrowmq.client.dispatch import SendDispatch
 from escrowmq.client.instance import Instance
-from escrowmq.client.sender import Sent
 from escrowmq.client.settings import ProducerOptions
 from escrowmq.errors import EscrowMQError, UsageError
 
@@ -67,7 +67,7 @@ class Tracer:
         self._group = instance.options.unwrap(group)
         options = ProducerOptions(timeout_ms=_TIMEOUT_MS, retries=2, compression="")
         inner_group = f"_INNER_TRACE_PRODUCER-{group}-{role}"
-        self._dispatch = Dispatch(instance, options, group=inner_group)
+        self._dispatch = SendDispatch(instance, options, group=inner_group)
         self._waiting: collections.deque[Record] = collections.deque()
         self._has_some = asyncio.Event()
         self._is_full = asyncio.Event()
@@ -94,7 +94,7 @@ class Tracer:
 
     # -- what happens ------------------------------------------------------------------------
 
-    def sent(self, message: Message, result: SendResult, *, sent: Sent, born_ms: int) -> None:
+    def sent(self, message: Message, result: SendResult, *, sent: SendAnswer, born_ms: int) -> None:
         """A message was stored, perhaps as a half."""
         told = sent.reply.ext or {}
         if message.topic == self.topic or told.get(Property.TRACE_ON) == "false":
@@ -105,7 +105,7 @@ class Tracer:
                 message,
                 result,
                 group=self._group,
-                place=(region, sent.connection.address),
+                place=(region, sent.address),
                 span=range(born_ms, self._now_ms()),
             )
         )
@@ -147,7 +147,7 @@ class Tracer:
                 )
         return request_id, now_ms
 
-    def consumed(self, message: ReceivedMessage, taken: tuple[str, int], end: End) -> None:
+    def consumed(self, message: ReceivedMessage, taken: tuple[str, int], end: ConsumeEnd) -> None:
         """A message was consumed, or is to come again."""
         request_id, begin_ms = taken
         if _is_traced(message):

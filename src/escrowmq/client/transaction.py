@@ -5,26 +5,25 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import logging
-import math
-from typing import TYPE_CHECKING, Final, Self, Unpack
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, cast
 
 from escrowmq.base.extensions import CHECKER, TRANSACTION
 from escrowmq.base.limits import BUNDLE_MESSAGES_MAX
 from escrowmq.base.message import Property
-from escrowmq.client.core.ending import Half, half_of, token_of
+from escrowmq.client.core.attempts import SendAnswer
+from escrowmq.client.core.ending import Half, check_after_seconds, half_of, settled_before, token_of
 from escrowmq.client.core.message import Message
 from escrowmq.client.core.routes import MessageQueue
-from escrowmq.client.core.sending import Outcome, SendResult, delay_properties
-from escrowmq.client.halves import half_properties, is_safe, not_safe, require_ours
+from escrowmq.client.core.sending import Outcome, SendResult, half_properties, is_delayed, is_safe
+from escrowmq.client.core.verdicts import Course
+from escrowmq.client.halves import not_safe, require_ours
 from escrowmq.client.settings import MessageFields, message_of
 from escrowmq.client.shown import Tidy
 from escrowmq.errors import (
-    AlreadyCommitted,
-    AlreadyRolledBack,
     ClientClosed,
     EscrowMQError,
     ManyMessagesUnsupported,
-    OutcomeContradicted,
     OutcomeUnknown,
     TransactionBroken,
     UsageError,
@@ -33,31 +32,13 @@ from escrowmq.errors import (
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from escrowmq.client.portal import Finish
     from escrowmq.client.producer import Producer
 
 _log = logging.getLogger(__name__)
 
-CHECK_AFTER_MAX_S: Final = 7 * 24 * 3_600
-"""Brokers of EscrowMQ put a check off no longer."""
-
-
-def check_after_seconds(check_after: dt.timedelta | float | None) -> int:
-    """Whole seconds before a transaction's first check; 0 leaves it to the broker."""
-    if check_after is None:
-        return 0
-    seconds: object = (
-        check_after.total_seconds() if isinstance(check_after, dt.timedelta) else check_after
-    )
-    if (
-        not isinstance(seconds, int | float)
-        or isinstance(seconds, bool)
-        or not 0 < seconds <= CHECK_AFTER_MAX_S
-    ):
-        raise UsageError(
-            f"check_after={check_after!r}: a timedelta, or seconds up to {CHECK_AFTER_MAX_S}, is "
-            "expected; leave it out for the broker's own time (transactionTimeOut)"
-        )
-    return math.ceil(seconds)
+T = TypeVar("T")
+GoOn = Callable[[], Coroutine[Any, Any, T]]
 
 
 class Transaction(Tidy):
@@ -71,7 +52,7 @@ class Transaction(Tidy):
     not, and that the check-back will settle it.
     """
 
-    _INTERNAL = frozenset({"abandon", "verdict"})
+    _INTERNAL = frozenset({"abandon", "begin_quickly", "leave_quickly", "settle_quickly"})
     _is_begun = _is_over = True
     """Of one that could not even be made: `__del__` has nothing to say about it."""
 
@@ -87,11 +68,10 @@ class Transaction(Tidy):
         self._first = message
         self._checker = checker
         self._check_after_s = check_after_seconds(check_after)
-        self._key = ""
+        self._course = Course(producer.verdicts)
         self._bundle = ""
         self._halves: list[Half] = []
         self._plan = Outcome.COMMIT
-        self._verdict: Outcome | None = Outcome.UNKNOWN
         self._outcome: Outcome | None = None
         self._error: EscrowMQError | None = None
         self._is_detached = False
@@ -111,7 +91,8 @@ class Transaction(Tidy):
         topics = ", ".join(dict.fromkeys(message.topic for message, _ in self._ends))
         if not topics and self._first is not None:
             topics = str(self._first.topic)
-        return f"<Transaction {self._key or '(nothing stored)'} to {topics or 'no topic'}, {state}>"
+        key = self._course.key or "(nothing stored)"
+        return f"<Transaction {key} to {topics or 'no topic'}, {state}>"
 
     def __del__(self) -> None:
         # As a text: a log that keeps its records would keep the transaction alive, and open.
@@ -143,11 +124,6 @@ class Transaction(Tidy):
         return self._error
 
     @property
-    def verdict(self) -> Outcome | None:
-        """For this room: what a check is answered without asking the user's; None asks it."""
-        return None if self._is_detached else self._verdict
-
-    @property
     def results(self) -> list[SendResult]:
         """What was stored, in the order of sending."""
         return self._results
@@ -168,8 +144,8 @@ class Transaction(Tidy):
         self._is_begun = True
         self._producer.check_open()
         if self._first is None:
-            self._key = self._bundle = self._producer.dispatch.new_id()
-            self._producer.verdicts.open(self._key, self)
+            self._bundle = self._producer.dispatch.new_id()
+            self._course.open(self._bundle)
             return self
         try:
             await self._send(self._first)
@@ -178,14 +154,57 @@ class Transaction(Tidy):
             raise
         return self
 
+    def begin_quickly(self, finish: Finish[Transaction]) -> bool:
+        """For this room: what `begin` does, without a coroutine as long as the broker's answer is
+        all that has to be waited for. False leaves all of it to `begin`."""
+        first = self._first
+        if self._is_begun or first is None or is_delayed(first):
+            return False
+
+        def stored(
+            result: tuple[SendAnswer, SendResult] | None,
+            error: BaseException | None = None,
+            go_on: GoOn[tuple[SendAnswer, SendResult]] | None = None,
+        ) -> None:
+            if result is None or not is_safe(result[1]) or self._course.is_abandoned:
+                finish(None, None, lambda: self._begin_on(first, _came(result, error, go_on)))
+                return
+            self._took(first, result)
+            finish(self)
+
+        self._is_begun = True
+        try:
+            self._producer.check_open()
+            key = self._producer.dispatch.begin_half(first, self._properties(first), finish=stored)
+        except BaseException as error:
+            self._failure = error
+            self.abandon()
+            raise
+        if key:
+            self._course.open(key)
+        else:
+            self._is_begun = False
+        return bool(key)
+
+    async def _begin_on(
+        self, first: Message, work: Awaitable[tuple[SendAnswer, SendResult]]
+    ) -> Self:
+        """What was begun quickly takes longer, or went wrong."""
+        try:
+            await self._take(first, work)
+        except BaseException:
+            self.abandon()
+            raise
+        if self._course.is_abandoned:  # an interrupt came before the answer
+            await self._roll_back_quietly()
+        return self
+
     def abandon(self) -> None:
         """For this room: its block never begins. A message that was stored all the same is rolled
         back, now or when the broker asks."""
         if self._is_over and self._outcome is Outcome.ROLLBACK:
             return
-        self._verdict = Outcome.ROLLBACK
-        if self._key:
-            self._producer.verdicts.remember(self._key, Outcome.ROLLBACK)
+        self._course.abandon()
         if self._halves and not self._is_over:
             work = self._roll_back_quietly()
             with contextlib.suppress(ClientClosed):
@@ -193,6 +212,34 @@ class Transaction(Tidy):
 
     async def __aenter__(self) -> Self:
         return await self.begin()
+
+    def leave_quickly(self, finish: Finish[None]) -> bool:
+        """For this room: the same for the end of a block in which nothing was raised. False leaves
+        all of it to `__aexit__`."""
+        return self.settle_quickly(self._plan, finish)
+
+    def settle_quickly(self, outcome: Outcome, finish: Finish[None]) -> bool:
+        """For this room: the same for `settle`."""
+        if self._is_over or self._failure is not None or not self._halves:
+            return False
+
+        def told(
+            result: None,
+            error: BaseException | None = None,
+            go_on: GoOn[None] | None = None,
+        ) -> None:
+            if error is not None or go_on is not None:
+                finish(None, None, lambda: self._hear(outcome, _came(result, error, go_on)))
+                return
+            self._outcome = outcome
+            finish(None)
+
+        settler = self._producer.settler
+        if not settler.begin(self._halves[0], outcome, count=self._count, finish=told):
+            return False
+        self._course.decide(outcome)
+        self._is_over = True
+        return True
 
     async def __aexit__(
         self,
@@ -282,6 +329,7 @@ class Transaction(Tidy):
         if self._failure is not None:
             raise self._broken()
         self._is_over = self._is_detached = True
+        self._course.hand_over()
         return self.id
 
     async def settle(self, outcome: Outcome) -> None:
@@ -289,37 +337,42 @@ class Transaction(Tidy):
         self._check_running("settle it")
         if not isinstance(outcome, Outcome):
             raise UsageError(f"outcome={outcome!r}; an Outcome is expected: COMMIT or ROLLBACK")
-        # From here on a check is answered with the outcome, whether or not the broker hears of it.
-        self._verdict = None if outcome is Outcome.UNKNOWN else outcome
+        self._course.decide(outcome)
         self._is_over = True
         if not self._halves:
             self._outcome = outcome
             return
-        try:
-            await self._tell(outcome)
-        except EscrowMQError as error:
-            self._not_confirmed(outcome, error)
-        else:
-            self._outcome = outcome
+        settler = self._producer.settler
+        await self._hear(
+            outcome,
+            settler.settle(self._halves[0], outcome, count=self._count, ends=self._ends),
+        )
 
     # -- inside ------------------------------------------------------------------------------
 
-    async def _tell(self, outcome: Outcome) -> None:
-        count = len(self._halves) if self._bundle and self._halves[0].signed_id else 0
-        producer = self._producer
+    @property
+    def _count(self) -> int:
+        """How many messages the end is told to have; 0 says nothing about it."""
+        return len(self._halves) if self._bundle and self._halves[0].signed_id else 0
+
+    async def _hear(self, outcome: Outcome, work: Awaitable[None]) -> None:
+        """Wait until the broker was told of the end."""
         try:
-            await producer.settler.settle(self._halves[0], outcome, count=count, ends=self._ends)
+            await work
         except BaseException as error:
             self._outcome = Outcome.UNKNOWN
-            if self._verdict is not None and not isinstance(error, OutcomeContradicted):
-                producer.verdicts.remember(self._key, outcome)
-            raise
+            self._course.unheard(error)
+            if not isinstance(error, EscrowMQError):
+                raise
+            self._not_confirmed(outcome, error)
+        else:
+            self._outcome = outcome
 
     def _not_confirmed(self, outcome: Outcome, error: EscrowMQError) -> None:
         """Raise it to who must know; not behind a database whose commit stands."""
         producer = self._producer
         producer.unconfirmed_count += 1
-        self._outcome = _settled_before(error)
+        self._outcome = settled_before(error)
         if not self._is_decided_elsewhere:
             if not isinstance(error, OutcomeUnknown):
                 raise error
@@ -360,38 +413,47 @@ class Transaction(Tidy):
             _log.warning("%s", error)
 
     async def _send(self, message: Message) -> SendResult:
+        return await self._take(message, self._store(message))
+
+    async def _take(
+        self, message: Message, work: Awaitable[tuple[SendAnswer, SendResult]]
+    ) -> SendResult:
+        """Wait until a message is stored, as safely as that is asked for."""
         try:
-            half, result = await self._store(message)
+            told = await work
+            self._took(message, told)
         except BaseException as error:
             self._failure = error
             raise
-        self._halves.append(half)
-        self._results.append(result)
-        self._ends.append((message, result.message_id))
+        result = told[1]
         if not is_safe(result):
             await self._judge_unsafe(result)
         return result
 
-    async def _store(self, message: Message) -> tuple[Half, SendResult]:
+    def _took(self, message: Message, told: tuple[SendAnswer, SendResult]) -> None:
+        sent, result = told
+        half = half_of(
+            sent.reply,
+            broker_name=sent.queue.broker_name,
+            topic=sent.queue.topic,
+            group=self._producer.wire_group,
+            unique_key=result.message_id,
+        )
+        self._halves.append(half)
+        self._results.append(result)
+        self._ends.append((message, result.message_id))
+
+    async def _store(self, message: Message) -> tuple[SendAnswer, SendResult]:
         producer = self._producer
         producer.dispatch.check(message)
         queue = await self._queue(message)
         out = producer.dispatch.prepare(message, self._properties(message))
         out.wants_id = True
-        if not self._key:
-            self._key = out.unique_key
-            producer.verdicts.open(self._key, self)
-        sent, result = await producer.dispatch.deliver(
+        if not self._course.key:
+            self._course.open(out.unique_key)
+        return await producer.dispatch.deliver(
             message, out, queue=queue, may_repeat=not self._bundle
         )
-        half = half_of(
-            sent.reply,
-            broker_name=sent.queue.broker_name,
-            topic=out.topic,
-            group=producer.wire_group,
-            unique_key=out.unique_key,
-        )
-        return half, result
 
     def _properties(self, message: Message) -> dict[str, str]:
         found = half_properties(message, group=self._producer.wire_group)
@@ -411,7 +473,7 @@ class Transaction(Tidy):
         if self._bundle and self._halves:
             name = self._halves[0].broker_name
             queue = await dispatch.choose_queue(message, broker_name=name)
-        if delay_properties(message):
+        if is_delayed(message):
             queue = queue or await dispatch.choose_queue(message)
             await require_ours(self._producer.instance, queue)
         return queue
@@ -423,8 +485,8 @@ class Transaction(Tidy):
         raise not_safe(result)
 
 
-def _settled_before(error: EscrowMQError) -> Outcome:
-    """What the broker says that a transaction had ended with."""
-    if isinstance(error.__cause__, AlreadyCommitted):
-        return Outcome.COMMIT
-    return Outcome.ROLLBACK if isinstance(error.__cause__, AlreadyRolledBack) else Outcome.UNKNOWN
+async def _came(result: T | None, error: BaseException | None, go_on: GoOn[T] | None) -> T:
+    """What came of work that was begun quickly."""
+    if error is not None:
+        raise error
+    return await go_on() if go_on is not None else cast("T", result)

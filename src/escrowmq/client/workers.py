@@ -50,6 +50,7 @@ class Workers:
             return False
         self._left_alone.add(future)
         self._threads_count -= 1
+        assert self._threads_count >= 0, self._threads_count
         return True
 
     def close(self) -> None:

@@ -111,8 +111,10 @@ class Peer:
         queues_count: int = 2,
         perm: int = 6,
         broker: str = "b",
+        others: dict[str, str] | None = None,
     ) -> None:
-        """Answer route requests: every topic is on the broker at that address."""
+        """Answer route requests: every topic is on the broker at that address, and on others."""
+        addresses = {broker: address, **(others or {})}
 
         def answer(link: Link, command: Command) -> None:
             topic = (command.ext or {})["topic"]
@@ -120,14 +122,15 @@ class Peer:
                 link.reply(command, Response.TOPIC_NOT_EXIST, remark=f"no {topic}")
                 return
             route = TopicRoute(
-                broker_datas=[BrokerData({0: address}, broker, "c")],
+                broker_datas=[BrokerData({0: at}, name, "c") for name, at in addresses.items()],
                 queue_datas=[
                     QueueData(
-                        broker,
+                        name,
                         perm=perm,
                         read_queue_nums=queues_count,
                         write_queue_nums=queues_count,
                     )
+                    for name in addresses
                 ],
             )
             link.reply(command, body=encode_route(route, is_standard=True))

@@ -13,8 +13,8 @@ import pytest
 
 from escrowmq.aio import Interceptor, Outcome, Producer, ReceivedMessage
 from escrowmq.base.codes import Request
-from escrowmq.client import verdicts
-from escrowmq.client.verdicts import Verdicts
+from escrowmq.client.core import verdicts
+from escrowmq.client.core.verdicts import Verdicts
 from escrowmq.codec.properties import parse_properties
 from escrowmq.errors import (
     ConnectionLost,

@@ -142,8 +142,8 @@ def test_a_broker_that_says_again_and_again_where_to_go_on_is_asked_more_seldom(
         async with a_script() as (names, script):
             script.records[0] = record(0)
             script.codes = [(Response.PULL_OFFSET_MOVED, 0)] * 5
+            began_s = time.monotonic()  # a consumer asks before it is handed over
             async with Consumer(names, group="g", topic="T", **QUICK) as consumer:
-                began_s = time.monotonic()
                 (message,) = await consumer.receive(1)
                 assert time.monotonic() - began_s >= 1.0  # after the fourth, and the fifth
                 await message.ack()
@@ -158,8 +158,8 @@ def test_a_broker_that_says_at_once_that_nothing_is_there_is_not_asked_without_a
         async with a_script() as (names, script):
             script.codes = [(Response.PULL_NOT_FOUND, 0)] * 12
             script.records[0] = record(0)
+            began_s = time.monotonic()  # a consumer asks before it is handed over
             async with Consumer(names, group="g", topic="T", **QUICK) as consumer:
-                began_s = time.monotonic()
                 (message,) = await consumer.receive(1)
                 assert time.monotonic() - began_s >= 1.0  # after the eleventh, and the twelfth
                 await message.ack()
@@ -181,8 +181,8 @@ def test_a_broker_that_pops_nothing_at_once_is_not_asked_without_a_pause() -> No
                     give(script, record(0))
 
             broker.answers[Request.POP_MESSAGE] = nothing
+            began_s = time.monotonic()  # a consumer asks before it is handed over
             async with Consumer(names, group="g", topic="T", **POP) as consumer:
-                began_s = time.monotonic()
                 (message,) = await consumer.receive(1)
                 assert time.monotonic() - began_s >= 1.0
                 await message.ack()

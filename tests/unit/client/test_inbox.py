@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from escrowmq.client.delivery import Delivery, Held
+from escrowmq.client.delivery import Delivery, HeldMessage
 from escrowmq.client.inbox import Inbox
 from escrowmq.errors import BrokerBusy, ClientClosed
 
@@ -18,18 +18,20 @@ class Queue:
     def __init__(self, name: str, count: int) -> None:
         self.is_paused = False
         self.is_dropped = False
-        self.messages: list[Held] = [Delivery("T", f"{name}{n}".encode()) for n in range(count)]
+        self.messages: list[HeldMessage] = [
+            Delivery("T", f"{name}{n}".encode()) for n in range(count)
+        ]
 
     @property
     def waiting_count(self) -> int:
         return len(self.messages)
 
-    def take(self, count: int) -> list[Held]:
+    def take(self, count: int) -> list[HeldMessage]:
         found, self.messages = self.messages[:count], self.messages[count:]
         return found
 
 
-def bodies(messages: list[Held]) -> list[str]:
+def bodies(messages: list[HeldMessage]) -> list[str]:
     return [message.body.decode() for message in messages]
 
 

@@ -134,6 +134,33 @@ def test_a_topic_that_is_not_there_yet_borrows_the_template_route() -> None:
     run(go)
 
 
+def test_a_topic_that_comes_with_its_broker_is_not_taken_for_a_new_one() -> None:
+    """The broker registers between the question about the topic and that about the template."""
+
+    async def go() -> None:
+        async with a_place() as place:
+            names = place.names
+            names.be_name_server(place.broker.address, topics=("TBW102", "Late"), queues_count=2)
+            present = names.answers[Request.GET_ROUTEINFO_BY_TOPIC]
+            asked = []
+
+            def answer(link: Link, command: Command) -> None:
+                asked.append((command.ext or {})["topic"])
+                if len(asked) == 1:
+                    link.reply(command, Response.TOPIC_NOT_EXIST, remark="not yet")
+                else:
+                    present(link, command)
+
+            names.answers[Request.GET_ROUTEINFO_BY_TOPIC] = answer
+            instance = place.instance()
+            await instance.open()
+            queues = await instance.queues_to_write("Late")
+            assert [queue.queue_id for queue in queues] == [0, 1]
+            assert asked == ["Late", "TBW102", "Late"]
+
+    run(go)
+
+
 def test_no_template_and_no_writable_queue_are_two_different_refusals() -> None:
     async def go() -> None:
         async with a_place() as place:

@@ -36,6 +36,16 @@ class Place:
     def run(self, work: Coroutine[Any, Any, Any]) -> None:
         asyncio.run_coroutine_threadsafe(work, self._loop).result(20)
 
+    def answer_held(self, held: list[tuple[Link, Command]]) -> None:
+        """Answer what was only noted, as soon as there is something."""
+
+        async def answer() -> None:
+            await self.broker.until(lambda: held)
+            for link, command in held:
+                stored(link, command)
+
+        asyncio.run_coroutine_threadsafe(answer(), self._loop)
+
     def close(self) -> None:
         async def close() -> None:
             self.names.close()
@@ -128,3 +138,38 @@ def test_a_broker_that_is_silent_or_gone_is_told(place: Place) -> None:
         place.broker.answers[SEND] = lambda link, command: link.transport.abort()
         with pytest.raises(SendFailed, match="is gone"):
             producer.send("T", b"x")
+
+
+@pytest.mark.parametrize("queues_count", [1, 2, 3, 4])
+def test_every_broker_has_its_turn_though_none_is_connected_yet(
+    place: Place, queues_count: int
+) -> None:
+    """Who may not wait for a connection passed the queue on, and the next one asked for another:
+    with two queues a broker, one of two brokers was never connected."""
+    other = Peer()
+    place.run(other.open())
+    other.answers[SEND] = stored
+    for peer in (place.broker, other):
+        peer.answers[Request.END_TRANSACTION] = lambda link, command: link.reply(command)
+    place.names.be_name_server(
+        place.broker.address, topics=("T",), queues_count=queues_count,
+        others={"other": other.address},
+    )  # fmt: skip
+    with escrowmq.Producer(place.names.address, group="PG", check=_known) as producer:
+        for _ in range(4 * queues_count):
+            producer.send("T", b"x")
+    with escrowmq.Producer(place.names.address, group="PG", check=_known) as producer:
+        for _ in range(4 * queues_count):
+            with producer.transaction("T", b"x"):
+                pass
+    for peer in (place.broker, other):
+        assert peer.codes().count(SEND) == 4 * queues_count
+    place.run(_close(other))
+
+
+def _known(_: object) -> escrowmq.Outcome:
+    return escrowmq.Outcome.COMMIT
+
+
+async def _close(peer: Peer) -> None:
+    peer.close()

@@ -205,7 +205,7 @@ def test_what_was_begun_may_fail_or_go_on(portal: Portal) -> None:
         raise KeyError("planted")
 
     def goes_on(finish: Finish[int]) -> bool:
-        asyncio.get_running_loop().call_soon(finish, None, None, _answer(7))
+        asyncio.get_running_loop().call_soon(finish, None, None, lambda: _answer(7))
         return True
 
     for begin in (fail, raises):
@@ -241,4 +241,4 @@ def test_what_was_begun_and_never_ends_is_told_of_the_end(portal: Portal) -> Non
     thread.join(DEADLINE_S)
     assert len(failures) == 1
     finishes[0](8)  # too late, and harmless
-    finishes[0](None, None, _answer(9))
+    finishes[0](None, None, lambda: _answer(9))

@@ -253,6 +253,8 @@ def test_a_batch_is_one_request_a_topic_and_key() -> None:
             assert sorted(keys) == sorted(result.message_id for result in results)
             assert [result.offset for result in results] == [5, 5, 6, 5]
             assert all((each.ext or {})["m"] == "true" for each in batches)
+            # A key here would stand in for the messages' own at RocketMQ's brokers.
+            assert all(properties(each) == {"WAIT": "true"} for each in batches)
 
     run(go)
 

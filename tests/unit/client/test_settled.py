@@ -143,7 +143,7 @@ def test_what_was_taken_and_reached_nobody_is_handed_out_again() -> None:
 def test_a_damaged_record_is_said_aloud_and_does_not_end_the_reading(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("escrowmq.client.lane._REFUSED_PAUSE_S", 0.01)
+    monkeypatch.setattr("escrowmq.client.core.pulling.REFUSED_PAUSE_S", 0.01)
 
     async def go() -> None:
         async with a_script() as (names, script):

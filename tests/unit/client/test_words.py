@@ -11,11 +11,9 @@ import escrowmq
 from escrowmq.aio import Consumer, Message, Producer
 from escrowmq.client.core.subscription import subscription
 from escrowmq.client.core.validation import check_message
-from escrowmq.client.sender import _Attempts
 from escrowmq.errors import (
     ConnectionLost,
     InvalidMessage,
-    RouteMissing,
     SubscriptionMissing,
     SubscriptionOutdated,
     UsageError,
@@ -95,21 +93,6 @@ def test_a_plain_client_inside_an_event_loop_is_warned_of(
 
     asyncio.run(go())
     assert "use escrowmq.aio there" in caplog.text
-
-
-def test_time_that_is_over_before_a_broker_was_asked_is_said_once() -> None:
-    """The text stood in itself, as what an attempt of no broker had said."""
-    attempts = _Attempts("T", 500, 0.0)
-    attempts.note(attempts.timeout())
-    assert str(attempts.timeout()) == (
-        "the message to 'T' was not confirmed within 500 ms; no attempt came to an end; it was not "
-        "sent; try again, or allow more time (timeout_ms)"
-    )
-    attempts.note(RouteMissing("nobody knows it"))
-    assert "; 1 attempt: nobody knows it; " in str(attempts.timeout())
-    attempts.broker_name = "b"
-    attempts.note(ConnectionLost("gone"))
-    assert "; 2 attempts: nobody knows it; b: gone; " in str(attempts.timeout())
 
 
 def test_a_topic_of_the_brokers_own_is_refused_to_readers_as_to_one_who_reads() -> None:

@@ -13,11 +13,11 @@ from escrowmq.client.admin.cluster import Cluster
 from escrowmq.codec.auth import (
     AclInfo,
     EntryInfo,
+    Judgement,
+    Judgements,
     PolicyInfo,
     Question,
     UserInfo,
-    Verdict,
-    Verdicts,
 )
 from escrowmq.codec.bodies import decode_body
 from escrowmq.errors import UsageError
@@ -56,7 +56,7 @@ class PolicyEntry(msgspec.Struct, kw_only=True, rename="camel"):
     decision: str
 
 
-class Answer(Verdict, kw_only=True, rename="camel"):
+class Answer(Judgement, kw_only=True, rename="camel"):
     """What one broker says, and why."""
 
     broker: str = ""
@@ -178,7 +178,9 @@ class Access:
 
         async def asked(name: str, to: str) -> list[Answer]:
             body = msgspec.json.encode(question)
-            reply = await self._cluster.ask_for(to, Request.ESCROW_ACL_EXPLAIN, Verdicts, body=body)
+            reply = await self._cluster.ask_for(
+                to, Request.ESCROW_ACL_EXPLAIN, Judgements, body=body
+            )
             return [Answer(**msgspec.structs.asdict(one), broker=name) for one in reply.answers]
 
         masters = await self._cluster.masters(broker)

@@ -9,7 +9,7 @@ import msgspec
 from escrowmq.base.codes import Request
 from escrowmq.base.message import Topic
 from escrowmq.client.admin.cluster import Cluster
-from escrowmq.client.core.backoff import ATTEMPTS_DEFAULT
+from escrowmq.client.core.redelivery import ATTEMPTS_DEFAULT
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.core.validation import check_group
 from escrowmq.codec import fastjson

@@ -13,7 +13,7 @@ from escrowmq.base.limits import UNPACKED_SIZE_MAX
 from escrowmq.base.message import Property, StoredMessage, Topic
 from escrowmq.client.admin.cluster import Cluster
 from escrowmq.client.core.message import Message, ReceivedMessage, received
-from escrowmq.client.core.pulling import Step, after_pull, pull_fields, with_subscription
+from escrowmq.client.core.pulling import PullStep, after_pull, pull_fields, with_subscription
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.core.sending import SendResult
 from escrowmq.client.core.subscription import Subscription
@@ -110,9 +110,9 @@ class Messages:
             address, Request.PULL_MESSAGE, with_subscription(fields, wanted)
         )
         match after_pull(reply.code):
-            case Step.TAKE:
+            case PullStep.TAKE:
                 return self._all_received(decode_records(reply.body), queue.broker_name)
-            case Step.GO_ON | Step.MOVE:
+            case PullStep.GO_ON | PullStep.MOVE:
                 bounds = reply.ext or {}
                 raise NotFound(
                     f"{queue} has no message at {queue_offset}; it holds "

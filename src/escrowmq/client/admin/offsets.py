@@ -9,7 +9,7 @@ from escrowmq.base.codes import Request
 from escrowmq.client.admin.cluster import Cluster
 from escrowmq.client.admin.groups import Groups, Lag
 from escrowmq.client.core.routes import MessageQueue, read_queues
-from escrowmq.client.offsets import Bounds, BrokerOffsets
+from escrowmq.client.offsets import BrokerOffsets, QueueBounds
 from escrowmq.codec import fastjson
 from escrowmq.codec.fastjson import decode_queue_map
 from escrowmq.errors import ConsumerOffline, GroupNotFound, TopicNotFound, UsageError
@@ -124,7 +124,7 @@ class Offsets:
         """What brokers of RocketMQ 4 leave to the tool while no member is connected."""
         wire_topic = self._cluster.wrap(topic)
         route = await self._cluster.instance.route(wire_topic)
-        bounds, keeper = Bounds(self._cluster.instance), self._keeper(group)
+        bounds, keeper = QueueBounds(self._cluster.instance), self._keeper(group)
         found: dict[MessageQueue, int] = {}
         for queue in read_queues(wire_topic, route):
             if queue.broker_name == broker_name:

@@ -13,7 +13,7 @@ from escrowmq.base.codes import Request, Response
 from escrowmq.client.admin.cluster import Cluster
 from escrowmq.client.core.ending import half_of_token
 from escrowmq.codec.bodies import decode_body
-from escrowmq.codec.pending import Counts, Done, Item
+from escrowmq.codec.pending import Done, Item, PendingCounts
 from escrowmq.errors import NotFound, NotSupported, ResponseError, UsageError
 
 PAGE_COUNT: Final = 200
@@ -259,14 +259,17 @@ class Transactions:
             count += done.count
         return count
 
-    async def _counted(self, address: str, which: dict[str, object]) -> list[Counts]:
+    async def _counted(self, address: str, which: dict[str, object]) -> list[PendingCounts]:
         """The parts in which a broker answers: one request is of bounded work."""
-        parts: list[Counts] = []
+        parts: list[PendingCounts] = []
         after, is_whole = -1, False
         while not is_whole:
             asked = {**which, "after": after} if after >= 0 else which
             part = await self._cluster.ask_for(
-                address, Request.ESCROW_PENDING_COUNT, Counts, body=msgspec.json.encode(asked)
+                address,
+                Request.ESCROW_PENDING_COUNT,
+                PendingCounts,
+                body=msgspec.json.encode(asked),
             )
             parts.append(part)
             is_whole = part.next <= after
@@ -338,7 +341,7 @@ class Transactions:
         return item
 
 
-def _add(total: TransactionCounts, found: Counts) -> None:
+def _add(total: TransactionCounts, found: PendingCounts) -> None:
     total.count += found.count
     total.parked += found.parked
     if found.oldest_ms >= 0:

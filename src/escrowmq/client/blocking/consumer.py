@@ -17,9 +17,9 @@ from escrowmq.client.blocking.face import Served
 from escrowmq.client.consumer import Where
 from escrowmq.client.consumer_settings import ConsumerOptions, ConsumerSettings, Handler
 from escrowmq.client.core.routes import MessageQueue
-from escrowmq.client.delivery import Held
+from escrowmq.client.delivery import HeldMessage
 from escrowmq.client.handling import is_coroutine
-from escrowmq.client.iteration import Slot
+from escrowmq.client.iteration import Slot, check_batches
 from escrowmq.client.options import ClientOptions
 from escrowmq.client.portal import Caller, Portal, release
 from escrowmq.client.shown import Settings
@@ -46,45 +46,73 @@ class _Engine(engine.Consumer):
         self._portal = portal
         super().__init__(name_servers, group=group, **settings)
 
-    def _kind(self) -> type[Held]:
+    def _kind(self) -> type[HeldMessage]:
         return Delivery if self.options.handler is None else super()._kind()
 
     def _caller(self) -> Caller:
         return self._portal
 
 
-class Iteration:
-    """Messages one by one, for `for`. Each is acknowledged when the next one is asked for."""
+class Batches:
+    """Lists of messages, for `for`. Each is acknowledged when the next one is asked for."""
 
-    def __init__(self, consumer: Consumer, portal: Portal, inner: _Engine) -> None:
+    def __init__(
+        self,
+        consumer: Consumer,
+        portal: Portal,
+        inner: _Engine,
+        *,
+        count_max: int = 1,
+        within_s: float = 0.0,
+    ) -> None:
+        check_batches(count_max, within_s)
         self._consumer = consumer  # which is closed when nobody has it
         self._portal = portal
-        self._inner = inner
+        self._count_max = count_max
+        self._within_s = within_s
         self._slot = Slot()
+        self._inner = inner
 
     def __iter__(self) -> Self:
         return self
 
-    def __next__(self) -> Delivery:
-        slot = self._slot
-        # What came when an earlier call was interrupted is still there.
-        if slot.arrived is None and not self._advance():
+    def __next__(self) -> list[Delivery]:
+        if self._slot.arrived:
+            # It came when an earlier call was interrupted, whose end has to be waited for: it may
+            # be adding to it still.
+            self._portal.call(asyncio.sleep(0))
+        elif not self._advance():
             raise StopIteration
-        message = slot.arrived
-        assert isinstance(message, Delivery)
-        slot.arrived, slot.handed = None, message
-        return message
+        return [each for each in self._slot.hand_over() if isinstance(each, Delivery)]
 
     def _advance(self) -> bool:
         try:
-            return self._portal.call(self._inner.advance(self._slot))
+            return self._portal.call(
+                self._inner.advance(self._slot, self._count_max, within_s=self._within_s)
+            )
         except ClientClosed:
             if self._inner.is_closed:
                 return False
             raise
 
     def __del__(self) -> None:
-        self._inner.hands.leave(self._slot)
+        inner = getattr(self, "_inner", None)
+        if inner is not None:
+            inner.hands.leave(self._slot)
+
+
+class Iteration:
+    """Messages one by one, for `for`. Each is acknowledged when the next one is asked for."""
+
+    def __init__(self, batches: Batches) -> None:
+        self._batches = batches
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Delivery:
+        (message,) = next(self._batches)
+        return message
 
 
 class Consumer(Served[_Engine]):
@@ -184,7 +212,21 @@ class Consumer(Served[_Engine]):
         ...     message.retry(after=10)  # or ack(), or reject() to the dead letters
         ...     break
         """
-        return Iteration(self, self._portal, self._inner)
+        return Iteration(Batches(self, self._portal, self._inner))
+
+    def batches(self, count_max: int = 100, *, within_s: float = 1.0) -> Batches:
+        """Lists of messages for `for`, of all queues: so many, or those that have come `within_s`
+        after the first of them. A list is acknowledged when the next one is asked for, or when the
+        consumer's block ends without an exception; after an exception it comes again, but for what
+        was settled by itself (`ack()`, `retry()`, `reject()` on each). With `is_orderly`, a list
+        has messages of one queue, as many as are there.
+
+        >>> with escrowmq.Consumer(nameserver, group="copies", topic="paid") as consumer:
+        ...     for messages in consumer.batches(500, within_s=0.2):
+        ...         pass  # write them to a database, all at once
+        ...         break
+        """
+        return Batches(self, self._portal, self._inner, count_max=count_max, within_s=within_s)
 
     def receive(self, count_max: int = 32, *, timeout_s: float | None = None) -> list[Delivery]:
         """At most so many messages of one queue, as soon as there is one; none when the time is
@@ -194,7 +236,7 @@ class Consumer(Served[_Engine]):
         ...     for message in consumer.receive(10, timeout_s=30):
         ...         message.ack()
         """
-        box: list[Held] = []
+        box: list[HeldMessage] = []
         try:
             self._portal.call(self._inner.take_into(box, count_max, timeout_s=timeout_s))
             return [message for message in box if isinstance(message, Delivery)]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import datetime as dt
 
-from escrowmq.client.core.backoff import NEVER, delay_level
-from escrowmq.client.delivery import Held
+from escrowmq.client.core.redelivery import NEVER, delay_level
+from escrowmq.client.delivery import HeldMessage
 from escrowmq.client.portal import Caller
 from escrowmq.errors import UsageError
 
 
-class Delivery(Held, kw_only=True, eq=False):
+class Delivery(HeldMessage, kw_only=True, eq=False):
     """A message that was handed over. It is acknowledged by itself, when the next one is asked for
     or when the handler returns, unless one of these methods was called.
 

@@ -104,6 +104,15 @@ class Producer(Served[engine.Producer]):
             begin, lambda: inner.send(message, queue=queue, timeout_ms=timeout_ms)
         )
 
+    def flush(self) -> None:
+        """Send what lingers (`linger_ms`) now, and return when all of it is stored, or its senders
+        were told why not.
+
+        >>> with escrowmq.Producer(nameserver, group="orders", linger_ms=20) as lingering:
+        ...     lingering.flush()
+        """
+        self._portal.call(self._inner.flush())
+
     def send_many(
         self, messages: Sequence[Message], *, timeout_ms: int | None = None
     ) -> list[SendResult]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Self, Unpack
 
 from escrowmq.client import transaction as engine
@@ -75,7 +76,7 @@ class Transaction:
     def begin(self) -> Self:
         """Store the message that the transaction was made with, invisible to consumers."""
         try:
-            self._portal.call(self._inner.begin())
+            self._portal.call_quickly(self._inner.begin_quickly, self._inner.begin)
         except Exception:
             raise
         except BaseException:  # an interrupt: perhaps the message is stored, and no block follows
@@ -92,7 +93,13 @@ class Transaction:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._portal.call(self._inner.__aexit__(kind, error, trace))
+        inner = self._inner
+        if error is None:
+            self._portal.call_quickly(
+                inner.leave_quickly, lambda: inner.__aexit__(None, None, None)
+            )
+        else:
+            self._portal.call(inner.__aexit__(kind, error, trace))
 
     def send(
         self, topic: str | Message, body: bytes = b"", **fields: Unpack[MessageFields]
@@ -130,4 +137,7 @@ class Transaction:
 
     def settle(self, outcome: Outcome) -> None:
         """End it now. A block does this by itself."""
-        self._portal.call(self._inner.settle(outcome))
+        inner = self._inner
+        self._portal.call_quickly(
+            functools.partial(inner.settle_quickly, outcome), lambda: inner.settle(outcome)
+        )
