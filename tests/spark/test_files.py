@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import escrowmq
+from escrowmq.codec.layout import HEAD_V4
 from escrowmq.errors import CorruptRecord
 from tests.interop import jars, servers
 from tests.interop.drivers import unique
@@ -73,6 +74,7 @@ def read_here(folder: Path, **options: str) -> int:
     return sum(batch.num_rows for part in reader.partitions() for batch in reader.read(part))
 
 
+@pytest.mark.long
 def test_damage_is_told_and_never_passed_over_in_silence(
     spark: SparkSession, own_server: Callable[..., Server]
 ) -> None:
@@ -84,7 +86,7 @@ def test_damage_is_told_and_never_passed_over_in_silence(
     assert read_here(server.store) == 100
     file = next((server.store / "commitlog").iterdir())
     with file.open("r+b") as log:
-        log.seek(places[40] + 88)
+        log.seek(places[40] + HEAD_V4.size)
         log.write(b"\xff")  # in a body
     with pytest.raises(CorruptRecord, match=r"is not what was stored \(CRC\)"):
         read_here(server.store)

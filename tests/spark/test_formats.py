@@ -26,7 +26,7 @@ from pyspark.errors import PySparkException
 from escrowmq.cli.main import main
 from escrowmq.errors import UsageError
 from escrowmq.pipeline.formats import FORMATS, PACKAGES, Format, explained, parse_format
-from escrowmq.pipeline.reconcile.progress import Progress
+from escrowmq.pipeline.reconcile.progress import RunProgress
 from escrowmq.pipeline.reconcile.results import Results, RunRow
 from escrowmq.pipeline.reconcile.sums import Balance
 
@@ -103,7 +103,7 @@ def test_jobs_do_not_go_on_from_each_others_runs(
         since_ms=0,
         balance=Balance(halves=0, committed=0, rolled_back=0, pending=0, parked=0, expired=0),
         classes={},
-        progress=Progress(run=1),
+        progress=RunProgress(run=1),
     )
     Results(spark, str(tmp_path)).commit(of_halves)
     log = tmp_path / "commitlog" / f"{0:020d}"

@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.interop.process import Process, until
 from tests.interop.servers import Server
 
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.long
 def test_latest_stays_what_it_was_when_the_driver_dies_before_the_first_commit(
     spark: SparkSession, server: Server, topic: str, tmp_path: Path
 ) -> None:

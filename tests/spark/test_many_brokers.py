@@ -153,6 +153,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     made.cluster.close()
 
 
+@pytest.mark.long
 def test_a_broker_that_is_down_is_missed_until_it_is_back(
     spark: SparkSession, world: World, pipeline: Pipeline, tmp_path: Path
 ) -> None:

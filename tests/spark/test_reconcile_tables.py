@@ -28,7 +28,7 @@ from escrowmq.pipeline.reconcile.progress import Offsets, Window
 from escrowmq.pipeline.reconcile.run import Reconciler, Report, Settings
 from escrowmq.pipeline.reconcile.staging import Staging
 from escrowmq.pipeline.reconcile.table import Table
-from escrowmq.pipeline.reconcile.tables import OFFSETS, PARKED, Batch
+from escrowmq.pipeline.reconcile.tables import OFFSETS, PARKED, TableBatch
 
 NOW_MS = int(START.timestamp() * 1000)
 HOUR_MS = 3_600_000
@@ -46,14 +46,14 @@ class Memory:
         self.committed: dict[str, int] = {}
         self.read_from = 0
 
-    def inner(self, window: Window) -> Batch:
+    def inner(self, window: Window) -> TableBatch:
         """Each run reads what the last one has not read."""
         rows, self.log.rows = self.log.rows, self.log.rows[self.read_from :]
         frame = self.log.table(self._spark)
         self.log.rows = rows
-        return Batch(frame, {}, {})
+        return TableBatch(frame, {}, {})
 
-    def topics(self, names: Any, has_late: bool, window: Window) -> Batch | None:
+    def topics(self, names: Any, has_late: bool, window: Window) -> TableBatch | None:
         return None
 
     def unread(self, carried: DataFrame, batches: Any, window: Window) -> DataFrame:

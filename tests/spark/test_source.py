@@ -139,6 +139,37 @@ def test_columns_by_hand(spark: SparkSession, server: Server, topic: str) -> Non
     assert "it has bigint, cast it" in failure(lambda: wrong.load().collect())
 
 
+@pytest.mark.versions
+def test_columns_that_are_never_null_say_so(
+    spark: SparkSession, server: Server, topic: str
+) -> None:
+    with escrowmq.Producer(server.nameserver, group="g") as producer:
+        producer.send(topic, b"plain")
+        producer.send(topic, b"tagged", tag="a", keys=["k"])
+    frame = loaded(spark, server, topic)
+    may_be_null = {field.name for field in frame.schema if field.nullable}
+    assert may_be_null == {"brokerName", "tags", "keys", "transactionId"}
+    rows = {row.body: row for row in frame.collect()}
+    plain, tagged = rows[b"plain"], rows[b"tagged"]
+    assert (plain.tags, plain.keys, plain.transactionId) == (None, None, None)
+    assert (tagged.tags, tagged.keys) == ("a", ["k"])
+    for row in rows.values():
+        assert {name for name, value in row.asDict().items() if value is None} <= may_be_null
+
+
+@pytest.mark.versions
+def test_a_schema_of_ones_own_may_say_that_values_can_be_null(
+    spark: SparkSession, server: Server, topic: str
+) -> None:
+    send_numbers(server, topic, range(3))
+    reader = spark.read.format("escrowmq").schema(
+        "properties map<string,string>, queueOffset bigint, keys array<string>"
+    )
+    frame = reader.option("nameServer", server.nameserver).option("subscribe", topic).load()
+    assert all(field.nullable for field in frame.schema)
+    assert sorted(row.properties["n"] for row in frame.collect()) == ["0", "1", "2"]
+
+
 def test_partitions_are_cut_and_put_together(
     spark: SparkSession, server: Server, topic: str
 ) -> None:

@@ -1,4 +1,8 @@
-"""The format `escrowmq`: topics as batches and streams, to read and to write."""
+"""The format `escrowmq`: topics as batches and streams, to read and to write.
+
+Spark starts a Python process each time that it plans a read or a write, and that imports this
+module: what reads is imported by who reads, and what writes, with a whole producer, by who writes.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +22,9 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from escrowmq.errors import UsageError
-from escrowmq.pipeline.sink.writers import make_batch_writer, make_stream_writer
-from escrowmq.pipeline.source.batch import QueuesReader
-from escrowmq.pipeline.source.files import FilesReader
 from escrowmq.pipeline.source.options import parse_source
 from escrowmq.pipeline.source.refusing import RefusingReader
 from escrowmq.pipeline.source.schema import check_schema, full_schema
-from escrowmq.pipeline.source.stream import make_stream_reader
 
 NAME: Final = "escrowmq"
 
@@ -46,7 +46,11 @@ class EscrowMQSource(DataSource):
         options = parse_source(self.options, is_stream=False)
         check_schema(schema, options)
         if options.store_path:
+            from escrowmq.pipeline.source.files import FilesReader
+
             return FilesReader(options, schema)
+        from escrowmq.pipeline.source.batch import QueuesReader
+
         return QueuesReader(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's
@@ -56,14 +60,20 @@ class EscrowMQSource(DataSource):
             check_schema(schema, options)
         except UsageError as error:
             return RefusingReader(error)
+        from escrowmq.pipeline.source.stream import make_stream_reader
+
         return make_stream_reader(options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         """Writes a table."""
+        from escrowmq.pipeline.sink.writers import make_batch_writer
+
         return make_batch_writer(self.options, schema, overwrite=overwrite)
 
     def streamWriter(  # noqa: N802 - Spark's name
         self, schema: StructType, overwrite: bool
     ) -> DataSourceStreamArrowWriter:
         """Writes a stream."""
+        from escrowmq.pipeline.sink.writers import make_stream_writer
+
         return make_stream_writer(self.options, schema)

@@ -19,7 +19,7 @@ from escrowmq.pipeline.reconcile import records
 from escrowmq.pipeline.reconcile.fates import Fate, fates
 from escrowmq.pipeline.reconcile.gather import Gatherer
 from escrowmq.pipeline.reconcile.lease import require_lease
-from escrowmq.pipeline.reconcile.progress import Progress, make_window, moment
+from escrowmq.pipeline.reconcile.progress import RunProgress, make_window, moment
 from escrowmq.pipeline.reconcile.staging import Staging, last_progress
 from escrowmq.pipeline.reconcile.table import Table
 from escrowmq.pipeline.reconcile.tables import Messages, judged_alone
@@ -68,7 +68,7 @@ class FunnelJob:
         self.since_day_ms = 0
         """Where the first day begins that the last run has looked at; 0 for all of them."""
 
-    def run(self, *, lease: Lease, on_step: Callable[[str], None] = lambda _: None) -> Progress:
+    def run(self, *, lease: Lease, on_step: Callable[[str], None] = lambda _: None) -> RunProgress:
         """Bring the tables up to date. A run that dies is done again, and changes the same."""
         with lease:
             return self._run(lease, on_step)
@@ -92,7 +92,7 @@ class FunnelJob:
         self.twice.replace(twice(messages))
         self.given_back.replace(given_back(messages))
 
-    def _run(self, lease: Lease, on_step: Callable[[str], None]) -> Progress:
+    def _run(self, lease: Lease, on_step: Callable[[str], None]) -> RunProgress:
         on_step("reading")
         before = last_progress(self._runs, of=_OF)
         run = before.run + 1
@@ -125,7 +125,7 @@ class FunnelJob:
         self._gatherer.carry(gathered, open_ids.union(left_out.select(*key)), run=run)
         found.unpersist()
         require_lease(lease)
-        progress = Progress(run=run, until_ms=window.until_ms, ends=gathered.ends, of=_OF)
+        progress = RunProgress(run=run, until_ms=window.until_ms, ends=gathered.ends, of=_OF)
         self._commit(progress, moment(now_ms))
         return progress
 
@@ -139,7 +139,7 @@ class FunnelJob:
         )
         return transactions(judged)
 
-    def _commit(self, progress: Progress, now: dt.datetime) -> None:
+    def _commit(self, progress: RunProgress, now: dt.datetime) -> None:
         text = msgspec.json.encode(progress).decode()
         cells = (now, progress.until_ms, text, now.date(), progress.run)
         self._runs.replace(self._spark.createDataFrame([cells], RUNS).coalesce(1))

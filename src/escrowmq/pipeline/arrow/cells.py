@@ -1,5 +1,5 @@
 """Arrow arrays out of a buffer without a Python object for a value: numpy finds where the values
-lie, Arrow copies them."""
+lie; the compiled lane copies them, or Arrow where there is none."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from escrowmq.lane import native
 
 Numbers = Any
 """A numpy array of numbers."""
@@ -20,7 +22,6 @@ BUFFER_SIZE_MAX: Final = (1 << 31) - 1
 """Arrow's offsets of texts are 32 bits wide."""
 
 _HEX: Final = np.frombuffer(bytes(range(256)).hex().upper().encode(), dtype="<u2")
-_PADDING: Final = bytes(8)
 
 
 class Bytes:
@@ -29,25 +30,42 @@ class Bytes:
     def __init__(self, data: bytes) -> None:
         self.data = data
         self.size = len(data)
-        # Numbers are read eight bytes at a time, also the last ones.
-        self._padded = data + _PADDING
-        self.u1 = np.frombuffer(self._padded, dtype=np.uint8)
+        self.u1 = np.frombuffer(data, dtype=np.uint8)
 
     def numbers(self, at: Numbers, kind: str) -> Numbers:
         """The numbers of a kind (">i4", ">i8", ...) that begin at these places, in the machine's
-        order. One unaligned view and one gather: 4 ns a number."""
+        order: 2 ns a number by the lane."""
+        found = self._gathered(at, kind) if native.copy_numbers is None else self._taken(at, kind)
+        return found.astype(np.dtype(kind).newbyteorder("="), copy=False)
+
+    def _taken(self, at: Numbers, kind: str) -> Numbers:
+        assert native.copy_numbers is not None
+        places = np.ascontiguousarray(at, dtype=np.int64)
+        taken = native.copy_numbers(self.data, places, np.dtype(kind).itemsize)
+        return np.frombuffer(taken, dtype=kind)
+
+    def _gathered(self, at: Numbers, kind: str) -> Numbers:
+        """One unaligned view and one gather: 4 ns a number and more."""
         width = np.dtype(kind).itemsize
         view = np.ndarray(
-            shape=(self.size + len(_PADDING) - width + 1,),
-            dtype=kind,
-            buffer=self._padded,
-            strides=(1,),
+            shape=(max(0, self.size - width + 1),), dtype=kind, buffer=self.data, strides=(1,)
         )
-        return view[at].astype(np.dtype(kind).newbyteorder("="), copy=False)
+        return view[at]
 
     def cells(self, start: Numbers, end: Numbers, kind: Any) -> Array:  # noqa: ANN401 - an Arrow type
-        """The bytes from each start to its end, as binary or texts. The places must not go back.
-        The buffer becomes an array whose values are the cells and what lies between them; Arrow
+        """The bytes from each start to its end, as binary or texts. The places must not go back."""
+        found = self._cells(start, end) if native.copy_cells is None else self._copied(start, end)
+        return found if kind == pa.binary() else as_text(found)
+
+    def _copied(self, start: Numbers, end: Numbers) -> Array:
+        """By the lane, 15 ns a cell; `_cells` takes 40 and more."""
+        assert native.copy_cells is not None
+        places = (np.ascontiguousarray(each, dtype=np.int64) for each in (start, end))
+        bounds, values = native.copy_cells(self.data, *places)
+        return binary_of(len(start), bounds, values)
+
+    def _cells(self, start: Numbers, end: Numbers) -> Array:
+        """The buffer becomes an array whose values are the cells and what lies between them; Arrow
         then takes every other one."""
         count = len(start)
         bounds = np.empty(2 * count + 1, dtype=np.int32)
@@ -55,8 +73,16 @@ class Bytes:
         bounds[-1] = end[-1] if count else 0
         buffers = [None, pa.py_buffer(bounds), pa.py_buffer(self.data)]
         whole = pa.Array.from_buffers(pa.binary(), 2 * count, buffers)
-        found = whole.take(pa.array(np.arange(0, 2 * count, 2)))
-        return found if kind == pa.binary() else as_text(found)
+        return whole.take(pa.array(np.arange(0, 2 * count, 2)))
+
+
+def binary_of(
+    count: int, bounds: bytes, values: bytes, there: bytes = b"", missing: int = 0
+) -> Array:
+    """An array of what the lane has copied; `there` has a bit for each that is not null."""
+    mask = pa.py_buffer(there) if missing else None
+    buffers = [mask, pa.py_buffer(bounds), pa.py_buffer(values)]
+    return pa.Array.from_buffers(pa.binary(), count, buffers, null_count=missing)
 
 
 def as_text(found: Array) -> Array:

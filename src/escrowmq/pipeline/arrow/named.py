@@ -13,6 +13,8 @@ from escrowmq.pipeline.arrow.cells import Array, Bytes, Numbers
 _NAME_END: Final = 1
 _VALUE_END: Final = 2
 _HEAD_SIZE: Final = 8
+_PADDING: Final = bytes(_HEAD_SIZE)
+"""Names are compared by eight bytes at a time, also the last ones."""
 _LOW_BYTES: Final = np.array(
     [(1 << (8 * count)) - 1 for count in range(8)] + [(1 << 64) - 1], dtype=np.uint64
 )
@@ -31,8 +33,7 @@ class Properties:
         if not _is_regular(bounds, data):
             encoded = _mended(encoded)
             bounds, data = _buffers(encoded)
-        self._bytes = Bytes(data)
-        self._bounds = bounds
+        self._bytes = Bytes(data + _PADDING)
         marks = self._bytes.u1[: len(data)]
         ends = np.flatnonzero(marks == _VALUE_END)
         starts = np.concatenate(([0], ends[:-1] + 1)) if len(ends) else ends

@@ -12,8 +12,7 @@ from typing import Final, TypeVar
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.command import Command
 from escrowmq.client.core.dialogue import Fields
-from escrowmq.client.core.routes import MASTER, MessageQueue, RouteBook
-from escrowmq.client.offsets import queue_fields
+from escrowmq.client.core.routes import MASTER, MessageQueue, RouteBook, queue_fields
 from escrowmq.codec.bodies import decode_body
 from escrowmq.codec.routes import decode_cluster_info, decode_route
 from escrowmq.errors import (
@@ -24,7 +23,7 @@ from escrowmq.errors import (
     TransportError,
     response_error,
 )
-from escrowmq.pipeline.brokers.link import Link
+from escrowmq.pipeline.brokers.link import BrokerLink
 from escrowmq.pipeline.brokers.options import Access
 from escrowmq.pipeline.brokers.ranges import Positions
 
@@ -56,7 +55,7 @@ class Cluster:
         self._tries = tries
         self._try_again_ms = try_again_ms
         self._timeout_ms = timeout_ms
-        self._links: dict[str, Link] = {}
+        self._links: dict[str, BrokerLink] = {}
 
     def close(self) -> None:
         """End all connections."""
@@ -254,7 +253,7 @@ class Cluster:
             for topic in dict.fromkeys(queue.topic for queue in queues):
                 self.refresh(topic)
 
-        def ask(link: Link) -> dict[MessageQueue, Command]:
+        def ask(link: BrokerLink) -> dict[MessageQueue, Command]:
             numbers = [link.post(code, queue_fields(each) | asked[each]) for each in queues]
             replies = [link.take(number) for number in numbers]
             if is_checked:
@@ -263,10 +262,10 @@ class Cluster:
 
         return self._on(self.address(broker_name), ask)
 
-    def _on(self, address: str, work: Callable[[Link], T], *, timeout_ms: int = 0) -> T:
+    def _on(self, address: str, work: Callable[[BrokerLink], T], *, timeout_ms: int = 0) -> T:
         link = self._links.get(address)
         if link is None:
-            link = Link(address, self._access, timeout_ms=timeout_ms or self._timeout_ms)
+            link = BrokerLink(address, self._access, timeout_ms=timeout_ms or self._timeout_ms)
             self._links[address] = link
         try:
             return work(link)

@@ -27,7 +27,7 @@ from escrowmq.pipeline.brokers.options import Access
 _READ_SIZE: Final = 1 << 20
 
 
-class Link:
+class BrokerLink:
     """One connection to a name server or a broker. What goes wrong raises TransportError, and the
     link is of no use then."""
 

@@ -26,7 +26,7 @@ SOURCE: Final = (
 _COUNT: Final = "partition int, sent bigint"
 
 
-class Target(msgspec.Struct, frozen=True, kw_only=True):
+class ReplayTarget(msgspec.Struct, frozen=True, kw_only=True):
     """Where copies go."""
 
     access: Access
@@ -48,7 +48,7 @@ def unsent(keyed: DataFrame, present: DataFrame) -> DataFrame:
     return keyed.join(present.select(F.col("msgId").alias("key")), "key", "left_anti")
 
 
-def send(keyed: DataFrame, target: Target) -> DataFrame:
+def send(keyed: DataFrame, target: ReplayTarget) -> DataFrame:
     """Send them when the result is computed: how many, by partition. Order within a queue of the
     source is kept as far as its rows are in one partition."""
     if target.per_s:
@@ -60,7 +60,7 @@ def send(keyed: DataFrame, target: Target) -> DataFrame:
     return keyed.mapInArrow(write, _COUNT)
 
 
-def _send(batches: Iterable[Any], target: Target) -> Iterator[Any]:
+def _send(batches: Iterable[Any], target: ReplayTarget) -> Iterator[Any]:
     from pyspark import TaskContext
 
     context = TaskContext.get()

@@ -17,7 +17,7 @@ from escrowmq.errors import NotFound, RouteMissing
 from escrowmq.net.clock import SystemClock
 from escrowmq.pipeline.reconcile.differences import Class, Repair
 from escrowmq.pipeline.reconcile.lease import require_lease
-from escrowmq.pipeline.reconcile.progress import Progress, moment
+from escrowmq.pipeline.reconcile.progress import RunProgress, moment
 from escrowmq.pipeline.reconcile.results import Examined, Results, RunRow
 from escrowmq.pipeline.reconcile.run import GRACE_S, Report
 from escrowmq.pipeline.reconcile.sums import Balance
@@ -85,7 +85,7 @@ class CommitReconciler:
             halves=both_count + len(rows), committed=visible_count, rolled_back=0,
             pending=both_count + len(rows) - visible_count, parked=0, expired=0,
         )  # fmt: skip
-        progress = Progress(run=run, until_ms=now_ms, of=OF)
+        progress = RunProgress(run=run, until_ms=now_ms, of=OF)
         self.results.commit(
             RunRow(
                 started_ms=now_ms,

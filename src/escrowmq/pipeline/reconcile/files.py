@@ -13,9 +13,9 @@ from pyspark.sql import functions as F
 from escrowmq.base.message import Topic
 from escrowmq.codec import fastjson
 from escrowmq.errors import EscrowMQError, UsageError
-from escrowmq.pipeline.reconcile.progress import Offsets, Progress, Window, moment
+from escrowmq.pipeline.reconcile.progress import Offsets, RunProgress, Window, moment
 from escrowmq.pipeline.reconcile.records import is_of_transactions
-from escrowmq.pipeline.reconcile.tables import COLUMNS, OFFSETS, Batch, Brokers, without_topics
+from escrowmq.pipeline.reconcile.tables import COLUMNS, OFFSETS, Brokers, TableBatch, without_topics
 from escrowmq.pipeline.source.segments import plan_parts
 
 _LOG: Final = "log"
@@ -46,21 +46,23 @@ class FileMessages:
         self.skipped = frozenset(skipped)
         self.skipped_brokers: frozenset[str] = frozenset()
 
-    def inner(self, window: Window) -> Batch:
+    def inner(self, window: Window) -> TableBatch:
         """Everything about transactions."""
         frames = [self._read(name, folder, window) for name, folder in self._folders.items()]
         frame = reduce(DataFrame.unionByName, frames)
-        return Batch(without_topics(frame, self.skipped), {}, {})
+        return TableBatch(without_topics(frame, self.skipped), {}, {})
 
-    def topics(self, brokers: Brokers, has_late: bool, window: Window) -> Batch | None:
+    def topics(self, brokers: Brokers, has_late: bool, window: Window) -> TableBatch | None:
         """Nothing: `inner` has had it all."""
         return None
 
-    def unread(self, carried: DataFrame, batches: Iterable[Batch], window: Window) -> DataFrame:
+    def unread(
+        self, carried: DataFrame, batches: Iterable[TableBatch], window: Window
+    ) -> DataFrame:
         """What earlier runs have kept, without what is read again."""
         return carried.where(~F.coalesce(self._is_again(window), F.lit(False)))
 
-    def ends(self, batches: Iterable[Batch], new: DataFrame, window: Window) -> Offsets:
+    def ends(self, batches: Iterable[TableBatch], new: DataFrame, window: Window) -> Offsets:
         """Where the next run goes on: at the first half that was too young, or behind it all."""
         until = moment(window.until_ms)
         is_young = (F.col("topic") == Topic.HALF) & (F.col("storeTimestamp") >= F.lit(until))
@@ -112,7 +114,7 @@ class FileMessages:
 
     def _is_again(self, window: Window) -> Column:
         """Whether a row is in what this run reads."""
-        before: Progress = window.before
+        before: RunProgress = window.before
         is_new = F.lit(False)
         for name in self._folders:
             end = before.ends.get(_LOG, {}).get(name, {}).get(_QUEUE, 0)

@@ -21,7 +21,7 @@ _SLOTS: Final = 2
 """The copies of a run and of the one before it are kept; the next run writes over the older one."""
 
 
-class Gathered(msgspec.Struct, frozen=True):
+class RunInput(msgspec.Struct, frozen=True):
     """What a run looks at."""
 
     messages: DataFrame
@@ -41,7 +41,7 @@ class Gatherer:
         self._spark = spark
         self._root = root
 
-    def gather(self, source: Messages, window: Window) -> Gathered:
+    def gather(self, source: Messages, window: Window) -> RunInput:
         """Read what a run needs. The numbers of the window's run decide where it is kept."""
         run = window.before.run + 1
         carried = self._read(run - 1, "carried") if run > 1 else None
@@ -57,10 +57,10 @@ class Gatherer:
         ends = source.ends(batches, new, window)
         new = _in_window(new, window)
         if carried is None:
-            return Gathered(new, new, ends)
-        return Gathered(new.unionByName(source.unread(carried, batches, window)), new, ends)
+            return RunInput(new, new, ends)
+        return RunInput(new.unionByName(source.unread(carried, batches, window)), new, ends)
 
-    def carry(self, gathered: Gathered, open_ids: DataFrame, *, run: int) -> None:
+    def carry(self, gathered: RunInput, open_ids: DataFrame, *, run: int) -> None:
         """Keep for the next run what tells of some messages (`broker`, `messageId`)."""
         ids = F.broadcast(open_ids.select("broker", "messageId").distinct())
         rows = gathered.messages.withColumn("broker", F.coalesce("brokerName", F.lit("")))

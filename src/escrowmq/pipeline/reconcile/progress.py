@@ -15,7 +15,7 @@ Offsets = dict[str, dict[str, dict[str, int]]]
 """By topic, broker and queue, as options of the source say it."""
 
 
-class Progress(msgspec.Struct, frozen=True, kw_only=True):
+class RunProgress(msgspec.Struct, frozen=True, kw_only=True):
     """Where a run ended. The next one goes on from here."""
 
     run: int = 0
@@ -48,7 +48,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
 class Window(msgspec.Struct, frozen=True, kw_only=True):
     """What one run looks at."""
 
-    before: Progress
+    before: RunProgress
     now_ms: int
     until_ms: int
     """Halves stored before this time are looked at; younger ones are still on their way."""
@@ -66,7 +66,7 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def make_window(
-    before: Progress,
+    before: RunProgress,
     *,
     now_ms: int,
     grace_ms: int,

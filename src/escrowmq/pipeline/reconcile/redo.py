@@ -52,7 +52,7 @@ class Deed(enum.Enum):
     """It could not be mended; the next run tries again."""
 
 
-class Finding(msgspec.Struct, frozen=True):
+class Redone(msgspec.Struct, frozen=True):
     """What was done about one difference."""
 
     kind: str
@@ -89,7 +89,7 @@ class Redo:
         per_s: float = PER_S,
         is_dry: bool = True,
     ) -> None:
-        self.findings: list[Finding] = []
+        self.findings: list[Redone] = []
         self._admin = admin
         self._sender = sender
         self._business = business
@@ -119,7 +119,7 @@ class Redo:
                 break
             seen.add(key)
             deed, detail = self._deal_with(kind, lost, row["repair"])
-            finding = Finding(kind, lost.message_id, lost.topic, lost.broker, deed, detail)
+            finding = Redone(kind, lost.message_id, lost.topic, lost.broker, deed, detail)
             self.findings.append(finding)
             self._record(finding)
         return Counter(finding.deed.value for finding in self.findings)
@@ -206,7 +206,7 @@ class Redo:
         found = self._admin.transactions.show(lost.message_id, topic=lost.topic, broker=lost.broker)
         return {one.state for one in found}
 
-    def _record(self, finding: Finding) -> None:
+    def _record(self, finding: Redone) -> None:
         line = {
             "class": finding.kind,
             "messageId": finding.message_id,

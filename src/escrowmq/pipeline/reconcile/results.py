@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from escrowmq.pipeline.reconcile.differences import Class
-from escrowmq.pipeline.reconcile.progress import Progress, moment
+from escrowmq.pipeline.reconcile.progress import RunProgress, moment
 from escrowmq.pipeline.reconcile.staging import Staging, last_progress
 from escrowmq.pipeline.reconcile.sums import Balance
 from escrowmq.pipeline.reconcile.table import Table
@@ -59,7 +59,7 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     since_ms: int
     balance: Balance
     classes: Mapping[str, int]
-    progress: Progress
+    progress: RunProgress
 
 
 class Results:
@@ -73,7 +73,7 @@ class Results:
         self.runs = Table(spark, root, "runs", schema=RUNS, by=("day", "run"), kind=kind)
         self._staging = Staging(spark, root, "differences", self.differences)
 
-    def progress(self, of: str = "halves") -> Progress:
+    def progress(self, of: str = "halves") -> RunProgress:
         """Where the last run ended. What a run that died was about to write is written first."""
         found = last_progress(self.runs, of=of)
         self._staging.recover(found.run + 1)

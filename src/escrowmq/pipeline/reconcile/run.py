@@ -19,7 +19,7 @@ from escrowmq.pipeline.reconcile.differences import Class
 from escrowmq.pipeline.reconcile.fates import fates
 from escrowmq.pipeline.reconcile.gather import Gatherer
 from escrowmq.pipeline.reconcile.lease import require_lease
-from escrowmq.pipeline.reconcile.progress import Progress, Window, make_window, moment
+from escrowmq.pipeline.reconcile.progress import RunProgress, Window, make_window, moment
 from escrowmq.pipeline.reconcile.results import Examined, Results, RunRow
 from escrowmq.pipeline.reconcile.sums import Balance, balance
 from escrowmq.pipeline.reconcile.tables import Messages, judged_alone
@@ -126,7 +126,7 @@ class Reconciler:
             still_open = self.results.merge(found, examined, now=now, run=run)
             self._gatherer.carry(gathered, still_open, run=run)
         require_lease(lease)
-        progress = Progress(run=run, until_ms=window.until_ms, ends=gathered.ends)
+        progress = RunProgress(run=run, until_ms=window.until_ms, ends=gathered.ends)
         self.results.commit(
             RunRow(
                 started_ms=window.now_ms,
@@ -141,7 +141,7 @@ class Reconciler:
             classes=classes, odd=odd,
         )  # fmt: skip
 
-    def _window(self, before: Progress) -> Window:
+    def _window(self, before: RunProgress) -> Window:
         settings = self._settings
         return make_window(
             before,

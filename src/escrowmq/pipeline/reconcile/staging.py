@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from escrowmq.errors import StorageError, UsageError
-from escrowmq.pipeline.reconcile.progress import Progress
+from escrowmq.pipeline.reconcile.progress import RunProgress
 from escrowmq.pipeline.reconcile.table import Table
 
 _READY: Final = "run bigint"
@@ -63,13 +63,13 @@ class Staging:
         row.write.mode("overwrite").parquet(f"{self._place}.ready")
 
 
-def last_progress(runs: Table, *, of: str) -> Progress:
+def last_progress(runs: Table, *, of: str) -> RunProgress:
     """Where the last run on record ended, of those that go over the same."""
     last = runs.read().orderBy(F.desc("run")).select("progress").head()
     if last is None:
-        return Progress()
+        return RunProgress()
     try:
-        found = msgspec.json.decode(last["progress"], type=Progress)
+        found = msgspec.json.decode(last["progress"], type=RunProgress)
     except msgspec.DecodeError as error:
         raise StorageError(
             f"{runs.path} says {last['progress'][:80]!r} about where to go on: {error}; choose "

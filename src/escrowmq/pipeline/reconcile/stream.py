@@ -77,7 +77,7 @@ def overdue(
     chosen = patience or Patience()
     alone = _alone(messages, chosen, beats)
     return alone.groupBy("broker", "messageId").transformWithState(
-        statefulProcessor=Watch(chosen, look),
+        statefulProcessor=OverdueWatch(chosen, look),
         outputStructType=OPEN,
         outputMode="append",
         timeMode="EventTime",
@@ -136,7 +136,7 @@ def _with_beats(
     return side.unionByName(told.select("broker", "place", *blank, "at"))
 
 
-class Watch(StatefulProcessor):
+class OverdueWatch(StatefulProcessor):
     """Keeps what is overdue until it is ended, or nobody wants to hear of it any more."""
 
     def __init__(self, patience: Patience, look: Look | None) -> None:

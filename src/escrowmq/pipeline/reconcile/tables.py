@@ -24,7 +24,7 @@ from escrowmq.pipeline.brokers.options import Given, parse_access
 from escrowmq.pipeline.brokers.ranges import Positions
 from escrowmq.pipeline.reconcile.progress import (
     Offsets,
-    Progress,
+    RunProgress,
     Window,
     as_offsets,
     merged,
@@ -51,7 +51,7 @@ _INNER: Final = (Topic.HALF, Topic.OP, Topic.CHECK_MAX_TIME)
 _LATE: Final = (Topic.SCHEDULE, Topic.TIMER)
 
 
-class Batch(msgspec.Struct, frozen=True):
+class TableBatch(msgspec.Struct, frozen=True):
     """Messages to be read, and where reading goes on later."""
 
     frame: DataFrame
@@ -70,17 +70,19 @@ class Messages(Protocol):
     def skipped_brokers(self) -> frozenset[str]:
         """Brokers that are left out, with all that they keep."""
 
-    def inner(self, window: Window) -> Batch:
+    def inner(self, window: Window) -> TableBatch:
         """Halves, op records and what was given up."""
 
-    def topics(self, brokers: Brokers, has_late: bool, window: Window) -> Batch | None:
+    def topics(self, brokers: Brokers, has_late: bool, window: Window) -> TableBatch | None:
         """What commits made visible in topics (each with the brokers that have halves for it), and,
         with `has_late`, what waits for its time; None when `inner` has had it all."""
 
-    def unread(self, carried: DataFrame, batches: Iterable[Batch], window: Window) -> DataFrame:
+    def unread(
+        self, carried: DataFrame, batches: Iterable[TableBatch], window: Window
+    ) -> DataFrame:
         """What earlier runs have kept, without what these batches read again."""
 
-    def ends(self, batches: Iterable[Batch], new: DataFrame, window: Window) -> Offsets:
+    def ends(self, batches: Iterable[TableBatch], new: DataFrame, window: Window) -> Offsets:
         """Where the next run goes on."""
 
     def group_offsets(self, groups: Iterable[str]) -> DataFrame:
@@ -112,7 +114,7 @@ class BrokerMessages:
         self._brokers: frozenset[str] = frozenset()
         """Those whose halves were read."""
 
-    def inner(self, window: Window) -> Batch:
+    def inner(self, window: Window) -> TableBatch:
         """Halves, op records and what was given up."""
         cluster = self._cluster()
         try:
@@ -136,9 +138,9 @@ class BrokerMessages:
         frame = self._without_skipped(self._read(rest, ends))
         if ops:
             frame = frame.unionByName(self._read(ops, ends, has_body=True))
-        return Batch(frame, as_offsets(ends), as_offsets(starts))
+        return TableBatch(frame, as_offsets(ends), as_offsets(starts))
 
-    def topics(self, brokers: Brokers, has_late: bool, window: Window) -> Batch | None:
+    def topics(self, brokers: Brokers, has_late: bool, window: Window) -> TableBatch | None:
         """What commits made visible in topics. RouteMissing for one that is gone."""
         wanted = {*brokers, *topics_of(window.before.ends, without=(*_INNER, *_LATE))}
         cluster = self._cluster()
@@ -160,9 +162,11 @@ class BrokerMessages:
             cluster.close()
         ends = {queue: max(end, starts[queue]) for queue, end in ends.items()}
         frame = self._without_skipped(self._read(starts, ends).where(is_final()))
-        return Batch(frame, as_offsets(ends), as_offsets(starts))
+        return TableBatch(frame, as_offsets(ends), as_offsets(starts))
 
-    def unread(self, carried: DataFrame, batches: Iterable[Batch], window: Window) -> DataFrame:
+    def unread(
+        self, carried: DataFrame, batches: Iterable[TableBatch], window: Window
+    ) -> DataFrame:
         """What earlier runs have kept, without what these batches read again."""
         rows = [
             (topic, broker, int(queue_id), begin)
@@ -178,7 +182,7 @@ class BrokerMessages:
         is_unread = F.col("readFrom").isNull() | (F.col("queueOffset") < F.col("readFrom"))
         return joined.where(is_unread).select(*carried.columns)
 
-    def ends(self, batches: Iterable[Batch], new: DataFrame, window: Window) -> Offsets:
+    def ends(self, batches: Iterable[TableBatch], new: DataFrame, window: Window) -> Offsets:
         """Where the next run goes on. What was not read this time keeps its place."""
         return merged([window.before.ends, *(batch.ends for batch in batches)])
 
@@ -273,7 +277,7 @@ def without_topics(frame: DataFrame, skipped: Iterable[str]) -> DataFrame:
 def _starts(cluster: Cluster, queues: Iterable[MessageQueue], window: Window) -> Positions:
     """Where to begin in each queue: some way before where the last run ended, or where the user
     wants to begin."""
-    before: Progress = window.before
+    before: RunProgress = window.before
     known = {queue: at for queue in queues if (at := before.position(queue)) is not None}
     new = [queue for queue in queues if queue not in known]
     again = cluster.at(dict.fromkeys(known, window.again_ms))

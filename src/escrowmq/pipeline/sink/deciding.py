@@ -44,7 +44,7 @@ class StockBroker(UsageError):
     """The broker is RocketMQ's own, which decides about no batches."""
 
 
-class Decider:
+class BrokerDecider:
     """One broker, asked again while it cannot be reached. All questions may be repeated: the first
     decision is told to whoever asks later."""
 
@@ -158,7 +158,7 @@ def _choose(options: SinkOptions) -> str:
 
 
 def _can_decide(options: SinkOptions, broker_name: str) -> bool:
-    decider = Decider(options.access, broker_name=broker_name, group=options.group)
+    decider = BrokerDecider(options.access, broker_name=broker_name, group=options.group)
     try:
         decider.decision(_PROBE, patience_ms=0)
     except StockBroker as error:

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from escrowmq.errors import EscrowMQError
-from escrowmq.pipeline.sink.deciding import Decider
+from escrowmq.pipeline.sink.deciding import BrokerDecider
 from escrowmq.pipeline.sink.halves import EpochDecided, HalfSender
 from escrowmq.pipeline.sink.options import SinkOptions
 from escrowmq.pipeline.sink.rows import addressed
@@ -35,7 +35,7 @@ def write_halves(
 ) -> Tokens:
     """Store the rows of a task, unless its batch is decided about already."""
     counts: dict[str, int] = {}
-    decider = Decider(options.access, broker_name=broker_name, group=options.group)
+    decider = BrokerDecider(options.access, broker_name=broker_name, group=options.group)
     sender = HalfSender(options, broker_name=broker_name, epoch=epoch)
     try:
         if decider.decision(epoch).decided != "no":
@@ -64,7 +64,7 @@ def decide(written: Sequence[Tokens], options: SinkOptions, *, broker_name: str)
         counts |= each.counts
     if not counts:
         return
-    decider = Decider(options.access, broker_name=broker_name, group=options.group)
+    decider = BrokerDecider(options.access, broker_name=broker_name, group=options.group)
     try:
         found = decider.decide(written[0].epoch, counts)
     finally:
@@ -82,7 +82,7 @@ def abandon(written: Sequence[Tokens], options: SinkOptions, *, broker_name: str
     tokens = [token for each in written for token in each.counts]
     if not tokens:
         return
-    decider = Decider(options.access, broker_name=broker_name, group=options.group)
+    decider = BrokerDecider(options.access, broker_name=broker_name, group=options.group)
     try:
         _give_up(decider, written[0].epoch, tokens)
     finally:
@@ -92,7 +92,7 @@ def abandon(written: Sequence[Tokens], options: SinkOptions, *, broker_name: str
 def close_epoch(options: SinkOptions, *, broker_name: str, epoch: str) -> None:
     """Decide for nothing, unless there is a decision: all halves of an epoch that nobody will
     write again are dropped, also those of tasks that were ended before they could tell of them."""
-    decider = Decider(options.access, broker_name=broker_name, group=options.group)
+    decider = BrokerDecider(options.access, broker_name=broker_name, group=options.group)
     try:
         decider.decide(epoch, {}, patience_ms=0)
     except EscrowMQError as error:
@@ -101,7 +101,7 @@ def close_epoch(options: SinkOptions, *, broker_name: str, epoch: str) -> None:
         decider.close()
 
 
-def _give_up(decider: Decider, epoch: str, tokens: Sequence[str]) -> None:
+def _give_up(decider: BrokerDecider, epoch: str, tokens: Sequence[str]) -> None:
     try:
         decider.abandon(epoch, list(tokens))
     except EscrowMQError as error:

@@ -27,7 +27,7 @@ from escrowmq.errors import (
 )
 from escrowmq.net.clock import SystemClock
 from escrowmq.pipeline.brokers.cluster import Cluster, rest
-from escrowmq.pipeline.brokers.link import Link
+from escrowmq.pipeline.brokers.link import BrokerLink
 from escrowmq.pipeline.sink.options import AWAY_MS, SinkOptions
 from escrowmq.pipeline.sink.rows import Addressed
 
@@ -54,7 +54,7 @@ class HalfSender:
         mark = self._chance.getrandbits(32)
         self._ids = UniqueIds(host=local_address(), process=os.getpid(), mark=mark)
         self._clock = SystemClock()
-        self._link: Link | None = None
+        self._link: BrokerLink | None = None
         self.tokens: list[str] = []
         """All that were used, also for what was sent again."""
 
@@ -93,7 +93,7 @@ class HalfSender:
             self._settle(link, under_way, since_ms)
 
     def _settle(
-        self, link: Link, under_way: deque[tuple[int, Outgoing, MessageQueue]], since_ms: int
+        self, link: BrokerLink, under_way: deque[tuple[int, Outgoing, MessageQueue]], since_ms: int
     ) -> None:
         number, out, queue = under_way.popleft()
         reply = link.take(number)
@@ -106,7 +106,7 @@ class HalfSender:
         rest()
         under_way.append((self._post(link, out, queue), out, queue))
 
-    def _post(self, link: Link, out: Outgoing, queue: MessageQueue) -> int:
+    def _post(self, link: BrokerLink, out: Outgoing, queue: MessageQueue) -> int:
         return link.post(out.code, send_fields(out, queue, group=self._options.group), out.body)
 
     def _half(self, row: Addressed, token: str) -> tuple[Outgoing, MessageQueue]:
@@ -156,11 +156,11 @@ class HalfSender:
             )
         return found
 
-    def _open_link(self) -> Link:
+    def _open_link(self) -> BrokerLink:
         if self._link is None:
             address = self._patient.master(self._broker_name)
             timeout_ms = self._options.sending.timeout_ms
-            self._link = Link(address, self._options.access, timeout_ms=timeout_ms)
+            self._link = BrokerLink(address, self._options.access, timeout_ms=timeout_ms)
         return self._link
 
     def _drop_link(self) -> None:

@@ -22,7 +22,7 @@ _SPARKS_OWN: Final = ("checkpointLocation", "outputMode", "queryName", "path")
 _INT_MAX: Final = (1 << 31) - 1
 
 
-class Sending(msgspec.Struct, frozen=True, kw_only=True):
+class SendingOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How executors send."""
 
     batch_count: int
@@ -48,7 +48,7 @@ class SinkOptions(msgspec.Struct, frozen=True, kw_only=True):
     app_id: str
     version: int
     order_by: str
-    sending: Sending
+    sending: SendingOptions
     checkpoint: str
 
     @property
@@ -92,7 +92,7 @@ def parse_sink(
     return found
 
 
-def _sending(given: Given) -> Sending:
+def _sending(given: Given) -> SendingOptions:
     body_size_max = given.size("bodySizeMax", default=4 << 20, low=1)
     batch_size = given.size("batchBytes", default=min(1 << 20, body_size_max), low=1)
     if batch_size > body_size_max:
@@ -101,7 +101,7 @@ def _sending(given: Given) -> Sending:
             "batch as they bound a message (maxMessageSize): raise it there and here, or send "
             "smaller batches"
         )
-    return Sending(
+    return SendingOptions(
         body_size_max=body_size_max,
         batch_count=given.number("batchSize", default=32, low=1, high=10_000),
         batch_size=batch_size,

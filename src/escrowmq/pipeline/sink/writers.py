@@ -20,7 +20,7 @@ from escrowmq.pipeline.sink.exactly_once import Tokens, abandon, close_epoch, de
 from escrowmq.pipeline.sink.options import SinkOptions, parse_sink
 from escrowmq.pipeline.sink.plain import send_keyed, send_plain
 from escrowmq.pipeline.sink.rows import check_columns
-from escrowmq.pipeline.workers import freeze_once
+from escrowmq.pipeline.workers import make_ready
 
 _log = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ class Writing:
 
     def write(self, batches: Iterator[Any], epoch: str) -> Written:
         """Send the rows of one task."""
-        freeze_once()
+        make_ready()
         if self.broker_name:
             tokens = write_halves(batches, self.options, broker_name=self.broker_name, epoch=epoch)
             return Written(tokens, sum(tokens.counts.values()))

@@ -19,6 +19,7 @@ from escrowmq.pipeline.source.options import SourceOptions
 from escrowmq.pipeline.source.pruning import Bounds, bounds_of
 from escrowmq.pipeline.source.reading import Reading, read_ranges
 from escrowmq.pipeline.source.schema import arrow_schema
+from escrowmq.pipeline.workers import make_ready
 
 _log = logging.getLogger(__name__)
 
@@ -76,6 +77,7 @@ class QueuesReader(DataSourceReader):
     @briefly
     def partitions(self) -> list[Part]:
         """What there is to read, divided."""
+        make_ready()
         options = self._options
         cluster = Cluster(options.access, tries=options.tries, try_again_ms=options.try_again_ms)
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from escrowmq.codec.layout import CRC_AT
 from escrowmq.errors import CorruptRecord
 from escrowmq.pipeline.arrow.columns import Block, decode_columns
 from escrowmq.pipeline.arrow.unwrapping import BATCH, unwrapped
@@ -20,9 +21,7 @@ from escrowmq.pipeline.source.places import Place
 from escrowmq.pipeline.source.reading import only_tagged
 from escrowmq.pipeline.source.schema import arrow_schema
 from escrowmq.pipeline.source.segments import FilePart, Walk, plan_parts
-from escrowmq.pipeline.workers import freeze_once
-
-_CRC_AT: Final = 8
+from escrowmq.pipeline.workers import make_ready
 
 
 class SegmentPart(InputPartition):
@@ -42,13 +41,14 @@ class FilesReader(DataSourceReader):
 
     def partitions(self) -> list[SegmentPart]:
         """The log, cut."""
+        make_ready()
         options = self._options
         return [SegmentPart(each) for each in plan_parts(options.store_path, options.split_size)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The rows of a part."""
         assert isinstance(partition, SegmentPart), partition
-        freeze_once()
+        make_ready()
         schema = pa.ipc.read_schema(pa.py_buffer(self._schema))
         options = self._options
         walk = Walk(partition.part, fails_on_loss=options.pulling.fails_on_loss)
@@ -105,7 +105,7 @@ def unwrapped_of(block: Block) -> bytes:
 def check_bodies(block: Block, where: str) -> None:
     """CorruptRecord for the first record whose body is not what was stored."""
     data = memoryview(block.bytes.data)
-    expected = block.int4(_CRC_AT).tolist()
+    expected = block.int4(CRC_AT).tolist()
     places = zip(block.body_start.tolist(), block.body_end.tolist(), expected, strict=True)
     for index, (start, end, crc) in enumerate(places):
         if end > start and zlib.crc32(data[start:end]) & 0x7FFFFFFF != crc:

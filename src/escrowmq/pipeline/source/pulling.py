@@ -24,7 +24,7 @@ from escrowmq.errors import (
 )
 from escrowmq.net.clock import SystemClock
 from escrowmq.pipeline.brokers.cluster import Cluster
-from escrowmq.pipeline.brokers.link import Link
+from escrowmq.pipeline.brokers.link import BrokerLink
 from escrowmq.pipeline.brokers.options import Access
 from escrowmq.pipeline.brokers.ranges import QueueRange
 from escrowmq.pipeline.source.offsets import tell_loss
@@ -38,7 +38,7 @@ _SAMPLED_MAX: Final = 8
 _SAMPLE_COUNT: Final = 32
 
 
-class Part(msgspec.Struct):
+class Pull(msgspec.Struct):
     """A pull under way."""
 
     number: int
@@ -53,7 +53,7 @@ class Puller:
     def __init__(self, access: Access, pulling: Pulling) -> None:
         self._access = access
         self._pulling = pulling
-        self._links: dict[str, Link] = {}
+        self._links: dict[str, BrokerLink] = {}
         self._clock = SystemClock()
 
     def close(self) -> None:
@@ -88,7 +88,7 @@ class Puller:
             _log.info("pulling again: %s", failure)
             threading.Event().wait(_REST_S)
 
-    def _link(self, queue: MessageQueue) -> Link:
+    def _link(self, queue: MessageQueue) -> BrokerLink:
         found = self._links.get(queue.broker_name)
         if found is None:
             cluster = Cluster(self._access, tries=1, try_again_ms=0)
@@ -97,7 +97,7 @@ class Puller:
             finally:
                 cluster.close()
             address = cluster.address(queue.broker_name, from_slave=self._pulling.from_slave)
-            found = Link(address, self._access, timeout_ms=self._pulling.timeout_ms)
+            found = BrokerLink(address, self._access, timeout_ms=self._pulling.timeout_ms)
             self._links[queue.broker_name] = found
         return found
 
@@ -135,27 +135,27 @@ class _Run:
     def is_over(self) -> bool:
         return self.position >= self._wanted.high
 
-    def records(self, link: Link) -> Iterator[bytes]:
+    def records(self, link: BrokerLink) -> Iterator[bytes]:
         """Go on from the position to the end, or until something fails."""
-        parts: deque[Part] = deque()
+        pulls: deque[Pull] = deque()
         asked = self.position
         while not self.is_over:
-            while asked < self._wanted.high and len(parts) < self._at_once:
+            while asked < self._wanted.high and len(pulls) < self._at_once:
                 high = min(asked + self._step, self._wanted.high)
-                parts.append(self._post(link, asked, high))
+                pulls.append(self._post(link, asked, high))
                 asked = high
-            part = parts.popleft()
-            if part.low != self.position:  # the pull before went further, as filters do
-                link.drop(part.number)
-                if part.high <= self.position:
+            pull = pulls.popleft()
+            if pull.low != self.position:  # the pull before went further, as filters do
+                link.drop(pull.number)
+                if pull.high <= self.position:
                     continue
-                part = self._post(link, self.position, part.high)
-            yield from self._taken(link.take(part.number), part)
-            if self.position < part.high:
-                parts.appendleft(self._post(link, self.position, part.high))
+                pull = self._post(link, self.position, pull.high)
+            yield from self._taken(link.take(pull.number), pull)
+            if self.position < pull.high:
+                pulls.appendleft(self._post(link, self.position, pull.high))
             asked = max(asked, self.position)
 
-    def _post(self, link: Link, low: int, high: int) -> Part:
+    def _post(self, link: BrokerLink, low: int, high: int) -> Pull:
         fields = pull_fields(
             self._wanted.queue,
             self._subscription,
@@ -166,21 +166,21 @@ class _Run:
             suspend_ms=0,
         )
         fields = with_subscription(fields, self._subscription)
-        return Part(link.post(Request.PULL_MESSAGE, fields), low, high)
+        return Pull(link.post(Request.PULL_MESSAGE, fields), low, high)
 
-    def _taken(self, reply: Command, part: Part) -> Iterator[bytes]:
+    def _taken(self, reply: Command, pull: Pull) -> Iterator[bytes]:
         code = reply.code
         if code == Response.SUCCESS:
             following = self._following(reply, "nextBeginOffset")
             if following <= self.position:
                 raise RemoteProtocolError(
-                    f"a pull from {part.low} of {self._wanted.queue} goes on at {following}"
+                    f"a pull from {pull.low} of {self._wanted.queue} goes on at {following}"
                 )
-            self._learn(part, following)
+            self._learn(pull, following)
             self.position = following
             yield reply.body
         elif code == Response.PULL_RETRY_IMMEDIATELY:
-            self._skip(part, self._following(reply, "nextBeginOffset"))
+            self._skip(pull, self._following(reply, "nextBeginOffset"))
         elif code == Response.PULL_OFFSET_MOVED:
             self._move(reply)
         elif code == Response.PULL_NOT_FOUND or code in _BUSY:
@@ -188,16 +188,16 @@ class _Run:
         else:
             raise response_error(code, reply.remark, address=self._wanted.queue.broker_name)
 
-    def _learn(self, part: Part, following: int) -> None:
+    def _learn(self, pull: Pull, following: int) -> None:
         if self._is_plain:
             # Brokers bound a pull by count and by bytes; asking for more only gets it later.
-            if following < part.high:
-                self._step = following - part.low
+            if following < pull.high:
+                self._step = following - pull.low
             self._at_once = self._pulling.at_once
 
-    def _skip(self, part: Part, following: int) -> None:
+    def _skip(self, pull: Pull, following: int) -> None:
         if following <= self.position:
-            raise _NotNow(self._lost(f"the broker finds no message at {part.low}"), is_lost=False)
+            raise _NotNow(self._lost(f"the broker finds no message at {pull.low}"), is_lost=False)
         if self._is_plain:
             tell_loss(
                 self._wanted.queue,

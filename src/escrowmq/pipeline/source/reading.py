@@ -13,14 +13,13 @@ import pyarrow.compute as pc
 from escrowmq.base.message import Property
 from escrowmq.client.core.subscription import Subscription
 from escrowmq.pipeline.arrow.columns import Block, decode_columns
-from escrowmq.pipeline.arrow.named import Properties
 from escrowmq.pipeline.arrow.unwrapping import BATCH, unwrapped
 from escrowmq.pipeline.brokers.options import Access
 from escrowmq.pipeline.brokers.ranges import QueueRange
 from escrowmq.pipeline.source.offsets import tell_loss
 from escrowmq.pipeline.source.options import Pulling
 from escrowmq.pipeline.source.pulling import Puller
-from escrowmq.pipeline.workers import freeze_once
+from escrowmq.pipeline.workers import make_ready
 
 BATCH_SIZE: Final = 4 << 20
 """Bytes of records that become one batch of rows: with 1 to 10 MB Spark is at its best."""
@@ -40,7 +39,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
 def read_ranges(ranges: Sequence[QueueRange], reading: Reading) -> Iterator[Any]:
     """The rows of some ranges as Arrow batches. Never fewer than there are without DataLost, or
     a line in the log when failOnDataLoss is off."""
-    freeze_once()
+    make_ready()
     schema = pa.ipc.read_schema(pa.py_buffer(reading.schema))
     puller = Puller(reading.access, reading.pulling)
     try:
@@ -71,7 +70,7 @@ def only_tagged(block: Block, subscription: Subscription) -> Block:
     """The records with a wanted tag: brokers compare hashes, which other tags may have too."""
     if subscription.kind != "TAG" or subscription.tags.is_all or not len(block):
         return block
-    tags = Properties(block.encoded_properties()).values(Property.TAGS)
+    tags = block.properties().values(Property.TAGS)
     wanted = pa.array(sorted(subscription.tags.tags), type=pa.string())
     return block.only(np.asarray(pc.is_in(tags, value_set=wanted)))
 

@@ -1,8 +1,9 @@
 """Log files on a disk, cut into parts that are read independently. RocketMQ's or ours.
 
-A cut may fall anywhere: a part begins with the first record that starts there or later, known by
-its magic and by its own log offset, which must be its place. Each part also looks at the record
-behind its last one, so that nothing lies unseen between two parts.
+A cut may fall anywhere: a part begins with the first record that starts there or later, and ends
+where the next one begins, so that nothing lies unseen between two parts, and nothing is read twice.
+Records are found as everywhere (`codec/walker`): where the store's queues lie beside its log, they
+say which places are records' and which merely look so; of a log alone, looks must do.
 """
 
 from __future__ import annotations
@@ -10,33 +11,22 @@ from __future__ import annotations
 import itertools
 import logging
 import mmap
-import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from escrowmq.codec.record import (
-    LOG_OFFSET_AT,
-    MAGIC_FILLER,
-    MAGIC_V1,
-    MAGIC_V2,
-    RECORD_SIZE_MIN,
-    decode_record,
-)
+from escrowmq.codec.layout import RECORD_SIZE_MIN
+from escrowmq.codec.stretch import check_record, outline
+from escrowmq.codec.walker import Stretch, Walker
 from escrowmq.errors import CorruptRecord, SegmentMissing, UsageError
+from escrowmq.pipeline.source.units import Units
 
 _log = logging.getLogger(__name__)
 
 _NAME_SIZE: Final = 20
-_FRONT: Final = struct.Struct(">II").unpack_from
-_LOG_OFFSET: Final = struct.Struct(">q").unpack_from
-_MAGICS: Final = (MAGIC_V1, MAGIC_V2)
-_MAGIC_END: Final = 7
-"""Behind a place, so many bytes are looked at for the magic of a record that begins before it."""
-
-CHUNK_SIZE: Final = 4 << 20
+_LOG_FOLDER: Final = "commitlog"
 _HEAD_SIZE: Final = 4 << 10
 
 
@@ -54,8 +44,8 @@ class FilePart(msgspec.Struct, frozen=True, kw_only=True):
 def plan_parts(store_path: str, split_size: int) -> list[FilePart]:
     """The parts of the log of a store. UsageError when there is none."""
     folder = Path(store_path)
-    if (folder / "commitlog").is_dir():
-        folder = folder / "commitlog"
+    if (folder / _LOG_FOLDER).is_dir():
+        folder = folder / _LOG_FOLDER
     try:
         files = sorted(each for each in folder.iterdir() if _is_segment(each.name))
     except OSError as error:
@@ -102,12 +92,46 @@ def _require_whole(files: list[Path]) -> None:
             )
 
 
+class Mapped:
+    """A segment as a log of its own (see `codec.walker.Log`), up to an end."""
+
+    def __init__(self, data: mmap.mmap, first: int, *, end: int | None = None) -> None:
+        self._data = data
+        self._first = first
+        self.starts = [first]
+        self.end = first + len(data) if end is None else end
+
+    def start_of(self, position: int) -> int:
+        """There is but one."""
+        return self._first
+
+    def end_of(self, position: int) -> int:
+        """There is but one."""
+        return self.end
+
+    def has(self, position: int) -> bool:
+        """Whether a position lies in it."""
+        return self._first <= position < self.end
+
+    def read(self, position: int, size: int) -> bytes:
+        """Bytes from a position; fewer where it ends."""
+        end = min(position + size, self.end)
+        return self._data[position - self._first : max(position, end) - self._first]
+
+    def data_from(self, position: int) -> int:
+        """Where there is nothing is not known."""
+        return position
+
+
 class Walk:
     """Goes through the records of a part."""
 
     def __init__(self, part: FilePart, *, fails_on_loss: bool) -> None:
         self._part = part
         self._fails_on_loss = fails_on_loss
+        log_folder = Path(part.path).parent
+        units = Units(log_folder.parent) if log_folder.name == _LOG_FOLDER else None
+        self._leads_to = units.leads_to if units is not None and units.are_there else None
 
     def chunks(self) -> Iterator[tuple[bytes, list[int], int]]:
         """Bytes, where in them the records begin, and the place of the first byte in the file."""
@@ -120,107 +144,73 @@ class Walk:
                 "store's files, on a shared mount or with a local master"
             ) from error
         with data:
-            yield from self._chunks(data)
+            for stretch in self._stretches(data):
+                yield stretch.data, stretch.found.records, self._place(stretch.log_offset)
 
-    def _chunks(self, data: mmap.mmap) -> Iterator[tuple[bytes, list[int], int]]:
-        begin = self._begin(data)
-        if begin is None:
-            return  # the record before goes on, or the log has ended; the part before looks at that
-        first = at = begin
-        starts: list[int] = []
-        while at < self._part.high:
-            size = self._size(data, at)
-            if size <= 0:
-                if starts:
-                    yield data[first:at], starts, first
-                if size == 0:
-                    return
-                first = at = -size
-                starts = []
-                continue
-            starts.append(at - first)
-            at += size
-            if at - first >= CHUNK_SIZE:
-                yield data[first:at], starts, first
-                first, starts = at, []
-        if starts:
-            yield data[first:at], starts, first
-        self._size(data, at)
+    def _place(self, log_offset: int) -> int:
+        return log_offset - self._part.first_log_offset
 
-    def _begin(self, data: mmap.mmap) -> int | None:
-        if self._part.low == 0:
-            return 0
-        return self._next(data, self._part.low, self._part.high)
+    def _stretches(self, data: mmap.mmap) -> Iterator[Stretch[int]]:
+        part, first = self._part, self._part.first_log_offset
+        whole = Mapped(data, first)
+        looker = Walker(whole, leads_to=self._leads_to)
+        begin, high = first + part.low, first + part.high
+        if part.low:
+            found = looker.next_record(begin, before=high)
+            if found is None:
+                return  # the record before goes on, or the log has ended: the part before sees it
+            begin = found
+        end = looker.next_record(high) if high < whole.end else None
+        walker = Walker(Mapped(data, first, end=end), leads_to=self._leads_to)
+        told, held = 0, None
+        for stretch in walker.stretches(begin, outline):
+            for damage in walker.damaged[told:]:
+                self._tell_unreadable(damage.log_offset, damage.log_offset + damage.size)
+            told = len(walker.damaged)
+            if held is not None:
+                yield held
+            held = stretch if stretch.found.records else None
+        is_at_end = part.is_last and end is None
+        if held is not None:
+            held = self._without_torn(held) if is_at_end else held
+            yield held
+        if walker.end_offset >= (whole.end if end is None else end):
+            return
+        if not is_at_end:
+            self._tell_unreadable(walker.end_offset, end)
+        elif whole.read(walker.end_offset, RECORD_SIZE_MIN).strip(b"\0"):
+            self._tell_torn(walker.end_offset)
 
-    def _next(self, data: mmap.mmap, at: int, until: int | None = None) -> int | None:
-        """The first place from here on, and before another, where a record begins."""
-        end = len(data) if until is None else min(until + _MAGIC_END, len(data))
-        found = None
-        for magic in _MAGICS:
-            mark = magic.to_bytes(4, "big")
-            place = data.find(mark, at + 4, end)
-            while place >= 0 and (found is None or place - 4 < found):
-                if self._is_record(data, place - 4):
-                    found = place - 4
-                    break
-                place = data.find(mark, place + 1, end)
-        return found
-
-    def _is_record(self, data: mmap.mmap, at: int) -> bool:
-        if len(data) - at < RECORD_SIZE_MIN:
-            return False
-        size, magic = _FRONT(data, at)
-        (log_offset,) = _LOG_OFFSET(data, at + LOG_OFFSET_AT)
-        return (
-            magic in _MAGICS
-            and RECORD_SIZE_MIN <= size <= len(data) - at
-            and log_offset == self._part.first_log_offset + at
-        )
-
-    def _size(self, data: mmap.mmap, at: int) -> int:
-        """The size of the record at a place; 0 where the log ends, and the next place, negative,
-        where something unreadable is to be passed over."""
-        if at >= len(data):
-            return 0
-        if self._is_record(data, at):
-            size: int = _FRONT(data, at)[0]
-            return 0 if self._is_torn(data, at, size) else size
-        if len(data) - at >= 8 and _FRONT(data, at)[1] == MAGIC_FILLER:
-            return 0
-        following = self._next(data, at)
-        if following is None and self._part.is_last:
-            if data[at : at + RECORD_SIZE_MIN].strip(b"\0"):
-                self._tell_torn(at)
-            return 0
+    def _tell_unreadable(self, log_offset: int, following: int | None) -> None:
+        """CorruptRecord where there is something that is no record, or a word of it when it may be
+        passed over. `following` is where the next record stands."""
+        place = self._place(log_offset)
+        behind = "none follows"
+        if following is not None:
+            behind = f"the next one is at byte {self._place(following)}"
         text = (
-            f"{self._part.path} has no record at byte {at} (log offset "
-            f"{self._part.first_log_offset + at}), and "
-            + ("none follows" if following is None else f"the next one is at byte {following}")
+            f"{self._part.path} has no record at byte {place} (log offset {log_offset}), "
+            f"and {behind}"
         )
         if self._fails_on_loss:
             raise CorruptRecord(
                 f"{text}. Repair the store, or set failOnDataLoss=false to pass over it"
             )
         _log.warning("%s; failOnDataLoss=false, so it is passed over", text)
-        return 0 if following is None else -following
 
-    def _is_torn(self, data: mmap.mmap, at: int, size: int) -> bool:
-        """Whether the last record of the log is one that was not written to its end."""
-        behind = at + size
-        if not self._part.is_last or (behind < len(data) and self._is_record(data, behind)):
-            return False
-        try:
-            decode_record(data[at:behind], check_crc=True)
-        except CorruptRecord:
-            if self._next(data, behind) is None:
-                self._tell_torn(at)
-                return True
-        return False
+    def _without_torn(self, stretch: Stretch[int]) -> Stretch[int]:
+        """The end of the log, without a last record that was not written to its end."""
+        base, data, found = stretch
+        *before, last = found.records
+        if check_record(data[last : found.size], base + last) is None:
+            return stretch
+        self._tell_torn(base + last)
+        return Stretch(base, data, found._replace(records=before, size=last))
 
-    def _tell_torn(self, at: int) -> None:
+    def _tell_torn(self, log_offset: int) -> None:
         _log.warning(
             "%s ends at byte %d with a record that is not whole; it was never acknowledged, or "
             "is being written now",
             self._part.path,
-            at,
+            self._place(log_offset),
         )

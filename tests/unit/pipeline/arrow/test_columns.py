@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,13 +13,26 @@ pytest.importorskip("pyarrow")
 
 from escrowmq.base.message import Message
 from escrowmq.codec.compression import compress
+from escrowmq.codec.layout import HEAD_V4, MAGIC_AT
 from escrowmq.errors import CorruptRecord, RemoteProtocolError
+from escrowmq.lane import native
 from escrowmq.pipeline.arrow import columns
 from escrowmq.pipeline.arrow.columns import COLUMNS, Block, decode_columns
 from tests.unit.pipeline.records import HOST, expected_row, log_of, messages
 from tests.unit.pipeline.schemas import schema_of
 
 ALL = list(COLUMNS)
+
+LANE = ("find_records", "copy_cells", "copy_numbers", "find_entries", "copy_named")
+
+
+@pytest.fixture(params=["lane", "plain"], scope="module", autouse=True)
+def with_and_without_lane(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Every test once with the compiled lane, where there is one, and once without."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in LANE if request.param == "plain" else ():
+            patch.setattr(native, name, None)
+        yield
 
 
 def rows_of(data: bytes, names: list[str] = ALL, broker_name: str = "b") -> list[dict[str, Any]]:
@@ -105,10 +119,10 @@ def test_properties_as_stored() -> None:
     [
         (0, b"\x00\x00\x00\x10", "record size 16"),
         (0, b"\x7f\x00\x00\x10", "record size"),
-        (4, b"\xde\xad\xbe\xef", "magic 0xdeadbeef"),
-        (84, b"\x7f\x00\x00\x00", "its body does not fit"),
-        (84, b"\xff\xff\xff\xff", "its body does not fit"),
-        (89, b"\xff", "its topic does not fit"),
+        (MAGIC_AT, b"\xde\xad\xbe\xef", "magic 0xdeadbeef"),
+        (HEAD_V4.body_size_at, b"\x7f\x00\x00\x00", "its body does not fit"),
+        (HEAD_V4.body_size_at, b"\xff\xff\xff\xff", "its body does not fit"),
+        (HEAD_V4.size + 1, b"\xff", "its topic does not fit"),
     ],
 )
 def test_what_does_not_parse_is_an_error(position: int, value: bytes, text: str) -> None:

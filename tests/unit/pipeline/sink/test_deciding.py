@@ -18,7 +18,7 @@ from escrowmq.codec.decision import Abandoned, Decided
 from escrowmq.errors import BrokerFault, UsageError
 from escrowmq.pipeline.brokers.options import Access
 from escrowmq.pipeline.sink.checkpoint import recall, remember
-from escrowmq.pipeline.sink.deciding import Decider, StockBroker, choose_broker
+from escrowmq.pipeline.sink.deciding import BrokerDecider, StockBroker, choose_broker
 from escrowmq.pipeline.sink.options import SinkOptions, parse_sink
 
 from .test_halves import Broker
@@ -35,9 +35,9 @@ class Deciding(Broker):
         return encode_reply(request, 0, body=msgspec.json.encode(found))
 
 
-def decider_of(broker: Broker) -> Decider:
+def decider_of(broker: Broker) -> BrokerDecider:
     access = Access(name_servers=(broker.server.address,))
-    return Decider(access, broker_name="broker-a", group="g")
+    return BrokerDecider(access, broker_name="broker-a", group="g")
 
 
 def options_of(server: Broker, **more: str) -> SinkOptions:

@@ -9,7 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from escrowmq.base.message import Message
+from escrowmq.codec.entries import ENTRY
+from escrowmq.codec.layout import HEAD_V4
 from escrowmq.codec.record import decode_record, encode_filler
+from escrowmq.codec.stretch import outline
 from escrowmq.errors import CorruptRecord, SegmentMissing, UsageError
 from escrowmq.pipeline.source.segments import FilePart, Walk, plan_parts
 from tests.unit.pipeline.records import log_of, messages
@@ -59,6 +62,26 @@ def test_bytes_that_look_like_a_record_are_none(tmp_path: Path) -> None:
     inner = log_of([Message(topic="t", body=b"inner")], log_offset=77)
     store(tmp_path, [Message(topic="t", body=inner) for _ in range(30)])
     assert offsets_of(plan_parts(str(tmp_path), 100)) == [*range(30)]
+
+
+def test_a_record_that_somebody_put_into_a_body_begins_no_part(tmp_path: Path) -> None:
+    """He foresees where his message will stand; the queues of the store know better."""
+    first = log_of([Message(topic="t", body=b"first")])
+    place = len(first) + HEAD_V4.size + 100
+    forged = log_of([Message(topic="t", body=b"forged")], first=7, log_offset=place)
+    found = [Message(topic="t", body=body) for body in (b"first", bytes(100) + forged, b"last")]
+    store(tmp_path / "commitlog", found)
+    write_units(tmp_path / "consumequeue" / "t" / "0", log_of(found))
+    for split_size in range(40, 600, 7):
+        assert offsets_of(plan_parts(str(tmp_path), split_size)) == [0, 1, 2]
+
+
+def write_units(folder: Path, log: bytes) -> None:
+    folder.mkdir(parents=True)
+    starts = outline(log, 0).records
+    ends = [*starts[1:], len(log)]
+    units = [ENTRY.pack(start, end - start, 0) for start, end in zip(starts, ends, strict=True)]
+    (folder / f"{0:020}").write_bytes(b"".join(units).ljust(20 * 100, b"\0"))
 
 
 def test_a_torn_end_is_an_end(tmp_path: Path) -> None:

@@ -1,0 +1,59 @@
+"""Properties of many records by the compiled lane; what `named.Properties` does, which stays what
+they mean: one walk over them finds all entries, and each column copies its own."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from escrowmq.lane import native
+from escrowmq.pipeline.arrow.cells import Array, Bytes, Numbers, as_text, binary_of
+from escrowmq.pipeline.arrow.named import Properties
+
+
+class Named(Protocol):
+    """The properties of records, one way or the other."""
+
+    def values(self, name: str) -> Array:
+        """The values of one name, null where there is none. Of two the last counts."""
+
+    def maps(self, kind: Any) -> Array:  # noqa: ANN401 - an Arrow type
+        """All properties as maps."""
+
+
+def properties_of(found: Bytes, start: Numbers, end: Numbers) -> Named:
+    """The properties that stand encoded from each start to its end."""
+    if native.find_entries is not None:
+        places = (np.ascontiguousarray(each, dtype=np.int64) for each in (start, end))
+        entries = native.find_entries(found.data, *places)
+        if entries is not None:
+            return Entries(found, *entries)
+    return Properties(found.cells(start, end, pa.binary()))
+
+
+class Entries:
+    """What `find_entries` has found, without doubles."""
+
+    def __init__(self, found: Bytes, bounds: bytes, entries: bytes) -> None:
+        self._bytes = found
+        self._bounds = bounds
+        self._entries = entries
+        self._count = len(bounds) // 4 - 1
+
+    def values(self, name: str) -> Array:
+        """See Named."""
+        assert native.copy_named is not None
+        copied = native.copy_named(self._bytes.data, self._bounds, self._entries, name.encode())
+        return as_text(binary_of(self._count, *copied))
+
+    def maps(self, kind: Any) -> Array:  # noqa: ANN401 - an Arrow type
+        """See Named."""
+        starts, middles, ends = np.frombuffer(self._entries, dtype=np.int32).reshape(-1, 3).T
+        names = self._bytes.cells(starts, middles, pa.string())
+        values = self._bytes.cells(middles + 1, ends, pa.string())
+        bounds = pa.Array.from_buffers(
+            pa.int32(), self._count + 1, [None, pa.py_buffer(self._bounds)]
+        )
+        return pa.MapArray.from_arrays(bounds, names, values, type=kind)

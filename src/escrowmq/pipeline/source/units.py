@@ -1,0 +1,49 @@
+"""The consume queues of a store, where they lie beside its log: they say which places of the log
+are records'. What stands within a message's body may look like a record, and be anything."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from escrowmq.codec.entries import ENTRY, ENTRY_SIZE, is_path_safe
+
+_FOLDER: Final = "consumequeue"
+
+
+class Units:
+    """Looks up single units in the files of queues."""
+
+    def __init__(self, store: Path) -> None:
+        self._folder = store / _FOLDER
+        self._file_sizes: dict[Path, int] = {}
+
+    @property
+    def are_there(self) -> bool:
+        """Whether any queue has a file."""
+        return next(self._folder.glob("*/*/*"), None) is not None
+
+    def leads_to(self, place: tuple[str, int], queue_offset: int, record: tuple[int, int]) -> bool:
+        """Whether the unit of a queue (topic, queue id) at an offset leads to a record (log offset,
+        size)."""
+        topic, queue_id = place
+        if not is_path_safe(topic) or queue_offset < 0:
+            return False
+        folder, position = self._folder / topic / str(queue_id), queue_offset * ENTRY_SIZE
+        try:
+            size = self._file_size(folder)
+            start = position - position % size
+            with (folder / f"{start:020}").open("rb") as file:
+                file.seek(position - start)
+                unit = file.read(ENTRY_SIZE)
+        except OSError:
+            return False
+        return len(unit) == ENTRY_SIZE and ENTRY.unpack(unit)[:2] == record
+
+    def _file_size(self, folder: Path) -> int:
+        """Of the files of a queue; all have the same."""
+        found = self._file_sizes.get(folder)
+        if found is None:
+            found = max((file.stat().st_size for file in folder.iterdir()), default=0)
+            self._file_sizes[folder] = found = found or ENTRY_SIZE
+        return found
