@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from faststream import AckPolicy, BaseMiddleware, FastStream, TestApp
-from faststream.exceptions import NackMessage, RejectMessage, SetupError
+from faststream import AckPolicy, BaseMiddleware
+from faststream.exceptions import NackMessage, RejectMessage, SetupError, SubscriberNotFound
 from faststream.specification import AsyncAPI
-from pydantic import BaseModel
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 
 from escrowmq.errors import InvalidMessage, ReplyTimeout, UsageError
@@ -25,20 +23,7 @@ from escrowmq.integrations.faststream import (
 )
 from escrowmq.integrations.sqlalchemy import AsyncOutbox
 from escrowmq.testing import Broker
-
-
-class Order(BaseModel):
-    id: str
-    amount: int
-
-
-class Mail(BaseModel):
-    order: str
-
-
-def new_broker(**settings: Any) -> EscrowMQBroker:
-    return EscrowMQBroker(group="shop", logger=None, **settings)
-
+from tests.frameworks.stream import Mail, Order, new_broker, run
 
 # -- its own test broker ---------------------------------------------------------------------
 
@@ -129,17 +114,26 @@ def test_a_request_is_answered_in_tests() -> None:
     asyncio.run(go())
 
 
-# -- a real broker ---------------------------------------------------------------------------
+def test_a_batch_handler_is_given_lists_in_tests_too() -> None:
+    broker = new_broker()
 
-
-def run(broker: EscrowMQBroker, work: Callable[[], Awaitable[None]]) -> None:
-    """Run an application with the broker around some work."""
+    @broker.subscriber("paid", "mailer", batch=True)
+    @broker.publisher("mailed")
+    async def mail(orders: list[Order], message: EscrowMQMessage) -> list[str]:
+        assert message.batch_headers == [message.headers]
+        return [order.id for order in orders]
 
     async def go() -> None:
-        async with TestApp(FastStream(broker, logger=None)):
-            await work()
+        async with TestEscrowMQBroker(broker) as tested:
+            await tested.publish(Order(id="o-1", amount=7), "paid")
+            mail.mock.assert_called_once_with([{"id": "o-1", "amount": 7}])
+            with pytest.raises(SubscriberNotFound):  # a batch answers nobody
+                await tested.request(Order(id="o-2", amount=7), "paid")
 
     asyncio.run(go())
+
+
+# -- a real broker ---------------------------------------------------------------------------
 
 
 def test_messages_pass_through_an_application(escrowmq_broker: Broker) -> None:
@@ -366,8 +360,10 @@ def test_mistakes_are_named_where_they_are_made() -> None:
     broker.subscriber("paid", "mailer")
     with pytest.raises(SetupError, match="'mailer' has a subscriber already"):
         broker.subscriber("other", "mailer")
-    with pytest.raises(SetupError, match="batch_max"):
+    with pytest.raises(SetupError, match="batch=True and max_records"):
         broker.subscriber("paid", "batches", batch_max=2)
+    with pytest.raises(UsageError, match="batch_max=0"):
+        broker.subscriber("paid", "batches", batch=True, max_records=0)
     with pytest.raises(UsageError, match="no such setting"):
         broker.subscriber("paid", "typos", attempts=2)
     with pytest.raises(SetupError, match="EscrowMQRouter is expected"):

@@ -24,14 +24,14 @@ import psycopg
 import pymysql
 
 from escrowmq.client.core.sending import Outcome
-from escrowmq.integrations.outbox import tables, verdict
-from escrowmq.integrations.outbox.steps import Step, StepFailed, Steps
-from escrowmq.integrations.outbox.tables import Family, Statement
+from escrowmq.integrations.outbox import schema, tables, verdict
+from escrowmq.integrations.outbox.steps import SqlStep, StepFailed, Steps
+from escrowmq.integrations.outbox.tables import SqlFamily, Statement
 from tests.compensation.services import PostgresServer
 from tests.outbox.mariadb import MariaDbServer
 
 Turns = Generator[None, None, None]
-Verdict = Callable[[Family, str], Steps[Outcome]]
+Verdict = Callable[[SqlFamily, str], Steps[Outcome]]
 
 ORDERS = "create table if not exists orders (id varchar(64) primary key)"
 STEPS_MAX = 2_000
@@ -42,7 +42,7 @@ CHECKS_MAX = 3
 class Database(Protocol):
     """Connections to one database, and what its family is."""
 
-    family: Family
+    family: SqlFamily
 
     @property
     def errors(self) -> tuple[type[Exception], ...]: ...
@@ -53,7 +53,7 @@ class Database(Protocol):
 
 
 class Sqlite:
-    family = Family.SQLITE
+    family = SqlFamily.SQLITE
     errors = (sqlite3.Error,)
 
     def __init__(self, file: Path) -> None:
@@ -69,7 +69,7 @@ class Sqlite:
 
 
 class Postgres:
-    family = Family.POSTGRESQL
+    family = SqlFamily.POSTGRESQL
     errors = (psycopg.Error,)
 
     def __init__(self, address: str) -> None:
@@ -86,7 +86,7 @@ class Postgres:
 
 
 class MariaDb:
-    family = Family.MYSQL
+    family = SqlFamily.MYSQL
     errors = (pymysql.Error,)
 
     def __init__(self, socket: str, name: str) -> None:
@@ -188,7 +188,7 @@ class World:
             try:
                 self._execute(connection, statement)
             except self._database.errors:
-                if self._database.family is not Family.SQLITE:
+                if self._database.family is not SqlFamily.SQLITE:
                     return False
                 yield
             else:
@@ -228,7 +228,7 @@ class World:
         finally:
             self._give_back(connection)
 
-    def _step(self, connection: Any, step: Step) -> Generator[None, None, list[Any]]:
+    def _step(self, connection: Any, step: SqlStep) -> Generator[None, None, list[Any]]:
         for each in step.before:
             if "timeout" not in each.text:  # which is that of the connection here
                 self._execute(connection, each)
@@ -286,7 +286,7 @@ def _order(key: str) -> Statement:
 def prepare(database: Database) -> None:
     """Make the tables."""
     connection = database.connect()
-    for statement in [*tables.create(database.family), Statement(ORDERS)]:
+    for statement in [*schema.statements(database.family), Statement(ORDERS)]:
         connection.cursor().execute(statement.text)
     connection.commit()
     connection.close()

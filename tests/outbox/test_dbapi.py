@@ -14,7 +14,7 @@ import pymysql
 import pytest
 
 import escrowmq
-from escrowmq.client.delivery import Held
+from escrowmq.client.delivery import HeldMessage
 from escrowmq.errors import EscrowMQError, MarkerNotWritten, UsageError
 from escrowmq.integrations.dbapi import AsyncOutbox, Outbox, consume_once
 from tests.interop import servers
@@ -173,12 +173,12 @@ async def handles_once(connect: Connect, topic: str) -> None:
     seen: list[str] = []
 
     @consume_once(connect, group="mailer")
-    async def handle(message: Held, connection: Any) -> None:
+    async def handle(message: HeldMessage, connection: Any) -> None:
         await connection.execute(f"insert into orders values ('{message.message_id}')")
         seen.append(message.message_id)
 
     for number in ("8", "8", "9"):
-        await handle(Held(topic, b"x", message_id=number))
+        await handle(HeldMessage(topic, b"x", message_id=number))
     assert seen == ["8", "9"]
 
 
@@ -247,15 +247,15 @@ def test_a_message_is_handled_once(connect: Connect, outbox: Outbox) -> None:
     fails = True
 
     @consume_once(connect, group="mailer")
-    def handle(message: Held, connection: Any) -> None:
+    def handle(message: HeldMessage, connection: Any) -> None:
         add(connection, message.message_id)
         if fails:
             raise KeyError
 
     with pytest.raises(KeyError):
-        handle(Held("T", b"x", message_id="1"))
+        handle(HeldMessage("T", b"x", message_id="1"))
     fails = False
     for number in ("1", "1", "2"):
-        handle(Held("T", b"x", message_id=number))
+        handle(HeldMessage("T", b"x", message_id=number))
     assert orders(connect) == ["1", "2"]
     assert outbox.forget_handled() == 0

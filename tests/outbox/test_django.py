@@ -15,7 +15,7 @@ from django.core.management import call_command
 from django.db import IntegrityError, connections, transaction
 
 import escrowmq
-from escrowmq.client.delivery import Held
+from escrowmq.client.delivery import HeldMessage
 from escrowmq.errors import EscrowMQError, MarkerNotWritten, UsageError
 from tests.interop import servers
 from tests.interop.drivers import unique
@@ -168,22 +168,22 @@ def test_a_message_is_handled_once(outbox: Outbox) -> None:
     fails = True
 
     @consume_once(using="shop", group="mailer")
-    def handle(message: Held) -> None:
+    def handle(message: HeldMessage) -> None:
         add(message.message_id)
         if fails:
             raise KeyError
 
     with pytest.raises(KeyError):
-        handle(Held("T", b"x", message_id="1"))
+        handle(HeldMessage("T", b"x", message_id="1"))
     fails = False
     for number in ("1", "1", "2"):
-        handle(Held("T", b"x", message_id=number))
+        handle(HeldMessage("T", b"x", message_id=number))
     assert orders() == ["1", "2"]
     assert outbox.forget_handled() == outbox.forget_markers() == 0
     with pytest.raises(UsageError, match="plain function"):
 
         @consume_once()
-        async def handle_awaited(message: Held) -> None:
+        async def handle_awaited(message: HeldMessage) -> None:
             pass
 
 

@@ -25,8 +25,8 @@ from escrowmq.client.core.sending import Outcome
 from escrowmq.integrations import dbapi
 from escrowmq.integrations.dbapi import drivers
 from escrowmq.integrations.dbapi.addresses import connector
-from escrowmq.integrations.outbox import tables, verdict
-from escrowmq.integrations.outbox.steps import Rows, Step, run
+from escrowmq.integrations.outbox import schema, tables, verdict
+from escrowmq.integrations.outbox.steps import Rows, SqlStep, run
 from escrowmq.integrations.sqlalchemy import AsyncOutbox, Outbox
 from tests.compensation.services import PostgresServer
 from tests.interop.process import until
@@ -56,14 +56,14 @@ def told(server: Server, topic: str, producer: escrowmq.Producer) -> list[str]:
 def connect(place: Place) -> Callable[[], Any]:
     made = connector(address_of(place))
     connection = made()
-    for statement in tables.create(family(connection)):
+    for statement in schema.statements(family(connection)):
         connection.cursor().execute(statement.text)
     connection.commit()
     connection.close()
     return made
 
 
-def family(connection: object) -> tables.Family:
+def family(connection: object) -> tables.SqlFamily:
     return drivers.driver_of(connection, drivers.PLAIN)[1].family
 
 
@@ -72,7 +72,7 @@ def judged(connect: Callable[[], Any]) -> Outcome:
     connection = connect()
     driver = drivers.driver_of(connection, drivers.PLAIN)[1]
 
-    def execute(step: Step) -> Rows:
+    def execute(step: SqlStep) -> Rows:
         return drivers.execute_step(connection, driver, step)
 
     try:
@@ -118,7 +118,7 @@ def test_a_replica_knows_what_was_committed_and_never_guesses_what_was_not(
     address = postgres.new_database()
     connect = connector(address)
     connection = psycopg.connect(address, autocommit=True)
-    for statement in tables.create(tables.Family.POSTGRESQL):
+    for statement in schema.statements(tables.SqlFamily.POSTGRESQL):
         connection.execute(statement.text.encode())
 
     def as_replica() -> Any:
@@ -138,7 +138,7 @@ def test_a_replica_knows_what_was_committed_and_never_guesses_what_was_not(
 def test_a_check_leaves_its_connection_as_it_was(new_place: Callable[[str], Place]) -> None:
     connection = connector(address_of(new_place("mariadb")))()
     cursor = connection.cursor()
-    for statement in tables.create(family(connection)):
+    for statement in schema.statements(family(connection)):
         cursor.execute(statement.text)
     cursor.execute("set innodb_lock_wait_timeout = 17")
     driver = drivers.driver_of(connection, drivers.PLAIN)[1]
@@ -311,7 +311,7 @@ def test_a_prepared_transaction_is_not_known_until_it_is_decided(
     place = new_place("postgresql")
     connect = connector(place.address)
     writer = psycopg.connect(place.address)
-    for statement in tables.create(tables.Family.POSTGRESQL):
+    for statement in schema.statements(tables.SqlFamily.POSTGRESQL):
         writer.execute(statement.text)
     writer.commit()
     mark(writer)

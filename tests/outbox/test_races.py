@@ -8,11 +8,14 @@ import pytest
 
 from escrowmq.client.core.sending import Outcome
 from escrowmq.integrations.outbox import tables, verdict
-from escrowmq.integrations.outbox.steps import Step, Steps
-from escrowmq.integrations.outbox.tables import Family
+from escrowmq.integrations.outbox.steps import SqlStep, Steps
+from escrowmq.integrations.outbox.tables import SqlFamily
 
 from .mariadb import MariaDbServer
 from .races import MariaDb, Postgres, Sqlite, failures, prepare
+
+ON_SERVERS = range(30)
+"""Seeds; `make races` tries a thousand on each."""
 
 
 @pytest.fixture
@@ -29,29 +32,29 @@ def test_no_order_of_steps_parts_order_and_message(sqlite: Sqlite) -> None:
 def test_no_order_of_steps_parts_them_on_postgresql(postgres_address: str) -> None:
     database = Postgres(postgres_address)
     prepare(database)
-    assert failures(database, range(100)) == {}
+    assert failures(database, ON_SERVERS) == {}
 
 
 def test_no_order_of_steps_parts_them_on_mariadb(maria: MariaDbServer) -> None:
     database = MariaDb(maria.socket, maria.new_database())
     prepare(database)
-    assert failures(database, range(100)) == {}
+    assert failures(database, ON_SERVERS) == {}
 
 
-def reads_only(family: Family, key: str) -> Steps[Outcome]:
+def reads_only(family: SqlFamily, key: str) -> Steps[Outcome]:
     """What is written by hand: no row, so it was rolled back."""
-    rows = yield Step(tables.read(key), is_read=True)
+    rows = yield SqlStep(tables.read(key), is_read=True)
     return Outcome.COMMIT if rows else Outcome.ROLLBACK
 
 
-def forgets_the_second_look(family: Family, key: str) -> Steps[Outcome]:
+def forgets_the_second_look(family: SqlFamily, key: str) -> Steps[Outcome]:
     from escrowmq.integrations.outbox.steps import StepFailed
 
-    rows = yield Step(tables.read(key), is_read=True)
+    rows = yield SqlStep(tables.read(key), is_read=True)
     if rows:
         return Outcome.COMMIT if rows[0][0] == verdict.COMMIT else Outcome.ROLLBACK
     try:
-        yield Step(tables.mark(family, key, verdict.ROLLBACK))
+        yield SqlStep(tables.mark(family, key, verdict.ROLLBACK))
     except StepFailed:
         return Outcome.ROLLBACK
     return Outcome.ROLLBACK

@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_asyn
 from sqlalchemy.orm import Session, sessionmaker
 
 import escrowmq
-from escrowmq.client.delivery import Held
+from escrowmq.client.delivery import HeldMessage
 from escrowmq.errors import UsageError
 from escrowmq.integrations.sqlalchemy import Outbox, consume_once
 from tests.interop.process import until
@@ -31,8 +31,8 @@ def sessions(engine: sa.Engine, outbox: Outbox) -> Iterator[sessionmaker[Session
     return sessionmaker(engine)  # type: ignore[return-value]
 
 
-def message(number: str) -> Held:
-    return Held("T", b"x", message_id=number, keys=[number])
+def message(number: str) -> HeldMessage:
+    return HeldMessage("T", b"x", message_id=number, keys=[number])
 
 
 def test_a_message_is_handled_once_and_one_that_failed_again(
@@ -41,7 +41,7 @@ def test_a_message_is_handled_once_and_one_that_failed_again(
     fails = True
 
     @consume_once(sessions, group="mailer")
-    def handle(message: Held, session: Session) -> None:
+    def handle(message: HeldMessage, session: Session) -> None:
         session.add(Order(id=message.message_id))
         if fails:
             raise KeyError
@@ -63,7 +63,7 @@ def test_of_a_batch_only_the_new_ones_are_handed_over(sessions: sessionmaker[Ses
     seen: list[list[str]] = []
 
     @consume_once(sessions, group="mailer")
-    def handle(messages: list[Held], session: Session) -> None:
+    def handle(messages: list[HeldMessage], session: Session) -> None:
         seen.append([each.message_id for each in messages])
 
     handle([message("1"), message("2")])
@@ -78,7 +78,7 @@ def test_a_second_delivery_meanwhile_waits_and_changes_nothing(
     begun, go_on = threading.Event(), threading.Event()
 
     @consume_once(sessions, group="mailer")
-    def handle(message: Held, session: Session) -> None:
+    def handle(message: HeldMessage, session: Session) -> None:
         begun.set()
         go_on.wait(30)
         session.add(Order(id=message.message_id))

@@ -14,8 +14,8 @@ from escrowmq.client.core.message import ReceivedMessage
 from escrowmq.client.core.sending import Outcome
 from escrowmq.integrations.outbox import expiry, schema, verdict
 from escrowmq.integrations.outbox.handing import KEEP_DEFAULT, not_known, span_ms
-from escrowmq.integrations.outbox.steps import Rows, Step, StepFailed, run, run_async
-from escrowmq.integrations.outbox.tables import Family
+from escrowmq.integrations.outbox.steps import Rows, SqlStep, StepFailed, run, run_async
+from escrowmq.integrations.outbox.tables import SqlFamily
 from escrowmq.net.clock import SystemClock
 
 
@@ -26,10 +26,10 @@ class Database(Protocol):
     """Empty before it is known."""
 
     @property
-    def family(self) -> Family:
+    def family(self) -> SqlFamily:
         """Its SQL."""
 
-    def execute(self, step: Step) -> Rows:
+    def execute(self, step: SqlStep) -> Rows:
         """Run one step."""
 
 
@@ -39,10 +39,10 @@ class AsyncDatabase(Protocol):
     name: str
     """Empty before it is known."""
 
-    async def find_family(self) -> Family:
+    async def find_family(self) -> SqlFamily:
         """Its SQL; perhaps a connection has to be opened for that."""
 
-    async def execute(self, step: Step) -> Rows:
+    async def execute(self, step: SqlStep) -> Rows:
         """Run one step."""
 
 

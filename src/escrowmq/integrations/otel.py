@@ -38,7 +38,7 @@ from escrowmq.base.ports import Clock
 from escrowmq.client.core.hooks import Consumed, Interceptor
 from escrowmq.client.core.message import Message, ReceivedMessage
 from escrowmq.client.core.sending import Outcome, SendResult, delay_properties
-from escrowmq.client.delivery import Held
+from escrowmq.client.delivery import HeldMessage
 from escrowmq.codec.ids import format_host, parse_offset_id
 from escrowmq.net.clock import SystemClock
 
@@ -96,6 +96,7 @@ class _Handed:
     def settled(self) -> None:
         """One more is settled; the last one ends the span."""
         self._open_count -= 1
+        assert self._open_count >= 0, self._open_count
         if self._open_count == 0:
             self.span.end()
 
@@ -364,7 +365,7 @@ def _received(message: ReceivedMessage) -> Attributes:
 
 def _consumer(message: ReceivedMessage) -> Attributes:
     """Who consumes it."""
-    if not isinstance(message, Held):
+    if not isinstance(message, HeldMessage):
         return {}
     model = "broadcasting" if message.is_broadcast else "clustering"
     return {

@@ -11,8 +11,8 @@ import pytest
 from escrowmq.client.core.message import ReceivedMessage
 from escrowmq.client.core.sending import Outcome
 from escrowmq.integrations.keeping import AsyncKeeper, Keeper
-from escrowmq.integrations.outbox.steps import Rows, Step, StepFailed
-from escrowmq.integrations.outbox.tables import Family
+from escrowmq.integrations.outbox.steps import Rows, SqlStep, StepFailed
+from escrowmq.integrations.outbox.tables import SqlFamily
 
 from .outbox.scripted import LITE, Base
 
@@ -32,10 +32,10 @@ class AwaitedDatabase:
     def __init__(self, base: Base) -> None:
         self._base = base
 
-    async def find_family(self) -> Family:
+    async def find_family(self) -> SqlFamily:
         return LITE
 
-    async def execute(self, step: Step) -> Rows:
+    async def execute(self, step: SqlStep) -> Rows:
         return self._base.execute(step)
 
 

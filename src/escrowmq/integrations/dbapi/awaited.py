@@ -16,8 +16,8 @@ from escrowmq.integrations.keeping import AsyncKeeper, new_name
 from escrowmq.integrations.outbox import tables, verdict
 from escrowmq.integrations.outbox.gathered import Gathered
 from escrowmq.integrations.outbox.handing import block_is_over, not_written
-from escrowmq.integrations.outbox.steps import Rows, Step, failed, run_async
-from escrowmq.integrations.outbox.tables import Family, Statement
+from escrowmq.integrations.outbox.steps import Rows, SqlStep, failed, run_async
+from escrowmq.integrations.outbox.tables import SqlFamily, Statement
 
 Connect = Callable[[], Awaitable[Any]]
 
@@ -124,10 +124,10 @@ class AwaitedDatabase:
 
     def __init__(self, connect: Connect) -> None:
         self._connect = connect
-        self._family: Family | None = None
+        self._family: SqlFamily | None = None
         self.name = ""
 
-    async def find_family(self) -> Family:
+    async def find_family(self) -> SqlFamily:
         """Its SQL; found out with the first connection."""
         if self._family is None:
             try:
@@ -140,7 +140,7 @@ class AwaitedDatabase:
                 await connection.close()
         return self._family
 
-    async def execute(self, step: Step) -> Rows:
+    async def execute(self, step: SqlStep) -> Rows:
         """Run one step."""
         connection = await self._connect()
         try:
@@ -157,13 +157,13 @@ class AwaitedDatabase:
         finally:  # what was begun ends with the connection, and what was set for it
             await connection.close()
 
-    async def known_name(self, work: Work, family: Family) -> str:
+    async def known_name(self, work: Work, family: SqlFamily) -> str:
         """The database's name, looked up in a transaction that is under way."""
         if not self.name:
             rows = await work.rows(tables.read(tables.NAME_ID))
             if rows:
                 self.name = str(rows[0][0])
-            elif family is Family.SQLITE:  # whose only lock the transaction has
+            elif family is SqlFamily.SQLITE:  # whose only lock the transaction has
                 name = new_name()
                 await work.execute(tables.mark(family, tables.NAME_ID, name))
                 return name
@@ -255,7 +255,7 @@ class AsyncOutbox(AsyncKeeper):
             await marked.commit()
 
     async def _hand_over(
-        self, work: Work, family: Family, messages: list[Message]
+        self, work: Work, family: SqlFamily, messages: list[Message]
     ) -> Marked | None:
         if not messages:
             return None

@@ -7,14 +7,14 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from escrowmq.errors import UsageError
-from escrowmq.integrations.outbox.steps import Rows, Step
-from escrowmq.integrations.outbox.tables import Family, Statement
+from escrowmq.integrations.outbox.steps import Rows, SqlStep
+from escrowmq.integrations.outbox.tables import SqlFamily, Statement
 
 
 class Driver(NamedTuple):
     """One package."""
 
-    family: Family
+    family: SqlFamily
     style: str
     is_autocommit: Callable[[Any], bool]
 
@@ -28,18 +28,18 @@ _ATTRIBUTE: Final = lambda connection: bool(connection.autocommit)  # noqa: E731
 _METHOD: Final = lambda connection: bool(connection.get_autocommit())  # noqa: E731
 
 PLAIN: Final = {
-    "psycopg": Driver(Family.POSTGRESQL, "format", _ATTRIBUTE),
-    "psycopg2": Driver(Family.POSTGRESQL, "format", _ATTRIBUTE),
-    "sqlite3": Driver(Family.SQLITE, "qmark", _sqlite_commits),
-    "pymysql": Driver(Family.MYSQL, "format", _METHOD),
-    "MySQLdb": Driver(Family.MYSQL, "format", _METHOD),
-    "mariadb": Driver(Family.MYSQL, "qmark", _ATTRIBUTE),
+    "psycopg": Driver(SqlFamily.POSTGRESQL, "format", _ATTRIBUTE),
+    "psycopg2": Driver(SqlFamily.POSTGRESQL, "format", _ATTRIBUTE),
+    "sqlite3": Driver(SqlFamily.SQLITE, "qmark", _sqlite_commits),
+    "pymysql": Driver(SqlFamily.MYSQL, "format", _METHOD),
+    "MySQLdb": Driver(SqlFamily.MYSQL, "format", _METHOD),
+    "mariadb": Driver(SqlFamily.MYSQL, "qmark", _ATTRIBUTE),
 }
 
 AWAITED: Final = {
-    "psycopg": Driver(Family.POSTGRESQL, "format", _ATTRIBUTE),
-    "asyncpg": Driver(Family.POSTGRESQL, "numeric_dollar", lambda _: False),
-    "aiosqlite": Driver(Family.SQLITE, "qmark", _sqlite_commits),
+    "psycopg": Driver(SqlFamily.POSTGRESQL, "format", _ATTRIBUTE),
+    "asyncpg": Driver(SqlFamily.POSTGRESQL, "numeric_dollar", lambda _: False),
+    "aiosqlite": Driver(SqlFamily.SQLITE, "qmark", _sqlite_commits),
 }
 
 
@@ -57,7 +57,7 @@ def driver_of(connection: object, known: dict[str, Driver]) -> tuple[str, Driver
 
 def begin(connection: Any, driver: Driver) -> None:  # noqa: ANN401
     """Begin a transaction where the driver does not; UsageError when none can be."""
-    if driver.family is Family.SQLITE and not connection.in_transaction:
+    if driver.family is SqlFamily.SQLITE and not connection.in_transaction:
         # Python's driver begins none for a savepoint, and none at all without an isolation level.
         connection.execute("begin")
     refuse_autocommit(connection, driver)
@@ -79,7 +79,7 @@ def execute_on(connection: Any, driver: Driver, statement: Statement) -> Any:  #
     return cursor
 
 
-def execute_step(connection: Any, driver: Driver, step: Step) -> Rows:  # noqa: ANN401
+def execute_step(connection: Any, driver: Driver, step: SqlStep) -> Rows:  # noqa: ANN401
     """Run one step on a plain connection that is used for nothing else."""
     try:
         for each in step.before:

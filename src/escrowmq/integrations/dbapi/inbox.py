@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from escrowmq.client.delivery import Held
+from escrowmq.client.delivery import HeldMessage
 from escrowmq.integrations.dbapi import drivers
 from escrowmq.integrations.dbapi.awaited import work_on
 from escrowmq.integrations.dbapi.drivers import AWAITED, PLAIN, driver_of
@@ -76,11 +76,11 @@ def consume_once(
     return decorate
 
 
-def _all(given: Any) -> list[Held]:  # noqa: ANN401
+def _all(given: Any) -> list[HeldMessage]:  # noqa: ANN401
     return given if isinstance(given, list) else [given]
 
 
-def _is_new(changed_count: int, message: Held) -> bool:
+def _is_new(changed_count: int, message: HeldMessage) -> bool:
     if changed_count != 1:
         _log.info("message %s of %r was handled before", message.message_id, message.topic)
     return changed_count == 1

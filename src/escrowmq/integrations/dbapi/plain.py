@@ -17,8 +17,8 @@ from escrowmq.integrations.keeping import Keeper, new_name
 from escrowmq.integrations.outbox import tables, verdict
 from escrowmq.integrations.outbox.gathered import Gathered
 from escrowmq.integrations.outbox.handing import block_is_over, not_written
-from escrowmq.integrations.outbox.steps import Rows, Step, failed, run
-from escrowmq.integrations.outbox.tables import Family, Statement
+from escrowmq.integrations.outbox.steps import Rows, SqlStep, failed, run
+from escrowmq.integrations.outbox.tables import SqlFamily, Statement
 
 Connect = Callable[[], Any]
 
@@ -28,11 +28,11 @@ class PlainDatabase:
 
     def __init__(self, connect: Connect) -> None:
         self._connect = connect
-        self._family: Family | None = None
+        self._family: SqlFamily | None = None
         self.name = ""
 
     @property
-    def family(self) -> Family:
+    def family(self) -> SqlFamily:
         """Its SQL; found out with the first connection."""
         if self._family is None:
             try:
@@ -43,7 +43,7 @@ class PlainDatabase:
                 self._family = driver_of(connection, PLAIN)[1].family
         return self._family
 
-    def execute(self, step: Step) -> Rows:
+    def execute(self, step: SqlStep) -> Rows:
         """Run one step."""
         with contextlib.closing(self._connect()) as connection:
             return drivers.execute_step(connection, driver_of(connection, PLAIN)[1], step)
@@ -55,7 +55,7 @@ class PlainDatabase:
             rows = cursor.fetchall()
             if rows:
                 self.name = str(next(iter(tuple(rows[0]))))
-            elif driver.family is Family.SQLITE:  # whose only lock the transaction has
+            elif driver.family is SqlFamily.SQLITE:  # whose only lock the transaction has
                 name = new_name()
                 mark = tables.mark(driver.family, tables.NAME_ID, name)
                 drivers.execute_on(connection, driver, mark)

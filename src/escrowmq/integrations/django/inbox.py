@@ -9,7 +9,7 @@ from typing import Any
 
 from django.db import DEFAULT_DB_ALIAS, close_old_connections, connections, transaction
 
-from escrowmq.client.delivery import Held
+from escrowmq.client.delivery import HeldMessage
 from escrowmq.errors import UsageError
 from escrowmq.integrations.django.outbox import execute_on
 from escrowmq.integrations.outbox import inbox, tables
@@ -56,7 +56,7 @@ def consume_once(
     return decorate
 
 
-def _is_new(message: Held, using: str, key: Key, group: str) -> bool:
+def _is_new(message: HeldMessage, using: str, key: Key, group: str) -> bool:
     connection = connections[using]
     family = tables.family_of(connection.vendor)
     ((changed_count,),) = execute_on(connection, inbox.note(family, message, key=key, group=group))

@@ -22,8 +22,8 @@ from escrowmq.integrations.keeping import Keeper, new_name
 from escrowmq.integrations.outbox import tables, verdict
 from escrowmq.integrations.outbox.gathered import Gathered
 from escrowmq.integrations.outbox.handing import not_written
-from escrowmq.integrations.outbox.steps import Rows, Step, run
-from escrowmq.integrations.outbox.tables import Family, Statement
+from escrowmq.integrations.outbox.steps import Rows, SqlStep, run
+from escrowmq.integrations.outbox.tables import SqlFamily, Statement
 
 _log = logging.getLogger(__name__)
 
@@ -36,11 +36,11 @@ class DjangoDatabase:
         self.name = ""
 
     @property
-    def family(self) -> Family:
+    def family(self) -> SqlFamily:
         """Its SQL."""
         return tables.family_of(connections[self._using].vendor)
 
-    def execute(self, step: Step) -> Rows:
+    def execute(self, step: SqlStep) -> Rows:
         """Run one step on a connection of its own, which is closed at once: the threads of checks
         belong to no request, so that nobody else would."""
         connection = connections[self._using].copy()
@@ -60,7 +60,7 @@ class DjangoDatabase:
             rows = execute_on(connection, tables.read(tables.NAME_ID), is_read=True)
             if rows:
                 self.name = str(rows[0][0])
-            elif self.family is Family.SQLITE:  # whose only lock the transaction has
+            elif self.family is SqlFamily.SQLITE:  # whose only lock the transaction has
                 name = new_name()
                 execute_on(connection, tables.mark(self.family, tables.NAME_ID, name))
                 return name

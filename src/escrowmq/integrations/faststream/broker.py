@@ -15,16 +15,15 @@ from faststream._internal.di import FastDependsConfig
 from faststream._internal.logger import DefaultLoggerStorage, make_logger_state
 from faststream._internal.logger.logging import get_broker_logger
 from faststream.middlewares import AckPolicy
-from faststream.response.publish_type import PublishType
+from faststream.response import PublishCommand
 from faststream.specification.schema import BrokerSpec
 
 from escrowmq.client.admin.admin import Admin
 from escrowmq.client.core.message import ReceivedMessage
-from escrowmq.client.core.sending import SendResult
 from escrowmq.client.producer import Producer
-from escrowmq.client.settings import ConnectionSettings, MessageFields, ProducerSettings
+from escrowmq.client.settings import ConnectionSettings, ProducerSettings
 from escrowmq.errors import EscrowMQError, TransportError
-from escrowmq.integrations.faststream.publishing import EscrowMQPublishCommand, Sender
+from escrowmq.integrations.faststream.publishing import EscrowMQPublishCommand, Publishes, Sender
 from escrowmq.integrations.faststream.registering import Config, EscrowMQRegistrator
 
 PING_S: Final = 3.0
@@ -60,7 +59,9 @@ class _Logging(DefaultLoggerStorage):
         return made
 
 
-class EscrowMQBroker(EscrowMQRegistrator, BrokerUsecase[ReceivedMessage, Producer, Config]):
+class EscrowMQBroker(
+    Publishes, EscrowMQRegistrator, BrokerUsecase[ReceivedMessage, Producer, Config]
+):
     """EscrowMQ, or RocketMQ, for FastStream.
 
     `name_servers` and `settings` are those of `escrowmq.aio.Producer`; what says how to connect
@@ -162,50 +163,15 @@ class EscrowMQBroker(EscrowMQRegistrator, BrokerUsecase[ReceivedMessage, Produce
 
     # -- publishing --------------------------------------------------------------------------
 
-    async def publish(
-        self,
-        message: Any = None,
-        topic: str = "",
-        *,
-        headers: dict[str, str] | None = None,
-        correlation_id: str | None = None,
-        **fields: Unpack[MessageFields],
-    ) -> SendResult:
-        """Send a message. `headers` are its properties; `fields` are those of `Message`: `tag`,
-        `keys`, `order_key`, `delay`, ..."""
-        command = EscrowMQPublishCommand(
-            message,
-            topic=topic,
-            headers=headers,
-            correlation_id=correlation_id or self.config.id_generator(),
-            fields=fields,
-            _publish_type=PublishType.PUBLISH,
-        )
-        sent: SendResult = await self._basic_publish(command, producer=self.config.producer)
-        return sent
+    def _new_id(self) -> str:
+        found: str = self.config.id_generator()
+        return found
 
-    async def request(
-        self,
-        message: Any = None,
-        topic: str = "",
-        *,
-        headers: dict[str, str] | None = None,
-        correlation_id: str | None = None,
-        timeout_ms: int | None = None,
-        **fields: Unpack[MessageFields],
-    ) -> Any:
-        """Send a message and wait for what a handler returns. ReplyTimeout when that takes too
-        long."""
-        command = EscrowMQPublishCommand(
-            message,
-            topic=topic,
-            headers=headers,
-            correlation_id=correlation_id or self.config.id_generator(),
-            timeout_ms=timeout_ms,
-            fields=fields,
-            _publish_type=PublishType.REQUEST,
-        )
-        return await self._basic_request(command, producer=self.config.producer)
+    async def _publish(self, cmd: PublishCommand, *, _extra_middlewares: Iterable[Any]) -> Any:
+        return await self._basic_publish(cmd, producer=self.config.producer)
+
+    async def _request(self, cmd: EscrowMQPublishCommand) -> Any:
+        return await self._basic_request(cmd, producer=self.config.producer)
 
 
 def _connection_of(settings: ProducerSettings) -> ConnectionSettings:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Callable
 from typing import Final
 
 from faststream.message import StreamMessage, decode_message
@@ -16,34 +17,56 @@ CORRELATION_ID: Final = "correlation_id"
 """The properties in which FastStream's own fields travel; all others are headers."""
 
 
-class EscrowMQMessage(StreamMessage[ReceivedMessage]):
-    """`raw_message` has what FastStream does not know: the tag, the keys, `deliveries_before`."""
+Raw = ReceivedMessage | tuple[ReceivedMessage, ...]
+"""What a subscriber is given at once: a message, or a batch of them."""
+
+
+class EscrowMQMessage(StreamMessage[Raw]):
+    """`raw_message` has what FastStream does not know: the tag, the keys, `deliveries_before`; of a
+    batch it is a tuple. What is decided about a batch counts for all of it, but for messages that
+    were settled by themselves (`message.raw_message[0].reject()`)."""
+
+    _pause_of: Callable[[Delivery], float | None] | None = None
+
+    def taken_by_hand(self, pause_of: Callable[[Delivery], float | None]) -> None:
+        """No handler is given it: tells after how many seconds it comes again that is nacked."""
+        self._pause_of = pause_of
 
     async def ack(self) -> None:
         """It is consumed."""
-        if self.committed is None and (delivery := self._delivery()) is not None:
+        for delivery in self._undecided():
             await delivery.ack()
         await super().ack()
 
     async def nack(self, after: dt.timedelta | float | None = None) -> None:
         """It is to come again: after a time, or after the pause that the subscriber was given
         (`retry_after_s`), else that of the broker. After too many attempts it is a dead letter."""
-        if self.committed is None and after is not None and (delivery := self._delivery()):
-            await delivery.retry(after)
-        await (
-            super().nack()
-        )  # without a time the subscriber gives it back, when the handler is over
+        for delivery in self._undecided():
+            if after is not None:
+                await delivery.retry(after)
+            elif self._pause_of is not None:
+                await delivery.retry(self._pause_of(delivery))
+        # Else the subscriber gives it back, when the handler is over.
+        await super().nack()
 
     async def reject(self) -> None:
         """It goes to the group's dead letters and comes no more."""
-        if self.committed is None and (delivery := self._delivery()) is not None:
+        for delivery in self._undecided():
             await delivery.reject()
         await super().reject()
 
-    def _delivery(self) -> Delivery | None:
-        """What can be settled; a message in a test broker came from no consumer."""
+    def _undecided(self) -> list[Delivery]:
+        """What is to be settled; a message in a test broker came from no consumer."""
+        if self.committed is not None:
+            return []
         raw = self.raw_message
-        return raw if isinstance(raw, Delivery) and raw.ticket is not None else None
+        given = raw if isinstance(raw, tuple) else (raw,)
+        return [each for each in given if isinstance(each, Delivery) and is_undecided(each)]
+
+
+def is_undecided(delivery: Delivery) -> bool:
+    """Whether a message is still to be settled."""
+    return delivery.ticket is not None and not delivery.ticket.is_settled
 
 
 async def parse(raw: ReceivedMessage) -> EscrowMQMessage:
@@ -60,7 +83,29 @@ async def parse(raw: ReceivedMessage) -> EscrowMQMessage:
     )
 
 
-async def decode(message: StreamMessage[ReceivedMessage]) -> object:
+async def parse_batch(raw: tuple[ReceivedMessage, ...]) -> EscrowMQMessage:
+    """The same for a batch, whose `headers` are those of its first message. It answers nobody: each
+    of its messages may have been asked by another."""
+    headers = [dict(each.properties) for each in raw]
+    return EscrowMQMessage(
+        raw_message=raw,
+        body=[each.body for each in raw],
+        headers=headers[0],
+        batch_headers=headers,
+        content_type=headers[0].get(CONTENT_TYPE),
+        correlation_id=headers[0].get(CORRELATION_ID),
+        message_id=raw[0].message_id,
+    )
+
+
+async def decode(message: StreamMessage[Raw]) -> object:
     """What the body says, by its content type."""
     found: object = decode_message(message)
     return found
+
+
+async def decode_batch(message: StreamMessage[Raw]) -> list[object]:
+    """The same of each message. FastStream knows by this name that a subscriber takes batches."""
+    raw = message.raw_message
+    assert isinstance(raw, tuple), raw
+    return [decode_message(await parse(each)) for each in raw]

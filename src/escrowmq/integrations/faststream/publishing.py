@@ -155,6 +155,64 @@ class Sender(ProducerProto[EscrowMQPublishCommand]):
         return self._producer
 
 
+class Publishes:
+    """How brokers and publishers publish."""
+
+    async def publish(
+        self,
+        message: Any = None,
+        topic: str = "",
+        *,
+        headers: dict[str, str] | None = None,
+        correlation_id: str | None = None,
+        **fields: Unpack[MessageFields],
+    ) -> SendResult:
+        """Send a message; a publisher's to another topic than its own if one is given. `headers`
+        are its properties, and `fields` those of `Message`: `tag`, `keys`, `order_key`, ..."""
+        command = EscrowMQPublishCommand(
+            message,
+            topic=topic,
+            headers=headers,
+            correlation_id=correlation_id or self._new_id(),
+            fields=fields,
+            _publish_type=PublishType.PUBLISH,
+        )
+        sent: SendResult = await self._publish(command, _extra_middlewares=())
+        return sent
+
+    async def request(
+        self,
+        message: Any = None,
+        topic: str = "",
+        *,
+        headers: dict[str, str] | None = None,
+        correlation_id: str | None = None,
+        timeout_ms: int | None = None,
+        **fields: Unpack[MessageFields],
+    ) -> Any:
+        """Send a message as `publish` does, and wait for what a handler returns. ReplyTimeout when
+        that takes too long."""
+        command = EscrowMQPublishCommand(
+            message,
+            topic=topic,
+            headers=headers,
+            correlation_id=correlation_id or self._new_id(),
+            timeout_ms=timeout_ms,
+            fields=fields,
+            _publish_type=PublishType.REQUEST,
+        )
+        return await self._request(command)
+
+    def _new_id(self) -> str:
+        raise NotImplementedError
+
+    async def _publish(self, cmd: PublishCommand, *, _extra_middlewares: Iterable[Any]) -> Any:
+        raise NotImplementedError
+
+    async def _request(self, cmd: EscrowMQPublishCommand) -> Any:
+        raise NotImplementedError
+
+
 class ReplyPublisher(FakePublisher):
     """Sends what a handler returns to whoever asked."""
 
@@ -214,7 +272,7 @@ class PublisherPage(PublisherSpecification[Any, PublisherSpecConfig]):
         }
 
 
-class EscrowMQPublisher(PublisherUsecase):
+class EscrowMQPublisher(Publishes, PublisherUsecase):
     """Publishes what a handler returns, or what it is given."""
 
     def __init__(self, config: PublisherConfig, specification: PublisherPage) -> None:
@@ -231,26 +289,9 @@ class EscrowMQPublisher(PublisherUsecase):
         """With which tag, unless a message says otherwise."""
         return self._config.fields.get("tag", "")
 
-    async def publish(
-        self,
-        message: Any,
-        topic: str = "",
-        *,
-        headers: dict[str, str] | None = None,
-        correlation_id: str | None = None,
-        **fields: Unpack[MessageFields],
-    ) -> SendResult:
-        """Publish a message, to another topic if one is given."""
-        command = EscrowMQPublishCommand(
-            message,
-            topic=topic,
-            headers=headers,
-            correlation_id=correlation_id or self._outer_config.id_generator(),
-            fields=fields,
-            _publish_type=PublishType.PUBLISH,
-        )
-        sent: SendResult = await self._publish(command, _extra_middlewares=())
-        return sent
+    def _new_id(self) -> str:
+        found: str = self._outer_config.id_generator()
+        return found
 
     async def _publish(self, cmd: PublishCommand, *, _extra_middlewares: Iterable[Any]) -> Any:
         return await self._basic_publish(
@@ -259,27 +300,9 @@ class EscrowMQPublisher(PublisherUsecase):
             _extra_middlewares=_extra_middlewares,
         )
 
-    async def request(
-        self,
-        message: Any,
-        topic: str = "",
-        *,
-        headers: dict[str, str] | None = None,
-        correlation_id: str | None = None,
-        timeout_ms: int | None = None,
-    ) -> Any:
-        """Publish a message and wait for a handler's reply."""
-        command = EscrowMQPublishCommand(
-            message,
-            topic=topic,
-            headers=headers,
-            correlation_id=correlation_id or self._outer_config.id_generator(),
-            timeout_ms=timeout_ms,
-            _publish_type=PublishType.REQUEST,
-        )
-        return await self._basic_request(
-            self._completed(command), producer=self._outer_config.producer
-        )
+    async def _request(self, cmd: EscrowMQPublishCommand) -> Any:
+        producer = self._outer_config.producer
+        return await self._basic_request(self._completed(cmd), producer=producer)
 
     def _completed(self, cmd: PublishCommand) -> EscrowMQPublishCommand:
         """With what this publisher was given, where the message does not say otherwise."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Unpack
+from typing import Any, Final, Unpack
 
 from faststream._internal.broker.registrator import Registrator
 from faststream._internal.broker.router import BrokerRouter
@@ -24,11 +24,15 @@ from escrowmq.integrations.faststream.publishing import (
     PublisherSpecConfig,
 )
 from escrowmq.integrations.faststream.subscribing import (
+    EscrowMQBatchSubscriber,
     EscrowMQSubscriber,
     SubscriberConfig,
     SubscriberPage,
     SubscriberSpecConfig,
 )
+
+RECORDS_MAX: Final = 32
+"""Messages of a batch, when nothing is said."""
 
 
 @dataclass(kw_only=True)
@@ -48,6 +52,8 @@ class EscrowMQRegistrator(Registrator[ReceivedMessage, Config]):
         group: str,
         *,
         max_workers: int = 1,
+        batch: bool = False,
+        max_records: int = RECORDS_MAX,
         ack_policy: AckPolicy = EMPTY,
         no_reply: bool = False,
         dependencies: Sequence[Any] = (),
@@ -61,10 +67,15 @@ class EscrowMQRegistrator(Registrator[ReceivedMessage, Config]):
         **settings: Any,
     ) -> EscrowMQSubscriber:
         """Have a handler consume a topic, `max_workers` messages at a time. Members of a group
-        share the messages; a group has one subscriber in a program. `settings` are those of
+        share the messages; a group has one subscriber in a program. With `batch` the handler is
+        given a list of what is there, `max_records` at most. `settings` are those of
         `escrowmq.aio.Consumer`: `tags`, `sql`, `attempts_max`, `is_orderly`, `mode`, ..."""
-        self._check(topic, group, settings)
+        self._check(group, settings)
         settings = {"concurrency": max_workers, **settings}
+        if batch:
+            settings["batch_max"] = max_records
+        # Says what is wrong here, and not when all is running.
+        split_consumer_settings({"topic": topic, **settings})
         calls = CallsCollection[Any]()
         config = SubscriberConfig(
             topic=topic,
@@ -77,7 +88,8 @@ class EscrowMQRegistrator(Registrator[ReceivedMessage, Config]):
         page = SubscriberSpecConfig(
             topic=topic, title_=title, description_=description, include_in_schema=include_in_schema
         )
-        made = EscrowMQSubscriber(config, SubscriberPage(self.config, page, calls), calls)
+        kind = EscrowMQBatchSubscriber if batch else EscrowMQSubscriber
+        made = kind(config, SubscriberPage(self.config, page, calls), calls)
         super().subscriber(made, persistent=persistent)
         made.add_call(
             parser_=parser or self._parser,
@@ -99,8 +111,8 @@ class EscrowMQRegistrator(Registrator[ReceivedMessage, Config]):
         include_in_schema: bool = True,
         **fields: Unpack[MessageFields],
     ) -> EscrowMQPublisher:
-        """Publish what a handler returns; `fields` are those of `Message`: `tag`, `keys`, `delay`,
-        ..., unless the handler returns an `EscrowMQResponse` that says otherwise."""
+        """Publish what a handler returns, with `fields` of `Message` (`tag`, `keys`, `delay`, ...),
+        unless the handler returns an `EscrowMQResponse` that says otherwise."""
         config = PublisherConfig(
             topic=topic, headers=headers or {}, fields=fields, _outer_config=self.config
         )
@@ -123,16 +135,13 @@ class EscrowMQRegistrator(Registrator[ReceivedMessage, Config]):
             )
         super().include_router(router, **more)
 
-    def _check(self, topic: str, group: str, settings: dict[str, Any]) -> None:
+    def _check(self, group: str, settings: dict[str, Any]) -> None:
         taken = {"topic", "topics", "queues", "handler", "batch_max"} & settings.keys()
         if taken:
             raise SetupError(
-                f"{', '.join(sorted(taken))}: a subscriber has one topic, and a handler that is "
-                "given one message"
+                f"{', '.join(sorted(taken))}: a subscriber has one topic, and its handler; for "
+                "several messages at once there are batch=True and max_records"
             )
-        split_consumer_settings(
-            {"topic": topic, **settings}
-        )  # says what is wrong here, and not when all is running
         if any(each.group == group for each in self.subscribers):
             raise SetupError(
                 f"the group {group!r} has a subscriber already; members of a group share what they "

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from faststream._internal.configs import SubscriberSpecificationConfig, SubscriberUsecaseConfig
 from faststream._internal.constants import EMPTY
@@ -18,9 +18,17 @@ from escrowmq.client.consumer import Consumer
 from escrowmq.client.core.message import ReceivedMessage
 from escrowmq.client.delivery import Delivery
 from escrowmq.codec.hashes import java_hash
-from escrowmq.errors import EscrowMQError
+from escrowmq.errors import ClientClosed, EscrowMQError
 from escrowmq.filter.tags import parse_tags
-from escrowmq.integrations.faststream.message import EscrowMQMessage, decode, parse
+from escrowmq.integrations.faststream.message import (
+    EscrowMQMessage,
+    Raw,
+    decode,
+    decode_batch,
+    is_undecided,
+    parse,
+    parse_batch,
+)
 from escrowmq.integrations.faststream.publishing import ReplyPublisher
 
 
@@ -35,6 +43,18 @@ class SubscriberConfig(SubscriberUsecaseConfig):
     topic: str
     group: str
     settings: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def count_max(self) -> int:
+        """How many messages its handlers are given at once."""
+        found: int = self.settings.get("batch_max", 1)
+        return found
+
+    def pause_of(self, delivery: Delivery) -> float | None:
+        """After how many seconds a message comes again; None for the broker's own back-off."""
+        given = self.settings.get("retry_after_s", ())
+        pauses = given if isinstance(given, Sequence) else (given,)
+        return pauses[min(delivery.deliveries_before, len(pauses) - 1)] if pauses else None
 
     @property
     def ack_policy(self) -> AckPolicy:
@@ -81,11 +101,14 @@ class SubscriberPage(SubscriberSpecification[Any, SubscriberSpecConfig]):
         }
 
 
-class EscrowMQSubscriber(SubscriberUsecase[ReceivedMessage]):
+class EscrowMQSubscriber(SubscriberUsecase[Raw]):
     """Hands the messages of one topic to handlers, as one member of a consumer group."""
 
+    _parse: ClassVar[Any] = staticmethod(parse)
+    _decode: ClassVar[Any] = staticmethod(decode)
+
     def __init__(self, config: SubscriberConfig, specification: SubscriberPage, calls: Any) -> None:
-        config.parser, config.decoder = parse, decode
+        config.parser, config.decoder = self._parse, self._decode
         super().__init__(config, specification, calls)
         self._config = config
         self._consumer: Consumer | None = None
@@ -133,21 +156,27 @@ class EscrowMQSubscriber(SubscriberUsecase[ReceivedMessage]):
             await self._consumer.open()
         return self._consumer
 
-    async def _handle(self, delivery: Delivery) -> None:
-        await self.consume(delivery)
-        if delivery.ticket is not None and not delivery.ticket.is_settled:
+    async def _handle(self, given: Delivery | list[Delivery]) -> None:
+        deliveries = given if isinstance(given, list) else [given]
+        await self.consume(self.raw_of(deliveries))
+        if any(map(is_undecided, deliveries)):
             raise NotAcknowledged(
                 "the handler raised, nacked its message, or did not decide (ack_policy "
                 f"{self.ack_policy.name})"
             )
+
+    def raw_of(self, received: Sequence[ReceivedMessage]) -> Raw:
+        """What a handler is given of messages that came at once: the one that there is."""
+        (only,) = received
+        return only
 
     # -- messages one by one -----------------------------------------------------------------
 
     async def get_one(self, *, timeout: float = 5.0) -> EscrowMQMessage | None:
         """The next message, or None when the time is over. It is to be settled: `ack()`, ..."""
         consumer = await self._reader()
-        found = await consumer.receive(1, timeout_s=timeout)
-        return await self._processed(found[0]) if found else None
+        found = await consumer.receive(self._config.count_max, timeout_s=timeout)
+        return await self._processed(self.raw_of(found)) if found else None
 
     async def __aiter__(self) -> AsyncIterator[EscrowMQMessage]:
         consumer = await self._reader()
@@ -158,7 +187,7 @@ class EscrowMQSubscriber(SubscriberUsecase[ReceivedMessage]):
         assert not self.calls, "messages go to the subscriber's handlers; give them another one"
         return await self._open({})
 
-    async def _processed(self, raw: ReceivedMessage) -> EscrowMQMessage:
+    async def _processed(self, raw: Raw) -> EscrowMQMessage:
         context = self._outer_config.context
         parser, decoder = self._get_parser_and_decoder()
         message = await process_msg(
@@ -168,6 +197,7 @@ class EscrowMQSubscriber(SubscriberUsecase[ReceivedMessage]):
             decoder=decoder,
         )
         assert isinstance(message, EscrowMQMessage)
+        message.taken_by_hand(self._config.pause_of)
         return message
 
     # -- what FastStream asks ----------------------------------------------------------------
@@ -183,3 +213,25 @@ class EscrowMQSubscriber(SubscriberUsecase[ReceivedMessage]):
             "group": self.group,
             "message_id": getattr(message, "message_id", ""),
         }
+
+
+class EscrowMQBatchSubscriber(EscrowMQSubscriber):
+    """Hands them over several at a time, as a list."""
+
+    _parse: ClassVar[Any] = staticmethod(parse_batch)
+    _decode: ClassVar[Any] = staticmethod(decode_batch)
+
+    def raw_of(self, received: Sequence[ReceivedMessage]) -> Raw:
+        """All of them."""
+        return tuple(received)
+
+    async def __aiter__(self) -> AsyncIterator[EscrowMQMessage]:
+        consumer = await self._reader()
+        while True:
+            try:
+                found = await consumer.receive(self._config.count_max)
+            except ClientClosed:
+                return
+            message = await self._processed(self.raw_of(found))
+            yield message
+            await message.ack()  # as a single one is when the next is asked for

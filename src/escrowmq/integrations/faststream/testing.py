@@ -19,7 +19,10 @@ from escrowmq.integrations.faststream.publishing import (
     EscrowMQPublisher,
     Sender,
 )
-from escrowmq.integrations.faststream.subscribing import EscrowMQSubscriber
+from escrowmq.integrations.faststream.subscribing import (
+    EscrowMQBatchSubscriber,
+    EscrowMQSubscriber,
+)
 
 
 class TestEscrowMQBroker(TestBroker[EscrowMQBroker, Any], broker=EscrowMQBroker):  # type: ignore[call-arg]
@@ -61,7 +64,7 @@ class _HandsOver(Sender):
         message = await self._received(cmd)
         for found in _subscribers(self._brokers):
             if cmd.request is None and found.wants(message.topic, message.tag):
-                await found.process_message(message)
+                await found.process_message(found.raw_of([message]))
         queue = MessageQueue(message.topic, "test", 0)
         return SendResult(
             status=SendStatus.OK, message_id=message.message_id, queue=queue, offset=self._count
@@ -72,8 +75,9 @@ class _HandsOver(Sender):
         message = await self._received(cmd)
         message.system[Property.REPLY_TO_CLIENT] = "test"
         for found in _subscribers(self._brokers):
-            if found.wants(message.topic, message.tag):
-                result = await found.process_message(message)
+            answers = not isinstance(found, EscrowMQBatchSubscriber)
+            if answers and found.wants(message.topic, message.tag):
+                result = await found.process_message(found.raw_of([message]))
                 reply = EscrowMQPublishCommand.from_cmd(result.as_publish_command())
                 return await self._received(reply)
         raise SubscriberNotFound

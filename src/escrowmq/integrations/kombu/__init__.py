@@ -1,8 +1,10 @@
 """A transport of kombu, on which Celery runs. `docs/frameworks.md` is the guide.
 
-import escrowmq.integrations.kombu  # makes escrowmq:// known
+    import escrowmq.integrations.kombu  # makes escrowmq:// known
 
-app = Celery("shop", broker="escrowmq://127.0.0.1:9876", backend="redis://127.0.0.1")
+    app = Celery("shop", broker="escrowmq://127.0.0.1:9876", backend="redis://127.0.0.1")
+
+A queue is a topic, and its workers are the members of a consumer group.
 """
 
 from escrowmq.base.extras import require

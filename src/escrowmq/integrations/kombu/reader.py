@@ -41,7 +41,7 @@ class Ready(NamedTuple):
     delivery: Delivery
 
 
-class Reader:
+class ThreadReader:
     """`take` is for kombu's thread; `wanted` says which messages are meant."""
 
     def __init__(

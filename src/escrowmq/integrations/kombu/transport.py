@@ -26,7 +26,7 @@ from escrowmq.client.core.message import Message
 from escrowmq.client.options import Credentials
 from escrowmq.errors import EscrowMQError, ResponseError, TransportError
 from escrowmq.integrations.kombu import names
-from escrowmq.integrations.kombu.reader import Payload, Reader
+from escrowmq.integrations.kombu.reader import Payload, ThreadReader
 from escrowmq.net.clock import SystemClock
 
 _log = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ REQUEUE_S: Final = 1.0
 COMMIT_INTERVAL_MS: Final = 1_000
 
 
-class Held(NamedTuple):
+class InWork(NamedTuple):
     """What is being worked on."""
 
     queue: str
@@ -84,12 +84,12 @@ class Channel(virtual.Channel):
 
     def __init__(self, connection: Transport, **more: Any) -> None:
         super().__init__(connection, **more)
-        self.held: dict[str, Held] = {}
+        self.held: dict[str, InWork] = {}
         """By delivery tag."""
         self._left: set[str] = set()
         """Queues that are consumed no more, while messages of them are being worked on."""
         self._no_ack: set[str] = set()
-        self._readers: dict[str, Reader] = {}
+        self._readers: dict[str, ThreadReader] = {}
 
     # -- queues ------------------------------------------------------------------------------
 
@@ -173,7 +173,7 @@ class Channel(virtual.Channel):
             found.delivery.ack()
         else:
             tag = found.payload["properties"]["delivery_tag"] = uuid()
-            self.held[tag] = Held(queue, found.delivery)
+            self.held[tag] = InWork(queue, found.delivery)
         return found.payload
 
     def close(self) -> None:
@@ -192,17 +192,17 @@ class Channel(virtual.Channel):
 
     # -- readers -----------------------------------------------------------------------------
 
-    def _reader(self, queue: str) -> Reader:
+    def _reader(self, queue: str) -> ThreadReader:
         if queue not in self._readers:
             is_passing = queue in self.connection.passing
             self._readers[queue] = self._of_exchange(queue) if is_passing else self._of_queue(queue)
         return self._readers[queue]
 
-    def _of_queue(self, queue: str) -> Reader:
+    def _of_queue(self, queue: str) -> ThreadReader:
         connection = self.connection
         topic = names.topic_of_queue(connection.prefix, queue)
         connection.make_topic(topic)
-        return Reader.of_queue(
+        return ThreadReader.of_queue(
             connection.name_servers,
             topic=topic,
             group=names.group_of_queue(connection.prefix, queue),
@@ -210,7 +210,7 @@ class Channel(virtual.Channel):
             news=connection.news,
         )
 
-    def _of_exchange(self, queue: str) -> Reader:
+    def _of_exchange(self, queue: str) -> ThreadReader:
         connection = self.connection
         exchanges = {binding.exchange for binding in self.state.queue_bindings(queue)}
         assert len(exchanges) == 1, (
@@ -225,7 +225,7 @@ class Channel(virtual.Channel):
 
         topic = names.topic_of_exchange(connection.prefix, exchange)
         connection.make_topic(topic, queues=1)
-        return Reader.of_exchange(
+        return ThreadReader.of_exchange(
             connection.name_servers,
             topic=topic,
             group=f"{topic}-readers",

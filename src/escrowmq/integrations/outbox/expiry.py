@@ -12,8 +12,8 @@ from typing import Final
 
 from escrowmq.errors import UsageError
 from escrowmq.integrations.outbox import tables
-from escrowmq.integrations.outbox.steps import Step, Steps
-from escrowmq.integrations.outbox.tables import Family
+from escrowmq.integrations.outbox.steps import SqlStep, Steps
+from escrowmq.integrations.outbox.tables import SqlFamily
 
 CLOCKS_APART_MAX_MS: Final = 5 * 60_000
 KEEP_MARKERS_MIN_MS: Final = 24 * 3_600_000
@@ -24,7 +24,7 @@ PAGE_COUNT: Final = 500
 
 
 def forget_markers(
-    family: Family, *, keep_ms: int, now_ms: int, needed: Container[str]
+    family: SqlFamily, *, keep_ms: int, now_ms: int, needed: Container[str]
 ) -> Steps[int]:
     """Delete markers older than that but for the `needed` keys; how many went. UsageError when the
     database's clock and the caller's are apart."""
@@ -37,25 +37,25 @@ def forget_markers(
     count, after = 0, ""
     while True:
         page = tables.old_markers(made_before_ms=made_before_ms, after=after, count_max=PAGE_COUNT)
-        rows = yield Step(page, is_read=True)
+        rows = yield SqlStep(page, is_read=True)
         keys = [str(row[0]) for row in rows]
         gone = [key for key in keys if key not in needed]
         if gone:
-            yield Step(tables.delete_markers(gone))
+            yield SqlStep(tables.delete_markers(gone))
         count += len(gone)
         if len(keys) < PAGE_COUNT:
             return count
         after = keys[-1]
 
 
-def forget_handled(family: Family, *, keep_ms: int, now_ms: int) -> Steps[int]:
+def forget_handled(family: SqlFamily, *, keep_ms: int, now_ms: int) -> Steps[int]:
     """Delete what consumers handled longer ago than that; how many rows went."""
     if keep_ms < 0:
         raise UsageError(f"handled messages are to be kept for {keep_ms} ms; 0 or more is expected")
     made_before_ms = (yield from _agreed_now_ms(family, now_ms)) - keep_ms
     count = 0
     while True:
-        rows = yield Step(
+        rows = yield SqlStep(
             tables.delete_handled(family, made_before_ms=made_before_ms, count_max=PAGE_COUNT)
         )
         changed = int(str(rows[0][0]))
@@ -64,8 +64,8 @@ def forget_handled(family: Family, *, keep_ms: int, now_ms: int) -> Steps[int]:
             return count
 
 
-def _agreed_now_ms(family: Family, now_ms: int) -> Steps[int]:
-    rows = yield Step(tables.now(family), is_read=True)
+def _agreed_now_ms(family: SqlFamily, now_ms: int) -> Steps[int]:
+    rows = yield SqlStep(tables.now(family), is_read=True)
     theirs_ms = int(str(rows[0][0]))
     if abs(theirs_ms - now_ms) > CLOCKS_APART_MAX_MS:
         raise UsageError(

@@ -19,7 +19,7 @@ KEEP_DEFAULT: Final = dt.timedelta(days=7)
 """Longer than RocketMQ's brokers ask for (fileReservedTime, 72 hours)."""
 
 
-class Sent(Protocol):
+class OnTheirWay(Protocol):
     """Messages on their way (`escrowmq.client.marked`), as plain code sees them."""
 
     @property

@@ -7,16 +7,16 @@ import hashlib
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
-from escrowmq.client.delivery import Held
+from escrowmq.client.delivery import HeldMessage
 from escrowmq.errors import UsageError
-from escrowmq.integrations.outbox.tables import TEXT_SIZE_MAX, Family, Statement, handle
+from escrowmq.integrations.outbox.tables import TEXT_SIZE_MAX, SqlFamily, Statement, handle
 
-Key = Callable[[Held], str]
+Key = Callable[[HeldMessage], str]
 F = TypeVar("F", bound=Callable[..., Any])
 _MARK: Final = "sha256:"
 
 
-def message_id(message: Held) -> str:
+def message_id(message: HeldMessage) -> str:
     """The id that a message keeps on every delivery."""
     return message.message_id
 
@@ -28,7 +28,7 @@ def known_as(text: str) -> str:
     return _MARK + hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
 
 
-def note(family: Family, message: Held, *, key: Key, group: str) -> Statement:
+def note(family: SqlFamily, message: HeldMessage, *, key: Key, group: str) -> Statement:
     """Note that a message is being handled: changes one row, or none when it was before."""
     found: object = key(message)
     if not isinstance(found, str) or not found:

@@ -16,7 +16,7 @@ Rows = list[tuple[object, ...]]
 T = TypeVar("T")
 
 
-class Step(NamedTuple):
+class SqlStep(NamedTuple):
     """One transaction: `statement`, whose rows (or number of changed ones) are wanted, between
     others. Those of `after` are for the connection, and run whether or not it went well."""
 
@@ -31,10 +31,10 @@ class StepFailed(EscrowMQError):
     """The database did not do a step; the cause says why."""
 
 
-Steps = Generator[Step, Rows, T]
+Steps = Generator[SqlStep, Rows, T]
 
 
-def run(steps: Steps[T], execute: Callable[[Step], Rows]) -> T:
+def run(steps: Steps[T], execute: Callable[[SqlStep], Rows]) -> T:
     """What the steps lead to."""
     try:
         step = next(steps)
@@ -50,7 +50,7 @@ def run(steps: Steps[T], execute: Callable[[Step], Rows]) -> T:
         return found
 
 
-async def run_async(steps: Steps[T], execute: Callable[[Step], Awaitable[Rows]]) -> T:
+async def run_async(steps: Steps[T], execute: Callable[[SqlStep], Awaitable[Rows]]) -> T:
     """What the steps lead to."""
     try:
         step = next(steps)

@@ -35,7 +35,7 @@ TEXT_SIZE_MAX: Final = 255
 _KEY: Final = re.compile(r"[0-9A-F]{16,64}")
 
 
-class Family(enum.Enum):
+class SqlFamily(enum.Enum):
     """Databases whose SQL is the same, as far as it is needed here."""
 
     POSTGRESQL = "postgresql"
@@ -44,10 +44,10 @@ class Family(enum.Enum):
 
 
 FAMILIES: Final = {
-    "postgresql": Family.POSTGRESQL,
-    "mysql": Family.MYSQL,
-    "mariadb": Family.MYSQL,
-    "sqlite": Family.SQLITE,
+    "postgresql": SqlFamily.POSTGRESQL,
+    "mysql": SqlFamily.MYSQL,
+    "mariadb": SqlFamily.MYSQL,
+    "sqlite": SqlFamily.SQLITE,
 }
 
 
@@ -75,13 +75,13 @@ class Statement(NamedTuple):
 
 
 _NOW_MS: Final = {
-    Family.POSTGRESQL: "cast(extract(epoch from clock_timestamp()) * 1000 as bigint)",
-    Family.MYSQL: "cast(unix_timestamp(now(3)) * 1000 as unsigned)",
-    Family.SQLITE: "cast((julianday('now') - 2440587.5) * 86400000 as integer)",
+    SqlFamily.POSTGRESQL: "cast(extract(epoch from clock_timestamp()) * 1000 as bigint)",
+    SqlFamily.MYSQL: "cast(unix_timestamp(now(3)) * 1000 as unsigned)",
+    SqlFamily.SQLITE: "cast((julianday('now') - 2440587.5) * 86400000 as integer)",
 }
 
 
-def family_of(name: str) -> Family:
+def family_of(name: str) -> SqlFamily:
     """The family of a dialect, as SQLAlchemy and Django name them. UsageError for others."""
     found = FAMILIES.get(name)
     if found is None:
@@ -97,30 +97,10 @@ def is_key(text: str) -> bool:
     return _KEY.fullmatch(text) is not None
 
 
-# -- making and dropping ---------------------------------------------------------------------
-
-
-def create(family: Family) -> list[Statement]:
-    """Make both tables, where they are not there yet."""
-    # Names differ by case, and a transaction that is rolled back leaves no row: not by default.
-    end = " engine=InnoDB character set ascii collate ascii_bin" if family is Family.MYSQL else ""
-    return [
-        Statement(
-            f"create table if not exists {MARKERS} (id varchar({ID_SIZE_MAX}) not null primary "
-            f"key, says varchar({ID_SIZE_MAX}) not null, made_ms bigint not null){end}"
-        ),
-        Statement(
-            f"create table if not exists {HANDLED} (consumer_group varchar({TEXT_SIZE_MAX}) not "
-            f"null, message_id varchar({TEXT_SIZE_MAX}) not null, made_ms bigint not null, "
-            f"primary key (consumer_group, message_id)){end}"
-        ),
-    ]
-
-
 # -- markers ---------------------------------------------------------------------------------
 
 
-def mark(family: Family, key: str, says: str) -> Statement:
+def mark(family: SqlFamily, key: str, says: str) -> Statement:
     """Say how a transaction ends. A second row of one key fails."""
     return Statement(
         f"insert into {MARKERS} (id, says, made_ms) values (?, ?, {_NOW_MS[family]})",
@@ -133,14 +113,16 @@ def read(key: str) -> Statement:
     return Statement(f"select says from {MARKERS} where id = ?", (key,))
 
 
-def waiting_shortly(family: Family, *, lock_wait_s: int) -> tuple[list[Statement], list[Statement]]:
+def waiting_shortly(
+    family: SqlFamily, *, lock_wait_s: int
+) -> tuple[list[Statement], list[Statement]]:
     """What goes before and after a statement, in its own transaction, so that it waits for another
     one's lock no longer than that. SQLite's connections have a time of their own."""
-    if family is Family.POSTGRESQL:
+    if family is SqlFamily.POSTGRESQL:
         # A serializable check would take part in the conflicts of the transactions it asks about.
         isolation = Statement("set transaction isolation level read committed")
         return [isolation, Statement(f"set local lock_timeout = {lock_wait_s * 1000}")], []
-    if family is Family.MYSQL:
+    if family is SqlFamily.MYSQL:
         name = "innodb_lock_wait_timeout"
         keep = Statement(f"set @escrowmq_wait = @@{name}, {name} = {lock_wait_s}")
         return [keep], [Statement(f"set {name} = @escrowmq_wait")]
@@ -150,10 +132,10 @@ def waiting_shortly(family: Family, *, lock_wait_s: int) -> tuple[list[Statement
 # -- handled messages ------------------------------------------------------------------------
 
 
-def handle(family: Family, group: str, message_id: str) -> Statement:
+def handle(family: SqlFamily, group: str, message_id: str) -> Statement:
     """Note that a group handles a message: one row, or none when it did before."""
-    ignore = " ignore" if family is Family.MYSQL else ""
-    end = "" if family is Family.MYSQL else " on conflict do nothing"
+    ignore = " ignore" if family is SqlFamily.MYSQL else ""
+    end = "" if family is SqlFamily.MYSQL else " on conflict do nothing"
     return Statement(
         f"insert{ignore} into {HANDLED} (consumer_group, message_id, made_ms) "
         f"values (?, ?, {_NOW_MS[family]}){end}",
@@ -164,7 +146,7 @@ def handle(family: Family, group: str, message_id: str) -> Statement:
 # -- expiry ----------------------------------------------------------------------------------
 
 
-def now(family: Family) -> Statement:
+def now(family: SqlFamily) -> Statement:
     """The database's clock."""
     return Statement(f"select {_NOW_MS[family]}")
 
@@ -184,13 +166,13 @@ def delete_markers(keys: list[str]) -> Statement:
     return Statement(f"delete from {MARKERS} where id in ({marks})", tuple(keys))
 
 
-def delete_handled(family: Family, *, made_before_ms: int, count_max: int) -> Statement:
+def delete_handled(family: SqlFamily, *, made_before_ms: int, count_max: int) -> Statement:
     """Forget so many messages that were handled before a time."""
-    if family is Family.MYSQL:
+    if family is SqlFamily.MYSQL:
         return Statement(
             f"delete from {HANDLED} where made_ms < ? limit {count_max}", (made_before_ms,)
         )
-    row = "ctid" if family is Family.POSTGRESQL else "rowid"
+    row = "ctid" if family is SqlFamily.POSTGRESQL else "rowid"
     return Statement(
         f"delete from {HANDLED} where {row} in (select {row} from {HANDLED} where made_ms < ? "
         f"limit {count_max})",

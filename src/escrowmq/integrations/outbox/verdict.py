@@ -17,8 +17,8 @@ from typing import Final
 
 from escrowmq.client.core.sending import Outcome
 from escrowmq.integrations.outbox import tables
-from escrowmq.integrations.outbox.steps import Step, StepFailed, Steps
-from escrowmq.integrations.outbox.tables import NAME_ID, Family
+from escrowmq.integrations.outbox.steps import SqlStep, StepFailed, Steps
+from escrowmq.integrations.outbox.tables import NAME_ID, SqlFamily
 
 COMMIT: Final = "commit"
 ROLLBACK: Final = "rollback"
@@ -34,7 +34,9 @@ def parse_marker(marker: str) -> tuple[str, str]:
     return (database, key) if colon and tables.is_key(key) else ("", "")
 
 
-def answer(family: Family, marker: str, *, known_name: str, new_name: str) -> Steps[Outcome | None]:
+def answer(
+    family: SqlFamily, marker: str, *, known_name: str, new_name: str
+) -> Steps[Outcome | None]:
     """What a check is told; None when the marker is of another database than this one."""
     database, key = parse_marker(marker)
     mine = known_name or (yield from name(family, new_name=new_name))
@@ -43,13 +45,13 @@ def answer(family: Family, marker: str, *, known_name: str, new_name: str) -> St
     return (yield from verdict(family, key))
 
 
-def name(family: Family, *, new_name: str) -> Steps[str]:
+def name(family: SqlFamily, *, new_name: str) -> Steps[str]:
     """The database's name; the first who asks gives it one."""
     found = yield from _said(NAME_ID)
     if found:
         return found
     try:
-        yield Step(tables.mark(family, NAME_ID, new_name))
+        yield SqlStep(tables.mark(family, NAME_ID, new_name))
     except StepFailed:
         found = yield from _said(NAME_ID)
         if not found:
@@ -58,7 +60,7 @@ def name(family: Family, *, new_name: str) -> Steps[str]:
     return new_name
 
 
-def verdict(family: Family, key: str) -> Steps[Outcome]:
+def verdict(family: SqlFamily, key: str) -> Steps[Outcome]:
     """How the transaction of a key ended. StepFailed when the database cannot be asked."""
     found = yield from _said(key)
     if found:
@@ -66,7 +68,7 @@ def verdict(family: Family, key: str) -> Steps[Outcome]:
     before, after = tables.waiting_shortly(family, lock_wait_s=LOCK_WAIT_S)
     tombstone = tables.mark(family, key, ROLLBACK)
     try:
-        yield Step(tombstone, before=tuple(before), after=tuple(after))
+        yield SqlStep(tombstone, before=tuple(before), after=tuple(after))
     except StepFailed:
         # The transaction is under way, or was quicker, or another check was.
         found = yield from _said(key)
@@ -75,5 +77,5 @@ def verdict(family: Family, key: str) -> Steps[Outcome]:
 
 
 def _said(key: str) -> Steps[str]:
-    rows = yield Step(tables.read(key), is_read=True)
+    rows = yield SqlStep(tables.read(key), is_read=True)
     return str(rows[0][0]) if rows else ""

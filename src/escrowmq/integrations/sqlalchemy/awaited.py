@@ -18,8 +18,8 @@ from escrowmq.client.settings import MessageFields, message_of
 from escrowmq.errors import UsageError
 from escrowmq.integrations.keeping import AsyncKeeper
 from escrowmq.integrations.outbox.handing import block_is_over
-from escrowmq.integrations.outbox.steps import Rows, Step
-from escrowmq.integrations.outbox.tables import Family
+from escrowmq.integrations.outbox.steps import Rows, SqlStep
+from escrowmq.integrations.outbox.tables import SqlFamily
 from escrowmq.integrations.sqlalchemy.hooks import Hooks, enter, leave
 
 
@@ -44,7 +44,7 @@ class _AwaitedDatabase:
     def __init__(self, hooks: Hooks) -> None:
         self._hooks = hooks
 
-    async def find_family(self) -> Family:
+    async def find_family(self) -> SqlFamily:
         return self._hooks.family
 
     @property
@@ -55,7 +55,7 @@ class _AwaitedDatabase:
     def name(self, name: str) -> None:
         self._hooks.name = name
 
-    async def execute(self, step: Step) -> Rows:
+    async def execute(self, step: SqlStep) -> Rows:
         return await greenlet_spawn(self._hooks.execute, step)
 
 

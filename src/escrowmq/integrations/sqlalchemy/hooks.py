@@ -16,9 +16,9 @@ from escrowmq.errors import UsageError
 from escrowmq.integrations.keeping import new_name
 from escrowmq.integrations.outbox import tables, verdict
 from escrowmq.integrations.outbox.gathered import Gathered
-from escrowmq.integrations.outbox.handing import Sent, not_written
-from escrowmq.integrations.outbox.steps import Rows, Step, run
-from escrowmq.integrations.outbox.tables import Family, Statement
+from escrowmq.integrations.outbox.handing import OnTheirWay, not_written
+from escrowmq.integrations.outbox.steps import Rows, SqlStep, run
+from escrowmq.integrations.outbox.tables import SqlFamily, Statement
 
 _SLOT: Final = "escrowmq.connections"
 """In a session's `info`: its connection, by outbox."""
@@ -31,7 +31,7 @@ class Hooks:
     """What an outbox does when its engine's connections commit and roll back. `begin` makes the
     messages of one transaction, given the database's name."""
 
-    def __init__(self, engine: Engine, begin: Callable[[str], Sent]) -> None:
+    def __init__(self, engine: Engine, begin: Callable[[str], OnTheirWay]) -> None:
         _check_engine(engine)
         self.engine = engine
         self.family = tables.family_of(engine.dialect.name)
@@ -40,7 +40,7 @@ class Hooks:
         self._begin = begin
         self._style = engine.dialect.paramstyle
         self._open: weakref.WeakKeyDictionary[Connection, Gathered] = weakref.WeakKeyDictionary()
-        self._left: weakref.WeakKeyDictionary[Connection, Sent] = weakref.WeakKeyDictionary()
+        self._left: weakref.WeakKeyDictionary[Connection, OnTheirWay] = weakref.WeakKeyDictionary()
         listeners: dict[str, Callable[..., None]] = {
             "commit": self._before_commit,
             "prepare_twophase": self._before_prepare,
@@ -128,7 +128,7 @@ class Hooks:
         gathered = self._open.get(connection)
         if gathered is not None:
             gathered.savepoint(name or _next_savepoint(connection))
-        if self.family is Family.SQLITE:
+        if self.family is SqlFamily.SQLITE:
             # Python's driver begins a transaction before a change, and not before a savepoint;
             # SQLite then takes the savepoint's release for a commit.
             driver: Any = connection.connection.driver_connection
@@ -147,7 +147,7 @@ class Hooks:
             rows = self.execute_on(connection, tables.read(tables.NAME_ID)).fetchall()
             if rows:
                 self.name = str(rows[0][0])
-            elif self.family is Family.SQLITE:  # whose only lock the transaction has
+            elif self.family is SqlFamily.SQLITE:  # whose only lock the transaction has
                 name = new_name()
                 self.execute_on(connection, tables.mark(self.family, tables.NAME_ID, name))
                 return name
@@ -159,7 +159,7 @@ class Hooks:
         """Run one statement."""
         return connection.exec_driver_sql(statement.in_style(self._style), statement.values)
 
-    def execute(self, step: Step) -> Rows:
+    def execute(self, step: SqlStep) -> Rows:
         """Run one step on a connection of its own."""
         with self.engine.connect() as connection:
             try:

@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import Connection
 from sqlalchemy.orm import Session
 
-from escrowmq.client.delivery import Held
+from escrowmq.client.delivery import HeldMessage
 from escrowmq.errors import UsageError
 from escrowmq.integrations.outbox import inbox, tables
 from escrowmq.integrations.outbox.inbox import Key, message_id
@@ -68,7 +68,7 @@ def _fresh(session: Session, given: Any, key: Key, group: str) -> Any:  # noqa: 
     return given if _is_new(connection, given, key, group) else None
 
 
-def _is_new(connection: Connection, message: Held, key: Key, group: str) -> bool:
+def _is_new(connection: Connection, message: HeldMessage, key: Key, group: str) -> bool:
     dialect = connection.dialect
     statement = inbox.note(tables.family_of(dialect.name), message, key=key, group=group)
     text = statement.in_style(dialect.paramstyle)

@@ -8,8 +8,8 @@ import pytest
 from escrowmq.errors import UsageError
 from escrowmq.integrations.dbapi import drivers
 from escrowmq.integrations.dbapi.drivers import AWAITED, PLAIN, driver_of
-from escrowmq.integrations.outbox.steps import Step
-from escrowmq.integrations.outbox.tables import Family, Statement
+from escrowmq.integrations.outbox.steps import SqlStep
+from escrowmq.integrations.outbox.tables import SqlFamily, Statement
 
 
 class Sub(sqlite3.Connection):
@@ -32,21 +32,21 @@ def test_a_connection_is_known_by_the_package_of_any_of_its_classes(connection: 
 def test_a_step_that_fails_is_rolled_back_and_what_follows_it_is_done(connection: Any) -> None:
     driver = PLAIN["sqlite3"]
     connection.execute("create table t (n integer primary key)")
-    step = Step(
+    step = SqlStep(
         Statement("insert into t values (1), (1)"),
         before=(Statement("insert into t values (2)"),),
         after=(Statement("create table later (n)"),),
     )
     with pytest.raises(sqlite3.IntegrityError):
         drivers.execute_step(connection, driver, step)
-    read = Step(Statement("select count(*) from t, later"), is_read=True)
+    read = SqlStep(Statement("select count(*) from t, later"), is_read=True)
     assert drivers.execute_step(connection, driver, read) == [(0,)]
-    insert = Step(Statement("insert into t values (?), (?)", (3, 4)))
+    insert = SqlStep(Statement("insert into t values (?), (?)", (3, 4)))
     assert drivers.execute_step(connection, driver, insert) == [(2,)]
 
 
 def test_a_transaction_is_begun_where_the_driver_would_not(connection: Any) -> None:
-    assert driver_of(connection, PLAIN)[1].family is Family.SQLITE
+    assert driver_of(connection, PLAIN)[1].family is SqlFamily.SQLITE
     for level in ("", None):
         connection.isolation_level = level
         drivers.begin(connection, PLAIN["sqlite3"])

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sqlite3
 
-from escrowmq.integrations.outbox import tables
-from escrowmq.integrations.outbox.steps import Rows, Step
-from escrowmq.integrations.outbox.tables import Family
+from escrowmq.integrations.outbox import schema, tables
+from escrowmq.integrations.outbox.steps import Rows, SqlStep
+from escrowmq.integrations.outbox.tables import SqlFamily
 
-LITE = Family.SQLITE
+LITE = SqlFamily.SQLITE
 
 
 class Base:
@@ -18,10 +18,10 @@ class Base:
         self.connection = sqlite3.connect(":memory:")
         self.failing: list[str] = []
         self.steps: list[str] = []
-        for statement in tables.create(LITE):
+        for statement in schema.statements(LITE):
             self.connection.execute(statement.text)
 
-    def execute(self, step: Step) -> Rows:
+    def execute(self, step: SqlStep) -> Rows:
         text = step.statement.text
         self.steps.append(text.split()[0])
         for front in self.failing:

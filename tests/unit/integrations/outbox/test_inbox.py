@@ -4,7 +4,7 @@ import inspect
 
 import pytest
 
-from escrowmq.client.delivery import Held
+from escrowmq.client.delivery import HeldMessage
 from escrowmq.errors import UsageError
 from escrowmq.integrations.outbox import inbox
 from escrowmq.integrations.outbox.tables import TEXT_SIZE_MAX
@@ -21,7 +21,7 @@ def test_what_the_table_can_hold_is_kept_as_it_is() -> None:
 
 
 def test_a_message_is_known_by_its_id_or_by_what_the_user_says() -> None:
-    message = Held("T", b"x", message_id="m-1", keys=["o-1"])
+    message = HeldMessage("T", b"x", message_id="m-1", keys=["o-1"])
     assert inbox.note(LITE, message, key=inbox.message_id, group="g").values == ("g", "m-1")
     by_key = inbox.note(LITE, message, key=lambda each: each.key_list[0], group="g")
     assert by_key.values == ("g", "o-1")
@@ -29,7 +29,7 @@ def test_a_message_is_known_by_its_id_or_by_what_the_user_says() -> None:
 
 @pytest.mark.parametrize("found", ["", None, 7])
 def test_a_key_that_is_none_is_refused(found: object) -> None:
-    message = Held("T", b"x", message_id="m-1")
+    message = HeldMessage("T", b"x", message_id="m-1")
     with pytest.raises(UsageError, match="the same on every delivery"):
         inbox.note(LITE, message, key=lambda each: found, group="g")  # type: ignore[arg-type, return-value]
 

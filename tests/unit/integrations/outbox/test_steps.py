@@ -4,22 +4,22 @@ import asyncio
 
 import pytest
 
-from escrowmq.integrations.outbox.steps import Rows, Step, StepFailed, Steps, run, run_async
+from escrowmq.integrations.outbox.steps import Rows, SqlStep, StepFailed, Steps, run, run_async
 from escrowmq.integrations.outbox.tables import Statement
 
-ONE = Step(Statement("one"), is_read=True)
+ONE = SqlStep(Statement("one"), is_read=True)
 
 
 def conversation() -> Steps[str]:
     rows = yield ONE
     try:
-        yield Step(Statement("two"))
+        yield SqlStep(Statement("two"))
     except StepFailed as error:
         return f"{rows} {error}"
     return f"{rows}"
 
 
-def execute(step: Step) -> Rows:
+def execute(step: SqlStep) -> Rows:
     if step is ONE:
         return [(1,)]
     raise KeyError("planted")
@@ -29,14 +29,14 @@ def test_rows_and_failures_go_back_into_the_conversation() -> None:
     told = run(conversation(), execute)
     assert told.startswith("[(1,)] KeyError: 'planted'; if a table")
 
-    async def awaited(step: Step) -> Rows:
+    async def awaited(step: SqlStep) -> Rows:
         return execute(step)
 
     assert asyncio.run(run_async(conversation(), awaited)) == told
 
 
 def test_a_cancellation_is_no_answer_of_the_database() -> None:
-    async def cancelled(step: Step) -> Rows:
+    async def cancelled(step: SqlStep) -> Rows:
         raise asyncio.CancelledError
 
     with pytest.raises(asyncio.CancelledError):

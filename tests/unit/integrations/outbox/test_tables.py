@@ -4,7 +4,7 @@ import pytest
 
 from escrowmq.errors import UsageError
 from escrowmq.integrations.outbox import tables
-from escrowmq.integrations.outbox.tables import Family, Statement
+from escrowmq.integrations.outbox.tables import SqlFamily, Statement
 
 from .scripted import LITE, Base
 
@@ -22,7 +22,7 @@ def test_a_statement_has_the_marks_of_its_driver() -> None:
 
 
 def test_a_family_is_known_by_its_dialects_name() -> None:
-    assert tables.family_of("mariadb") is tables.family_of("mysql") is Family.MYSQL
+    assert tables.family_of("mariadb") is tables.family_of("mysql") is SqlFamily.MYSQL
     with pytest.raises(UsageError, match="knows postgresql, mysql, mariadb, sqlite"):
         tables.family_of("oracle")
 
@@ -43,17 +43,3 @@ def test_a_message_is_noted_once() -> None:
         statement = tables.handle(LITE, group, message_id)
         counts.append(base.connection.execute(*statement).rowcount)
     assert counts == [1, 0, 1]
-
-
-def test_only_transactional_tables_are_made_on_mysql() -> None:
-    assert all("engine=InnoDB" in each.text for each in tables.create(Family.MYSQL))
-    assert all("ascii_bin" in each.text for each in tables.create(Family.MYSQL))
-
-
-def test_a_shortened_wait_is_undone() -> None:
-    before, after = tables.waiting_shortly(Family.MYSQL, lock_wait_s=2)
-    assert "= 2" in before[0].text
-    assert "@escrowmq_wait" in after[0].text
-    before, after = tables.waiting_shortly(Family.POSTGRESQL, lock_wait_s=2)
-    assert before[-1].text == "set local lock_timeout = 2000"
-    assert after == []

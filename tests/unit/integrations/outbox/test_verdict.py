@@ -4,7 +4,7 @@ import pytest
 
 from escrowmq.client.core.sending import Outcome
 from escrowmq.integrations.outbox import tables, verdict
-from escrowmq.integrations.outbox.steps import Rows, Step, StepFailed, run
+from escrowmq.integrations.outbox.steps import Rows, SqlStep, StepFailed, run
 
 from .scripted import LITE, Base
 
@@ -38,7 +38,7 @@ def test_a_row_that_is_locked_is_no_answer() -> None:
 def test_a_commit_that_was_quicker_than_the_check_is_seen() -> None:
     base = Base()
 
-    def execute(step: Step) -> Rows:
+    def execute(step: SqlStep) -> Rows:
         if step.statement.text.startswith("insert"):
             base.put(KEY, "commit")
         return base.execute(step)
@@ -63,7 +63,7 @@ def test_a_database_has_one_name() -> None:
 def test_whoever_names_a_database_a_moment_too_late_takes_the_others_name() -> None:
     base = Base()
 
-    def execute(step: Step) -> Rows:
+    def execute(step: SqlStep) -> Rows:
         if step.statement.text.startswith("insert"):
             base.put(tables.NAME_ID, "first")
         return base.execute(step)

@@ -6,12 +6,12 @@ from typing import Any, ClassVar
 
 from django.db import migrations
 
-from escrowmq.integrations.outbox import tables
+from escrowmq.integrations.outbox import schema, tables
 
 
 def make(_apps: object, editor: Any) -> None:  # noqa: ANN401 - Django has no types
     """Make both."""
-    for statement in tables.create(tables.family_of(editor.connection.vendor)):
+    for statement in schema.statements(tables.family_of(editor.connection.vendor)):
         editor.execute(statement.text)
 
 

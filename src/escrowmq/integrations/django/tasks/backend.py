@@ -28,7 +28,7 @@ _APP: Final = "escrowmq.integrations.django"
 _ID_SIZE: Final = 32
 
 
-class Options(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+class BackendOptions(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """OPTIONS of the backend."""
 
     nameserver: str | None = None
@@ -81,9 +81,9 @@ class EscrowMQBackend(BaseTaskBackend):
         self.alias: str = alias
         self.queues: set[str]
         try:
-            self.settings = msgspec.convert(self.options, Options)
+            self.settings = msgspec.convert(self.options, BackendOptions)
         except msgspec.ValidationError as error:
-            names = ", ".join(Options.__struct_fields__)
+            names = ", ".join(BackendOptions.__struct_fields__)
             raise ImproperlyConfigured(f"TASKS[{alias!r}]: {error}; there are {names}") from error
 
     def topic_of(self, queue: str) -> str:
