@@ -70,9 +70,9 @@ too, and need no client."""
 
 def __getattr__(name: str) -> object:
     if name == "__version__":
-        from importlib.metadata import version
+        from escrowmq.base.release import RELEASE
 
-        return version("escrowmq")
+        return RELEASE
     if name in ("aio", "errors"):
         return importlib.import_module(f"escrowmq.{name}")
     home = _HOMES.get(name)

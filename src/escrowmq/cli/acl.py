@@ -14,15 +14,14 @@ from escrowmq.errors import UsageError
 if TYPE_CHECKING:
     from escrowmq.client.admin.access import PolicyEntry, UserFields
     from escrowmq.client.blocking.admin import Admin
-    from escrowmq.codec.auth import Verdict
+    from escrowmq.codec.auth import Judgement
 
 _USER_COLUMNS = ("USER", "TYPE", "STATUS", "BROKER")
 _POLICY_COLUMNS = ("USER", "RESOURCE", "ACTIONS", "DECISION", "SOURCES", "TYPE", "BROKER")
 
 
-def add_parser(verbs: Any) -> None:  # noqa: ANN401 - argparse has no public name for it
-    """Add `acl` with its actions to the command line."""
-    parser = verbs.add_parser("acl", help="who may do what: user, policy, explain")
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Its actions and their options."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     _add_user(actions)
     _add_policy(actions)
@@ -283,7 +282,7 @@ def _bytes(path: Path) -> bytes:
         ) from error
 
 
-def _show(verdict: Verdict, arguments: argparse.Namespace, *, where: str = "") -> None:
+def _show(verdict: Judgement, arguments: argparse.Namespace, *, where: str = "") -> None:
     if arguments.json:
         show_json(verdict)
         return

@@ -50,15 +50,13 @@ def add_action(
 
 
 def add_named(
-    verbs: Any,  # noqa: ANN401 - argparse has no public name for it
+    parser: argparse.ArgumentParser,
     noun: str,
     *,
-    about: str,
     actions: Mapping[str, str],
 ) -> dict[str, argparse.ArgumentParser]:
-    """A verb about things that have names: its actions, each with what it does. All but `list`
+    """Of a verb about things that have names: its actions, each with what it does. All but `list`
     take a name."""
-    parser = verbs.add_parser(noun, help=about)
     group = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     found = {name: add_action(group, name, what) for name, what in actions.items()}
     for name, action in found.items():

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 _COLUMNS = ("BROKER", "ID", "ADDRESS", "CLUSTER", "VERSION")
 
 
-def add_actions(parser: argparse.ArgumentParser) -> None:
-    """Add the actions to the verb that, without one, runs a broker."""
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The actions of the verb that, without one, runs a broker."""
     actions: Any = parser.add_subparsers(dest="action", metavar="ACTION")
     add_action(actions, "list", "list brokers")
     show = add_action(actions, "show", "show what a broker tells of itself")

@@ -8,7 +8,7 @@ import logging
 import os
 import signal
 import threading
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from escrowmq.cli.asking import add_tls, one_line, tls_of
 from escrowmq.cli.saying import say
@@ -24,10 +24,8 @@ DATABASE_ENV: Final = "ESCROWMQ_DATABASE"
 _DAY_S: Final = 24 * 3_600
 
 
-def add_parser(verbs: Any) -> None:  # noqa: ANN401 - argparse has no public name for it
-    """Add `check-from-db` to the command line."""
-    about = "answer checks from a service's database while the service is down or scaled to zero"
-    parser = verbs.add_parser("check-from-db", help=about, description=about)
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Its options."""
     parser.set_defaults(action="run")
     parser.add_argument(
         "database",

@@ -12,12 +12,11 @@ if TYPE_CHECKING:
     from escrowmq.client.blocking.admin import Admin
 
 
-def add_parser(verbs: Any) -> None:  # noqa: ANN401 - argparse has no public name for it
-    """Add `group` with its actions to the command line."""
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Its actions and their options."""
     actions = add_named(
-        verbs,
+        parser,
         "group",
-        about="consumer groups: list, show, create, update, delete",
         actions={
             "list": "list consumer groups",
             "show": "show a group's settings, members and lag",

@@ -103,7 +103,7 @@ def _replay(arguments: argparse.Namespace) -> int:
 
     options = range_options(arguments, topics=arguments.topic)
     access = parse_access(Given(source_options(arguments)), needs_name_server=True)
-    target = replay.Target(access=access, topic=arguments.to_topic, per_s=arguments.rate)
+    target = replay.ReplayTarget(access=access, topic=arguments.to_topic, per_s=arguments.rate)
     spark = new_session(arguments)
     messages = spark.read.format("escrowmq").schema(replay.SOURCE).options(**options).load()
     keyed = replay.with_keys(messages, topic=target.topic)

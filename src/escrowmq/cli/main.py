@@ -3,25 +3,50 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import importlib
 import sys
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
-from escrowmq.cli.saying import complain, say
+from escrowmq.base.release import RELEASE
+from escrowmq.cli.saying import complain
 from escrowmq.errors import EscrowMQError
 
 EXIT_BAD = 2
 
 
-class _Version(argparse.Action):
-    """Looks the version up only when it is asked for."""
+Fill = Callable[[argparse.ArgumentParser], None]
 
-    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:  # noqa: ANN401
-        from importlib.metadata import version
+_VERBS: Final = {
+    "topic": "topics: list, show, create, update, delete",
+    "group": "consumer groups: list, show, create, update, delete",
+    "message": "messages: show, find, at, send, resend, deliver",
+    "tx": "pending transactions: list, show, commit, check, ...",
+    "offset": "how far groups are: show, reset, clone",
+    "acl": "who may do what: user, policy, explain",
+    "store": "look into a data folder: check, dump",
+    "pipeline": "jobs on Spark: reconcile, funnel, export, replay",
+    "check-from-db": "answer checks from a service's database while the service is down or scaled "
+    "to zero",
+}
+"""Verbs that have a file of their own."""
 
-        say(f"escrowmq {version('escrowmq')}")
-        parser.exit()
+
+class _Verb(argparse.ArgumentParser):
+    """What one verb takes. Its options are made once it is the one that was asked for: there are
+    nine hundred of all verbs, and a server that starts would wait for them (30 ms of 270)."""
+
+    def __init__(self, *words: Any, fill: Fill | None = None, **named: Any) -> None:  # noqa: ANN401
+        super().__init__(*words, **named)
+        self._fill = fill
+
+    def parse_known_args(self, *words: Any, **named: Any) -> Any:  # noqa: ANN401
+        """As ever, with the options."""
+        fill, self._fill = self._fill, None
+        if fill is not None:
+            fill(self)
+        return super().parse_known_args(*words, **named)
 
 
 def _add_server(
@@ -50,62 +75,68 @@ def _add_grpc(parser: argparse.ArgumentParser, default: str) -> None:
     )
 
 
+def _add_serve(parser: argparse.ArgumentParser) -> None:
+    _add_server(parser, data="data folder (default ~/store)", port=None)
+    parser.add_argument(
+        "--nameserver-host", help="address of the name server, where it is not that of --host"
+    )
+    parser.add_argument("--nameserver-port", type=int, help="default 9876; 0 means any")
+    parser.add_argument("--broker-port", dest="port", type=int, help="default 10911; 0 means any")
+    _add_grpc(parser, "8081")
+
+
+def _add_nameserver(parser: argparse.ArgumentParser) -> None:
+    _add_server(parser, data="folder of kvConfig.json (default ~/namesrv)", port="9876")
+
+
+def _add_broker(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-n", dest="name_servers", metavar="HOST:PORT[;HOST:PORT]", help="name servers"
+    )
+    parser.add_argument(
+        "--settings", action="store_true", help="list every setting with its default, and exit"
+    )
+    _add_server(parser, data="data folder (default ~/store)", port="10911")
+    _add_grpc(parser, "none")
+    _file_of("broker").add_options(parser)
+
+
+def _file_of(verb: str) -> Any:  # noqa: ANN401 - a module of this folder
+    name = "brokers" if verb == "broker" else verb.replace("-", "_")
+    return importlib.import_module(f"escrowmq.cli.{name}")
+
+
 def build_parser() -> argparse.ArgumentParser:
     """The whole command line."""
     parser = argparse.ArgumentParser(
         prog="escrowmq",
         description="Transactional messaging that speaks Apache RocketMQ.",
     )
-    parser.add_argument("--version", action=_Version, nargs=0, help="show the version, and exit")
+    parser.add_argument(
+        "--version",
+        action="version",
+        version=f"escrowmq {RELEASE}",
+        help="show the version, and exit",
+    )
     parser.add_argument(
         "--log-level",
         default="info",
         choices=["debug", "info", "warning", "error"],
         help="what servers log to standard error (default info)",
     )
-    verbs = parser.add_subparsers(dest="verb", required=True, metavar="COMMAND")
-
-    serve = verbs.add_parser("serve", help="name server and broker in one process")
-    _add_server(serve, data="data folder (default ~/store)", port=None)
-    serve.add_argument(
-        "--nameserver-host", help="address of the name server, where it is not that of --host"
-    )
-    serve.add_argument("--nameserver-port", type=int, help="default 9876; 0 means any")
-    serve.add_argument("--broker-port", dest="port", type=int, help="default 10911; 0 means any")
-    _add_grpc(serve, "8081")
-
-    names = verbs.add_parser("nameserver", help="a name server alone")
-    _add_server(names, data="folder of kvConfig.json (default ~/namesrv)", port="9876")
-
-    broker = verbs.add_parser(
-        "broker", help="a broker alone; list, show, config and set look at running ones"
-    )
-    broker.add_argument(
-        "-n", dest="name_servers", metavar="HOST:PORT[;HOST:PORT]", help="name servers"
-    )
-    broker.add_argument(
-        "--settings", action="store_true", help="list every setting with its default, and exit"
-    )
-    _add_server(broker, data="data folder (default ~/store)", port="10911")
-    _add_grpc(broker, "none")
-
-    from escrowmq.cli import (
-        acl,
-        brokers,
-        check_from_db,
-        group,
-        message,
-        offset,
-        pipeline,
-        store,
-        topic,
-        tx,
-    )
-
-    brokers.add_actions(broker)
-    for verb in (topic, group, message, tx, offset, acl, store, pipeline, check_from_db):
-        verb.add_parser(verbs)
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="COMMAND", parser_class=_Verb)
+    verbs.add_parser("serve", help="name server and broker in one process", fill=_add_serve)
+    verbs.add_parser("nameserver", help="a name server alone", fill=_add_nameserver)
+    about = "a broker alone; list, show, config and set look at running ones"
+    verbs.add_parser("broker", help=about, fill=_add_broker)
+    for verb, about in _VERBS.items():
+        fill = functools.partial(_add_own, verb)
+        verbs.add_parser(verb, help=about, description=about, fill=fill)
     return parser
+
+
+def _add_own(verb: str, parser: argparse.ArgumentParser) -> None:
+    _file_of(verb).add_options(parser)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -127,9 +158,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(arguments: argparse.Namespace) -> int:
     if getattr(arguments, "action", None) is not None:
-        name = "brokers" if arguments.verb == "broker" else arguments.verb.replace("-", "_")
-        verb = importlib.import_module(f"escrowmq.cli.{name}")
-        code: int = verb.run(arguments)
+        code: int = _file_of(arguments.verb).run(arguments)
         return code
     from escrowmq.node import serve
     from escrowmq.node.logs import log_to_stderr

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import base64
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from escrowmq.cli.asking import NO, OK, add_action, moment, run_action, told
 from escrowmq.cli.saying import complain, say, show_json
@@ -16,9 +16,8 @@ if TYPE_CHECKING:
 _BODY_SHOWN_MAX: Final = 200
 
 
-def add_parser(verbs: Any) -> None:  # noqa: ANN401 - argparse has no public name for it
-    """Add `message` with its actions to the command line."""
-    parser = verbs.add_parser("message", help="messages: show, find, at, send, resend, deliver")
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Its actions and their options."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     show = add_action(actions, "show", "show one message")
     resend = add_action(actions, "resend", "send a copy of a message, for all groups")

@@ -17,9 +17,8 @@ _COLUMNS = ("TOPIC", "BROKER", "QUEUE", "COMMITTED", "END", "LAG", "INFLIGHT", "
 _MS: Final = 1000
 
 
-def add_parser(verbs: Any) -> None:  # noqa: ANN401 - argparse has no public name for it
-    """Add `offset` with its actions to the command line."""
-    parser = verbs.add_parser("offset", help="how far groups are: show, reset, clone")
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Its actions and their options."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     show = add_action(actions, "show", "show how far a group is, queue by queue")
     show.add_argument("group", metavar="GROUP")

@@ -7,7 +7,7 @@ could not be done.
 from __future__ import annotations
 
 import argparse
-from typing import Any, Final
+from typing import Final
 
 from escrowmq import errors
 from escrowmq.cli.asking import NO, UNUSABLE, add_action, one_line
@@ -24,9 +24,8 @@ _ABOUT: Final = {
 }
 
 
-def add_parser(verbs: Any) -> None:  # noqa: ANN401 - argparse has no public name for it
-    """Add `pipeline` with its actions to the command line."""
-    parser = verbs.add_parser("pipeline", help="jobs on Spark: reconcile, funnel, export, replay")
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Its actions and their options."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     found = {name: add_action(actions, name, about) for name, about in _ABOUT.items()}
     for one in found.values():

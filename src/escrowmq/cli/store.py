@@ -10,7 +10,7 @@ import argparse
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -19,6 +19,7 @@ from escrowmq.base.settings import StoreSettings
 from escrowmq.broker.opening import readers
 from escrowmq.cli.saying import complain, say
 from escrowmq.codec.record import decode_record
+from escrowmq.codec.walker import Walker
 from escrowmq.errors import CorruptRecord, EscrowMQError
 from escrowmq.net.clock import SystemClock
 from escrowmq.net.read_only import ReadOnlyDisk
@@ -26,7 +27,6 @@ from escrowmq.store.check import Check, Checked, sized
 from escrowmq.store.commit_log import FOLDER
 from escrowmq.store.consume_queue import ConsumeQueue
 from escrowmq.store.queues import Queues
-from escrowmq.store.scan import LogScan
 from escrowmq.store.segment import Segments
 
 SOUND: Final = 0
@@ -35,9 +35,8 @@ UNUSABLE: Final = 2
 _BODY_SHOWN_MAX: Final = 60
 
 
-def add_parser(verbs: Any) -> None:  # noqa: ANN401 - argparse has no public name for it
-    """Add `store` with its two verbs to the command line."""
-    parser = verbs.add_parser("store", help="look into a data folder: check, dump")
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Its actions and their options."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     check = actions.add_parser("check", help="whether log, queues, index and offsets agree")
     dump = actions.add_parser("dump", help="print messages")
@@ -127,7 +126,7 @@ def _dump(disk: ReadOnlyDisk, arguments: argparse.Namespace) -> int:
     else:
         queues = Queues(disk, segment_size=settings.queue_segment_size)
         queues.load()
-        scan = LogScan(segments, leads_to=queues.proof())
+        scan = Walker(segments, leads_to=queues.proof())
         messages = _of_log(segments, scan, arguments.begin, arguments.topic)
     damaged = shown = 0
     for log_offset, message in messages:
@@ -158,7 +157,7 @@ def _of_queue(
 
 
 def _of_log(
-    segments: Segments, scan: LogScan, begin: int, topic: str | None
+    segments: Segments, scan: Walker, begin: int, topic: str | None
 ) -> Iterator[tuple[int, StoredMessage | None]]:
     start = segments.first if begin <= segments.first else scan.next_record(begin)
     if start is None:

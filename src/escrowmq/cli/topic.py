@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from escrowmq.cli.asking import OK, add_named, moment, pairs, run_action, show_names, told
 from escrowmq.cli.saying import say, show_json
@@ -12,12 +12,11 @@ if TYPE_CHECKING:
     from escrowmq.client.blocking.admin import Admin
 
 
-def add_parser(verbs: Any) -> None:  # noqa: ANN401 - argparse has no public name for it
-    """Add `topic` with its actions to the command line."""
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Its actions and their options."""
     actions = add_named(
-        verbs,
+        parser,
         "topic",
-        about="topics: list, show, create, update, delete",
         actions={
             "list": "list topics",
             "show": "show a topic's brokers, queues and readers",

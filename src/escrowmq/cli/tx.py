@@ -15,9 +15,8 @@ if TYPE_CHECKING:
 _COLUMNS = ("MESSAGE", "TOPIC", "GROUP", "STATE", "AGE", "CHECKS", "KEYS", "BROKER", "ID")
 
 
-def add_parser(verbs: Any) -> None:  # noqa: ANN401 - argparse has no public name for it
-    """Add `tx` with its actions to the command line."""
-    parser = verbs.add_parser("tx", help="pending transactions: list, show, commit, check, ...")
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Its actions and their options."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     for name, about in (
         ("list", "list pending transactions"),

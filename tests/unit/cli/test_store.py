@@ -48,8 +48,8 @@ def folder(tmp_path: Path) -> Path:
 
 def run(*words: str) -> int:
     parser = argparse.ArgumentParser()
-    cli.add_parser(parser.add_subparsers())
-    return cli.run(parser.parse_args(["store", *words]))
+    cli.add_options(parser)
+    return cli.run(parser.parse_args(words))
 
 
 def test_check_of_a_sound_store(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -67,7 +67,7 @@ class KitCore(BrokerCore):
 
     def ask(self, peer: int, code: int, ext: dict[str, str], answer: Any) -> None:  # noqa: ANN401
         """Ask a client something; `answer(reply, now_ms)` is called in any case."""
-        self.broker.call(peer, code, ext=ext, on_answer=answer, until_ms=_NEVER_MS)
+        self.broker.peers.call(peer, code, ext=ext, on_answer=answer, until_ms=_NEVER_MS)
 
 
 def _is_end(command: Command) -> bool:

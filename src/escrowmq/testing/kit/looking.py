@@ -182,7 +182,7 @@ def _cut(told: list[str]) -> str:
     return ", ".join(told[:_SHOWN_MAX]) + (f", and {more} more" if more > 0 else "")
 
 
-class Progress:
+class GroupProgress:
     """How far the consumers of a group are, as they say themselves."""
 
     def __init__(self, core: KitCore, group: str) -> None:

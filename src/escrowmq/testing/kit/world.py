@@ -30,7 +30,7 @@ from escrowmq.testing.kit.accounts import Account, accounts_file
 from escrowmq.testing.kit.clock import StillClock
 from escrowmq.testing.kit.core import KitCore
 from escrowmq.testing.kit.disk import KitDisk
-from escrowmq.testing.kit.looking import Found, Looking, Progress
+from escrowmq.testing.kit.looking import Found, GroupProgress, Looking
 from escrowmq.txn.pending import BUCKET_MS
 
 _log = logging.getLogger(__name__)
@@ -315,7 +315,7 @@ class World:
 
     async def consumed(self, group: str) -> None:
         """Return when a group has handled all that its consumers can see."""
-        progress = Progress(self._running(), group)
+        progress = GroupProgress(self._running(), group)
         deadline_s = self._loop.time() + self.patience_s
         while True:
             progress.ask()
@@ -372,7 +372,7 @@ class World:
         return True
 
 
-def _not_consumed(progress: Progress, group: str, left: dict[str, int]) -> str:
+def _not_consumed(progress: GroupProgress, group: str, left: dict[str, int]) -> str:
     if not progress.has_members:
         return f"no consumer of the group {group!r} is connected"
     told = ", ".join(f"{count} of {topic!r}" for topic, count in left.items())
