@@ -74,11 +74,16 @@ class Checker:
         self.tally = Tally(stage, ledger, plan.checks_max)
         self._values: dict[tuple[Queue, int], tuple[str, int]] = {}
         self.got: dict[str, set[tuple[Queue, int]]] = {}
-        self.has_lost = False
-        """Whether lost power took promises that were made in memory only."""
+        self.losses_count = 0
+        """How often lost power took promises that were made in memory only."""
         self._dispatched = -1
         self._visible: set[str] = set()
         self._popped: set[str] = set()
+
+    @property
+    def has_lost(self) -> bool:
+        """Whether lost power took promises."""
+        return self.losses_count > 0
 
     # -- what consumers see ----------------------------------------------------------------------
 
@@ -251,6 +256,8 @@ class Checker:
             letter = reading.outcomes.get(found) or reading.waiting_ends.get(found)
             if letter == "x" != _LETTERS[outcome] and self._is_of_successor(ident, outcome):
                 continue
+            if letter == "-" and _is_carried_on(reading, ident, outcome):
+                continue
             is_final = ident in reading.finals or ident in reading.waiting
             if outcome == "committed" and not is_final:
                 raise Violation(f"commit of {ident} was acknowledged, and it is not readable")
@@ -321,7 +328,7 @@ class Checker:
 
     def _forget(self, found: Reading) -> None:
         """Promises in memory went with the power; what is left holds from now on."""
-        self.has_lost = True
+        self.losses_count += 1
         halves = found.stored()
         ledger = self._ledger
         gone = [i for i, number in ledger.halves.items() if halves.get(i) != number]
@@ -329,9 +336,11 @@ class Checker:
             if ident[1] >= found.deleted_before:
                 del ledger.halves[ident]
         self.tally.forget_all_but(halves)
-        for ident in list(ledger.told):
-            number = halves.get(ident, -1)
-            is_kept = number in found.outcomes or ident in found.finals
+        for ident, outcome in list(ledger.told.items()):
+            letter = found.outcomes.get(halves.get(ident, -1))
+            if letter == "-":  # what became of the half that stands for it is what counts
+                letter = _LETTERS[outcome] if _is_carried_on(found, ident, outcome) else None
+            is_kept = letter is not None or ident in found.finals
             if not is_kept and ident[1] >= found.deleted_before:
                 ledger.forget(ident)
         ends = {queue: len(seen) for queue, seen in found.queues.items()}
@@ -474,3 +483,12 @@ class Checker:
 
 def _some(numbers: set[int]) -> list[int]:
     return sorted(numbers)[:10]
+
+
+def _is_carried_on(reading: Reading, ident: Ident, outcome: str) -> bool:
+    """Whether a half that was carried forward ended so where it stands now."""
+    return any(
+        _LETTERS[outcome] in (reading.outcomes.get(number), reading.waiting_ends.get(number))
+        for number, other in reading.halves()
+        if other[0] == ident[0] and other[1] > ident[1]
+    )

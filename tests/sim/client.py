@@ -17,7 +17,7 @@ OnReply = Callable[[Command | None], None]
 """Gets the reply; None when none came in time, or the connection was lost."""
 
 _HEARTBEAT_MS = 30_000
-_CALL_MS = 5_000
+CALL_MS = 5_000
 
 
 class SimClient:
@@ -37,7 +37,7 @@ class SimClient:
         self._reader = FrameReader()
         self._opaque = 0
         self._calls: dict[int, OnReply] = {}
-        self._life = 0
+        self.life = 0
         self._is_binary = stage.chance.random() < 0.5
 
     # -- life ------------------------------------------------------------------------------------
@@ -46,13 +46,13 @@ class SimClient:
         """Begin, or come back."""
         if not self.is_running:
             self.is_running = True
-            self._life += 1
-            self._connect(self._life)
+            self.life += 1
+            self._connect(self.life)
 
     def crash(self) -> None:
         """The process is gone, and what it knew in memory with it."""
         self.is_running = False
-        self._life += 1
+        self.life += 1
         self._calls.clear()
         if self.link is not None:
             self.link.close(is_caller=True)
@@ -60,16 +60,16 @@ class SimClient:
 
     def after(self, delay_ms: int, action: Callable[[], None]) -> None:
         """Do something later, unless this process is gone by then."""
-        life = self._life
+        life = self.life
 
         def act() -> None:
-            if life == self._life:
+            if life == self.life:
                 action()
 
         self.stage.clock.after(delay_ms, act)
 
     def _connect(self, life: int) -> None:
-        if life == self._life and self.link is None:
+        if life == self.life and self.link is None:
             self._reader = FrameReader()
             self.link = self._network.connect(self, self.host, self._broker)
 
@@ -90,7 +90,7 @@ class SimClient:
             for on_reply in calls.values():
                 on_reply(None)
             delay_ms = self.stage.chance.randrange(100, 3_000)
-            self.stage.clock.after(delay_ms, partial(self._connect, self._life))
+            self.stage.clock.after(delay_ms, partial(self._connect, self.life))
 
     def received(self, link: Link, data: bytes) -> None:
         """See network.End."""
@@ -122,7 +122,7 @@ class SimClient:
         *,
         body: bytes = b"",
         times: int = 1,
-        timeout_ms: int = _CALL_MS,
+        timeout_ms: int = CALL_MS,
     ) -> None:
         """Send a request, doubled if asked to, and hear the first answer."""
         if not self.is_connected:

@@ -52,6 +52,15 @@ def draw_transaction(
     return sents
 
 
+def draw_message(plan: Plan, chance: random.Random, *, group: str, key: str) -> Sent:
+    """The one message of a transaction, and how that ends. Its producer chooses the queue."""
+    topic, _ = chance.choice(plan.topics)
+    verdict = COMMIT if chance.random() < 0.7 else ROLLBACK
+    truth = Truth(group=group, verdict=verdict)
+    body = key.encode() + chance.randbytes(chance.choice((1, 50, 900)))
+    return Sent(key=key, topic=topic, queue_id=0, body=body, truth=truth)
+
+
 def send_fields(
     sent: Sent, plan: Plan, *, born_ms: int, immunity: str, flag: int
 ) -> dict[str, str]:

@@ -43,6 +43,8 @@ class SimHost:
         self.wall = WallClock(stage.clock)
         self.on_send: Callable[[int, bytes], None] | None = None
         """Sees what is handed to a connection that the core takes for open."""
+        self.on_received: Callable[[int, bytes], None] | None = None
+        """Sees what came of a connection, when the core has worked it off."""
         self.on_lost: Callable[[int, int], None] | None = None
         """Told when the core has learnt of the end of a connection, and when something came of it
         last."""
@@ -178,7 +180,13 @@ class SimHost:
         peer = self._peers.get(id(link))
         if peer is not None:
             self._active_ms[peer] = self.wall.now_ms()
-            self._input(lambda core, now_ms: core.receive(peer, data, now_ms), link)
+
+            def receive(core: Core, now_ms: int) -> None:
+                core.receive(peer, data, now_ms)
+                if self.on_received is not None:
+                    self.on_received(peer, data)
+
+            self._input(receive, link)
 
     def _lost(self, link: Link) -> None:
         peer = self._peers.pop(id(link), None)

@@ -57,6 +57,9 @@ class Habits(msgspec.Struct, kw_only=True, frozen=True):
     """Messages with a time of delivery that name one hours or days ahead."""
 
 
+_SDK_EVERY = 4
+
+
 class Plan(msgspec.Struct, kw_only=True, frozen=True):
     """One world. Chances are per occasion, times in ms."""
 
@@ -108,6 +111,11 @@ class Plan(msgspec.Struct, kw_only=True, frozen=True):
     sync_ms: int
     """The longest time that a sync takes on a healthy day."""
     habits: Habits
+
+    @property
+    def has_sdk(self) -> bool:
+        """Whether clients take part that decide as the SDK does."""
+        return self.seed % _SDK_EVERY == 1
 
     @property
     def queues_count(self) -> int:

@@ -36,6 +36,11 @@ class Seen(msgspec.Struct, frozen=True, eq=False):
         return self.message.properties.get(Property.UNIQ_KEY, "")
 
     @property
+    def ident(self) -> Ident:
+        """Of a half: which one it is."""
+        return self.key, self.log_offset
+
+    @property
     def is_delivered_late(self) -> bool:
         """Whether a delay has passed: such a message does not say of which half it is."""
         properties = self.message.properties
@@ -106,8 +111,11 @@ class Reading:
         """Places in queues for which there was no room yet, and the log offsets of the records."""
         self.waiting_halves: dict[int, Ident] = {}
         """Halves of such places, by queue offset."""
+        self._waiting_ones: dict[int, Seen] = {}
         self.waiting_ends: dict[int, str] = {}
         """Letters of the op records for which the same is true."""
+        self.waiting_late: set[str] = set()
+        """Keys of what was delivered after its delay, and waits for room in its queue."""
         self.waiting_discards: set[str] = set()
         """Keys of what was given up and waits for room where it is kept."""
         self.half_at: dict[int, int] = {}
@@ -142,11 +150,10 @@ class Reading:
             )
             for item in rows
         }
-        self.waiting_halves = {
-            item.message.queue_offset: (item.key, item.log_offset)
-            for item in rows
-            if item.message.topic == Topic.HALF
+        self._waiting_ones = {
+            item.message.queue_offset: item for item in rows if item.message.topic == Topic.HALF
         }
+        self.waiting_halves = {number: item.ident for number, item in self._waiting_ones.items()}
         self.waiting_ends = {
             number: letter
             for item in rows
@@ -156,12 +163,17 @@ class Reading:
         self.waiting_discards = {
             item.key for item in rows if item.message.topic == Topic.CHECK_MAX_TIME
         }
+        late = [
+            item for item in rows
+            if item.message.topic.startswith("orders") and item.is_delivered_late
+        ]  # fmt: skip
+        self.waiting_late = {item.key for item in late}
         self.waiting = {
             (item.key, item.message.prepared_log_offset)
             for item in rows
             if (item.message.topic, item.message.queue_id) in self.queues
             and item.message.sys_flag & SysFlag.TRANSACTION_MASK == SysFlag.COMMIT
-            and not (item.message.topic.startswith("orders") and item.is_delivered_late)
+            and item not in late
         }
 
     def note_begin(self, store: Store) -> None:
@@ -198,6 +210,8 @@ class Reading:
                 )
                 if is_known:
                     found.append(before)
+                elif log_offset < store.min_log_offset:
+                    found.append(None)  # its unit had waited for room, or for a descriptor
                 else:
                     found.append(self._read(store, queue, number, log_offset, size))
         return found
@@ -248,7 +262,9 @@ class Reading:
         half = None if half_offset is None else self.queues[Topic.HALF, 0][half_offset]
         if half is None:
             is_waiting = (item.key, message.prepared_log_offset) in self.waiting_halves.values()
-            if message.prepared_log_offset >= self.min_log_offset and not is_waiting:
+            # A loss of power may bring back a segment that was deleted, and not the half's unit.
+            begin = max(self.min_log_offset, self.deleted_before)
+            if message.prepared_log_offset >= begin and not is_waiting:
                 raise Violation(f"final {ident} without a half")
             return
         wanted = (half.message.properties["REAL_TOPIC"], int(half.message.properties["REAL_QID"]))
@@ -259,6 +275,13 @@ class Reading:
             is_at_place = is_at_place or queue[0] == wanted[0]
         if half.key != item.key or half.message.body != message.body or not is_at_place:
             raise Violation(f"final {item.key} in {queue} is not of half {half.key} for {wanted}")
+
+    def half(self, number: int) -> Seen | None:
+        """The half at a place, also where its queue waits for room; None where retention was
+        faster."""
+        halves = self.queues[Topic.HALF, 0]
+        found = halves[number] if number < len(halves) else None
+        return self._waiting_ones.get(number) if found is None else found
 
     def halves(self) -> list[tuple[int, Ident]]:
         """All halves that were ever read: queue offset and identity."""

@@ -65,8 +65,8 @@ class Steps:
             if ident in reading.finals or ident[1] > last:
                 continue
             letter = reading.outcomes.get(number, "pending")
-            if letter == "x" and ident[0] in visible:
-                continue  # resumed
+            if letter in ("x", "-") and ident[0] in visible:
+                continue  # resumed, or carried forward
             if ident[1] < reading.deleted_before:
                 self._stage.done["transactions seen in part: the rest was deleted for its age"] += 1
                 continue
@@ -174,8 +174,8 @@ class Steps:
                 due_ms = sent.deliver_ms or final.message.stored_ms + spans_ms[sent.level]
                 if is_direct and final.message.stored_ms < due_ms:
                     raise Violation(f"{key} came at its commit, {due_ms} is its time: {final}")
-            lost = [seen for seen in finals if not delivered and self._is_gone(reading, seen)]
-            if lost:
+            lost = [seen for seen in finals if self._is_gone(reading, seen)]
+            if lost and not delivered and key not in reading.waiting_late:
                 raise Violation(f"{key} was deleted while it waited for its time: {lost}")
             due_ms = sent.deliver_ms or finals[0].message.stored_ms + spans_ms[sent.level]
             early = [seen for seen in delivered if seen.message.stored_ms < due_ms]

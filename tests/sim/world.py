@@ -10,10 +10,8 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from escrowmq.base.codes import Request
 from escrowmq.base.nameserver_settings import NameServerSettings
 from escrowmq.broker.core import BrokerCore
-from escrowmq.codec.frame import FrameReader
 from escrowmq.errors import StorageError
 from escrowmq.registry.core import RegistryCore
 from escrowmq.testing.disk import Loss, SimCrash, SimDisk, is_shortage
@@ -22,13 +20,16 @@ from tests.sim.checker import Checker, engine_of
 from tests.sim.client import SimClient
 from tests.sim.consumer import SimConsumer
 from tests.sim.faults import Faults
-from tests.sim.halves import draw_transaction
+from tests.sim.halves import draw_message, draw_transaction
 from tests.sim.host import SimHost
-from tests.sim.ledger import ROLLBACK, Ident, Ledger
+from tests.sim.ledger import ROLLBACK, Ledger
 from tests.sim.network import Address, Delays, SimNetwork
+from tests.sim.overheard import Overheard
 from tests.sim.plan import Plan, draw
 from tests.sim.popper import SimPopper
 from tests.sim.producer import SimProducer
+from tests.sim.sdk_consumer import SdkConsumer, sdk_consumers
+from tests.sim.sdk_producer import GROUP, SdkProducer, sdk_producers
 from tests.sim.stage import Stage, Violation
 from tests.sim.stranger import SimStranger
 from tests.sim.tenant import SimTenant
@@ -44,7 +45,6 @@ _AUDIT_MS = 120_000
 _CALM_MS = 240_000
 """How long whatever is left may take to be settled, beside the intervals between checks."""
 _SET_BACK_MS = 300_000
-_CHECK_MARK = b'"code":%d,' % Request.CHECK_TRANSACTION_STATE
 _FORKED_COMMITS_SHARE = 0.5
 """Commits of several messages in the middle of which the power is tried."""
 _SAVED_AFTER_MS = 6_000
@@ -79,8 +79,7 @@ class World:
         self.core: BrokerCore | None = None
         self._plant = plant
         self._boot_count = 1
-        self._durable_offset = self._committed_count = self._undone_count = 0
-        self._last_stored_ms = 0
+        self._durable_offset = self._committed_count = self._undone_count = self._last_stored_ms = 0
         self._loss = Loss.NOTHING
         plan = self.plan
         delays = Delays(usual_ms=plan.usual_delay_ms, late_ms=5_000, late_chance=plan.late_chance)
@@ -94,14 +93,14 @@ class World:
             sync_ms=lambda: self.stage.chance.randint(0, self.sync_ms_max),
             died=lambda _: self.died(self.stage.chance.choice(list(Loss))),
         )
-        self.host.on_send = self._sent
         self.host.on_step = self._stepped
         self.tenant = SimTenant(self.stage, self.network, _BROKER)
         self.tenant.is_kept = lambda: self.core is None or self.core.broker.store.deleted.is_kept
         self.checker = Checker(self.stage, plan, self.ledger, self.host.wall, self.tenant)
-        self.host.on_lost = self.checker.tally.lost
+        self._overheard = self._listen()
         self.producers = self._make_producers()
         self.consumers = self._make_consumers()
+        self.sdk_producers = self._make_sdk()
         self.popper = SimPopper(
             self.stage,
             self.network,
@@ -130,6 +129,15 @@ class World:
         self._registry: SimHost | None = None
         self._faults = Faults(self)
 
+    def _listen(self) -> Overheard:
+        """Hear what is said about checks; an SDK alone says that a transaction is open."""
+        host = self.host
+        overheard = Overheard(self.stage, self.checker.tally, host.wall.now_ms)
+        host.on_send, host.on_lost = overheard.sent, overheard.lost
+        if self.plan.has_sdk:
+            host.on_received = overheard.received
+        return overheard
+
     def _make_producers(self) -> list[SimProducer]:
         groups = [group for group, count in self.plan.producers for _ in range(count)]
         made = [
@@ -149,7 +157,7 @@ class World:
             producer.broker_ms = self.host.wall.now_ms
         return made
 
-    def _make_consumers(self) -> list[SimConsumer]:
+    def _make_consumers(self) -> list[SimConsumer | SdkConsumer]:
         topics = [topic for topic, _ in self.plan.topics]
         queues = [(topic, n) for topic in topics for n in range(self.plan.queues_count)]
         return [
@@ -165,13 +173,25 @@ class World:
             for number, group in enumerate(("shipping", "billing"), 1)
         ]
 
+    def _make_sdk(self) -> list[SdkProducer]:
+        """Clients that decide as the SDK does, in the worlds that have them."""
+        stage, plan = self.stage, self.plan
+        self.consumers += sdk_consumers(
+            stage, self.network, _BROKER, plan=plan, checker=self.checker
+        )
+        made = sdk_producers(stage, self.network, _BROKER, plan=plan, ledger=self.ledger)
+        for producer in made:
+            producer.broker_ms = self.host.wall.now_ms
+        return made
+
     def clients(self) -> list[SimClient]:
         """Everybody who talks to the broker."""
         habits = self.plan.habits
         others: list[SimClient] = [self.popper] if habits.has_popper else []
         others += [self.tenant] if habits.tenant_every_ms else []
         others += [self.stranger] if habits.stranger_every_ms else []
-        return [*self.producers, *self.consumers, self.admin, self.vandal, *others]
+        own = [*self.producers, *self.sdk_producers]
+        return [*own, *self.consumers, self.admin, self.vandal, *others]
 
     @property
     def lost_group(self) -> str:
@@ -214,6 +234,8 @@ class World:
             stage.clock.after(stage.chance.randrange(5_000), client.start)
         for number in range(plan.transactions_count):
             stage.clock.after(stage.chance.randrange(plan.chaos_ms), self._transaction(number))
+        for number in range(plan.transactions_count if plan.has_sdk else 0):
+            stage.clock.after(stage.chance.randrange(plan.chaos_ms), self._sdk_transaction(number))
         self._faults.schedule()
         stage.clock.after(_AUDIT_MS, self._audit)
         self.ledger.on_answer = self._answered
@@ -253,7 +275,7 @@ class World:
         for producer in self.producers:
             if producer.group != self.lost_group:
                 producer.start()
-        for client in (*self.consumers, self.admin):
+        for client in (*self.sdk_producers, *self.consumers, self.admin):
             client.start()
 
     def _start_registry(self) -> None:
@@ -278,6 +300,17 @@ class World:
                         self.plan, chance, group=producer.group, name=name, now_ms=now_ms
                     )
                 )
+
+        return begin
+
+    def _sdk_transaction(self, number: int) -> Callable[[], None]:
+        key = f"S{self.plan.seed:06d}{number:06d}00"
+
+        def begin() -> None:
+            chance = self.stage.chance
+            producer = chance.choice(self.sdk_producers)
+            if producer.is_running:
+                producer.begin(draw_message(self.plan, chance, group=GROUP, key=key))
 
         return begin
 
@@ -327,6 +360,7 @@ class World:
             self.stage.clock.after(5_000, self.open)
             return
         self.stage.note("the broker is open: %d pending", len(engine_of(core).halves.pending))
+        self._overheard.hang_up()
         with self.disk.looked_at():
             self.checker.opened(core, loss=self._loss, durable_offset=self._durable_offset)
         self._loss = Loss.NOTHING
@@ -376,15 +410,6 @@ class World:
         self.stage.clock.after(self.stage.chance.choice((50, 1_000, 20_000)), self.open)
 
     # -- looking on --------------------------------------------------------------------------
-
-    def _sent(self, peer: int, chunk: bytes) -> None:
-        """Count the checks that are handed to a connection."""
-        if _CHECK_MARK in chunk[:40]:
-            for command in FrameReader().feed(chunk):
-                ext = command.ext or {}
-                ident: Ident = (ext["transactionId"], int(ext["commitLogOffset"]))
-                self.stage.note("check of %s sent", ident)
-                self.checker.tally.check_sent(ident, peer, self.host.wall.now_ms())
 
     def _stepped(self) -> None:
         core = self.core

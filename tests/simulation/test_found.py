@@ -16,7 +16,7 @@ from escrowmq.codec.frame import FrameReader
 from escrowmq.store.store import PutStatus, Store
 from escrowmq.testing.disk import Loss, SimDisk
 from escrowmq.txn.claim import Claim, EndResult
-from escrowmq.txn.pending import Pending, Row
+from escrowmq.txn.pending import Pending, PendingRow
 from escrowmq.txn.state import Verdict
 
 COMMIT, ROLLBACK = 8, 12
@@ -144,7 +144,7 @@ def test_the_oldest_pending_half_is_found_after_an_end_was_undone() -> None:
     """A rollback that could not be stored was pending again, behind younger ones: progress passed
     it, and a restart forgot it."""
     pending = Pending()
-    row = Row(log_offset=0, stored_ms=0, due_ms=0, group="g", topic="t", origin="")
+    row = PendingRow(log_offset=0, stored_ms=0, due_ms=0, group="g", topic="t", origin="")
     for queue_offset in (3, 4, 5):
         pending.add(queue_offset, row)
     pending.remove(3)
@@ -179,7 +179,7 @@ def test_progress_does_not_fall_back_while_units_are_held_back() -> None:
     assert store.bounds(Topic.HALF, 0) == (0, 0)
     store.log.durable_offset = store.end_offset  # durable, and its unit is not written yet
     core = exchange.core
-    ProgressOfHalves(core.broker, core.transactions).progress(exchange.now_ms)
+    ProgressOfHalves(core.broker.offsets, core.transactions).progress(exchange.now_ms)
     offsets = exchange.core.broker.offsets
     assert offsets.get("CID_RMQ_SYS_TRANS", Topic.HALF, 0) == 1
     assert offsets.get("CID_RMQ_SYS_TRANS", Topic.OP, 0) == 1

@@ -6,6 +6,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 from tests.harness.exchange import COMMIT, ROLLBACK, SMALL, Caller, Exchange, Half, half_of_check
+from tests.sim.world import World
 
 from escrowmq.base.codes import Request
 from escrowmq.base.message import Topic
@@ -64,6 +65,20 @@ def test_an_end_with_a_count_that_is_none_settles_nothing() -> None:
         assert producer.end(half, COMMIT, fields={"escrowCount": count}).code == 1
         assert producer.end_by_id(half.escrow_id, COMMIT, escrowCount=count).code == 1
     assert producer.bodies("T") == []
+
+
+def test_a_name_whose_transaction_was_rolled_back_is_not_begun_again_after_a_restart() -> None:
+    """Worlds 4717 and 5593: the next process had not heard of its end. A half that came late
+    was committed alone, so that the transaction was visible in part."""
+    exchange = Exchange(store_settings=SYNCED)
+    producer = exchange.connect()
+    assert producer.end(two(producer)[0], ROLLBACK).code == 0
+    exchange.crash(Loss.ALL)
+    late = exchange.connect().send(
+        "T", TRAN_MSG="true", PGROUP="PG", escrowTransaction="tx", fields={"f": "4"}
+    )
+    assert late.code == 13
+    assert World(5593).run().done["audits"]
 
 
 @pytest.mark.parametrize("seed", range(20))

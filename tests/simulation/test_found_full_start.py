@@ -8,22 +8,25 @@ import pytest
 from tests.harness.exchange import COMMIT, ROLLBACK, SMALL, Exchange
 from tests.sim.reading import Reading
 from tests.sim.stage import Violation
+from tests.sim.world import World
 
 from escrowmq.base.codes import Request
 from escrowmq.base.message import Topic
 from escrowmq.testing.disk import Loss
 
 
-def started_without_room(exchange: Exchange, topic: str) -> None:
-    """The units of a queue went with the power, and there is no room for new ones."""
+def started_without_room(exchange: Exchange, folder: str, units_left: int = 0) -> None:
+    """The units of a topic, or of a file of its queue, went with the power, and there is no room
+    for new ones."""
     disk = exchange.disk
-    for path in [path for path in disk.files if path.startswith(f"consumequeue/{topic}/")]:
+    for path in [path for path in disk.files if path.startswith(f"consumequeue/{folder}")]:
         removed = disk.files.pop(path)
         disk.used -= 4096 * len(removed.blocks)
     disk.small.pop("queues.json", None)
     disk.room = disk.used
     exchange.crash(Loss.NOTHING)
-    assert exchange.core.broker.store.bounds(topic, 0) == (0, 0), "it waits for room"
+    topic = folder.partition("/")[0]
+    assert exchange.core.broker.store.bounds(topic, 0) == (0, units_left), "it waits for room"
 
 
 def ops(exchange: Exchange) -> int:
@@ -67,6 +70,31 @@ def test_a_half_is_pending_although_it_has_no_unit_yet() -> None:
     assert caller.take(Request.CHECK_TRANSACTION_STATE)
     assert caller.end(half, COMMIT).code == 0
     assert caller.bodies("T") == [b"waits"]
+
+
+def test_a_half_that_was_ended_is_not_pending_because_it_has_no_unit_yet() -> None:
+    """World 6129: a snapshot was taken while the half waited for its unit. It accounted for the op
+    record, and not for the half: the next start found that pending."""
+    two_units = msgspec.structs.replace(SMALL, queue_segment_size=40, reserve_size=1 << 16)
+    exchange = Exchange(store_settings=two_units)
+    caller = exchange.connect()
+    halves = [caller.prepare("T", b"%d" % n, group="PG") for n in range(7)]
+    for half in halves:
+        if half.queue_offset not in (0, 5):
+            assert caller.end(half, ROLLBACK).code == 0
+    exchange.advance(10_000)
+    started_without_room(exchange, f"{Topic.HALF}/0/{120:020d}", 6)
+    transactions = exchange.core.transactions
+    transactions.snapshot_ms, transactions.snapshot_min = 1_000, 2
+    assert [*transactions.engine.halves.pending] == [0, 5]
+    exchange.advance(10_000)
+    exchange.reopen()
+    assert [*exchange.core.transactions.engine.halves.pending] == [0, 5]
+
+
+def test_the_world_in_which_a_half_was_given_up_and_nothing_said_so_keeps_its_promises() -> None:
+    """7393: tests/unit/txn/test_engine.py has its shortest case."""
+    assert World(7393).run().done["audits"]
 
 
 def test_the_judge_counts_a_half_that_has_no_unit_yet() -> None:

@@ -18,15 +18,18 @@ from escrowmq.base.extensions import MESSAGES, ORDER_KEY
 from escrowmq.base.message import Message, StoredMessage, Topic
 from escrowmq.broker.asked import Question
 from escrowmq.broker.core import BrokerCore
+from escrowmq.broker.on_end import _Unsealed, told
 from escrowmq.codec.hashes import java_hash
 from escrowmq.codec.signed_id import SignedId
 from escrowmq.delivery.divert import DelayRules
 from escrowmq.delivery.progress import Courier
 from escrowmq.errors import DiskFull, StorageError
-from escrowmq.store.mending import log_files
+from escrowmq.store.failed_syncs import log_files
 from escrowmq.store.store import Put
+from escrowmq.txn.check import LiveProducer
 from escrowmq.txn.claim import Ended, EndResult
 from escrowmq.txn.half import final_of
+from escrowmq.txn.pending import PendingRow
 from escrowmq.txn.state import State, Verdict
 
 SEEDS = 200
@@ -292,8 +295,10 @@ def settled_before_durable(core: BrokerCore) -> None:
 
     def spoilt(asked: Question) -> Reply:
         reply = row.serve(asked)
-        if reply is HELD and ends._unsealed[-1].ended.answer is EndResult.DONE:
-            return Answer(ext=ends._told(ends._unsealed.pop().ended))
+        last = ends._unsealed[-1] if ends._unsealed else None
+        if reply is HELD and isinstance(last, _Unsealed) and last.ended.answer is EndResult.DONE:
+            ends._unsealed.pop()
+            return Answer(ext=told(last.ended.state, is_sync=True))
         return reply
 
     core.serving.rows[code] = msgspec.structs.replace(row, serve=spoilt)
@@ -413,18 +418,39 @@ def ahead_for_ever(core: BrokerCore) -> None:
     core.broker.store.go_back = lambda now_ms: None  # type: ignore[method-assign]
 
 
+def held_open_counted(core: BrokerCore) -> None:
+    """A client says that a transaction is under way there, and its checks count all the same."""
+    core.transactions.checker.held_open = lambda queue_offset, peer: None  # type: ignore[method-assign]
+
+
+def held_open_for_ever(core: BrokerCore) -> None:
+    """A client that said so once is taken for one that says so each time."""
+    checker = core.transactions.checker
+    holder = checker._holder
+
+    def spoilt(queue_offset: int, row: PendingRow, half: StoredMessage) -> LiveProducer | None:
+        found = holder(queue_offset, row, half)
+        if found is not None:
+            checker.held_open(queue_offset, found.peer)
+        return found
+
+    checker._holder = spoilt  # type: ignore[method-assign]
+
+
 FOUND_BY: dict[Plant, int] = {
+    held_open_counted: 101,
+    held_open_for_ever: 113,
     shortage_taken_for_loss: 13,
     unopened_is_gone: 38,
     counts_read_behind_the_record: 18,
     asks_forgotten: 23,
-    delayed_deleted_with_its_segment: 149,
-    kept_in_a_queue_that_is_gone: 101,
+    delayed_deleted_with_its_segment: 44,
+    kept_in_a_queue_that_is_gone: 129,
     later_sync_believed: 80,
     sync_of_a_start_believed: 108,
     fields_taken_as_they_come: 6,
     ahead_for_ever: 16,
-    deletion_not_noted: 1,
+    deletion_not_noted: 3,
     answer_before_durable: 0,
     op_record_dropped: 0,
     undelivered_check_counted: 3,
@@ -436,7 +462,7 @@ FOUND_BY: dict[Plant, int] = {
     silence_holds_its_place: 7,
     progress_before_durable: 24,
     repeated_end_answered_at_once: 19,
-    offsets_kept_after_loss: 17,
+    offsets_kept_after_loss: 46,
     finals_left_alone: 2,
     completed_and_not_durable: 8,
     op_record_divided: 123,
