@@ -1,5 +1,5 @@
 """Options of the suites that can judge EscrowMQ's servers and RocketMQ's alike; in which order the
-suites run."""
+suites run; where the examples of Hypothesis come from."""
 
 from __future__ import annotations
 
@@ -9,10 +9,34 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness import examples
+
 pytest_plugins = ["pytester"]
 
 _COMPUTING = ("spark", "simulation")
-_WAITING = ("interop", "sdk", "compensation")
+_WAITING = ("compensation", "crash", "hostile", "interop", "outbox", "sdk", "shop", "v5")
+_QUICK = ("fuzz", "golden", "unit")
+_LONGEST = (
+    "simulation/test_transactions.py", "spark/test_cli_pipeline.py", "spark/test_examples.py",
+    "spark/test_faults.py", "spark/test_guarded.py", "spark/test_many_brokers.py",
+    "spark/test_reconcile_run.py", "spark/test_reconcile_tables.py", "spark/test_remade.py",
+    "spark/test_stream.py", "crash/test_process.py", "interop/test_mqadmin.py",
+    "interop/test_offsets.py", "interop/test_pop.py", "interop/test_store_exchange.py",
+    "interop/test_takeover.py", "shop/test_killed.py",
+)  # fmt: skip
+"""Files of more than a minute: one that begins late keeps a single worker busy at the end. Those of
+`v5` stay last of those that wait, since a fresh clone is still compiling their clients."""
+
+
+# Here, and not in a folder of its own: Hypothesis asks for the profile of the command line before
+# anything else is imported, and what is loaded later would take its place.
+examples.register_profiles()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """With CI's profile, examples depend on nothing but their test."""
+    if config.getoption("--hypothesis-profile", None) == examples.CI:
+        examples.forget_constants()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -37,14 +61,17 @@ def _assertions_are_seen(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files that compute and files that wait take turns, so that the workers do not all do the same
-    at a time; what takes no time is left to the end."""
+    at a time, the longest first; small files are left to the end, where they fill all workers."""
     files: dict[Path, list[pytest.Item]] = {}
     for item in items:
         files.setdefault(item.path, []).append(item)
-    computing = [file for suite in _COMPUTING for file in files if _suite(file) == suite]
-    waiting = [file for file in files if _suite(file) in _WAITING]
+    by_length = sorted(files, key=lambda file: not file.as_posix().endswith(_LONGEST))
+    computing = [file for file in by_length if _suite(file) in _COMPUTING]
+    waiting = [file for file in by_length if _suite(file) in _WAITING]
     turns = itertools.chain(*itertools.zip_longest(computing, waiting))
-    order = dict.fromkeys([*filter(None, turns), *files])
+    quick = [file for file in files if _suite(file) in _QUICK]
+    rest = [file for file in files if file not in quick]
+    order = dict.fromkeys([*filter(None, turns), *rest, *quick])
     items[:] = [item for file in order for item in files[file]]
 
 

@@ -9,12 +9,12 @@ from collections.abc import Iterable
 
 from escrowmq.base.message import Message
 from escrowmq.base.settings import StoreSettings
+from escrowmq.codec.layout import HEAD_V4
 from escrowmq.codec.record import decode_record, encode_record
 from escrowmq.store.store import Put, PutStatus, Store
 from escrowmq.testing.disk import Loss, SimDisk
 
 LOG_SIZE = 1 << 16
-HEAD_SIZE = 88
 NEVER_MS = 1 << 62
 MINE, THEIRS = "mine", "theirs"
 
@@ -66,7 +66,7 @@ class Forger:
 
     def body(self, place: int, now_ms: int) -> bytes:
         """The body of a message whose record will stand at a place."""
-        chance, at = self.chance, place + HEAD_SIZE
+        chance, at = self.chance, place + HEAD_V4.size
         parts: list[bytes] = []
         for _ in range(chance.randint(1, 6)):
             part = self.record(at, now_ms)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import struct
 import zlib
+
+from escrowmq.codec.layout import HEAD_V4, MAGIC_V1, PROPERTIES_SIZE
 
 from .place import A, Line, log_offset_of
 
-BODY_AT = 88
+BODY_AT = HEAD_V4.size
 """Where the body of a record begins, with addresses of IPv4."""
 
-_HEAD = struct.Struct(">IIIiiqqiq4siq4siiqi")
-_MAGIC = 0xDAA320A7
-_HOST = bytes((127, 0, 0, 1))
+_HOST = bytes((127, 0, 0, 1, 0, 0, 0, 1))
 
 
 def forged(
@@ -28,13 +27,13 @@ def forged(
     stored behind it."""
     name = topic.encode()
     claimed = len(properties) if claimed is None else claimed
-    size = BODY_AT + len(body) + 1 + len(name) + 2 + claimed
+    size = BODY_AT + len(body) + 1 + len(name) + PROPERTIES_SIZE.size + claimed
     stored_ms = 1 << 43  # later than all that is there
-    head = _HEAD.pack(
-        size, _MAGIC, zlib.crc32(body) & 0x7FFFFFFF, 0, 0, queue_offset, log_offset, 0, stored_ms,
-        _HOST, 1, stored_ms, _HOST, 1, 0, 0, len(body),
+    head = HEAD_V4.fields.pack(
+        size, MAGIC_V1, zlib.crc32(body) & 0x7FFFFFFF, 0, 0, queue_offset, log_offset, 0, stored_ms,
+        _HOST, stored_ms, _HOST, 0, 0, len(body),
     )  # fmt: skip
-    return head + body + bytes((len(name),)) + name + struct.pack(">H", claimed) + properties
+    return head + body + bytes((len(name),)) + name + PROPERTIES_SIZE.pack(claimed) + properties
 
 
 def greedy(place: int) -> tuple[bytes, list[int]]:

@@ -367,8 +367,9 @@ class Consumer(Client):
 class LiteConsumer(Client):
     """A lite pull consumer."""
 
-    def poll(self, count: int, *, within_s: float = 20) -> list[Received]:
-        """At least `count` messages, fewer when the time is over."""
+    def poll(self, count: int, *, within_s: float = 60) -> list[Received]:
+        """At least `count` messages, fewer when the time is over. A consumer whose first look at
+        its queues came too early looks again after 20 s."""
         answer = self._call(
             "lite.poll", count=count, waitMs=int(within_s * 1000), within_s=within_s + CALL_S
         )

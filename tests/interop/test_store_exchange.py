@@ -7,7 +7,7 @@ import pytest
 
 from . import wire
 from .conftest import SETTINGS
-from .drivers import Admin, ClientError, Driver, JavaDriver, message, unique
+from .drivers import Admin, ClientError, Consumer, Driver, JavaDriver, message, unique
 from .jars import OLD_BROKER_RELEASE
 from .process import until
 from .servers import Server, new_topic
@@ -51,6 +51,20 @@ def write_everything(
     return Written(keys | {"committed", "last", "open"}, settling.group, halfway.group)
 
 
+def until_received(consumer: Consumer, wanted: set[str]) -> None:
+    """Says what is missing when it does not come."""
+    missing = set(wanted)
+
+    def has_all() -> bool:
+        missing.difference_update(one.keys for one in consumer.received())
+        return not missing
+
+    try:
+        until("all", has_all, within_s=60)
+    except AssertionError as error:
+        raise AssertionError(f"these did not come: {sorted(missing)}") from error
+
+
 def check_everything(server: Server, java: Driver, topic: str, expected: Written) -> None:
     # Apache's broker loses op entries of the last three seconds even when it stops cleanly, so it
     # asks about "rolled" again. That of 4.x asks about all again that a later one has settled: it
@@ -61,11 +75,11 @@ def check_everything(server: Server, java: Driver, topic: str, expected: Written
     consumer = java.consumer(server.nameserver, topic)
     halfway = java.consumer(server.nameserver, topic, group=expected.halfway_group)
     wanted = expected.keys | {"hello"}
-    until("all", lambda: {one.keys for one in consumer.received()} >= wanted, within_s=60)
+    until_received(consumer, wanted)
     got = {one.keys: one for one in consumer.received()}
     assert set(got) == wanted
     rest = wanted - {"consumed"}
-    until("the rest", lambda: {one.keys for one in halfway.received()} >= rest, within_s=60)
+    until_received(halfway, rest)
     assert {one.keys for one in halfway.received()} == rest
     assert got["large"].text == TEXT
     assert (got["plain"].tag, got["plain"].properties["colour"]) == ("t", "é")

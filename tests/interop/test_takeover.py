@@ -179,6 +179,9 @@ SERVED: list[tuple[Spoil, tuple[str, ...], tuple[str, ...]]] = [
 """What is done to a folder, and what a start says of it: of one that was closed, and of one whose
 broker was killed."""
 
+QUICKLY = (as_it_is, torn_with_former, without_queues)
+"""One of each kind: nothing is wrong, a table, files of the log. The rest is for `make interop`."""
+
 REFUSED: list[tuple[Spoil, str]] = [
     (not_mounted, "commitlog has no file, but the checkpoint knows of messages. Mount the disk"),
     (torn_alone, "config/consumerOffset.json.bak is not there: put a copy of it back"),
@@ -228,8 +231,10 @@ def read(server: EscrowServer, group: str, count: int) -> set[bytes]:
 
 
 @pytest.mark.parametrize(
-    ("spoil", "of_clean", "of_killed"), SERVED, ids=[spoil.__name__ for spoil, *_ in SERVED]
-)
+    ("spoil", "of_clean", "of_killed"),
+    [pytest.param(*row, id=row[0].__name__, marks=() if row[0] in QUICKLY else pytest.mark.long)
+     for row in SERVED],
+)  # fmt: skip
 def test_a_folder_is_served_whole_and_what_was_mended_is_said(
     store: Path,
     start: Callable[..., EscrowServer],

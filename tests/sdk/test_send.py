@@ -10,7 +10,7 @@ import pytest
 import escrowmq
 from escrowmq.client.core.choice import queue_of_key
 from escrowmq.client.core.message import ReceivedMessage, received
-from escrowmq.codec.recall import Handle, encode_handle
+from escrowmq.codec.recall import RecallHandle, encode_handle
 from escrowmq.codec.record import decode_record
 from escrowmq.errors import MessageRefused, NoNameServer, ReplyTimeout, TopicNotFound
 from tests.interop import wire
@@ -81,7 +81,7 @@ def test_many_messages_go_in_one_request(
         message = found[b"%03d" % n]
         assert (message.queue_id, message.queue_offset) == (result.queue.queue_id, result.offset)
         assert message.tag == f"t{n}"
-        assert message.offset_id == result.offset_id
+        assert (message.message_id, message.offset_id) == (result.message_id, result.offset_id)
 
 
 def test_all_messages_of_a_batch_of_thousands_are_named_in_its_reply(
@@ -190,7 +190,7 @@ def test_a_topic_that_is_not_there_and_no_name_server_are_two_things(
     server: Server, producer: escrowmq.Producer, group: str
 ) -> None:
     handle = encode_handle(
-        Handle(topic="T", broker_name=server.broker_name, deliver_ms=1, unique_key="k")
+        RecallHandle(topic="T", broker_name=server.broker_name, deliver_ms=1, unique_key="k")
     )
     with pytest.raises(TopicNotFound):
         producer.recall(unique("Nothing"), handle)
