@@ -30,6 +30,7 @@ from escrowmq.base.settings import BrokerSettings, StoreSettings
 from escrowmq.broker.core import BrokerCore
 from escrowmq.codec.command import encode_command
 from escrowmq.codec.frame import FrameReader
+from escrowmq.codec.signature import ACCESS_KEY, SIGNATURE, sign
 from escrowmq.net.disk import FileDisk
 
 PEER = 1
@@ -37,17 +38,25 @@ MESSAGES = 6_000
 QUEUES = 4
 _BATCH = 16
 _START_MS = 1_800_000_000_000
+_SECRET = "secret-of-application"
+_ACCOUNTS = f"""accounts:
+  - accessKey: application
+    secretKey: {_SECRET}
+    topicPerms: [Bench=PUB]
+"""
 
 
 class Rig:
     """One broker over files in a temporary folder; it does at once what its core asks for."""
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, accounts: str = "") -> None:
         self.disk = FileDisk(folder)
+        if accounts:
+            self.disk.replace("plain_acl.yml", accounts.encode())
         self.now_ms = _START_MS
         self.core = BrokerCore(
             self.disk,
-            BrokerSettings(),
+            BrokerSettings(acl_enabled=bool(accounts)),
             StoreSettings(disk_used_max_percent=95, disk_warning_percent=99),
             address=("127.0.0.1", 10911),
             ha_address="127.0.0.1:10912",
@@ -101,6 +110,14 @@ def _send(number: int, properties: str, body: bytes, flag: int = 0) -> bytes:
 def _sends() -> Iterator[bytes]:
     for number in range(MESSAGES):
         yield _send(number, f"UNIQ_KEY\x01{_key(number)}\x02WAIT\x01true\x02", b"x" * 128)
+
+
+def _signed_sends() -> Iterator[bytes]:
+    for number in range(MESSAGES):
+        properties = f"UNIQ_KEY\x01{_key(number)}\x02WAIT\x01true\x02"
+        ext, body = {**_fields(number, properties), ACCESS_KEY: "application"}, b"x" * 128
+        ext[SIGNATURE] = sign(ext, body, secret=_SECRET)
+        yield _frame(Request.SEND_MESSAGE_V2, number + 1, ext, body)
 
 
 def _rich_sends() -> Iterator[bytes]:
@@ -172,11 +189,17 @@ def _ends(rig: Rig) -> Iterator[bytes]:
         yield _frame(Request.END_TRANSACTION, number + 1, place)
 
 
+READY: dict[str, tuple[Callable[[], Iterator[bytes]], int]] = {
+    "send": (_sends, 1),
+    "rich": (_rich_sends, 1),
+    "batch": (_batches, _BATCH),
+    "half": (_halves, 1),
+}
+"""Frames that may be sent to any broker, and how many messages each has."""
+
 CELLS: dict[str, tuple[Callable[[Rig], Iterator[bytes]], int]] = {
-    "send": (lambda _: _sends(), 1),
-    "rich": (lambda _: _rich_sends(), 1),
-    "batch": (lambda _: _batches(), _BATCH),
-    "half": (lambda _: _halves(), 1),
+    **{cell: (lambda _, make=make: make(), count) for cell, (make, count) in READY.items()},
+    "signed": (lambda _: _signed_sends(), 1),
     "end": (_ends, 1),
     "pull": (_pulls, 1),
 }
@@ -186,7 +209,7 @@ def measure(cell: str, burst: int) -> float:
     """Microseconds of CPU a message, of one round."""
     make, count = CELLS[cell]
     with tempfile.TemporaryDirectory() as folder:
-        rig = Rig(folder)
+        rig = Rig(folder, _ACCOUNTS if cell == "signed" else "")
         frames = list(make(rig))
         rig.replies()
         reads = [b"".join(frames[at : at + burst]) for at in range(0, len(frames), burst)]

@@ -24,9 +24,9 @@ import h2.events
 from hpack import Encoder
 
 from escrowmq.http2 import frames
-from escrowmq.http2.connection import Connection
+from escrowmq.http2.connection import Http2Connection
 from escrowmq.http2.events import Data
-from escrowmq.http2.grpc import Calls, HalfClosed
+from escrowmq.http2.grpc import Calls, HalfClosed, WholeCall
 from escrowmq.http2.metadata import ALL_IS_WELL, HEADERS
 
 REQUEST = struct.pack(">BI", 0, 256) + b"q" * 256
@@ -72,9 +72,11 @@ def conversation(calls: int, *, at_once: int, is_signed: bool) -> list[bytes]:
             stream_id = 2 * number + 1
             block = encoder.encode(fields(number, is_signed=is_signed), huffman=True)
             heads.append(frames.header_frames(stream_id, block, is_end=False))
-            bodies.append(frames.frame(frames.Kind.DATA, REQUEST, flags=1, stream_id=stream_id))
+            bodies.append(
+                frames.frame(frames.FrameKind.DATA, REQUEST, flags=1, stream_id=stream_id)
+            )
         update = frames.window_update(0, at_once * len(FRAMED))
-        ping = frames.frame(frames.Kind.PING, b"12345678") if first % 64 == 0 else b""
+        ping = frames.frame(frames.FrameKind.PING, b"12345678") if first % 64 == 0 else b""
         if at_once == 1:
             pieces.append(update + heads[0] + bodies[0] + ping)
         else:  # all begin before the first goes on, as they do on a connection that many share
@@ -104,7 +106,7 @@ def by_h2(pieces: list[bytes]) -> int:
 
 def by_frames(pieces: list[bytes]) -> int:
     """Our frames and streams answer: what h2 does, and no more."""
-    server, count = Connection(), 0
+    server, count = Http2Connection(), 0
     for piece in pieces:
         for event in server.receive(piece, 0):
             if type(event) is Data and event.is_end:
@@ -119,7 +121,7 @@ def by_calls(pieces: list[bytes]) -> int:
     server, count = Calls(), 0
     for piece in pieces:
         for event in server.receive(piece, 0):
-            if type(event) is HalfClosed:
+            if type(event) is HalfClosed or type(event) is WholeCall:
                 server.answer(event.call, ANSWER)
                 count += 1
         b"".join(server.take())

@@ -9,7 +9,8 @@ of the rounds. `few columns` are topic, queueId, queueOffset, msgId, tags, store
 `all columns` are the twenty of the source, with the properties as a map. `large pulls` is a broker
 that gives 1024 messages and 4 MiB a pull, instead of RocketMQ's default of 32 and 256 KiB. With
 --kafka, the same rows are read from a Kafka broker too, through Spark's own connector: body as
-value, unique key as key, tags, keys and the property as headers, which one of its cells shows.
+value, unique key as key, tags, keys and the property as headers, which one of its cells shows. The
+cells of Kafka and those of ours are read in turn, so that their ratio is one of the same minutes.
 """
 
 from __future__ import annotations
@@ -83,6 +84,10 @@ async def fill(server: Server, topic: str, *, rows: int, size: int) -> None:
                     group.create_task(sender.send_many(messages))
 
 
+Cell = tuple[str, Callable[[], Any], int]
+"""What it is called, what makes the frame, and the process of the broker; 0 for none."""
+
+
 class Bench:
     """Cells of one session."""
 
@@ -102,31 +107,36 @@ class Bench:
         reader = reader.option("nameServer", server.nameserver).option("pullTimeoutMs", "120s")
         return reader.option("subscribe", topic).load()
 
-    def cell(self, name: str, size: int, frame: Callable[[], Any], broker_pid: int = 0) -> None:
-        """Read it some times; the best is told."""
-        best = (0.0, 0.0, 0.0)
+    def in_turn(self, size: int, cells: list[Cell]) -> None:
+        """Read them one after the other, some times; the best of each is told. What else the
+        machine does, and how warm the JVM is, falls on all of them alike."""
+        best: dict[str, tuple[float, float, float]] = {}
         for _ in range(self.rounds):
-            spark_before, broker_before = cpu_s(os.getpid()), cpu_s(broker_pid) if broker_pid else 0
-            started = time.monotonic()
-            frame().write.format("noop").mode("overwrite").save()
-            rate = self.rows / (time.monotonic() - started)
-            broker = (cpu_s(broker_pid) if broker_pid else 0) - broker_before
-            spark = cpu_s(os.getpid()) - spark_before - broker
-            if rate > best[0]:
-                best = (rate, spark / self.rows * 1e6, broker / self.rows * 1e6)
-        print(f"| {name} | {size} B | {best[0]:,.0f} | {best[1]:.2f} | {best[2]:.2f} |", flush=True)
+            for name, frame, broker_pid in cells:
+                best[name] = max(best.get(name, (0.0, 0.0, 0.0)), self._read(frame, broker_pid))
+        for name, (rate, spark, broker) in best.items():
+            print(f"| {name} | {size} B | {rate:,.0f} | {spark:.2f} | {broker:.2f} |", flush=True)
 
-    def server_cells(self, server: Server, name: str, size: int) -> str:
-        """The cells of one broker and body size; the topic."""
-        topic = servers.new_topic(server, f"bench-{size}", queues=QUEUES)
-        asyncio.run(fill(server, topic, rows=self.rows, size=size))
+    def _read(self, frame: Callable[[], Any], broker_pid: int) -> tuple[float, float, float]:
+        """Rows a second, and CPU a row of Spark and of the broker."""
+        spark_before, broker_before = cpu_s(os.getpid()), cpu_s(broker_pid) if broker_pid else 0
+        started = time.monotonic()
+        frame().write.format("noop").mode("overwrite").save()
+        rate = self.rows / (time.monotonic() - started)
+        broker = (cpu_s(broker_pid) if broker_pid else 0) - broker_before
+        spark = cpu_s(os.getpid()) - spark_before - broker
+        return rate, spark / self.rows * 1e6, broker / self.rows * 1e6
+
+    def server_cells(self, server: Server, name: str, topic: str) -> list[Cell]:
+        """The cells of one broker."""
         pid = server._parts[0].process.pid  # noqa: SLF001 - it tells no other way
-        self.cell(f"{name}, few columns", size, lambda: self.source(server, topic, FEW), pid)
-        self.cell(f"{name}, all columns", size, lambda: self.source(server, topic), pid)
-        return topic
+        return [
+            (f"{name}, few columns", lambda: self.source(server, topic, FEW), pid),
+            (f"{name}, all columns", lambda: self.source(server, topic), pid),
+        ]
 
-    def kafka_cells(self, server: Server, topic: str, size: int) -> None:
-        """The same rows in Kafka."""
+    def beside_kafka(self, server: Server, topic: str, size: int, cells: list[Cell]) -> None:
+        """Those cells, and the same rows in Kafka."""
         kafka = Kafka(self.folder / f"kafka-{size}", queues=QUEUES)
         try:
             kafka.fill(self.source(server, topic), topic)
@@ -138,7 +148,8 @@ class Bench:
 
                 count = read().count()
                 assert count == self.rows, f"Kafka has {count} rows, {self.rows} were sent"
-                self.cell(f"Kafka, {name}", size, read, pid)
+                cells.append((f"Kafka, {name}", read, pid))
+            self.in_turn(size, cells)
         finally:
             kafka.kill()
 
@@ -148,7 +159,8 @@ class Bench:
             path = str(self.folder / f"{name}-{size}")
             self.source(server, topic, schema).write.parquet(path)
             read = self.spark.read.parquet
-            self.cell(f"Parquet, {name} columns", size, lambda path=path, read=read: read(path))
+            cell = (f"Parquet, {name} columns", lambda path=path, read=read: read(path), 0)
+            self.in_turn(size, [cell])
 
 
 def main() -> None:
@@ -173,11 +185,15 @@ def main() -> None:
             for kind, name, limits in kinds:
                 server = Server(kind, Path(folder) / f"{name}-{size}", dict(limits)).start()
                 try:
-                    topic = bench.server_cells(server, name, size)
+                    topic = servers.new_topic(server, f"bench-{size}", queues=QUEUES)
+                    asyncio.run(fill(server, topic, rows=chosen.rows, size=size))
+                    cells = bench.server_cells(server, name, topic)
+                    if limits and chosen.kafka:
+                        bench.beside_kafka(server, topic, size, cells)
+                    else:
+                        bench.in_turn(size, cells)
                     if limits:
                         bench.parquet_cells(server, topic, size)
-                    if limits and chosen.kafka:
-                        bench.kafka_cells(server, topic, size)
                 finally:
                     server.kill()
         bench.spark.stop()

@@ -1,19 +1,25 @@
 """SendMessage over gRPC: EscrowMQ, and RocketMQ's proxy with its broker, in one run.
 
-    python benchmarks/v5.py [--only ghz,java] [--brokers escrowmq,java] [--seconds 10] [--warm 5]
-                            [--connections 4] [--concurrency 64]
+    python benchmarks/v5.py [--only ghz,java,ready] [--brokers escrowmq,java] [--seconds 10]
+                            [--warm 5] [--connections 4] [--concurrency 64]
     python benchmarks/v5.py --core [--burst 16]     # our core alone: frames in, frames out
+    python benchmarks/v5.py --core --against ../other/src    # beside the code of another checkout
 
-Loaded by ghz (a Go module, built by the first run) and by the official Java client of RocketMQ 5,
-each broker right after the other. CPU is that of the broker's processes a call: of EscrowMQ's one,
-of RocketMQ's proxy and broker together. Needs Go, Java and Maven; `--core` needs nothing.
+Loaded by ghz (a Go module, built by the first run), by the official Java client of RocketMQ 5, and
+by calls that lie ready as bytes (`ready`: a load that is no limit; on each connection its share of
+the concurrency is in flight), each broker right after the other. CPU is that of the broker's
+processes a call: of EscrowMQ's one, of RocketMQ's proxy and broker together; `a second and core`
+is what one core could do at that cost. Needs Go, Java and Maven; `--core` needs nothing.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import json
+import os
 import platform
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -32,22 +38,35 @@ from side_by_side import table
 from tests.interop import jars, wire
 from tests.interop.servers import free_port
 from tests.v5.clients import java_library
+from whole import Line, drive
 
 from escrowmq.base.wire import Wire
 from escrowmq.broker.guests import Guests
 from escrowmq.http2 import frames
-from escrowmq.http2.frames import Kind, Setting
+from escrowmq.http2.frames import FrameKind, Http2Setting
 from escrowmq.proxy.front import GrpcFront
 from escrowmq.proxy.gen import v2
-from escrowmq.proxy.shared import Options
+from escrowmq.proxy.shared import FrontOptions
 
 HERE = Path(__file__).parent
 TOPIC = "BenchV5"
 BODY = b"x" * 128
-CELLS = ("ghz", "java")
+CELLS = ("ghz", "java", "ready")
 SEND = "/apache.rocketmq.v2.MessagingService/SendMessage"
 CORE_CALLS = 6_000
 CORE_ROUNDS = 9
+GREETING = (
+    frames.PREFACE
+    + frames.settings({Http2Setting.INITIAL_WINDOW_SIZE: 1 << 30})
+    + frames.window_update(0, 1 << 30)
+)
+"""What a client says first; it lets answers come without a word in between."""
+
+STORED = b"\x08" + bytes((20_000 & 0x7F | 0x80, 20_000 >> 7 & 0x7F | 0x80, 20_000 >> 14))
+"""Status.code = OK, as it stands in an answer."""
+
+KINDS = ("alike", "signed")
+"""Of header blocks: all the same, or each with an id of its own."""
 
 
 class OursV5(Ours):
@@ -189,7 +208,52 @@ def load_by_java(peer: V5, seconds: int, options: argparse.Namespace) -> Row:
     return row
 
 
-LOADS = {"ghz": load_by_ghz, "java": load_by_java}
+class GrpcLine(Line):
+    """A connection of calls."""
+
+    well_count = 0
+    """Answers that say that the message is stored."""
+
+    def answers(self, data: bytes) -> tuple[int, int]:
+        """Streams that were ended, each by a frame of header fields."""
+        at = count = 0
+        while len(data) - at >= frames.FRONT_SIZE:
+            size_kind, flags, _ = frames.FRONT.unpack_from(data, at)
+            end = at + frames.FRONT_SIZE + (size_kind >> 8)
+            if end > len(data):
+                break
+            kind = size_kind & 0xFF
+            if kind == FrameKind.DATA:
+                self.well_count += data.count(STORED, at, end) == 2  # in all, and of the message
+            count += kind == FrameKind.HEADERS and bool(flags & frames.END_STREAM)
+            at = end
+        return at, count
+
+
+def load_by_ready_calls(peer: V5, seconds: int, options: argparse.Namespace) -> Row:
+    """Connections of some thousand calls each, one set after the other."""
+    pieces = list(calls(is_signed=False))
+    ready = [pieces[at] + pieces[at + 1] for at in range(0, len(pieces), 2)]
+    ready[0] = GREETING + ready[0]
+    window = max(1, options.concurrency // options.connections)
+    ways: list[GrpcLine] = []
+    before = sum(usage.cpu_s() for usage in peer.usages())
+    begin = time.perf_counter()
+    while time.perf_counter() - begin < seconds:
+        begun = [GrpcLine(peer.grpc, ready, window) for _ in range(options.connections)]
+        drive(begun)
+        ways += begun
+    span_s = time.perf_counter() - begin
+    spent = sum(usage.cpu_s() for usage in peer.usages()) - before
+    well = sum(way.well_count for way in ways)
+    shares = statistics.quantiles([each for way in ways for each in way.took_s], n=100)
+    return {
+        "rate": well / span_s, "p50": shares[49] * 1e3, "p99": shares[98] * 1e3,
+        "cpu_us": spent / max(1, well) * 1e6, "failed": len(ready) * len(ways) - well,
+    }  # fmt: skip
+
+
+LOADS = {"ghz": load_by_ghz, "java": load_by_java, "ready": load_by_ready_calls}
 
 
 def side_by_side(options: argparse.Namespace) -> None:
@@ -207,10 +271,12 @@ def side_by_side(options: argparse.Namespace) -> None:
             for name, peer in peers.items():
                 LOADS[cell](peer, options.warm, options)
                 found = LOADS[cell](peer, options.seconds, options)
+                cpu_us = found["cpu_us"]
                 rows.append({
                     "load": cell, "broker": name, "calls/s": f"{found['rate']:,.0f}",
-                    "cpu us/call": f"{found['cpu_us']:.0f}", "p50 ms": f"{found['p50']:.2f}",
-                    "p99 ms": f"{found['p99']:.2f}", "failed": found["failed"],
+                    "cpu us/call": f"{cpu_us:.0f}", "a second and core": f"{1e6 / cpu_us:,.0f}",
+                    "p50 ms": f"{found['p50']:.2f}", "p99 ms": f"{found['p99']:.2f}",
+                    "failed": found["failed"],
                 })  # fmt: skip
     finally:
         for peer in peers.values():
@@ -241,8 +307,8 @@ def calls(*, is_signed: bool) -> Iterator[bytes]:
         data = v2.SendMessageRequest(messages=[message]).SerializeToString()
         framed = b"\0" + len(data).to_bytes(4, "big") + data
         number = 2 * nth + 1
-        yield frames.frame(Kind.HEADERS, block, flags=frames.END_HEADERS, stream_id=number)
-        yield frames.frame(Kind.DATA, framed, flags=frames.END_STREAM, stream_id=number)
+        yield frames.frame(FrameKind.HEADERS, block, flags=frames.END_HEADERS, stream_id=number)
+        yield frames.frame(FrameKind.DATA, framed, flags=frames.END_STREAM, stream_id=number)
 
 
 class GrpcRig(Rig):
@@ -251,7 +317,7 @@ class GrpcRig(Rig):
     def __init__(self, folder: str) -> None:
         super().__init__(folder)
         front = GrpcFront(
-            Guests(self.core), Options(endpoint=("127.0.0.1", 8081), body_size_max=4 << 20)
+            Guests(self.core), FrontOptions(endpoint=("127.0.0.1", 8081), body_size_max=4 << 20)
         )
         self.core.speaks(Wire.GRPC, front)
         self.core.lost(1, self.now_ms)
@@ -259,30 +325,52 @@ class GrpcRig(Rig):
         self.core.broker.topics.create_from(
             TOPIC, template="TBW102", queues_count=8, is_unit=False, now_ms=self.now_ms
         )
-        room = frames.settings({Setting.INITIAL_WINDOW_SIZE: 1 << 30})
-        self.feed(frames.PREFACE + room + frames.window_update(0, 1 << 30))
+        self.feed(GREETING)
 
 
-def core_alone(burst: int) -> None:
-    """CPU time of one thread a call."""
+def one_round(kind: str, burst: int) -> float:
+    """CPU time of one thread a call, in microseconds."""
+    pieces = list(calls(is_signed=kind == "signed"))
+    bursts = [b"".join(pieces[at : at + 2 * burst]) for at in range(0, len(pieces), 2 * burst)]
+    with tempfile.TemporaryDirectory() as folder:
+        rig = GrpcRig(folder)
+        gc.collect()
+        gc.disable()
+        begin = time.thread_time()
+        for each in bursts:
+            rig.feed(each)
+        took = time.thread_time() - begin
+        gc.enable()
+        assert b"".join(rig.heard).count(b"grpc-status\x010") == CORE_CALLS
+    return took / CORE_CALLS * 1e6
+
+
+def in_process(source: str, kind: str, burst: int) -> float:
+    """The same of the code in a source folder."""
+    command = [sys.executable, __file__, "--core", "--one", kind, "--burst", str(burst)]
+    environment = {**os.environ, "PYTHONPATH": source}
+    done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
+    return float(done.stdout)
+
+
+def core_alone(burst: int, against: str | None) -> None:
+    """A table of our core; beside that of another checkout, whose rounds take turns with ours."""
+    sources = {"": str(HERE.parent / "src")}
+    if against is not None:
+        sources["other "] = str(Path(against).resolve())
     rows = []
-    for name, is_signed in (("alike", False), ("signed", True)):
-        pieces = list(calls(is_signed=is_signed))
-        bursts = [b"".join(pieces[at : at + 2 * burst]) for at in range(0, len(pieces), 2 * burst)]
-        spans = []
+    for kind in KINDS:
+        spans: dict[str, list[float]] = {name: [] for name in sources}
         for _ in range(CORE_ROUNDS):
-            with tempfile.TemporaryDirectory() as folder:
-                rig = GrpcRig(folder)
-                begin = time.process_time()
-                for each in bursts:
-                    rig.feed(each)
-                spans.append((time.process_time() - begin) / CORE_CALLS * 1e6)
-                assert b"".join(rig.heard).count(b"grpc-status\x010") == CORE_CALLS
-        spans.sort()
-        rows.append({
-            "headers": name, "burst": burst, "least us": f"{spans[0]:.1f}",
-            "median us": f"{spans[len(spans) // 2]:.1f}",
-        })  # fmt: skip
+            for name, source in sources.items():
+                spans[name].append(in_process(source, kind, burst))
+        row: Row = {"headers": kind, "burst": burst}
+        for name, found in spans.items():
+            row[f"{name}least us"] = f"{min(found):.1f}"
+            row[f"{name}median us"] = f"{statistics.median(found):.1f}"
+        if against is not None:
+            row["ratio"] = f"{min(spans['']) / min(spans['other ']):.2f}"
+        rows.append(row)
     print(table(rows))
 
 
@@ -291,6 +379,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--core", action="store_true")
     parser.add_argument("--burst", type=int, default=16)
+    parser.add_argument("--against", metavar="SRC", help="the src folder of another checkout")
+    parser.add_argument("--one", choices=KINDS, help=argparse.SUPPRESS)
     parser.add_argument("--only", default=",".join(CELLS))
     parser.add_argument("--brokers", default=",".join(PEERS))
     parser.add_argument("--seconds", type=int, default=10)
@@ -298,9 +388,12 @@ def main() -> None:
     parser.add_argument("--connections", type=int, default=4)
     parser.add_argument("--concurrency", type=int, default=64)
     options = parser.parse_args()
+    if options.one:
+        print(one_round(options.one, options.burst))
+        return
     print(f"{platform.machine()}, Python {platform.python_version()}\n")
     if options.core:
-        core_alone(options.burst)
+        core_alone(options.burst, options.against)
     else:
         side_by_side(options)
 

@@ -2,7 +2,7 @@
 at its end, as java/Load.java does.
 
     python benchmarks/clients/ours.py mode=send|transaction|drain nameserver=host:port topic=T
-        size=128 threads=16 warm=3 seconds=10 count=1000000 face=plain|aio
+        size=128 threads=16 warm=3 seconds=10 count=1000000 face=plain|aio linger=0
 
 face=aio has as many coroutines as there would be threads, in one thread.
 """
@@ -27,7 +27,7 @@ def committed(_message: escrowmq.ReceivedMessage) -> escrowmq.Outcome:
 def settings(plan: Plan) -> dict[str, Any]:
     """Of a producer."""
     check = committed if plan.mode == "transaction" else None
-    return {"group": "load", "check": check, "compression": ""}
+    return {"group": "load", "check": check, "compression": "", "linger_ms": plan.linger_ms}
 
 
 def produce(plan: Plan) -> None:

@@ -1,0 +1,156 @@
+"""What a whole broker takes for a message, kernel and all, from a load that is no limit: frames
+that lie ready, so many of them in flight on each connection.
+
+    python benchmarks/whole.py [--cells send,rich,batch,half] [--windows 1,16,64] [--rounds 5]
+                               [--connections 1] [--java]
+
+CPU of the broker's process a message, least of the rounds, with the compiled lane and without it
+(ESCROWMQ_PURE=1); both brokers live through the whole run and take turns. `a second` is what one
+core could do at that cost. `--java` adds Apache RocketMQ's broker.
+"""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import selectors
+import socket
+import subprocess
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from core import READY
+from peers import Java, Ours, Peer
+
+_WAIT_S = 60
+_READ_SIZE = 1 << 20
+
+
+class Pure(Ours):
+    """Without the compiled lane."""
+
+    name = "pure"
+
+    def _spawn(self, command: list[str], **environment: str) -> subprocess.Popen[str]:
+        return super()._spawn(command, **environment, ESCROWMQ_PURE="1")
+
+
+class Line:
+    """One connection, and the requests that go over it, so many at a time."""
+
+    def __init__(self, address: str, frames: list[bytes], window: int) -> None:
+        host, _, port = address.rpartition(":")
+        self.socket = socket.create_connection((host, int(port)))
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._parts = [frames[at : at + window] for at in range(0, len(frames), window)]
+        self._sent = self._left = 0
+        self._heard = b""
+        self._sent_at = 0.0
+        self.took_s: list[float] = []
+        """From each part to its last answer."""
+
+    def send(self) -> bool:
+        """Send the next part; False when there is none."""
+        if self._sent == len(self._parts):
+            return False
+        part = self._parts[self._sent]
+        self._sent += 1
+        self._left = len(part)
+        self._sent_at = time.perf_counter()
+        self.socket.sendall(b"".join(part))
+        return True
+
+    def hear(self) -> bool:
+        """Take in what came; whether the part is answered."""
+        data = self._heard + self.socket.recv(_READ_SIZE)
+        at, count = self.answers(data)
+        self._heard = data[at:]
+        self._left -= count
+        if not self._left:
+            self.took_s.append(time.perf_counter() - self._sent_at)
+        return not self._left
+
+    def answers(self, data: bytes) -> tuple[int, int]:
+        """Where the last whole answer ends, and how many there are."""
+        at = count = 0
+        while len(data) - at >= 4:
+            end = at + 4 + int.from_bytes(data[at : at + 4], "big")
+            if end > len(data):
+                break
+            at = end
+            count += 1
+        return at, count
+
+
+def drive(ways: Sequence[Line]) -> None:
+    """Send all of it, and hear all answers."""
+    with selectors.DefaultSelector() as selector:
+        for line in ways:
+            if line.send():
+                selector.register(line.socket, selectors.EVENT_READ, line)
+        while selector.get_map():
+            ready = selector.select(_WAIT_S)
+            if not ready:
+                raise SystemExit(f"no answer within {_WAIT_S} s")
+            for key, _ in ready:
+                line = key.data
+                if line.hear() and not line.send():
+                    selector.unregister(line.socket)
+                    line.socket.close()
+
+
+def measure(peers: list[Peer], cell: str, window: int, given: argparse.Namespace) -> list[float]:
+    """Microseconds of CPU a message, of each."""
+    make, count = READY[cell]
+    frames = list(make())
+    messages = len(frames) * count * given.repeats
+    least = [float("inf")] * len(peers)
+    for nth_round in range(given.rounds + 1):
+        for nth, peer in enumerate(peers):
+            before = peer.usage.cpu_s()
+            for _ in range(given.repeats):
+                ways = [
+                    Line(peer.broker, frames[nth :: given.connections], window)
+                    for nth in range(given.connections)
+                ]
+                drive(ways)
+            if nth_round:  # the first one makes the topic, and warms up
+                took = (peer.usage.cpu_s() - before) / messages * 1e6
+                least[nth] = min(least[nth], took)
+    return least
+
+
+def main() -> None:
+    """Measure, and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--cells", default=",".join(READY))
+    parser.add_argument("--windows", default="1,16,64")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--connections", type=int, default=1)
+    parser.add_argument("--java", action="store_true")
+    given = parser.parse_args()
+    kinds: list[type[Peer]] = [Ours, Pure, *([Java] if given.java else [])]
+    settings: dict[str, Any] = {"autoCreateTopicEnable": "true"}
+    peers = [kind(**settings) for kind in kinds]
+    names = " | ".join(f"{peer.name} us" for peer in peers)
+    print(f"{platform.machine()}, Python {platform.python_version()}\n")
+    print(f"| cell | in flight | {names} | ratio | a second |")
+    print(f"|---|---|{'---|' * (len(peers) + 2)}")
+    try:
+        for peer in peers:
+            peer.start()
+        for cell in given.cells.split(","):
+            for window in map(int, given.windows.split(",")):
+                least = measure(peers, cell, window, given)
+                texts = " | ".join(f"{each:.1f}" for each in least)
+                ratio, rate = least[0] / least[1], 1e6 / least[0]
+                print(f"| {cell} | {window} | {texts} | {ratio:.2f} | {rate:,.0f} |", flush=True)
+    finally:
+        for peer in peers:
+            peer.stop()
+
+
+if __name__ == "__main__":
+    main()
