@@ -4,13 +4,18 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready-$(shell cat requirements-dev.txt pyproject.toml | cksum | cut -d' ' -f1)
 SPARK := $(VENV)/.spark-$(shell cksum < requirements-spark.txt | cut -d' ' -f1)
+LANE := $(wildcard src/escrowmq/lane/*.[ch])
 RELEASES := spark-4.1 spark-4.3
 ARGS ?=
 
-.PHONY: serve demo shop test unit coverage interop v5-clients spark-versions spark-environments $(RELEASES) crash fuzz races faults check format docs protos bench clean
+# Images for containers often set it. Tests start hundreds of processes, and each would compile what it
+# imports anew: half of the CPU that a server takes to start.
+unexport PYTHONDONTWRITEBYTECODE
+
+.PHONY: serve demo shop test unit coverage interop pipeline foreign ready spark-versions spark-environments $(RELEASES) crash fuzz races faults sanitized pure wheels check format docs protos bench clean
 .DEFAULT_GOAL := test
 
-$(READY): requirements-dev.txt pyproject.toml
+$(READY): requirements-dev.txt pyproject.toml setup.py $(LANE)
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "EscrowMQ needs Python 3.11 or newer: make PYTHON=python3.11")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.txt
@@ -29,9 +34,10 @@ serve: $(READY)   ## the embedded server: name server and broker in one process
 demo: $(READY)    ## ten transactions settle, shown as a table
 	$(BIN)/python examples/ten_transactions.py $(ARGS)
 
-# Three workers for two cores: much of what the tests do is waiting for clients and servers.
+# Four workers for two cores: most of what the tests do is waiting for clients and servers (those of
+# tests/interop and tests/v5 take a fifth of the CPU that there is while they run, and Spark a third).
 test: $(SPARK)    ## every test but the long ones; what needs Java, Go, Redis, PostgreSQL or MariaDB is skipped without
-	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -q $(ARGS)
+	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder -q $(ARGS)
 
 shop: $(READY)    ## the example shop (examples/shop): a broker, orders with FastAPI, mails, parcels in Java
 	$(BIN)/python -m examples.shop $(ARGS)
@@ -48,10 +54,15 @@ coverage: $(SPARK) ## what the tests run of each room, and whether tests/where.t
 	$(BIN)/python tools/held.py build/coverage.data
 
 interop: $(SPARK) ## foreign clients and brokers, every release with every test
-	$(BIN)/python -m pytest -n 2 --dist loadfile -q tests/interop -m "long or not long" $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile -q tests/interop tests/v5 -m "long or not long" $(ARGS)
 
-v5-clients: $(READY) ## the official clients of RocketMQ 5, built for the tests (tests/v5)
-	$(BIN)/python -m tests.v5.clients
+pipeline: $(SPARK) ## every test of the data pipeline, with those that take minutes
+	$(BIN)/python -m pytest -n 2 --dist loadfile -q tests/spark -m "long or not long" $(ARGS)
+
+foreign: $(READY) ## others' clients and brokers, fetched and built before the tests want them
+	$(BIN)/python -m tests.foreign
+
+ready: $(READY)   ## the environment that all else here runs in
 
 spark-versions: $(RELEASES)  ## the PySpark releases beside the one of `make test`, each in its own environment
 
@@ -74,8 +85,10 @@ crash: $(READY)   ## fifty rounds of kill -9 and recount; some minutes
 hostile: $(READY) ## what accounts and strangers must not be able to do, against real processes; a minute
 	$(BIN)/python -m pytest -n 2 --dist loadfile -q tests/hostile $(ARGS)
 
-fuzz: $(READY)    ## eight minutes of odd bytes for whatever reads what others write
-	ESCROWMQ_FUZZ_SECONDS=60 $(BIN)/python -m pytest -q tests/fuzz $(ARGS)
+fuzz: $(READY)    ## odd bytes for whatever reads what others write, many examples of each property; a quarter of an hour
+	ESCROWMQ_FUZZ_SECONDS=60 ESCROWMQ_FUZZ_SEED=$${ESCROWMQ_FUZZ_SEED:-$$(date +%s)} \
+		$(BIN)/python -m pytest -q tests/fuzz $(ARGS)
+	$(BIN)/python -m pytest -q tests/unit -m hypothesis --hypothesis-profile=search
 
 races: $(READY)   ## ten thousand orders in which checks and commits can come; minutes
 	$(BIN)/python -m tests.outbox.races --seeds 10000 $(ARGS)
@@ -85,6 +98,32 @@ races: $(READY)   ## ten thousand orders in which checks and commits can come; m
 faults: crash fuzz races  ## all that is long: crashes, odd bytes, two thousand simulated worlds
 	$(BIN)/python -m tests.sim --seeds 0:2000
 
+# Bytes are allocated one by one, so that whatever is read beyond one of them is seen.
+sanitized: $(READY) ## the compiled lane with the address and undefined-behaviour sanitizers, under the tests that hold it
+	rm -rf build/sanitized
+	mkdir -p build/sanitized
+	cp -r src build/sanitized/src
+	rm -f build/sanitized/src/escrowmq/lane/*.so
+	$(CC) -std=c11 -g -O1 -Wall -Wextra -Werror -fPIC -shared -fno-omit-frame-pointer \
+		-fsanitize=address,undefined -fno-sanitize-recover=all \
+		-I$(shell $(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("include"))') \
+		src/escrowmq/lane/*.c -o build/sanitized/src/escrowmq/lane/_compiled.abi3.so
+	LD_PRELOAD="$$($(CC) -print-file-name=libasan.so)" PYTHONMALLOC=malloc ASAN_OPTIONS=detect_leaks=0 \
+		ESCROWMQ_LANE_MUST_BE=build/sanitized $(BIN)/python -m pytest -q -p no:cacheprovider \
+		-o pythonpath=build/sanitized/src tests/fuzz/test_lane.py $(HELD_BOTH_WAYS) $(ARGS)
+
+# What the compiled lane does is what plain Python does: these tests run with it and without.
+HELD_BOTH_WAYS := tests/unit/lane tests/unit/txn/test_stored.py tests/unit/txn/test_recovery.py tests/unit/store/test_chains.py tests/unit/broker/test_stretches.py $(wildcard tests/unit/broker/test_short*.py)
+
+pure: $(READY)    ## the tests of what has a compiled twin, with the plain one alone
+	ESCROWMQ_PURE=1 $(BIN)/python -m pytest -q $(HELD_BOTH_WAYS) tests/unit/codec $(ARGS)
+
+wheels: $(READY)  ## the wheel for this machine, and the one for those without a compiler, in build/wheels
+	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation \
+		--wheel-dir build/wheels .
+	ESCROWMQ_PURE=1 $(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps \
+		--no-build-isolation --wheel-dir build/wheels .
+
 check: $(READY)   ## format, lint, types, import rules, house rules
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -92,6 +131,7 @@ check: $(READY)   ## format, lint, types, import rules, house rules
 	$(BIN)/lint-imports
 	$(BIN)/python tools/tidy.py
 	$(BIN)/python tools/circles.py
+	$(BIN)/python tools/intruders.py
 
 format: $(READY)
 	$(BIN)/ruff format .

@@ -18,7 +18,7 @@ import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Final
+from typing import Annotated, Any, Final, get_args, get_origin
 
 import escrowmq
 import escrowmq.aio
@@ -26,7 +26,7 @@ from escrowmq import errors
 from escrowmq.client.consumer_settings import ConsumerOptions
 from escrowmq.client.options import ClientOptions
 from escrowmq.client.settings import Listener, MessageFields, ProducerOptions
-from escrowmq.integrations import dbapi, django, otel, sqlalchemy
+from escrowmq.integrations import dbapi, django, faststream, kombu, otel, sqlalchemy
 from escrowmq.testing import Account, Broker
 
 FOLDER: Final = Path(__file__).resolve().parent.parent / "docs" / "reference"
@@ -41,6 +41,20 @@ INTERNAL: Final = {
     "unsettled_keys", "unwrap", "wrap",
 }  # fmt: skip
 """Methods that only this library calls."""
+
+OF_FRAMEWORKS: Final = {
+    kombu.Channel, kombu.Transport, faststream.EscrowMQPublisher, faststream.TestEscrowMQBroker,
+    faststream.EscrowMQResponse, get_args(faststream.EscrowMQMessage)[0],
+}  # fmt: skip
+"""Classes most of whose methods a framework calls."""
+
+MADE_BY_FRAMEWORKS: Final = OF_FRAMEWORKS - {
+    faststream.TestEscrowMQBroker, faststream.EscrowMQResponse,
+}  # fmt: skip
+"""Those of which it makes the objects, too."""
+
+CALLED_BY_USERS: Final = {"ack", "nack", "publish", "reject", "request"}
+"""Their other methods."""
 
 PAGES: Final[dict[str, Page]] = {
     "producer": (
@@ -63,6 +77,14 @@ PAGES: Final[dict[str, Page]] = {
             "[../outbox.md](../outbox.md) is the guide."
         ),
         [sqlalchemy, django, dbapi],
+    ),
+    "frameworks": (
+        "FastStream and Celery",
+        (
+            "A broker of FastStream, and a transport of kombu. "
+            "[../frameworks.md](../frameworks.md) is the guide."
+        ),
+        [faststream, kombu],
     ),
     "consumer": (
         "Consumers",
@@ -159,6 +181,8 @@ def _public(module: ModuleType) -> list[str]:
     found: list[str] = []
     for name in module.__all__:
         thing = getattr(module, name)
+        if get_origin(thing) is Annotated:  # what a handler asks for by its type
+            thing = get_args(thing)[0]
         if inspect.isclass(thing):
             found += _class(thing)
         else:
@@ -172,7 +196,7 @@ def _class(kind: type) -> list[str]:
         return [*found, _text(kind), _table(_members(kind))]
     # TypedDicts are what `**fields` and `**settings` stand for; they are called by nobody.
     fields = _fields(kind)
-    if not fields:
+    if not fields and kind not in MADE_BY_FRAMEWORKS:
         found.append(_code(_signature(kind.__name__, kind)))
     found.append(_text(kind))
     if fields:
@@ -240,7 +264,8 @@ def _methods(kind: type) -> Iterator[tuple[str, Any]]:
         if base.__module__.startswith("escrowmq"):
             own = {n: m for n, m in vars(base).items() if n[0] != "_" or n == "__iter__"}
             seen.update({n: m for n, m in own.items() if _is_method(m) and inspect.getdoc(m)})
-    yield from ((name, method) for name, method in seen.items() if name not in INTERNAL)
+    hidden = seen.keys() - CALLED_BY_USERS if kind in OF_FRAMEWORKS else INTERNAL
+    yield from ((name, method) for name, method in seen.items() if name not in hidden)
 
 
 def _is_method(found: object) -> bool:

@@ -4,8 +4,16 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
-HEAD = struct.Struct(">II")
-MAGICS = (0xDAA320A7, 0xDAA320AB)
+from escrowmq.codec.layout import (
+    FRONT,
+    HEADS,
+    HOSTS_V6,
+    MAGICS,
+    PLACED,
+    PROPERTIES_SIZE,
+    topic_size_width,
+)
+
 INDEX_HEADER_SIZE = 40
 ENTRY_SIZE = 20
 UNIT_SIZE = 20
@@ -15,8 +23,8 @@ def records(store: Path) -> Iterator[tuple[int, bytes]]:
     """Offset and bytes of every record of a commit log."""
     for file in sorted((store / "commitlog").iterdir()):
         data, at = file.read_bytes(), 0
-        while at + HEAD.size <= len(data):
-            size, magic = HEAD.unpack_from(data, at)
+        while at + FRONT.size <= len(data):
+            size, magic = FRONT.unpack_from(data, at)
             if magic not in MAGICS:
                 break
             yield int(file.name) + at, data[at : at + size]
@@ -25,23 +33,22 @@ def records(store: Path) -> Iterator[tuple[int, bytes]]:
 
 def topic_and_properties(record: bytes) -> tuple[str, dict[str, str]]:
     """Topic and properties of a record, read as far as finding it needs."""
-    magic = HEAD.unpack_from(record)[1]
-    (sys_flag,) = struct.unpack_from(">i", record, 36)
-    at = 84 + (12 if sys_flag & 16 else 0) + (12 if sys_flag & 32 else 0)
-    (body_size,) = struct.unpack_from(">i", record, at)
-    at += 4 + body_size
-    width = 2 if magic == MAGICS[1] else 1
+    _, magic, _, sys_flag = PLACED.unpack_from(record)
+    head = HEADS[sys_flag & HOSTS_V6]
+    (body_size,) = struct.unpack_from(">i", record, head.body_size_at)
+    at = head.size + body_size
+    width = topic_size_width(magic)
     topic_size = int.from_bytes(record[at : at + width], "big")
     at += width
     topic = record[at : at + topic_size].decode()
-    text = record[at + topic_size + 2 :].decode()
+    text = record[at + topic_size + PROPERTIES_SIZE.size :].decode()
     pairs = (pair.partition("\1") for pair in text.split("\2") if "\1" in pair)
     return topic, {name: value for name, _, value in pairs}
 
 
 def kind(topic: str, properties: dict[str, str], record: bytes) -> str | None:
     """The name under which a record is kept; None for one that is not wanted."""
-    (sys_flag,) = struct.unpack_from(">i", record, 36)
+    sys_flag = PLACED.unpack_from(record)[3]
     by_key = {
         "key-1 key-2": "single",
         "b-0": "batch_first",
