@@ -226,7 +226,7 @@ public final class Scenes {
     static List<String> share() throws Exception {
         CountDownLatch first = new CountDownLatch(1);
         List<String> seen = Collections.synchronizedList(new ArrayList<>());
-        provider.newPushConsumerBuilder().setClientConfiguration(configuration)
+        PushConsumer consumer = provider.newPushConsumerBuilder().setClientConfiguration(configuration)
             .setConsumerGroup(group).setSubscriptionExpressions(Map.of(topic, FilterExpression.SUB_ALL))
             .setMessageListener(view -> {
                 seen.add(text(view));
@@ -235,6 +235,7 @@ public final class Scenes {
             }).build();
         first.await(WITHIN_S, TimeUnit.SECONDS);
         line();
+        consumer.close();  // behind it, what it was handed has been consumed
         return new ArrayList<>(seen);
     }
 
