@@ -171,6 +171,14 @@ class SimAdmin(SimClient):
         self._resize(topic, queues_count)
 
     def _resize(self, topic: str, queues_count: int) -> None:
+        sizes = self._ledger.sizes.setdefault(topic, [self._plan.queues_count])
+        sizes.append(queues_count)
+
+        def on_reply(reply: Command | None) -> None:
+            is_kept = reply is not None and reply.code == Response.SUCCESS
+            if is_kept and queues_count in sizes:
+                del sizes[: sizes.index(queues_count)]
+
         ext = {
             "topic": topic,
             "defaultTopic": "TBW102",
@@ -180,4 +188,4 @@ class SimAdmin(SimClient):
             "topicFilterType": "SINGLE_TAG",
             "order": "false",
         }
-        self.call(Request.UPDATE_AND_CREATE_TOPIC, ext, lambda _: None)
+        self.call(Request.UPDATE_AND_CREATE_TOPIC, ext, on_reply)

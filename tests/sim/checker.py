@@ -323,6 +323,7 @@ class Checker:
             raise Violation(f"halves {_some(pending - expected)} are pending, and were ended")
         self.tally.check_opened(engine, found, loss)
         self.steps.check_ended_whole(core, found)
+        self.steps.check_sizes(core)
         self._tenant.check(core, survives=survives, loses=False)
         return found, finals
 

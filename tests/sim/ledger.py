@@ -82,6 +82,9 @@ class Ledger:
         """Keys of halves that want no check for longer than the world lasts."""
         self.settled: list[tuple[Ident, int]] = []
         """Ends that were answered OK with the outcome "settled": the broker forgot which."""
+        self.sizes: dict[str, list[int]] = {}
+        """Of topics that were resized, how many queues they may have: what was acknowledged last,
+        and what was asked for since."""
         self.given: list[Given] = []
         """Signed ids."""
         self.on_answer: Callable[[], None] = lambda: None

@@ -23,13 +23,14 @@ class Steps:
         self._stage = stage
         self._ledger = ledger
         self._counts: dict[str, list[tuple[int, int, int]]] = {topic: [] for topic, _ in topics}
-        self._log_end = 0
         """Write queues of each topic, and since when."""
+        self._log_end = 0
+        self._watched: BrokerCore | None = None
 
     def look(self, core: BrokerCore, reading: Reading, finals: list[Seen], now_ms: int) -> None:
         """Judge the finals that became visible at a time, one step or one start."""
         for final in finals:
-            self._check_place(final)
+            self._check_place(final, core)
         joined = [final for final in finals if TRANSACTION in final.message.properties]
         for scope in dict.fromkeys(map(scope_of, joined)):
             self._check_whole(core, reading, scope)
@@ -37,6 +38,7 @@ class Steps:
     def note_queues(self, core: BrokerCore) -> None:
         """Keep in mind how many queues the topics have, and from where in the log on: between its
         ends before and after the step that changed it."""
+        self._watched = core
         before, end = self._log_end, core.broker.store.end_offset
         self._log_end = end
         for topic, counts in self._counts.items():
@@ -45,6 +47,15 @@ class Steps:
             config = core.broker.topics.get(topic)
             if config is not None and (not counts or counts[-1][2] != config.write_queue_nums):
                 counts.append((min(before, end), end, config.write_queue_nums))
+
+    def check_sizes(self, core: BrokerCore) -> None:
+        """A start finds each topic as wide as an operator was told."""
+        for topic, allowed in self._ledger.sizes.items():
+            config = core.broker.topics.get(topic)
+            found = 0 if config is None else config.write_queue_nums
+            if found not in allowed:
+                raise Violation(f"{topic} has {found} queues after a start, not one of {allowed}")
+            self._stage.done["sizes of topics found again"] += 1
 
     # -- several messages ------------------------------------------------------------------------
 
@@ -92,7 +103,7 @@ class Steps:
 
     # -- order -----------------------------------------------------------------------------------
 
-    def _check_place(self, final: Seen) -> None:
+    def _check_place(self, final: Seen, core: BrokerCore) -> None:
         properties = final.message.properties
         key = properties.get(ORDER_KEY)
         if not key:
@@ -101,9 +112,11 @@ class Steps:
         topic, queue_id = final.message.topic, final.message.queue_id
         if topic not in self._counts:
             topic, queue_id = properties[Property.REAL_TOPIC], int(properties[Property.REAL_QID])
-        allowed = {
-            abs(java_hash(key)) % count for count in self._counts_at(topic, final.log_offset)
-        }
+        counts = self._counts_at(topic, final.log_offset)
+        if core is not self._watched:  # what would be found: its own table may be an older one
+            config = core.broker.topics.get(topic)
+            counts = counts if config is None else {*counts, config.write_queue_nums}
+        allowed = {abs(java_hash(key)) % count for count in counts}
         if queue_id not in allowed:
             raise Violation(f"{final.key} with order key {key} is in {topic} {queue_id}, its key "
                             f"says {allowed}")  # fmt: skip

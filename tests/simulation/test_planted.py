@@ -2,8 +2,7 @@
 
 This guards the guard. Each plant spoils a broker by replacing a method of one of its parts."""
 
-import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -13,7 +12,6 @@ from tests.sim.world import World
 
 from escrowmq.base.answer import HELD, Answer, Reply
 from escrowmq.base.codes import Request
-from escrowmq.base.effects import Sync
 from escrowmq.base.extensions import MESSAGES, ORDER_KEY
 from escrowmq.base.message import Message, StoredMessage, Topic
 from escrowmq.broker.asked import Question
@@ -22,9 +20,7 @@ from escrowmq.broker.on_end import _Unsealed, told
 from escrowmq.codec.hashes import java_hash
 from escrowmq.codec.signed_id import SignedId
 from escrowmq.delivery.divert import DelayRules
-from escrowmq.delivery.progress import Courier
-from escrowmq.errors import DiskFull, StorageError
-from escrowmq.store.failed_syncs import log_files
+from escrowmq.errors import StorageError
 from escrowmq.store.store import Put
 from escrowmq.txn.check import LiveProducer
 from escrowmq.txn.claim import Ended, EndResult
@@ -32,17 +28,12 @@ from escrowmq.txn.half import final_of
 from escrowmq.txn.pending import PendingRow
 from escrowmq.txn.state import State, Verdict
 
+from . import plants
+
 SEEDS = 200
 """As many as test_transactions runs."""
 
-_boots = itertools.count()
-
 Plant = Callable[[BrokerCore], None]
-
-
-def answer_before_durable(core: BrokerCore) -> None:
-    """SYNC_FLUSH, and the reply does not wait for the sync."""
-    core.assembly.ends._putter.durable_at = lambda put, **_: 0  # type: ignore[method-assign]
 
 
 def op_record_dropped(core: BrokerCore) -> None:
@@ -154,23 +145,6 @@ def repeated_end_answered_at_once(core: BrokerCore) -> None:
         return outcome(ended, log_end if ended.answer is EndResult.DONE else 0)
 
     ends._outcome = spoilt  # type: ignore[method-assign]
-
-
-def later_sync_believed(core: BrokerCore) -> None:
-    """What a failed sync was to keep counts as durable when the next one succeeds."""
-    store = core.broker.store
-
-    def spoilt(now_ms: int) -> Iterator[Sync]:
-        log = store.log
-        files = log_files(log.segments, log.durable_offset, log.end_offset)
-        yield Sync(files + store.flusher.take_round(now_ms), log.end_offset)
-
-    store.mending._write_all = spoilt  # type: ignore[method-assign]
-
-
-def sync_of_a_start_believed(core: BrokerCore) -> None:
-    """A start takes what it reads for what the disk has, as if the machine had just been booted."""
-    core.broker.store._held.boot = f"boot {next(_boots)}"
 
 
 def offsets_kept_after_loss(core: BrokerCore) -> None:
@@ -324,41 +298,6 @@ def meter_drifts(core: BrokerCore) -> None:
     engine.resume = spoilt  # type: ignore[method-assign]
 
 
-def deletion_not_noted(core: BrokerCore) -> None:
-    """A start that reads the log brings deleted topics back."""
-    core.broker.store.deleted.note = lambda topic, **_: None  # type: ignore[method-assign]
-
-
-def shortage_taken_for_loss(core: BrokerCore) -> None:
-    """Where no file can be opened the store takes nothing any more until it is restarted."""
-    standing = core.broker.store._standing
-    failed = standing.failed
-
-    def spoilt(error: Exception) -> Put:
-        if not isinstance(error, DiskFull):
-            standing.refuse(str(error), is_lasting=True)
-        return failed(error)
-
-    standing.failed = spoilt  # type: ignore[method-assign]
-
-
-def unopened_is_gone(core: BrokerCore) -> None:
-    """A delayed message in a file that cannot be opened just now is passed over."""
-    for courier in (core.broker.delays.courier, core.broker.timer.courier):
-
-        def spoilt(
-            log_offset: int, size: int, *, courier: Courier = courier, read: Any = courier.read
-        ) -> StoredMessage | None:
-            try:
-                found: StoredMessage | None = read(log_offset, size)
-            except (StorageError, OSError) as error:
-                courier.drop(log_offset, str(error))
-                return None
-            return found
-
-        courier.read = spoilt  # type: ignore[method-assign]
-
-
 def counts_read_behind_the_record(core: BrokerCore) -> None:
     """What fails between a half's record and its place in the index leaves it to nobody."""
     tally = core.transactions.engine.halves.tally
@@ -386,21 +325,6 @@ def asks_forgotten(core: BrokerCore) -> None:
     checker._pump = spoilt  # type: ignore[method-assign]
 
 
-def delayed_deleted_with_its_segment(core: BrokerCore) -> None:
-    """Clean-up carries halves forward, and asks nobody who waits to be delivered."""
-    core.broker.store.retention.keeper = core.transactions.carrier.carry
-
-
-def kept_in_a_queue_that_is_gone(core: BrokerCore) -> None:
-    """A message is delivered to the queue that its half was meant for, read or not."""
-
-    def spoilt(name: str, queue_id: int) -> int:
-        del name
-        return queue_id
-
-    core.broker.topics.queue_read = spoilt  # type: ignore[method-assign]
-
-
 def fields_taken_as_they_come(core: BrokerCore) -> None:
     """A number in a request is not judged before it is worked with."""
     code = int(Request.CHANGE_MESSAGE_INVISIBLETIME)
@@ -411,11 +335,6 @@ def fields_taken_as_they_come(core: BrokerCore) -> None:
         return row.serve(asked)
 
     core.serving.rows[code] = msgspec.structs.replace(row, serve=spoilt)
-
-
-def ahead_for_ever(core: BrokerCore) -> None:
-    """A clock that was days ahead once stamps all records from then on."""
-    core.broker.store.go_back = lambda now_ms: None  # type: ignore[method-assign]
 
 
 def held_open_counted(core: BrokerCore) -> None:
@@ -440,18 +359,19 @@ def held_open_for_ever(core: BrokerCore) -> None:
 FOUND_BY: dict[Plant, int] = {
     held_open_counted: 101,
     held_open_for_ever: 113,
-    shortage_taken_for_loss: 13,
-    unopened_is_gone: 38,
+    plants.shortage_taken_for_loss: 13,
+    plants.unopened_is_gone: 38,
     counts_read_behind_the_record: 18,
     asks_forgotten: 23,
-    delayed_deleted_with_its_segment: 44,
-    kept_in_a_queue_that_is_gone: 129,
-    later_sync_believed: 80,
-    sync_of_a_start_believed: 108,
+    plants.delayed_deleted_with_its_segment: 44,
+    plants.kept_in_a_queue_that_is_gone: 129,
+    plants.later_sync_believed: 80,
+    plants.sync_of_a_start_believed: 108,
     fields_taken_as_they_come: 6,
-    ahead_for_ever: 16,
-    deletion_not_noted: 3,
-    answer_before_durable: 0,
+    plants.ahead_for_ever: 16,
+    plants.deletion_not_noted: 3,
+    plants.tables_told_before_they_are_kept: 0,
+    plants.answer_before_durable: 0,
     op_record_dropped: 0,
     undelivered_check_counted: 3,
     lost_check_counted: 32,

@@ -73,7 +73,7 @@ class Assembly:
         self.ends = ends_of(b, putter, self.transactions)
         self.epochs = epochs_of(b, putter, self.transactions.engine)
         self.pulls = pulls_of(b)
-        self.pops = pops_of(b, putter, self.registration)
+        self.pops = pops_of(b, putter, self.registration, disk)
         self.clients = clients_of(b, on_producer=self.ends.producer_came)
         self.door = door_of(
             b,

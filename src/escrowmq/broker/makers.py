@@ -203,7 +203,7 @@ def door_of(
     )
 
 
-def pops_of(b: Broker, putter: Putter, registration: Registration) -> Pops:
+def pops_of(b: Broker, putter: Putter, registration: Registration, disk: Disk) -> Pops:
     """Pop consumption."""
     orders, freed = OrderTable(b.peers.is_there), Freed()
     ledger = PopLedger(
@@ -226,7 +226,7 @@ def pops_of(b: Broker, putter: Putter, registration: Registration) -> Pops:
         clients=b.clients,
         peers=b.peers,
         answers=b.answers,
-        output=b.output,
+        disk=disk,
         name_server=registration.any_connected,
     )
     return Pops(

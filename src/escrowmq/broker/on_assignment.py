@@ -10,13 +10,12 @@ import msgspec
 from escrowmq.base.answer import DONE, HELD, Answer, Refusal, Reply
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.command import Command
-from escrowmq.base.effects import Replace
 from escrowmq.base.limits import QUESTION_SIZE_MAX
 from escrowmq.base.message import Topic
+from escrowmq.base.ports import Disk
 from escrowmq.base.settings import BrokerSettings
 from escrowmq.broker.answers import Answers
 from escrowmq.broker.asked import Asked
-from escrowmq.broker.output import Output
 from escrowmq.broker.peers import Peers
 from escrowmq.codec import fastjson
 from escrowmq.codec.bodies import decode_body
@@ -66,7 +65,7 @@ class AssignmentHandlers:
         clients: Clients,
         peers: Peers,
         answers: Answers,
-        output: Output,
+        disk: Disk,
         name_server: Callable[[], int | None],
     ) -> None:
         self._settings = settings
@@ -75,7 +74,7 @@ class AssignmentHandlers:
         self._clients = clients
         self._peers = peers
         self._answers = answers
-        self._output = output
+        self._disk = disk
         self._name_server = name_server
         self.modes = RequestModes(settings.request_mode)
         self._routes: dict[str, tuple[int, list[Queue]]] = {}
@@ -95,8 +94,8 @@ class AssignmentHandlers:
         if self._groups.get(mode.consumer_group, asked.now_ms) is None:
             remark = "subscription group does not exist"
             return Refusal(Response.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
+        self._disk.replace(PATH, self.modes.saved_with(mode))
         self.modes.put(mode)
-        self._output.add(Replace(PATH, self.modes.save()))
         return DONE
 
     def list_modes(self, asked: Asked[None]) -> Reply:

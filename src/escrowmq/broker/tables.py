@@ -24,6 +24,7 @@ class Tables:
         self._disk = disk
         self._registration = registration
         self._again_ms = 0
+        self._failed_at = (0, 0)
 
     @property
     def are_changed(self) -> bool:
@@ -42,14 +43,15 @@ class Tables:
     def save_and_tell(self, now_ms: int) -> None:
         """The same; whoever changed them is not answered when that fails. All others are, and it
         is tried again in a while: a full disk must not keep transactions from ending."""
-        is_again = self._again_ms > 0
-        if is_again and now_ms < self._again_ms:
+        wishes = (self._topics.wishes_count, self._groups.wishes_count)
+        is_new = wishes != self._failed_at
+        if not is_new and now_ms < self._again_ms:
             return
         try:
             self.save()
         except StorageError:
-            self._again_ms = now_ms + _AGAIN_MS
-            if not is_again:
+            self._again_ms, self._failed_at = now_ms + _AGAIN_MS, wishes
+            if is_new:
                 raise
             return
         self._again_ms = 0

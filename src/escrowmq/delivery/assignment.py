@@ -46,11 +46,13 @@ class RequestModes:
 
     def encode(self) -> bytes:
         """All modes, as one line."""
-        return fastjson.encode({"messageRequestModeMap": self._modes})
+        return _encoded(self._modes)
 
-    def save(self) -> bytes:
-        """messageRequestMode.json as it would be written now."""
-        return msgspec.json.format(self.encode(), indent=2)
+    def saved_with(self, mode: RequestMode) -> bytes:
+        """messageRequestMode.json with one mode more."""
+        modes = {**self._modes, mode.topic: {**self._modes.get(mode.topic, {})}}
+        modes[mode.topic][mode.consumer_group] = mode
+        return msgspec.json.format(_encoded(modes), indent=2)
 
     def put(self, mode: RequestMode) -> None:
         """Set a mode."""
@@ -64,6 +66,10 @@ class RequestModes:
         mode = PULL if topic.startswith(Topic.RETRY_PREFIX) else self._default
         share = _SHARE_ALL if mode == POP else 0
         return RequestMode(consumer_group=group, mode=mode, pop_share_queue_num=share, topic=topic)
+
+
+def _encoded(modes: dict[str, dict[str, RequestMode]]) -> bytes:
+    return fastjson.encode({"messageRequestModeMap": modes})
 
 
 Strategy = Callable[[str, list[Queue], list[str]], list[Queue]]

@@ -81,6 +81,8 @@ class GroupTable:
         self.forbidden: dict[str, dict[str, int]] = {}
         self.version = DataVersion()
         self.is_changed = False
+        self.wishes_count = 0
+        """See TopicTable."""
         self._pieces = Pieces()
 
     def load(self, data: bytes | None) -> None:
@@ -155,18 +157,17 @@ class GroupTable:
         """Create or replace a group."""
         self._groups[config.group_name] = config
         self._pieces.forget(config.group_name)
-        self.version.advance(now_ms)
-        self.is_changed = True
+        self._changed(now_ms)
 
     def delete(self, name: str, now_ms: int) -> bool:
         """Forget a group; whether there was one."""
         self.forbidden.pop(name, None)
         if self._groups.pop(name, None) is None:
+            self.wishes_count += 1
             return False
         self.made.gone(name)
         self._pieces.forget(name)
-        self.version.advance(now_ms)
-        self.is_changed = True
+        self._changed(now_ms)
         return True
 
     def forbid(self, group: str, topic: str, *, is_readable: bool, now_ms: int) -> None:
@@ -178,7 +179,11 @@ class GroupTable:
             topics[topic] = 1
         if not topics:
             del self.forbidden[group]
+        self._changed(now_ms)
+
+    def _changed(self, now_ms: int) -> None:
         self.version.advance(now_ms)
+        self.wishes_count += 1
         self.is_changed = True
 
     def is_forbidden(self, group: str, topic: str) -> bool:

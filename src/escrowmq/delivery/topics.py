@@ -139,6 +139,9 @@ class TopicTable:
         self.system: set[str] = set()
         self.version = DataVersion()
         self.is_changed = False
+        self.wishes_count = 0
+        """Changes that somebody wished for, also those that were made before: he is told that they
+        are kept, so they have to be."""
         self.unregistered: set[str] = set()
         """Topics that changed since the name servers were told."""
         self.get = self._topics.get
@@ -183,6 +186,7 @@ class TopicTable:
     def delete(self, name: str, now_ms: int) -> bool:
         """Forget a topic; whether there was one."""
         if self._topics.pop(name, None) is None:
+            self.wishes_count += 1
             return False
         self.made.gone(name)
         self._changed(name, now_ms)
@@ -192,6 +196,7 @@ class TopicTable:
         """Have every topic registered anew: something changed that concerns all."""
         self.version.advance(now_ms)
         self.unregistered.update(self._topics)
+        self.wishes_count += 1
         self.is_changed = True
 
     def queue_read(self, name: str, queue_id: int) -> int:
@@ -206,6 +211,7 @@ class TopicTable:
         self._pieces.forget(name)
         self.version.advance(now_ms)
         self.unregistered.add(name)
+        self.wishes_count += 1
         self.is_changed = True
 
     def is_system(self, name: str) -> bool:

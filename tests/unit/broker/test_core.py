@@ -296,3 +296,21 @@ def test_tables_that_found_no_room_are_saved_when_there_is_some_and_nobody_else_
     exchange.advance(1_500)
     assert caller.send("before").code == 0
     assert b"made-by-a-send" in disk.small["config/topics.json"]
+
+
+def test_no_change_of_a_table_is_answered_while_it_cannot_be_kept() -> None:
+    disk = SmallDisk()
+    exchange = Exchange(disk=disk)
+    exchange.create_topic("before")
+    disk.has_room = False
+    for topic in ("first", "second", "second"):
+        with pytest.raises(DiskFull):
+            exchange.create_topic(topic)
+    for _ in range(2):  # the second time there is nothing left to delete
+        with pytest.raises(DiskFull):
+            exchange.connect().ask(Request.DELETE_TOPIC_IN_BROKER, {"topic": "before"})
+    assert exchange.connect().send("second").code == 0
+    disk.has_room = True
+    reply = exchange.connect().ask(Request.DELETE_TOPIC_IN_BROKER, {"topic": "before"})
+    assert reply.code == 0
+    assert b"before" not in disk.small["config/topics.json"]

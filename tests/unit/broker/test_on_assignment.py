@@ -9,6 +9,7 @@ from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
 from escrowmq.codec.command import encode_reply
 from escrowmq.delivery.assignment import PATH
+from escrowmq.testing.disk import Shortage
 
 from .world import World
 
@@ -87,6 +88,18 @@ def test_a_mode_is_set_listed_and_kept(world: World) -> None:
     join(world, "a")
     reply = world.ask(Request.QUERY_ASSIGNMENT, body=query())
     assert queues(reply) == [("broker-a", -1, "POP")]
+
+
+def test_a_mode_that_is_not_kept_is_neither_answered_nor_followed(world: World) -> None:
+    join(world, "a")
+    mode = {"consumerGroup": "G", "mode": "POP", "popShareQueueNum": 8, "topic": "T"}
+    before = world.ask(Request.GET_ALL_MESSAGE_REQUEST_MODE).body
+    world.disk.shortage = Shortage.ALL_GONE
+    reply = world.ask(Request.SET_MESSAGE_REQUEST_MODE, body=json.dumps(mode).encode())
+    assert (reply.code, reply.remark) == (1, f"{PATH}: Too many open files")
+    assert world.ask(Request.GET_ALL_MESSAGE_REQUEST_MODE).body == before
+    world.disk.shortage = None
+    assert world.ask(Request.SET_MESSAGE_REQUEST_MODE, body=json.dumps(mode).encode()).code == 0
 
 
 def test_modes_that_cannot_be_set(world: World) -> None:

@@ -94,11 +94,14 @@ def test_nothing_can_be_said() -> None:
 
 def test_modes_are_kept_in_the_peers_file() -> None:
     modes = RequestModes(PULL)
-    modes.put(pop(8))
     text = {"consumerGroup": "G", "mode": "POP", "popShareQueueNum": 8, "topic": "T"}
-    assert json.loads(modes.save()) == {"messageRequestModeMap": {"T": {"G": text}}}
+    data = modes.saved_with(pop(8))
+    assert json.loads(data) == {"messageRequestModeMap": {"T": {"G": text}}}
+    assert modes.get("T", "G").mode == PULL
+    modes.put(pop(8))
+    assert json.loads(modes.encode()) == json.loads(data)
     read = RequestModes(PULL)
-    read.load(modes.save())
+    read.load(data)
     assert read.get("T", "G") == pop(8)
     with pytest.raises(RemoteProtocolError):
         read.load(b"nonsense")

@@ -1,0 +1,99 @@
+"""Bugs to plant in a broker's store and tables (test_planted.py)."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+from escrowmq.base.effects import Sync
+from escrowmq.base.message import StoredMessage
+from escrowmq.broker.core import BrokerCore
+from escrowmq.delivery.progress import Courier
+from escrowmq.errors import DiskFull, StorageError
+from escrowmq.store.failed_syncs import log_files
+from escrowmq.store.store import Put
+
+_boots = itertools.count()
+
+
+def answer_before_durable(core: BrokerCore) -> None:
+    """SYNC_FLUSH, and the reply does not wait for the sync."""
+    core.assembly.ends._putter.durable_at = lambda put, **_: 0  # type: ignore[method-assign]
+
+
+def later_sync_believed(core: BrokerCore) -> None:
+    """What a failed sync was to keep counts as durable when the next one succeeds."""
+    store = core.broker.store
+
+    def spoilt(now_ms: int) -> Iterator[Sync]:
+        log = store.log
+        files = log_files(log.segments, log.durable_offset, log.end_offset)
+        yield Sync(files + store.flusher.take_round(now_ms), log.end_offset)
+
+    store.mending._write_all = spoilt  # type: ignore[method-assign]
+
+
+def sync_of_a_start_believed(core: BrokerCore) -> None:
+    """A start takes what it reads for what the disk has, as if the machine had just been booted."""
+    core.broker.store._held.boot = f"boot {next(_boots)}"
+
+
+def deletion_not_noted(core: BrokerCore) -> None:
+    """A start that reads the log brings deleted topics back."""
+    core.broker.store.deleted.note = lambda topic, **_: None  # type: ignore[method-assign]
+
+
+def shortage_taken_for_loss(core: BrokerCore) -> None:
+    """Where no file can be opened the store takes nothing any more until it is restarted."""
+    standing = core.broker.store._standing
+    failed = standing.failed
+
+    def spoilt(error: Exception) -> Put:
+        if not isinstance(error, DiskFull):
+            standing.refuse(str(error), is_lasting=True)
+        return failed(error)
+
+    standing.failed = spoilt  # type: ignore[method-assign]
+
+
+def unopened_is_gone(core: BrokerCore) -> None:
+    """A delayed message in a file that cannot be opened just now is passed over."""
+    for courier in (core.broker.delays.courier, core.broker.timer.courier):
+
+        def spoilt(
+            log_offset: int, size: int, *, courier: Courier = courier, read: Any = courier.read
+        ) -> StoredMessage | None:
+            try:
+                found: StoredMessage | None = read(log_offset, size)
+            except (StorageError, OSError) as error:
+                courier.drop(log_offset, str(error))
+                return None
+            return found
+
+        courier.read = spoilt  # type: ignore[method-assign]
+
+
+def delayed_deleted_with_its_segment(core: BrokerCore) -> None:
+    """Clean-up carries halves forward, and asks nobody who waits to be delivered."""
+    core.broker.store.retention.keeper = core.transactions.carrier.carry
+
+
+def kept_in_a_queue_that_is_gone(core: BrokerCore) -> None:
+    """A message is delivered to the queue that its half was meant for, read or not."""
+
+    def spoilt(name: str, queue_id: int) -> int:
+        del name
+        return queue_id
+
+    core.broker.topics.queue_read = spoilt  # type: ignore[method-assign]
+
+
+def ahead_for_ever(core: BrokerCore) -> None:
+    """A clock that was days ahead once stamps all records from then on."""
+    core.broker.store.go_back = lambda now_ms: None  # type: ignore[method-assign]
+
+
+def tables_told_before_they_are_kept(core: BrokerCore) -> None:
+    """Whoever makes a topic wider is answered, and nobody has written it down."""
+    core._tables.save = lambda: None  # type: ignore[method-assign]
