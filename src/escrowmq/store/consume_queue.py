@@ -239,23 +239,26 @@ class ConsumeQueue:
     def end_at_log(self, log_offset: int) -> bool:
         """Forget the units of records from a log offset on, and what stands behind the end of a
         queue that was in doubt; whether there was either."""
-        low, high = self.first_at_log(log_offset), self.end
+        high = self.end
+        low = self._without_torn(self.first_at_log(log_offset))
         if low < high:
-            self.truncate(self._without_zeros(low))
+            self.truncate(low)
         if was_suspect := self.is_suspect:
             self.truncate(self.end)
             self.is_suspect = False
         return was_suspect or self.end < high
 
-    def _without_zeros(self, end: int) -> int:
-        """Where units end, when those right before an end were never written: a loss of power kept
-        those behind them, and not theirs."""
+    def _without_torn(self, end: int) -> int:
+        """Where units end, when those right before an end were never written, or not up to their
+        sizes: a loss of power kept those behind them, or the first bytes of the last one."""
+        count = 1
         while end > self.min:
-            begin = max(end - _GAPS_READ_COUNT, self.min)
-            units = without_zeros(self.units(begin, end - begin))
-            if units:
-                return begin + -(-len(units) // ENTRY_SIZE)
-            end = begin
+            begin = max(end - count, self.min)
+            units = ENTRY.iter_unpack(self.units(begin, end - begin))
+            whole = [at for at, (_, size, _) in enumerate(units) if size > 0]
+            if whole:
+                return begin + whole[-1] + 1
+            end, count = begin, _GAPS_READ_COUNT
         return end
 
     def first_at_log(self, log_offset: int) -> int:
@@ -414,7 +417,7 @@ class ConsumeQueue:
             good = max(good - 1, 0)  # which of two neighbours is wrong cannot be told
         self.end = start // ENTRY_SIZE + good
         if not data:  # made ahead, for messages that have no unit
-            self.end = self._without_zeros(self.end)
+            self.end = self._without_torn(self.end)
 
 
 def rising(units: bytes) -> int:

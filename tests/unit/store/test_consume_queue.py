@@ -140,6 +140,28 @@ def test_a_unit_that_was_lost_with_the_power_is_cut_with_those_behind_it(
     assert (queue.end, queue.files.starts) == (kept, [0])
 
 
+@pytest.mark.parametrize("log_offset", [500, 700])
+@pytest.mark.parametrize("kept_size", range(1, 12))
+@pytest.mark.parametrize("has_more", [False, True], ids=["a file made ahead", "a unit behind"])
+def test_a_unit_that_was_torn_at_the_end_of_a_file_is_cut(
+    log_offset: int, kept_size: int, *, has_more: bool
+) -> None:
+    """World 40677: it had its log offset and no size yet, and was taken for a gap for ever."""
+    disk, log_start = SimDisk(), 0x0102_0304_0506_0000
+    more = [800] if has_more else []
+    before = queue_of(disk, [log_start + at for at in (0, 100, 200, log_offset, *more)])
+    before.reserve(1)
+    before.files.make(0).write(20 * 3 + kept_size, bytes(20 - kept_size))
+    queue = empty(disk)
+    queue.load()
+    queue.end_at_log(log_start + 600)
+    assert (queue.end, queue.unit(2)) == (3, (log_start + 200, 100, 0))
+    queue.append(log_start + 600, 100, 0)
+    again = empty(disk)
+    again.load()
+    assert (again.end, again.unit(3)) == (4, (log_start + 600, 100, 0))
+
+
 UNITS = st.lists(
     st.tuples(st.integers(-2, 40), st.sampled_from([100, 100, 100, 0, -1, 0x7FFFFFFF]))
 )
