@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Final
 
 from escrowmq.base.codes import Request
+from escrowmq.broker.passes import Passes
 from escrowmq.broker.standings import Known
 from escrowmq.broker.stretches import end_shape_of, shape_of
 from escrowmq.codec.shapes import EndShape, SendShape, learn_end, learn_send
@@ -25,8 +26,6 @@ CREDIT_MAX: Final = 64
 """A connection learns a shape for every so many requests of a known one, and some at first: whose
 requests are never alike does not pay for it each time."""
 
-_PASSES_MAX: Final = 64
-
 _SEND, _END, _JSON = range(3)
 _KINDS: Final = {**dict.fromkeys(_BINARY_SENDS, _SEND), _BINARY_END: _END, b'{"': _JSON}
 """What a header may be, by its first two bytes."""
@@ -42,13 +41,13 @@ class Habits:
     """What is known of the requests of one connection."""
 
     __slots__ = (
-        "_passes", "_passes_next", "credit", "end_stretches", "ends", "sends", "standing",
-        "stretches",
+        "credit", "end_stretches", "ends", "passes", "sends", "standing", "stretches",
     )  # fmt: skip
 
     def __init__(self) -> None:
-        self._passes = 0
-        self._passes_next = 1
+        self.passes = Passes()
+        """Of ENDs, by the general way unasked: those before them had to be asked more, as those of
+        transactions of several messages have to be."""
         self.sends: list[SendShape] = []
         self.stretches: list[Shape] = []
         """What the compiled lane is told of those that it serves."""
@@ -57,22 +56,6 @@ class Habits:
         """What the compiled lane is told of those that it serves."""
         self.credit = CREDIT_MAX
         self.standing = Known()
-
-    def _pass(self) -> bool:
-        """Whether an END goes the general way unasked: those before it had to be asked more, as
-        those of transactions of several messages have to be."""
-        if not self._passes:
-            return False
-        self._passes -= 1
-        return True
-
-    def note_end(self, *, is_put: bool) -> None:
-        """An END was put, or was to be asked more: then twice as many as last time pass."""
-        if is_put:
-            self._passes_next = 1
-        else:
-            self._passes = self._passes_next
-            self._passes_next = min(2 * self._passes_next, _PASSES_MAX)
 
     def note_known(self, count: int) -> None:
         """So many requests were of known shapes."""
@@ -91,7 +74,7 @@ class Habits:
         kind = _KINDS.get(data[at + 8 : at + 10])
         if kind is _JSON:
             kind = _kind_in_json(data, at + 8)
-        return kind is _SEND or (kind is _END and not self._pass())
+        return kind is _SEND or (kind is _END and not self.passes.take())
 
     def learn_send(self, data: bytes, at: int, header_end: int) -> None:
         """The next send like this one is of a known shape."""

@@ -15,6 +15,7 @@ from escrowmq.broker.entry import ODD_OF_HALF
 from escrowmq.broker.latency import Latency
 from escrowmq.broker.on_end import EndHandlers, told
 from escrowmq.broker.output import Output
+from escrowmq.broker.passes import Passes
 from escrowmq.broker.peer import Peer
 from escrowmq.broker.serving import Serving
 from escrowmq.broker.short_halves import ShortHalves
@@ -46,8 +47,8 @@ _RULES: Final = (
 )
 
 _AT_ONCE_MAX: Final = 64
-_PASSES_MAX: Final = 64
 _POOR_SHARE: Final = 4
+"""The lane has paid when it puts one of so many ENDs that it looks at."""
 
 Number = bytes | int
 """Of a request, as it was written: four bytes of a binary one, or what stands in JSON."""
@@ -159,8 +160,8 @@ class ShortEnds:
         self._ended: dict[int, State] = {}
         """By queue offset."""
         self._to_tell = self._nobody()
-        self._passes = 0
-        self._passes_next = 1
+        self._passes = Passes()
+        """Of the lane: ENDs of whose halves few are plain are read in vain."""
 
     def _nobody(self) -> EndsToTell:
         return EndsToTell(serving=self._serving, output=self._output, latency=self._latency)
@@ -231,8 +232,7 @@ class ShortEnds:
     ) -> PutEnds | None:
         """The same for as many ENDs from a place on as the compiled lane serves, a bounded number;
         None when the first is none of them."""
-        if self._passes:
-            self._passes -= 1
+        if self._passes.take():
             return None
         found = lane.find(data, at, frame_size_max, shapes, _AT_ONCE_MAX)
         if found is None:
@@ -248,7 +248,7 @@ class ShortEnds:
         )
         notes = b"" if laid_out is None else laid_out[3]
         put_count = len(notes) // NOTE.size
-        self._note_tried(count, put_count)
+        self._passes.note(has_paid=put_count * _POOR_SHARE >= count)
         if laid_out is None:
             return None
         end, records, replies, _, units, keys = laid_out
@@ -269,15 +269,6 @@ class ShortEnds:
                 return nth
             seen.add(queue_offset)
         return len(queue_offsets)
-
-    def _note_tried(self, count: int, put_count: int) -> None:
-        """So many were looked at, and so many put. What few are put of is read in vain: then twice
-        as many as last time go without."""
-        if put_count * _POOR_SHARE >= count:
-            self._passes_next = 1
-        else:
-            self._passes = self._passes_next
-            self._passes_next = min(2 * self._passes_next, _PASSES_MAX)
 
     def commit(self, peer: Peer, now_ms: int) -> None:
         """What was put is in the log: the halves have ended."""

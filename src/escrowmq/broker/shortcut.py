@@ -375,7 +375,7 @@ class Shortcut:
         if put is None:
             return at
         habits.note_known(put.ends_count)
-        habits.note_end(is_put=True)
+        habits.passes.note(has_paid=True)
         self._ends_count += put.ends_count
         return put.end
 
@@ -407,7 +407,7 @@ class Shortcut:
             state=_STATES[header.commit_or_rollback],
             number=None if flag & Flag.ONE_WAY else opaque,
         )
-        habits.note_end(is_put=is_put)
+        habits.passes.note(has_paid=is_put)
         self._ends_count += is_put
         return is_put
 
@@ -435,7 +435,7 @@ class Shortcut:
             state=_STATES_BY_TEXT[ext.commit_or_rollback],
             number=None if found.flag & Flag.ONE_WAY else found.opaque,
         )
-        habits.note_end(is_put=is_put)
+        habits.passes.note(has_paid=is_put)
         self._ends_count += is_put
         return is_put
 
