@@ -13,7 +13,7 @@ from escrowmq.codec.layout import HEAD_V4, MAGIC_V1
 from escrowmq.codec.record import topic_part
 from escrowmq.codec.shapes import Properties
 from escrowmq.store.commit_log import CommitLog
-from escrowmq.txn.plain import PlainHalf
+from escrowmq.txn.plain import HALF_MARK, PlainHalf
 
 _READ_SIZE: Final = 1_024
 """So much is read at once: most halves are no longer."""
@@ -22,7 +22,6 @@ _PIECE_SIZE: Final = 2_048
 """The same where halves are read together."""
 
 _TOPIC: Final = topic_part(Topic.HALF)[1]
-_ID: Final = f"{Property.TRANSACTION_ID}\x01".encode()
 _PLACE: Final = (Property.REAL_TOPIC.encode(), Property.REAL_QID.encode())
 _QUEUE_DIGITS_MAX: Final = 9
 
@@ -64,12 +63,12 @@ class ShortHalves:
             or crc32(body) & 0x7FFFFFFF != crc
         ):
             return None
-        at = encoded.rfind(_ID)
+        at = encoded.rfind(HALF_MARK)
         sent_end = at - len(suffix)
         if sent_end <= 0 or encoded[sent_end:at] != suffix:
             return None
         found = self._properties.read(encoded[:sent_end])
-        place = _place(encoded[at + len(_ID) :])
+        place = _place(encoded[at + len(HALF_MARK) :])
         if found is None or place is None:
             return None
         plan, fields = found

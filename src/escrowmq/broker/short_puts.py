@@ -24,7 +24,7 @@ from escrowmq.broker.serving import Serving
 from escrowmq.broker.short_batches import ShortBatches
 from escrowmq.broker.short_ends import Number, PutEnds, ShortEnds
 from escrowmq.broker.short_halves import ShortHalves
-from escrowmq.broker.stretches import HALF_MARK, Places
+from escrowmq.broker.stretches import Places
 from escrowmq.codec.properties import encode_properties
 from escrowmq.codec.sent_template import SentTemplate
 from escrowmq.codec.shapes import PLAIN_KEYS_MAX, Plan, Properties
@@ -34,7 +34,7 @@ from escrowmq.delivery.topics import TopicTable
 from escrowmq.lane.native import EndShape, EndsLane, LayOutSends, Moment, Shape
 from escrowmq.store.run import Common, Tail
 from escrowmq.store.store import Store
-from escrowmq.txn.plain import PlainHalf
+from escrowmq.txn.plain import HALF_MARK, PlainHalf
 from escrowmq.txn.state import State
 
 _SOURCE_OF: Final = attrgetter("group", "topic")
@@ -232,7 +232,7 @@ class ShortPuts:
         if plan.is_half >= 0:
             tail = None if wants_id else self._tail_of_halves(plan, fields, sys_flag)
             sys_flag &= ~SysFlag.TRANSACTION_MASK
-            encoded = b"".join((encoded, b"__transactionId__\x01", key, b"\x02", target.place))
+            encoded = b"".join((encoded, HALF_MARK, key, b"\x02", target.place))
         else:
             tail = None if sys_flag & ODD else target.tail or self._tail(target)
         if tail is None:

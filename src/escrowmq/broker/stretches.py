@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Final
 
 from escrowmq.base.codes import Flag, Request
-from escrowmq.base.message import Property, SysFlag
+from escrowmq.base.message import SysFlag
 from escrowmq.broker.entry import ODD, ODD_OF_HALF
 from escrowmq.codec.sent_template import SentTemplate
 from escrowmq.codec.shapes import EndShape, SendShape
@@ -17,9 +17,6 @@ from escrowmq.store.run import Tail
 _PLACES_MAX: Final = 10_000
 _CODE: Final = slice(8, 10)
 _SENDS_ONE: Final = Request.SEND_MESSAGE_V2.to_bytes(2, "big")
-
-HALF_MARK: Final = f"{Property.TRANSACTION_ID}\x01".encode()
-"""What stands in front of the key that a half gets."""
 
 
 def shape_of(shape: SendShape) -> Shape | None:

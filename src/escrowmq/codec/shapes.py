@@ -21,6 +21,7 @@ from escrowmq.codec.command import BINARY, decode_header
 from escrowmq.codec.hashes import tags_code
 from escrowmq.codec.headers import EndTransactionHeader, SendHeaderV2, read_header
 from escrowmq.codec.own_signature import NUMBER
+from escrowmq.codec.properties import is_text
 from escrowmq.codec.signature import ACCESS_KEY, SIGNATURE
 from escrowmq.errors import EscrowMQError
 
@@ -301,21 +302,9 @@ _decode_end: Final = msgspec.json.Decoder(JsonEnd).decode
 _decode_send: Final = msgspec.json.Decoder(JsonSend).decode
 
 
-def _is_text(data: bytes) -> bool:
-    """Whether all of it is text: a decoder passes over what nobody asks for unread, and a request
-    that has other bytes anywhere is broken."""
-    if data.isascii():
-        return True
-    try:
-        data.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
 def read_json_send(data: bytes) -> JsonSend | None:
     """What a header in JSON says; None when it is not as clients write it."""
-    if not _is_text(data):
+    if not is_text(data):
         return None
     try:
         return _decode_send(data)
@@ -325,7 +314,7 @@ def read_json_send(data: bytes) -> JsonSend | None:
 
 def read_json_fields(data: bytes) -> dict[str, str] | None:
     """All fields of a header in JSON, by their names."""
-    if not _is_text(data):
+    if not is_text(data):
         return None
     try:
         return _decode_fields(data).extFields
@@ -335,7 +324,7 @@ def read_json_fields(data: bytes) -> dict[str, str] | None:
 
 def read_json_end(data: bytes) -> JsonEnd | None:
     """The same for an END."""
-    if not _is_text(data):
+    if not is_text(data):
         return None
     try:
         return _decode_end(data)

@@ -29,6 +29,7 @@ from escrowmq.codec.layout import (
     TIME,
     topic_size_width,
 )
+from escrowmq.codec.properties import is_text
 
 _HEAD_SIZE: Final = HEAD_V4.size
 _BEHIND_BODY_MIN: Final = RECORD_SIZE_MIN - _HEAD_SIZE
@@ -185,7 +186,7 @@ def _judge(
     if is_crc and not crc_fits(data, at, record_end):
         return Parsed([], 0, "the record's CRC property is wrong")
     topic = data[topic_at:topic_end]
-    if not topic.isascii() and not _is_text(topic):
+    if not is_text(topic):
         return Parsed([], 0, "its topic is not UTF-8")
     return Scanned(own, size, queue_id, queue_offset, sys_flag, stored_ms, topic, properties)
 
@@ -205,14 +206,6 @@ def _fault_in_front(data: bytes, at: int, base: int) -> Parsed[Any] | None:
         reason = f"record size {size}" if size < RECORD_SIZE_MIN else ""
         return Parsed([], 0, reason, wanted_size=size)
     return None
-
-
-def _is_text(topic: bytes) -> bool:
-    try:
-        topic.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def check_record(

@@ -3,10 +3,15 @@ they are known so, and never need to be anything else."""
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
-from escrowmq.base.message import StoredMessage, Topic
+from escrowmq.base.message import Property, StoredMessage, Topic
 from escrowmq.codec.properties import decode_properties
+
+HALF_MARK: Final = f"{Property.TRANSACTION_ID}\x01".encode()
+"""What stands in front of the key that a half gets when it is stored."""
 
 
 class PlainHalf(msgspec.Struct, gc=False):
