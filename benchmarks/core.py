@@ -107,9 +107,14 @@ def _send(number: int, properties: str, body: bytes, flag: int = 0) -> bytes:
     return _frame(Request.SEND_MESSAGE_V2, number + 1, _fields(number, properties, flag), body)
 
 
-def _sends() -> Iterator[bytes]:
+def _sends(body_size: int = 128) -> Iterator[bytes]:
+    body = b"x" * body_size
     for number in range(MESSAGES):
-        yield _send(number, f"UNIQ_KEY\x01{_key(number)}\x02WAIT\x01true\x02", b"x" * 128)
+        yield _send(number, f"UNIQ_KEY\x01{_key(number)}\x02WAIT\x01true\x02", body)
+
+
+def _large_sends() -> Iterator[bytes]:
+    return _sends(1024)
 
 
 def _signed_sends() -> Iterator[bytes]:
@@ -191,6 +196,7 @@ def _ends(rig: Rig) -> Iterator[bytes]:
 
 READY: dict[str, tuple[Callable[[], Iterator[bytes]], int]] = {
     "send": (_sends, 1),
+    "large": (_large_sends, 1),
     "rich": (_rich_sends, 1),
     "batch": (_batches, _BATCH),
     "half": (_halves, 1),

@@ -16,7 +16,7 @@ from escrowmq.net.entrance import Entrance
 _HIGH_WATER: int = 4 * 1024 * 1024
 
 
-READ_SIZE: int = 32_768
+READ_SIZE: int = 65_536
 """Bytes of one turn. A peer that sends more takes turns with the others."""
 
 
