@@ -51,13 +51,13 @@ class Greeter(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where the first bytes go."""
-        return self._shell.buffer
+        return self._shell.reads.room
 
     def buffer_updated(self, nbytes: int) -> None:
         """The first bytes: another protocol goes on with them."""
         assert self._transport is not None
         self._stop_timer()
-        link = self._link(self._shell.buffer[0])
+        link = self._link(self._shell.reads.room[0])
         if link is None:
             self._shell.entrance.complain(
                 self._transport, "plain bytes, and tls.server.mode=enforcing"

@@ -12,12 +12,9 @@ from escrowmq.base.limits import SEND_BUFFER_SIZE_MAX
 from escrowmq.base.wire import Wire
 from escrowmq.net.clock import worked_s
 from escrowmq.net.entrance import Entrance
+from escrowmq.net.reads import Reads
 
 _HIGH_WATER: int = 4 * 1024 * 1024
-
-
-READ_SIZE: int = 65_536
-"""Bytes of one turn. A peer that sends more takes turns with the others."""
 
 
 _LARGE_SIZE: int = 65_536
@@ -33,10 +30,7 @@ _size = array.array("i", [0])
 class LinkOwner(Protocol):
     """The shell, as its links see it."""
 
-    buffer: memoryview
-    """Where all of them read to."""
-    behind: set[int]
-    """Peers that have sent more than one turn takes."""
+    reads: Reads
     entrance: Entrance
 
     def connected(self, link: Link) -> None:
@@ -94,16 +88,16 @@ class Link(asyncio.BufferedProtocol):
         self._descriptor = door.fileno() if door is not None else -1
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where the next bytes go: one place for all links, since each takes them out at once."""
-        return self._shell.buffer
+        """Where the next bytes go."""
+        return self._shell.reads.room
 
     def buffer_updated(self, nbytes: int) -> None:
         """Feed the core and perform what it decided."""
-        data = bytes(self._shell.buffer[:nbytes])
-        behind = self._shell.behind
-        if nbytes < READ_SIZE:
-            if behind:
-                behind.discard(self.peer)
+        reads = self._shell.reads
+        data = bytes(reads.room[:nbytes])
+        if nbytes < len(reads.room):
+            if reads.behind:
+                reads.catch_up(self.peer)
             self._shell.receive(self, data)
         else:
             self._feed_turn(data)
@@ -111,9 +105,9 @@ class Link(asyncio.BufferedProtocol):
     def _feed_turn(self, data: bytes) -> None:
         """There may be more: the others' turn, and then the rest of it."""
         assert self.transport is not None
-        behind = self._shell.behind
-        behind.add(self.peer)
-        waited_ms = self._backlog_size() * len(behind) * self._byte_ms
+        reads = self._shell.reads
+        reads.fall_behind(self.peer)
+        waited_ms = self._backlog_size() * len(reads.behind) * self._byte_ms
         begin_s = worked_s()
         self._shell.receive(self, data, waited_ms=int(waited_ms))
         byte_ms = (worked_s() - begin_s) * 1000 / len(data)

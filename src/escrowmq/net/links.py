@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from escrowmq.base.ports import Clock
 from escrowmq.net.link import Link
+from escrowmq.net.reads import Reads
 from escrowmq.net.unsent import Unsent
 
 _log = logging.getLogger(__name__)
@@ -24,8 +25,7 @@ class Links:
         self._idle_ms = idle_ms
         self._flush_s = flush_s
         self._links: dict[int, Link] = {}
-        self.behind: set[int] = set()
-        """Peers that have sent more than one turn takes."""
+        self.reads = Reads()
 
     def values(self) -> list[Link]:
         """All of them."""
@@ -39,7 +39,7 @@ class Links:
     def remove(self, link: Link) -> bool:
         """One is gone; whether it was there."""
         self._unsent.forget(link)
-        self.behind.discard(link.peer)
+        self.reads.catch_up(link.peer)
         return self._links.pop(link.peer, None) is not None
 
     def send(self, peer: int, chunks: list[bytes]) -> None:

@@ -19,7 +19,7 @@ from escrowmq.net.dialling import dial
 from escrowmq.net.entrance import Entrance
 from escrowmq.net.files import FileWork
 from escrowmq.net.greeter import Greeter
-from escrowmq.net.link import READ_SIZE, Link
+from escrowmq.net.link import Link
 from escrowmq.net.links import Links
 from escrowmq.net.listener import Listener
 from escrowmq.net.tls import Doors, Session, TlsLink
@@ -59,8 +59,7 @@ class Shell:
         self.entrance = Entrance(Admission(self._doors.limits, self._doors.total), clock, name=name)
         self._loop = asyncio.get_running_loop()
         self.links = Links(clock, self._doors.unsent, name=name, idle_ms=idle_ms, flush_s=flush_s)
-        self.behind = self.links.behind
-        self.buffer = memoryview(bytearray(READ_SIZE))
+        self.reads = self.links.reads
         self._held: deque[Link] = deque()
         """Those of whom the core has kept requests, in the order of their turns."""
         self._servers: list[asyncio.Server] = []

@@ -13,7 +13,8 @@ from escrowmq.base.wire import Wire
 from escrowmq.net.admission import ConnectionLimits, Total
 from escrowmq.net.certificates import HTTP2, Certificates, Mode
 from escrowmq.net.identity import Identities
-from escrowmq.net.link import READ_SIZE, Link, LinkOwner
+from escrowmq.net.link import Link, LinkOwner
+from escrowmq.net.reads import READ_SIZE
 from escrowmq.net.unsent import Unsent
 
 _HANDSHAKE_S: Final = 10.0
@@ -141,9 +142,11 @@ class TlsLink(Link):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Decrypt, feed the core, and perform what it decided."""
-        data = self._decrypt(bytes(self._shell.buffer[:nbytes]))
-        if data and nbytes < READ_SIZE:
-            self._shell.behind.discard(self.peer)
+        reads = self._shell.reads
+        is_all = nbytes < len(reads.room)
+        data = self._decrypt(bytes(reads.room[:nbytes]))
+        if data and is_all:
+            reads.catch_up(self.peer)
             self._shell.receive(self, data)
         elif data:
             self._feed_turn(data)

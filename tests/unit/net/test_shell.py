@@ -16,8 +16,9 @@ from escrowmq.errors import ConnectFailed, DiskFull
 from escrowmq.net.clock import SystemClock
 from escrowmq.net.disk import FileDisk
 from escrowmq.net.entrance import bind
-from escrowmq.net.link import READ_SIZE, Link
+from escrowmq.net.link import Link
 from escrowmq.net.listener import Listener
+from escrowmq.net.reads import READ_SIZE
 from escrowmq.net.shell import Shell
 
 _WAIT_S = 10.0

@@ -20,8 +20,8 @@ from escrowmq.net.admission import ConnectionLimits
 from escrowmq.net.certificates import Certificates, Mode, TlsFiles
 from escrowmq.net.clock import SystemClock
 from escrowmq.net.entrance import bind
-from escrowmq.net.link import READ_SIZE
 from escrowmq.net.listener import BOTH, Listener
+from escrowmq.net.reads import READ_SIZE
 from escrowmq.net.shell import Shell
 from escrowmq.net.tls import Doors, TlsDoor
 
