@@ -199,7 +199,7 @@ class Pending:
         self._highest = offsets[-1]
         following = iter(offsets)
         for bucket, same in groupby([due_ms // BUCKET_MS for due_ms in dues_ms]):
-            self._bucket(bucket).extend(islice(following, len(list(same))))
+            self._bucket(bucket).fromlist(list(islice(following, len(list(same)))))
         self._noted_count += count
 
     def _bucket(self, number: int) -> array[int]:
