@@ -8,6 +8,7 @@ from escrowmq.lane.native import (
     FindEntries,
     FindRecords,
     FindSlots,
+    FindStarts,
     LayOutEnds,
     LayOutSends,
     ReadBatch,
@@ -21,6 +22,7 @@ find_slots: FindSlots
 chain: Chain
 read_batch: ReadBatch
 alike_halves: AlikeHalves
+find_starts: FindStarts
 find_records: FindRecords
 copy_cells: CopyCells
 copy_numbers: CopyNumbers

@@ -146,6 +146,8 @@ PyObject *read_batch(PyObject *module, PyObject *const *args, Py_ssize_t count);
 extern const char read_batch_doc[];
 PyObject *alike_halves(PyObject *module, PyObject *const *args, Py_ssize_t count);
 extern const char alike_halves_doc[];
+PyObject *find_starts(PyObject *module, PyObject *const *args, Py_ssize_t count);
+extern const char find_starts_doc[];
 PyObject *find_records(PyObject *module, PyObject *const *args, Py_ssize_t count);
 extern const char find_records_doc[];
 PyObject *copy_cells(PyObject *module, PyObject *const *args, Py_ssize_t count);

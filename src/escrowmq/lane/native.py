@@ -17,6 +17,8 @@ all properties.
 `alike_halves` reads halves that stand one behind the other in the log, as far as they are whole and
 like others that were seen, as txn/stored does with each alone.
 
+`find_starts` finds where records begin in a stretch of the log, as codec/stretch.outline does.
+
 `find_records`, `copy_cells`, `copy_numbers`, `find_entries` and `copy_named` make columns of
 records, as numpy does in pipeline/arrow.
 
@@ -30,7 +32,7 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import Any, Final, NamedTuple, Protocol
 
-CONTRACT: Final = 5
+CONTRACT: Final = 6
 """One more with each change of what goes in or comes out, here and in module.c."""
 
 Shape = tuple[bytes, bytes, bytes, int, int, int, int, int, int, int, int, int, int, int]
@@ -205,6 +207,16 @@ class AlikeHalves(Protocol):
         the queue offset `first`, and the bytes stand at `base`."""
 
 
+class FindStarts(Protocol):
+    """See above."""
+
+    def __call__(
+        self, data: bytes, base: int, mask: int, kind: int, /
+    ) -> tuple[list[int], int, int]:
+        """Where records begin whose sysFlag is that kind under the mask, any with -1; where the
+        first byte is that is of no record any more; where the last record begins, -1 without."""
+
+
 Buffer = Any
 """Bytes, or an array whose parts lie one behind the other."""
 
@@ -271,6 +283,7 @@ find_slots: FindSlots | None = getattr(_module, "find_slots", None)
 chain: Chain | None = getattr(_module, "chain", None)
 read_batch: ReadBatch | None = getattr(_module, "read_batch", None)
 alike_halves: AlikeHalves | None = getattr(_module, "alike_halves", None)
+find_starts: FindStarts | None = getattr(_module, "find_starts", None)
 find_records: FindRecords | None = getattr(_module, "find_records", None)
 copy_cells: CopyCells | None = getattr(_module, "copy_cells", None)
 copy_numbers: CopyNumbers | None = getattr(_module, "copy_numbers", None)

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+import msgspec
+import pytest
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.harness.logs import STORED_MS, log_of, record_at
 
-from escrowmq.base.message import Message
+from escrowmq.base.message import Message, SysFlag
 from escrowmq.codec.layout import HEAD_V4, LOG_OFFSET_AT, MAGIC_AT
 from escrowmq.codec.record import encode_filler
-from escrowmq.codec.stretch import check_record, is_whole, outline, parse, stored_ms_in
+from escrowmq.codec.stretch import (
+    check_record,
+    find_starts,
+    is_whole,
+    outline,
+    parse,
+    stored_ms_in,
+)
+from escrowmq.lane import native
 
+KINDS = (0, SysFlag.PREPARED, SysFlag.COMMIT, SysFlag.ROLLBACK)
 V6 = bytes(range(16)) + bytes([0, 0, 1, 2])
 MESSAGES = st.lists(
     st.builds(
@@ -34,6 +45,44 @@ def test_fronts_tell_where_the_records_are_that_are_read_whole(
     whole, fronts = parse(data, 0), outline(data, 0)
     assert fronts.records == [record.log_offset for record in whole.records]
     assert fronts[1:] == whole[1:]
+
+
+@pytest.mark.skipif(native.find_starts is None, reason="the lane is not built, or left aside")
+@given(
+    MESSAGES,
+    st.lists(st.tuples(st.floats(0, 1), st.sampled_from([0, 1, 0x7F, 0x80, 0xFF])), max_size=3),
+    st.floats(0, 1),
+    st.sampled_from([-1, *KINDS]),
+)
+@example([Message(topic="t", body=b"x")] * 3, [(0.36, 0xFF)], 1.0, -1)
+def test_compiled_code_finds_the_same_starts(
+    messages: list[Message], spoilt: list[tuple[float, int]], share: float, kind: int
+) -> None:
+    several = [
+        msgspec.structs.replace(message, sys_flag=message.sys_flag | KINDS[number % len(KINDS)])
+        for number, message in enumerate(messages)
+    ]
+    log, _ = log_of(several, 1 << 20)
+    data = bytearray(log.read(0, 1 << 20).rstrip(b"\0"))
+    for place, byte in spoilt:
+        if data:
+            data[int(place * (len(data) - 1))] = byte
+    some = bytes(data[: int(share * len(data))])
+    assert native.find_starts is not None
+    for base in (0, 1, 1 << 40):
+        given_to_both = some, base, SysFlag.TRANSACTION_MASK, kind
+        assert native.find_starts(*given_to_both) == find_starts(*given_to_both)
+
+
+@pytest.mark.skipif(native.find_starts is None, reason="the lane is not built, or left aside")
+def test_compiled_code_refuses_what_is_no_place() -> None:
+    assert native.find_starts is not None
+    for base in (-1, (1 << 63) - 1):
+        with pytest.raises(ValueError, match="a place beyond the log"):
+            native.find_starts(b"some", base, 12, -1)
+    for odd in ((1, 0, 12, -1), (b"", "", 12, -1), (b"", 0, None, -1), (b"", 1 << 70, 12, -1)):
+        with pytest.raises((TypeError, OverflowError)):
+            native.find_starts(*odd)
 
 
 def test_what_stops_a_stretch_is_told_alike() -> None:
