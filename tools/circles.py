@@ -21,7 +21,7 @@ KNOWN: dict[frozenset[str], str] = {
     frozenset({"client.instance", "client.presence"}): (
         "an instance is present with brokers; to be cut when its core has no socket"
     ),
-    frozenset({"client.dispatch", "client.tracing", "client.watching"}): (
+    frozenset({"client.dispatch", "client.tracing", "client.interceptors"}): (
         "what is sent is watched, and what was seen is sent; to be cut with the above"
     ),
 }

@@ -23,8 +23,8 @@ from escrowmq.client.core.sending import Outcome
 from escrowmq.client.core.verdicts import Verdicts
 from escrowmq.client.failures import is_failure
 from escrowmq.client.instance import Instance
+from escrowmq.client.interceptors import Watch
 from escrowmq.client.settings import Check, ProducerOptions
-from escrowmq.client.watching import Watch
 from escrowmq.client.workers import Workers
 from escrowmq.codec.record import decode_record
 from escrowmq.errors import EscrowMQError, UsageError

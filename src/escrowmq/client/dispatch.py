@@ -27,9 +27,9 @@ from escrowmq.client.core.sending import (
 from escrowmq.client.core.unique import UniqueIds
 from escrowmq.client.core.validation import check_message
 from escrowmq.client.instance import Instance
+from escrowmq.client.interceptors import Watch
 from escrowmq.client.sender import Answer, Begun, Sender
 from escrowmq.client.settings import ProducerOptions
-from escrowmq.client.watching import Watch
 from escrowmq.errors import InvalidMessage, TransportError, UsageError
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from escrowmq.client.core.trace import ConsumeEnd
 from escrowmq.client.delivery import HeldMessage
 from escrowmq.client.failures import is_failure
 from escrowmq.client.instance import Instance
-from escrowmq.client.watching import Watch
+from escrowmq.client.interceptors import Watch
 from escrowmq.client.workers import Workers
 from escrowmq.errors import ClientClosed, EscrowMQError
 

@@ -16,7 +16,7 @@ from escrowmq.client.core.message import Message
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.core.sending import Outcome, delay_properties, half_properties, is_safe
 from escrowmq.client.halves import not_safe, require_ours
-from escrowmq.client.watching import Ends
+from escrowmq.client.interceptors import Ends
 from escrowmq.errors import EscrowMQError, OutcomeContradicted, UsageError
 
 if TYPE_CHECKING:

@@ -18,11 +18,11 @@ from escrowmq.client.core.trace import ConsumeEnd
 from escrowmq.client.delivery import HeldMessage, Ticket
 from escrowmq.client.inbox import Inbox
 from escrowmq.client.instance import Instance
+from escrowmq.client.interceptors import Watch
 from escrowmq.client.lane import Lane
 from escrowmq.client.locks import LOCK_LIFE_MS, RENEW_MS, Locks
 from escrowmq.client.returning import Returns
 from escrowmq.client.sharing import Sharing
-from escrowmq.client.watching import Watch
 from escrowmq.errors import EscrowMQError, PermissionDenied, UsageError
 
 _log = logging.getLogger(__name__)

@@ -14,7 +14,7 @@ from escrowmq.client.core.ending import Half, end_fields, half_of_token, token_o
 from escrowmq.client.core.sending import Outcome
 from escrowmq.client.core.telling import Telling
 from escrowmq.client.instance import Instance
-from escrowmq.client.watching import Ends, Watch
+from escrowmq.client.interceptors import Ends, Watch
 from escrowmq.errors import ConnectFailed, EscrowMQError, RouteMissing, TransportError
 
 if TYPE_CHECKING:

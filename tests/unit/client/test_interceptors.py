@@ -11,7 +11,7 @@ import pytest
 from escrowmq.client.core.hooks import Interceptor
 from escrowmq.client.core.message import Message, ReceivedMessage
 from escrowmq.client.core.sending import SendResult
-from escrowmq.client.watching import Watch
+from escrowmq.client.interceptors import Watch
 
 MESSAGES = [ReceivedMessage("T", b"x")]
 
