@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, Literal, Self, Unpack
 
 from escrowmq.base.codes import Request, Response
 from escrowmq.client.blocking.delivery import Delivery as PlainDelivery
+from escrowmq.client.broker_requests import Steering
 from escrowmq.client.consumer_settings import (
     ConsumerOptions,
     ConsumerSettings,
@@ -38,7 +39,6 @@ from escrowmq.client.producer import Producer
 from escrowmq.client.reading import KeptOffsets, Reading
 from escrowmq.client.returning import Returns
 from escrowmq.client.shown import Settings, Tidy
-from escrowmq.client.steering import Steering
 from escrowmq.client.tracing import Tracer, trace_topic
 from escrowmq.codec.bodies import CheckClientBody, ConsumerBody
 from escrowmq.codec.fastjson import encode
