@@ -18,7 +18,7 @@ KNOWN: dict[frozenset[str], str] = {
     frozenset({"client.consumer", "client.iteration"}): (
         "a consumer is an iterator, which is a file of its own for its length"
     ),
-    frozenset({"client.instance", "client.presence"}): (
+    frozenset({"client.instance", "client.heartbeats"}): (
         "an instance is present with brokers; to be cut when its core has no socket"
     ),
     frozenset({"client.dispatch", "client.tracing", "client.interceptors"}): (

@@ -22,11 +22,11 @@ from escrowmq.client.core.signing import Signer
 from escrowmq.client.ending import Closing
 from escrowmq.client.failures import is_failure
 from escrowmq.client.forks import Forks
+from escrowmq.client.heartbeats import Presence
 from escrowmq.client.host import local_address
 from escrowmq.client.naming import NameServers
 from escrowmq.client.options import ClientOptions
 from escrowmq.client.pool import Pool
-from escrowmq.client.presence import Presence
 from escrowmq.client.tls import context_of
 from escrowmq.codec.routes import TopicRoute
 from escrowmq.errors import (
