@@ -37,7 +37,7 @@ from escrowmq.client.popping import PopReading
 from escrowmq.client.portal import Caller, LoopCaller
 from escrowmq.client.producer import Producer
 from escrowmq.client.reading import KeptOffsets, Reading
-from escrowmq.client.returning import Returns
+from escrowmq.client.send_backs import Returns
 from escrowmq.client.shown import Settings, Tidy
 from escrowmq.client.tracing import Tracer, trace_topic
 from escrowmq.codec.bodies import CheckClientBody, ConsumerBody

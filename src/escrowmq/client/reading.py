@@ -21,7 +21,7 @@ from escrowmq.client.instance import Instance
 from escrowmq.client.interceptors import Watch
 from escrowmq.client.lane import Lane
 from escrowmq.client.locks import LOCK_LIFE_MS, RENEW_MS, Locks
-from escrowmq.client.returning import Returns
+from escrowmq.client.send_backs import Returns
 from escrowmq.client.sharing import Sharing
 from escrowmq.errors import EscrowMQError, PermissionDenied, UsageError
 
