@@ -23,7 +23,6 @@ from escrowmq.broker.makers import (
     sends_of,
     transactions_of,
 )
-from escrowmq.broker.on_back import BackHandlers
 from escrowmq.broker.on_config import ConfigHandlers
 from escrowmq.broker.on_members import MemberHandlers
 from escrowmq.broker.on_offsets import OffsetHandlers
@@ -33,6 +32,7 @@ from escrowmq.broker.on_recall import RecallHandlers
 from escrowmq.broker.on_relay import RelayHandlers
 from escrowmq.broker.on_resets import ResetHandlers
 from escrowmq.broker.on_route import RouteHandlers
+from escrowmq.broker.on_send_back import BackHandlers
 from escrowmq.broker.on_topics import TopicHandlers
 from escrowmq.broker.on_views import ViewHandlers
 from escrowmq.broker.part import Part

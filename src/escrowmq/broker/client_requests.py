@@ -41,7 +41,6 @@ from escrowmq.base.codes import Request
 from escrowmq.broker.asked import Family, RequestRow, family
 from escrowmq.broker.on_ack import AckHandlers
 from escrowmq.broker.on_assignment import AssignmentHandlers
-from escrowmq.broker.on_back import BackHandlers
 from escrowmq.broker.on_clients import ClientHandlers
 from escrowmq.broker.on_end import EndHandlers
 from escrowmq.broker.on_epoch import EpochHandlers
@@ -54,6 +53,7 @@ from escrowmq.broker.on_recall import RecallHandlers
 from escrowmq.broker.on_relay import RelayHandlers
 from escrowmq.broker.on_route import RouteHandlers
 from escrowmq.broker.on_send import SendHandlers
+from escrowmq.broker.on_send_back import BackHandlers
 from escrowmq.codec.headers import (
     AckHeader,
     CommitHeader,
