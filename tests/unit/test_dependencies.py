@@ -122,7 +122,7 @@ def test_the_servers_and_the_sdk_need_no_extra() -> None:
              "google"]  # fmt: skip
     done = run(
         names,
-        "import escrowmq, escrowmq.aio, escrowmq.node.serve, escrowmq.node.metrics\n"
+        "import escrowmq, escrowmq.aio, escrowmq.node.serve, escrowmq.node.metrics_port\n"
         "from escrowmq.cli.main import build_parser; build_parser()",
     )
     assert done.returncode == 0, done.stderr

@@ -31,7 +31,7 @@ from escrowmq.node.unserved import as_rocketmq_takes, refuse_unserved
 from escrowmq.store.commit_log import FOLDER
 
 if TYPE_CHECKING:
-    from escrowmq.node.metrics import Exporter
+    from escrowmq.node.metrics_port import Exporter
 
 _log = logging.getLogger(__name__)
 _FAST_BELOW = 2
@@ -136,7 +136,7 @@ class BrokerNode:
         """Serve figures if the settings want it; the door that is open then."""
         if node.exporter != "PROM":
             return {}
-        from escrowmq.node.metrics import Exporter
+        from escrowmq.node.metrics_port import Exporter
 
         host = node.exporter_host or host
         self._exporter = Exporter(

@@ -21,7 +21,7 @@ from escrowmq.registry.core import RegistryCore
 from escrowmq.registry.guard import Guard
 
 if TYPE_CHECKING:
-    from escrowmq.node.metrics import Exporter
+    from escrowmq.node.metrics_port import Exporter
 
 
 class GuardPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,7 +80,7 @@ class NameServerNode:
             port = node.exporter_port
         if port < 0:
             return {}
-        from escrowmq.node.metrics import Exporter
+        from escrowmq.node.metrics_port import Exporter
 
         host = node.exporter_host or host
         self._exporter = Exporter(

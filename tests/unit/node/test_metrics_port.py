@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from escrowmq.base.measure import Distribution, Family, Sample
 from escrowmq.errors import ConnectFailed
-from escrowmq.node.metrics import Exporter
+from escrowmq.node.metrics_port import Exporter
 
 LABELS = {"cluster": "c", "node_id": "b"}
 FAMILIES = [
