@@ -12,7 +12,7 @@ from escrowmq.broker.door import Door, Polled
 from escrowmq.broker.gauges import Gauges
 from escrowmq.broker.half_rules import HalfRules
 from escrowmq.broker.later_gauges import LaterGauges
-from escrowmq.broker.measuring import Measuring
+from escrowmq.broker.metrics import Measuring
 from escrowmq.broker.on_ack import AckHandlers
 from escrowmq.broker.on_acl import StoredPlaces
 from escrowmq.broker.on_assignment import AssignmentHandlers
