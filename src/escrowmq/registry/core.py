@@ -34,7 +34,7 @@ from escrowmq.registry.answer import RegistryAnswer, RegistryAsked, RegistryStat
 from escrowmq.registry.config import ConfigKeeper
 from escrowmq.registry.guard import Guard, Visitor
 from escrowmq.registry.kv import KV_PATH, KvConfig
-from escrowmq.registry.measuring import AskCounts, families
+from escrowmq.registry.metrics import AskCounts, families
 from escrowmq.registry.routes import RouteTable
 
 _log = logging.getLogger(__name__)
