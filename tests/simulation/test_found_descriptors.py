@@ -14,7 +14,7 @@ from escrowmq.codec.record import decode_records
 from escrowmq.errors import StorageError
 from escrowmq.store.store import PutStatus
 from escrowmq.testing.disk import Loss, Shortage
-from escrowmq.txn.tally import FOLDER
+from escrowmq.txn.check_counts import FOLDER
 
 
 @pytest.fixture

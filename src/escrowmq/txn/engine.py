@@ -18,6 +18,7 @@ from escrowmq.base.settings import BrokerSettings
 from escrowmq.codec.properties import encode_properties, number_in
 from escrowmq.store.store import Put, PutStatus, Store
 from escrowmq.txn.again import follow, has_final, stored_again
+from escrowmq.txn.check_counts import Tally
 from escrowmq.txn.claim import Claim, Ended, EndResult
 from escrowmq.txn.half import copy_to, final_of, half_of, immunity_ms
 from escrowmq.txn.halves import Halves, Settled
@@ -25,7 +26,6 @@ from escrowmq.txn.likeness import likeness
 from escrowmq.txn.op import STATES, encode_op
 from escrowmq.txn.progress import Progress
 from escrowmq.txn.state import WANTED, State, Verdict, settle
-from escrowmq.txn.tally import Tally
 
 _log = logging.getLogger(__name__)
 _VERDICTS: Final = {State.COMMITTED: Verdict.COMMIT, State.EXPIRED: Verdict.EXPIRE}

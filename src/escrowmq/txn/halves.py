@@ -13,6 +13,7 @@ from escrowmq.base.extensions import EPOCH
 from escrowmq.base.message import Message, Property
 from escrowmq.base.settings import BrokerSettings
 from escrowmq.txn.bundle import BundleId, Bundles, bundle_of
+from escrowmq.txn.check_counts import Tally
 from escrowmq.txn.epoch import Attempt, Epochs, attempt_of, stored_attempt
 from escrowmq.txn.half import checks_counted, immunity_ms
 from escrowmq.txn.likeness import Likeness
@@ -21,7 +22,6 @@ from escrowmq.txn.pending import HalfRun, Pending, PendingRow
 from escrowmq.txn.plain import PlainHalf
 from escrowmq.txn.recent import Recent
 from escrowmq.txn.state import Ledger, State, Verdict
-from escrowmq.txn.tally import Tally
 from escrowmq.txn.trail import Trail
 
 _log = logging.getLogger(__name__)

@@ -6,7 +6,7 @@ import pytest
 
 from escrowmq.errors import StorageError
 from escrowmq.testing.disk import Loss, Shortage, SimDisk
-from escrowmq.txn.tally import COUNT_MAX, FOLDER, Tally
+from escrowmq.txn.check_counts import COUNT_MAX, FOLDER, Tally
 
 from .ground import Ground, plain_half
 
