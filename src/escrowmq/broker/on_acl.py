@@ -32,7 +32,7 @@ from escrowmq.delivery.topics import TopicTable
 from escrowmq.delivery.version import DataVersion
 from escrowmq.errors import EscrowMQError, UsageError
 from escrowmq.store.store import Store
-from escrowmq.txn.again import stored_again
+from escrowmq.txn.doubled_halves import stored_again
 from escrowmq.txn.likeness import likeness
 from escrowmq.txn.transactions import Transactions
 

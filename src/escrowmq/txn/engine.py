@@ -17,9 +17,9 @@ from escrowmq.base.message import Message, Property, StoredMessage, Topic
 from escrowmq.base.settings import BrokerSettings
 from escrowmq.codec.properties import encode_properties, number_in
 from escrowmq.store.store import Put, PutStatus, Store
-from escrowmq.txn.again import follow, has_final, stored_again
 from escrowmq.txn.check_counts import Tally
 from escrowmq.txn.claim import Claim, Ended, EndResult
+from escrowmq.txn.doubled_halves import follow, has_final, stored_again
 from escrowmq.txn.half import copy_to, final_of, half_of, immunity_ms
 from escrowmq.txn.halves import Halves, Settled
 from escrowmq.txn.likeness import likeness

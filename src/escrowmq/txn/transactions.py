@@ -15,10 +15,10 @@ from escrowmq.errors import StorageError
 from escrowmq.store.marks import Mark, Marks
 from escrowmq.store.store import Put, Store
 from escrowmq.txn import identity, snapshot
-from escrowmq.txn.again import follow
 from escrowmq.txn.carry import Carrier
 from escrowmq.txn.check import Checker, LiveProducer
 from escrowmq.txn.claim import Claim
+from escrowmq.txn.doubled_halves import follow
 from escrowmq.txn.engine import AsDelivered, Engine
 from escrowmq.txn.identity import Keyring
 from escrowmq.txn.recovery import HalvesRecovery
