@@ -20,7 +20,7 @@ from escrowmq.txn.likeness import Likeness
 from escrowmq.txn.meter import HalfCounters, Meter
 from escrowmq.txn.pending import HalfRun, Pending, PendingRow
 from escrowmq.txn.plain import PlainHalf
-from escrowmq.txn.recent import Recent
+from escrowmq.txn.recent_halves import Recent
 from escrowmq.txn.state import Ledger, State, Verdict
 from escrowmq.txn.trail import Trail
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from escrowmq.codec.properties import decode_properties
 from escrowmq.txn.half import final_of
-from escrowmq.txn.recent import Recent
+from escrowmq.txn.recent_halves import Recent
 from escrowmq.txn.state import Verdict
 
 from .ground import Ground, plain_half
