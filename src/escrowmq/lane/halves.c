@@ -1,4 +1,4 @@
-/* Halves that stand one behind the other in the log and are alike (txn/stored.py): a start with a
+/* Halves that stand one behind the other in the log and are alike (txn/stored_halves.py): a start with a
    million of them reads each. */
 
 #include "record.h"
@@ -82,7 +82,7 @@ static int add_half(PyObject *by_size, Span topic, Span data, int64_t base, PyOb
 }
 
 const char alike_halves_doc[] =
-    "alike_halves(data, base, entries, first, nth, topic, by_size)\n\nSee txn/stored.py.";
+    "alike_halves(data, base, entries, first, nth, topic, by_size)\n\nSee txn/stored_halves.py.";
 
 PyObject *alike_halves(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
 {

@@ -15,7 +15,7 @@ answers None when a key is not ASCII.
 all properties.
 
 `alike_halves` reads halves that stand one behind the other in the log, as far as they are whole and
-like others that were seen, as txn/stored does with each alone.
+like others that were seen, as txn/stored_halves does with each alone.
 
 `find_starts` finds where records begin in a stretch of the log, as codec/stretch.outline does.
 

@@ -30,7 +30,7 @@ from escrowmq.txn.pending import HalfRun
 from escrowmq.txn.shape import Shapes
 from escrowmq.txn.snapshot import PendingSnapshot
 from escrowmq.txn.state import State
-from escrowmq.txn.stored import ODD_COUNT, Entry, alike_from, stored_halves
+from escrowmq.txn.stored_halves import ODD_COUNT, Entry, alike_from, stored_halves
 
 _log = logging.getLogger(__name__)
 

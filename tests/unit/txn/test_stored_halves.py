@@ -11,7 +11,7 @@ from escrowmq.codec.layout import HEAD_V4
 from escrowmq.codec.record import decode_record
 from escrowmq.lane.native import alike_halves
 from escrowmq.txn.shape import Shapes
-from escrowmq.txn.stored import Entry, alike_from, stored_halves
+from escrowmq.txn.stored_halves import Entry, alike_from, stored_halves
 from tests.harness.logs import record_at
 
 V6 = bytes(range(16)) + bytes([0, 0, 1, 2])
