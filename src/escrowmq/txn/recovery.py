@@ -24,10 +24,10 @@ from escrowmq.store.store import Store
 from escrowmq.store.walk import walk, walk_queue
 from escrowmq.txn.carry import note_carried
 from escrowmq.txn.engine import Engine
+from escrowmq.txn.half_shape import Shapes
 from escrowmq.txn.likeness import is_final_of, likeness
 from escrowmq.txn.op import STATES, decode_op, ended_in
 from escrowmq.txn.pending import HalfRun
-from escrowmq.txn.shape import Shapes
 from escrowmq.txn.snapshot import PendingSnapshot
 from escrowmq.txn.state import State
 from escrowmq.txn.stored_halves import ODD_COUNT, Entry, alike_from, stored_halves

@@ -11,7 +11,7 @@ from escrowmq.codec.layout import HEAD_V4, HOSTS_V6, MAGIC_V1, PROPERTIES_SIZE
 from escrowmq.codec.record import topic_part
 from escrowmq.codec.stretch import parse
 from escrowmq.lane.native import alike_halves
-from escrowmq.txn.shape import HalfShape, KnownShape, Shapes
+from escrowmq.txn.half_shape import HalfShape, KnownShape, Shapes
 
 _TOPIC: Final = topic_part(Topic.HALF)[1]
 _TOPIC_SIZE: Final = len(_TOPIC)

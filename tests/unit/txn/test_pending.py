@@ -4,8 +4,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from escrowmq.txn.half_shape import HalfShape
 from escrowmq.txn.pending import BUCKET_MS, HalfRun, Pending, PendingRow
-from escrowmq.txn.shape import HalfShape
 
 from .ground import plain_half
 

@@ -10,7 +10,7 @@ from escrowmq.base.message import Message, Topic
 from escrowmq.codec.layout import HEAD_V4
 from escrowmq.codec.record import decode_record
 from escrowmq.lane.native import alike_halves
-from escrowmq.txn.shape import Shapes
+from escrowmq.txn.half_shape import Shapes
 from escrowmq.txn.stored_halves import Entry, alike_from, stored_halves
 from tests.harness.logs import record_at
 

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from escrowmq.codec.properties import encode_properties
 from escrowmq.txn.half import checks_counted, immunity_ms
-from escrowmq.txn.shape import Shapes
+from escrowmq.txn.half_shape import Shapes
 
 from .ground import Ground
 
