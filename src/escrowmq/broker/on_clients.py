@@ -37,7 +37,7 @@ from escrowmq.codec.command import LANGUAGES
 from escrowmq.codec.headers import ConsumerGroupHeader, UnregisterClientHeader
 from escrowmq.delivery.clients import BROADCASTING, Channel, Clients, ConsumerGroup
 from escrowmq.delivery.locks import QueueLocks
-from escrowmq.delivery.poppers import Poppers
+from escrowmq.delivery.pop_members import Poppers
 from escrowmq.delivery.subscriptions import GroupTable
 from escrowmq.delivery.topics import TopicTable
 from escrowmq.errors import UsageError

@@ -23,7 +23,7 @@ from escrowmq.delivery.hold import LongPoll, weight_of
 from escrowmq.delivery.offsets import OffsetTable
 from escrowmq.delivery.order import OrderTable
 from escrowmq.delivery.poll import Place, Polls
-from escrowmq.delivery.poppers import Poppers
+from escrowmq.delivery.pop_members import Poppers
 from escrowmq.delivery.stats import Stats
 from escrowmq.errors import UsageError
 from escrowmq.filter.operands import FilterError

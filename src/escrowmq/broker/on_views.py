@@ -23,7 +23,7 @@ from escrowmq.codec.headers import (
 )
 from escrowmq.delivery.clients import Channel, Clients
 from escrowmq.delivery.offsets import OffsetTable
-from escrowmq.delivery.poppers import Poppers
+from escrowmq.delivery.pop_members import Poppers
 from escrowmq.delivery.readers import Readers
 from escrowmq.delivery.stats import GET_COUNT, PUT_COUNT, Stats
 from escrowmq.delivery.subscriptions import GroupTable

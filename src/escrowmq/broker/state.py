@@ -22,7 +22,7 @@ from escrowmq.delivery.due import Due
 from escrowmq.delivery.locks import QueueLocks
 from escrowmq.delivery.made import Made, Present
 from escrowmq.delivery.offsets import OffsetTable
-from escrowmq.delivery.poppers import Poppers
+from escrowmq.delivery.pop_members import Poppers
 from escrowmq.delivery.readers import Readers
 from escrowmq.delivery.stats import Stats
 from escrowmq.delivery.subscriptions import GroupTable

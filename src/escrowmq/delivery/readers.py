@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from escrowmq.codec.bodies import SubscriptionBody
 from escrowmq.delivery.clients import Clients, ConsumerGroup
-from escrowmq.delivery.poppers import Poppers
+from escrowmq.delivery.pop_members import Poppers
 
 
 class Readers:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from escrowmq.codec.bodies import SubscriptionBody
 from escrowmq.delivery.clients import Channel
-from escrowmq.delivery.poppers import TOPIC_IDLE_MS, Poppers
+from escrowmq.delivery.pop_members import TOPIC_IDLE_MS, Poppers
 
 IDLE_MS = 120_000
 
