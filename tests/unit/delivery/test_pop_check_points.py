@@ -3,7 +3,7 @@ from __future__ import annotations
 import random
 import tracemalloc
 
-from escrowmq.delivery.popped import NEVER_MS, Popped
+from escrowmq.delivery.pop_check_points import NEVER_MS, Popped
 from escrowmq.delivery.revive import CheckPointKey
 
 
