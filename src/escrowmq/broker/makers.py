@@ -24,7 +24,7 @@ from escrowmq.broker.on_pop import PopHandlers
 from escrowmq.broker.on_pull import PullHandlers
 from escrowmq.broker.on_send import SendHandlers
 from escrowmq.broker.opening import OFFSETS_FILE
-from escrowmq.broker.popping import Popper
+from escrowmq.broker.pop_reader import Popper
 from escrowmq.broker.pops import Freed, Pops
 from escrowmq.broker.preparing import Preparing
 from escrowmq.broker.putting import Putter

@@ -13,7 +13,7 @@ from escrowmq.base.settings import BrokerSettings
 from escrowmq.broker.answers import Answers
 from escrowmq.broker.asked import Asked
 from escrowmq.broker.on_pop import MARGIN_MS, PopHandlers
-from escrowmq.broker.popping import Pop, Popper
+from escrowmq.broker.pop_reader import Pop, Popper
 from escrowmq.codec.headers import PopHeader
 from escrowmq.delivery.hold import LongPoll, weight_of
 from escrowmq.delivery.poll import Polls

@@ -14,7 +14,7 @@ from escrowmq.base.settings import BrokerSettings
 from escrowmq.broker.answers import Answers
 from escrowmq.broker.asked import Asked
 from escrowmq.broker.on_clients import language_name
-from escrowmq.broker.popping import Finds, Pop, Popper
+from escrowmq.broker.pop_reader import Finds, Pop, Popper
 from escrowmq.broker.selecting import EVERYTHING, TAG, Selectors, subscription_of
 from escrowmq.codec.headers import PopHeader
 from escrowmq.codec.receipt import encode_offsets, encode_starts

@@ -8,7 +8,7 @@ from escrowmq.broker.on_peek import PeekHandlers
 from escrowmq.broker.on_pop import PopHandlers
 from escrowmq.broker.part import NOTHING, File, Part, Start
 from escrowmq.broker.peer import Peer
-from escrowmq.broker.popping import Pop
+from escrowmq.broker.pop_reader import Pop
 from escrowmq.broker.saving import OffsetSaver
 from escrowmq.delivery import assignment, order
 from escrowmq.delivery.order import OrderTable

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from escrowmq.broker import popping
+from escrowmq.broker import pop_reader
 from escrowmq.delivery import pop
 from escrowmq.delivery.pop import DUE_MAX, GRACE_MS
 
@@ -85,7 +85,7 @@ def test_what_is_gone_gets_nothing_again() -> None:
 
 def test_a_filter_that_finds_nothing_reads_on_without_keeping_others_waiting() -> None:
     world, consumer = make()
-    reads = world.core.broker.store_settings.filter_scan_size // 20 * popping.FILTER_ROUNDS_MAX
+    reads = world.core.broker.store_settings.filter_scan_size // 20 * pop_reader.FILTER_ROUNDS_MAX
     for _ in range(reads):
         world.send("no", TAGS="no")
     world.send("yes", TAGS="yes")
