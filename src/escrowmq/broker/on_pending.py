@@ -20,7 +20,7 @@ from escrowmq.broker.asked import Asked
 from escrowmq.broker.auditing import Denials
 from escrowmq.broker.on_end import EndHandlers
 from escrowmq.broker.peer import Peer
-from escrowmq.broker.showing import Showing
+from escrowmq.broker.transaction_view import Showing
 from escrowmq.codec.bodies import read_own_body
 from escrowmq.codec.ids import parse_offset_id
 from escrowmq.codec.pending import Done, Filter, Item, PendingCounts, PendingPage, Which
