@@ -23,6 +23,7 @@ from escrowmq.broker.makers import (
     sends_of,
     transactions_of,
 )
+from escrowmq.broker.offset_saver import ProgressOfHalves
 from escrowmq.broker.on_config import ConfigHandlers
 from escrowmq.broker.on_members import MemberHandlers
 from escrowmq.broker.on_offsets import OffsetHandlers
@@ -39,7 +40,6 @@ from escrowmq.broker.part import Part
 from escrowmq.broker.plain_sends import PlainSends
 from escrowmq.broker.putting import Putter
 from escrowmq.broker.remoting import RemotingFront
-from escrowmq.broker.saving import ProgressOfHalves
 from escrowmq.broker.serving import Serving
 from escrowmq.broker.short_puts import ShortPuts
 from escrowmq.broker.shortcut import Shortcut

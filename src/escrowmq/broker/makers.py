@@ -13,6 +13,7 @@ from escrowmq.broker.gauges import Gauges
 from escrowmq.broker.half_rules import HalfRules
 from escrowmq.broker.later_gauges import LaterGauges
 from escrowmq.broker.metrics import Measuring
+from escrowmq.broker.offset_saver import OffsetSaver
 from escrowmq.broker.on_ack import AckHandlers
 from escrowmq.broker.on_acl import StoredPlaces
 from escrowmq.broker.on_assignment import AssignmentHandlers
@@ -30,7 +31,6 @@ from escrowmq.broker.preparing import Preparing
 from escrowmq.broker.putting import Putter
 from escrowmq.broker.quotas import Quotas
 from escrowmq.broker.registration import Registration
-from escrowmq.broker.saving import OffsetSaver
 from escrowmq.broker.state import Broker
 from escrowmq.delivery.order import OrderTable
 from escrowmq.delivery.pop import PopLedger

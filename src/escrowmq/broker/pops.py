@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from escrowmq.broker.offset_saver import OffsetSaver
 from escrowmq.broker.on_ack import AckHandlers, OnFreed
 from escrowmq.broker.on_assignment import AssignmentHandlers
 from escrowmq.broker.on_peek import PeekHandlers
@@ -9,7 +10,6 @@ from escrowmq.broker.on_pop import PopHandlers
 from escrowmq.broker.part import NOTHING, File, Part, Start
 from escrowmq.broker.peer import Peer
 from escrowmq.broker.pop_reader import Pop
-from escrowmq.broker.saving import OffsetSaver
 from escrowmq.delivery import assignment, order
 from escrowmq.delivery.order import OrderTable
 from escrowmq.delivery.poll import Polls
