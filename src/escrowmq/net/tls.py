@@ -11,8 +11,8 @@ import msgspec
 
 from escrowmq.base.wire import Wire
 from escrowmq.net.admission import ConnectionLimits, Total
+from escrowmq.net.certificate_accounts import Identities
 from escrowmq.net.certificates import HTTP2, Certificates, Mode
-from escrowmq.net.identity import Identities
 from escrowmq.net.link import Link, LinkOwner
 from escrowmq.net.reads import READ_SIZE
 from escrowmq.net.unsent import Unsent

@@ -12,6 +12,7 @@ from msgspec import Meta, field
 from escrowmq.codec.conf import ConfError, parse_conf
 from escrowmq.errors import UsageError
 from escrowmq.net.admission import ConnectionLimits
+from escrowmq.net.certificate_accounts import SETTING, Identities, read_identities
 from escrowmq.net.certificates import (
     Certificates,
     ClientAuth,
@@ -20,7 +21,6 @@ from escrowmq.net.certificates import (
     load_pair,
     load_trusted,
 )
-from escrowmq.net.identity import SETTING, Identities, read_identities
 from escrowmq.net.tls import Doors, TlsDoor
 
 TLS_FILE: Final = "tls.config.file"

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from escrowmq.errors import UsageError
-from escrowmq.net.identity import read_identities
+from escrowmq.net.certificate_accounts import read_identities
 
 
 def certificate(*names: str, **more: str) -> dict[str, Any]:
