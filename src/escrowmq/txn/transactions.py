@@ -14,13 +14,13 @@ from escrowmq.codec.signed_id import SignedId
 from escrowmq.errors import StorageError
 from escrowmq.store.marks import Mark, Marks
 from escrowmq.store.store import Put, Store
-from escrowmq.txn import identity, snapshot
+from escrowmq.txn import keyring, snapshot
 from escrowmq.txn.carry import Carrier
 from escrowmq.txn.check import Checker, LiveProducer
 from escrowmq.txn.claim import Claim
 from escrowmq.txn.doubled_halves import follow
 from escrowmq.txn.engine import AsDelivered, Engine
-from escrowmq.txn.identity import Keyring
+from escrowmq.txn.keyring import Keyring
 from escrowmq.txn.recovery import HalvesRecovery
 from escrowmq.txn.resume import Resumption
 from escrowmq.txn.state import Verdict
@@ -82,7 +82,7 @@ class Transactions:
     def load(self, now_ms: int, *, half_offset: int, op_offset: int, is_sound: bool) -> None:
         """Find what is pending, from the places on that both queues are not done with."""
         disk = self._store.disk
-        self.keyring.load(disk.read(identity.PATH))
+        self.keyring.load(disk.read(keyring.PATH))
         found = self._recovery.run(
             now_ms,
             half_offset=half_offset,
@@ -143,7 +143,7 @@ class Transactions:
         before = self.keyring.save()
         number = self.keyring.rotate(now_ms)
         try:
-            self._store.disk.replace(identity.PATH, self.keyring.save(), is_private=True)
+            self._store.disk.replace(keyring.PATH, self.keyring.save(), is_private=True)
         except StorageError:
             self.keyring.load(before)
             raise

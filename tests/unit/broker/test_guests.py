@@ -18,7 +18,7 @@ from escrowmq.codec.signature import ACCESS_KEY, SIGNATURE
 from escrowmq.delivery.topics import TopicConfig
 from escrowmq.errors import DiskFull
 from escrowmq.testing.disk import SimDisk
-from escrowmq.txn import identity
+from escrowmq.txn import keyring
 from tests.harness.exchange import SMALL, Exchange
 
 from .test_proving import FILE, SECRET, USERS
@@ -201,7 +201,7 @@ class Keyless(SimDisk):
     keeps_keys = False
 
     def replace(self, path: str, data: bytes, *, is_private: bool = False) -> None:
-        if path == identity.PATH and not self.keeps_keys:
+        if path == keyring.PATH and not self.keeps_keys:
             raise DiskFull(f"no room for {path}")
         super().replace(path, data, is_private=is_private)
 

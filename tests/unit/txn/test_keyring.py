@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from escrowmq.codec.signed_id import SignedId, decode
 from escrowmq.errors import UsageError
-from escrowmq.txn.identity import Keyring
+from escrowmq.txn.keyring import Keyring
 
 HOUR_MS = 3_600_000
 NOW_MS = 1_700_000_000_000
