@@ -12,9 +12,9 @@ import pytest
 
 from escrowmq.acl.accounts import read_accounts
 from escrowmq.acl.addresses import read_pattern
-from escrowmq.acl.book import read_book
 from escrowmq.acl.explain import access_of
 from escrowmq.acl.policies import read_policies, read_resource
+from escrowmq.acl.users import read_book
 from escrowmq.base.command import Command
 from escrowmq.base.limits import EXT_FIELDS_MAX
 from escrowmq.base.message import Message

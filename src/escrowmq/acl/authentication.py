@@ -3,8 +3,8 @@ already (proving.py)."""
 
 from __future__ import annotations
 
-from escrowmq.acl.book import Book, User, UserStatus
 from escrowmq.acl.guard import is_signed
+from escrowmq.acl.users import Book, User, UserStatus
 from escrowmq.base.command import Command
 from escrowmq.codec.signature import ACCESS_KEY
 

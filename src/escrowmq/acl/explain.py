@@ -6,7 +6,6 @@ from typing import Final
 
 from escrowmq.acl.accounts import ANY, DENY, PERMISSIONS, PUB, SUB, Account, Rules
 from escrowmq.acl.addresses import parts_of
-from escrowmq.acl.book import Book, KnownUsers, UserStatus
 from escrowmq.acl.guard import has_right
 from escrowmq.acl.needs import group_resource, is_inner
 from escrowmq.acl.policies import (
@@ -21,6 +20,7 @@ from escrowmq.acl.policies import (
     named,
     read_resource,
 )
+from escrowmq.acl.users import Book, KnownUsers, UserStatus
 from escrowmq.base.message import Topic
 from escrowmq.codec.auth import Judgement, Question
 from escrowmq.errors import UsageError

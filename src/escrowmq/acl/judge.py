@@ -7,7 +7,6 @@ from typing import Final, Protocol
 import msgspec
 
 from escrowmq.acl.authentication import authenticated
-from escrowmq.acl.book import USER, Book, User
 from escrowmq.acl.needs import begins_inner, is_inner
 from escrowmq.acl.policies import (
     Access,
@@ -18,6 +17,7 @@ from escrowmq.acl.policies import (
     Resource,
     ResourceKind,
 )
+from escrowmq.acl.users import USER, Book, User
 from escrowmq.base.command import Command
 
 _FAILED: Final = "Authorization failed. Please verify your access rights and try again."

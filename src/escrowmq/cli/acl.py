@@ -246,9 +246,9 @@ def _judge_files(arguments: argparse.Namespace) -> int:
 
 def _verdicts(arguments: argparse.Namespace, question: Any) -> Any:  # noqa: ANN401 - see above
     from escrowmq.acl.accounts import merge, read_accounts
-    from escrowmq.acl.book import PATH, read_book
     from escrowmq.acl.explain import explain_account, explain_user
     from escrowmq.acl.files import AccountFiles
+    from escrowmq.acl.users import PATH, read_book
     from escrowmq.net.disk import FileDisk
 
     if arguments.accounts:

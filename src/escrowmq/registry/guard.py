@@ -10,12 +10,12 @@ import msgspec
 
 from escrowmq.acl import proving
 from escrowmq.acl.addresses import Parts, is_loopback, parts_of, read_pattern
-from escrowmq.acl.book import PATH as USERS_FILE
-from escrowmq.acl.book import Book
 from escrowmq.acl.files import AccountFiles
 from escrowmq.acl.guard import administrator_refusal, is_signed
 from escrowmq.acl.judge import super_user_refusal
 from escrowmq.acl.proving import Proofs, Secrets
+from escrowmq.acl.users import PATH as USERS_FILE
+from escrowmq.acl.users import Book
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.command import Command
 from escrowmq.base.limits import TRUSTED_ADDRESSES_MAX

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from escrowmq.acl.authentication import authenticated
-from escrowmq.acl.book import Book
+from escrowmq.acl.users import Book
 from escrowmq.base.command import Command
 from escrowmq.codec.auth import UserInfo
 from escrowmq.codec.signature import sign

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 import pytest
 
 from escrowmq.acl.accesses import Fields
-from escrowmq.acl.book import Book
 from escrowmq.acl.judge import Terms, missing, refusal
+from escrowmq.acl.users import Book
 from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
 from escrowmq.broker.requests import rows
