@@ -27,7 +27,7 @@ from escrowmq.base.message import Topic
 from escrowmq.errors import UsageError
 
 if TYPE_CHECKING:
-    from escrowmq.acl.document import Value
+    from escrowmq.acl.yaml_document import Value
 
 DENY: Final = 1
 ANY: Final = 2
@@ -114,7 +114,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_accounts(data: bytes) -> AccountFile:
     """What a file says; UsageError, with the place in it, when it does not say it properly."""
-    from escrowmq.acl.document import read_document
+    from escrowmq.acl.yaml_document import read_document
 
     return accounts_of(read_document(data))
 

@@ -18,7 +18,7 @@ from escrowmq.acl.accounts import (
 from escrowmq.errors import UsageError
 
 if TYPE_CHECKING:
-    from escrowmq.acl.document import Value
+    from escrowmq.acl.yaml_document import Value
 
 _EXPECTED: Final = "'SUB' or 'PUB' or 'SUB|PUB' or 'PUB|SUB'"
 

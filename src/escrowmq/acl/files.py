@@ -11,7 +11,7 @@ from escrowmq.base.ports import Disk
 from escrowmq.errors import EscrowMQError, UsageError
 
 if TYPE_CHECKING:
-    from escrowmq.acl.document import Value
+    from escrowmq.acl.yaml_document import Value
 
 _log = logging.getLogger(__name__)
 
@@ -138,7 +138,7 @@ class AccountFiles:
 
     def document(self, path: str) -> Value:
         """What stands in a file now; UsageError when it cannot be read."""
-        from escrowmq.acl.document import read_document
+        from escrowmq.acl.yaml_document import read_document
 
         data = self._disk.read(path)
         return None if data is None else read_document(data)
@@ -150,7 +150,7 @@ class AccountFiles:
     def replace(self, path: str, document: object) -> None:
         """Write a file and take it over at once; UsageError, and nothing is written, when it
         would be bad."""
-        from escrowmq.acl.document import write_document
+        from escrowmq.acl.yaml_document import write_document
 
         data = write_document(document)
         read_accounts(data)

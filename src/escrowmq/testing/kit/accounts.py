@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from escrowmq.acl.accounts import PERMISSIONS
-from escrowmq.acl.document import write_document
+from escrowmq.acl.yaml_document import write_document
 from escrowmq.errors import UsageError
 
 

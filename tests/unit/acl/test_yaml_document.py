@@ -7,7 +7,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from escrowmq.acl.document import DocumentError, read_document, write_document
+from escrowmq.acl.yaml_document import DocumentError, read_document, write_document
 from escrowmq.base.limits import ACL_FILE_SIZE_MAX
 from escrowmq.errors import UsageError
 
@@ -72,7 +72,7 @@ def test_files_have_bounds_and_are_utf8() -> None:
 def test_the_parser_without_the_c_library_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     text = b"a: [x, 'null', null]\nb: ~\n"
     found = read_document(text)
-    monkeypatch.setattr("escrowmq.acl.document._PARSER", yaml.SafeLoader)
+    monkeypatch.setattr("escrowmq.acl.yaml_document._PARSER", yaml.SafeLoader)
     assert read_document(text) == found == {"a": ["x", "null", None], "b": None}
 
 
