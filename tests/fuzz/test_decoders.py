@@ -25,7 +25,7 @@ from escrowmq.codec import (
     auth,
     batch,
     bodies,
-    changes,
+    changed_settings,
     command,
     compression,
     conf,
@@ -83,7 +83,7 @@ def some_body(data: bytes) -> object:
 
 
 def saved_changes(data: bytes) -> None:
-    changes.Changes(BrokerSettings(), StoreSettings()).load(data, source="a file")
+    changed_settings.Changes(BrokerSettings(), StoreSettings()).load(data, source="a file")
 
 
 def registration(data: bytes) -> object:

@@ -46,7 +46,7 @@ from escrowmq.broker.shortcut import Shortcut
 from escrowmq.broker.standings import Standings
 from escrowmq.broker.state import Broker
 from escrowmq.broker.tables import Tables
-from escrowmq.codec.changes import Changes
+from escrowmq.codec.changed_settings import Changes
 from escrowmq.delivery import delay, timer
 
 

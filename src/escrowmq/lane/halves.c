@@ -4,7 +4,7 @@
 #include "record.h"
 #include "sends.h"
 
-/* What halves have in common whose properties have that size (txn/shape.KnownShape). */
+/* What halves have in common whose properties have that size (txn/half_shape.KnownShape). */
 typedef struct {
     PyObject *known;     /* lent by the dictionary */
     Span sample, fixed;  /* properties, and which bytes of them are alike: 1, or 0 */

@@ -203,7 +203,7 @@ class AlikeHalves(Protocol):
         by_size: Mapping[int, tuple[Any, ...]],
         /,
     ) -> tuple[list[int], list[Any]]:
-        """Store time and shape (txn/shape.KnownShape) of those from the nth entry on; the 0th has
+        """Store time and shape (txn/half_shape.KnownShape) of those from the nth entry on; the 0th has
         the queue offset `first`, and the bytes stand at `base`."""
 
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from escrowmq.base.nameserver_settings import NameServerSettings
 from escrowmq.base.ports import Disk
-from escrowmq.codec.changes import Changes
+from escrowmq.codec.changed_settings import Changes
 
 _NEVER: Final = frozenset({"configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"})
 """DefaultRequestProcessor.initConfigBlackList: refused whatever the black list says."""

@@ -13,7 +13,7 @@ from escrowmq.base.settings import BrokerSettings, StoreSettings
 from escrowmq.broker import on_config
 from escrowmq.broker.core import BrokerCore
 from escrowmq.broker.on_config import CHANGES_FILE
-from escrowmq.codec.changes import Changes
+from escrowmq.codec.changed_settings import Changes
 from escrowmq.errors import DiskFull
 from escrowmq.store.retention import hours_of
 from escrowmq.testing.disk import Loss, SimDisk

@@ -6,7 +6,7 @@ from typing import Annotated
 import msgspec
 import pytest
 
-from escrowmq.codec.changes import Changes
+from escrowmq.codec.changed_settings import Changes
 from escrowmq.errors import UsageError
 
 
