@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from escrowmq.codec.conf import ConfError, parse_conf
+from escrowmq.codec.java_properties import ConfError, parse_conf
 
 from .captured import load
 

@@ -12,7 +12,7 @@ from escrowmq.base.command import Command
 from escrowmq.base.seldom import Seldom
 from escrowmq.broker.asked import Question
 from escrowmq.codec.audit_line import VALUE_SIZE_MAX, audit_line
-from escrowmq.codec.conf import ConfError, parse_conf
+from escrowmq.codec.java_properties import ConfError, parse_conf
 from escrowmq.codec.signature import ACCESS_KEY
 
 _log = logging.getLogger("escrowmq.audit")

@@ -14,7 +14,7 @@ from escrowmq.broker.asked import Asked
 from escrowmq.broker.identity import Identity
 from escrowmq.codec import fastjson
 from escrowmq.codec.changed_settings import Changes
-from escrowmq.codec.conf import ConfError, parse_conf
+from escrowmq.codec.java_properties import ConfError, parse_conf
 from escrowmq.delivery.stats import BROKER_GET, BROKER_PUT, GET_SIZE, StatMeter, Stats
 from escrowmq.delivery.topics import TopicTable
 from escrowmq.delivery.version import DataVersion

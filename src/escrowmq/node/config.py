@@ -14,7 +14,7 @@ import msgspec
 from escrowmq.base.nameserver_settings import NameServerGuardSettings, NameServerSettings
 from escrowmq.base.setting import fields_of
 from escrowmq.base.settings import BrokerSettings, StoreSettings
-from escrowmq.codec.conf import ConfError, parse_conf
+from escrowmq.codec.java_properties import ConfError, parse_conf
 from escrowmq.errors import UsageError
 from escrowmq.node.doors import DoorSettings, with_tls_file
 from escrowmq.node.unserved import JUDGED

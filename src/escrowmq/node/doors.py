@@ -9,7 +9,7 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta, field
 
-from escrowmq.codec.conf import ConfError, parse_conf
+from escrowmq.codec.java_properties import ConfError, parse_conf
 from escrowmq.errors import UsageError
 from escrowmq.net.admission import ConnectionLimits
 from escrowmq.net.certificate_accounts import SETTING, Identities, read_identities

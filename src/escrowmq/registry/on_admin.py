@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from escrowmq.base.codes import Response
-from escrowmq.codec.conf import ConfError, parse_conf
+from escrowmq.codec.java_properties import ConfError, parse_conf
 from escrowmq.codec.routes import decode_route, encode_kv_table
 from escrowmq.errors import UsageError
 from escrowmq.registry.answer import DONE, RegistryAnswer, RegistryAsked, RegistryState

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from escrowmq.base.limits import SETTINGS_TEXT_SIZE_MAX
-from escrowmq.codec.conf import ConfError, parse_conf
+from escrowmq.codec.java_properties import ConfError, parse_conf
 
 WORDS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 PAIRS = st.lists(st.tuples(WORDS.filter(bool), WORDS), max_size=8)
