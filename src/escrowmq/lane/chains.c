@@ -1,4 +1,4 @@
-/* What an index file gets for keys (store/chains.py): the slots that they belong to, and the
+/* What an index file gets for keys (store/index_chains.py): the slots that they belong to, and the
    entries that stand in front of those that are there. Keys are tuples: hash of what stands in
    front of a key, the key, log offset, store time. */
 
@@ -26,7 +26,7 @@ static int ascii_at(PyObject *key, Span *found)
     return 0;
 }
 
-const char find_slots_doc[] = "find_slots(keys, slots_count, slots_at)\n\nSee store/chains.py.";
+const char find_slots_doc[] = "find_slots(keys, slots_count, slots_at)\n\nSee store/index_chains.py.";
 
 PyObject *find_slots(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
 {
@@ -109,7 +109,7 @@ static int add_entry(uint8_t *at, PyObject *key, PyObject *code, PyObject *place
 }
 
 const char chain_doc[] =
-    "chain(keys, codes, places, heads, first, begin_ms)\n\nSee store/chains.py.";
+    "chain(keys, codes, places, heads, first, begin_ms)\n\nSee store/index_chains.py.";
 
 PyObject *chain(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
 {

@@ -8,7 +8,7 @@ mean. It changes nothing that it is given.
 `find_ends` finds which halves a stretch of ENDs is about; `lay_out_ends` serves as many of them as
 it can, given the bytes of these halves (broker/short_ends does the same with each alone).
 
-`find_slots` and `chain` make the entries of an index file, as store/chains does; `find_slots`
+`find_slots` and `chain` make the entries of an index file, as store/index_chains does; `find_slots`
 answers None when a key is not ASCII.
 
 `read_batch` reads the messages of a batch, as broker/short_batches does when it knows the names of

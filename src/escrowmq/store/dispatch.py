@@ -13,11 +13,11 @@ from escrowmq.codec.hashes import java_hash, tags_code
 from escrowmq.codec.properties import number_in
 from escrowmq.errors import DiskFull, StorageError
 from escrowmq.store.answers import Arrival, Put
-from escrowmq.store.chains import IndexKey
 from escrowmq.store.commit_log import CommitLog
 from escrowmq.store.consume_queue import ConsumeQueue
 from escrowmq.store.encoding import Piece
 from escrowmq.store.index import Index
+from escrowmq.store.index_chains import IndexKey
 
 _KEYS_BATCH: Final = 256
 

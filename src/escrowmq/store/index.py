@@ -17,7 +17,7 @@ from typing import Final, Protocol, runtime_checkable
 from escrowmq.base.ports import Disk, File
 from escrowmq.codec.entries import INDEX_ENTRY, INDEX_HEADER, INDEX_SLOT
 from escrowmq.errors import CorruptRecord
-from escrowmq.store.chains import IndexKey, chain, find_slots
+from escrowmq.store.index_chains import IndexKey, chain, find_slots
 
 FOLDER: Final = "index"
 NAME_SIZE: Final = 17

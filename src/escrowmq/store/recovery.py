@@ -19,7 +19,6 @@ from escrowmq.codec.walker import Damage, Walker
 from escrowmq.errors import CorruptRecord, DiskFull
 from escrowmq.store import snapshot as snapshots
 from escrowmq.store.answers import RecoveryReport
-from escrowmq.store.chains import IndexKey
 from escrowmq.store.consume_queue import ConsumeQueue
 from escrowmq.store.dispatch import Dispatch
 from escrowmq.store.failed_syncs import (
@@ -29,6 +28,7 @@ from escrowmq.store.failed_syncs import (
     young_from,
 )
 from escrowmq.store.holdings import Holdings
+from escrowmq.store.index_chains import IndexKey
 from escrowmq.store.rebuild import HoleError, Rebuild
 from escrowmq.store.snapshot import Snapshot, lost_queues, read_snapshot, write_snapshot
 

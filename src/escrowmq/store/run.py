@@ -15,10 +15,10 @@ from escrowmq.codec.layout import HEAD_V4, PROPERTIES_SIZE
 from escrowmq.codec.record import decode_record, topic_part
 from escrowmq.errors import StorageError
 from escrowmq.store.answers import Arrival
-from escrowmq.store.chains import IndexKey
 from escrowmq.store.consume_queue import ConsumeQueue
 from escrowmq.store.dispatch import Dispatch
 from escrowmq.store.holdings import Holdings
+from escrowmq.store.index_chains import IndexKey
 
 _log = logging.getLogger(__name__)
 

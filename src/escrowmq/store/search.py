@@ -11,9 +11,9 @@ from escrowmq.codec.record import decode_record
 from escrowmq.codec.stretch import check_record, stored_ms_in
 from escrowmq.errors import CorruptRecord
 from escrowmq.store.answers import FoundByKey
-from escrowmq.store.chains import key_hash
 from escrowmq.store.consume_queue import ConsumeQueue
 from escrowmq.store.holdings import Holdings
+from escrowmq.store.index_chains import key_hash
 
 _FRONT_SIZE: Final = HEAD_V6.stored_at + TIME.size
 """Of any record: up to its store time at least."""

@@ -1,8 +1,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from escrowmq.store.chains import IndexKey, key_hash
 from escrowmq.store.index import Index, all_below, decode_slots
+from escrowmq.store.index_chains import IndexKey, key_hash
 from escrowmq.testing.disk import SimDisk
 
 NUMBERS = st.sampled_from([-1, 0, 1, 254, 255, 256, 257, 65_535, 65_536, 65_537, 1 << 24]) | (

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from escrowmq.codec.hashes import index_hash, java_hash
 from escrowmq.lane import native
-from escrowmq.store.chains import (
+from escrowmq.store.index_chains import (
     IndexKey,
     chain,
     chain_plain,
