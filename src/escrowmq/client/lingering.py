@@ -24,7 +24,7 @@ from escrowmq.client.core.sending import (
     results_of_batch,
 )
 from escrowmq.client.instance import Instance
-from escrowmq.client.pressure import Pressure
+from escrowmq.client.send_room import Pressure
 from escrowmq.client.settings import ProducerOptions
 from escrowmq.errors import ClientClosed, EscrowMQError, MessageRefused, RequestTimeout
 

@@ -17,7 +17,7 @@ from escrowmq.client.core.retry import STORED
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.core.sending import Outgoing, send_fields
 from escrowmq.client.instance import Instance
-from escrowmq.client.pressure import Pressure
+from escrowmq.client.send_room import Pressure
 from escrowmq.errors import EscrowMQError, NoNameServer, RouteMissing, TransportError
 
 _log = logging.getLogger(__name__)
