@@ -15,11 +15,11 @@ from escrowmq.base.command import Command
 from escrowmq.client.core.allocation import Strategy, allocate
 from escrowmq.client.core.attempts import Attempts
 from escrowmq.client.core.choice import Chooser
+from escrowmq.client.core.fetched import Shelf
 from escrowmq.client.core.message import ReceivedMessage
 from escrowmq.client.core.pulling import Cursor, PullStep
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.core.sending import Outcome
-from escrowmq.client.core.shelf import Shelf
 from escrowmq.client.core.verdicts import Course, Verdicts
 
 SEEDS = [seed for seed in range(200) if draw(seed).has_sdk]

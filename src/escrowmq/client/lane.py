@@ -12,6 +12,7 @@ from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
 from escrowmq.base.message import Property, Topic
 from escrowmq.client.consumer_settings import ConsumerOptions
+from escrowmq.client.core.fetched import Shelf
 from escrowmq.client.core.message import received
 from escrowmq.client.core.pulling import (
     Cursor,
@@ -21,7 +22,6 @@ from escrowmq.client.core.pulling import (
     with_subscription,
 )
 from escrowmq.client.core.routes import MASTER, MessageQueue
-from escrowmq.client.core.shelf import Shelf
 from escrowmq.client.core.subscription import Subscription
 from escrowmq.client.delivery import HeldMessage
 from escrowmq.client.inbox import Inbox

@@ -3,6 +3,7 @@
 import pytest
 
 from escrowmq.base.command import Command
+from escrowmq.client.core.fetched import Shelf
 from escrowmq.client.core.message import ReceivedMessage
 from escrowmq.client.core.pulling import (
     Cursor,
@@ -15,7 +16,6 @@ from escrowmq.client.core.pulling import (
     PullStep as Step,
 )
 from escrowmq.client.core.routes import MessageQueue
-from escrowmq.client.core.shelf import Shelf
 from escrowmq.client.core.subscription import Subscription
 from escrowmq.errors import RemoteProtocolError
 

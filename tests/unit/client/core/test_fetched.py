@@ -3,8 +3,8 @@
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from escrowmq.client.core.fetched import Shelf
 from escrowmq.client.core.message import ReceivedMessage
-from escrowmq.client.core.shelf import Shelf
 
 
 def message(queue_offset: int, *, size: int = 1) -> ReceivedMessage:
