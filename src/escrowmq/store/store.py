@@ -372,7 +372,7 @@ class Store:
 
     def sync_failed(self, reason: str, now_ms: int) -> None:
         """The sync that was wanted failed. Nothing that was waiting for it is durable: the store
-        takes no messages until all of it is written anew, and synced (mending.py)."""
+        takes no messages until all of it is written anew, and synced (failed_syncs.py)."""
         is_news = self.flusher.failed is None
         self.flusher.sync_failed(reason)
         self.mending.sync_failed(now_ms)
