@@ -203,8 +203,8 @@ class AlikeHalves(Protocol):
         by_size: Mapping[int, tuple[Any, ...]],
         /,
     ) -> tuple[list[int], list[Any]]:
-        """Store time and shape (txn/half_shape.KnownShape) of those from the nth entry on; the 0th has
-        the queue offset `first`, and the bytes stand at `base`."""
+        """Store time and shape (txn/half_shape.KnownShape) of those from the nth entry on; the
+        0th has the queue offset `first`, and the bytes stand at `base`."""
 
 
 class FindStarts(Protocol):
