@@ -8,8 +8,8 @@ from collections import defaultdict
 from escrowmq.base.extensions import ORDER_KEY, TRANSACTION
 from escrowmq.base.message import Property, Topic
 from escrowmq.broker.core import BrokerCore
+from escrowmq.codec.delay_levels import delay_levels
 from escrowmq.codec.hashes import java_hash
-from escrowmq.store.dispatch import delay_levels
 from escrowmq.txn.half import is_delayed
 from tests.sim.ledger import COMMIT, Ident, Ledger
 from tests.sim.reading import Reading, Seen, scope_of

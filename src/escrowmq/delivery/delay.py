@@ -9,6 +9,7 @@ import msgspec
 from escrowmq.base.message import Property, Topic
 from escrowmq.base.settings import StoreSettings
 from escrowmq.codec import fastjson
+from escrowmq.codec.delay_levels import delay_levels
 from escrowmq.delivery.divert import restore
 from escrowmq.delivery.progress import (
     BATCH_MAX,
@@ -21,7 +22,6 @@ from escrowmq.delivery.progress import (
 )
 from escrowmq.delivery.version import DataVersion
 from escrowmq.errors import StorageError
-from escrowmq.store.dispatch import delay_levels
 from escrowmq.store.marks import Mark, Marks
 from escrowmq.store.store import Arrival, Store
 

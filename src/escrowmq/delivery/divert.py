@@ -16,8 +16,8 @@ from escrowmq.base.codes import Response
 from escrowmq.base.limits import PROPERTIES_SIZE_MAX, TOPIC_QUEUES_MAX
 from escrowmq.base.message import Message, Property, StoredMessage, SysFlag, Topic
 from escrowmq.base.settings import BrokerSettings, StoreSettings
+from escrowmq.codec.delay_levels import delay_levels
 from escrowmq.codec.properties import number_in
-from escrowmq.store.dispatch import delay_levels
 
 WISHES: Final = (Property.TIMER_DELAY_SEC, Property.TIMER_DELAY_MS, Property.TIMER_DELIVER_MS)
 """Properties that ask for a delivery time; the first one that is there counts."""

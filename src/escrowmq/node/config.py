@@ -14,6 +14,7 @@ import msgspec
 from escrowmq.base.nameserver_settings import NameServerGuardSettings, NameServerSettings
 from escrowmq.base.setting import fields_of
 from escrowmq.base.settings import BrokerSettings, StoreSettings
+from escrowmq.codec.delay_levels import are_delay_levels
 from escrowmq.codec.java_properties import ConfError, parse_conf
 from escrowmq.errors import UsageError
 from escrowmq.node.doors import DoorSettings, with_tls_file
@@ -23,7 +24,6 @@ _log = logging.getLogger(__name__)
 
 S = TypeVar("S", bound=msgspec.Struct)
 
-_SPAN: Final = re.compile(r"[0-9]{1,9}[smhd]")
 _PORT: Final = re.compile(r"[0-9]{1,5}")
 _PORT_MAX: Final = 65_535
 
@@ -114,7 +114,7 @@ def _allowed(kind: object) -> str:
 
 def check_texts(settings: BrokerSettings, store: StoreSettings, *, source: str) -> None:
     """Settings whose form their type does not tell; UsageError says what is expected."""
-    if not all(map(_SPAN.fullmatch, store.delay_levels.split())):
+    if not are_delay_levels(store.delay_levels):
         raise UsageError(
             f"{source}: messageDelayLevel={store.delay_levels}: spans like 1s 5m 2h 1d are "
             "expected, blanks between"

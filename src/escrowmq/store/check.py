@@ -17,6 +17,7 @@ from escrowmq.base.message import SysFlag, Topic
 from escrowmq.base.ports import Disk
 from escrowmq.base.settings import StoreSettings
 from escrowmq.codec import fastjson
+from escrowmq.codec.delay_levels import delay_levels
 from escrowmq.codec.entries import ENTRY, ENTRY_SIZE
 from escrowmq.codec.hashes import tags_code
 from escrowmq.codec.properties import decode_properties, value_of
@@ -27,7 +28,7 @@ from escrowmq.store import commit_log, consume_queue, index
 from escrowmq.store.checkpoint import PATH as CHECKPOINT
 from escrowmq.store.checkpoint import CheckpointFile
 from escrowmq.store.deleted import Deleted
-from escrowmq.store.dispatch import delay_levels, unit_code
+from escrowmq.store.dispatch import unit_code
 from escrowmq.store.folder import refuse_other
 from escrowmq.store.queues import Queues
 from escrowmq.store.segment import Segments

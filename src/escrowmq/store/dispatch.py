@@ -341,14 +341,3 @@ def unit_code(
         return code
     # As RocketMQ (CommitLog.checkMessageAndReturnSize): a level too high is the highest.
     return stored_ms + delays_ms[min(delay, max(delays_ms))]
-
-
-_SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
-
-
-def delay_levels(text: str) -> dict[int, int]:
-    """Spans in ms by level, from 1, of `1s 5s 1m ...`."""
-    return {
-        level: int(span[:-1]) * _SECONDS[span[-1]] * 1000
-        for level, span in enumerate(text.split(), 1)
-    }
