@@ -8,7 +8,8 @@ from typing import Final
 from escrowmq.base.limits import HTTP2_OVERHEAD_EARNED
 from escrowmq.http2 import frames
 from escrowmq.http2.events import Drained, Event, Reset
-from escrowmq.http2.flow import Allowance, Outflow
+from escrowmq.http2.floods import Allowance
+from escrowmq.http2.flow import Outflow
 from escrowmq.http2.frames import Error, StreamFault
 from escrowmq.http2.limits import Http2Limits
 from escrowmq.http2.streams import Stream, Streams

@@ -1,0 +1,44 @@
+"""Floods of frames that are cheap to send and costly to serve (resets, pings, settings): what is
+one, and that it ends the connection."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from escrowmq.http2.frames import ConnectionFault, Error
+
+MS_A_SECOND: Final = 1000
+
+
+class Allowance:
+    """How often something cheap to send and costly to serve may come: a stock that is used up by
+    each, and grows with time and with work that was done."""
+
+    __slots__ = ("_left", "_most", "_per_s", "_since_ms", "_what")
+
+    def __init__(self, what: str, *, most: int, per_s: int) -> None:
+        self._what = what
+        self._most = self._left = most
+        self._per_s = per_s
+        self._since_ms = -1
+
+    def earn(self, count: int) -> None:
+        """Work was done that such frames belong to."""
+        self._left = min(self._most, self._left + count)
+
+    def spend(self, now_ms: int) -> None:
+        """One has come. Raises when there were too many."""
+        if self._since_ms < 0:
+            self._since_ms = now_ms
+        self._left -= 1
+        if self._left >= 0:
+            return
+        assert now_ms >= self._since_ms, (now_ms, self._since_ms)
+        grown = (now_ms - self._since_ms) * self._per_s // MS_A_SECOND
+        self._since_ms = now_ms
+        self._left = min(self._most, self._left + grown)
+        if self._left < 0:
+            raise ConnectionFault(
+                Error.ENHANCE_YOUR_CALM,
+                f"too many {self._what}: {self._most} at once and {self._per_s} a second allowed",
+            )

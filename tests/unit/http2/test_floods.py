@@ -1,0 +1,24 @@
+from __future__ import annotations
+
+import pytest
+
+from escrowmq.http2.floods import Allowance
+from escrowmq.http2.frames import ConnectionFault
+
+
+def test_allowance_grows_with_time() -> None:
+    allowance = Allowance("pings", most=2, per_s=10)
+    for now_ms in (0, 0, 200, 200):
+        allowance.spend(now_ms)
+    with pytest.raises(ConnectionFault, match="too many pings: 2 at once and 10 a second"):
+        allowance.spend(299)
+
+
+def test_allowance_grows_with_work_up_to_its_most() -> None:
+    allowance = Allowance("pings", most=2, per_s=10)
+    allowance.spend(0)
+    allowance.earn(100)
+    allowance.spend(0)
+    allowance.spend(0)
+    with pytest.raises(ConnectionFault):
+        allowance.spend(0)
