@@ -5,6 +5,7 @@ import random
 import re
 import socket
 import sys
+import urllib.request
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -150,6 +151,9 @@ def _plain(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
+METERED: Final[dict[str, Any]] = {"metricsExporterType": "PROM", "metricsPromExporterPort": 0}
+
+
 class EscrowServer:
     """`escrowmq serve`, `nameserver` or `broker`: what it announced in its ready line."""
 
@@ -184,7 +188,16 @@ class EscrowServer:
         self.nameserver = doors.get("nameserver", nameserver)
         self.address = doors.get("broker", self.nameserver)
         self.grpc = doors.get("grpc", "")
+        self._metrics = doors.get("metrics", "")
         self.name = str(settings.get("brokerName", "broker-a"))
+
+    def metric(self, name: str) -> float:
+        """One without labels; the server was started with METERED."""
+        with urllib.request.urlopen(f"http://{self._metrics}/metrics") as answer:
+            text: str = answer.read().decode()
+        found = re.search(rf"^{name}(?:{{.*}})? (\S+)$", text, re.MULTILINE)
+        assert found is not None, f"no metric {name} in:\n{text}"
+        return float(found[1])
 
     def stop(self) -> None:
         """SIGTERM; it must drain, flush and end with code 0."""
