@@ -21,11 +21,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
-from escrowmq.base.effects import Replace, Send, Sync
+from escrowmq.base.effects import Hold, Replace, Send, Sync
 from escrowmq.base.settings import BrokerSettings, StoreSettings
 from escrowmq.broker.core import BrokerCore
 from escrowmq.codec.command import encode_command
@@ -77,6 +78,8 @@ class Rig:
                         self.heard += chunks
                     case Sync(_, log_offset):
                         self.core.synced(log_offset, self.now_ms)
+                    case Hold(peer):
+                        self.core.receive(peer, b"", self.now_ms)
                     case Replace(path, data_):
                         self.disk.replace(path, data_)
 
@@ -86,9 +89,16 @@ class Rig:
         return FrameReader().feed(heard)
 
 
-def _frame(code: int, opaque: int, ext: dict[str, str], body: bytes = b"") -> bytes:
-    command = Command(code=code, opaque=opaque, version=479, ext=ext, body=body, is_binary=True)
-    return encode_command(command)
+def _frame(
+    code: int, opaque: int, ext: dict[str, str], body: bytes = b"", *,
+    flag: int = 0, is_binary: bool = True,
+) -> bytes:  # fmt: skip
+    return encode_command(
+        Command(
+            code=code, opaque=opaque, version=479, ext=ext, body=body,
+            flag=flag, is_binary=is_binary,
+        )
+    )  # fmt: skip
 
 
 def _key(number: int) -> str:
@@ -157,24 +167,74 @@ def _halves() -> Iterator[bytes]:
         yield _send(number, properties, b"x" * 128, flag=4)
 
 
-def _pulls(rig: Rig) -> Iterator[bytes]:
-    """At the end of a queue, with no wish to wait."""
-    rig.feed(_send(0, "", b"x"))
+def _pulls(
+    rig: Rig, *, offset: int = 1, suspend_ms: int = 0, is_binary: bool = True
+) -> Iterator[bytes]:
+    """Of a queue with one message. At its end they find nothing: without a wish to wait they are
+    answered at once, with one they are held until the round is over."""
+    rig.feed(_send(0, "", b"x" * 128))
     for number in range(MESSAGES):
         ext = {
             "consumerGroup": "load",
             "topic": "Bench",
             "queueId": "0",
-            "queueOffset": "1",
+            "queueOffset": str(offset),
             "maxMsgNums": "32",
-            "sysFlag": "4",
+            "sysFlag": "6" if suspend_ms else "4",
             "commitOffset": "0",
-            "suspendTimeoutMillis": "0",
+            "suspendTimeoutMillis": str(suspend_ms),
             "subVersion": "0",
             "subscription": "*",
             "expressionType": "TAG",
+            "bname": "broker-a",
         }
-        yield _frame(Request.PULL_MESSAGE, number + 1, ext)
+        yield _frame(Request.PULL_MESSAGE, number + 1, ext, is_binary=is_binary)
+
+
+def _commits(rig: Rig, *, is_binary: bool = True) -> Iterator[bytes]:
+    """One-way, as clients tell every five seconds how far they are."""
+    for number in range(QUEUES):
+        rig.feed(_send(number, "", b"x" * 128))
+    for number in range(MESSAGES):
+        ext = {
+            "consumerGroup": "load",
+            "topic": "Bench",
+            "queueId": str(number % QUEUES),
+            "commitOffset": str(1_000 + number),
+            "bname": "broker-a",
+        }
+        yield _frame(Request.UPDATE_CONSUMER_OFFSET, number + 1, ext, flag=2, is_binary=is_binary)
+
+
+def _acks(rig: Rig, *, is_binary: bool = True) -> Iterator[bytes]:
+    """Of messages that were popped by 32."""
+    for frame in _sends():
+        rig.feed(frame)
+    rig.replies()
+    pop = {
+        "consumerGroup": "load", "topic": "Bench", "queueId": "-1", "maxMsgNums": "32",
+        "invisibleTime": "600000", "pollTime": "0", "bornTime": "", "initMode": "0",
+    }  # fmt: skip
+    number = 0
+    while number < MESSAGES:
+        pop["bornTime"] = str(rig.now_ms)
+        rig.feed(_frame(Request.POP_MESSAGE, 1, pop))
+        (reply,) = rig.replies()
+        fields = reply.ext or {}
+        starts = dict(item.split()[1:] for item in fields["startOffsetInfo"].split(";"))
+        for item in fields["msgOffsetInfo"].split(";"):
+            _, queue, offsets = item.split()
+            for offset in offsets.split(","):
+                receipt = (
+                    f"{starts[queue]} {fields['popTime']} {fields['invisibleTime']} "
+                    f"{fields['reviveQid']} 0 broker-a {queue} {offset}"
+                )
+                ext = {
+                    "consumerGroup": "load", "topic": "Bench", "queueId": queue,
+                    "extraInfo": receipt, "offset": offset, "bname": "broker-a",
+                }  # fmt: skip
+                number += 1
+                yield _frame(Request.ACK_MESSAGE, number, ext, is_binary=is_binary)
 
 
 def _ends(rig: Rig) -> Iterator[bytes]:
@@ -208,6 +268,15 @@ CELLS: dict[str, tuple[Callable[[Rig], Iterator[bytes]], int]] = {
     "signed": (lambda _: _signed_sends(), 1),
     "end": (_ends, 1),
     "pull": (_pulls, 1),
+    "pull-json": (partial(_pulls, is_binary=False), 1),
+    "held": (partial(_pulls, suspend_ms=15_000), 1),
+    "held-json": (partial(_pulls, suspend_ms=15_000, is_binary=False), 1),
+    "found": (partial(_pulls, offset=0), 1),
+    "found-json": (partial(_pulls, offset=0, is_binary=False), 1),
+    "ack": (_acks, 1),
+    "ack-json": (partial(_acks, is_binary=False), 1),
+    "commit": (_commits, 1),
+    "commit-json": (partial(_commits, is_binary=False), 1),
 }
 
 
@@ -263,7 +332,7 @@ def main() -> None:
     names = ["least", "median"] + (
         ["other least", "other median", "ratio"] if given.against else []
     )
-    print(f"{'cell':>6} {'burst':>5} " + " ".join(f"{name:>12}" for name in names))
+    print(f"{'cell':>11} {'burst':>5} " + " ".join(f"{name:>12}" for name in names))
     for cell in given.cells.split(","):
         for burst in bursts:
             rounds: list[list[float]] = [[] for _ in sources]
@@ -275,7 +344,7 @@ def main() -> None:
             ]
             if given.against:
                 figures.append(min(rounds[0]) / min(rounds[1]))
-            print(f"{cell:>6} {burst:>5} " + " ".join(f"{figure:12.2f}" for figure in figures))
+            print(f"{cell:>11} {burst:>5} " + " ".join(f"{figure:12.2f}" for figure in figures))
 
 
 if __name__ == "__main__":
