@@ -9,6 +9,7 @@ from escrowmq.base.message import Property
 from escrowmq.base.settings import BrokerSettings
 from escrowmq.codec.command import encode_reply
 from escrowmq.codec.sent import SentReplies
+from escrowmq.codec.told import ToldReplies
 
 
 class Frames:
@@ -18,6 +19,7 @@ class Frames:
         self._settings = settings
         self._is_traced: bool | None = None
         self._said: dict[str, str] = {}
+        self._told = ToldReplies()
         self.said_to_senders()
 
     def said_to_senders(self) -> dict[str, str]:
@@ -48,7 +50,11 @@ class Frames:
             return (frame,)
         if isinstance(reply, Refusal):
             return (encode_reply(command, reply.code, remark=reply.remark, ext=reply.ext),)
-        return self._answer(command, reply, reply.ext)
+        ext = reply.ext
+        if not (reply.body or reply.chunks) and (ext is None or reply.code):
+            # All is well, or there is nothing to be read: said again and again.
+            return (self._told.encode(command, reply.code, remark=reply.remark, ext=ext),)
+        return self._answer(command, reply, ext)
 
     def _told_of(self, command: Command, sent: Sent) -> tuple[bytes, ...]:
         """What is said of a message about which there is more to say."""
