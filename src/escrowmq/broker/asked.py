@@ -34,6 +34,9 @@ class RequestRow(msgspec.Struct, frozen=True):
     is_read: bool = False
     """It asks for messages: its answers may be large, and its sender knows FLOW_CONTROL."""
 
+    is_brief: bool = False
+    """Nothing of it is left for the end of its input, but tables that it may have changed."""
+
     is_free: bool = False
     """It ends something, and is not refused for its number: it would cost more when it comes
     again."""

@@ -106,8 +106,17 @@ CLIENT_REQUESTS: Final[tuple[Family, ...]] = (
     ),
     family(
         PullHandlers,
-        RequestRow(_R.PULL_MESSAGE, PullHeader, PullHandlers.pull, Rule(READ), is_read=True),
-        RequestRow(_R.LITE_PULL_MESSAGE, PullHeader, PullHandlers.pull, Rule(READ), is_read=True),
+        RequestRow(
+            _R.PULL_MESSAGE, PullHeader, PullHandlers.pull, Rule(READ), is_read=True, is_brief=True
+        ),
+        RequestRow(
+            _R.LITE_PULL_MESSAGE,
+            PullHeader,
+            PullHandlers.pull,
+            Rule(READ),
+            is_read=True,
+            is_brief=True,
+        ),
     ),
     family(
         OffsetHandlers,
@@ -122,6 +131,7 @@ CLIENT_REQUESTS: Final[tuple[Family, ...]] = (
             CommitHeader,
             OffsetHandlers.commit,
             Rule(READ, actions=SUB_UPDATE),
+            is_brief=True,
             is_free=True,
         ),
         RequestRow(

@@ -166,6 +166,8 @@ class BrokerCore:
             self._settle(now_ms)
         else:
             self._sync_if_due(now_ms)
+            if self._tables.are_changed:  # by whoever is the first to ask
+                self._tables.save_and_tell(now_ms)
 
     def _settle(self, now_ms: int) -> None:
         """What an input may have caused: messages that arrived, tables that changed."""

@@ -137,6 +137,8 @@ class RemotingDialogue:
                 return at
             is_read = serving.row(command.code).is_read
             reads_count += is_read
+            if at == len(data):
+                break
             if is_read or count % _LOOK_EVERY == 0:
                 size = sum(map(len, self._output.frames.get(peer.id, ())))
                 is_much = size > ANSWERS_AHEAD_MAX or index.keys_count > keys_max

@@ -71,8 +71,9 @@ class Serving:
 
     def serve(self, peer: Peer, command: Command, now_ms: int) -> None:
         """Serve one question. Its answer goes to the peer's dialogue, now or later."""
-        self._has_served = True
         row = self.rows.get(command.code, UNKNOWN)
+        if self._judge is not None or not row.is_brief:
+            self._has_served = True
         asked: Question = Asked(peer, row, command, None, now_ms)
         reply: Reply | None
         try:

@@ -29,6 +29,7 @@ ORDER_QUEUE: Final = 999
 """The revive queue that an orderly pop names: it has no check points."""
 
 _FIELDS_MIN: Final = 6
+_OUR_FIELDS: Final = 8
 _V2_MARK: Final = "+"
 _JOINTS: Final = {RETRY_V1: "_", RETRY_V2: _V2_MARK}
 
@@ -69,8 +70,13 @@ def decode_receipt(text: str) -> Receipt:
     parts = text.split(" ")
     if len(parts) < _FIELDS_MIN:
         raise UsageError(f"extraInfo has {len(parts)} fields, {_FIELDS_MIN} at least are needed")
-    numbers = parts[:5] + parts[6:8]
     try:
+        if len(parts) == _OUR_FIELDS:  # one by one: 0.7 µs instead of 1.8
+            return Receipt(
+                int(parts[0]), int(parts[1]), int(parts[2]), int(parts[3]), int(parts[4]),
+                parts[5], int(parts[6]), int(parts[7]),
+            )  # fmt: skip
+        numbers = parts[:5] + parts[6:8]
         start, pop_ms, invisible_ms, revive, kind, *queue = [int(part) for part in numbers]
     except ValueError as error:
         raise UsageError(f"extraInfo {text[:100]!r} holds a field that is no number") from error

@@ -298,6 +298,20 @@ def test_tables_that_found_no_room_are_saved_when_there_is_some_and_nobody_else_
     assert b"made-by-a-send" in disk.small["config/topics.json"]
 
 
+@pytest.mark.parametrize("code", [Request.PULL_MESSAGE, Request.UPDATE_CONSUMER_OFFSET])
+def test_a_group_that_a_read_has_made_is_saved_with_its_input(code: int) -> None:
+    """These leave nothing else for the end of an input."""
+    exchange = Exchange()
+    exchange.create_topic("T")
+    ext = {
+        "consumerGroup": "newcome", "topic": "T", "queueId": "0", "queueOffset": "0",
+        "maxMsgNums": "1", "sysFlag": "4", "commitOffset": "0", "suspendTimeoutMillis": "0",
+        "subVersion": "0", "subscription": "*", "expressionType": "TAG",
+    }  # fmt: skip
+    exchange.connect().ask(code, ext)
+    assert b"newcome" in exchange.disk.small["config/subscriptionGroup.json"]
+
+
 def test_no_change_of_a_table_is_answered_while_it_cannot_be_kept() -> None:
     disk = SmallDisk()
     exchange = Exchange(disk=disk)
