@@ -14,8 +14,9 @@ from escrowmq.base.settings import BrokerSettings
 from escrowmq.broker.entry import admit
 from escrowmq.codec import fastjson
 from escrowmq.codec.batch import decode_batch, encode_batch
+from escrowmq.codec.binary_header import LANGUAGES
 from escrowmq.codec.bodies import HeartbeatBody, LockBody, decode_body
-from escrowmq.codec.command import LANGUAGES, encode_command
+from escrowmq.codec.command import encode_command
 from escrowmq.codec.frame import FrameReader
 from escrowmq.codec.headers import EndTransactionHeader, PullHeader, SendHeaderV2, read_header
 from escrowmq.codec.properties import parse_properties

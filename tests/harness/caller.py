@@ -11,7 +11,8 @@ from escrowmq.base.command import Command
 from escrowmq.base.limits import REPLY_HEADER_SIZE_MAX
 from escrowmq.base.message import StoredMessage
 from escrowmq.codec import fastjson
-from escrowmq.codec.command import BINARY, LANGUAGES, encode_command
+from escrowmq.codec.binary_header import LANGUAGES
+from escrowmq.codec.command import BINARY, encode_command
 from escrowmq.codec.frame import FrameReader
 from escrowmq.codec.ids import parse_offset_id
 from escrowmq.codec.properties import encode_properties

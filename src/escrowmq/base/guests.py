@@ -30,7 +30,7 @@ class Who(msgspec.Struct, frozen=True):
     """The account that the certificate of its connection stands for."""
 
     language: str = "OTHER"
-    """Its language under RocketMQ's name (codec.command.LANGUAGES)."""
+    """Its language under RocketMQ's name (codec.binary_header.LANGUAGES)."""
 
 
 class Wish(msgspec.Struct):

@@ -25,6 +25,7 @@ from escrowmq.broker.peer import Peer
 from escrowmq.broker.peers import Peers
 from escrowmq.broker.selecting import Selectors, is_tag
 from escrowmq.codec import fastjson
+from escrowmq.codec.binary_header import LANGUAGES
 from escrowmq.codec.bodies import (
     CheckClientBody,
     ConsumerBody,
@@ -33,7 +34,6 @@ from escrowmq.codec.bodies import (
     SubscriptionBody,
     decode_body,
 )
-from escrowmq.codec.command import LANGUAGES
 from escrowmq.codec.headers import ConsumerGroupHeader, UnregisterClientHeader
 from escrowmq.delivery.clients import BROADCASTING, Channel, Clients, ConsumerGroup
 from escrowmq.delivery.locks import QueueLocks

@@ -11,8 +11,8 @@ from typing import Final
 
 from escrowmq.base.codes import Flag, Version
 from escrowmq.base.command import Command
+from escrowmq.codec.binary_header import encode_fields
 from escrowmq.codec.command import BINARY, encode_reply
-from escrowmq.codec.fields import encode_fields
 
 _FRONT: Final = struct.Struct(">II")
 _LANGUAGE: Final = 3

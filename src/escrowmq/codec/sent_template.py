@@ -8,8 +8,8 @@ from typing import Final
 import msgspec
 
 from escrowmq.base.codes import Flag, Version
+from escrowmq.codec.binary_header import encode_fields
 from escrowmq.codec.command import BINARY
-from escrowmq.codec.fields import encode_fields
 
 _FRONT: Final = struct.Struct(">II")
 _BINARY_FRONT: Final = struct.Struct(">IIhbh")

@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from escrowmq.base.limits import CLIENT_ID_SIZE_MAX
-from escrowmq.codec.command import LANGUAGES
+from escrowmq.codec.binary_header import LANGUAGES
 from escrowmq.proxy.gen import v2
 from escrowmq.proxy.status import Fault
 

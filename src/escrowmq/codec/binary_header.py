@@ -1,4 +1,12 @@
-"""The fields of a binary header: 2 name size, name, 4 value size, value; repeated.
+"""RocketMQ's binary form of a command's header (RocketMQSerializable), big-endian
+  offset size field
+       0    2 code
+       2    1 language
+       3    2 version
+       5    4 opaque
+       9    4 flag
+      13    4 remark size, then the remark
+            4 size of all fields, then each: 2 name size, name, 4 value size, value
 
 One sender's headers are alike but for their values, and those seldom change their length. So the
 layout of a header is kept by its size, and the next header of that size is taken apart by one
@@ -12,11 +20,71 @@ import functools
 import struct
 from typing import Final
 
+from escrowmq.base.command import Command
 from escrowmq.base.limits import EXT_FIELDS_MAX
 from escrowmq.errors import RemoteProtocolError
 
+LANGUAGES: Final = (
+    "JAVA", "CPP", "DOTNET", "PYTHON", "DELPHI", "ERLANG", "RUBY", "OTHER", "HTTP", "GO", "PHP",
+    "OMS", "RUST", "NODE_JS",
+)  # fmt: skip
+_OUR_LANGUAGE: Final = LANGUAGES.index("PYTHON")
+
+_FIXED: Final = struct.Struct(">hbhiii")
+_INT: Final = struct.Struct(">i")
 _LAYOUTS_MAX: Final = 1024
 _SEPARATOR: Final = b"\0"
+
+
+def decode_binary(data: bytes) -> Command:
+    """The command that a binary header describes; RemoteProtocolError when it cannot be read."""
+    try:
+        code, language, version, opaque, flag, remark_size = _FIXED.unpack_from(data)
+        at = _FIXED.size
+        remark = None
+        if remark_size:
+            if not 0 < remark_size <= len(data) - at:
+                raise RemoteProtocolError(f"remark of {remark_size} bytes in {len(data)}")
+            remark = data[at : at + remark_size].decode()
+            at += remark_size
+        (fields_size,) = _INT.unpack_from(data, at)
+        at += _INT.size
+        if not 0 <= fields_size <= len(data) - at:
+            raise RemoteProtocolError(f"fields of {fields_size} bytes in {len(data)}")
+        ext = decode_fields(data[at : at + fields_size]) if fields_size else None
+    except (struct.error, UnicodeDecodeError) as error:
+        raise RemoteProtocolError(f"binary header does not parse: {error}") from error
+    return Command(
+        code=code,
+        opaque=opaque,
+        flag=flag,
+        version=version,
+        language=language,
+        remark=remark,
+        ext=ext,
+        is_binary=True,
+    )
+
+
+def encode_binary(command: Command) -> bytes:
+    """The binary header of a command; struct.error or OverflowError when it cannot hold it."""
+    remark = command.remark.encode() if command.remark else b""
+    fields = encode_fields(command.ext) if command.ext else b""
+    return b"".join(
+        (
+            _FIXED.pack(
+                command.code,
+                _OUR_LANGUAGE,
+                command.version,
+                command.opaque,
+                command.flag,
+                len(remark),
+            ),
+            remark,
+            _INT.pack(len(fields)),
+            fields,
+        )
+    )
 
 
 class _Layout:

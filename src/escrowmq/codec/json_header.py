@@ -1,0 +1,173 @@
+"""The header of a command in JSON: as RocketMQ writes it, and whatever RocketMQ reads as one."""
+
+from __future__ import annotations
+
+from collections.abc import Sized
+from typing import Any, Final
+
+import msgspec
+
+from escrowmq.base.command import Command
+from escrowmq.base.limits import EXT_FIELDS_MAX
+from escrowmq.errors import RemoteProtocolError
+
+_SHOWN_MAX: Final = 64
+"""Characters of a wrong value that are shown."""
+
+_QUOTES_MAX: Final = 4 * EXT_FIELDS_MAX + 64
+"""Of a header in JSON that has no more fields than are allowed, and those of its own."""
+
+_NULL: Final = b"null"
+_ABSENT: Final = msgspec.Raw(_NULL)
+
+_decode_command = msgspec.json.Decoder(Command).decode
+_encode_json = msgspec.json.Encoder().encode
+
+
+class _Fraction(str):
+    """A number that is kept as it was written: to read `1e300` takes 25 µs, and a header has room
+    for many of them."""
+
+    __slots__ = ()
+
+
+_decode_any = msgspec.json.Decoder(float_hook=_Fraction).decode
+
+
+class _OddHeader(msgspec.Struct):
+    """A JSON header as it was written. A value is read when it is wanted, and never as a whole
+    when there are things in it: whoever sends 80,000 empty lists is not to have them made."""
+
+    code: msgspec.Raw = _ABSENT
+    opaque: msgspec.Raw = _ABSENT
+    flag: msgspec.Raw = _ABSENT
+    version: msgspec.Raw = _ABSENT
+    language: msgspec.Raw = _ABSENT
+    remark: msgspec.Raw = _ABSENT
+    extFields: msgspec.Raw = _ABSENT  # noqa: N815 - the wire's spelling
+
+
+_decode_odd = msgspec.json.Decoder(_OddHeader).decode
+_decode_odd_fields = msgspec.json.Decoder(dict[str, msgspec.Raw] | None).decode
+
+
+class _WireHeader(msgspec.Struct, omit_defaults=True):
+    """The JSON header in the order in which RocketMQ writes it."""
+
+    code: int
+    extFields: dict[str, str] | None  # noqa: N815 - the wire's spelling
+    flag: int
+    language: str
+    opaque: int
+    remark: str | None = None
+    serializeTypeCurrentRPC: str = ""  # noqa: N815
+    version: int | None = None  # always given, so that it is never the default that is left out
+
+
+def decode_json(data: bytes) -> Command:
+    """The command that a header in JSON describes; RemoteProtocolError when it cannot be read."""
+    if len(data) > _QUOTES_MAX:
+        _check_quotes(data)
+    try:
+        command = _decode_command(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        command = _decode_tolerantly(data)
+    if command.ext is not None:
+        _check_count(command.ext)
+    command.body = b""
+    command.is_binary = False
+    return command
+
+
+def _check_quotes(data: bytes) -> None:
+    """Each field has two quotes at least, of which the first is never escaped: to count them
+    takes a hundredth of what it takes to read the fields."""
+    if data.count(b'"') - data.count(b'\\"') > _QUOTES_MAX:
+        raise RemoteProtocolError(
+            f"more than {EXT_FIELDS_MAX} header fields; put the rest in the body"
+        )
+
+
+def _check_count(fields: Sized) -> None:
+    if len(fields) > EXT_FIELDS_MAX:
+        raise RemoteProtocolError(
+            f"{len(fields)} header fields; {EXT_FIELDS_MAX} are allowed, put the rest in the body"
+        )
+
+
+def _decode_tolerantly(data: bytes) -> Command:
+    """As RocketMQ reads it: numbers and nulls among the fields, odd languages."""
+    try:
+        return _command_of(_decode_odd(data))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise RemoteProtocolError(f"header is no JSON object: {error}") from error
+
+
+def _command_of(raw: _OddHeader) -> Command:
+    remark, language = _value(bytes(raw.remark)), _value(bytes(raw.language))
+    return Command(
+        code=_int(bytes(raw.code), "code"),
+        opaque=_int(bytes(raw.opaque), "opaque"),
+        flag=_int(bytes(raw.flag), "flag"),
+        version=_int(bytes(raw.version), "version"),
+        language=language if isinstance(language, str | int) else None,
+        remark=remark if isinstance(remark, str) else None,
+        ext=_ext(raw.extFields),
+    )
+
+
+def _value(raw: bytes) -> object:
+    """A text, a number, a truth value or nothing; of what has things in it, that there are some."""
+    return _decode_any(raw) if raw[:1] not in b"[{" else raw
+
+
+def _int(raw: bytes, name: str) -> int:
+    value: Any = _value(raw)
+    if value is None:
+        return 0
+    try:
+        number = int(float(value) if isinstance(value, _Fraction) else value)
+    except (TypeError, ValueError, OverflowError) as error:
+        seen = raw[:_SHOWN_MAX].decode(errors="replace")
+        raise RemoteProtocolError(f"header field {name} is {seen}, not a number") from error
+    if not -(1 << 31) <= number < 1 << 31:
+        raise RemoteProtocolError(f"header field {name} is {number}, beyond 32 bits")
+    return number
+
+
+def _ext(raw: msgspec.Raw) -> dict[str, str] | None:
+    try:
+        fields = _decode_odd_fields(raw)
+    except msgspec.ValidationError as error:
+        raise RemoteProtocolError("extFields is not an object") from error
+    if fields is None:
+        return None
+    _check_count(fields)  # before a text is made of each: that takes far longer than to read them
+    written = ((name, bytes(value)) for name, value in fields.items())
+    return {name: _text(value) for name, value in written if value != _NULL}
+
+
+def _text(raw: bytes) -> str:
+    """What stands for a field's value: lists and objects without their blanks."""
+    first = raw[:1]
+    if first == b'"':
+        text = _decode_any(raw)
+        assert isinstance(text, str)
+        return text
+    return (msgspec.json.format(raw, indent=-1) if first in b"[{" else raw).decode()
+
+
+def encode_json(command: Command) -> bytes:
+    """The header of a command in JSON."""
+    return _encode_json(
+        _WireHeader(
+            command.code,
+            command.ext,
+            command.flag,
+            "PYTHON",
+            command.opaque,
+            command.remark,
+            "JSON",
+            command.version,
+        )
+    )
