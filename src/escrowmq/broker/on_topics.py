@@ -10,6 +10,7 @@ from escrowmq.base.answer import DONE, Answer, Refusal, Reply
 from escrowmq.base.codes import NOT_SET, Response
 from escrowmq.base.limits import GROUP_SIZE_MAX, TOPIC_QUEUES_MAX
 from escrowmq.base.message import Topic
+from escrowmq.base.names import NAME_LETTERS
 from escrowmq.base.settings import BrokerSettings
 from escrowmq.broker.asked import Asked
 from escrowmq.codec import fastjson
@@ -222,7 +223,7 @@ class TopicHandlers:
         if known is None and not is_group_name(config.group_name):
             raise UsageError(
                 f"the group's name is {config.group_name[:64]!r}; {GROUP_SIZE_MAX} of the letters "
-                "^[%|a-zA-Z0-9_-]+$ are allowed"
+                f"{NAME_LETTERS} are allowed"
             )
         changes: dict[str, str] = {
             (name if name[:1] in "+-" else f"+{name}"): value

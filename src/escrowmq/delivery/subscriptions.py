@@ -7,11 +7,11 @@ from typing import Final
 import msgspec
 
 from escrowmq.base.limits import GROUP_SIZE_MAX, GROUPS_MAX
+from escrowmq.base.names import has_name_letters
 from escrowmq.base.settings import BrokerSettings
 from escrowmq.codec import fastjson
 from escrowmq.delivery.made import Made
 from escrowmq.delivery.pieces import Pieces, file_of, indented
-from escrowmq.delivery.topics import has_name_letters
 from escrowmq.delivery.version import DataVersion
 from escrowmq.errors import UsageError
 

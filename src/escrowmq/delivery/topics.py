@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from typing import Final
 
@@ -10,6 +9,7 @@ import msgspec
 
 from escrowmq.base.limits import TOPIC_SIZE_MAX, TOPICS_MAX
 from escrowmq.base.message import Topic
+from escrowmq.base.names import NAME_LETTERS, has_name_letters
 from escrowmq.base.settings import BrokerSettings
 from escrowmq.codec import fastjson
 from escrowmq.delivery.made import Made
@@ -63,7 +63,6 @@ class TopicFile(msgspec.Struct, rename="camel", kw_only=True):
     topic_config_table: dict[str, TopicConfig] = {}
 
 
-_NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
 _ATTRIBUTES: Final[dict[str, frozenset[str] | None]] = {
     "queue.type": frozenset({"SimpleCQ", "BatchCQ"}),
     "cleanup.policy": frozenset({"DELETE", "COMPACTION"}),
@@ -77,17 +76,12 @@ _ATTRIBUTES: Final[dict[str, frozenset[str] | None]] = {
 MESSAGE_TYPE: Final = "message.type"
 
 
-def has_name_letters(name: str) -> bool:
-    """Whether a topic's or a group's name has letters, and no others than are allowed."""
-    return _NAME.fullmatch(name) is not None
-
-
 def name_fault(name: str) -> str | None:
     """What is wrong with a topic's name, in RocketMQ's words (TopicValidator); None if nothing."""
     if not name.strip():
         return "The specified topic is blank."
-    if not _NAME.fullmatch(name):
-        return "The specified topic contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"
+    if not has_name_letters(name):
+        return f"The specified topic contains illegal characters, allowing only {NAME_LETTERS}"
     if len(name) > TOPIC_SIZE_MAX:
         return "The specified topic is longer than topic max length."
     return None

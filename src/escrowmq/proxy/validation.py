@@ -19,6 +19,7 @@ from escrowmq.base.limits import (
     TOPIC_SIZE_MAX,
 )
 from escrowmq.base.message import NOT_SENDABLE, Property, Topic
+from escrowmq.base.names import NAME_LETTERS, has_name_letters
 from escrowmq.base.reserved import RESERVED
 from escrowmq.proxy.gen import v2
 from escrowmq.proxy.status import Fault
@@ -30,7 +31,6 @@ _LAST_S: Final = 253_402_300_799
 TOPICS_KEPT_MAX: Final = 1_024
 """Names that are known to be allowed."""
 
-_NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _SYSTEM: Final = NOT_SENDABLE | {Topic.DEFAULT, Topic.BENCHMARK}
 _OURS: Final = frozenset(
@@ -51,10 +51,10 @@ def _judged_topic(name: str) -> str:
     """The same name; a Fault, which is not remembered, for one that nobody may use."""
     if not name.strip():
         raise Fault(v2.ILLEGAL_TOPIC, "topic name cannot be blank")
-    if not _NAME.fullmatch(name):
+    if not has_name_letters(name):
         raise Fault(
             v2.ILLEGAL_TOPIC,
-            f"the topic {name[:64]!r} has characters that are not among ^[%|a-zA-Z0-9_-]+$",
+            f"the topic {name[:64]!r} has characters that are not among {NAME_LETTERS}",
         )
     if len(name) > TOPIC_SIZE_MAX:
         raise Fault(
@@ -70,10 +70,10 @@ def group_name(resource: v2.Resource) -> str:
     name = resource.name
     if not name.strip():
         raise Fault(v2.ILLEGAL_CONSUMER_GROUP, "consumer group cannot be blank")
-    if not _NAME.fullmatch(name) or len(name) > GROUP_SIZE_MAX:
+    if not has_name_letters(name) or len(name) > GROUP_SIZE_MAX:
         raise Fault(
             v2.ILLEGAL_CONSUMER_GROUP,
-            f"the group {name[:64]!r}: up to {GROUP_SIZE_MAX} characters of ^[%|a-zA-Z0-9_-]+$ "
+            f"the group {name[:64]!r}: up to {GROUP_SIZE_MAX} characters of {NAME_LETTERS} "
             "are allowed",
         )
     return name

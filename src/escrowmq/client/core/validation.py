@@ -4,17 +4,16 @@ is allowed, and what to do."""
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Mapping
 from typing import Final
 
 from escrowmq.base.limits import GROUP_SIZE_MAX, PROPERTIES_SIZE_MAX, TOPIC_SIZE_MAX
 from escrowmq.base.message import is_sendable
+from escrowmq.base.names import has_name_letters
 from escrowmq.base.reserved import RESERVED
 from escrowmq.client.core.message import KEYS_SEPARATOR, Message
 from escrowmq.errors import InvalidMessage
 
-_NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
 _ALLOWED: Final = "letters, digits and the characters % | _ - are allowed"
 DELAY_LEVEL_MAX: Final = 18
 _NAMED_BY_THE_PEER: Final = frozenset({"DEFAULT_PRODUCER", "DEFAULT_CONSUMER"})
@@ -45,7 +44,7 @@ def _check_topic_name(topic: str) -> None:
             f"the topic {topic[:32]!r}... has {len(topic)} characters; "
             f"at most {TOPIC_SIZE_MAX} are allowed"
         )
-    if not _NAME.fullmatch(topic):
+    if not has_name_letters(topic):
         raise InvalidMessage(f"the topic {topic!r} has characters that cannot be; {_ALLOWED}")
 
 
@@ -61,7 +60,7 @@ def check_group(group: object) -> None:
             f"the group {group[:32]!r}... has {len(group)} characters; "
             f"at most {GROUP_SIZE_MAX} are allowed"
         )
-    if not _NAME.fullmatch(group):
+    if not has_name_letters(group):
         raise InvalidMessage(f"the group {group!r} has characters that cannot be; {_ALLOWED}")
     if group in _NAMED_BY_THE_PEER:
         raise InvalidMessage(f"the group {group!r} is reserved; choose a name of your service")
