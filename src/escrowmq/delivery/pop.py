@@ -144,7 +144,7 @@ class PopLedger:
     def arrived(self, arrival: Arrival, now_ms: int) -> None:
         """A record became visible in the revive topic: ours, or from RocketMQ's timer."""
         key = (arrival.queue_id, arrival.queue_offset)
-        if key in self._own:
+        if key in self._own:  # taken in when it was stored
             self._own.discard(key)
             return
         record = self._read(arrival.log_offset, arrival.record_size)
@@ -244,6 +244,8 @@ class PopLedger:
         body = encode_check_point(
             handle, queue_offsets, invisible_ms=invisible_ms, broker_name=self._settings.name
         )
+        # Stored before it is remembered, and both before anybody gets the messages: the offset
+        # moves on behind them, so that after a crash this record alone brings them back.
         put = self._put(CHECK_POINT_TAG, body, handle.revive_queue, now_ms, next_offset=next_offset)
         self.stored_counts.add(handle.group, handle.topic, "CK", put.status.name)
         if put.status is not PutStatus.OK:

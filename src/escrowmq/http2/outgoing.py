@@ -69,6 +69,7 @@ class OutgoingStreams:
         self._overhead.earn(HTTP2_OVERHEAD_EARNED)
         if headers:
             self._out.append(frames.header_frames(stream_id, headers, is_end=False))
+        # Behind data that waits, other data must wait too, or it would overtake it.
         if not stream.unsent and self._send_now(stream, data):
             if trailers:
                 self._end_stream(stream, trailers)
@@ -153,6 +154,7 @@ class OutgoingStreams:
         piece = stream.take_unsent(size)
         size = len(piece)
         self._unsent_size -= size
+        assert self._unsent_size >= 0, self._unsent_size
         stream.outflow.left -= size
         self._outflow.left -= size
         self._out.append(frames.FRONT.pack(size << 8, 0, stream.id))

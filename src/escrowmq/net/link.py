@@ -126,7 +126,7 @@ class Link(asyncio.BufferedProtocol):
 
     def _take_turn(self) -> None:
         if self._is_held or self._is_stopped:
-            return
+            return  # `go_on` and `resume_writing` come back here when that is over
         if self.transport is not None and not self.transport.is_closing():
             self.transport.resume_reading()
 
@@ -167,7 +167,7 @@ class Link(asyncio.BufferedProtocol):
             return
         if self.transport is None or self.transport.is_closing():
             return
-        self._is_held = False
+        self._is_held = False  # before the core has its turn, which may hold this peer again
         self._shell.receive(self, b"")
         self._take_turn()
 

@@ -77,6 +77,7 @@ class Recovery:
         self._drop_leftovers()
         report.notes += held.checkpoint.load(now_ms)
         report.notes += held.queues.load()
+        # Before any queue is judged: units of a deleted topic lead to records that do not count.
         self._drop_dead()
         if held.index is not None:
             report.notes += held.index.load()
@@ -87,12 +88,14 @@ class Recovery:
         start = self._start_offset()
         self._check_last_units(start)
         start = min(start, self._trusted_start())
+        assert start >= self._log.min_offset, (start, self._log.min_offset)
         try:
             scan = self._scan(start)
             if not scan.records_count and self._log.min_offset < start < self._log.segments.end:
                 raise HoleError(f"no record stands at {start}")
         except HoleError as hole:
             report.notes.append(f"{hole}; the whole log is read")
+            # From there on nothing is in front that could be missing: this one finds no hole.
             start = self._log.min_offset
             scan = self._scan(start)
         end = self._end_of(scan)

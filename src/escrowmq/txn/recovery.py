@@ -79,8 +79,11 @@ class HalvesRecovery:
     ) -> HalvesFound:
         """Read both queues from where they are not done with, or from where a snapshot of them
         ends. `is_sound` says that the store reported no damage."""
+        assert not len(self._halves.pending), "halves are recovered into an empty index"
         found = HalvesFound()
         self._now_ms = now_ms
+        # Counts first, then ends, then halves: a half is entered with its count, and one whose end
+        # is not known yet would be entered as pending, and its producer asked about it again.
         self._halves.tally.load(self._end(Topic.HALF))
         start = self._start(Topic.HALF, half_offset)
         op_start = self._start(Topic.OP, op_offset)
@@ -309,6 +312,7 @@ class HalvesRecovery:
                 engine.mark_ended(queue_offset, State.COMMITTED, now_ms)
                 count += 1
         pending = engine.halves.pending
+        # Only now: a bundle is whole by finals that may stand anywhere behind its first one.
         engine.complete(sorted(each for each in incomplete if each in pending), now_ms)
         if engine.has_unsealed:
             engine.seal(now_ms)
