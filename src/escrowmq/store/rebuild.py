@@ -204,7 +204,21 @@ class Rebuild:
         if 0 <= queue_offset < builder.next:
             # The topic was deleted and made again, and nothing notes it: the later life counts.
             builder.queue.truncate(queue_offset)
-        builder.start = builder.next = queue_offset
+        if builder.units:
+            self._keep_below(builder, queue_offset)
+        if not builder.units:
+            builder.start = queue_offset
+        builder.next = queue_offset
+
+    def _keep_below(self, builder: _Builder, queue_offset: int) -> None:
+        """Of units that the disk had no room for, keep those before an offset: what follows is put
+        right behind them."""
+        if queue_offset > builder.next:
+            raise DiskFull(
+                f"{self._name(builder)} goes on at {queue_offset}, and what is before it has no "
+                "room; make some, and start again"
+            )
+        del builder.units[max(queue_offset - builder.start, 0) * ENTRY_SIZE :]
 
     def _unit(self, builder: _Builder, record: Scanned) -> bytes:
         code = tags_code(value_of(record.properties, b"TAGS\x01").decode("utf-8", "replace"))

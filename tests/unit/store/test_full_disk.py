@@ -7,7 +7,7 @@ import pytest
 from escrowmq.base.settings import StoreSettings
 from escrowmq.codec.record import decode_record
 from escrowmq.errors import DiskFull
-from escrowmq.store import dispatch
+from escrowmq.store import dispatch, snapshot
 from escrowmq.store.store import Put, PutStatus, Store
 from escrowmq.testing.disk import SimDisk
 
@@ -216,3 +216,29 @@ def test_old_segments_are_deleted_though_the_disk_has_no_room_for_a_note_of_it()
     disk.has_room_for_notes = False
     store.wake(3_800_000)
     assert store.min_log_offset > 0
+
+
+@pytest.mark.parametrize("second_count", [1, 2, 5])
+def test_a_second_life_is_found_on_a_disk_that_has_no_room_for_the_first(
+    second_count: int,
+) -> None:
+    """As of RocketMQ's folder, in which nothing notes a deletion, without its queues."""
+    disk = SimDisk()
+    settings = small(log_segment_size=65_536, queue_segment_size=4_000, has_index=False)
+    store, _ = opened(disk, settings)
+    for number in range(3):
+        store.put(message(number), 1_000)
+    store.delete_topic("orders")
+    for number in range(10, 10 + second_count):
+        store.put(message(number), 1_000)
+    store.close(2_000)
+    disk.restart()
+    for path in [path for path in disk.files if path.startswith("consumequeue/")]:
+        disk.remove(path)
+    disk.remove(snapshot.PATH)
+    disk.room = disk.used
+    store, _ = opened(disk, settings, now_ms=5_000)
+    assert disk.room is not None
+    disk.room += 10_000_000
+    store.wake(9_000)
+    assert bodies(store) == {at: b"body %05d" % (10 + at) for at in range(second_count)}
