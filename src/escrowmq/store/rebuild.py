@@ -241,6 +241,8 @@ class Rebuild:
     def _merge(self, builder: _Builder) -> None:
         if not builder.units:
             return
+        behind = builder.expected if builder.held is not None else builder.next
+        assert builder.start + len(builder.units) // ENTRY_SIZE == behind, (builder.start, behind)
         queue = builder.queue
         if builder.start > queue.end and not self._is_whole:
             raise HoleError(
