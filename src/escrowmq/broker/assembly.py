@@ -25,6 +25,7 @@ from escrowmq.broker.makers import (
 )
 from escrowmq.broker.offset_saver import ProgressOfHalves
 from escrowmq.broker.on_config import ConfigHandlers
+from escrowmq.broker.on_connections import ConnectionHandlers
 from escrowmq.broker.on_members import MemberHandlers
 from escrowmq.broker.on_offsets import OffsetHandlers
 from escrowmq.broker.on_pending import PendingHandlers
@@ -34,8 +35,8 @@ from escrowmq.broker.on_relay import RelayHandlers
 from escrowmq.broker.on_resets import ResetHandlers
 from escrowmq.broker.on_route import RouteHandlers
 from escrowmq.broker.on_send_back import BackHandlers
+from escrowmq.broker.on_statistics import StatisticsHandlers
 from escrowmq.broker.on_topics import TopicHandlers
-from escrowmq.broker.on_views import ViewHandlers
 from escrowmq.broker.part import Part
 from escrowmq.broker.plain_sends import PlainSends
 from escrowmq.broker.putting import Putter
@@ -263,7 +264,8 @@ def _for_operators(b: Broker, disk: Disk, changes: Changes) -> tuple[object, ...
             delays=b.delays,
             peers=b.peers,
         ),
-        ViewHandlers(
+        ConnectionHandlers(clients=b.clients, readers=b.readers),
+        StatisticsHandlers(
             settings=b.settings,
             store=b.store,
             topics=b.topics,

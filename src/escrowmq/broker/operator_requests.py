@@ -26,11 +26,12 @@ from escrowmq.broker.door import Door
 from escrowmq.broker.on_acl import AclHandlers
 from escrowmq.broker.on_auth import AuthHandlers
 from escrowmq.broker.on_config import ConfigHandlers
+from escrowmq.broker.on_connections import ConnectionHandlers
 from escrowmq.broker.on_members import MemberHandlers
 from escrowmq.broker.on_pending import PendingHandlers
 from escrowmq.broker.on_resets import ResetHandlers
+from escrowmq.broker.on_statistics import StatisticsHandlers
 from escrowmq.broker.on_topics import TopicHandlers
-from escrowmq.broker.on_views import ViewHandlers
 from escrowmq.codec.headers import (
     CloneOffsetHeader,
     ConsumerGroupHeader,
@@ -158,29 +159,17 @@ OPERATOR_REQUESTS: Final[tuple[Family, ...]] = (
         ),
     ),
     family(
-        ViewHandlers,
+        StatisticsHandlers,
         RequestRow(
             _R.GET_TOPIC_STATS_INFO,
             TopicHeader,
-            ViewHandlers.topic_stats,
+            StatisticsHandlers.topic_stats,
             Rule(ANY_TOPIC, accesses=fields(GET, topics="topic")),
-        ),
-        RequestRow(
-            _R.GET_CONSUMER_CONNECTION_LIST,
-            ConsumerGroupHeader,
-            ViewHandlers.consumer_connections,
-            Rule(GROUP, accesses=fields(GET, groups="consumerGroup")),
-        ),
-        RequestRow(
-            _R.GET_PRODUCER_CONNECTION_LIST,
-            ProducerGroupHeader,
-            ViewHandlers.producer_connections,
-            LOOK,
         ),
         RequestRow(
             _R.GET_CONSUME_STATS,
             ConsumeStatsHeader,
-            ViewHandlers.consume_stats,
+            StatisticsHandlers.consume_stats,
             Rule(
                 all_of(GROUP, given(field("topic", SUB), "topic")),
                 accesses=Fields(
@@ -191,36 +180,51 @@ OPERATOR_REQUESTS: Final[tuple[Family, ...]] = (
         RequestRow(
             _R.QUERY_TOPIC_CONSUME_BY_WHO,
             TopicHeader,
-            ViewHandlers.who_consumes,
+            StatisticsHandlers.who_consumes,
             Rule(ANY_TOPIC, accesses=fields(GET, topics="topic")),
         ),
         RequestRow(
             _R.QUERY_CONSUME_TIME_SPAN,
             GroupTopicHeader,
-            ViewHandlers.time_span,
+            StatisticsHandlers.time_span,
             Rule(
                 OF_GROUP, accesses=fields(GET, groups="group", topics="topic", groups_first=False)
             ),
         ),
-        RequestRow(_R.VIEW_BROKER_STATS_DATA, StatsHeader, ViewHandlers.stats, LOOK),
-        RequestRow(_R.GET_BROKER_CONSUME_STATS, None, ViewHandlers.all_consume_stats, LOOK),
+        RequestRow(_R.VIEW_BROKER_STATS_DATA, StatsHeader, StatisticsHandlers.stats, LOOK),
+        RequestRow(_R.GET_BROKER_CONSUME_STATS, None, StatisticsHandlers.all_consume_stats, LOOK),
         RequestRow(
             _R.QUERY_CONSUME_QUEUE,
             QueryQueueHeader,
-            ViewHandlers.queue_units,
+            StatisticsHandlers.queue_units,
             Rule(accesses=fields(GET, groups="consumerGroup", topics="topic", groups_first=False)),
         ),
-        RequestRow(_R.GET_ALL_PRODUCER_INFO, None, ViewHandlers.all_producers, LOOK),
         RequestRow(
             _R.QUERY_TOPICS_BY_CONSUMER,
             GroupHeader,
-            ViewHandlers.topics_of_group,
+            StatisticsHandlers.topics_of_group,
             Rule(group("group"), accesses=fields(GET, groups="group")),
         ),
+    ),
+    family(
+        ConnectionHandlers,
+        RequestRow(
+            _R.GET_CONSUMER_CONNECTION_LIST,
+            ConsumerGroupHeader,
+            ConnectionHandlers.consumer_connections,
+            Rule(GROUP, accesses=fields(GET, groups="consumerGroup")),
+        ),
+        RequestRow(
+            _R.GET_PRODUCER_CONNECTION_LIST,
+            ProducerGroupHeader,
+            ConnectionHandlers.producer_connections,
+            LOOK,
+        ),
+        RequestRow(_R.GET_ALL_PRODUCER_INFO, None, ConnectionHandlers.all_producers, LOOK),
         RequestRow(
             _R.QUERY_SUBSCRIPTION_BY_CONSUMER,
             GroupTopicHeader,
-            ViewHandlers.subscription,
+            ConnectionHandlers.subscription,
             Rule(OF_GROUP, accesses=fields(GET, groups="group", topics="topic")),
         ),
     ),

@@ -1,4 +1,4 @@
-"""What operators look at: statistics, connections, progress of groups, queues."""
+"""Statistics for operators: how far groups are, counters, the ends and units of queues."""
 
 from __future__ import annotations
 
@@ -12,16 +12,14 @@ from escrowmq.broker.identity import Identity
 from escrowmq.codec import fastjson
 from escrowmq.codec.fastjson import Queue
 from escrowmq.codec.headers import (
-    ConsumerGroupHeader,
     ConsumeStatsHeader,
     GroupHeader,
     GroupTopicHeader,
-    ProducerGroupHeader,
     QueryQueueHeader,
     StatsHeader,
     TopicHeader,
 )
-from escrowmq.delivery.clients import Channel, Clients
+from escrowmq.delivery.clients import Clients
 from escrowmq.delivery.offsets import OffsetTable
 from escrowmq.delivery.pop_members import Poppers
 from escrowmq.delivery.readers import Readers
@@ -31,8 +29,8 @@ from escrowmq.delivery.topics import TopicTable
 from escrowmq.store.store import Store
 
 
-class ViewHandlers:
-    """Codes 202, 203, 204, 208, 300, 303, 315, 317, 321, 328, 343, 345."""
+class StatisticsHandlers:
+    """Codes 202, 208, 300, 303, 315, 317, 321, 343."""
 
     def __init__(
         self,
@@ -95,52 +93,6 @@ class ViewHandlers:
         groups = dict.fromkeys(live + self._offsets.groups_of(name))
         body = fastjson.encode({"groupList": list(groups)})
         return Answer(body=body)
-
-    # -- connections -------------------------------------------------------------------------
-
-    def consumer_connections(self, asked: Asked[ConsumerGroupHeader]) -> Reply:
-        """The live members of a group and what they subscribe to. Members that only pop are
-        shown too; RocketMQ (AdminBrokerProcessor) does not, and calls such a group not online."""
-        name = asked.header.consumer_group
-        group = self._readers.online(name)
-        if group is None:
-            return Refusal(Response.CONSUMER_NOT_ONLINE, f"the consumer group[{name}] not online")
-        body = fastjson.encode(
-            {
-                "connectionSet": [_connection(channel) for channel in group.channels.values()],
-                "consumeFromWhere": group.consume_from,
-                "consumeType": group.consume_type,
-                "messageModel": group.message_model,
-                "subscriptionTable": group.subscriptions,
-            }
-        )
-        return Answer(body=body)
-
-    def producer_connections(self, asked: Asked[ProducerGroupHeader]) -> Reply:
-        """The live members of a producer group."""
-        name = asked.header.producer_group
-        channels = self._clients.producers.get(name)
-        if channels is None:
-            return Refusal(Response.SYSTEM_ERROR, f"the producer group[{name}] not exist")
-        found = [_connection(channel) for channel in channels.values()]
-        return Answer(body=fastjson.encode({"connectionSet": found}))
-
-    def all_producers(self, asked: Asked[None]) -> Reply:
-        """Every live producer."""
-        data = {
-            name: [
-                {
-                    "clientId": channel.client_id,
-                    "language": channel.language,
-                    "lastUpdateTimestamp": channel.seen_ms,
-                    "remoteIP": f"/{channel.address}",
-                    "version": channel.version,
-                }
-                for channel in channels.values()
-            ]
-            for name, channels in self._clients.producers.items()
-        }
-        return Answer(body=fastjson.encode({"data": data}))
 
     # -- progress ----------------------------------------------------------------------------
 
@@ -252,15 +204,6 @@ class ViewHandlers:
         }
         return Answer(body=fastjson.encode(body))
 
-    def subscription(self, asked: Asked[GroupTopicHeader]) -> Reply:
-        """What a live group subscribes to in a topic."""
-        header = asked.header
-        body: dict[str, Any] = {"group": header.group, "topic": header.topic}
-        subscription = self._readers.subscription(header.group, header.topic)
-        if subscription is not None:
-            body["subscriptionData"] = subscription
-        return Answer(body=fastjson.encode(body))
-
     # -- counters and queues -----------------------------------------------------------------
 
     def stats(self, asked: Asked[StatsHeader]) -> Reply:
@@ -305,15 +248,6 @@ class ViewHandlers:
                 body["filterData"] = "null"
                 body["subscriptionData"] = subscription
         return Answer(body=fastjson.encode(body), remark=NOT_SET)
-
-
-def _connection(channel: Channel) -> dict[str, Any]:
-    return {
-        "clientAddr": channel.address,
-        "clientId": channel.client_id,
-        "language": channel.language,
-        "version": channel.version,
-    }
 
 
 def _no_topic(name: str) -> Refusal:

@@ -116,41 +116,6 @@ def test_groups_of_a_topic_are_those_that_are_live_and_those_with_offsets(client
     assert body == {"brokerAddr": "10.0.0.1:10911", "topicList": ["T"]}
 
 
-def test_connections_of_consumers_and_producers_are_shown(client: Caller) -> None:
-    connection = {
-        "clientAddr": "10.0.0.9:40002",
-        "clientId": "c1",
-        "language": "JAVA",
-        "version": 479,
-    }
-    body = body_of(client, Request.GET_CONSUMER_CONNECTION_LIST, consumerGroup="CG")
-    assert body["connectionSet"] == [connection]
-    assert body["consumeType"] == "CONSUME_PASSIVELY"
-    assert body["consumeFromWhere"] == "CONSUME_FROM_LAST_OFFSET"
-    assert body["subscriptionTable"]["T"]["subString"] == "a"
-    body = body_of(client, Request.GET_PRODUCER_CONNECTION_LIST, producerGroup="PG")
-    assert body == {"connectionSet": [connection]}
-    (shown,) = body_of(client, Request.GET_ALL_PRODUCER_INFO)["data"]["PG"]
-    assert (shown["clientId"], shown["remoteIP"]) == ("c1", "/10.0.0.9:40002")
-    reply = client.ask(Request.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": "X"})
-    assert (reply.code, reply.remark) == (206, "the consumer group[X] not online")
-    reply = client.ask(Request.GET_PRODUCER_CONNECTION_LIST, {"producerGroup": "X"})
-    assert (reply.code, reply.remark) == (1, "the producer group[X] not exist")
-
-
-@pytest.mark.parametrize(
-    ("language", "shown"), [("GO", "GO"), ("KLINGON", "OTHER"), (None, "OTHER"), (9, "GO")]
-)
-def test_language_of_a_client_is_shown_under_its_name(
-    exchange: Exchange, language: str | int | None, shown: str
-) -> None:
-    client = exchange.connect()
-    client.language = language
-    client.heartbeat(producer="P2")
-    body = body_of(client, Request.GET_PRODUCER_CONNECTION_LIST, producerGroup="P2")
-    assert body["connectionSet"][0]["language"] == shown
-
-
 def test_spans_of_time_of_a_group(exchange: Exchange, client: Caller) -> None:
     for _ in range(3):
         client.send("T")
@@ -165,14 +130,6 @@ def test_spans_of_time_of_a_group(exchange: Exchange, client: Caller) -> None:
     assert first["delayTime"] == 2_000
     reply = client.ask(Request.QUERY_CONSUME_TIME_SPAN, {"topic": "X", "group": "CG"})
     assert (reply.code, reply.remark) == (17, "topic[X] not exist")
-
-
-def test_subscription_of_a_live_group_is_shown(client: Caller) -> None:
-    ext = {"group": "CG", "topic": "T"}
-    body = body_of(client, Request.QUERY_SUBSCRIPTION_BY_CONSUMER, **ext)
-    assert body["subscriptionData"]["subString"] == "a"
-    body = body_of(client, Request.QUERY_SUBSCRIPTION_BY_CONSUMER, group="X", topic="T")
-    assert body == {"group": "X", "topic": "T"}
 
 
 def test_units_of_a_queue_are_shown(client: Caller) -> None:

@@ -1,0 +1,83 @@
+"""Who is connected, as operators see it: members of groups, producers, what they subscribe to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from escrowmq.base.answer import Answer, Refusal, Reply
+from escrowmq.base.codes import Response
+from escrowmq.broker.asked import Asked
+from escrowmq.codec import fastjson
+from escrowmq.codec.headers import ConsumerGroupHeader, GroupTopicHeader, ProducerGroupHeader
+from escrowmq.delivery.clients import Channel, Clients
+from escrowmq.delivery.readers import Readers
+
+
+class ConnectionHandlers:
+    """Codes 203, 204, 328, 345."""
+
+    def __init__(self, *, clients: Clients, readers: Readers) -> None:
+        self._clients = clients
+        self._readers = readers
+
+    def consumer_connections(self, asked: Asked[ConsumerGroupHeader]) -> Reply:
+        """The live members of a group and what they subscribe to. Members that only pop are
+        shown too; RocketMQ (AdminBrokerProcessor) does not, and calls such a group not online."""
+        name = asked.header.consumer_group
+        group = self._readers.online(name)
+        if group is None:
+            return Refusal(Response.CONSUMER_NOT_ONLINE, f"the consumer group[{name}] not online")
+        body = fastjson.encode(
+            {
+                "connectionSet": [_connection(channel) for channel in group.channels.values()],
+                "consumeFromWhere": group.consume_from,
+                "consumeType": group.consume_type,
+                "messageModel": group.message_model,
+                "subscriptionTable": group.subscriptions,
+            }
+        )
+        return Answer(body=body)
+
+    def producer_connections(self, asked: Asked[ProducerGroupHeader]) -> Reply:
+        """The live members of a producer group."""
+        name = asked.header.producer_group
+        channels = self._clients.producers.get(name)
+        if channels is None:
+            return Refusal(Response.SYSTEM_ERROR, f"the producer group[{name}] not exist")
+        found = [_connection(channel) for channel in channels.values()]
+        return Answer(body=fastjson.encode({"connectionSet": found}))
+
+    def all_producers(self, asked: Asked[None]) -> Reply:
+        """Every live producer."""
+        data = {
+            name: [
+                {
+                    "clientId": channel.client_id,
+                    "language": channel.language,
+                    "lastUpdateTimestamp": channel.seen_ms,
+                    "remoteIP": f"/{channel.address}",
+                    "version": channel.version,
+                }
+                for channel in channels.values()
+            ]
+            for name, channels in self._clients.producers.items()
+        }
+        return Answer(body=fastjson.encode({"data": data}))
+
+    def subscription(self, asked: Asked[GroupTopicHeader]) -> Reply:
+        """What a live group subscribes to in a topic."""
+        header = asked.header
+        body: dict[str, Any] = {"group": header.group, "topic": header.topic}
+        subscription = self._readers.subscription(header.group, header.topic)
+        if subscription is not None:
+            body["subscriptionData"] = subscription
+        return Answer(body=fastjson.encode(body))
+
+
+def _connection(channel: Channel) -> dict[str, Any]:
+    return {
+        "clientAddr": channel.address,
+        "clientId": channel.client_id,
+        "language": channel.language,
+        "version": channel.version,
+    }
