@@ -16,8 +16,8 @@ from escrowmq.codec.layout import CRC_AT
 from escrowmq.errors import CorruptRecord
 from escrowmq.pipeline.arrow.columns import Block, decode_columns
 from escrowmq.pipeline.arrow.unwrapping import BATCH, unwrapped
+from escrowmq.pipeline.source.offset_options import Place
 from escrowmq.pipeline.source.options import SourceOptions, is_system_topic
-from escrowmq.pipeline.source.places import Place
 from escrowmq.pipeline.source.reading import only_tagged
 from escrowmq.pipeline.source.schema import arrow_schema
 from escrowmq.pipeline.source.segments import FilePart, Walk, plan_parts

@@ -9,8 +9,8 @@ from escrowmq.client.core.routes import MessageQueue
 from escrowmq.errors import DataLost, UsageError
 from escrowmq.pipeline.brokers.cluster import Cluster
 from escrowmq.pipeline.brokers.ranges import Positions
+from escrowmq.pipeline.source.offset_options import EARLIEST, LATEST, Place
 from escrowmq.pipeline.source.options import SourceOptions
-from escrowmq.pipeline.source.places import EARLIEST, LATEST, Place
 
 _log = logging.getLogger(__name__)
 

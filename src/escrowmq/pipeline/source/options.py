@@ -16,7 +16,7 @@ from escrowmq.client.core.subscription import Subscription, subscription
 from escrowmq.client.core.validation import check_group
 from escrowmq.errors import UsageError
 from escrowmq.pipeline.brokers.options import Access, Given, parse_access
-from escrowmq.pipeline.source.places import (
+from escrowmq.pipeline.source.offset_options import (
     EARLIEST,
     LATEST,
     Place,

@@ -6,8 +6,8 @@ import pytest
 
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.errors import UsageError
+from escrowmq.pipeline.source.offset_options import EARLIEST, LATEST
 from escrowmq.pipeline.source.options import GROUP, SourceOptions, parse_source
-from escrowmq.pipeline.source.places import EARLIEST, LATEST
 
 LEAST = {"nameServer": "h:1", "subscribe": "t"}
 

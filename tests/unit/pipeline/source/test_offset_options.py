@@ -7,7 +7,13 @@ import pytest
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.errors import UsageError
 from escrowmq.pipeline.brokers.options import Given
-from escrowmq.pipeline.source.places import EARLIEST, LATEST, Place, parse_assignment, parse_place
+from escrowmq.pipeline.source.offset_options import (
+    EARLIEST,
+    LATEST,
+    Place,
+    parse_assignment,
+    parse_place,
+)
 
 Q0, Q1 = MessageQueue("t", "b", 0), MessageQueue("t", "b", 1)
 
