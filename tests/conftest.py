@@ -4,6 +4,7 @@ suites run; where the examples of Hypothesis come from."""
 from __future__ import annotations
 
 import itertools
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,7 @@ pytest_plugins = ["pytester"]
 _COMPUTING = ("spark", "simulation")
 _WAITING = ("compensation", "crash", "hostile", "interop", "outbox", "sdk", "shop", "v5")
 _QUICK = ("fuzz", "golden", "unit")
+_WITHOUT_CLIENTS = ("acl", "base", "broker", "net", "registry", "store")
 _LONGEST = (
     "simulation/test_transactions.py", "spark/test_cli_pipeline.py", "spark/test_examples.py",
     "spark/test_faults.py", "spark/test_guarded.py", "spark/test_many_brokers.py",
@@ -48,6 +50,25 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def peer(request: pytest.FixtureRequest) -> str:
     """Who is judged: "escrow" or "java"."""
     return str(request.config.getoption("--peer"))
+
+
+@pytest.fixture(autouse=True)
+def _lines_of_others_are_not_seen(
+    request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture
+) -> Iterator[None]:
+    """Of the log a test sees what EscrowMQ says, and where no client takes part nothing of clients:
+    one that a test before it has left in the process may just lose its broker."""
+    rooms = request.path.parts
+    has_clients = "unit" not in rooms or rooms[rooms.index("unit") + 1] not in _WITHOUT_CLIENTS
+
+    def is_own(record: logging.LogRecord) -> bool:
+        return record.name.startswith("escrowmq") and (
+            has_clients or not record.name.startswith("escrowmq.client")
+        )
+
+    caplog.handler.addFilter(is_own)
+    yield
+    caplog.handler.removeFilter(is_own)
 
 
 @pytest.fixture(autouse=True)
