@@ -171,7 +171,8 @@ class SimAdmin(SimClient):
         self._resize(topic, queues_count)
 
     def _resize(self, topic: str, queues_count: int) -> None:
-        sizes = self._ledger.sizes.setdefault(topic, [self._plan.queues_count])
+        before = [0, self._plan.queues_count]  # nobody may have used it yet
+        sizes = self._ledger.sizes.setdefault(topic, before)
         sizes.append(queues_count)
 
         def on_reply(reply: Command | None) -> None:
