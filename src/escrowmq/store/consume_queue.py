@@ -115,6 +115,16 @@ class ConsumeQueue:
             position += part
             size -= part
 
+    def append_at(
+        self, queue_offset: int, log_offset: int, record_size: int, tags_code: int
+    ) -> None:
+        """The same at an offset; between it and the end there is a gap where a start has found
+        damage, and no room."""
+        if self.end != queue_offset:
+            assert self.end < queue_offset, (self.end, queue_offset)
+            self.fill_gap(queue_offset)
+        self.append(log_offset, record_size, tags_code)
+
     def append_run(self, units: list[tuple[int, int, int]]) -> None:
         """The same for several; DiskFull, with nothing changed, when not all have room."""
         self.write(self.end, b"".join([_pack(*unit) for unit in units]))

@@ -207,8 +207,7 @@ class Dispatcher:
             code = tags_code(tags) if tags else 0
             if queue.is_schedule:
                 code = unit_code(properties, stored_ms, code, self.delays_ms)
-            assert queue.end == queue_offset, (queue.end, queue_offset)
-            queue.append(log_offset, record_size, code)
+            queue.append_at(queue_offset, log_offset, record_size, code)
             self._arrivals.append(
                 Arrival(
                     message.topic,

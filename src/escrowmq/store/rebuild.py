@@ -18,7 +18,7 @@ from escrowmq.codec.record import decode_record
 from escrowmq.codec.stretch import Scanned
 from escrowmq.codec.walker import Damage
 from escrowmq.errors import DiskFull
-from escrowmq.store.consume_queue import ConsumeQueue
+from escrowmq.store.consume_queue import GAP_SIZE, ConsumeQueue
 from escrowmq.store.dispatch import Dispatch, unit_code
 from escrowmq.store.holdings import Holdings
 
@@ -213,11 +213,13 @@ class Rebuild:
     def _keep_below(self, builder: _Builder, queue_offset: int) -> None:
         """Of units that the disk had no room for, keep those before an offset: what follows is put
         right behind them."""
-        if queue_offset > builder.next:
+        missing_count = queue_offset - builder.next
+        if missing_count > _UNITS_KEPT_MAX:
             raise DiskFull(
                 f"{self._name(builder)} goes on at {queue_offset}, and what is before it has no "
                 "room; make some, and start again"
             )
+        builder.units += GAP_ENTRY * missing_count
         del builder.units[max(queue_offset - builder.start, 0) * ENTRY_SIZE :]
 
     def _unit(self, builder: _Builder, record: Scanned) -> bytes:
@@ -272,7 +274,7 @@ class Rebuild:
             for number, (log_offset, size, _) in enumerate(
                 ENTRY.iter_unpack(builder.units), builder.start
             ):
-                if number < queue.end:
+                if number < queue.end or size == GAP_SIZE:
                     continue
                 record = decode_record(log.read(log_offset, size))
                 marks = {name: record.properties.get(name, "") for name in _MARKS}

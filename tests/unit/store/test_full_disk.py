@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from escrowmq.base.settings import StoreSettings
+from escrowmq.codec.layout import HEAD_V4
 from escrowmq.codec.record import decode_record
 from escrowmq.errors import DiskFull
 from escrowmq.store import dispatch, snapshot
@@ -242,3 +243,24 @@ def test_a_second_life_is_found_on_a_disk_that_has_no_room_for_the_first(
     disk.room += 10_000_000
     store.wake(9_000)
     assert bodies(store) == {at: b"body %05d" % (10 + at) for at in range(second_count)}
+
+
+def test_a_gap_among_units_that_have_no_room_stays_one() -> None:
+    """A record in the middle is damaged, and its queue is built again on a full disk."""
+    disk = SimDisk()
+    settings = small(log_segment_size=65_536, queue_segment_size=4_000, has_index=False)
+    store, _ = opened(disk, settings)
+    puts = [store.put(message(number), 1_000) for number in range(4)]
+    store.close(2_000)
+    disk.restart()
+    for path in [path for path in disk.files if path.startswith("consumequeue/")]:
+        disk.remove(path)
+    disk.remove(snapshot.PATH)
+    log = disk.open(f"commitlog/{0:020d}", size=65_536)
+    log.write(puts[1].log_offset + HEAD_V4.size, b"?")
+    disk.room = disk.used
+    store, _ = opened(disk, settings, now_ms=5_000)
+    assert disk.room is not None
+    disk.room += 10_000_000
+    store.wake(9_000)
+    assert bodies(store) == {at: b"body %05d" % at for at in (0, 2, 3)}
