@@ -56,8 +56,9 @@ class Given(msgspec.Struct):
 
     text: str
     ident: Ident
+    asked_ms: int
     heard_ms: int
-    """By the broker's clock."""
+    """Both by the broker's clock; it was made in between, and the clock may have been set since."""
 
 
 class Ledger:

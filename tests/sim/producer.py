@@ -100,10 +100,11 @@ class SimProducer(SimClient):
             stage.fault("request doubled", "half %s", sent.key)
             times = 2
         stage.done["halves sent"] += 1
+        asked_ms = self.broker_ms()
 
         def heard(reply: Command | None) -> None:
             if reply is not None and reply.code == Response.SUCCESS:
-                self._half_is_stored(sents, [*stored, self._note(sent, reply)])
+                self._half_is_stored(sents, [*stored, self._note(sent, reply, asked_ms)])
                 return
             if reply is not None:
                 stage.done[f"halves refused: code {reply.code}"] += 1
@@ -117,7 +118,7 @@ class SimProducer(SimClient):
 
         self.call(SEND, ext, heard, body=sent.body, times=times)
 
-    def _note(self, sent: Sent, reply: Command) -> Stored:
+    def _note(self, sent: Sent, reply: Command, asked_ms: int) -> Stored:
         ext = reply.ext or {}
         ident = (sent.key, parse_offset_id(ext["msgId"])[1])
         queue_offset = int(ext["queueOffset"])
@@ -126,7 +127,7 @@ class SimProducer(SimClient):
         self._ledger.halves[ident] = queue_offset
         stored = Stored(sent, ident, queue_offset)
         if "escrowId" in ext:
-            stored.given = Given(ext["escrowId"], ident, self.broker_ms())
+            stored.given = Given(ext["escrowId"], ident, asked_ms, self.broker_ms())
             self._ledger.given.append(stored.given)
             self.stage.done["signed ids given"] += 1
         return stored
@@ -264,11 +265,12 @@ class SimProducer(SimClient):
         """A signed id is good for as long as the log keeps the half, and not longer. A clock that
         was days ahead has made older ones run out, and their keys go, for good."""
         lasting_ms = self._plan.habits.reserved_hours * 3_600_000
-        is_over = sent_ms > given.heard_ms + lasting_ms + 1_000
+        is_over = sent_ms > max(given.asked_ms, given.heard_ms) + lasting_ms + 1_000
         if code == Response.NO_PERMISSION:
             self.stage.done["signed ids that ran out"] += 1
             was_ahead = self._plan.habits.ahead_at_ms > 0
-            if not was_ahead and self.broker_ms() < given.heard_ms + lasting_ms - 90_000:
+            made_ms = min(given.asked_ms, given.heard_ms)
+            if not was_ahead and self.broker_ms() < made_ms + lasting_ms - 90_000:
                 raise Violation(f"the id of {given.ident} was refused, and has not run out")
         elif is_over:
             raise Violation(f"the id of {given.ident} ran out, and was answered {code}")

@@ -64,6 +64,7 @@ class Block:
         self.attempts = attempts
         self.out = out
         self.half: Half | None = None
+        self.asked_ms = 0
         self.asked_count = 0
         """Attempts that reached the broker that is there."""
 
@@ -167,6 +168,7 @@ class SdkProducer(SdkClient):
             assert came is not None
             self._came(block, came)
 
+        block.asked_ms = self.broker_ms()
         fields = send_fields(block.out, queue, group=GROUP)
         fields["d"] = str(self._plan.queues_count)  # of a topic that its first message creates
         self.ask(block.out.code, fields, done, body=block.out.body, timeout_s=left_s)
@@ -210,7 +212,8 @@ class SdkProducer(SdkClient):
         self.stage.note("half %s of the SDK is stored", ident)
         self._ledger.halves[ident] = half.queue_offset
         if half.signed_id:
-            self._ledger.given.append(Given(half.signed_id, ident, self.broker_ms()))
+            given = Given(half.signed_id, ident, block.asked_ms, self.broker_ms())
+            self._ledger.given.append(given)
         if not is_safe(result):
             self._never_ran(block)
             self._end(block, Outcome.ROLLBACK)
