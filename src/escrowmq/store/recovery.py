@@ -30,7 +30,13 @@ from escrowmq.store.failed_syncs import (
 from escrowmq.store.holdings import Holdings
 from escrowmq.store.index_chains import IndexKey
 from escrowmq.store.rebuild import HoleError, Rebuild
-from escrowmq.store.snapshot import Snapshot, lost_queues, read_snapshot, write_snapshot
+from escrowmq.store.snapshot import (
+    Snapshot,
+    lost_queues,
+    note_unseen,
+    read_snapshot,
+    write_snapshot,
+)
 
 ABORT: Final = "abort"
 _NOTES_MAX: Final = 100
@@ -204,6 +210,8 @@ class Recovery:
         else:
             start = safe_segment(held)
         start = min(start, self._first_lost_file())
+        if snapshot is not None and snapshot.unseen_from >= 0:
+            start = min(start, snapshot.unseen_from)
         index = held.index
         if index is None or not self._log.segments.starts:
             return max(start, low)
@@ -429,7 +437,16 @@ class Recovery:
         if held.index is not None:
             for file in held.index.dirty_files():
                 file.sync()
+        self._note_state()
+
+    def _note_state(self) -> None:
+        """For the next start."""
+        stalled, notes = self._rebuild.stalled, self._report.notes
+        if stalled:
+            if not note_unseen(self._held, stalled[0].log_offset):
+                notes.append("the disk is full; the next start reads the whole log")
+            return
         try:
-            write_snapshot(held)
+            write_snapshot(self._held)
         except DiskFull:
-            self._report.notes.append("the disk is full; the next start reads more of the log")
+            notes.append("the disk is full; the next start reads more of the log")

@@ -39,6 +39,9 @@ class Snapshot(msgspec.Struct, rename="camel"):
     log_begin: int = 0
     deleted: dict[str, Deletion] = {}
     latest_ms: int = 0
+    unseen_from: int = -1
+    """The oldest record whose unit a full disk has no room for, while queues with room may have
+    units of newer ones; -1 when there is none."""
 
 
 def read_snapshot(disk: Disk) -> Snapshot | None:
@@ -52,8 +55,11 @@ def read_snapshot(disk: Disk) -> Snapshot | None:
         return None
 
 
-def write_snapshot(held: Holdings) -> None:
-    """Write the file."""
+def write_snapshot(held: Holdings, *, unseen_from: int = -1) -> None:
+    """Write the file. (What a start has found no room for is not among what waits yet.)"""
+    dispatcher = held.dispatcher
+    if dispatcher.stalled is not None and dispatcher.waiting:
+        unseen_from = dispatcher.waiting[0].log_offset
     held.deleted.forget_before(held.log.min_offset)
     ends: dict[str, dict[int, int]] = {}
     begins: dict[str, dict[int, int]] = {}
@@ -70,9 +76,22 @@ def write_snapshot(held: Holdings) -> None:
         log_begin=held.log.min_offset,
         deleted=held.deleted.of_topic,
         latest_ms=held.deleted.latest_ms,
+        unseen_from=unseen_from,
     )
     held.disk.replace(PATH, msgspec.json.encode(snapshot))
     held.queues.journal.begin_anew()
+
+
+def note_unseen(held: Holdings, unseen_from: int) -> bool:
+    """Write the file, which says what has to be looked for at the next start; whether there was
+    room. Without, the file goes: then the whole log is read."""
+    try:
+        write_snapshot(held, unseen_from=unseen_from)
+    except (StorageError, OSError):
+        with contextlib.suppress(StorageError, OSError):
+            held.disk.remove(PATH)
+        return False
+    return True
 
 
 def note_deletions(held: Holdings) -> None:

@@ -49,7 +49,12 @@ from escrowmq.store.recovery import Recovered, Recovery
 from escrowmq.store.retention import Retention, hour_in
 from escrowmq.store.run import Run
 from escrowmq.store.search import Searcher
-from escrowmq.store.snapshot import note_deletions, relieve_journal, write_snapshot
+from escrowmq.store.snapshot import (
+    note_deletions,
+    note_unseen,
+    relieve_journal,
+    write_snapshot,
+)
 
 __all__ = [
     "Arrival",
@@ -159,6 +164,8 @@ class Store:
         self.log.drop_ahead()
         if is_whole:
             write_snapshot(self._held)
+        elif self.dispatcher.waiting:
+            note_unseen(self._held, self.dispatcher.waiting[0].log_offset)
         self.log.segments.close()
         self.queues.close()
         if self.index is not None:

@@ -1,5 +1,6 @@
 """A full disk: ordinary puts are refused, settling ones served, and all is well again after."""
 
+import random
 from collections.abc import Callable
 
 import pytest
@@ -10,7 +11,7 @@ from escrowmq.codec.record import decode_record
 from escrowmq.errors import DiskFull
 from escrowmq.store import dispatch, snapshot
 from escrowmq.store.store import Put, PutStatus, Store
-from escrowmq.testing.disk import SimDisk
+from escrowmq.testing.disk import Loss, SimDisk
 
 from .stores import bodies, message, opened, small, sync
 
@@ -264,3 +265,38 @@ def test_a_gap_among_units_that_have_no_room_stays_one() -> None:
     disk.room += 10_000_000
     store.wake(9_000)
     assert bodies(store) == {at: b"body %05d" % at for at in (0, 2, 3)}
+
+
+def opened_in_boot(disk: SimDisk, settings: StoreSettings, now_ms: int) -> Store:
+    store = Store(disk, settings, boot="the same each time")
+    store.open(now_ms)
+    return store
+
+
+@pytest.mark.parametrize("has_room_for_notes", [True, False])
+@pytest.mark.parametrize("stops", ["ss", "sk", "ks", "kk", "sss", "kkk"])
+def test_what_waits_for_room_is_found_by_the_start_after_the_next(
+    stops: str, *, has_room_for_notes: bool
+) -> None:
+    """World 63692: the first start gave another queue, which had room, its later units; the second
+    read the log from the newest of these on, and the one that still had no room was lost."""
+    disk = NoNotes()
+    settings = small(log_segment_size=65_536, queue_segment_size=40, has_index=False)
+    store = opened_in_boot(disk, settings, 1_000)
+    for number in range(2):
+        store.put(message(number), 1_000)
+    store.put(message(10, topic="others"), 1_000)
+    disk.room, disk.has_room_for_notes = disk.used, has_room_for_notes
+    assert store.put(message(2), 1_000).status is PutStatus.OK
+    assert store.put(message(11, topic="others"), 1_000).status is PutStatus.OK
+    for nth, stop in enumerate(stops):
+        if stop == "s":
+            store.close(2_000 + nth)
+            disk.restart()
+        else:
+            disk.crash(random.Random(nth), Loss.NOTHING)
+        store = opened_in_boot(disk, settings, 3_000 + nth)
+    disk.room, disk.has_room_for_notes = None, True
+    store.wake(60_000)
+    assert bodies(store) == {at: b"body %05d" % at for at in range(3)}
+    assert bodies(store, "others") == {at: b"body %05d" % (10 + at) for at in range(2)}
