@@ -10,7 +10,6 @@ from escrowmq.codec import fastjson
 from escrowmq.codec.record import decode_record
 from escrowmq.delivery.subscriptions import TRANSACTION_GROUP
 from escrowmq.errors import CorruptRecord
-from escrowmq.store.dispatch import DispatchRun
 from escrowmq.store.store import Store
 from escrowmq.txn.op import decode_op
 from tests.sim.halves import LEVELS_MAX
@@ -53,11 +52,7 @@ def waiting_in(store: Store) -> list[Seen]:
     """The records of the log that wait for room in a queue."""
     if store.dispatcher.stalled is None:
         return []
-    rows = [
-        row
-        for item in store.dispatcher.waiting
-        for row in (item.singles() if isinstance(item, DispatchRun) else [item])
-    ]
+    rows = [row for item in store.dispatcher.waiting for row in item.singles()]
     return [
         Seen(row.log_offset, row.record_size, decode_record(record, check_crc=True))
         for row in rows

@@ -123,6 +123,7 @@ class ShortPuts:
         self._run = store.run(identity.packed)
         self._properties = Properties(_SPECIAL, _SpecialOfHalf())
         self._body_size_max = store.settings.body_size_max
+        self._is_sync_flush = store.settings.is_sync_flush
         self._batches = ShortBatches(self._run, self._properties, self._body_size_max)
         self._stored: list[tuple[str, int, int]] = []
         """Batches: topic, messages, and bytes of their records."""
@@ -149,7 +150,7 @@ class ShortPuts:
     @property
     def are_allowed(self) -> bool:
         """Whether records may be put so at all just now."""
-        return self._run.is_allowed
+        return self._run.is_allowed and not self._is_sync_flush
 
     def begin(self, now_ms: int) -> None:
         """A run begins. What depends on topics and settings is asked for again when one of them

@@ -82,10 +82,14 @@ class ConsumeQueue:
     def put_units(self, units: bytes, log_offset: int) -> None:
         """Put messages, and write their units at `end`; the first one's record stands at a log
         offset. DiskFull when their units have no room: they are to be written later then."""
+        assert self.end == self.next_offset, (self.end, self.next_offset)
+        self.expect(self.next_offset + len(units) // ENTRY_SIZE)
+        self.append_units(units, log_offset)
+
+    def append_units(self, units: bytes, log_offset: int) -> None:
+        """The same for messages that were put before."""
         count = len(units) // ENTRY_SIZE
         assert not len(units) % ENTRY_SIZE, len(units)
-        assert self.end == self.next_offset, (self.end, self.next_offset)
-        self.expect(self.next_offset + count)
         position = self.end * ENTRY_SIZE
         if position >= self._file_end or position < self._file_start:
             self._switch(position, log_offset)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate, count, repeat
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from escrowmq.base.limits import INDEX_KEYS_HELD_MAX, LONG_MAX, RUNS_SHOWN_AT_ONCE
 from escrowmq.base.message import Message, Property, SysFlag
+from escrowmq.codec.entries import ENTRY
 from escrowmq.codec.hashes import java_hash, tags_code
 from escrowmq.codec.properties import number_in
+from escrowmq.codec.record import decode_record
 from escrowmq.errors import DiskFull, StorageError
 from escrowmq.store.answers import Arrival, Put
 from escrowmq.store.commit_log import CommitLog
@@ -35,6 +38,10 @@ class Dispatch(NamedTuple):
     def covers(self, log_offset: int) -> bool:
         """Whether a record that starts there is this one."""
         return log_offset == self.log_offset
+
+    def singles(self) -> list[Dispatch]:
+        """Itself alone."""
+        return [self]
 
 
 class DispatchRun(NamedTuple):
@@ -66,6 +73,73 @@ class DispatchRun(NamedTuple):
         return list(map(Dispatch._make, rows))
 
 
+class UnitsOf(NamedTuple):
+    """The units of one queue's records, which stand behind one another in it. Without a queue, they
+    are not written."""
+
+    queue: ConsumeQueue | None
+    topic: str
+    queue_id: int
+    queue_offset: int
+    units: bytes
+
+    def arrivals(self, stored_ms: int) -> Iterator[Arrival]:
+        """Each record, as those are told who wait for it."""
+        for nth, (log_offset, size, code) in enumerate(ENTRY.iter_unpack(self.units)):
+            queue_offset = self.queue_offset + nth
+            yield Arrival(
+                self.topic, self.queue_id, queue_offset, code, stored_ms, log_offset, size
+            )
+
+
+class UnseenRun(NamedTuple):
+    """Records of one input (store/run) that are to be learnt of together, and their keys."""
+
+    log_offset: int
+    """Of the first."""
+
+    data: bytes
+    stored_ms: int
+    parts: list[UnitsOf]
+    keys: list[IndexKey]
+    is_awaited: Callable[[str, int], bool]
+    """Whether somebody waits for the messages of a queue."""
+
+    @property
+    def end(self) -> int:
+        """Behind the last of them."""
+        return self.log_offset + len(self.data)
+
+    def covers(self, log_offset: int) -> bool:
+        """Whether a record that starts there is one of these."""
+        return any(
+            log_offset == at for part in self.parts for at, _, _ in ENTRY.iter_unpack(part.units)
+        )
+
+    def without(self, topic: str) -> UnseenRun:
+        """The same where nobody is to see the records of a topic."""
+        parts = [p._replace(queue=None) if p.topic == topic else p for p in self.parts]
+        return self._replace(parts=parts)
+
+    def singles(self) -> list[Dispatch]:
+        """Each by itself."""
+        return self.held_back(0)[0]
+
+    def held_back(self, nth: int) -> tuple[list[Dispatch], list[IndexKey]]:
+        """The records of the parts from the nth on, each by itself; and the keys of all others."""
+        singles = []
+        for queue, _, _, first, units in self.parts[nth:]:
+            for queue_offset, (at, size, _) in enumerate(ENTRY.iter_unpack(units), first):
+                message = decode_record(self.data, at - self.log_offset)
+                singles.append(Dispatch(queue, message, queue_offset, at, size, self.stored_ms))
+        singles.sort(key=attrgetter("log_offset"))
+        places = {item.log_offset for item in singles}
+        return singles, [key for key in self.keys if key[2] not in places]
+
+
+Unseen = Dispatch | DispatchRun | UnseenRun
+
+
 class Dispatcher:
     """Makes records visible: writes units and index entries in the log's order, at once or, with
     SYNC_FLUSH, when they are durable: nobody sees what may still be lost. A full disk stalls it; it
@@ -82,7 +156,7 @@ class Dispatcher:
         self._log = log
         self._waits_for_sync = waits_for_sync
         self.index = index
-        self.waiting: deque[Dispatch | DispatchRun] = deque()
+        self.waiting: deque[Unseen] = deque()
         self.dispatched_offset = 0
         self.dispatched_ms = 0
         self.stalled: str | None = None
@@ -110,12 +184,12 @@ class Dispatcher:
         it was stored."""
         self.dispatched_offset, self.dispatched_ms = log_end, stored_ms
 
-    def stall(self, reason: str, items: Sequence[Dispatch | DispatchRun] = ()) -> None:
+    def stall(self, reason: str, items: Sequence[Unseen] = ()) -> None:
         """Nothing can be dispatched just now; these wait for it too."""
         self.stalled = reason
         self.waiting.extend(items)
 
-    def wait(self, items: Iterable[Dispatch | DispatchRun]) -> None:
+    def wait(self, items: Iterable[Unseen]) -> None:
         """These are shown when their turn comes: behind what waits already."""
         self.waiting.extend(items)
 
@@ -144,7 +218,9 @@ class Dispatcher:
     def unqueue(self, topic: str) -> None:
         """A topic is deleted: what waits of it is not to be seen."""
         for at, item in enumerate(self.waiting):
-            if item.message.topic == topic:
+            if isinstance(item, UnseenRun):
+                self.waiting[at] = item.without(topic)
+            elif item.message.topic == topic:
                 self.waiting[at] = item._replace(queue=None)
 
     def show(
@@ -179,6 +255,9 @@ class Dispatcher:
                 if isinstance(first, Dispatch):
                     self.dispatch(*first)
                     waiting.popleft()
+                elif isinstance(first, UnseenRun):
+                    waiting.popleft()
+                    self._dispatch_unseen(first)
                 elif runs_max > 0:
                     runs_max -= 1
                     waiting.popleft()
@@ -286,6 +365,29 @@ class Dispatcher:
             self._keys += keys
             if len(self._keys) >= _KEYS_BATCH:
                 self.flush_keys()
+
+    def _dispatch_unseen(self, run: UnseenRun) -> None:
+        """Dispatch a run now. Where a queue has no room, what has some is seen all the same, as far
+        as the run's queues come before it."""
+        for nth, (queue, topic, queue_id, first, units) in enumerate(run.parts):
+            if queue is None:
+                continue
+            assert queue.end == first, (queue.end, first)
+            try:
+                queue.append_units(units, ENTRY.unpack_from(units)[0])
+            except (StorageError, OSError):
+                held_back, keys = run.held_back(nth)
+                self.waiting.extendleft(reversed(held_back))
+                self.dispatched_run(held_back[0].log_offset, run.stored_ms, keys)
+                raise
+            if run.is_awaited(topic, queue_id):
+                self._arrivals += run.parts[nth].arrivals(run.stored_ms)
+        self.dispatched_run(run.end, run.stored_ms, run.keys)
+
+    @property
+    def takes_runs(self) -> bool:
+        """Whether records may be put together: none before them is held up."""
+        return self.stalled is None if self._waits_for_sync else not self.waiting
 
     def arrived(self, arrivals: Iterable[Arrival]) -> None:
         """Messages became visible of which somebody is to be told."""

@@ -10,13 +10,14 @@ from typing import Final, NamedTuple
 from zlib import crc32
 
 from escrowmq.base.limits import PROPERTIES_SIZE_MAX
+from escrowmq.codec.entries import ENTRY_SIZE
 from escrowmq.codec.hashes import body_crc
 from escrowmq.codec.layout import HEAD_V4, PROPERTIES_SIZE
-from escrowmq.codec.record import decode_record, topic_part
+from escrowmq.codec.record import topic_part
 from escrowmq.errors import StorageError
 from escrowmq.store.answers import Arrival
 from escrowmq.store.consume_queue import ConsumeQueue
-from escrowmq.store.dispatch import Dispatch
+from escrowmq.store.dispatch import UnitsOf, UnseenRun
 from escrowmq.store.holdings import Holdings
 from escrowmq.store.index_chains import IndexKey
 
@@ -94,6 +95,7 @@ class Run:
     def __init__(self, held: Holdings, host: bytes) -> None:
         self._held = held
         self._host = host
+        self._is_sync_flush = held.settings.is_sync_flush
         self._pieces: list[bytes] = []
         self._body_size_max = held.settings.body_size_max
         self._tails: dict[tuple[str, int], Tail] = {}
@@ -104,13 +106,13 @@ class Run:
 
     @property
     def is_allowed(self) -> bool:
-        """Whether records may be put so at all: they are seen at once, and get no checksum."""
+        """Whether records may be put so at all: they get no checksum, and nothing before them is
+        held up."""
         settings, standing = self._held.settings, self._held.standing
         return not (
-            settings.is_sync_flush
-            or settings.appends_crc
+            settings.appends_crc
             or standing.refusal is not None
-            or self._held.dispatcher.waiting
+            or not self._held.dispatcher.takes_runs
         )
 
     def tail(self, topic: str, queue_id: int) -> Tail | None:
@@ -248,7 +250,8 @@ class Run:
 
     def commit(self, is_awaited: Callable[[str, int], bool]) -> bool:
         """Write what was put: all of it, or nothing. Of queues that somebody waits for, what has
-        arrived is told. Call `done` afterwards."""
+        arrived is told; with SYNC_FLUSH all of it is seen and told of once it is durable. Call
+        `done` afterwards."""
         if not self._pieces:
             return True
         held, data = self._held, b"".join(self._pieces)
@@ -262,12 +265,17 @@ class Run:
             return False
         assert log.end_offset == self.end, (log.end_offset, self.end)
         log.stamp(self.stored_ms)
+        if self._is_sync_flush:
+            for tail in self._touched:
+                tail.queue.expect(tail.next_offset)
+            dispatcher.wait([self._unseen(data, self._touched, is_awaited)])
+            return True
         for nth, tail in enumerate(self._touched):
             units = tail.units
             try:
                 tail.queue.put_units(_packer(len(units) // 3)(*units), units[0])
             except (StorageError, OSError) as error:
-                self._stall(str(error), data, self._touched[nth:])
+                self._stall(str(error), self._unseen(data, self._touched[nth:], is_awaited))
                 return True
             if is_awaited(tail.topic, tail.queue_id):
                 dispatcher.arrived(self._arrivals(tail))
@@ -281,19 +289,25 @@ class Run:
             for queue_offset, log_offset, size, code in tail.places()
         ]
 
-    def _stall(self, reason: str, data: bytes, tails: list[Tail]) -> None:
-        """The units of these queues have no room: what is in them is seen when there is."""
-        begin = self.end - len(data)
-        waiting = []
+    def _unseen(
+        self, data: bytes, tails: list[Tail], is_awaited: Callable[[str, int], bool]
+    ) -> UnseenRun:
+        """What is in some of the queues, to be seen later; and all keys."""
+        parts = []
         for tail in tails:
-            tail.queue.expect(tail.next_offset)
-            for queue_offset, log_offset, size, _ in tail.places():
-                message = decode_record(data, log_offset - begin)
-                places = queue_offset, log_offset, size, self.stored_ms
-                waiting.append(Dispatch(tail.queue, message, *places))
-        waiting.sort(key=lambda item: item.log_offset)
-        held_back = {item.log_offset for item in waiting}
-        keys = [key for key in self._keys if key[2] not in held_back]
+            count = len(tail.units) // 3
+            units = _packer(count)(*tail.units)
+            first = tail.next_offset - count
+            parts.append(UnitsOf(tail.queue, tail.topic, tail.queue_id, first, units))
+        begin = self.end - len(data)
+        return UnseenRun(begin, data, self.stored_ms, parts, self._keys.copy(), is_awaited)
+
+    def _stall(self, reason: str, unseen: UnseenRun) -> None:
+        """The units of these queues have no room: what is in them is seen when there is."""
+        for queue, _, _, first, units in unseen.parts:
+            assert queue is not None, "it was found just now"
+            queue.expect(first + len(units) // ENTRY_SIZE)
+        waiting, keys = unseen.held_back(0)
         self._held.dispatcher.stall(reason, waiting)
         self._held.dispatcher.dispatched_run(waiting[0].log_offset, self.stored_ms, keys)
 

@@ -9,7 +9,7 @@ from escrowmq.store.run import Run, Tail
 from escrowmq.store.store import PutStatus, Store
 from escrowmq.testing.disk import SimDisk
 
-from .stores import bodies, message, opened, small
+from .stores import bodies, message, opened, small, sync
 
 HOST = bytes(8)
 
@@ -88,10 +88,11 @@ def nobody(topic: str, queue_id: int) -> bool:
     return False
 
 
-def test_run_leaves_what_single_puts_leave() -> None:
+@pytest.mark.parametrize("is_sync", [False, True])
+def test_run_leaves_what_single_puts_leave(*, is_sync: bool) -> None:
     disks = SimDisk(), SimDisk()
     for disk, is_run in zip(disks, (True, False), strict=True):
-        store, _ = opened(disk)
+        store, _ = opened(disk, small(is_sync_flush=is_sync))
         for queue_id in (0, 1):
             store.put(message(queue_id, queue_id=queue_id), 1_000)
         run = begun(store)
@@ -181,3 +182,94 @@ def test_queue_without_room_for_its_units_shows_them_when_there_is_some() -> Non
     assert store.bounds("orders", 1) == (0, 4)
     found = store.query("orders", "all", count_max=64, begin_ms=0, end_ms=1 << 60)
     assert len(found.records) == 10
+
+
+def synced_store(disk: SimDisk, **changes: int) -> Store:
+    """A store that shows what is durable, with one message in each of two queues."""
+    store, _ = opened(disk, small(is_sync_flush=True, **changes))
+    for queue_id in (0, 1):
+        store.put(message(queue_id, queue_id=queue_id), 1_000)
+    assert sync(store, 1_000)
+    store.take_arrivals()
+    return store
+
+
+def test_run_is_seen_and_told_of_when_it_is_durable() -> None:
+    store = synced_store(SimDisk())
+    run = begun(store)
+    for number in range(2, 6):
+        assert put(run, tail_of(run, number % 2), number) >= 0
+    assert run.commit(lambda topic, queue_id: queue_id == 1)
+    run.done()
+    assert store.bounds("orders", 0) == store.bounds("orders", 1) == (0, 1)
+    assert not store.has_arrivals
+    assert store.put(message(6), 2_000).queue_offset == 3
+    run.begin(2_000)  # what waits for the disk is in nobody's way
+    assert run.is_allowed
+    assert put(run, tail_of(run), 7) >= 0
+    assert run.commit(nobody)
+    run.done()
+    assert sync(store, 2_000)
+    assert store.bounds("orders", 0) == (0, 5)
+    assert store.bounds("orders", 1) == (0, 3)
+    told = [(arrival.queue_id, arrival.queue_offset) for arrival in store.take_arrivals()]
+    assert told == [(1, 1), (1, 2), (0, 3)]
+    found = store.query("orders", "all", count_max=64, begin_ms=0, end_ms=1 << 60)
+    assert len(found.records) == 8
+
+
+def test_record_of_a_run_is_found_by_its_place_before_it_is_durable() -> None:
+    store = synced_store(SimDisk())
+    run = begun(store)
+    places = [put(run, tail_of(run), number) for number in (2, 3)]
+    assert run.commit(nobody)
+    run.done()
+    for number, place in enumerate(places, 2):
+        found = store.read(place)
+        assert found is not None
+        assert found.body == b"body %05d" % number
+    assert store.read(places[1] + 1) is None
+    (waiting,) = store.dispatcher.waiting
+    assert [item.log_offset for item in waiting.singles()] == places
+
+
+def test_run_of_a_topic_that_is_deleted_meanwhile_is_not_seen() -> None:
+    store = synced_store(SimDisk())
+    store.put(message(9, topic="bills"), 1_000)
+    assert sync(store, 1_000)
+    run = begun(store)
+    bills = run.tail("bills", 0)
+    assert bills is not None
+    for tail in (bills, tail_of(run)):
+        assert put(run, tail, 2) >= 0
+    assert run.commit(nobody)
+    run.done()
+    store.delete_topic("bills")
+    assert store.put(message(3, topic="bills"), 2_000).queue_offset == 0
+    assert sync(store, 2_000)
+    assert store.bounds("bills", 0) == (0, 1)
+    assert store.bounds("orders", 0) == (0, 2)
+
+
+def test_durable_run_without_room_for_its_units_is_seen_when_there_is_some() -> None:
+    disk = SimDisk()
+    store = synced_store(disk, queue_segment_size=60)
+    run = begun(store)
+    for number in (3, 2, 4, 6, 5):
+        assert put(run, tail_of(run, number % 2), number) >= 0
+    assert run.commit(nobody)
+    run.done()
+    disk.room = disk.used
+    assert sync(store, 2_000)  # the second queue has two units of room in its file, and needs two
+    assert store.bounds("orders", 1) == (0, 3)
+    assert store.bounds("orders", 0) == (0, 1)
+    assert not run.is_allowed
+    assert store.put(message(9), 2_000).queue_offset == 4
+    disk.room += 1_000_000
+    store.wake(9_000)
+    assert sync(store, 9_000)
+    assert run.is_allowed
+    assert store.behind_size == 0
+    assert store.bounds("orders", 0) == (0, 5)
+    found = store.query("orders", "all", count_max=64, begin_ms=0, end_ms=1 << 60)
+    assert len(found.records) == 8
