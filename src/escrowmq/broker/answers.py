@@ -8,7 +8,7 @@ from escrowmq.base.settings import StoreSettings
 from escrowmq.broker.asked import Question
 from escrowmq.broker.latency import Latency
 from escrowmq.broker.moment import Moment
-from escrowmq.broker.waiting import WaitingAnswers
+from escrowmq.broker.waiting import WaitingAnswer, WaitingAnswers
 from escrowmq.store.store import Store
 
 
@@ -22,7 +22,7 @@ class Answers:
         self._store = store
         self._moment = moment
         self._latency = latency
-        self.waiting = WaitingAnswers(self.say)
+        self.waiting = WaitingAnswers()
 
     def give(
         self, asked: Question, reply: Answer | Refusal, *, since_ms: int | None = None
@@ -37,7 +37,7 @@ class Answers:
         ):
             since_ms = asked.now_ms if since_ms is None else since_ms
             until_ms = since_ms + self._store_settings.sync_timeout_ms
-            self.waiting.keep(asked, reply, until_ms=until_ms)
+            self.waiting.keep(WaitingAnswer(asked, reply, reply.log_end, until_ms, self.say))
         else:
             self.say(asked, reply)
 

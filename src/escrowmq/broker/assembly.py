@@ -138,6 +138,7 @@ class Assembly:
             serving=self.serving,
             output=b.output,
             latency=b.latency,
+            run_answers=b.run_answers,
         )
         shortcut = Shortcut(
             settings=b.settings,
@@ -149,6 +150,8 @@ class Assembly:
             serving=self.serving,
             puts=puts,
             standings=Standings(self.door, self.serving),
+            run_answers=b.run_answers,
+            is_sync_flush=b.store.settings.is_sync_flush,
         )
         self.plain_sends = PlainSends(
             latency=b.latency, shortcut=shortcut, puts=puts, transactions=self.transactions

@@ -35,6 +35,11 @@ class Frames:
             self._sent = SentReplies(self._said)
         return self._said
 
+    @property
+    def said(self) -> dict[str, str]:
+        """What answers to sends say as long as nobody asks for more (`said_to_senders`)."""
+        return self._said
+
     def of(self, command: Command, reply: Answer | Refusal) -> tuple[bytes, ...]:
         """What goes out for a reply, to be written one after the other."""
         if type(reply) is Sent:

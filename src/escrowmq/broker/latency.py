@@ -51,13 +51,25 @@ class Latency:
         counts[bisect_left(BOUNDS_MS, took_ms)] += 1
         self._sums_ms[kind] += took_ms
 
+    def note_alike(self, code: int, answered: int, took_ms: int, count: int) -> None:
+        """So many that were wanted, and asked for no messages, took the same time."""
+        if took_ms <= 0:
+            self.at_once[code, answered, 0] += count
+            return
+        kind = (code, answered, 0, False)
+        counts = self._counts.get(kind)
+        if counts is None:
+            counts = self._counts[kind] = [0] * len(_BOUNDS)
+        counts[bisect_left(BOUNDS_MS, took_ms)] += count
+        self._sums_ms[kind] += took_ms * count
+
     def family(self) -> Family:
         """The figures as they stand."""
         found = {kind: list(counts) for kind, counts in self._counts.items()}
         for of, count in self.at_once.items():
             found.setdefault((*of, False), [0] * len(_BOUNDS))[0] += count
         samples = []
-        for (code, answered, is_one_way, is_held), counts in found.items():
+        for (code, answered, is_one_way, is_held), counts in sorted(found.items()):
             labels = (
                 "remoting",
                 _REQUESTS.get(code, "other"),

@@ -67,11 +67,10 @@ class _Unsealed(msgspec.Struct):
 
 
 class EndsOfRun(Protocol):
-    """End requests that were served together, whose answers wait for the op record, and for
-    nothing more: they are served so where nobody waits for the disk."""
+    """End requests that were served together, whose answers wait for the op record."""
 
-    def say(self) -> None:
-        """All of them are done."""
+    def say(self, log_end: int) -> None:
+        """All of them are done, and durable when the log is up to there."""
         ...
 
     def one_by_one(self) -> Iterable[tuple[Question, Ended]]:
@@ -180,7 +179,7 @@ class EndHandlers(Part):
                 for asked, ended in item.one_by_one():
                     self._tell(asked, ended, log_end, undone)
             else:
-                item.say()
+                item.say(log_end)
 
     def _tell(self, asked: Question, ended: Ended, log_end: int, undone: frozenset[int]) -> None:
         if ended.queue_offset in undone:

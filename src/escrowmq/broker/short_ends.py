@@ -4,7 +4,7 @@ of the present run, and what else is to happen once they are in the log."""
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from escrowmq.base.codes import Request
@@ -17,6 +17,7 @@ from escrowmq.broker.on_end import EndHandlers, told
 from escrowmq.broker.output import Output
 from escrowmq.broker.passes import Passes
 from escrowmq.broker.peer import Peer
+from escrowmq.broker.run_answers import RunAnswers
 from escrowmq.broker.serving import Serving
 from escrowmq.broker.short_halves import ShortHalves
 from escrowmq.codec.ended_template import EndedTemplate
@@ -28,23 +29,9 @@ from escrowmq.txn.claim import Ended, EndResult
 from escrowmq.txn.plain import PlainHalf
 from escrowmq.txn.state import State
 
-_REPLIES: Final = {
-    state: EndedTemplate(told(state, is_sync=False))
-    for state in (State.COMMITTED, State.ROLLED_BACK)
-}
-
 STATES: Final = (State.ROLLED_BACK, State.COMMITTED)
 NOTE: Final = struct.Struct(">??4s")
 """What the lane says of an END: whether it commits, whether nobody is to be told, its number."""
-
-_RULES: Final = (
-    ODD_OF_HALF & 0xFFFFFFFF,
-    int(SysFlag.COMMIT),
-    _REPLIES[State.ROLLED_BACK].front,
-    _REPLIES[State.ROLLED_BACK].back,
-    _REPLIES[State.COMMITTED].front,
-    _REPLIES[State.COMMITTED].back,
-)
 
 _AT_ONCE_MAX: Final = 64
 _POOR_SHARE: Final = 4
@@ -72,10 +59,21 @@ class EndsToTell:
     """Ends that were asked for by one peer in one run, and are told of when they are durable
     (broker/on_end.EndsOfRun)."""
 
-    def __init__(self, *, serving: Serving, output: Output, latency: Latency) -> None:
+    def __init__(
+        self,
+        *,
+        serving: Serving,
+        output: Output,
+        latency: Latency,
+        run_answers: RunAnswers | None,
+        templates: Mapping[State, EndedTemplate],
+    ) -> None:
         self._serving = serving
         self._output = output
         self._latency = latency
+        self._run_answers = run_answers
+        """Of those who wait for the disk; None where nobody does."""
+        self._templates = templates
         self._peer: Peer
         self._now_ms = 0
         self._wanted: list[tuple[int, State, Number] | _Noted] = []
@@ -85,7 +83,7 @@ class EndsToTell:
     def add(self, queue_offset: int, state: State, number: Number) -> None:
         """One is to be told."""
         self._wanted.append((queue_offset, state, number))
-        reply = _REPLIES[state]
+        reply = self._templates[state]
         self._replies.append(
             reply.binary(number) if isinstance(number, bytes) else reply.json(number)
         )
@@ -102,8 +100,13 @@ class EndsToTell:
         self._peer, self._now_ms = peer, now_ms
         return self._told_count > 0
 
-    def say(self) -> None:
+    def say(self, log_end: int) -> None:
         """Tell all of them at once. Measured: 0.6 us each, where one after the other takes 7."""
+        if self._run_answers is not None:
+            counts = {Request.END_TRANSACTION: self._told_count}
+            keep, now_ms = self._run_answers.keep, self._now_ms
+            keep(self._peer, self._replies, counts, now_ms=now_ms, log_end=log_end)
+            return
         self._output.send(self._peer.id, *self._replies)
         self._latency.at_once[Request.END_TRANSACTION, 0, 0] += self._told_count
 
@@ -146,6 +149,8 @@ class ShortEnds:
         serving: Serving,
         output: Output,
         latency: Latency,
+        run_answers: RunAnswers,
+        is_sync_flush: bool,
         tail_of: Callable[[str, int], Tail | None],
     ) -> None:
         self._run = run
@@ -155,6 +160,11 @@ class ShortEnds:
         self._serving = serving
         self._output = output
         self._latency = latency
+        self._run_answers = run_answers if is_sync_flush else None
+        self._templates = {
+            state: EndedTemplate(told(state, is_sync=is_sync_flush)) for state in STATES
+        }
+        self._rules = ODD_OF_HALF & 0xFFFFFFFF, int(SysFlag.COMMIT), *self._pieces()
         self._tail_of = tail_of
         """Where the messages for a queue go; None when they have to be asked more."""
         self._ended: dict[int, State] = {}
@@ -164,7 +174,18 @@ class ShortEnds:
         """Of the lane: ENDs of whose halves few are plain are read in vain."""
 
     def _nobody(self) -> EndsToTell:
-        return EndsToTell(serving=self._serving, output=self._output, latency=self._latency)
+        return EndsToTell(
+            serving=self._serving,
+            output=self._output,
+            latency=self._latency,
+            run_answers=self._run_answers,
+            templates=self._templates,
+        )
+
+    def _pieces(self) -> tuple[bytes, bytes, bytes, bytes]:
+        """What is always the same in replies, as the lane is told."""
+        dropped, kept = self._templates[State.ROLLED_BACK], self._templates[State.COMMITTED]
+        return dropped.front, dropped.back, kept.front, kept.back
 
     def end(
         self,
@@ -244,7 +265,7 @@ class ShortEnds:
             return None
         log, starts = self._halves.bytes_of(log_offsets[:count])
         laid_out = lane.lay_out(
-            data, at, frame_size_max, shapes, plans, places, moment, log, starts, _RULES
+            data, at, frame_size_max, shapes, plans, places, moment, log, starts, self._rules
         )
         notes = b"" if laid_out is None else laid_out[3]
         put_count = len(notes) // NOTE.size

@@ -20,6 +20,7 @@ from escrowmq.broker.on_end import EndHandlers
 from escrowmq.broker.output import Output
 from escrowmq.broker.peer import Peer
 from escrowmq.broker.putting import DIVERTING
+from escrowmq.broker.run_answers import RunAnswers
 from escrowmq.broker.serving import Serving
 from escrowmq.broker.short_batches import ShortBatches
 from escrowmq.broker.short_ends import Number, PutEnds, ShortEnds
@@ -111,6 +112,7 @@ class ShortPuts:
         serving: Serving,
         output: Output,
         latency: Latency,
+        run_answers: RunAnswers,
     ) -> None:
         self._settings = settings
         self._topics = topics
@@ -123,7 +125,6 @@ class ShortPuts:
         self._run = store.run(identity.packed)
         self._properties = Properties(_SPECIAL, _SpecialOfHalf())
         self._body_size_max = store.settings.body_size_max
-        self._is_sync_flush = store.settings.is_sync_flush
         self._batches = ShortBatches(self._run, self._properties, self._body_size_max)
         self._stored: list[tuple[str, int, int]] = []
         """Batches: topic, messages, and bytes of their records."""
@@ -135,6 +136,8 @@ class ShortPuts:
             serving=serving,
             output=output,
             latency=latency,
+            run_answers=run_answers,
+            is_sync_flush=store.settings.is_sync_flush,
             tail_of=self._tail_of,
         )
         self._said: dict[str, str] = {}
@@ -150,7 +153,12 @@ class ShortPuts:
     @property
     def are_allowed(self) -> bool:
         """Whether records may be put so at all just now."""
-        return self._run.is_allowed and not self._is_sync_flush
+        return self._run.is_allowed
+
+    @property
+    def log_end(self) -> int:
+        """Behind the last record of the last run."""
+        return self._run.end
 
     def begin(self, now_ms: int) -> None:
         """A run begins. What depends on topics and settings is asked for again when one of them

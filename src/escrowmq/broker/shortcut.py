@@ -30,6 +30,7 @@ from escrowmq.broker.identity import Identity
 from escrowmq.broker.latency import Latency
 from escrowmq.broker.output import Output
 from escrowmq.broker.peer import Peer
+from escrowmq.broker.run_answers import RunAnswers
 from escrowmq.broker.serving import Serving
 from escrowmq.broker.shedding import Shedding
 from escrowmq.broker.short_puts import ShortPuts, Target
@@ -62,6 +63,9 @@ _JSON_REST_MAX: Final = 2048
 _IPV4_SIZE: Final = 8
 _DIGITS_MAX: Final = 9
 _LONG_DIGITS_MAX: Final = 18
+_WAITS_NOT: Final = b"WAIT\x01false"
+"""Where one of its properties begins so, a message's sender may not want to wait for the disk."""
+
 _STATES: Final = {SysFlag.COMMIT: State.COMMITTED, SysFlag.ROLLBACK: State.ROLLED_BACK}
 _STATES_BY_TEXT: Final = {str(int(flag)): state for flag, state in _STATES.items()}
 
@@ -81,6 +85,8 @@ class Shortcut:
         serving: Serving,
         puts: ShortPuts,
         standings: Standings,
+        run_answers: RunAnswers,
+        is_sync_flush: bool,
     ) -> None:
         self._settings = settings
         self._identity = identity
@@ -91,6 +97,9 @@ class Shortcut:
         self._serving = serving
         self._puts = puts
         self._standings = standings
+        self._run_answers = run_answers
+        self._is_sync_flush = is_sync_flush
+        self._may_not_wait = False  # a sender of this run, for the disk
         self._is_judged = False
         """Whether the peer of this run has to sign."""
         self.lay_out: LayOutSends | None = lay_out_sends
@@ -115,6 +124,7 @@ class Shortcut:
             return at
         if self._is_judged and not self._standings.begin(peer, habits.standing, now_ms):
             return at
+        self._may_not_wait = self._is_sync_flush and _WAITS_NOT in data
         self._puts.begin(now_ms)
         try:
             end = self._put_frames(peer, habits, data, at, reader.frame_size_max)
@@ -124,7 +134,7 @@ class Shortcut:
         if end == at:
             self._puts.drop()
         elif self._puts.commit(peer, now_ms):
-            self._tell(peer, reader)
+            self._tell(peer, reader, now_ms)
         else:
             self._shut_ms, end = now_ms, at
         self._replies.clear()
@@ -135,25 +145,41 @@ class Shortcut:
             self._standings.end(is_stored=end > at)
         return end
 
-    def _tell(self, peer: Peer, reader: FrameReader) -> None:
+    def _tell(self, peer: Peer, reader: FrameReader, now_ms: int) -> None:
         """All of it is in the log."""
-        at_once, count = self._latency.at_once, self._ends_count
+        at_once, count, waits = self._latency.at_once, self._ends_count, self._is_sync_flush
         for is_one_way, sends_count in self._sends_counts.items():
-            at_once[Request.SEND_MESSAGE_V2, 0, is_one_way] += sends_count
+            if is_one_way or not waits:
+                at_once[Request.SEND_MESSAGE_V2, 0, is_one_way] += sends_count
             count += sends_count
         for (code, is_one_way), batches_count in self._batches_counts.items():
-            at_once[code, 0, is_one_way] += batches_count
+            if is_one_way or not waits:
+                at_once[code, 0, is_one_way] += batches_count
             count += batches_count
         if self._ends_count:
             self._serving.note_served()  # they are to be sealed
         reader.count += count
         self.served_count += count
-        if self._replies:
+        if self._replies and waits:
+            self._keep(peer, now_ms)
+        elif self._replies:
             self._output.send(peer.id, *self._replies)
 
+    def _keep(self, peer: Peer, now_ms: int) -> None:
+        """The replies leave when all of it is durable."""
+        replies, self._replies = self._replies, []
+        counts = Counter(
+            {code: count for (code, one_way), count in self._batches_counts.items() if not one_way}
+        )
+        if self._sends_counts[0]:
+            counts[Request.SEND_MESSAGE_V2] += self._sends_counts[0]
+        end = self._puts.log_end
+        self._run_answers.keep(peer, replies, counts, now_ms=now_ms, log_end=end)
+
     def is_open(self, peer: Peer, now_ms: int) -> bool:
-        """Whether plain messages of a peer are stored without being asked anything more."""
-        return not self._serving.is_judging and self._is_ready(peer, now_ms)
+        """Whether plain messages of a peer are stored, and told of, with nothing more asked."""
+        is_more = self._is_sync_flush or self._serving.is_judging
+        return not is_more and self._is_ready(peer, now_ms)
 
     def _is_ready(self, peer: Peer, now_ms: int) -> bool:
         return not (
@@ -204,7 +230,7 @@ class Shortcut:
         if code == Request.END_TRANSACTION:
             return self._stretch_of_ends(peer, habits, data, at, size_max)
         is_known = code == Request.SEND_MESSAGE_V2 and habits.stretches
-        if not is_known or self.lay_out is None or self._is_judged:
+        if not is_known or self.lay_out is None or self._is_judged or self._may_not_wait:
             return at
         put = self._puts.stretch(self.lay_out, peer, habits.stretches, data, at, size_max)
         if put is None:
@@ -232,7 +258,8 @@ class Shortcut:
             habits.note_known(1)
         opaque, queue, born, properties = alike
         header, flag = shape.header, shape.flag
-        if flag & Flag.REPLY or not _are_numbers(queue, born):
+        waits_not = self._may_not_wait and _WAITS_NOT in properties
+        if waits_not or flag & Flag.REPLY or not _are_numbers(queue, born):
             return False
         target = self._puts.target(header.topic, int(queue))
         if target is None or (
@@ -291,6 +318,7 @@ class Shortcut:
             or not all(map(_is_int, numbers))
             or not _is_long(ext.g)
             or not properties.isascii()
+            or (self._is_sync_flush and _WAITS_NOT.decode() in properties)
         ):
             return False
         queue_id, sys_flag, flag, reconsume_times = map(int, numbers)

@@ -14,6 +14,7 @@ from escrowmq.broker.latency import Latency
 from escrowmq.broker.moment import Moment
 from escrowmq.broker.output import Output
 from escrowmq.broker.peers import Peers
+from escrowmq.broker.run_answers import RunAnswers
 from escrowmq.broker.shedding import Shedding
 from escrowmq.delivery.asked import AskedTable
 from escrowmq.delivery.clients import Clients
@@ -84,3 +85,11 @@ class Broker:
         self.output = Output()
         self.latency = Latency()
         self.answers = Answers(store_settings, store, self.moment, self.latency)
+        self.run_answers = RunAnswers(
+            store_settings=store_settings,
+            frames=self.frames,
+            output=self.output,
+            latency=self.latency,
+            moment=self.moment,
+            waiting=self.answers.waiting,
+        )

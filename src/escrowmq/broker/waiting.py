@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from typing import Protocol
 
 import msgspec
 
@@ -14,10 +15,47 @@ from escrowmq.broker.part import Part
 from escrowmq.delivery.progress import NEVER_MS
 
 
-class _Waiting(msgspec.Struct):
+class Waiting(Protocol):
+    """An answer, or several, that wait for the same."""
+
+    log_end: int
+    deadline_ms: int
+
+    def say(self) -> None:
+        """What it tells of is durable."""
+        ...
+
+    def say_late(self) -> None:
+        """It has waited long enough."""
+        ...
+
+    def refuse(self, refusal: Refusal) -> None:
+        """What it tells of will not be durable."""
+        ...
+
+
+class WaitingAnswer(msgspec.Struct):
+    """One of them."""
+
     asked: Question
     answer: Answer
+    log_end: int
     deadline_ms: int
+    tell: Callable[[Question, Answer | Refusal], object]
+
+    def say(self) -> None:
+        """As it is."""
+        self.tell(self.asked, self.answer)
+
+    def say_late(self) -> None:
+        """With the code for that."""
+        answer = self.answer
+        late = msgspec.structs.replace(answer, code=answer.late_code, remark=None, log_end=0)
+        self.tell(self.asked, late)
+
+    def refuse(self, refusal: Refusal) -> None:
+        """Say this instead."""
+        self.tell(self.asked, refusal)
 
 
 class WaitingAnswers(Part):
@@ -25,33 +63,28 @@ class WaitingAnswers(Part):
 
     name = "waiting answers"
 
-    def __init__(self, say: Callable[[Question, Answer | Refusal], object]) -> None:
-        self._say = say
-        self._waiting: deque[_Waiting] = deque()
+    def __init__(self) -> None:
+        self._waiting: deque[Waiting] = deque()
 
-    def keep(self, asked: Question, answer: Answer, *, until_ms: int) -> None:
-        """Say it when what it tells of is durable, and something less from then on."""
-        self._waiting.append(_Waiting(asked, answer, until_ms))
+    def keep(self, waiting: Waiting) -> None:
+        """Say it when what it tells of is durable, and something less from its deadline on."""
+        self._waiting.append(waiting)
 
     def synced(self, durable_offset: int) -> None:
         """The log is durable up to an offset."""
-        while self._waiting and self._waiting[0].answer.log_end <= durable_offset:
-            waiting = self._waiting.popleft()
-            self._say(waiting.asked, waiting.answer)
+        while self._waiting and self._waiting[0].log_end <= durable_offset:
+            self._waiting.popleft().say()
 
     def failed(self, reason: str) -> None:
         """The log will not be durable: nobody is told that it is."""
         while self._waiting:
             refusal = Refusal(Response.SERVICE_NOT_AVAILABLE, f"not stored durably: {reason}")
-            self._say(self._waiting.popleft().asked, refusal)
+            self._waiting.popleft().refuse(refusal)
 
     def wake(self, now_ms: int) -> None:
         """Tell those whose messages are not durable in time."""
         while self._waiting and self._waiting[0].deadline_ms <= now_ms:
-            waiting = self._waiting.popleft()
-            answer = waiting.answer
-            late = msgspec.structs.replace(answer, code=answer.late_code, remark=None, log_end=0)
-            self._say(waiting.asked, late)
+            self._waiting.popleft().say_late()
 
     def wake_at_ms(self) -> int:
         """When the first of them has waited long enough."""

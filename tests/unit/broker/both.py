@@ -5,7 +5,7 @@ everything the general way, and where there is a compiled lane a third one has i
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -36,6 +36,9 @@ Chunk = tuple[int, bytes]
 """A connection, and what comes over it in one read."""
 
 
+_MENDING_STEPS = 30
+
+
 class Side:
     """A broker that goes one of these ways, and all that is seen of it."""
 
@@ -45,9 +48,14 @@ class Side:
         is_short: bool,
         lay_out: LayOutSends | None = None,
         files: Mapping[str, bytes] = MappingProxyType({}),
+        is_sync_flush: bool = False,
         **settings: Any,
     ) -> None:
         self.disk = SimDisk()
+        self._is_sync_flush = is_sync_flush
+        self.holds_syncs = False
+        self.held: Sync | None = None
+        """The sync that is under way, if it is kept so."""
         self._is_short, self._lay_out = is_short, lay_out
         self.now_ms = START_MS
         self.heard: list[tuple[int, bytes]] = []
@@ -63,7 +71,7 @@ class Side:
             BrokerSettings(**settings),
             StoreSettings(
                 log_segment_size=64 * 1024, queue_segment_size=20 * 40, index_slots_count=64,
-                index_entries_max=300, reserve_size=0,
+                index_entries_max=300, reserve_size=0, is_sync_flush=self._is_sync_flush,
             ),
             address=("10.0.0.1", 10_911),
             ha_address="10.0.0.1:10912",
@@ -86,10 +94,11 @@ class Side:
                 match effect:
                     case Send(peer, chunks):
                         self.heard.append((peer, b"".join(chunks)))
-                    case Sync(files, log_offset):
-                        for file in files:
-                            file.sync()
-                        self.core.synced(log_offset, self.now_ms)
+                    case Sync():
+                        assert self.held is None, "one at a time"
+                        self.held = effect
+                        if not self.holds_syncs:
+                            self._sync()
                     case Hold(peer):
                         self.core.receive(peer, b"", self.now_ms)
                     case Replace(path, data):
@@ -98,6 +107,23 @@ class Side:
                         self.closed.append((peer, reason))
                     case _:
                         pass
+
+    def _sync(self) -> None:
+        sync, self.held = self.held, None
+        assert sync is not None
+        for file in sync.files:
+            file.sync()
+        self.core.synced(sync.log_offset, self.now_ms)
+
+    def let_sync(self) -> None:
+        """The sync that was held is done, and so are those that follow, unless they are held."""
+        self._sync()
+        self.perform()
+
+    def fail_sync(self) -> None:
+        self.held = None
+        self.core.sync_failed("asked to fail", self.now_ms)
+        self.perform()
 
     def feed(self, chunk: Chunk) -> None:
         peer, data = chunk
@@ -142,8 +168,55 @@ class Both:
             self._compare()
         return FrameReader().feed(heard)
 
+    def hold_syncs(self) -> None:
+        """Syncs are under way until they are let be done, or fail."""
+        for side in self.sides:
+            side.holds_syncs = True
+
+    def let_sync(self) -> list[Command]:
+        """What is answered when the sync is done that is under way."""
+        return self._each(Side.let_sync)
+
+    def fail_sync(self) -> list[Command]:
+        """The same when it fails."""
+        return self._each(Side.fail_sync)
+
+    def lose(self, peer: int) -> list[Command]:
+        """A connection is gone; another one with its number is there."""
+
+        def lose(side: Side) -> None:
+            side.core.lost(peer, side.now_ms)
+            side.core.connected(peer, "10.0.0.9", 40_000 + peer, side.now_ms)
+            side.perform()
+
+        return self._each(lose)
+
+    def _each(self, do: Callable[[Side], None]) -> list[Command]:
+        for side in self.sides:
+            do(side)
+        heard = b"".join(data for _, data in self.short.heard)
+        self._compare()
+        return FrameReader().feed(heard)
+
+    @property
+    def is_syncing(self) -> bool:
+        return self.short.held is not None
+
+    def mend(self) -> None:
+        """Have what a failed sync may have lost be written again, in its time."""
+        for _ in range(_MENDING_STEPS):
+            if not self.short.core.refusal():
+                break
+            if self.is_syncing:
+                self.let_sync()
+            else:
+                self.pass_time(1_000)
+
     def _compare(self) -> None:
         for side in self.sides:
+            assert (side.held is None) == (self.short.held is None)
+            if side.held is not None and self.short.held is not None:
+                assert side.held.log_offset == self.short.held.log_offset
             assert side.heard == self.short.heard
             assert side.closed == self.short.closed
             if side is not self.general:
@@ -151,10 +224,8 @@ class Both:
         for side in self.sides:
             side.heard.clear()
 
-    def pass_time(self, span_ms: int) -> None:
-        for side in self.sides:
-            side.pass_time(span_ms)
-        self._compare()
+    def pass_time(self, span_ms: int) -> list[Command]:
+        return self._each(lambda side: side.pass_time(span_ms))
 
     def restart(self, files: Mapping[str, bytes], **settings: Any) -> None:
         """End all of them, and start them with these settings."""

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from escrowmq.base.codes import Request
+from escrowmq.base.command import Command
 from escrowmq.codec.command import encode_command
 from escrowmq.codec.frame import FrameReader
 from tests.harness.examples import seeds
@@ -203,11 +204,7 @@ def test_any_mixture_of_requests_and_reads_is_the_same_both_ways(seed: int) -> N
     both = Both()
     begun: list[Begun] = []
     for peer, data in _mixture(chance, begun):
-        for reply in both.feed((peer, data)):
-            ext = reply.ext or {}
-            if "transactionId" in ext:
-                place = int(ext["queueOffset"]), int(ext["msgId"][16:], 16)
-                begun.append(Begun(*place, ext["transactionId"]))
+        _note(begun, both.feed((peer, data)))
         if chance.random() < 0.1:
             both.forget()
         if chance.random() < 0.1:
@@ -216,11 +213,50 @@ def test_any_mixture_of_requests_and_reads_is_the_same_both_ways(seed: int) -> N
     both.end()
 
 
-def _mixture(chance: random.Random, begun: list[Begun]) -> Iterator[Chunk]:
+@pytest.mark.parametrize("seed", seeds(60))
+def test_any_mixture_is_the_same_where_senders_wait_for_the_disk(seed: int) -> None:
+    """Syncs take their time, some longer than anybody waits, some fail; connections are lost."""
+    chance = random.Random(seed)
+    both = Both(is_sync_flush=True)
+    begun: list[Begun] = []
+    is_slow = False
+    both.hold_syncs()
+    for peer, data in _mixture(chance, begun, 200):
+        if chance.random() < 0.1:
+            is_slow = not is_slow
+        if chance.random() < 0.3:
+            both.mend()
+        _note(begun, both.feed((peer, data)))
+        draw = chance.random()
+        if both.is_syncing and draw < (0.1 if is_slow else 0.6):
+            _note(begun, both.let_sync())
+        elif both.is_syncing and draw < 0.61:
+            both.fail_sync()
+        elif draw < 0.7:
+            both.forget()
+        elif draw < 0.72:
+            both.lose(peer)
+        elif draw < 0.85:
+            _note(begun, both.pass_time(chance.choice([1, 5, 700, 1_300, 5_000, 11_000])))
+    while both.is_syncing:
+        both.let_sync()
+    # How much goes which way is held by test_run_answers: after an early failure it may be nothing.
+    both.end()
+
+
+def _note(begun: list[Begun], replies: list[Command]) -> None:
+    for reply in replies:
+        ext = reply.ext or {}
+        if "transactionId" in ext:
+            place = int(ext["queueOffset"]), int(ext["msgId"][16:], 16)
+            begun.append(Begun(*place, ext["transactionId"]))
+
+
+def _mixture(chance: random.Random, begun: list[Begun], count: int = 120) -> Iterator[Chunk]:
     """Requests of two connections, cut anywhere; ends of what was sent, halves or not."""
     waiting = {1: b"", 2: b""}
     odd = [data for name, data in ODD.items() if name not in ("no frame", "too many fields")]
-    for number in range(120):
+    for number in range(count):
         peer = chance.choice([1, 2])
         draw = chance.random()
         if draw < 0.25 and begun:
@@ -236,6 +272,8 @@ def _mixture(chance: random.Random, begun: list[Begun]) -> Iterator[Chunk]:
                 properties["KEYS"] = " ".join(chance.choices(["a", "b", "", "cc"], k=3))
             if chance.random() < 0.3:
                 properties["TAGS"] = chance.choice(["x", "y"])
+            if chance.random() < 0.15:
+                properties["WAIT"] = "false"
             if chance.random() < 0.3:
                 properties[chance.choice(["p", "q"])] = chance.choice(["1", "zwölf", "x y"])
             data = send(

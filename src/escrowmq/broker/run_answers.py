@@ -1,0 +1,123 @@
+"""Answers to requests that were served together (broker/shortcut) and wait for the disk together.
+
+They are kept in the words of success, as the bytes that are to leave. What else may become of them
+is rare: only then they are read, and said in other words, one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from escrowmq.base.answer import Answer, Refusal, Sent
+from escrowmq.base.codes import Response
+from escrowmq.base.command import Command
+from escrowmq.base.settings import StoreSettings
+from escrowmq.broker.frames import Frames
+from escrowmq.broker.latency import Latency
+from escrowmq.broker.moment import Moment
+from escrowmq.broker.output import Output
+from escrowmq.broker.peer import Peer
+from escrowmq.broker.waiting import WaitingAnswers
+from escrowmq.codec.frame import FrameReader
+
+
+class RunAnswers:
+    """Keeps them until the log is durable so far, or they have waited long enough."""
+
+    def __init__(
+        self,
+        *,
+        store_settings: StoreSettings,
+        frames: Frames,
+        output: Output,
+        latency: Latency,
+        moment: Moment,
+        waiting: WaitingAnswers,
+    ) -> None:
+        self._store_settings = store_settings
+        self._frames = frames
+        self._output = output
+        self._latency = latency
+        self._moment = moment
+        self._waiting = waiting
+
+    def keep(
+        self,
+        peer: Peer,
+        replies: list[bytes],
+        counts: Mapping[int, int],
+        *,
+        now_ms: int,
+        log_end: int,
+    ) -> None:
+        """Frames for a peer that asked at a time; how many, by the codes of the requests."""
+        until_ms = now_ms + self._store_settings.sync_timeout_ms
+        said = self._frames.said
+        run = _Run(self, peer.id, now_ms, log_end, until_ms, replies, counts, said)
+        self._waiting.keep(run)
+
+    def tell(self, run: _Run, code: int) -> None:
+        """Say that all has gone so, and where it is."""
+        if code == Response.SUCCESS and run.said is self._frames.said:
+            self._output.send(run.peer, *run.replies)
+        else:
+            for reply in _read(run):
+                self._output.send(run.peer, *self._frames.of(reply, _answer(reply, code)))
+        self._note(run, code)
+
+    def refuse(self, run: _Run, refusal: Refusal) -> None:
+        """Say so to each of them."""
+        for reply in _read(run):
+            self._output.send(run.peer, *self._frames.of(reply, refusal))
+        self._note(run, refusal.code)
+
+    def _note(self, run: _Run, code: int) -> None:
+        took_ms = self._moment.now_ms - run.now_ms
+        for request, count in run.counts.items():
+            self._latency.note_alike(request, code, took_ms, count)
+
+
+class _Run(msgspec.Struct):
+    """Of one connection and one input (broker/waiting.Waiting)."""
+
+    answers: RunAnswers
+    peer: int
+    now_ms: int
+    log_end: int
+    deadline_ms: int
+    replies: list[bytes]
+    counts: Mapping[int, int]
+    said: dict[str, str]
+    """To all senders, when the replies were written: it may have been changed since."""
+
+    def say(self) -> None:
+        """It is durable."""
+        self.answers.tell(self, Response.SUCCESS)
+
+    def say_late(self) -> None:
+        """It is not, and nobody waits any more."""
+        self.answers.tell(self, Response.FLUSH_DISK_TIMEOUT)
+
+    def refuse(self, refusal: Refusal) -> None:
+        """It will not be."""
+        self.answers.refuse(self, refusal)
+
+
+def _read(run: _Run) -> Iterator[Command]:
+    """The replies, each of which is in the kind of its request, and has its number."""
+    return iter(FrameReader().feed(b"".join(run.replies)))
+
+
+def _answer(reply: Command, code: int) -> Answer:
+    ext = reply.ext or {}
+    if "msgId" not in ext:
+        return Answer(code, ext=ext)
+    return Sent(
+        code=code,
+        message_id=ext["msgId"],
+        queue_id=int(ext["queueId"]),
+        queue_offset=int(ext["queueOffset"]),
+        transaction_id=ext.get("transactionId", ""),
+        ext={},
+    )
