@@ -148,7 +148,7 @@ class Retention:
                 break
             if not is_forced and log.segments.modified_ms(start) >= expired_ms:
                 break
-            if start >= self._held.dispatcher.unseen_from:
+            if start + log.segment_size > self._held.dispatcher.unseen_from:
                 break
             doomed.append(start)
         doomed = self._without_needed(doomed, now_ms)

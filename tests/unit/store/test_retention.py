@@ -4,6 +4,7 @@ import random
 from datetime import UTC
 from itertools import pairwise
 
+from escrowmq.store.dispatch import Dispatch
 from escrowmq.store.store import GotStatus, Store
 from escrowmq.testing.disk import Loss, SimDisk
 
@@ -132,3 +133,22 @@ def test_many_queues_are_trimmed_in_several_turns() -> None:
         turns.append(behind())
     assert max(before - after for before, after in pairwise(turns)) <= 256
     assert len(turns) > 1
+
+
+def test_what_nobody_could_see_yet_stays_however_old_it_is() -> None:
+    """World 70570: a queue's next file could not be opened, and the clock was set a day forward;
+    the segment with the records that waited for it was deleted."""
+    disk = SimDisk()
+    store = Store(disk, small(reserved_hours=1), hour=lambda _: 4, zone=UTC)
+    store.open(1_000)
+    puts = [store.put(message(n), 1_000) for n in range(100)]
+    while sync(store, 12_000):
+        pass
+    queue = store.queues.by_key["orders", 0]
+    waits = puts[40]
+    assert 4_096 < waits.log_offset < 8_192
+    places = 40, waits.log_offset, waits.record_size, 1_000
+    store.dispatcher.stall("no descriptor", [Dispatch(queue, message(40), *places)])
+    disk.now_ms = 3_800_000
+    assert store.retention.clean(3_800_000) == 1
+    assert store.min_log_offset == 4_096
