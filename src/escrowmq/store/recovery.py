@@ -444,7 +444,10 @@ class Recovery:
         stalled, notes = self._rebuild.stalled, self._report.notes
         if stalled:
             if not note_unseen(self._held, stalled[0].log_offset):
-                notes.append("the disk is full; the next start reads the whole log")
+                notes.append(
+                    "the disk has no room to note from where on queues lack units: make some "
+                    "before the next start, which may pass over them"
+                )
             return
         try:
             write_snapshot(self._held)

@@ -84,12 +84,10 @@ def write_snapshot(held: Holdings, *, unseen_from: int = -1) -> None:
 
 def note_unseen(held: Holdings, unseen_from: int) -> bool:
     """Write the file, which says what has to be looked for at the next start; whether there was
-    room. Without, the file goes: then the whole log is read."""
+    room. Without, the one of before stays, since it knows what topics were deleted."""
     try:
         write_snapshot(held, unseen_from=unseen_from)
     except (StorageError, OSError):
-        with contextlib.suppress(StorageError, OSError):
-            held.disk.remove(PATH)
         return False
     return True
 
