@@ -44,19 +44,16 @@ class Latency:
 
     def note(self, row: RequestRow, answered: int, took_ms: int, *, is_one_way: int) -> None:
         """One that took its time. One that asks for messages had to wait for them."""
-        kind = (row.code, answered, is_one_way, row.is_read)
-        counts = self._counts.get(kind)
-        if counts is None:
-            counts = self._counts[kind] = [0] * len(_BOUNDS)
-        counts[bisect_left(BOUNDS_MS, took_ms)] += 1
-        self._sums_ms[kind] += took_ms
+        self._add((row.code, answered, is_one_way, row.is_read), took_ms, 1)
 
     def note_alike(self, code: int, answered: int, took_ms: int, count: int) -> None:
         """So many that were wanted, and asked for no messages, took the same time."""
         if took_ms <= 0:
             self.at_once[code, answered, 0] += count
             return
-        kind = (code, answered, 0, False)
+        self._add((code, answered, 0, False), took_ms, count)
+
+    def _add(self, kind: _Kind, took_ms: int, count: int) -> None:
         counts = self._counts.get(kind)
         if counts is None:
             counts = self._counts[kind] = [0] * len(_BOUNDS)
