@@ -22,7 +22,7 @@ _OPAQUE_NAME: Final = b'"language":"PYTHON","opaque":'
 """In JSON; in a text the quotes would be escaped."""
 
 
-class _Told:
+class Told:
     """The bytes of one reply but the opaque, and in JSON but the sizes in front."""
 
     __slots__ = ("back", "front", "is_binary", "size")
@@ -51,7 +51,7 @@ class ToldReplies:
     """Those that were given lately."""
 
     def __init__(self) -> None:
-        self._kept: dict[tuple[object, ...], _Told] = {}
+        self._kept: dict[tuple[object, ...], Told] = {}
 
     def encode(
         self, request: Command, code: int, *, remark: str | None, ext: dict[str, str] | None
@@ -65,5 +65,5 @@ class ToldReplies:
             if len(self._kept) >= _KEPT_MAX:
                 self._kept.clear()
             frame = encode_reply(request, code, remark=remark, ext=ext)
-            told = self._kept[key] = _Told(frame, request.opaque)
+            told = self._kept[key] = Told(frame, request.opaque)
         return told.frame(request.opaque)
