@@ -254,7 +254,7 @@ class Checker:
             if found is None:
                 raise Violation(f"{ident} was {outcome}, and its half is gone")
             letter = reading.outcomes.get(found) or reading.waiting_ends.get(found)
-            if letter == "x" != _LETTERS[outcome] and self._is_of_successor(ident, outcome):
+            if letter == "x" != _LETTERS[outcome] and self._is_of_successor(reading, ident, outcome):
                 continue
             if letter == "-" and _is_carried_on(reading, ident, outcome):
                 continue
@@ -266,11 +266,11 @@ class Checker:
             if letter is not None and letter != _LETTERS[outcome]:
                 raise Violation(f"{ident} was acknowledged as {outcome}, and is {letter!r}")
 
-    def _is_of_successor(self, ident: Ident, outcome: str) -> bool:
+    def _is_of_successor(self, reading: Reading, ident: Ident, outcome: str) -> bool:
         """Whether a half that was given up was asked about again, and then ended so."""
         letters = {
-            self.reading.outcomes.get(number)
-            for number, other in self.reading.halves()
+            reading.outcomes.get(number) or reading.waiting_ends.get(number)
+            for other, number in reading.stored().items()
             if other[0] == ident[0] and other != ident
         }
         return ident[0] in self._ledger.resumed and _LETTERS[outcome] in letters
