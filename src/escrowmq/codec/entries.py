@@ -36,6 +36,9 @@ INDEX_ENTRY: Final = struct.Struct(">iqii")
 
 CHECKPOINT_SIZE: Final = 4096
 _CHECKPOINT: Final = struct.Struct(">qqqqq")
+_UNSEEN: Final = struct.Struct(">q")
+_UNSEEN_AT: Final = 504
+"""The last eight bytes of the first sector: newer RocketMQ brokers use those behind the others."""
 
 
 class Checkpoint(msgspec.Struct):
@@ -46,22 +49,30 @@ class Checkpoint(msgspec.Struct):
     index_ms: int = 0
     master_flushed_offset: int = 0
     confirmed_offset: int = 0
+    unseen_from: int = -1
+    """The oldest record of the log before `confirmed_offset` that has no unit, while other queues
+    may have units of newer ones; -1 when there is none. RocketMQ leaves zeros there."""
 
 
 def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
     """The whole file."""
-    return _CHECKPOINT.pack(
+    data = _CHECKPOINT.pack(
         checkpoint.log_ms,
         checkpoint.queue_ms,
         checkpoint.index_ms,
         checkpoint.master_flushed_offset,
         checkpoint.confirmed_offset,
-    ).ljust(CHECKPOINT_SIZE, b"\0")
+    )
+    unseen = _UNSEEN.pack(checkpoint.unseen_from + 1)
+    return (data.ljust(_UNSEEN_AT, b"\0") + unseen).ljust(CHECKPOINT_SIZE, b"\0")
 
 
 def decode_checkpoint(data: bytes) -> Checkpoint:
     """What the file says; zeros where it is too short."""
-    return Checkpoint(*_CHECKPOINT.unpack_from(data.ljust(_CHECKPOINT.size, b"\0")))
+    data = data.ljust(CHECKPOINT_SIZE, b"\0")
+    found = Checkpoint(*_CHECKPOINT.unpack_from(data))
+    found.unseen_from = max(_UNSEEN.unpack_from(data, _UNSEEN_AT)[0], 0) - 1
+    return found
 
 
 def is_path_safe(topic: str) -> bool:

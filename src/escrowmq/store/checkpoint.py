@@ -1,7 +1,7 @@
 """The checkpoint file: store times up to which log, queues and index are durable.
 
-It is written in place (40 bytes, within one sector) after the syncs that make it true, and becomes
-durable with the next sync.
+It is written in place (within one sector, so it needs no room) after the syncs that make it true,
+and becomes durable with the next sync.
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ from escrowmq.codec.entries import (
 )
 
 PATH: Final = "checkpoint"
-_FILLED_SIZE: Final = 40
+_SECTOR_SIZE: Final = 512
+_FOREIGN: Final = slice(40, 504)
+"""What newer RocketMQ brokers may keep between our fields is left as it is."""
+
 _MARGIN_MS: Final = 3_000
 
 
@@ -27,7 +30,7 @@ class CheckpointFile:
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
         self._file: File | None = None
-        self._written = b""
+        self._written = self._foreign = b""
         self.value = Checkpoint()
 
     def load(self, now_ms: int) -> list[str]:
@@ -38,7 +41,8 @@ class CheckpointFile:
             notes.append(f"checkpoint has {size} bytes instead of {CHECKPOINT_SIZE}; made anew")
             self._disk.remove(PATH)
         self._file = self._disk.open(PATH, size=CHECKPOINT_SIZE)
-        value = decode_checkpoint(self._file.read(0, CHECKPOINT_SIZE))
+        data = self._file.read(0, CHECKPOINT_SIZE)
+        value, self._foreign = decode_checkpoint(data), data[_FOREIGN]
         for name in ("log_ms", "queue_ms", "index_ms"):
             found = getattr(value, name)
             if not 0 <= found <= now_ms + _MARGIN_MS:
@@ -55,11 +59,11 @@ class CheckpointFile:
     @property
     def is_stale(self) -> bool:
         """Whether the file does not say what is known."""
-        return encode_checkpoint(self.value)[:_FILLED_SIZE] != self._written
+        return self._encoded() != self._written
 
     def write(self) -> bool:
         """Write the value when it has changed; whether it was."""
-        data = encode_checkpoint(self.value)[:_FILLED_SIZE]
+        data = self._encoded()
         if data == self._written or self._file is None:
             return False
         self._file.write(0, data)
@@ -71,6 +75,10 @@ class CheckpointFile:
         if self._file is not None and self._written:
             self._file.write(0, self._written)
             self._file.write_again(0, len(self._written))
+
+    def _encoded(self) -> bytes:
+        data = encode_checkpoint(self.value)
+        return data[: _FOREIGN.start] + self._foreign + data[_FOREIGN.stop : _SECTOR_SIZE]
 
     def files(self) -> list[File]:
         """The file, to be synced."""

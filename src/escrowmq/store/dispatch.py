@@ -179,10 +179,14 @@ class Dispatcher:
         found, self._arrivals = self._arrivals, []
         return found
 
-    def start(self, log_end: int, stored_ms: int) -> None:
-        """After a recovery, which has dispatched all of the log up to its end; when the newest of
-        it was stored."""
+    def start(self, log_end: int, stored_ms: int, stalled: Sequence[Dispatch]) -> None:
+        """After a recovery, which has dispatched all of the log up to its end, when the newest of
+        it was stored; but for what a full disk had no room for."""
         self.dispatched_offset, self.dispatched_ms = log_end, stored_ms
+        if stalled:
+            first = stalled[0]
+            self.dispatched_offset, self.dispatched_ms = first.log_offset, first.stored_ms
+            self.stall("the disk is full", stalled)
 
     def stall(self, reason: str, items: Sequence[Unseen] = ()) -> None:
         """Nothing can be dispatched just now; these wait for it too."""

@@ -30,16 +30,15 @@ class Durability:
         safe_ms, index_ms = self._checkpoint.safe_ms, self.said.index_ms
         return min(safe_ms, index_ms) if self._has_index and index_ms else safe_ms
 
-    def all_synced(self, stored_ms: int) -> None:
-        """The log up to its end, and all that leads there; when its newest record was stored."""
-        end_offset = self._log.end_offset
-        self._log.made_durable(end_offset)
-        self.derived_offset = end_offset
+    def all_synced(self, stored_ms: int, derived_offset: int, derived_ms: int) -> None:
+        """The log up to its end, when its newest record was stored; and all that leads to records
+        before an offset, when the newest of those was."""
         said = self.said
-        said.log_ms = said.queue_ms = stored_ms
+        self._log.made_durable(self._log.end_offset)
+        said.confirmed_offset, said.log_ms = self._log.end_offset, stored_ms
+        self.derived_offset, said.queue_ms = derived_offset, derived_ms
         if self._has_index:
-            said.index_ms = stored_ms
-        said.confirmed_offset = end_offset
+            said.index_ms = derived_ms
 
     def log_synced(self, log_offset: int, stored_ms: int) -> None:
         """The log up to an offset; when the newest record before it was stored."""
@@ -61,8 +60,11 @@ class Durability:
         """Whether the checkpoint's file does not say what is known."""
         return self._checkpoint.is_stale
 
-    def say(self) -> tuple[File, ...]:
-        """Write the checkpoint: its file, to be synced, if there was anything new to say."""
+    def say(self, unseen_from: int) -> tuple[File, ...]:
+        """Write the checkpoint: its file, to be synced, if there was anything new to say. Units are
+        written in the log's order, up to a record; what is in one input with it may have its own.
+        """
+        self.said.unseen_from = unseen_from if unseen_from < self.said.confirmed_offset else -1
         return self.files() if self._checkpoint.write() else ()
 
     def files(self) -> tuple[File, ...]:

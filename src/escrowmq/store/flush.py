@@ -65,8 +65,8 @@ class Flusher:
         """The store was opened and everything in it synced."""
         self._flushed_at_ms = now_ms
         self._round_due_ms = now_ms + self._queue_interval_ms
-        self._durability.all_synced(stored_ms)
-        self._durability.say()
+        self._all_synced(stored_ms)
+        self._say()
 
     def sync_wanted(self, now_ms: int) -> Sync | None:
         """The next sync, if one is due and none under way."""
@@ -181,14 +181,21 @@ class Flusher:
             self._find_files(_ALL)
             for file in self._round:
                 file.sync()
-            self._durability.all_synced(held.log.stored_ms)
-            self._durability.say()
+            self._all_synced(held.log.stored_ms)
+            self._say()
             for file in self._durability.files():
                 file.sync()
         except (StorageError, OSError) as error:
             self.failed = str(error)
             return False
         return not held.dispatcher.waiting
+
+    def _all_synced(self, stored_ms: int) -> None:
+        derived = self._held.dispatcher
+        self._durability.all_synced(stored_ms, derived.dispatched_offset, derived.dispatched_ms)
+
+    def _say(self) -> tuple[File, ...]:
+        return self._durability.say(self._held.dispatcher.unseen_from)
 
     def _has_dirt(self) -> bool:
         held = self._held
@@ -252,6 +259,6 @@ class Flusher:
         if self._round or self._queues:
             # Units that a full disk holds back are younger than this.
             self._round_ms = max(dispatched_ms, self._durability.said.queue_ms)
-        if told := self._durability.say():
+        if told := self._say():
             self._round += told
             self._round_ms = max(self._round_ms, self._durability.said.queue_ms)

@@ -33,7 +33,6 @@ from escrowmq.store.rebuild import HoleError, Rebuild
 from escrowmq.store.snapshot import (
     Snapshot,
     lost_queues,
-    note_unseen,
     read_snapshot,
     write_snapshot,
 )
@@ -203,15 +202,16 @@ class Recovery:
             return low
         has_all_writes = self._report.was_clean or self._is_same_boot
         if has_all_writes:
-            # Units are written in the log's order: whatever came before the newest has its own.
+            # Units are written in the log's order: whatever came before the newest has its own,
+            # unless the checkpoint says otherwise.
             start = max((self._last_log_offset(queue) for queue in held.queues), default=low)
             if not self._report.was_clean:
                 start = min(start, held.durability.said.confirmed_offset)
         else:
             start = safe_segment(held)
         start = min(start, self._first_lost_file())
-        if snapshot is not None and snapshot.unseen_from >= 0:
-            start = min(start, snapshot.unseen_from)
+        if held.durability.said.unseen_from >= 0:
+            start = min(start, held.durability.said.unseen_from)
         index = held.index
         if index is None or not self._log.segments.starts:
             return max(start, low)
@@ -440,16 +440,8 @@ class Recovery:
         self._note_state()
 
     def _note_state(self) -> None:
-        """For the next start."""
-        stalled, notes = self._rebuild.stalled, self._report.notes
-        if stalled:
-            if not note_unseen(self._held, stalled[0].log_offset):
-                notes.append(
-                    "the disk has no room to note from where on queues lack units: make some "
-                    "before the next start, which may pass over them"
-                )
-            return
+        """For the next start. What has no room is noted in the checkpoint."""
         try:
             write_snapshot(self._held)
         except DiskFull:
-            notes.append("the disk is full; the next start reads more of the log")
+            self._report.notes.append("the disk is full; the next start reads more of the log")

@@ -39,9 +39,6 @@ class Snapshot(msgspec.Struct, rename="camel"):
     log_begin: int = 0
     deleted: dict[str, Deletion] = {}
     latest_ms: int = 0
-    unseen_from: int = -1
-    """The oldest record whose unit a full disk has no room for, while queues with room may have
-    units of newer ones; -1 when there is none."""
 
 
 def read_snapshot(disk: Disk) -> Snapshot | None:
@@ -55,11 +52,8 @@ def read_snapshot(disk: Disk) -> Snapshot | None:
         return None
 
 
-def write_snapshot(held: Holdings, *, unseen_from: int = -1) -> None:
-    """Write the file. (What a start has found no room for is not among what waits yet.)"""
-    dispatcher = held.dispatcher
-    if dispatcher.stalled is not None and dispatcher.waiting:
-        unseen_from = dispatcher.waiting[0].log_offset
+def write_snapshot(held: Holdings) -> None:
+    """Write the file."""
     held.deleted.forget_before(held.log.min_offset)
     ends: dict[str, dict[int, int]] = {}
     begins: dict[str, dict[int, int]] = {}
@@ -76,20 +70,9 @@ def write_snapshot(held: Holdings, *, unseen_from: int = -1) -> None:
         log_begin=held.log.min_offset,
         deleted=held.deleted.of_topic,
         latest_ms=held.deleted.latest_ms,
-        unseen_from=unseen_from,
     )
     held.disk.replace(PATH, msgspec.json.encode(snapshot))
     held.queues.journal.begin_anew()
-
-
-def note_unseen(held: Holdings, unseen_from: int) -> bool:
-    """Write the file, which says what has to be looked for at the next start; whether there was
-    room. Without, the one of before stays, since it knows what topics were deleted."""
-    try:
-        write_snapshot(held, unseen_from=unseen_from)
-    except (StorageError, OSError):
-        return False
-    return True
 
 
 def note_deletions(held: Holdings) -> None:

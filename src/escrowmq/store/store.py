@@ -51,7 +51,6 @@ from escrowmq.store.run import Run
 from escrowmq.store.search import Searcher
 from escrowmq.store.snapshot import (
     note_deletions,
-    note_unseen,
     relieve_journal,
     write_snapshot,
 )
@@ -144,9 +143,7 @@ class Store:
     def _take_up(self, found: Recovered, now_ms: int) -> None:
         """Go on from what a recovery has come to."""
         self.log.start(found.log_end)
-        self.dispatcher.start(found.log_end, found.stored_ms)
-        if found.stalled:
-            self.dispatcher.stall("the disk is full", found.stalled)
+        self.dispatcher.start(found.log_end, found.stored_ms, found.stalled)
         self.reader.trust_from(found.trusted_from)
         self.log.stamp(found.stored_ms)
         self.flusher.started(now_ms, stored_ms=self.log.stored_ms)
@@ -163,9 +160,11 @@ class Store:
             self._standing.refuse("the store is closed", is_lasting=True)
         self.log.drop_ahead()
         if is_whole:
-            write_snapshot(self._held)
-        elif self.dispatcher.waiting:
-            note_unseen(self._held, self.dispatcher.waiting[0].log_offset)
+            try:
+                write_snapshot(self._held)
+            except DiskFull as error:
+                _log.warning("%s; the next start reads more of the log", error)
+                is_whole = False
         self.log.segments.close()
         self.queues.close()
         if self.index is not None:

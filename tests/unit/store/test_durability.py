@@ -38,9 +38,18 @@ def test_what_is_safe_is_durable_everywhere() -> None:
 
 def test_when_all_is_synced_the_checkpoint_says_so_once() -> None:
     store, durability = store_with(1_000, 9_000)
-    durability.all_synced(9_000)
+    durability.all_synced(9_000, store.end_offset, 9_000)
     assert store.durable_offset == durability.derived_offset == store.end_offset
     assert durability.is_stale
-    assert durability.say() == durability.files()
+    assert durability.say(store.end_offset) == durability.files()
     assert not durability.is_stale
-    assert durability.say() == ()
+    assert durability.say(store.end_offset) == ()
+
+
+def test_the_checkpoint_says_what_is_durable_and_has_no_unit() -> None:
+    store, durability = store_with(1_000, 9_000)
+    durability.all_synced(9_000, 100, 1_000)
+    assert durability.say(100)
+    assert (durability.said.unseen_from, durability.said.queue_ms) == (100, 1_000)
+    durability.say(store.end_offset)
+    assert durability.said.unseen_from == -1

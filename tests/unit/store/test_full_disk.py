@@ -273,17 +273,21 @@ def opened_in_boot(disk: SimDisk, settings: StoreSettings, now_ms: int) -> Store
     return store
 
 
+@pytest.mark.parametrize("has_room_for_notes", [True, False])
 @pytest.mark.parametrize("stops", ["ss", "sk", "ks", "kk", "sss", "kkk"])
-def test_what_waits_for_room_is_found_by_the_start_after_the_next(stops: str) -> None:
+def test_what_waits_for_room_is_found_by_the_start_after_the_next(
+    stops: str, *, has_room_for_notes: bool
+) -> None:
     """World 63692: the first start gave another queue, which had room, its later units; the second
     read the log from the newest of these on, and the one that still had no room was lost."""
-    disk = SimDisk()
+    disk = NoNotes()
     settings = small(log_segment_size=65_536, queue_segment_size=40, has_index=False)
     store = opened_in_boot(disk, settings, 1_000)
     for number in range(2):
         store.put(message(number), 1_000)
     store.put(message(10, topic="others"), 1_000)
     disk.room = disk.used
+    disk.has_room_for_notes = has_room_for_notes
     assert store.put(message(2), 1_000).status is PutStatus.OK
     assert store.put(message(11, topic="others"), 1_000).status is PutStatus.OK
     for nth, stop in enumerate(stops):

@@ -1,5 +1,7 @@
 """Records of one input are written together, or not at all; on a full disk they are seen later."""
 
+import random
+
 import pytest
 
 from escrowmq.codec.hashes import body_crc
@@ -7,7 +9,7 @@ from escrowmq.codec.layout import HEAD_V4
 from escrowmq.codec.properties import encode_properties
 from escrowmq.store.run import Run, Tail
 from escrowmq.store.store import PutStatus, Store
-from escrowmq.testing.disk import SimDisk
+from escrowmq.testing.disk import Loss, SimDisk
 
 from .stores import bodies, message, opened, small, sync
 
@@ -273,3 +275,40 @@ def test_durable_run_without_room_for_its_units_is_seen_when_there_is_some() -> 
     assert store.bounds("orders", 0) == (0, 5)
     found = store.query("orders", "all", count_max=64, begin_ms=0, end_ms=1 << 60)
     assert len(found.records) == 8
+
+
+@pytest.mark.parametrize("is_sync_flush", [False, True])
+def test_what_of_a_run_has_no_room_outlives_a_kill(*, is_sync_flush: bool) -> None:
+    """Units of newer records stand in the queue that had room, and the log is durable behind
+    both: the checkpoint says from where on units are missing."""
+    disk = SimDisk()
+    settings = small(is_sync_flush=is_sync_flush, queue_segment_size=60, has_index=False)
+    store = Store(disk, settings, boot="the same each time")
+    store.open(1_000)
+    for number in range(2):
+        store.put(message(number), 1_000)
+    store.put(message(2, queue_id=1), 1_000)
+    while sync(store, 12_000):
+        pass
+    run = begun(store, 13_000)
+    tails = tail_of(run), tail_of(run, 1)
+    for number in (3, 4, 6, 5):  # the even ones go to queue 0, which wants a file more
+        assert put(run, tails[number % 2 == 1], number) >= 0
+    disk.room = disk.used
+    assert run.commit(nobody)
+    run.done()
+    assert synced_wholly(store, 40_000)
+    disk.crash(random.Random(1), Loss.NOTHING)
+    disk.room = None
+    store = Store(disk, settings, boot="the same each time")
+    store.open(50_000)
+    store.wake(60_000)
+    assert bodies(store) == {at: b"body %05d" % n for at, n in enumerate((0, 1, 4, 6))}
+    assert bodies(store, queue_id=1) == {at: b"body %05d" % n for at, n in enumerate((2, 3, 5))}
+
+
+def synced_wholly(store: Store, now_ms: int) -> bool:
+    """Sync until the checkpoint calls all of the log durable."""
+    while sync(store, now_ms):
+        now_ms += 10_000
+    return store.checkpoint.value.confirmed_offset == store.end_offset
