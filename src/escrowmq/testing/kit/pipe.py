@@ -120,7 +120,9 @@ class End(asyncio.Transport):
         """On the other end's thread: something for this one."""
         self._traffic.note(1)
         self._inbox.append(chunk)
-        if not _soon(self._loop, self._take):  # it ended with its loop
+        if self._is_closing:  # its loop may not run again
+            self._drop()
+        elif not _soon(self._loop, self._take):  # it ended with its loop
             self._drop()
             _soon(self._other._loop, self._other._lose)  # noqa: SLF001
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 import pytest
 
@@ -143,3 +144,19 @@ def test_a_gate_that_was_closed_refuses() -> None:
             await dialling.dial(Peer, host, 1)
 
     asyncio.run(go())
+
+
+def test_what_is_written_to_an_end_that_has_closed_is_not_waited_for() -> None:
+    """As a client's whose loop stops before it looks again."""
+    near, far, traffic = Peer(), Peer(), pipe.Traffic()
+    client, broker = asyncio.new_event_loop(), asyncio.new_event_loop()
+
+    async def connect_and_close() -> None:
+        pipe.connect(near, lambda: far, broker, traffic)
+        near.end.close()
+
+    with contextlib.closing(client), contextlib.closing(broker):
+        client.run_until_complete(connect_and_close())
+        broker.run_until_complete(asyncio.sleep(0))
+        far.end.write(b"late")
+        broker.run_until_complete(a_while(traffic))
