@@ -215,7 +215,8 @@ class World:
             raise
         finally:
             logger.removeHandler(handler)
-            logger.propagate, logger.level = before
+            logger.propagate = before[0]
+            logger.setLevel(before[1])  # which forgets what loggers below have made of it
         clock = self.stage.clock
         return Result(
             seed=self.plan.seed,
