@@ -5,6 +5,7 @@ Syncs are carried out at once, unless `holds_syncs` is set; then `sync` and `fai
 
 from __future__ import annotations
 
+import contextlib
 import random
 
 import msgspec
@@ -13,6 +14,7 @@ from escrowmq.base.codes import Request
 from escrowmq.base.effects import Close, Dial, Effect, Hold, Replace, Send, Sync
 from escrowmq.base.settings import BrokerSettings, StoreSettings
 from escrowmq.broker.core import BrokerCore
+from escrowmq.errors import DiskFull
 from escrowmq.testing.disk import Loss, Shortage, SimDisk
 from tests.harness.caller import (
     COMMIT,
@@ -178,9 +180,11 @@ class Exchange:
                     self.sync()
 
     def _replace(self) -> None:
-        replaces, self._replaces = self._replaces, {}
-        for path, data in replaces.items():
-            self.disk.replace(path, data)
+        """What has no room is tried again later, as net/files does it."""
+        for path, data in [*self._replaces.items()]:
+            with contextlib.suppress(DiskFull):
+                self.disk.replace(path, data)
+                del self._replaces[path]
 
     def run_out_of_descriptors(self) -> None:
         """No file is open, and none can be opened; what the shell does with files has to wait."""
@@ -214,6 +218,7 @@ class Exchange:
 
     def advance(self, span_ms: int) -> None:
         """Time passes, and the broker is woken whenever it wants to be."""
+        self._replace()
         end_ms = self.now_ms + span_ms
         for _ in range(_DEADLINES_MAX):
             at_ms = self.core.wake_at_ms()

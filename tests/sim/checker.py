@@ -254,7 +254,9 @@ class Checker:
             if found is None:
                 raise Violation(f"{ident} was {outcome}, and its half is gone")
             letter = reading.outcomes.get(found) or reading.waiting_ends.get(found)
-            if letter == "x" != _LETTERS[outcome] and self._is_of_successor(reading, ident, outcome):
+            if letter == "x" != _LETTERS[outcome] and self._is_of_successor(
+                reading, ident, outcome
+            ):
                 continue
             if letter == "-" and _is_carried_on(reading, ident, outcome):
                 continue

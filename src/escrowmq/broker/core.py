@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
 from datetime import UTC, tzinfo
 from functools import partial
 
@@ -18,7 +20,10 @@ from escrowmq.broker.opening import Opening, going_on
 from escrowmq.broker.part import Part
 from escrowmq.broker.peer import Peer
 from escrowmq.broker.state import Broker
+from escrowmq.errors import DiskFull
 from escrowmq.store.store import Store
+
+_log = logging.getLogger(__name__)
 
 
 class BrokerCore:
@@ -94,18 +99,28 @@ class BrokerCore:
         broker.groups.create_system_groups(now_ms)
         for part in self._parts:
             part.load(opening)
-        self._tables.save()
+        self._tables.save_at_start(now_ms)
         broker.topics.unregistered.clear()  # a name server is told of all when it is connected
         self._save_at_ms = now_ms + broker.settings.offsets_flush_ms
         return now_ms
 
     def close(self, now_ms: int) -> None:
-        """Save everything; the store is whole afterwards."""
-        self._tables.save()
+        """Save everything; the store is whole afterwards. What has no room is left as it was saved
+        before, and keeps nothing else from being saved."""
+        self._save_last("topics and groups", self._tables.save)
         self.broker.store.close(now_ms)
         for part in self._parts:
-            for path, data in part.last(now_ms):
-                self._disk.replace(path, data)
+            self._save_last(part.name, partial(self._save_part_now, part, now_ms))
+
+    def _save_part_now(self, part: Part, now_ms: int) -> None:
+        for path, data in part.last(now_ms):
+            self._disk.replace(path, data)
+
+    def _save_last(self, what: str, save: Callable[[], None]) -> None:
+        try:
+            save()
+        except DiskFull as error:
+            _log.error("%s (%s); the next start knows what was saved before", error, what)
 
     def farewell(self) -> None:
         """Tell the name servers that this broker leaves."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Final
 
 from escrowmq.base.ports import Disk
@@ -10,6 +11,8 @@ from escrowmq.broker.registration import Registration
 from escrowmq.delivery.subscriptions import GroupTable
 from escrowmq.delivery.topics import TopicTable
 from escrowmq.errors import StorageError
+
+_log = logging.getLogger(__name__)
 
 _AGAIN_MS: Final = 1_000
 
@@ -40,17 +43,31 @@ class Tables:
             self._disk.replace(GROUPS_FILE, self._groups.save())
             self._groups.saved()
 
+    def save_at_start(self, now_ms: int) -> None:
+        """The same where nobody asked for what has changed: it can wait."""
+        try:
+            self.save()
+        except StorageError as error:
+            self._put_off(now_ms)
+            _log.error("%s; it is tried again until it is saved", error)
+
+    @property
+    def _wishes(self) -> tuple[int, int]:
+        return self._topics.wishes_count, self._groups.wishes_count
+
+    def _put_off(self, now_ms: int) -> None:
+        self._again_ms, self._failed_at = now_ms + _AGAIN_MS, self._wishes
+
     def save_and_tell(self, now_ms: int) -> None:
         """The same; whoever changed them is not answered when that fails. All others are, and it
         is tried again in a while: a full disk must not keep transactions from ending."""
-        wishes = (self._topics.wishes_count, self._groups.wishes_count)
-        is_new = wishes != self._failed_at
+        is_new = self._wishes != self._failed_at
         if not is_new and now_ms < self._again_ms:
             return
         try:
             self.save()
         except StorageError:
-            self._again_ms, self._failed_at = now_ms + _AGAIN_MS, wishes
+            self._put_off(now_ms)
             if is_new:
                 raise
             return

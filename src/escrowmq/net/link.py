@@ -200,6 +200,11 @@ class Link(asyncio.BufferedProtocol):
         if transport.get_write_buffer_size():
             asyncio.get_running_loop().call_later(flush_s, transport.abort)
 
+    def abort(self) -> None:
+        """Cut it at once; what was written and has not left is dropped."""
+        if self.transport is not None:
+            self.transport.abort()
+
     def close_idle(self) -> None:
         """Close a peer from which nothing came, and which took nothing, for a long time."""
         transport = self.transport

@@ -13,6 +13,7 @@ from escrowmq.base.core import Core, Proving
 from escrowmq.base.effects import Close, Dial, Effect, Hold, Replace, Send, Sync
 from escrowmq.base.ports import Clock, Disk, File
 from escrowmq.base.wire import Wire
+from escrowmq.errors import StorageError
 from escrowmq.net.admission import Admission
 from escrowmq.net.alarm import Alarm
 from escrowmq.net.dialling import dial
@@ -129,7 +130,7 @@ class Shell:
         """A link has its transport."""
         assert link.transport is not None
         if self._is_closed:
-            link.transport.abort()
+            link.abort()
             return
         # A core's own numbers are negative: those it has called.
         is_new = link.peer > 0 and link.peer not in self.entrance
@@ -159,10 +160,12 @@ class Shell:
         waited_ms = max(waited_ms, self.alarm.begin(now_ms))
         try:
             self.core.receive(link.peer, data, now_ms, waited_ms)
+        except StorageError as error:  # its answer is dropped: nobody takes it for done
+            _log.error("%s: peer %d is cut: %s", self._name, link.peer, error)
+            link.abort()
         except Exception:  # noqa: BLE001 - one peer; logged and cut
             _log.exception("%s: peer %d is cut after an internal error", self._name, link.peer)
-            if link.transport is not None:
-                link.transport.abort()
+            link.abort()
         self.perform()
 
     def go_on_later(self, link: Link) -> None:

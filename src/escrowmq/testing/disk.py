@@ -236,6 +236,7 @@ class SimDisk:
         """See Disk.replace."""
         self.check()
         self._need_to_open(path)
+        self._need_room(path, len(data))
         self.step("replace")
         former = self.small.get(path)
         if former and former_path(path) and not is_private:
@@ -243,6 +244,12 @@ class SimDisk:
         self.small[path] = bytes(data)
         (self.private.add if is_private else self.private.discard)(path)
         self.pending_removals.pop(path, None)
+
+    def _need_room(self, path: str, size: int) -> None:
+        """A small file is written beside the one that it replaces."""
+        count = -(-size // _BLOCK_SIZE)
+        if self.room is not None and self.used + count * _BLOCK_SIZE > self.room:
+            raise DiskFull(f"{path}: {count} blocks wanted")
 
     def remove(self, path: str) -> None:
         """See Disk.remove. A removal may come undone in a crash that follows at once."""

@@ -8,6 +8,7 @@ import pytest
 
 from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
+from escrowmq.broker.opening import TOPICS_FILE
 from escrowmq.codec.command import encode_command, encode_request
 from escrowmq.errors import DiskFull
 from escrowmq.testing.disk import Loss, SimDisk
@@ -328,3 +329,24 @@ def test_no_change_of_a_table_is_answered_while_it_cannot_be_kept() -> None:
     reply = exchange.connect().ask(Request.DELETE_TOPIC_IN_BROKER, {"topic": "before"})
     assert reply.code == 0
     assert b"before" not in disk.small["config/topics.json"]
+
+
+def test_a_broker_ends_and_starts_though_a_full_disk_has_no_room_for_its_tables(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    exchange = Exchange()
+    exchange.create_topic("T")
+    caller = exchange.connect()
+    caller.send("T", b"1")
+    offset = {"consumerGroup": "G", "topic": "T", "queueId": "0", "commitOffset": "1"}
+    caller.ask(Request.UPDATE_CONSUMER_OFFSET, offset)
+    exchange.disk.room = exchange.disk.used
+    exchange.disk.small.pop(TOPICS_FILE)
+    exchange.reopen()
+    assert "consumerOffset.json: 1 blocks wanted" in caplog.text
+    assert "the next start knows what was saved before" in caplog.text
+    assert "topics.json: 1 blocks wanted; it is tried again until it is saved" in caplog.text
+    exchange.disk.room = None
+    exchange.advance(5_000)
+    assert exchange.connect().bodies("T") == [b"1"]
+    assert TOPICS_FILE in exchange.disk.small
