@@ -46,7 +46,7 @@ from escrowmq.http2 import frames
 from escrowmq.http2.frames import FrameKind, Http2Setting
 from escrowmq.proxy.front import GrpcFront
 from escrowmq.proxy.gen import v2
-from escrowmq.proxy.shared import FrontOptions
+from escrowmq.proxy.service_context import FrontOptions
 
 HERE = Path(__file__).parent
 TOPIC = "BenchV5"

@@ -27,7 +27,7 @@ KNOWN: dict[str, tuple[set[str], str]] = {
     "broker/serving.py": ({"long"}, "a peer has one long request, which is served here"),
     "client/consumer.py": ({"portal"}, "a message is of the face that handed it out"),
     "client/producer.py": ({"wants_all_brokers"}, "a wish of whoever opens the instance"),
-    "client/reading.py": (
+    "client/consumption.py": (
         {"generation", "is_settled", "locked_ms", "out_count", "repeats"},
         "lanes and tickets are its records; to be cut when reading is a core",
     ),
@@ -40,7 +40,9 @@ KNOWN: dict[str, tuple[set[str], str]] = {
     "net/shell.py": ({"last_active_ms"}, "once a piece that was read: no call for it"),
     "node/broker.py": ({"on_known"}, "what a process wants to be told"),
     "proxy/dialogue.py": ({"client", "credential", "is_stranger"}, "a call is made out here"),
-    "proxy/probing.py": ({"on_end", "on_message"}, "what is to be done with a call's frames"),
+    "proxy/standard_services.py": (
+        {"on_end", "on_message"}, "what is to be done with a call's frames",
+    ),
     "proxy/telemetry.py": (
         {"produces", "stream"}, "a client's stream is known where it is opened and closed",
     ),

@@ -9,7 +9,7 @@ import redis
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from escrowmq.client.announced import Member, parse_member
+from escrowmq.client.announced_commits import Member, parse_member
 from escrowmq.compensation import LeaseTaken, RedisLease, RedisSets
 from escrowmq.errors import UsageError
 from tests.interop.process import until

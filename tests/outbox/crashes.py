@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import escrowmq
-from escrowmq.client import marked as engine
-from escrowmq.client.blocking.marked import Marked
+from escrowmq.client import outbox_messages as engine
+from escrowmq.client.blocking.outbox_messages import Marked
 from escrowmq.client.core.message import Message
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.integrations.dbapi import Outbox

@@ -11,7 +11,7 @@ from examples.shop import __main__ as shop
 from examples.shop import tables
 
 from escrowmq.client.handling import Handling
-from escrowmq.client.marked import Marked
+from escrowmq.client.outbox_messages import Marked
 
 ORDER_STEPS: Final = ("begun", "marker", "halves", "left", "commit", "end")
 """What was done last: the request was read; the order and the marker were written; the event was

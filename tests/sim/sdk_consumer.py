@@ -64,7 +64,7 @@ class Handled:
         self._low[queue] = max(low, self._low.get(queue, 0))
 
 
-class Lane:
+class QueueReader:
     """One queue that a member reads."""
 
     def __init__(self, queue: MessageQueue, next_offset: int) -> None:
@@ -102,7 +102,7 @@ class SdkConsumer(SdkClient):
         self._wanted = {
             topic: subscription(topic, version=1, wire_topic=topic) for topic, _ in plan.topics
         }
-        self._lanes: dict[MessageQueue, Lane] = {}
+        self._readers: dict[MessageQueue, QueueReader] = {}
         self._entering: set[MessageQueue] = set()
 
     def groups(self) -> dict[str, object]:
@@ -142,7 +142,7 @@ class SdkConsumer(SdkClient):
             self._balance()
 
     def _forget(self) -> None:
-        self._lanes.clear()
+        self._readers.clear()
         self._entering.clear()
 
     def _every(self, span_ms: int, work: object, link: object) -> None:
@@ -171,10 +171,10 @@ class SdkConsumer(SdkClient):
         self.call(Request.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": GROUP}, heard)
 
     def _take_over(self, mine: set[MessageQueue]) -> None:
-        for queue in [queue for queue in self._lanes if queue not in mine]:
+        for queue in [queue for queue in self._readers if queue not in mine]:
             self.stage.done["queues that changed hands"] += 1
-            self._keep(self._lanes.pop(queue))
-        for queue in sorted(mine - self._lanes.keys() - self._entering):
+            self._keep(self._readers.pop(queue))
+        for queue in sorted(mine - self._readers.keys() - self._entering):
             self._enter(queue)
 
     def _enter(self, queue: MessageQueue) -> None:
@@ -191,8 +191,8 @@ class SdkConsumer(SdkClient):
                 start = 0
             else:
                 return  # the next round tries again
-            lane = self._lanes[queue] = Lane(queue, start)
-            self._pull(lane)
+            reader = self._readers[queue] = QueueReader(queue, start)
+            self._pull(reader)
 
         ext = {"consumerGroup": GROUP, "topic": queue.topic, "queueId": str(queue.queue_id)}
         self.call(Request.QUERY_CONSUMER_OFFSET, ext, heard)
@@ -200,72 +200,74 @@ class SdkConsumer(SdkClient):
     # -- offsets ---------------------------------------------------------------------------------
 
     def _commit(self) -> None:
-        for lane in self._lanes.values():
-            self._keep(lane)
+        for reader in self._readers.values():
+            self._keep(reader)
 
-    def _keep(self, lane: Lane) -> None:
-        offset = lane.shelf.commit_offset
-        if offset == lane.committed:
+    def _keep(self, reader: QueueReader) -> None:
+        offset = reader.shelf.commit_offset
+        if offset == reader.committed:
             return
-        self._handled.check(lane.queue, offset)
-        lane.committed = offset
+        self._handled.check(reader.queue, offset)
+        reader.committed = offset
         self.stage.done["offsets kept by the SDK"] += 1
         ext = {
             "consumerGroup": GROUP,
-            "topic": lane.queue.topic,
-            "queueId": str(lane.queue.queue_id),
+            "topic": reader.queue.topic,
+            "queueId": str(reader.queue.queue_id),
             "commitOffset": str(offset),
         }
         self.cast(Request.UPDATE_CONSUMER_OFFSET, ext)
 
     # -- reading ---------------------------------------------------------------------------------
 
-    def _is_read(self, lane: Lane) -> bool:
-        return self._lanes.get(lane.queue) is lane
+    def _is_read(self, reader: QueueReader) -> bool:
+        return self._readers.get(reader.queue) is reader
 
-    def _pull(self, lane: Lane) -> None:
-        if lane.is_pulling or not self._is_read(lane) or lane.shelf.count >= _HELD_MAX:
+    def _pull(self, reader: QueueReader) -> None:
+        if reader.is_pulling or not self._is_read(reader) or reader.shelf.count >= _HELD_MAX:
             return
-        lane.is_pulling = True
-        shelf, wanted = lane.shelf, self._wanted[lane.queue.topic]
+        reader.is_pulling = True
+        shelf, wanted = reader.shelf, self._wanted[reader.queue.topic]
         commit_offset, asked_ms = shelf.commit_offset, self.stage.clock.now_ms()
-        self._handled.check(lane.queue, commit_offset)
+        self._handled.check(reader.queue, commit_offset)
 
         def heard(reply: Command | None) -> None:
-            lane.is_pulling = False
-            if not self._is_read(lane):
+            reader.is_pulling = False
+            if not self._is_read(reader):
                 return
             if reply is None:
-                lane.cursor.lost()
-                pause_s = lane.cursor.failed()
+                reader.cursor.lost()
+                pause_s = reader.cursor.failed()
             else:
                 took_ms = self.stage.clock.now_ms() - asked_ms
-                pause_s = self._judge(lane, reply, took_ms=took_ms)
-            self.after(round(pause_s * 1000), partial(self._pull, lane))
+                pause_s = self._judge(reader, reply, took_ms=took_ms)
+            self.after(round(pause_s * 1000), partial(self._pull, reader))
 
         fields = pull_fields(
-            lane.queue, wanted, group=GROUP, queue_offset=shelf.next_offset,
+            reader.queue, wanted, group=GROUP, queue_offset=shelf.next_offset,
             commit_offset=commit_offset, count_max=_PULL_COUNT, suspend_ms=_HOLD_MS,
         )  # fmt: skip
         fields = with_subscription(fields, wanted)
         self.call(Request.PULL_MESSAGE, fields, heard, timeout_ms=_HOLD_MS + 5_000)
 
-    def _judge(self, lane: Lane, reply: Command, *, took_ms: int) -> float:
+    def _judge(self, reader: QueueReader, reply: Command, *, took_ms: int) -> float:
         """How long to wait before the next pull."""
-        was_at = lane.shelf.next_offset
-        step, next_offset = lane.cursor.answered(reply)
+        was_at = reader.shelf.next_offset
+        step, next_offset = reader.cursor.answered(reply)
         if step is PullStep.TAKE:
-            self._take(lane, reply, next_offset)
+            self._take(reader, reply, next_offset)
         elif step in (PullStep.GO_ON, PullStep.MOVE) and next_offset != was_at:
-            self._checker.moved((lane.queue.topic, lane.queue.queue_id), was_at)
-            self._handled.skip(lane.queue, next_offset)
-            lane.committed = -1
-        if lane.shelf.next_offset != next_offset and step is not PullStep.REST:
-            raise Violation(f"{lane.queue} goes on at {lane.shelf.next_offset}, not {next_offset}")
-        return lane.cursor.pause_s(step, took_ms=took_ms)
+            self._checker.moved((reader.queue.topic, reader.queue.queue_id), was_at)
+            self._handled.skip(reader.queue, next_offset)
+            reader.committed = -1
+        if reader.shelf.next_offset != next_offset and step is not PullStep.REST:
+            raise Violation(
+                f"{reader.queue} goes on at {reader.shelf.next_offset}, not {next_offset}"
+            )
+        return reader.cursor.pause_s(step, took_ms=took_ms)
 
-    def _take(self, lane: Lane, reply: Command, next_offset: int) -> None:
-        shelf = lane.shelf
+    def _take(self, reader: QueueReader, reply: Command, next_offset: int) -> None:
+        shelf = reader.shelf
         records = {each.queue_offset: each for each in decode_records(reply.body)}
         shelf.put(
             [received(each, broker_name=BROKER) for each in records.values()],
@@ -274,12 +276,12 @@ class SdkConsumer(SdkClient):
         losses_count = self._checker.losses_count
         for message in shelf.take(_PULL_COUNT):
             record = records[message.queue_offset]
-            handle = partial(self._handle, lane, message, record, shelf.generation, losses_count)
+            handle = partial(self._handle, reader, message, record, shelf.generation, losses_count)
             self.after(self._chance.choice(_HANDLING_MS), handle)
 
     def _handle(
         self,
-        lane: Lane,
+        reader: QueueReader,
         message: ReceivedMessage,
         record: StoredMessage,
         generation: int,
@@ -287,21 +289,21 @@ class SdkConsumer(SdkClient):
     ) -> None:
         """A handler returns, or fails: then the message is handed out here again. What came before
         a loss of power may be gone: another one may stand at its place."""
-        if not self._is_read(lane) or generation != lane.shelf.generation:
+        if not self._is_read(reader) or generation != reader.shelf.generation:
             return
         if self.stage.happens(_FAILED_SHARE):
             self.stage.done["messages whose handling failed"] += 1
-            lane.shelf.give_back([message], generation=generation)
-            (again,) = lane.shelf.take(1)
-            handle = partial(self._handle, lane, again, record, generation, losses_count)
+            reader.shelf.give_back([message], generation=generation)
+            (again,) = reader.shelf.take(1)
+            handle = partial(self._handle, reader, again, record, generation, losses_count)
             self.after(_PAUSE_MS, handle)
             return
         if losses_count == self._checker.losses_count:
             self._checker.consumed(GROUP, record)
-        self._handled.add(lane.queue, message.queue_offset)
+        self._handled.add(reader.queue, message.queue_offset)
         self.stage.done["messages handled by the SDK"] += 1
-        lane.shelf.finish(message.queue_offset, generation=generation)
-        self._pull(lane)
+        reader.shelf.finish(message.queue_offset, generation=generation)
+        self._pull(reader)
 
 
 def sdk_consumers(

@@ -26,7 +26,7 @@ from escrowmq.node.logs import log_to_stderr
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from escrowmq.client.announced import Sets
+    from escrowmq.client.announced_commits import Sets
     from escrowmq.client.blocking.admin import Admin
     from escrowmq.compensation import RedisSets
     from escrowmq.pipeline.reconcile.commits import CommitReconciler

@@ -13,11 +13,11 @@ from escrowmq.base.codes import Request, Response
 from escrowmq.base.command import Command
 from escrowmq.base.message import Property, Topic
 from escrowmq.client.connection import Connection
+from escrowmq.client.consumption import Reading
 from escrowmq.client.core.message import received
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.delivery import HeldMessage
-from escrowmq.client.lane import Lane
-from escrowmq.client.reading import Reading
+from escrowmq.client.queue_reader import QueueReader
 from escrowmq.codec import fastjson
 from escrowmq.codec.fastjson import Queue, decode_queue_map, encode_map
 from escrowmq.codec.record import decode_record
@@ -53,17 +53,17 @@ class Steering:
     def _reset(self, connection: Connection, request: Command) -> None:
         body = fastjson.decode(request.body)
         for queue, queue_offset in _offset_table(body).items():
-            lane = self._reading.lanes.get(queue)
-            if lane is not None:
+            reader = self._reading.readers.get(queue)
+            if reader is not None:
                 _log.warning("an operator set %s to offset %d", queue, queue_offset)
-                lane.seek(queue_offset)
+                reader.seek(queue_offset)
         self._reading.instance.spawn(self._reading.keep_offsets())
 
     def _status(self, connection: Connection, request: Command) -> None:
         topic = (request.ext or {}).get("topic")
         offsets = encode_map(
-            (_wire(queue), lane.shelf.commit_offset)
-            for queue, lane in self._reading.lanes.items()
+            (_wire(queue), reader.shelf.commit_offset)
+            for queue, reader in self._reading.readers.items()
             if topic in (None, queue.topic)
         )
         body = b'{"consumerTable":{},"messageQueueTable":' + offsets + b"}"
@@ -74,7 +74,7 @@ class Steering:
         parts = {
             b"mqPopTable": b"{}",
             b"mqTable": encode_map(
-                (_wire(q), _lane_info(lane)) for q, lane in reading.lanes.items()
+                (_wire(q), _reader_info(reader)) for q, reader in reading.readers.items()
             ),
             b"properties": fastjson.encode(self._properties()),
             b"statusTable": b"{}",
@@ -153,19 +153,19 @@ def _wire(queue: MessageQueue) -> Queue:
     return Queue(queue.broker_name, queue.queue_id, queue.topic)
 
 
-def _lane_info(lane: Lane) -> dict[str, int | bool]:
-    shelf = lane.shelf
+def _reader_info(reader: QueueReader) -> dict[str, int | bool]:
+    shelf = reader.shelf
     return {
         "cachedMsgCount": shelf.count,
         "cachedMsgMaxOffset": max(0, shelf.next_offset - 1) if shelf.count else 0,
         "cachedMsgMinOffset": shelf.commit_offset if shelf.count else 0,
         "cachedMsgSizeInMiB": shelf.size // _MEBIBYTE,
         "commitOffset": shelf.commit_offset,
-        "droped": lane.is_dropped,
-        "lastConsumeTimestamp": lane.consumed_ms,
-        "lastLockTimestamp": lane.locked_ms,
-        "lastPullTimestamp": lane.pulled_ms,
-        "locked": lane.locked_ms > 0,
+        "droped": reader.is_dropped,
+        "lastConsumeTimestamp": reader.consumed_ms,
+        "lastLockTimestamp": reader.locked_ms,
+        "lastPullTimestamp": reader.pulled_ms,
+        "locked": reader.locked_ms > 0,
         "transactionMsgCount": 0,
         "transactionMsgMaxOffset": 0,
         "transactionMsgMinOffset": 0,

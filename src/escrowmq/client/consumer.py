@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Final, Literal, Self, Unpack
 from escrowmq.base.codes import Request, Response
 from escrowmq.client.blocking.delivery import Delivery as PlainDelivery
 from escrowmq.client.broker_requests import Steering
+from escrowmq.client.closing import Closing
 from escrowmq.client.consumer_settings import (
     ConsumerOptions,
     ConsumerSettings,
     split_consumer_settings,
 )
+from escrowmq.client.consumption import KeptOffsets, Reading
 from escrowmq.client.core.redelivery import BROKER_DECIDES
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.core.subscription import (
@@ -27,8 +29,8 @@ from escrowmq.client.core.subscription import (
 )
 from escrowmq.client.core.validation import check_group, check_topic
 from escrowmq.client.delivery import Delivery, HeldMessage
-from escrowmq.client.ending import Closing
 from escrowmq.client.handling import Handling, is_coroutine
+from escrowmq.client.help_and_completion import Settings, Tidy
 from escrowmq.client.instance import Instance
 from escrowmq.client.iteration import Batches, Hands, Iteration, Slot
 from escrowmq.client.offsets import BrokerOffsets, QueueBounds
@@ -36,9 +38,7 @@ from escrowmq.client.options import ClientOptions, client_options
 from escrowmq.client.popping import PopReading
 from escrowmq.client.portal import Caller, LoopCaller
 from escrowmq.client.producer import Producer
-from escrowmq.client.reading import KeptOffsets, Reading
 from escrowmq.client.send_backs import Returns
-from escrowmq.client.shown import Settings, Tidy
 from escrowmq.client.tracing import Tracer, trace_topic
 from escrowmq.codec.bodies import CheckClientBody, ConsumerBody
 from escrowmq.codec.fastjson import encode
@@ -276,19 +276,19 @@ class Consumer(Tidy):
         """Go on elsewhere in a queue: at an offset, at the first message since a time (a datetime
         with a time zone), at the `first` one, or at the end (`last`)."""
         self._check_usable()
-        lane = self._reading.lane_of(queue)
-        lane.seek(await self._place(lane.queue, where))
-        await self._reading.offsets.keep([lane])
+        reader = self._reading.reader_of(queue)
+        reader.seek(await self._place(reader.queue, where))
+        await self._reading.offsets.keep([reader])
 
     async def position(self, queue: MessageQueue) -> int:
         """The offset up to which everything of a queue is done with here."""
         self._check_usable()
-        return self._reading.lane_of(queue).shelf.commit_offset
+        return self._reading.reader_of(queue).shelf.commit_offset
 
     async def committed(self, queue: MessageQueue) -> int | None:
         """The offset that is kept for the group; None when none is."""
         self._check_usable()
-        return await self._reading.offsets.committed(self._reading.lane_of(queue).queue)
+        return await self._reading.offsets.committed(self._reading.reader_of(queue).queue)
 
     async def commit(self) -> None:
         """Keep the offsets of what is done with now, not only in a while."""

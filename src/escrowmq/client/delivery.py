@@ -10,7 +10,7 @@ from escrowmq.client.core.message import ReceivedMessage
 from escrowmq.client.core.redelivery import NEVER, delay_level
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.core.trace import ConsumeEnd
-from escrowmq.client.shown import Tidy
+from escrowmq.client.help_and_completion import Tidy
 from escrowmq.codec.receipt import Receipt
 from escrowmq.errors import UsageError
 

@@ -1,4 +1,4 @@
-"""Where what the lanes fetched waits for whoever consumes it."""
+"""Where what the readers fetched waits for whoever consumes it."""
 
 from __future__ import annotations
 

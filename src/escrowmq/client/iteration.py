@@ -12,7 +12,7 @@ from escrowmq.errors import EscrowMQError, UsageError
 
 if TYPE_CHECKING:
     from escrowmq.client.consumer import Consumer
-    from escrowmq.client.reading import Reading
+    from escrowmq.client.consumption import Reading
 
 
 WITHIN_MAX_S: Final = 3_600.0

@@ -29,8 +29,8 @@ from escrowmq.client.settings import ProducerOptions
 from escrowmq.errors import ClientClosed, EscrowMQError, MessageRefused, RequestTimeout
 
 if TYPE_CHECKING:
-    from escrowmq.client.dispatch import SendDispatch
     from escrowmq.client.portal import Finish
+    from escrowmq.client.send_flow import SendDispatch
 
 _ENTRY_SIZE: Final = 32
 """Bytes that an entry of a batch has beside its body and properties; plenty."""

@@ -17,8 +17,8 @@ from typing import Final
 from escrowmq.client.consumer_settings import Start
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.instance import Instance
-from escrowmq.client.lane import Lane
 from escrowmq.client.offsets import QueueBounds
+from escrowmq.client.queue_reader import QueueReader
 from escrowmq.codec import fastjson
 from escrowmq.codec.fastjson import Queue, decode_queue_map, encode_map
 from escrowmq.errors import RemoteProtocolError, UsageError
@@ -53,22 +53,24 @@ class FileOffsets:
         """What is kept of a queue; None when nothing is."""
         return self._table.get(queue)
 
-    async def keep(self, lanes: Iterable[Lane]) -> None:
+    async def keep(self, readers: Iterable[QueueReader]) -> None:
         """Write the file when something has changed."""
         async with self._lock:
-            changed = [lane for lane in lanes if lane.shelf.commit_offset != lane.committed]
+            changed = [
+                reader for reader in readers if reader.shelf.commit_offset != reader.committed
+            ]
             if not changed:
                 return
-            for lane in changed:
-                self._table[lane.queue] = lane.shelf.commit_offset
+            for reader in changed:
+                self._table[reader.queue] = reader.shelf.commit_offset
             data = _encode(self._table)
             try:
                 await asyncio.to_thread(self._write, data)
             except OSError as error:
                 _log.warning("offsets are not kept: %s", error)
                 return
-            for lane in changed:
-                lane.committed = self._table[lane.queue]
+            for reader in changed:
+                reader.committed = self._table[reader.queue]
 
     def _write(self, data: bytes) -> None:
         beside = self._path.with_suffix(".tmp")

@@ -13,7 +13,7 @@ from escrowmq.client.consumer_settings import Start
 from escrowmq.client.core.numbers import number_of
 from escrowmq.client.core.routes import MASTER, MessageQueue, queue_fields
 from escrowmq.client.instance import Instance
-from escrowmq.client.lane import Lane
+from escrowmq.client.queue_reader import QueueReader
 from escrowmq.errors import EscrowMQError, response_error
 
 _log = logging.getLogger(__name__)
@@ -111,24 +111,24 @@ class BrokerOffsets:
         }
         await self._instance.ask(address, Request.UPDATE_CONSUMER_OFFSET, fields)
 
-    async def keep(self, lanes: Iterable[Lane]) -> None:
+    async def keep(self, readers: Iterable[QueueReader]) -> None:
         """Commit what has changed. What fails is tried again with the next round."""
-        changed = [lane for lane in lanes if lane.shelf.commit_offset != lane.committed]
-        errors = await asyncio.gather(*(self._keep(lane) for lane in changed))
+        changed = [reader for reader in readers if reader.shelf.commit_offset != reader.committed]
+        errors = await asyncio.gather(*(self._keep(reader) for reader in changed))
         failed = [error for error in errors if error is not None]
         if failed:
             level = logging.DEBUG if self._has_failed else logging.WARNING
             _log.log(level, "offsets of %d queues are not kept yet: %s", len(failed), failed[0])
         self._has_failed = bool(failed)
 
-    async def _keep(self, lane: Lane) -> EscrowMQError | None:
-        queue_offset = lane.shelf.commit_offset
-        generation = lane.shelf.generation
+    async def _keep(self, reader: QueueReader) -> EscrowMQError | None:
+        queue_offset = reader.shelf.commit_offset
+        generation = reader.shelf.generation
         async with self._limit:
             try:
-                await self.commit(lane.queue, queue_offset)
+                await self.commit(reader.queue, queue_offset)
             except EscrowMQError as error:
                 return error
-        if generation == lane.shelf.generation:
-            lane.committed = queue_offset
+        if generation == reader.shelf.generation:
+            reader.committed = queue_offset
         return None

@@ -15,6 +15,7 @@ from escrowmq.base.codes import Request, Response
 from escrowmq.base.command import Command
 from escrowmq.base.message import Property, SysFlag
 from escrowmq.client.consumer_settings import ConsumerOptions
+from escrowmq.client.consumption import Reading, ReadingParts
 from escrowmq.client.core.message import received
 from escrowmq.client.core.popping import ALL_QUEUES, ack_fields, hidden_ms, pop_fields, receipt_of
 from escrowmq.client.core.pulling import InVain, is_refusal
@@ -23,8 +24,7 @@ from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.core.subscription import SQL92
 from escrowmq.client.delivery import HeldMessage, Ticket
 from escrowmq.client.instance import Instance
-from escrowmq.client.lane import Lane
-from escrowmq.client.reading import Reading, ReadingParts
+from escrowmq.client.queue_reader import QueueReader
 from escrowmq.codec.compression import decompress
 from escrowmq.codec.receipt import Receipt
 from escrowmq.codec.record import decode_records
@@ -51,7 +51,7 @@ _AT_ONCE_MS: Final = 1_000
 _NOTHING: Final = frozenset({Response.POLLING_TIMEOUT, Response.PULL_NOT_FOUND})
 
 
-class PopLane:
+class PopReader:
     """Pops one topic from one broker for as long as there is room."""
 
     def __init__(self, reading: PopReading, queue: MessageQueue) -> None:
@@ -217,7 +217,7 @@ def _receipt(message: HeldMessage) -> Receipt:
 
 
 class PopReading(Reading):
-    """Pop lanes by topic and broker, and the desk for popped deliveries."""
+    """Pop readers by topic and broker, and the desk for popped deliveries."""
 
     def __init__(
         self,
@@ -226,44 +226,44 @@ class PopReading(Reading):
         **parts: Unpack[ReadingParts],
     ) -> None:
         super().__init__(instance, options, **parts)
-        self.pop_lanes: dict[MessageQueue, PopLane] = {}
+        self.pop_readers: dict[MessageQueue, PopReader] = {}
         self._unused: list[HeldMessage] = []
 
-    def stamp_popped(self, message: HeldMessage, lane: PopLane, receipt: Receipt) -> None:
+    def stamp_popped(self, message: HeldMessage, reader: PopReader, receipt: Receipt) -> None:
         """Make it a delivery of a pop."""
-        message.ticket = Ticket(self, lane, receipt=receipt)
+        message.ticket = Ticket(self, reader, receipt=receipt)
         self.decorate(message)
 
     async def take_over(self, topic: str, queues: list[MessageQueue]) -> bool:
         """Pop this topic from the brokers that have it, and from no others."""
         mine = {MessageQueue(topic, queue.broker_name, ALL_QUEUES) for queue in queues}
-        gone = [queue for queue in self.pop_lanes if queue.topic == topic and queue not in mine]
+        gone = [queue for queue in self.pop_readers if queue.topic == topic and queue not in mine]
         await self._give_up_pops(gone)
-        for queue in sorted(mine - self.pop_lanes.keys()):
-            lane = self.pop_lanes[queue] = PopLane(self, queue)
-            lane.start()
+        for queue in sorted(mine - self.pop_readers.keys()):
+            reader = self.pop_readers[queue] = PopReader(self, queue)
+            reader.start()
         return True
 
     def wanted_topics(self) -> list[str]:
         """Topics to pop; first those that are popped and wanted no more."""
-        gone = [queue for queue in self.pop_lanes if queue.topic not in self.subscriptions]
+        gone = [queue for queue in self.pop_readers if queue.topic not in self.subscriptions]
         if gone:
             self.instance.spawn(self._give_up_pops(gone))
         return list(self.subscriptions)
 
     def read_queues(self) -> Iterable[MessageQueue]:
         """Topics and brokers; every queue of theirs is popped."""
-        return self.pop_lanes
+        return self.pop_readers
 
     def pause(self, queues: Iterable[MessageQueue], *, is_paused: bool) -> None:
         """Stop or go on with everything."""
         if [*queues]:
             raise UsageError("mode='pop' pauses everything or nothing; name no queues")
         self.is_paused = is_paused
-        for lane in self.pop_lanes.values():
-            lane.pause(is_paused)
+        for reader in self.pop_readers.values():
+            reader.pause(is_paused)
 
-    def lane_of(self, queue: MessageQueue) -> Lane:
+    def reader_of(self, queue: MessageQueue) -> QueueReader:
         """There is none."""
         raise UsageError("mode='pop' leaves offsets to the broker; use mode='pull' for this")
 
@@ -273,12 +273,12 @@ class PopReading(Reading):
     def stop(self) -> None:
         """Pop and hand out nothing any more."""
         self.inbox.close()
-        for lane in self.pop_lanes.values():
-            self._unused += lane.drop()
+        for reader in self.pop_readers.values():
+            self._unused += reader.drop()
 
     async def leave(self) -> None:
         """Give back what nobody has taken, so that others get it at once."""
-        await self._give_up_pops(list(self.pop_lanes))
+        await self._give_up_pops(list(self.pop_readers))
         unused, self._unused = self._unused, []
         await self._show_again(unused)
 
@@ -288,29 +288,29 @@ class PopReading(Reading):
         ticket = self.take_ticket(message, level)
         if ticket is None:
             return
-        lane = ticket.source
-        assert isinstance(lane, PopLane)
+        reader = ticket.source
+        assert isinstance(reader, PopReader)
         try:
             await self._tell(message, level)
         except EscrowMQError as error:
             # It comes again when its time is over: never lost, perhaps doubled.
             _log.warning("%s is not settled, and comes again: %s", message.message_id, error)
         finally:
-            lane.finish()
+            reader.finish()
 
     def untake(self, message: HeldMessage) -> None:
         """A message that was taken and reached nobody waits again, or is shown to others."""
         ticket = message.ticket
         assert ticket is not None
-        lane = ticket.source
-        assert isinstance(lane, PopLane)
+        reader = ticket.source
+        assert isinstance(reader, PopReader)
         if ticket.is_settled:
             return
-        if lane.is_dropped:
+        if reader.is_dropped:
             self._unused.append(message)
         else:
-            lane.give_back(message)
-            self.inbox.offer(lane)
+            reader.give_back(message)
+            self.inbox.offer(reader)
 
     async def settle_batch(self, batch: list[HeldMessage], level: int | None) -> None:
         """The same for what a handler was given and did not settle itself."""
@@ -344,7 +344,7 @@ class PopReading(Reading):
     async def _give_up_pops(self, queues: list[MessageQueue]) -> None:
         left: list[HeldMessage] = []
         for queue in queues:
-            left += self.pop_lanes.pop(queue).drop()
+            left += self.pop_readers.pop(queue).drop()
         await self._show_again(left)
 
     async def _show_again(self, messages: list[HeldMessage]) -> None:

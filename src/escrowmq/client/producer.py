@@ -15,17 +15,18 @@ from escrowmq.base.message import Property
 from escrowmq.client.admin.cluster import Cluster
 from escrowmq.client.admin.transactions import Transactions
 from escrowmq.client.checking import Checks, DatabaseCheck
+from escrowmq.client.closing import Closing
 from escrowmq.client.core.message import Message, ReceivedMessage
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.core.sending import Outcome, SendResult
 from escrowmq.client.core.validation import check_group, check_topic
 from escrowmq.client.core.verdicts import Verdicts
-from escrowmq.client.dispatch import SendDispatch
-from escrowmq.client.ending import Closing
+from escrowmq.client.help_and_completion import Settings, Tidy
 from escrowmq.client.instance import Instance
-from escrowmq.client.marked import Marked
 from escrowmq.client.options import ClientOptions, client_options
+from escrowmq.client.outbox_messages import Marked
 from escrowmq.client.replies import Replies
+from escrowmq.client.send_flow import SendDispatch
 from escrowmq.client.settings import (
     Listener,
     MessageFields,
@@ -35,7 +36,6 @@ from escrowmq.client.settings import (
     split_settings,
 )
 from escrowmq.client.settling import Settler
-from escrowmq.client.shown import Settings, Tidy
 from escrowmq.client.tracing import Tracer, trace_topic
 from escrowmq.client.transaction import Transaction
 from escrowmq.codec.recall import decode_handle

@@ -25,8 +25,8 @@ from escrowmq.client.core.trace import (
     taken_record,
 )
 from escrowmq.client.core.validation import check_topic
-from escrowmq.client.dispatch import SendDispatch
 from escrowmq.client.instance import Instance
+from escrowmq.client.send_flow import SendDispatch
 from escrowmq.client.settings import ProducerOptions
 from escrowmq.errors import EscrowMQError, UsageError
 

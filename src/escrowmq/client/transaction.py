@@ -18,8 +18,8 @@ from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.core.sending import Outcome, SendResult, half_properties, is_delayed, is_safe
 from escrowmq.client.core.verdicts import Course
 from escrowmq.client.halves import not_safe, require_ours
+from escrowmq.client.help_and_completion import Tidy
 from escrowmq.client.settings import MessageFields, message_of
-from escrowmq.client.shown import Tidy
 from escrowmq.errors import (
     ClientClosed,
     EscrowMQError,

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Final, Unpack
 
 import escrowmq
-from escrowmq.client.announced import Member
+from escrowmq.client.announced_commits import Member
 from escrowmq.client.settings import MessageFields
 from escrowmq.errors import OutcomeUnknown
 

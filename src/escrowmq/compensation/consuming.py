@@ -16,7 +16,7 @@ import redis
 
 import escrowmq
 from escrowmq.base.message import SysFlag
-from escrowmq.client.announced import Member, parse_member
+from escrowmq.client.announced_commits import Member, parse_member
 from escrowmq.client.consumer_settings import ConsumerSettings
 from escrowmq.compensation.announcing import TOPIC
 from escrowmq.compensation.sets import RedisSets

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 import escrowmq
-from escrowmq.client.announced import Member, Sets, parse_member
+from escrowmq.client.announced_commits import Member, Sets, parse_member
 from escrowmq.codec.audit_line import audit_line
 from escrowmq.compensation.consuming import Business
 from escrowmq.errors import EscrowMQError, NotFound

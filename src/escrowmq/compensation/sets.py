@@ -12,7 +12,7 @@ from typing import Any, Final, cast
 
 import redis
 
-from escrowmq.client.announced import Compared
+from escrowmq.client.announced_commits import Compared
 from escrowmq.compensation.server import connect
 
 BUCKETS_COUNT: Final = 256

@@ -9,7 +9,7 @@ from typing import Final
 
 from escrowmq.base.ports import Clock
 from escrowmq.net.clock import worked_s
-from escrowmq.net.turns import Turns
+from escrowmq.net.loop_turns import Turns
 
 _log = logging.getLogger(__name__)
 

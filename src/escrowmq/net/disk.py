@@ -12,7 +12,7 @@ from typing import Final
 from escrowmq.base.ports import File, Usage, former_path
 from escrowmq.errors import DiskFull, StorageError, StoreLocked
 from escrowmq.net import descriptors
-from escrowmq.net.mapped import NO_ROOM, CalledFile, MappedFile
+from escrowmq.net.mapped_file import NO_ROOM, CalledFile, MappedFile
 
 _IN_MEMORY: Final = ("tmpfs", "ramfs")
 

@@ -11,7 +11,7 @@ from typing import Final
 from escrowmq.base.ports import Clock
 from escrowmq.base.seldom import Seldom
 from escrowmq.errors import ConnectFailed
-from escrowmq.net.admission import Admission
+from escrowmq.net.connection_limits import Admission
 
 _log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from escrowmq.base.limits import SEND_BUFFER_SIZE_MAX
 from escrowmq.base.wire import Wire
 from escrowmq.net.clock import worked_s
 from escrowmq.net.entrance import Entrance
-from escrowmq.net.reads import Reads
+from escrowmq.net.read_buffers import Reads
 
 _HIGH_WATER: int = 4 * 1024 * 1024
 

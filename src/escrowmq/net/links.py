@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from escrowmq.base.ports import Clock
 from escrowmq.net.link import Link
-from escrowmq.net.reads import Reads
-from escrowmq.net.unsent import Unsent
+from escrowmq.net.read_buffers import Reads
+from escrowmq.net.unsent_bytes import Unsent
 
 _log = logging.getLogger(__name__)
 

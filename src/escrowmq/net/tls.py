@@ -10,12 +10,12 @@ from typing import Any, Final
 import msgspec
 
 from escrowmq.base.wire import Wire
-from escrowmq.net.admission import ConnectionLimits, Total
 from escrowmq.net.certificate_accounts import Identities
 from escrowmq.net.certificates import HTTP2, Certificates, Mode
+from escrowmq.net.connection_limits import ConnectionLimits, Total
 from escrowmq.net.link import Link, LinkOwner
-from escrowmq.net.reads import READ_SIZE
-from escrowmq.net.unsent import Unsent
+from escrowmq.net.read_buffers import READ_SIZE
+from escrowmq.net.unsent_bytes import Unsent
 
 _HANDSHAKE_S: Final = 10.0
 _RECORD_SIZE: Final = 16_384

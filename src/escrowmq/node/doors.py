@@ -11,7 +11,6 @@ from msgspec import Meta, field
 
 from escrowmq.codec.java_properties import ConfError, parse_conf
 from escrowmq.errors import UsageError
-from escrowmq.net.admission import ConnectionLimits
 from escrowmq.net.certificate_accounts import SETTING, Identities, read_identities
 from escrowmq.net.certificates import (
     Certificates,
@@ -21,6 +20,7 @@ from escrowmq.net.certificates import (
     load_pair,
     load_trusted,
 )
+from escrowmq.net.connection_limits import ConnectionLimits
 from escrowmq.net.tls import Doors, TlsDoor
 
 TLS_FILE: Final = "tls.config.file"

@@ -43,7 +43,7 @@ def speak(core: BrokerCore, *, host: str, port: int, body_size_max: int) -> Grpc
     """Let gRPC clients in; they are told to come to this address."""
     from escrowmq.broker.guests import Guests
     from escrowmq.proxy.front import GrpcFront
-    from escrowmq.proxy.shared import FrontOptions
+    from escrowmq.proxy.service_context import FrontOptions
 
     options = FrontOptions(endpoint=(host, port), body_size_max=body_size_max)
     front = GrpcFront(Guests(core), options)

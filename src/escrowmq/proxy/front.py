@@ -17,8 +17,8 @@ from escrowmq.proxy.call import Method
 from escrowmq.proxy.clients import FrontClients
 from escrowmq.proxy.dialogue import GrpcDialogue
 from escrowmq.proxy.service import methods
-from escrowmq.proxy.shared import FrontOptions, Shared
-from escrowmq.proxy.watch import StallWatch
+from escrowmq.proxy.service_context import FrontOptions, Shared
+from escrowmq.proxy.stalled_connections import StallWatch
 
 _GRID_MS = 250
 """Between looks for calls whose time is up: of ten thousand connections one is always due."""

@@ -15,8 +15,8 @@ from escrowmq.errors import RemoteProtocolError
 from escrowmq.proxy.call import Call
 from escrowmq.proxy.gen import v2
 from escrowmq.proxy.handles import ReceiptHandle
+from escrowmq.proxy.service_context import Shared
 from escrowmq.proxy.settling import INVISIBLE_MAX_MS, bury
-from escrowmq.proxy.shared import Shared
 from escrowmq.proxy.status import OK, Fault, code_of, fault_of, status
 from escrowmq.proxy.translate import Unpacking, message_of
 from escrowmq.proxy.validation import group_name, topic_name

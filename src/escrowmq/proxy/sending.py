@@ -16,8 +16,8 @@ from escrowmq.proxy import validation
 from escrowmq.proxy.call import Call
 from escrowmq.proxy.gen import v2
 from escrowmq.proxy.routes import TYPES
-from escrowmq.proxy.sent import one_sent
-from escrowmq.proxy.shared import Shared
+from escrowmq.proxy.send_answer import one_sent
+from escrowmq.proxy.service_context import Shared
 from escrowmq.proxy.status import OK, Fault, code_of, common, fault_of, status
 from escrowmq.proxy.translate import (
     KINDS,

@@ -7,18 +7,18 @@ from typing import Protocol
 
 from google.protobuf.message import Message
 
-from escrowmq.proxy import probing
+from escrowmq.proxy import standard_services
 from escrowmq.proxy.call import Call, Method
-from escrowmq.proxy.ending import Ending
+from escrowmq.proxy.end_transaction import Ending
 from escrowmq.proxy.gen import v2
-from escrowmq.proxy.presence import ClientPresence
-from escrowmq.proxy.probing import SERVICE
+from escrowmq.proxy.heartbeats import ClientPresence
 from escrowmq.proxy.pulling import Pulling
 from escrowmq.proxy.receiving import Receiving
 from escrowmq.proxy.routes import Routes
 from escrowmq.proxy.sending import Sending
+from escrowmq.proxy.service_context import Shared
 from escrowmq.proxy.settling import Settling
-from escrowmq.proxy.shared import Shared
+from escrowmq.proxy.standard_services import SERVICE
 from escrowmq.proxy.status import Fault, status
 from escrowmq.proxy.telemetry import Telemetry
 
@@ -60,7 +60,9 @@ def methods(shared: Shared) -> dict[str, Method]:
             v2.SyncLiteSubscriptionRequest, v2.SyncLiteSubscriptionResponse, _no_lite
         ),
     }
-    return {f"/{SERVICE}/{name}": method for name, method in found.items()} | probing.methods()
+    return {
+        f"/{SERVICE}/{name}": method for name, method in found.items()
+    } | standard_services.methods()
 
 
 class _Response(Protocol):

@@ -15,7 +15,7 @@ from escrowmq.proxy import handles
 from escrowmq.proxy.call import Call
 from escrowmq.proxy.gen import v2
 from escrowmq.proxy.handles import ReceiptHandle
-from escrowmq.proxy.shared import Shared
+from escrowmq.proxy.service_context import Shared
 from escrowmq.proxy.status import OK, Fault, code_of, common, fault_of, status, status_of
 from escrowmq.proxy.validation import group_name, topic_name
 

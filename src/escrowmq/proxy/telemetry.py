@@ -18,9 +18,9 @@ from escrowmq.http2.metadata import Status
 from escrowmq.proxy.call import Call, Method
 from escrowmq.proxy.clients import Client
 from escrowmq.proxy.gen import v2
-from escrowmq.proxy.presence import body_of, unpublish
+from escrowmq.proxy.heartbeats import body_of, unpublish
+from escrowmq.proxy.service_context import Shared
 from escrowmq.proxy.settings import completed
-from escrowmq.proxy.shared import Shared
 from escrowmq.proxy.status import OK, Fault, code_of, fault_of
 from escrowmq.proxy.translate import message_of
 from escrowmq.proxy.validation import group_name, topic_name

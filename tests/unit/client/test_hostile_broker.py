@@ -50,11 +50,11 @@ def test_a_pull_unpacks_no_more_than_there_is_room_for_and_loses_nothing() -> No
                 for at in range(20):
                     (message,) = await consumer.receive(1)
                     assert (message.queue_offset, len(message.body)) == (at, SIZE)
-                    (lane,) = (
-                        lane for queue, lane in consumer._reading.lanes.items()
+                    (reader,) = (
+                        reader for queue, reader in consumer._reading.readers.items()
                         if queue.topic == "T"
                     )  # fmt: skip
-                    assert lane.shelf.size <= 3 * SIZE
+                    assert reader.shelf.size <= 3 * SIZE
                     await message.ack()
 
     run(go)

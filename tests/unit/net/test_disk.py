@@ -19,7 +19,7 @@ from escrowmq.base.settings import StoreSettings
 from escrowmq.codec.record import decode_records
 from escrowmq.errors import DiskFull, StorageError, StoreLocked
 from escrowmq.net.disk import FileDisk
-from escrowmq.net.mapped import MappedFile
+from escrowmq.net.mapped_file import MappedFile
 from escrowmq.store.store import Store
 
 MIB = 1 << 20

@@ -18,7 +18,7 @@ from escrowmq.net.entrance import bind
 from escrowmq.net.listener import Listener
 from escrowmq.net.shell import Shell
 from escrowmq.net.tls import Doors
-from escrowmq.net.unsent import Unsent
+from escrowmq.net.unsent_bytes import Unsent
 
 WAIT_S = 20.0
 MIB = 1 << 20

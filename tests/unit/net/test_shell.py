@@ -18,7 +18,7 @@ from escrowmq.net.disk import FileDisk
 from escrowmq.net.entrance import bind
 from escrowmq.net.link import Link
 from escrowmq.net.listener import Listener
-from escrowmq.net.reads import READ_SIZE
+from escrowmq.net.read_buffers import READ_SIZE
 from escrowmq.net.shell import Shell
 
 _WAIT_S = 10.0

@@ -18,7 +18,7 @@ from escrowmq.http2 import frames
 from escrowmq.http2.frames import FrameKind, Http2Setting
 from escrowmq.proxy.front import GrpcFront
 from escrowmq.proxy.gen import v2
-from escrowmq.proxy.shared import FrontOptions
+from escrowmq.proxy.service_context import FrontOptions
 from tests.harness.exchange import Exchange
 from tests.unit.http2.wire import Writer, read_frames
 

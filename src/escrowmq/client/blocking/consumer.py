@@ -19,10 +19,10 @@ from escrowmq.client.consumer_settings import ConsumerOptions, ConsumerSettings,
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.delivery import HeldMessage
 from escrowmq.client.handling import is_coroutine
+from escrowmq.client.help_and_completion import Settings
 from escrowmq.client.iteration import Slot, check_batches
 from escrowmq.client.options import ClientOptions
 from escrowmq.client.portal import Caller, Portal, release
-from escrowmq.client.shown import Settings
 from escrowmq.errors import ClientClosed, EscrowMQError
 
 if TYPE_CHECKING:

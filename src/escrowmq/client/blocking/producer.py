@@ -11,12 +11,13 @@ import msgspec
 
 from escrowmq.client import producer as engine
 from escrowmq.client.blocking.face import Served
-from escrowmq.client.blocking.marked import Marked
+from escrowmq.client.blocking.outbox_messages import Marked
 from escrowmq.client.blocking.transaction import Transaction
 from escrowmq.client.checking import DatabaseCheck
 from escrowmq.client.core.message import Message, ReceivedMessage
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.core.sending import Outcome, SendResult
+from escrowmq.client.help_and_completion import Settings
 from escrowmq.client.options import ClientOptions
 from escrowmq.client.portal import Finish
 from escrowmq.client.settings import (
@@ -25,7 +26,6 @@ from escrowmq.client.settings import (
     ProducerSettings,
     message_of,
 )
-from escrowmq.client.shown import Settings
 
 _log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Protocol, Unpack
 
 from escrowmq.client.core.message import Message
-from escrowmq.client.marked import Marked
+from escrowmq.client.outbox_messages import Marked
 from escrowmq.client.producer import Producer
 from escrowmq.client.settings import MessageFields, message_of
 from escrowmq.errors import UsageError

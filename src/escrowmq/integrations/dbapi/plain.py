@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any, Unpack
 
-from escrowmq.client.blocking.marked import Marked
+from escrowmq.client.blocking.outbox_messages import Marked
 from escrowmq.client.blocking.producer import Producer
 from escrowmq.client.core.message import Message
 from escrowmq.client.settings import MessageFields, message_of

@@ -13,7 +13,7 @@ from typing import Any, Unpack
 
 from django.db import DEFAULT_DB_ALIAS, connections
 
-from escrowmq.client.blocking.marked import Marked
+from escrowmq.client.blocking.outbox_messages import Marked
 from escrowmq.client.blocking.producer import Producer
 from escrowmq.client.core.message import Message
 from escrowmq.client.settings import MessageFields, message_of

@@ -20,7 +20,7 @@ KEEP_DEFAULT: Final = dt.timedelta(days=7)
 
 
 class OnTheirWay(Protocol):
-    """Messages on their way (`escrowmq.client.marked`), as plain code sees them."""
+    """Messages on their way (`escrowmq.client.outbox_messages`), as plain code sees them."""
 
     @property
     def key(self) -> str:

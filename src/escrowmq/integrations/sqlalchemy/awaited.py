@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from sqlalchemy.util import await_only, greenlet_spawn
 
 from escrowmq.client.core.message import Message
-from escrowmq.client.marked import Marked
+from escrowmq.client.outbox_messages import Marked
 from escrowmq.client.producer import Producer
 from escrowmq.client.settings import MessageFields, message_of
 from escrowmq.errors import UsageError

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 import escrowmq
 from escrowmq.base.message import Property
-from escrowmq.client.announced import Member, Sets, parse_member
+from escrowmq.client.announced_commits import Member, Sets, parse_member
 from escrowmq.client.lease import Lease
 from escrowmq.errors import NotFound, RouteMissing
 from escrowmq.net.clock import SystemClock

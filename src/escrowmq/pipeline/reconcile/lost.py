@@ -9,7 +9,7 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from escrowmq.client.announced import MARK, Compared
+from escrowmq.client.announced_commits import MARK, Compared
 
 _CHUNK: Final = 1_000
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from escrowmq.net.unsent import Unsent
+from escrowmq.net.unsent_bytes import Unsent
 
 
 class Slow:

@@ -42,15 +42,15 @@ _ANSWER_LATE_MS: Final = 15_000
 """A broker answers a request that it held some seconds after the time asked for."""
 
 
-class LaneWork(Protocol):
-    """What the lanes of one consumer share."""
+class ReaderWork(Protocol):
+    """What the readers of one consumer share."""
 
     instance: Instance
     options: ConsumerOptions
     inbox: Inbox
     wire_group: str
     size_share: int
-    """Bytes that one lane may hold."""
+    """Bytes that one reader may hold."""
     is_known: bool
     """Whether the group's heartbeats tell what this consumer wants."""
     commits: bool
@@ -59,20 +59,20 @@ class LaneWork(Protocol):
     def subscribed(self, topic: str) -> Subscription:
         """What is wanted of a topic."""
 
-    def stamp(self, message: HeldMessage, lane: Lane) -> HeldMessage:
+    def stamp(self, message: HeldMessage, reader: QueueReader) -> HeldMessage:
         """Make it a delivery."""
 
     def kind(self) -> type[HeldMessage]:
         """The class of deliveries."""
 
-    def put_away(self, message: HeldMessage, lane: Lane) -> None:
+    def put_away(self, message: HeldMessage, reader: QueueReader) -> None:
         """Let a message that cannot be unpacked go to the dead letters."""
 
 
-class Lane:
+class QueueReader:
     """Start it with `run` as a task; `drop` ends it."""
 
-    def __init__(self, work: LaneWork, queue: MessageQueue, *, next_offset: int) -> None:
+    def __init__(self, work: ReaderWork, queue: MessageQueue, *, next_offset: int) -> None:
         self.queue = queue
         self.shelf: Shelf[HeldMessage] = Shelf(next_offset=next_offset)
         self.committed = -1

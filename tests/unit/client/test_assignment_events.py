@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from escrowmq.client.assignment_events import Sharing
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.options import client_options
-from escrowmq.client.sharing import Sharing
 from escrowmq.errors import ClientClosed
 
 A, B, RETRY = (MessageQueue(topic, "b", 0) for topic in ("A", "B", "%RETRY%G"))

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Protocol, TypedDict, Unpack
 
 from escrowmq.base.message import Topic
+from escrowmq.client.assignment_events import Sharing
 from escrowmq.client.balance import Balancing
 from escrowmq.client.consumer_settings import ConsumerOptions
 from escrowmq.client.core.hooks import Consumed
@@ -19,10 +20,9 @@ from escrowmq.client.delivery import HeldMessage, Ticket
 from escrowmq.client.inbox import Inbox
 from escrowmq.client.instance import Instance
 from escrowmq.client.interceptors import Watch
-from escrowmq.client.lane import Lane
 from escrowmq.client.locks import LOCK_LIFE_MS, RENEW_MS, Locks
+from escrowmq.client.queue_reader import QueueReader
 from escrowmq.client.send_backs import Returns
-from escrowmq.client.sharing import Sharing
 from escrowmq.errors import EscrowMQError, PermissionDenied, UsageError
 
 _log = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ class KeptOffsets(Protocol):
     async def committed(self, queue: MessageQueue) -> int | None:
         """What is kept of a queue; None when nothing is."""
 
-    async def keep(self, lanes: Iterable[Lane]) -> None:
+    async def keep(self, readers: Iterable[QueueReader]) -> None:
         """Keep what has changed."""
 
 
@@ -59,7 +59,7 @@ class ReadingParts(TypedDict):
 
 
 class Reading:
-    """Lanes by queue, and the desk that deliveries are given back to."""
+    """Readers by queue, and the desk that deliveries are given back to."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class Reading:
         self.is_broadcasting = options.is_broadcasting
         self.inbox = Inbox(is_orderly=options.is_orderly)
         self.watch = Watch(options.interceptors)
-        self.lanes: dict[MessageQueue, Lane] = {}
+        self.readers: dict[MessageQueue, QueueReader] = {}
         self.subscriptions: dict[str, Subscription] = {}
         self.size_share = options.prefetch_size_max
         self.is_known = not options.queues
@@ -92,7 +92,7 @@ class Reading:
         """By topic, for as long as it is subscribed to."""
         self.locks = Locks(instance, self.wire_group)
         self.is_paused = False
-        self._leaving: dict[MessageQueue, Lane] = {}
+        self._leaving: dict[MessageQueue, QueueReader] = {}
         self.sharing = Sharing(
             instance,
             on_assigned=options.on_assigned,
@@ -104,7 +104,7 @@ class Reading:
         """Plain deliveries learn of their portal with it."""
         self._kind = parts["kind"]
 
-    # -- what lanes ask ----------------------------------------------------------------------
+    # -- what readers ask ----------------------------------------------------------------------
 
     def kind(self) -> type[HeldMessage]:
         """The class of deliveries."""
@@ -119,9 +119,9 @@ class Reading:
         """What is wanted of a topic; everything, of one that is being left."""
         return self.subscriptions.get(topic) or Subscription(topic=topic)
 
-    def stamp(self, message: HeldMessage, lane: Lane) -> HeldMessage:
-        """Make it a delivery of a lane."""
-        message.ticket = Ticket(self, lane, generation=lane.shelf.generation)
+    def stamp(self, message: HeldMessage, reader: QueueReader) -> HeldMessage:
+        """Make it a delivery of a reader."""
+        message.ticket = Ticket(self, reader, generation=reader.shelf.generation)
         self.decorate(message)
         return message
 
@@ -129,7 +129,7 @@ class Reading:
 
     def wanted_topics(self) -> list[str]:
         """Topics to read, by the brokers' names; first those that are read and wanted no more."""
-        left = {queue.topic for queue in self.lanes} - self.subscriptions.keys()
+        left = {queue.topic for queue in self.readers} - self.subscriptions.keys()
         for topic in left:
             self._leave(topic, ())
         for topic in self._found_at_first.keys() - self.subscriptions.keys():
@@ -141,10 +141,10 @@ class Reading:
         if self._chosen:
             queues = [queue for queue in queues if queue in self._chosen]
         mine = set(queues)
-        gone = [queue for queue in self.lanes if queue.topic == topic and queue not in mine]
+        gone = [queue for queue in self.readers if queue.topic == topic and queue not in mine]
         if gone:
             await self._give_up(gone)
-        new = [queue for queue in queues if queue not in self.lanes]
+        new = [queue for queue in queues if queue not in self.readers]
         # What is handled of a queue that was given up is still to be settled: it is not begun
         # anew before that, or both lives would commit offsets.
         waits = any(queue in self._leaving for queue in new)
@@ -160,7 +160,7 @@ class Reading:
             is_whole = True
         results = await asyncio.gather(*(self._enter(queue) for queue in new))
         self._share()
-        self.sharing.assigned(queue for queue in new if queue in self.lanes)
+        self.sharing.assigned(queue for queue in new if queue in self.readers)
         return is_whole and not waits and all(results)
 
     def note_queues(self, topic: str, queues: Sequence[MessageQueue]) -> None:
@@ -185,71 +185,71 @@ class Reading:
         self.instance.every(RENEW_MS, self._renew)
 
     async def _renew(self) -> None:
-        if not (self.lanes or self._leaving):
+        if not (self.readers or self._leaving):
             return
-        locked = await self.locks.lock([*self.lanes, *self._leaving])
+        locked = await self.locks.lock([*self.readers, *self._leaving])
         now_ms = self.instance.clock.now_ms()
-        for lane in list(self.lanes.values()):
-            if lane.queue in locked:
-                lane.locked_ms = now_ms
-            elif now_ms - lane.locked_ms > LOCK_LIFE_MS:
+        for reader in list(self.readers.values()):
+            if reader.queue in locked:
+                reader.locked_ms = now_ms
+            elif now_ms - reader.locked_ms > LOCK_LIFE_MS:
                 # Another member may have it by now: stop, and let the next round see whose it is.
-                await self._give_up([lane.queue])
+                await self._give_up([reader.queue])
                 self.balance.soon()
 
-    # -- life of lanes -------------------------------------------------------------------------
+    # -- life of readers -------------------------------------------------------------------------
 
     async def keep_offsets(self) -> None:
         """Keep what has changed, now."""
-        await self.offsets.keep(list(self.lanes.values()))
+        await self.offsets.keep(list(self.readers.values()))
 
     def stop(self) -> None:
         """Fetch and hand out nothing any more."""
         self.inbox.close()
-        for lane in self.lanes.values():
-            lane.drop()
+        for reader in self.readers.values():
+            reader.drop()
 
     async def leave(self) -> None:
         """Keep the offsets and give the queues up."""
-        lanes = [*self.lanes.values(), *self._leaving.values()]
-        self.lanes.clear()
-        await self._let_go(lanes)
+        readers = [*self.readers.values(), *self._leaving.values()]
+        self.readers.clear()
+        await self._let_go(readers)
 
     async def _give_up(self, queues: list[MessageQueue]) -> None:
-        lanes = [self.lanes.pop(queue) for queue in queues if queue in self.lanes]
-        for lane in lanes:
-            lane.drop()
+        readers = [self.readers.pop(queue) for queue in queues if queue in self.readers]
+        for reader in readers:
+            reader.drop()
         if self.options.is_orderly:
-            for lane in lanes:
-                if not lane.idle.is_set():
-                    self._leaving[lane.queue] = lane
-                    self.instance.spawn(self._leave_when_idle(lane))
-            lanes = [lane for lane in lanes if lane.queue not in self._leaving]
-        await self._let_go(lanes)
+            for reader in readers:
+                if not reader.idle.is_set():
+                    self._leaving[reader.queue] = reader
+                    self.instance.spawn(self._leave_when_idle(reader))
+            readers = [reader for reader in readers if reader.queue not in self._leaving]
+        await self._let_go(readers)
         self._share()
 
-    async def _let_go(self, lanes: list[Lane]) -> None:
+    async def _let_go(self, readers: list[QueueReader]) -> None:
         """Keep the offsets, then let other members have the queues."""
         if self.options.auto_commit:
-            await self.offsets.keep(lanes)
-        if self.options.is_orderly and lanes:
-            await self.locks.unlock([lane.queue for lane in lanes])
-        self.sharing.revoked(lane.queue for lane in lanes)
+            await self.offsets.keep(readers)
+        if self.options.is_orderly and readers:
+            await self.locks.unlock([reader.queue for reader in readers])
+        self.sharing.revoked(reader.queue for reader in readers)
 
-    async def _leave_when_idle(self, lane: Lane) -> None:
+    async def _leave_when_idle(self, reader: QueueReader) -> None:
         """The queue stays locked while its batch is being handled: nobody may handle its next
         message meanwhile."""
         try:
             async with asyncio.timeout(self.options.consume_timeout_ms / 1000):
-                await lane.idle.wait()
+                await reader.idle.wait()
         except TimeoutError:
-            _log.warning("%s changes hands although a message of it is not done with", lane.queue)
-        await self._let_go([lane])
-        del self._leaving[lane.queue]
+            _log.warning("%s changes hands although a message of it is not done with", reader.queue)
+        await self._let_go([reader])
+        del self._leaving[reader.queue]
         self.balance.soon()
 
     def _leave(self, topic: str, mine: Iterable[MessageQueue]) -> None:
-        gone = [queue for queue in self.lanes if queue.topic == topic and queue not in mine]
+        gone = [queue for queue in self.readers if queue.topic == topic and queue not in mine]
         if gone:
             self.instance.spawn(self._give_up(gone))
 
@@ -262,17 +262,17 @@ class Reading:
                 self.inbox.complain(queue, error)
             return False
         self.inbox.calm(queue)
-        if queue.topic not in self.subscriptions or queue in self.lanes:
+        if queue.topic not in self.subscriptions or queue in self.readers:
             return True
-        lane = Lane(self, queue, next_offset=begin)
-        lane.is_paused = self.is_paused
-        lane.locked_ms = self.instance.clock.now_ms() if self.options.is_orderly else 0
-        self.lanes[queue] = lane
-        lane.start()
+        reader = QueueReader(self, queue, next_offset=begin)
+        reader.is_paused = self.is_paused
+        reader.locked_ms = self.instance.clock.now_ms() if self.options.is_orderly else 0
+        self.readers[queue] = reader
+        reader.start()
         return True
 
     def _share(self) -> None:
-        self.size_share = max(1, self.options.prefetch_size_max // max(1, len(self.lanes)))
+        self.size_share = max(1, self.options.prefetch_size_max // max(1, len(self.readers)))
 
     async def take(self, count: int, *, timeout_s: float | None = None) -> list[HeldMessage]:
         """Hand out at most so many messages of one queue, as soon as there is one."""
@@ -285,17 +285,17 @@ class Reading:
         """A message that was taken and reached nobody waits again, in front."""
         ticket = message.ticket
         assert ticket is not None
-        lane = ticket.source
-        assert isinstance(lane, Lane)
+        reader = ticket.source
+        assert isinstance(reader, QueueReader)
         if ticket.is_settled:
             return
-        lane.give_back([message], ticket.generation)
+        reader.give_back([message], ticket.generation)
         if not self.options.is_orderly:
-            self.inbox.offer(lane)
+            self.inbox.offer(reader)
             return
-        lane.out_count -= 1
-        if lane.out_count <= 0:
-            self._go_on(lane, ticket.generation)
+        reader.out_count -= 1
+        if reader.out_count <= 0:
+            self._go_on(reader, ticket.generation)
 
     def _tell_taken(self, found: list[HeldMessage]) -> None:
         self.watch.before_consume(found)
@@ -312,24 +312,24 @@ class Reading:
         await self.settle_batch([message], level)
 
     async def _settle(self, message: HeldMessage, ticket: Ticket, level: int | None) -> None:
-        lane = ticket.source
-        assert isinstance(lane, Lane)
+        reader = ticket.source
+        assert isinstance(reader, QueueReader)
         if self.options.is_orderly:
-            await self._settle_in_order(message, lane, level)
+            await self._settle_in_order(message, reader, level)
             return
-        if level is not None and self._is_ours(lane, ticket):
+        if level is not None and self._is_ours(reader, ticket):
             if self.options.is_broadcasting:
                 _log.warning(
                     "%s failed, and broadcast messages do not come again", message.message_id
                 )
             elif not self.is_known and level != NEVER:
                 # Nobody may read the group's retries.
-                self._keep_here(message, lane, LEVELS_S[level - 1] if level else _KEEP_HERE_S)
+                self._keep_here(message, reader, LEVELS_S[level - 1] if level else _KEEP_HERE_S)
                 return
             elif not await self.hand_back(message, level):
-                self._keep_here(message, lane, _KEEP_HERE_S)
+                self._keep_here(message, reader, _KEEP_HERE_S)
                 return
-        lane.finish(message, ticket.generation)
+        reader.finish(message, ticket.generation)
 
     async def settle_batch(self, batch: list[HeldMessage], level: int | None) -> None:
         """The same for what a handler was given and did not settle itself."""
@@ -340,7 +340,7 @@ class Reading:
             ticket = self.take_ticket(message, level)
             if ticket is None:
                 continue
-            assert isinstance(ticket.source, Lane)
+            assert isinstance(ticket.source, QueueReader)
             ticket.source.consumed_ms = now_ms
             if is_simple:
                 ticket.source.finish(message, ticket.generation)
@@ -351,16 +351,16 @@ class Reading:
                 # neither done with nor coming again, and its queue waiting for it.
                 await self.instance.to_its_end(self._settle(message, ticket, level))
 
-    def put_away(self, message: HeldMessage, lane: Lane) -> None:
+    def put_away(self, message: HeldMessage, reader: QueueReader) -> None:
         """Let a message that cannot be unpacked go to the dead letters, where its record stays as
         it is."""
-        self.instance.spawn(self._put_away(message, lane))
+        self.instance.spawn(self._put_away(message, reader))
 
-    async def _put_away(self, message: HeldMessage, lane: Lane) -> None:
-        generation = lane.shelf.generation
+    async def _put_away(self, message: HeldMessage, reader: QueueReader) -> None:
+        generation = reader.shelf.generation
         while not self.options.is_broadcasting and not await self.hand_back(message, NEVER):
             await asyncio.sleep(_KEEP_HERE_S)
-        lane.finish(message, generation)
+        reader.finish(message, generation)
 
     def take_ticket(self, message: HeldMessage, level: int | None) -> Ticket | None:
         """The ticket of a message that is settled now; None when it was settled before."""
@@ -387,11 +387,14 @@ class Reading:
             end = ConsumeEnd.SUCCESS if level is None else ticket.end
             self.watch.tracer.consumed(message, ticket.taken, end)
 
-    def _is_ours(self, lane: Lane, ticket: Ticket) -> bool:
+    def _is_ours(self, reader: QueueReader, ticket: Ticket) -> bool:
         """Whether a message still counts here. Of a queue that another member has by now, or that
         was set to another offset, it comes again by itself: it was not committed. Handing it back
         would double it."""
-        return self.lanes.get(lane.queue) is lane and lane.shelf.generation == ticket.generation
+        return (
+            self.readers.get(reader.queue) is reader
+            and reader.shelf.generation == ticket.generation
+        )
 
     def loosen(self, message: HeldMessage) -> HeldMessage:
         """A delivery that belongs to no queue: whatever is said about it changes nothing."""
@@ -406,72 +409,74 @@ class Reading:
             message, level=level, attempts_max=self.options.attempts_max
         )
 
-    def _keep_here(self, message: HeldMessage, lane: Lane, after_s: float) -> None:
+    def _keep_here(self, message: HeldMessage, reader: QueueReader, after_s: float) -> None:
         assert message.ticket is not None
         generation = message.ticket.generation
-        self.stamp(message, lane).ticket.generation = generation  # type: ignore[union-attr]
+        self.stamp(message, reader).ticket.generation = generation  # type: ignore[union-attr]
 
         async def later() -> None:
             await asyncio.sleep(after_s)
             message.deliveries_before += 1
-            lane.give_back([message], generation)
-            self.inbox.offer(lane)
+            reader.give_back([message], generation)
+            self.inbox.offer(reader)
 
         self.instance.spawn(later())
 
-    async def _settle_in_order(self, message: HeldMessage, lane: Lane, level: int | None) -> None:
+    async def _settle_in_order(
+        self, message: HeldMessage, reader: QueueReader, level: int | None
+    ) -> None:
         assert message.ticket is not None
         generation = message.ticket.generation
         attempts_max = self.options.attempts_max
         is_over = level == NEVER or (attempts_max and message.deliveries_before >= attempts_max)
-        if level is not None and is_over and self._is_ours(lane, message.ticket):
+        if level is not None and is_over and self._is_ours(reader, message.ticket):
             level = None if await self.hand_back(message, NEVER) else level
         if level is None:
-            lane.finish(message, generation)
+            reader.finish(message, generation)
         else:
-            lane.repeats.append(message)
-        lane.out_count -= 1
-        if lane.out_count <= 0:
-            self._go_on(lane, generation)
+            reader.repeats.append(message)
+        reader.out_count -= 1
+        if reader.out_count <= 0:
+            self._go_on(reader, generation)
 
-    def _go_on(self, lane: Lane, generation: int) -> None:
-        repeats, lane.repeats = sorted(lane.repeats, key=lambda one: one.queue_offset), []
-        lane.idle.set()
+    def _go_on(self, reader: QueueReader, generation: int) -> None:
+        repeats, reader.repeats = sorted(reader.repeats, key=lambda one: one.queue_offset), []
+        reader.idle.set()
         if not repeats:
-            self.inbox.release(lane)
+            self.inbox.release(reader)
             return
         for message in repeats:
             message.deliveries_before += 1
-            message.ticket = Ticket(self, lane, generation=generation)
-        lane.give_back(repeats, generation)
+            message.ticket = Ticket(self, reader, generation=generation)
+        reader.give_back(repeats, generation)
         pause_s = self.options.suspend_ms / 1000
-        asyncio.get_running_loop().call_later(pause_s, self.inbox.release, lane)
+        asyncio.get_running_loop().call_later(pause_s, self.inbox.release, reader)
 
     # -- what users ask ------------------------------------------------------------------------
 
     def read_queues(self) -> Iterable[MessageQueue]:
         """The queues that are read now, by the brokers' names."""
-        return self.lanes
+        return self.readers
 
     def pause(self, queues: Iterable[MessageQueue], *, is_paused: bool) -> None:
         """Stop or go on with some queues, or with all when none are named."""
-        chosen = [self.lane_of(queue) for queue in queues]
+        chosen = [self.reader_of(queue) for queue in queues]
         if not chosen:
             self.is_paused = is_paused
-            chosen = [*self.lanes.values()]
-        for lane in chosen:
-            lane.pause(is_paused)
+            chosen = [*self.readers.values()]
+        for reader in chosen:
+            reader.pause(is_paused)
 
-    def lane_of(self, queue: MessageQueue) -> Lane:
-        """The lane of a queue, by its user's or its broker's name; UsageError when this member
+    def reader_of(self, queue: MessageQueue) -> QueueReader:
+        """The reader of a queue, by its user's or its broker's name; UsageError when this member
         does not read it."""
-        lane = self.lanes.get(_wire(queue, self.instance))
-        if lane is None:
+        reader = self.readers.get(_wire(queue, self.instance))
+        if reader is None:
             raise UsageError(
                 f"{queue} is not read by this member of the group; it reads "
-                f"{len(self.lanes)} other queues (see queues())"
+                f"{len(self.readers)} other queues (see queues())"
             )
-        return lane
+        return reader
 
     def retry_topic(self) -> str:
         """Where the group's failed messages come back."""

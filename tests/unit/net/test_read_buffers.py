@@ -1,4 +1,4 @@
-from escrowmq.net.reads import READ_SIZE, SHARE_SIZE_MIN, Reads
+from escrowmq.net.read_buffers import READ_SIZE, SHARE_SIZE_MIN, Reads
 
 
 def test_peers_that_are_behind_share_a_turn() -> None:

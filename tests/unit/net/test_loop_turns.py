@@ -3,7 +3,7 @@ from __future__ import annotations
 import math
 
 from escrowmq.base.measure import Distribution, Sample
-from escrowmq.net.turns import Turns
+from escrowmq.net.loop_turns import Turns
 
 
 def test_turns_are_counted_by_length_and_the_longest_is_kept() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from escrowmq.aio import Message, Outcome, Producer
 from escrowmq.base.codes import Request, Response
-from escrowmq.client.marked import MESSAGES_MAX
+from escrowmq.client.outbox_messages import MESSAGES_MAX
 from escrowmq.codec.properties import parse_properties
 from escrowmq.errors import (
     HalfNotSafe,

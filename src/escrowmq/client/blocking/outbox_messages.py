@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from escrowmq.client import marked as engine
+from escrowmq.client import outbox_messages as engine
 from escrowmq.client.blocking.face import Face
 from escrowmq.client.core.message import Message
 from escrowmq.client.core.sending import Outcome
@@ -15,7 +15,7 @@ _log = logging.getLogger(__name__)
 
 
 class Marked(Face[engine.Marked]):
-    """For integrations: what `escrowmq.client.marked.Marked` is, from any thread."""
+    """For integrations: what `escrowmq.client.outbox_messages.Marked` is, from any thread."""
 
     @property
     def key(self) -> str:
