@@ -12,7 +12,7 @@ from pathlib import Path
 SRC = Path(__file__).resolve().parent.parent / "src"
 
 KNOWN: dict[frozenset[str], str] = {
-    frozenset({"client.marked", "client.producer", "client.transaction"}): (
+    frozenset({"client.outbox_messages", "client.producer", "client.transaction"}): (
         "a producer makes its transactions, which are nothing without it"
     ),
     frozenset({"client.consumer", "client.iteration"}): (
@@ -21,7 +21,7 @@ KNOWN: dict[frozenset[str], str] = {
     frozenset({"client.instance", "client.heartbeats"}): (
         "an instance is present with brokers; to be cut when its core has no socket"
     ),
-    frozenset({"client.dispatch", "client.tracing", "client.interceptors"}): (
+    frozenset({"client.send_flow", "client.tracing", "client.interceptors"}): (
         "what is sent is watched, and what was seen is sent; to be cut with the above"
     ),
 }

@@ -12,7 +12,7 @@ import sys
 import zlib
 
 from escrowmq.cli.main import main
-from escrowmq.txn.claim import Claim, Ended, EndResult
+from escrowmq.txn.end_claim import Claim, Ended, EndResult
 from escrowmq.txn.engine import Engine
 
 _end = Engine.end

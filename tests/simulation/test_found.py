@@ -15,7 +15,7 @@ from escrowmq.codec.command import encode_command
 from escrowmq.codec.frame import FrameReader
 from escrowmq.store.store import PutStatus, Store
 from escrowmq.testing.disk import Loss, SimDisk
-from escrowmq.txn.claim import Claim, EndResult
+from escrowmq.txn.end_claim import Claim, EndResult
 from escrowmq.txn.pending import Pending, PendingRow
 from escrowmq.txn.state import Verdict
 

@@ -19,11 +19,11 @@ from escrowmq.broker.core import BrokerCore
 from escrowmq.broker.on_end import _Unsealed, told
 from escrowmq.codec.hashes import java_hash
 from escrowmq.codec.signed_id import SignedId
-from escrowmq.delivery.divert import DelayRules
+from escrowmq.delivery.diverted_messages import DelayRules
 from escrowmq.errors import StorageError
 from escrowmq.store.store import Put
 from escrowmq.txn.check import LiveProducer
-from escrowmq.txn.claim import Ended, EndResult
+from escrowmq.txn.end_claim import Ended, EndResult
 from escrowmq.txn.half import final_of
 from escrowmq.txn.pending import PendingRow
 from escrowmq.txn.state import State, Verdict

@@ -3,7 +3,7 @@ already (proving.py)."""
 
 from __future__ import annotations
 
-from escrowmq.acl.guard import is_signed
+from escrowmq.acl.acl1_guard import is_signed
 from escrowmq.acl.users import Book, User, UserStatus
 from escrowmq.base.command import Command
 from escrowmq.codec.signature import ACCESS_KEY

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from escrowmq.acl.accounts import ANY, DENY, PERMISSIONS, PUB, SUB, Account, Rules
+from escrowmq.acl.acl1_guard import has_right
 from escrowmq.acl.addresses import parts_of
-from escrowmq.acl.guard import has_right
 from escrowmq.acl.needs import group_resource, is_inner
 from escrowmq.acl.policies import (
     Access,

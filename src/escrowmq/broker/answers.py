@@ -6,8 +6,8 @@ from escrowmq.base.answer import Answer, Refusal
 from escrowmq.base.codes import Flag
 from escrowmq.base.settings import StoreSettings
 from escrowmq.broker.asked import Question
-from escrowmq.broker.latency import Latency
 from escrowmq.broker.moment import Moment
+from escrowmq.broker.request_times import Latency
 from escrowmq.broker.waiting import WaitingAnswer, WaitingAnswers
 from escrowmq.store.store import Store
 

@@ -7,11 +7,7 @@ from escrowmq.base.ports import Disk
 from escrowmq.base.rounds import Rounds
 from escrowmq.broker.arrivals import Arrivals
 from escrowmq.broker.auditing import Denials
-from escrowmq.broker.door import Table
-from escrowmq.broker.half_counts import HalfCounts
-from escrowmq.broker.half_rules import HalfRules
-from escrowmq.broker.later import Later
-from escrowmq.broker.makers import (
+from escrowmq.broker.construction import (
     clients_of,
     door_of,
     ends_of,
@@ -23,6 +19,11 @@ from escrowmq.broker.makers import (
     sends_of,
     transactions_of,
 )
+from escrowmq.broker.delivered_later import Later
+from escrowmq.broker.door import Table
+from escrowmq.broker.half_counts import HalfCounts
+from escrowmq.broker.half_rules import HalfRules
+from escrowmq.broker.log_puts import Putter
 from escrowmq.broker.offset_saver import ProgressOfHalves
 from escrowmq.broker.on_config import ConfigHandlers
 from escrowmq.broker.on_connections import ConnectionHandlers
@@ -39,12 +40,11 @@ from escrowmq.broker.on_statistics import StatisticsHandlers
 from escrowmq.broker.on_topics import TopicHandlers
 from escrowmq.broker.part import Part
 from escrowmq.broker.plain_sends import PlainSends
-from escrowmq.broker.putting import Putter
+from escrowmq.broker.publish_standings import Standings
 from escrowmq.broker.remoting import RemotingFront
 from escrowmq.broker.serving import Serving
 from escrowmq.broker.short_puts import ShortPuts
 from escrowmq.broker.shortcut import Shortcut
-from escrowmq.broker.standings import Standings
 from escrowmq.broker.state import Broker
 from escrowmq.broker.tables import Tables
 from escrowmq.codec.changed_settings import Changes

@@ -9,7 +9,7 @@ from typing import Final
 from escrowmq.base.answer import HELD, Reply
 from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
-from escrowmq.base.seldom import Seldom
+from escrowmq.base.log_throttle import Seldom
 from escrowmq.broker.asked import Question
 from escrowmq.codec.audit_line import VALUE_SIZE_MAX, audit_line
 from escrowmq.codec.java_properties import ConfError, parse_conf

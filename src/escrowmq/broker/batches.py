@@ -17,12 +17,12 @@ from escrowmq.base.limits import (
 )
 from escrowmq.base.message import Message, Property, SysFlag
 from escrowmq.broker.asked import Asked
-from escrowmq.broker.composing import Composer
 from escrowmq.broker.destinations import Destinations, Header
-from escrowmq.broker.entry import MARKED, admit, count_keys, keys_fault, take_off
+from escrowmq.broker.forbidden_to_senders import MARKED, admit, count_keys, keys_fault, take_off
 from escrowmq.broker.identity import Identity
+from escrowmq.broker.log_puts import Putter, is_retry
+from escrowmq.broker.message_from_request import Composer
 from escrowmq.broker.peer import Long
-from escrowmq.broker.putting import Putter, is_retry
 from escrowmq.codec.batch import decode_part, entry_size
 from escrowmq.codec.ids import offset_id
 from escrowmq.codec.properties import decode_properties, encode_properties, parse_properties

@@ -7,8 +7,8 @@ from escrowmq.base.codes import FAQ, Response, Version
 from escrowmq.base.message import Message, Property, Topic, is_sendable
 from escrowmq.base.settings import BrokerSettings
 from escrowmq.broker.asked import Asked
+from escrowmq.broker.log_puts import is_retry
 from escrowmq.broker.peer import Peer
-from escrowmq.broker.putting import is_retry
 from escrowmq.codec.headers import SendHeader, SendHeaderV2
 from escrowmq.delivery.locks import QueueLocks
 from escrowmq.delivery.subscriptions import GroupTable

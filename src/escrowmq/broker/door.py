@@ -11,14 +11,14 @@ from typing import Any, Final
 
 import msgspec
 
-from escrowmq.acl import proving
+from escrowmq.acl import account_proofs
 from escrowmq.acl.accesses import topic_access
+from escrowmq.acl.account_proofs import Proof, Proofs, Secrets
 from escrowmq.acl.accounts import PUB
 from escrowmq.acl.explain import explain_account, explain_user
 from escrowmq.acl.files import AccountFiles
 from escrowmq.acl.needs import Need
 from escrowmq.acl.policies import Action
-from escrowmq.acl.proving import Proof, Proofs, Secrets
 from escrowmq.base.answer import Answer, Denial, Refusal, Reply
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.message import Topic
@@ -35,17 +35,17 @@ from escrowmq.broker.peer import Peer
 from escrowmq.broker.peers import Peers
 from escrowmq.broker.quotas import Quotas
 from escrowmq.broker.rates import Rates
-from escrowmq.broker.rights import Rights
+from escrowmq.broker.request_rights import Rights
 from escrowmq.codec.auth import Judgements
 from escrowmq.codec.auth import Question as Explained
 from escrowmq.codec.bodies import decode_body
 from escrowmq.codec.hashes import account_mark
 from escrowmq.codec.own_signature import SESSION
 from escrowmq.codec.signature import ACCESS_KEY
-from escrowmq.delivery import made
-from escrowmq.delivery.hold import Holds, LongPoll
-from escrowmq.delivery.made import Present
-from escrowmq.delivery.poll import Polls
+from escrowmq.delivery import made_by_use
+from escrowmq.delivery.held_pops import Polls
+from escrowmq.delivery.held_pulls import Holds, LongPoll
+from escrowmq.delivery.made_by_use import Present
 from escrowmq.txn.transactions import Transactions
 
 _log = logging.getLogger(__name__)
@@ -138,7 +138,7 @@ class Door(Part):
         """Read accounts and users; UsageError when they cannot be read: nobody is let in then."""
         settings = self._settings
         if self.judges:
-            self.quotas.load(self._disk.read(made.PATH))
+            self.quotas.load(self._disk.read(made_by_use.PATH))
         if settings.acl_as_rocketmq and (settings.acl_enabled or settings.authenticates):
             _log.warning(
                 "escrowAclAsRocketMQ=true leaves open what RocketMQ leaves open, so that any "
@@ -160,7 +160,7 @@ class Door(Part):
         """Why a request may not pass; None when it may. An EscrowMQError says that it cannot be
         read, and so not be judged."""
         if asked.peer.identity:
-            proving.name(asked.command, asked.peer.identity)
+            account_proofs.name(asked.command, asked.peer.identity)
         if not (self.judges and self._names_somebody(asked)):
             # Before anything is spent on it: a stranger's, or nobody has to prove who he is.
             refusal = self.rates.judge(asked) if self.rates.is_on else None

@@ -8,8 +8,8 @@ from escrowmq.base.command import Command
 from escrowmq.base.message import Property
 from escrowmq.base.settings import BrokerSettings
 from escrowmq.codec.command import encode_reply
-from escrowmq.codec.sent import SentReplies
-from escrowmq.codec.told import ToldReplies
+from escrowmq.codec.repeated_replies import ToldReplies
+from escrowmq.codec.send_reply import SentReplies
 
 
 class Frames:

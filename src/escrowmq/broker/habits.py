@@ -7,9 +7,9 @@ from typing import Final
 
 from escrowmq.base.codes import Request
 from escrowmq.broker.passes import Passes
-from escrowmq.broker.standings import Known
+from escrowmq.broker.publish_standings import Known
 from escrowmq.broker.stretches import end_shape_of, shape_of
-from escrowmq.codec.shapes import EndShape, SendShape, learn_end, learn_send
+from escrowmq.codec.request_shapes import EndShape, SendShape, learn_end, learn_send
 from escrowmq.lane.native import EndShape as GivenEnd
 from escrowmq.lane.native import Shape
 

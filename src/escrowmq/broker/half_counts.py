@@ -14,7 +14,7 @@ from escrowmq.base.settings import BrokerSettings
 from escrowmq.broker.output import Output
 from escrowmq.broker.part import NOTHING, File, Part, Start
 from escrowmq.delivery.version import DataVersion
-from escrowmq.txn.meter import Meter
+from escrowmq.txn.transaction_figures import Meter
 
 PATH: Final = "config/transactionMetrics"
 _NEVER_MS: Final = (1 << 62) - 1

@@ -12,10 +12,10 @@ from escrowmq.base.codes import Response
 from escrowmq.base.extensions import ORDER_KEY
 from escrowmq.base.message import Message, Property, SysFlag
 from escrowmq.base.settings import BrokerSettings, StoreSettings
-from escrowmq.broker.entry import group_fault
+from escrowmq.broker.forbidden_to_senders import group_fault
 from escrowmq.codec.hashes import java_hash
 from escrowmq.delivery.clients import Clients
-from escrowmq.delivery.divert import DelayRules, divert
+from escrowmq.delivery.diverted_messages import DelayRules, divert
 from escrowmq.delivery.topics import TopicTable
 from escrowmq.txn.check import LiveProducer
 from escrowmq.txn.epoch import attempt_of

@@ -11,11 +11,11 @@ from escrowmq.base.rounds import Rounds
 from escrowmq.base.settings import BrokerSettings
 from escrowmq.broker.door import Door
 from escrowmq.broker.gauges import Gauges
-from escrowmq.broker.latency import Latency
-from escrowmq.broker.later_gauges import LaterGauges
 from escrowmq.broker.peers import Peers
+from escrowmq.broker.request_times import Latency
 from escrowmq.broker.shedding import Shedding
 from escrowmq.broker.transaction_gauges import families_of
+from escrowmq.broker.waiting_gauges import LaterGauges
 from escrowmq.delivery.clients import Clients
 from escrowmq.delivery.stats import GET_COUNT, GET_SIZE, PUT_COUNT, PUT_SIZE, SIZE_BITS_MAX, Stats
 from escrowmq.store.store import Store

@@ -6,9 +6,9 @@ from escrowmq.base.effects import Replace
 from escrowmq.base.message import Topic
 from escrowmq.broker.output import Output
 from escrowmq.broker.part import NOTHING, File, Part, Start
-from escrowmq.delivery import order
+from escrowmq.delivery import orderly_pops
 from escrowmq.delivery.offsets import OffsetTable
-from escrowmq.delivery.order import Line, OrderTable
+from escrowmq.delivery.orderly_pops import Line, OrderTable
 from escrowmq.delivery.pop import PopLedger
 from escrowmq.delivery.subscriptions import TRANSACTION_GROUP, GroupTable
 from escrowmq.delivery.topics import TopicTable
@@ -80,7 +80,7 @@ class OffsetSaver:
         if self._orders.is_changed:
             self._orders.saved()
             data = self._orders.save(self._is_there, now_ms)
-            self._output.add(Replace(order.PATH, data))
+            self._output.add(Replace(orderly_pops.PATH, data))
         if self._offsets.is_changed and self._waiting is None:
             self._offsets.saved()
             self._waiting = (self._ledger.log_end, self._offsets.save())
@@ -95,7 +95,7 @@ class OffsetSaver:
 
     def last(self, now_ms: int) -> list[tuple[str, bytes]]:
         """What is to be written when the broker ends: nothing that the log does not hold."""
-        found = [(order.PATH, self._orders.save(self._is_there, now_ms))]
+        found = [(orderly_pops.PATH, self._orders.save(self._is_there, now_ms))]
         if not self._orders.has_any:
             found.clear()
         if self._ledger.log_end <= self._store.durable_offset:

@@ -17,7 +17,7 @@ from escrowmq.codec.acks import AckBatch, decode_acks
 from escrowmq.codec.headers import AckHeader
 from escrowmq.codec.receipt import ORDER_QUEUE, Receipt, decode_receipt, retry_topic
 from escrowmq.delivery.offsets import OffsetTable
-from escrowmq.delivery.order import ILLEGAL, OrderTable
+from escrowmq.delivery.orderly_pops import ILLEGAL, OrderTable
 from escrowmq.delivery.pop import PopLedger
 from escrowmq.delivery.revive import CheckPointKey
 from escrowmq.delivery.topics import TopicTable

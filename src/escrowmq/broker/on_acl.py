@@ -7,9 +7,9 @@ from typing import Final
 
 from escrowmq.acl import editing
 from escrowmq.acl.accounts import Rules
+from escrowmq.acl.acl1_guard import may, refusal
 from escrowmq.acl.addresses import parts_of
 from escrowmq.acl.files import DEFAULT_FILE, AccountFiles
-from escrowmq.acl.guard import may, refusal
 from escrowmq.acl.needs import Need
 from escrowmq.base.answer import DONE, Answer, Refusal, Reply
 from escrowmq.base.codes import Response
@@ -22,18 +22,18 @@ from escrowmq.broker.asked import Asked, Question
 from escrowmq.broker.identity import Identity
 from escrowmq.broker.on_end import read_end
 from escrowmq.broker.peer import Peer
-from escrowmq.broker.rights import Rights
+from escrowmq.broker.request_rights import Rights
 from escrowmq.codec import fastjson
 from escrowmq.codec.hashes import account_mark
 from escrowmq.codec.signature import ACCESS_KEY
-from escrowmq.delivery.asked import AskedTable
 from escrowmq.delivery.offsets import OffsetTable
+from escrowmq.delivery.request_replies import AskedTable
 from escrowmq.delivery.topics import TopicTable
 from escrowmq.delivery.version import DataVersion
 from escrowmq.errors import EscrowMQError, UsageError
 from escrowmq.store.store import Store
 from escrowmq.txn.doubled_halves import stored_again
-from escrowmq.txn.likeness import likeness
+from escrowmq.txn.half_identity import likeness
 from escrowmq.txn.transactions import Transactions
 
 LOOK_MS: Final = 300

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import msgspec
 
+from escrowmq.acl.acl2_guard import Terms, missing, refusal
 from escrowmq.acl.addresses import is_loopback
-from escrowmq.acl.judge import Terms, missing, refusal
 from escrowmq.acl.policies import Access, is_widened, misread, named, read_resource
 from escrowmq.acl.users import Book, UserStatus, UserType
 from escrowmq.base.answer import Answer, Refusal, Reply
@@ -17,7 +17,7 @@ from escrowmq.base.codes import NOT_SET, Response
 from escrowmq.base.ports import Disk
 from escrowmq.base.settings import BrokerSettings
 from escrowmq.broker.asked import Asked, Question
-from escrowmq.broker.rights import Rights
+from escrowmq.broker.request_rights import Rights
 from escrowmq.codec.auth import AclInfo, UserInfo, first_user, inner_user
 from escrowmq.codec.bodies import decode_body
 from escrowmq.codec.signature import ACCESS_KEY

@@ -19,11 +19,11 @@ from escrowmq.base.limits import (
 from escrowmq.base.message import Topic
 from escrowmq.base.settings import BrokerSettings
 from escrowmq.broker.asked import Asked
-from escrowmq.broker.entry import group_fault
+from escrowmq.broker.forbidden_to_senders import group_fault
+from escrowmq.broker.message_selection import Selectors, is_tag
 from escrowmq.broker.part import Part
 from escrowmq.broker.peer import Peer
 from escrowmq.broker.peers import Peers
-from escrowmq.broker.selecting import Selectors, is_tag
 from escrowmq.codec import fastjson
 from escrowmq.codec.binary_header import LANGUAGES
 from escrowmq.codec.bodies import (

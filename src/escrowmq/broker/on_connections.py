@@ -10,7 +10,7 @@ from escrowmq.broker.asked import Asked
 from escrowmq.codec import fastjson
 from escrowmq.codec.headers import ConsumerGroupHeader, GroupTopicHeader, ProducerGroupHeader
 from escrowmq.delivery.clients import Channel, Clients
-from escrowmq.delivery.readers import Readers
+from escrowmq.delivery.group_readers import Readers
 
 
 class ConnectionHandlers:

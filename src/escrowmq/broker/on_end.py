@@ -17,10 +17,10 @@ from escrowmq.base.message import Property, StoredMessage, Topic
 from escrowmq.base.settings import BrokerSettings, StoreSettings
 from escrowmq.broker.answers import Answers
 from escrowmq.broker.asked import Asked, Question
+from escrowmq.broker.log_puts import Putter
 from escrowmq.broker.part import Part
 from escrowmq.broker.peer import Peer
 from escrowmq.broker.peers import Peers
-from escrowmq.broker.putting import Putter
 from escrowmq.codec.headers import (
     EndByIdHeader,
     EndTransactionHeader,
@@ -34,7 +34,7 @@ from escrowmq.delivery.topics import TopicTable
 from escrowmq.errors import StorageError, UsageError
 from escrowmq.store.store import Put, PutStatus, Store
 from escrowmq.txn.check import Ask
-from escrowmq.txn.claim import Claim, Ended, EndResult
+from escrowmq.txn.end_claim import Claim, Ended, EndResult
 from escrowmq.txn.half import real_place
 from escrowmq.txn.state import State, Verdict
 from escrowmq.txn.transactions import Transactions

@@ -10,13 +10,13 @@ from escrowmq.base.message import Topic
 from escrowmq.broker.answers import Answers
 from escrowmq.broker.asked import Asked, Question
 from escrowmq.broker.identity import Identity
+from escrowmq.broker.log_puts import Putter
 from escrowmq.broker.part import NOTHING, File, Part, Start
 from escrowmq.broker.peers import Peers
-from escrowmq.broker.putting import Putter
 from escrowmq.codec.bodies import read_own_body
 from escrowmq.codec.decision import Abandon, Abandoned, Decide, Decided, Epoch
 from escrowmq.delivery.topics import TopicTable
-from escrowmq.store.marks import Mark, Marks
+from escrowmq.store.durable_progress import Mark, Marks
 from escrowmq.store.store import Put, PutStatus, Store
 from escrowmq.txn import decision
 from escrowmq.txn.decision import Decider

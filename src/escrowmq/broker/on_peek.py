@@ -15,8 +15,8 @@ from escrowmq.broker.asked import Asked
 from escrowmq.broker.on_pop import MARGIN_MS, PopHandlers
 from escrowmq.broker.pop_reader import Pop, Popper
 from escrowmq.codec.headers import PopHeader
-from escrowmq.delivery.hold import LongPoll, weight_of
-from escrowmq.delivery.poll import Polls
+from escrowmq.delivery.held_pops import Polls
+from escrowmq.delivery.held_pulls import LongPoll, weight_of
 from escrowmq.delivery.stats import Stats
 from escrowmq.errors import UsageError
 from escrowmq.store.store import Arrival

@@ -28,7 +28,7 @@ from escrowmq.codec.record import decode_record
 from escrowmq.errors import UsageError
 from escrowmq.store.store import Store
 from escrowmq.store.walk import walk_queue
-from escrowmq.txn.claim import Claim
+from escrowmq.txn.end_claim import Claim
 from escrowmq.txn.state import State, Verdict
 from escrowmq.txn.transactions import Transactions
 

@@ -13,16 +13,16 @@ from escrowmq.base.limits import POP_MESSAGES_MAX, RELEASED_AT_ONCE_MAX
 from escrowmq.base.settings import BrokerSettings
 from escrowmq.broker.answers import Answers
 from escrowmq.broker.asked import Asked
+from escrowmq.broker.message_selection import EVERYTHING, TAG, Selectors, subscription_of
 from escrowmq.broker.on_clients import language_name
 from escrowmq.broker.pop_reader import Finds, Pop, Popper
-from escrowmq.broker.selecting import EVERYTHING, TAG, Selectors, subscription_of
 from escrowmq.codec.headers import PopHeader
 from escrowmq.codec.receipt import encode_offsets, encode_starts
 from escrowmq.delivery.clients import Channel, Clients
-from escrowmq.delivery.hold import LongPoll, weight_of
+from escrowmq.delivery.held_pops import Place, Polls
+from escrowmq.delivery.held_pulls import LongPoll, weight_of
 from escrowmq.delivery.offsets import OffsetTable
-from escrowmq.delivery.order import OrderTable
-from escrowmq.delivery.poll import Place, Polls
+from escrowmq.delivery.orderly_pops import OrderTable
 from escrowmq.delivery.pop_members import Poppers
 from escrowmq.delivery.stats import Stats
 from escrowmq.errors import UsageError

@@ -20,12 +20,12 @@ from escrowmq.base.limits import (
 from escrowmq.base.settings import BrokerSettings, StoreSettings
 from escrowmq.broker.answers import Answers
 from escrowmq.broker.asked import Asked
+from escrowmq.broker.message_selection import EVERYTHING, Selector, Selectors, is_tag
 from escrowmq.broker.part import Part
 from escrowmq.broker.peer import Peer
-from escrowmq.broker.selecting import EVERYTHING, Selector, Selectors, is_tag
 from escrowmq.codec.headers import PullHeader
 from escrowmq.delivery.clients import BROADCASTING, Clients
-from escrowmq.delivery.hold import Holds, LongPoll, weight_of
+from escrowmq.delivery.held_pulls import Holds, LongPoll, weight_of
 from escrowmq.delivery.offsets import OffsetTable
 from escrowmq.delivery.stats import Stats
 from escrowmq.delivery.subscriptions import GroupConfig, GroupTable

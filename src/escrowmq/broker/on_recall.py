@@ -10,7 +10,7 @@ from escrowmq.base.message import Message, Property, is_sendable
 from escrowmq.base.settings import BrokerSettings
 from escrowmq.broker.asked import Asked
 from escrowmq.broker.identity import Identity
-from escrowmq.broker.putting import Putter
+from escrowmq.broker.log_puts import Putter
 from escrowmq.codec.headers import RecallHeader
 from escrowmq.codec.recall import decode_handle
 from escrowmq.delivery.topics import TopicTable

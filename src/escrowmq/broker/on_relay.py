@@ -13,10 +13,10 @@ from escrowmq.base.message import Message, Property, is_sendable
 from escrowmq.base.settings import BrokerSettings
 from escrowmq.broker.answers import Answers
 from escrowmq.broker.asked import Asked, Question
-from escrowmq.broker.entry import admit, take_off
+from escrowmq.broker.forbidden_to_senders import admit, take_off
 from escrowmq.broker.identity import Identity
+from escrowmq.broker.log_puts import Putter
 from escrowmq.broker.peers import Peers
-from escrowmq.broker.putting import Putter
 from escrowmq.codec.headers import (
     ConsumeDirectlyHeader,
     GroupTopicHeader,
@@ -26,9 +26,9 @@ from escrowmq.codec.headers import (
 )
 from escrowmq.codec.ids import format_host, offset_id, parse_offset_id
 from escrowmq.codec.properties import parse_properties
-from escrowmq.delivery.asked import AskedTable
 from escrowmq.delivery.clients import Channel, Clients
-from escrowmq.delivery.made import Present
+from escrowmq.delivery.made_by_use import Present
+from escrowmq.delivery.request_replies import AskedTable
 from escrowmq.delivery.topics import TopicTable
 from escrowmq.store.store import Store
 

@@ -17,8 +17,8 @@ from escrowmq.codec.headers import (
 )
 from escrowmq.delivery.clients import Clients
 from escrowmq.delivery.delay import DelayQueues
+from escrowmq.delivery.group_readers import Readers
 from escrowmq.delivery.offsets import OffsetTable
-from escrowmq.delivery.readers import Readers
 from escrowmq.delivery.subscriptions import GroupTable
 from escrowmq.delivery.topics import TopicTable
 from escrowmq.store.store import Store

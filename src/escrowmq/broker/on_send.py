@@ -8,16 +8,16 @@ from escrowmq.base.extensions import WANTS_ID
 from escrowmq.base.message import Message, Property
 from escrowmq.broker.asked import Asked
 from escrowmq.broker.batches import SentBatches
-from escrowmq.broker.composing import Composer
 from escrowmq.broker.destinations import Destinations, Header
-from escrowmq.broker.entry import admit
+from escrowmq.broker.forbidden_to_senders import admit
 from escrowmq.broker.identity import Identity
-from escrowmq.broker.preparing import Preparing
-from escrowmq.broker.putting import Diverted, Putter, is_retry
+from escrowmq.broker.incoming_halves import Preparing
+from escrowmq.broker.log_puts import Diverted, Putter, is_retry
+from escrowmq.broker.message_from_request import Composer
 from escrowmq.broker.shedding import Shedding
 from escrowmq.codec.ids import offset_id
-from escrowmq.delivery.asked import AskedTable
-from escrowmq.delivery.made import Present
+from escrowmq.delivery.made_by_use import Present
+from escrowmq.delivery.request_replies import AskedTable
 from escrowmq.delivery.stats import Stats
 from escrowmq.delivery.topics import TopicConfig
 from escrowmq.store.store import Put

@@ -12,7 +12,7 @@ from escrowmq.base.ports import Chance
 from escrowmq.base.settings import BrokerSettings
 from escrowmq.broker.asked import Asked
 from escrowmq.broker.identity import Identity
-from escrowmq.broker.putting import Putter
+from escrowmq.broker.log_puts import Putter
 from escrowmq.codec.headers import SendBackHeader
 from escrowmq.codec.ids import offset_id
 from escrowmq.delivery.stats import Stats

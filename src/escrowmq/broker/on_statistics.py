@@ -20,9 +20,9 @@ from escrowmq.codec.headers import (
     TopicHeader,
 )
 from escrowmq.delivery.clients import Clients
+from escrowmq.delivery.group_readers import Readers
 from escrowmq.delivery.offsets import OffsetTable
 from escrowmq.delivery.pop_members import Poppers
-from escrowmq.delivery.readers import Readers
 from escrowmq.delivery.stats import GET_COUNT, PUT_COUNT, Stats
 from escrowmq.delivery.subscriptions import GroupTable
 from escrowmq.delivery.topics import TopicTable

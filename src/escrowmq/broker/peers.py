@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from escrowmq.broker.calls import OnAnswer, PeerCalls
+from escrowmq.broker.outgoing_requests import OnAnswer, PeerCalls
 from escrowmq.broker.peer import Peer
 
 

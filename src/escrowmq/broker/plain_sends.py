@@ -15,8 +15,8 @@ from escrowmq.base.codes import Request
 from escrowmq.base.guests import OnPut, PlainMessage
 from escrowmq.base.limits import RUN_SIZE_MAX
 from escrowmq.base.message import SysFlag
-from escrowmq.broker.latency import Latency
 from escrowmq.broker.peer import Peer
+from escrowmq.broker.request_times import Latency
 from escrowmq.broker.short_puts import ShortPuts
 from escrowmq.broker.shortcut import Shortcut
 from escrowmq.store.store import Put, PutStatus

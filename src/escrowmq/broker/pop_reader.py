@@ -13,7 +13,7 @@ from escrowmq.base.message import Property
 from escrowmq.base.ports import Chance
 from escrowmq.base.settings import BrokerSettings, StoreSettings
 from escrowmq.broker.asked import Asked
-from escrowmq.broker.selecting import EVERYTHING, Selector
+from escrowmq.broker.message_selection import EVERYTHING, Selector
 from escrowmq.codec.headers import PopHeader
 from escrowmq.codec.receipt import (
     ORDER_QUEUE,
@@ -24,9 +24,9 @@ from escrowmq.codec.receipt import (
 )
 from escrowmq.codec.record import decode_records, encode_message
 from escrowmq.delivery.offsets import OffsetTable
-from escrowmq.delivery.order import OrderTable
+from escrowmq.delivery.orderly_pops import OrderTable
 from escrowmq.delivery.pop import PopLedger
-from escrowmq.delivery.renewal import NOBODY
+from escrowmq.delivery.pop_renewal import NOBODY
 from escrowmq.delivery.retries import RetryTopics
 from escrowmq.delivery.revive import CheckPointKey
 from escrowmq.delivery.subscriptions import GroupTable

@@ -10,9 +10,9 @@ from escrowmq.broker.on_pop import PopHandlers
 from escrowmq.broker.part import NOTHING, File, Part, Start
 from escrowmq.broker.peer import Peer
 from escrowmq.broker.pop_reader import Pop
-from escrowmq.delivery import assignment, order
-from escrowmq.delivery.order import OrderTable
-from escrowmq.delivery.poll import Polls
+from escrowmq.delivery import assignment, orderly_pops
+from escrowmq.delivery.held_pops import Polls
+from escrowmq.delivery.orderly_pops import OrderTable
 from escrowmq.delivery.pop import PopLedger
 from escrowmq.store.store import Arrival
 
@@ -65,7 +65,7 @@ class Pops(Part):
     def load(self, start: Start) -> None:
         """Take over what was popped before this start."""
         start.take_lesser(assignment.PATH, self._assignments.modes.load)
-        start.take_lesser(order.PATH, self.orders.load)
+        start.take_lesser(orderly_pops.PATH, self.orders.load)
         self.ledger.load(start.now_ms, is_sound=start.is_sound)
 
     def settle(self, now_ms: int) -> None:

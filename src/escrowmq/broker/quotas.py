@@ -18,8 +18,8 @@ from escrowmq.broker.asked import Question
 from escrowmq.broker.output import Output
 from escrowmq.broker.peer import Peer
 from escrowmq.broker.rates import Buckets, Rate, too_many
-from escrowmq.delivery import made
-from escrowmq.delivery.made import MadeFile
+from escrowmq.delivery import made_by_use
+from escrowmq.delivery.made_by_use import MadeFile
 from escrowmq.delivery.subscriptions import GroupTable
 from escrowmq.delivery.topics import TopicTable
 from escrowmq.txn.pending import Pending
@@ -147,7 +147,7 @@ class Quotas:
         try:
             file = msgspec.json.decode(data or b"{}", type=MadeFile)
         except (msgspec.DecodeError, UnicodeDecodeError):
-            _log.warning("%s cannot be read: names in use count for nobody", made.PATH)
+            _log.warning("%s cannot be read: names in use count for nobody", made_by_use.PATH)
             return
         self._topics.made.load(file.topics)
         self._groups.made.load(file.groups)
@@ -169,7 +169,7 @@ class Quotas:
             return []
         self._saved_changes = self._changes
         file = MadeFile(topics=self._topics.made.saved(), groups=self._groups.made.saved())
-        return [(made.PATH, msgspec.json.encode(file))]
+        return [(made_by_use.PATH, msgspec.json.encode(file))]
 
     @property
     def _changes(self) -> int:

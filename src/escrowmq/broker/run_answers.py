@@ -14,10 +14,10 @@ from escrowmq.base.codes import Response
 from escrowmq.base.command import Command
 from escrowmq.base.settings import StoreSettings
 from escrowmq.broker.frames import Frames
-from escrowmq.broker.latency import Latency
 from escrowmq.broker.moment import Moment
 from escrowmq.broker.output import Output
 from escrowmq.broker.peer import Peer
+from escrowmq.broker.request_times import Latency
 from escrowmq.broker.waiting import WaitingAnswers
 from escrowmq.codec.frame import FrameReader
 

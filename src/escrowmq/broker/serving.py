@@ -14,12 +14,12 @@ from escrowmq.base.rounds import Rounds
 from escrowmq.broker.answers import Answers
 from escrowmq.broker.asked import Asked, Question, RequestRow
 from escrowmq.broker.auditing import note_operation
-from escrowmq.broker.calls import PeerCalls
 from escrowmq.broker.door import Door
+from escrowmq.broker.outgoing_requests import PeerCalls
 from escrowmq.broker.peer import Long, Peer
 from escrowmq.broker.requests import UNKNOWN, bound
 from escrowmq.codec.headers import read_header
-from escrowmq.delivery.made import Present
+from escrowmq.delivery.made_by_use import Present
 from escrowmq.errors import EscrowMQError
 
 _log = logging.getLogger(__name__)

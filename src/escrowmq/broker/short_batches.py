@@ -6,10 +6,10 @@ from typing import Final
 
 from escrowmq.base.limits import BATCH_AT_ONCE_MAX, PROPERTIES_SIZE_MAX
 from escrowmq.base.message import SysFlag
-from escrowmq.broker.entry import ODD
+from escrowmq.broker.forbidden_to_senders import ODD
 from escrowmq.codec.batch import decode_part
 from escrowmq.codec.properties import decode_properties
-from escrowmq.codec.shapes import PLAIN_KEYS_MAX, Properties
+from escrowmq.codec.request_shapes import PLAIN_KEYS_MAX, Properties
 from escrowmq.errors import RemoteProtocolError
 from escrowmq.lane import native
 from escrowmq.store.encoding import ended

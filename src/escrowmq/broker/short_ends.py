@@ -11,22 +11,22 @@ from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
 from escrowmq.base.message import SysFlag
 from escrowmq.broker.asked import Asked, Question
-from escrowmq.broker.entry import ODD_OF_HALF
-from escrowmq.broker.latency import Latency
+from escrowmq.broker.forbidden_to_senders import ODD_OF_HALF
 from escrowmq.broker.on_end import EndHandlers, told
 from escrowmq.broker.output import Output
 from escrowmq.broker.passes import Passes
 from escrowmq.broker.peer import Peer
+from escrowmq.broker.request_times import Latency
 from escrowmq.broker.run_answers import RunAnswers
 from escrowmq.broker.serving import Serving
 from escrowmq.broker.short_halves import ShortHalves
 from escrowmq.codec.ended_template import EndedTemplate
-from escrowmq.codec.shapes import PLAIN_KEYS_MAX, Plan
+from escrowmq.codec.request_shapes import PLAIN_KEYS_MAX, Plan
 from escrowmq.delivery.topics import TopicTable
 from escrowmq.lane.native import EndShape, EndsLane, Moment, Place
 from escrowmq.store.run import Run, Tail
-from escrowmq.txn.claim import Ended, EndResult
-from escrowmq.txn.plain import PlainHalf
+from escrowmq.txn.end_claim import Ended, EndResult
+from escrowmq.txn.plain_halves import PlainHalf
 from escrowmq.txn.state import State
 
 STATES: Final = (State.ROLLED_BACK, State.COMMITTED)

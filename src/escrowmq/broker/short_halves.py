@@ -8,12 +8,12 @@ from typing import Final
 from zlib import crc32
 
 from escrowmq.base.message import Property, Topic
-from escrowmq.broker.entry import ODD_OF_HALF
+from escrowmq.broker.forbidden_to_senders import ODD_OF_HALF
 from escrowmq.codec.layout import HEAD_V4, MAGIC_V1
 from escrowmq.codec.record import topic_part
-from escrowmq.codec.shapes import Properties
+from escrowmq.codec.request_shapes import Properties
 from escrowmq.store.commit_log import CommitLog
-from escrowmq.txn.plain import HALF_MARK, PlainHalf
+from escrowmq.txn.plain_halves import HALF_MARK, PlainHalf
 
 _READ_SIZE: Final = 1_024
 """So much is read at once: most halves are no longer."""

@@ -12,14 +12,14 @@ from escrowmq.base.limits import PROPERTIES_SIZE_MAX, TOPIC_SIZE_MAX
 from escrowmq.base.message import Property, SysFlag, Topic, is_sendable
 from escrowmq.base.settings import BrokerSettings
 from escrowmq.broker.arrivals import Arrivals
-from escrowmq.broker.entry import MARKED, ODD, ODD_OF_HALF, group_fault
+from escrowmq.broker.forbidden_to_senders import MARKED, ODD, ODD_OF_HALF, group_fault
 from escrowmq.broker.frames import Frames
 from escrowmq.broker.identity import Identity
-from escrowmq.broker.latency import Latency
+from escrowmq.broker.log_puts import DIVERTING
 from escrowmq.broker.on_end import EndHandlers
 from escrowmq.broker.output import Output
 from escrowmq.broker.peer import Peer
-from escrowmq.broker.putting import DIVERTING
+from escrowmq.broker.request_times import Latency
 from escrowmq.broker.run_answers import RunAnswers
 from escrowmq.broker.serving import Serving
 from escrowmq.broker.short_batches import ShortBatches
@@ -27,15 +27,15 @@ from escrowmq.broker.short_ends import Number, PutEnds, ShortEnds
 from escrowmq.broker.short_halves import ShortHalves
 from escrowmq.broker.stretches import Places
 from escrowmq.codec.properties import encode_properties
+from escrowmq.codec.request_shapes import PLAIN_KEYS_MAX, Plan, Properties
 from escrowmq.codec.sent_template import SentTemplate
-from escrowmq.codec.shapes import PLAIN_KEYS_MAX, Plan, Properties
 from escrowmq.delivery.clients import Clients
 from escrowmq.delivery.stats import Stats
 from escrowmq.delivery.topics import TopicTable
 from escrowmq.lane.native import EndShape, EndsLane, LayOutSends, Moment, Shape
 from escrowmq.store.run import Common, Tail
 from escrowmq.store.store import Store
-from escrowmq.txn.plain import HALF_MARK, PlainHalf
+from escrowmq.txn.plain_halves import HALF_MARK, PlainHalf
 from escrowmq.txn.state import State
 
 _SOURCE_OF: Final = attrgetter("group", "topic")

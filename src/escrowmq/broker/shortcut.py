@@ -3,10 +3,10 @@ bytes of their frames to those of the replies, without a value for each step in 
 
 The general way (remoting, serving, on_send, on_end) is what these requests mean. What is served
 here is what means the same there, whatever else is true: `is_open` asks that of the broker and of
-the connection, codec/shapes of the request and of the names of its properties, broker/short_puts of
-the topic, the half and the values. In any doubt a frame goes the general way, behind those that
-were served here before it. A test holds both ways to the same replies, files and figures, to the
-byte.
+the connection, codec/request_shapes of the request and of the names of its properties,
+broker/short_puts of the topic, the half and the values. In any doubt a frame goes the general way,
+behind those that were served here before it. A test holds both ways to the same replies, files and
+figures, to the byte.
 
 Nothing is answered, counted or seen before all of it is in the log. When that fails, nothing has
 happened, and everything goes the general way, which says why.
@@ -27,17 +27,17 @@ from escrowmq.base.settings import BrokerSettings
 from escrowmq.broker.frames import Frames
 from escrowmq.broker.habits import BINARY_BATCH, CREDIT_MAX, JSON_END, JSON_SENDS, SENDS, Habits
 from escrowmq.broker.identity import Identity
-from escrowmq.broker.latency import Latency
 from escrowmq.broker.output import Output
 from escrowmq.broker.peer import Peer
+from escrowmq.broker.publish_standings import Standings
+from escrowmq.broker.request_times import Latency
 from escrowmq.broker.run_answers import RunAnswers
 from escrowmq.broker.serving import Serving
 from escrowmq.broker.shedding import Shedding
 from escrowmq.broker.short_puts import ShortPuts, Target
-from escrowmq.broker.standings import Standings
 from escrowmq.codec.frame import FrameReader
 from escrowmq.codec.ids import offset_id
-from escrowmq.codec.shapes import (
+from escrowmq.codec.request_shapes import (
     NEVER_ALIKE,
     Alike,
     JsonSend,
@@ -45,7 +45,7 @@ from escrowmq.codec.shapes import (
     read_json_end,
     read_json_fields,
     read_json_send,
-)
+)  # fmt: skip
 from escrowmq.codec.signature import ACCESS_KEY, SIGNATURE, content_of
 from escrowmq.lane.native import EndsLane, LayOutSends, ends_lane, lay_out_sends
 from escrowmq.store.run import Common

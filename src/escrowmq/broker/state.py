@@ -7,24 +7,24 @@ from collections import Counter
 from escrowmq.base.ports import Chance
 from escrowmq.base.settings import BrokerSettings, StoreSettings
 from escrowmq.broker.answers import Answers
-from escrowmq.broker.calls import PeerCalls
 from escrowmq.broker.frames import Frames
 from escrowmq.broker.identity import Identity
-from escrowmq.broker.latency import Latency
 from escrowmq.broker.moment import Moment
+from escrowmq.broker.outgoing_requests import PeerCalls
 from escrowmq.broker.output import Output
 from escrowmq.broker.peers import Peers
+from escrowmq.broker.request_times import Latency
 from escrowmq.broker.run_answers import RunAnswers
 from escrowmq.broker.shedding import Shedding
-from escrowmq.delivery.asked import AskedTable
 from escrowmq.delivery.clients import Clients
 from escrowmq.delivery.delay import DelayQueues
-from escrowmq.delivery.due import Due
+from escrowmq.delivery.due_messages import Due
+from escrowmq.delivery.group_readers import Readers
 from escrowmq.delivery.locks import QueueLocks
-from escrowmq.delivery.made import Made, Present
+from escrowmq.delivery.made_by_use import Made, Present
 from escrowmq.delivery.offsets import OffsetTable
 from escrowmq.delivery.pop_members import Poppers
-from escrowmq.delivery.readers import Readers
+from escrowmq.delivery.request_replies import AskedTable
 from escrowmq.delivery.stats import Stats
 from escrowmq.delivery.subscriptions import GroupTable
 from escrowmq.delivery.timer import TimerQueue

@@ -7,9 +7,9 @@ from typing import Final
 
 from escrowmq.base.codes import Flag, Request
 from escrowmq.base.message import SysFlag
-from escrowmq.broker.entry import ODD, ODD_OF_HALF
+from escrowmq.broker.forbidden_to_senders import ODD, ODD_OF_HALF
+from escrowmq.codec.request_shapes import EndShape, SendShape
 from escrowmq.codec.sent_template import SentTemplate
-from escrowmq.codec.shapes import EndShape, SendShape
 from escrowmq.lane.native import EndShape as GivenEnd
 from escrowmq.lane.native import Place, Shape, TailGiven
 from escrowmq.store.run import Tail

@@ -7,7 +7,7 @@ from itertools import accumulate
 from typing import Final
 
 from escrowmq.base.measure import Distribution, Family, Sample, by_topic, one
-from escrowmq.txn.meter import LATENCY_BOUNDS_S
+from escrowmq.txn.transaction_figures import LATENCY_BOUNDS_S
 from escrowmq.txn.transactions import Transactions
 
 _BUCKETS: Final = (*map(float, LATENCY_BOUNDS_S), math.inf)

@@ -171,7 +171,7 @@ def _rows(arguments: argparse.Namespace) -> Any:  # noqa: ANN401 - Rows, or None
 def _redo(
     arguments: argparse.Namespace, admin: Admin, results: Results, run_number: int
 ) -> Mapping[str, int]:
-    from escrowmq.pipeline.brokers.keyed import KeyedSender
+    from escrowmq.pipeline.brokers.keyed_sends import KeyedSender
     from escrowmq.pipeline.brokers.options import Given, parse_access
     from escrowmq.pipeline.reconcile.redo import Redo
 

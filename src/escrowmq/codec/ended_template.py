@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from escrowmq.base.command import Command
 from escrowmq.codec.command import encode_reply
-from escrowmq.codec.told import Told
+from escrowmq.codec.repeated_replies import Told
 
 
 class EndedTemplate:

@@ -31,7 +31,7 @@ from escrowmq.codec.layout import (
     SIZE,
     topic_size_width,
 )
-from escrowmq.codec.stretch import Parsed, R, Scanned, parse
+from escrowmq.codec.log_stretches import Parsed, R, Scanned, parse
 
 CHUNK_SIZE: Final = 4 * 1024 * 1024
 NO_END: Final = 1 << 62

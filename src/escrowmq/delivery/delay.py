@@ -10,8 +10,7 @@ from escrowmq.base.message import Property, Topic
 from escrowmq.base.settings import StoreSettings
 from escrowmq.codec import fastjson
 from escrowmq.codec.delay_levels import delay_levels
-from escrowmq.delivery.divert import restore
-from escrowmq.delivery.progress import (
+from escrowmq.delivery.diversion_progress import (
     BATCH_MAX,
     NEVER_MS,
     RESAVE_SIZE,
@@ -20,9 +19,10 @@ from escrowmq.delivery.progress import (
     Delivered,
     PutMessage,
 )
+from escrowmq.delivery.diverted_messages import restore
 from escrowmq.delivery.version import DataVersion
 from escrowmq.errors import StorageError
-from escrowmq.store.marks import Mark, Marks
+from escrowmq.store.durable_progress import Mark, Marks
 from escrowmq.store.store import Arrival, Store
 
 PATH: Final = "config/delayOffset.json"

@@ -29,7 +29,7 @@ from escrowmq.codec.receipt import normal_topic
 from escrowmq.codec.record import decode_record
 from escrowmq.delivery.offsets import OffsetTable
 from escrowmq.delivery.pop_check_points import MESSAGES_MAX, NEVER_MS, TIME_MAX, CheckPoint, Popped
-from escrowmq.delivery.renewal import NOBODY, IsThere, nobody_is_there, span_ms
+from escrowmq.delivery.pop_renewal import NOBODY, IsThere, nobody_is_there, span_ms
 from escrowmq.delivery.retries import RetryTopics
 from escrowmq.delivery.revive import (
     ACK_TAG,

@@ -31,8 +31,7 @@ from escrowmq.base.limits import LONG_MAX
 from escrowmq.base.message import Property, StoredMessage, Topic
 from escrowmq.base.settings import BrokerSettings
 from escrowmq.codec.properties import number_in
-from escrowmq.delivery.divert import restore, wish
-from escrowmq.delivery.progress import (
+from escrowmq.delivery.diversion_progress import (
     BATCH_MAX,
     NEVER_MS,
     RESAVE_SIZE,
@@ -41,9 +40,10 @@ from escrowmq.delivery.progress import (
     Delivered,
     PutMessage,
 )
-from escrowmq.delivery.timing import TimingCounts
+from escrowmq.delivery.diverted_messages import restore, wish
+from escrowmq.delivery.timer_counts import TimingCounts
 from escrowmq.errors import StorageError
-from escrowmq.store.marks import Mark, Marks
+from escrowmq.store.durable_progress import Mark, Marks
 from escrowmq.store.store import Arrival, Store
 
 PATH: Final = "config/timercheck"

@@ -7,7 +7,7 @@
 
 #define VARIES 4 /* values that differ between ENDs that are alike */
 
-/* All of an END but its number, and the half that it is about (codec/shapes.EndShape). */
+/* All of an END but its number, and the half that it is about (codec/request_shapes.EndShape). */
 typedef struct {
     Span front, group;
     Py_ssize_t begin[VARIES], end[VARIES]; /* of what differs, in order */

@@ -17,7 +17,8 @@ all properties.
 `alike_halves` reads halves that stand one behind the other in the log, as far as they are whole and
 like others that were seen, as txn/stored_halves does with each alone.
 
-`find_starts` finds where records begin in a stretch of the log, as codec/stretch.outline does.
+`find_starts` finds where records begin in a stretch of the log, as codec/log_stretches.outline
+does.
 
 `find_records`, `copy_cells`, `copy_numbers`, `find_entries` and `copy_named` make columns of
 records, as numpy does in pipeline/arrow.
@@ -69,7 +70,7 @@ LaidOut = tuple[
 ]
 """Where the first request is that is not served; records; replies; of each queue that was put into
 its units, three numbers each; of each that was sent to the sizes of the records; index keys; the
-values of each half (txn/plain); how many requests, and how many of them want no answer."""
+values of each half (txn/plain_halves); how many requests, and how many of them want no answer."""
 
 
 class LayOutSends(Protocol):

@@ -1,4 +1,4 @@
-/* Where records begin that stand one behind the other in the log (codec/stretch.outline). */
+/* Where records begin that stand one behind the other in the log (codec/log_stretches.outline). */
 
 #include "record.h"
 #include "sends.h"
@@ -18,7 +18,7 @@ static int begins(const uint8_t *at, Py_ssize_t left, int64_t log_offset, Py_ssi
            *size <= left;
 }
 
-const char find_starts_doc[] = "find_starts(data, base, mask, kind)\n\nSee codec/stretch.outline.";
+const char find_starts_doc[] = "find_starts(data, base, mask, kind)\n\nSee codec/log_stretches.outline.";
 
 PyObject *find_starts(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
 {

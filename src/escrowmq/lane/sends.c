@@ -172,7 +172,7 @@ static int may_be_half(Work *work, const Message *message, PyObject **group)
     return is_known;
 }
 
-/* The values of a txn/plain.PlainHalf, in the order of its fields. */
+/* The values of a txn/plain_halves.PlainHalf, in the order of its fields. */
 static int add_half(Work *work, const Place *place, const Message *message, PyObject *group,
                     int64_t log_offset, int64_t size, int64_t tags_code)
 {

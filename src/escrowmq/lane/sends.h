@@ -11,7 +11,7 @@
 #define NAMES_MAX 32
 #define KEYS_MAX 16
 
-/* A send request but for what differs between those that are alike (codec/shapes.SendShape). */
+/* A send request but for what differs between those that are alike (codec/request_shapes.SendShape). */
 typedef struct {
     Span front, suffix, topic;
     Py_ssize_t queue_at, queue_end, born_at, born_end;
@@ -19,7 +19,7 @@ typedef struct {
     int is_one_way, may_be_plain, may_be_half;
 } Shape;
 
-/* Where the values are that the broker looks at (codec/shapes.Plan), for names in this order. */
+/* Where the values are that the broker looks at (codec/request_shapes.Plan), for names in this order. */
 typedef struct {
     PyObject *names; /* a tuple of bytes, which keeps the spans alive */
     Span name[NAMES_MAX];

@@ -8,8 +8,8 @@ import logging
 import socket
 from typing import Final
 
+from escrowmq.base.log_throttle import Seldom
 from escrowmq.base.ports import Clock
-from escrowmq.base.seldom import Seldom
 from escrowmq.errors import ConnectFailed
 from escrowmq.net.connection_limits import Admission
 

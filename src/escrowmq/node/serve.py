@@ -17,11 +17,11 @@ from escrowmq.net.tls import Doors
 from escrowmq.node import config
 from escrowmq.node.addresses import ANY, LOOPBACK, joined
 from escrowmq.node.broker import BrokerNode, broker_settings
-from escrowmq.node.doors import DoorSettings, doors_of
+from escrowmq.node.file_permissions import tell_of_wide_files
 from escrowmq.node.grpc_port import DEFAULT, bind_grpc
 from escrowmq.node.nameserver import GuardPlan, NameServerNode
+from escrowmq.node.port_terms import DoorSettings, doors_of
 from escrowmq.node.process import announce, run, settle_memory
-from escrowmq.node.wide import tell_of_wide_files
 
 _log = logging.getLogger(__name__)
 

@@ -17,11 +17,11 @@ from escrowmq.base.limits import (
     QUERY_FRAME_SIZE_MAX,
     STRANGERS_HALF_FRAMES_SIZE_MAX,
 )
+from escrowmq.base.log_throttle import Seldom
 from escrowmq.base.measure import Family
 from escrowmq.base.nameserver_settings import NameServerGuardSettings, NameServerSettings
 from escrowmq.base.ports import Disk
 from escrowmq.base.rounds import Rounds
-from escrowmq.base.seldom import Seldom
 from escrowmq.base.wire import Wire
 from escrowmq.codec.audit_line import audit_line
 from escrowmq.codec.command import encode_reply

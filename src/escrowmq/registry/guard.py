@@ -8,12 +8,12 @@ from typing import Final
 
 import msgspec
 
-from escrowmq.acl import proving
+from escrowmq.acl import account_proofs
+from escrowmq.acl.account_proofs import Proofs, Secrets
+from escrowmq.acl.acl1_guard import administrator_refusal, is_signed
+from escrowmq.acl.acl2_guard import super_user_refusal
 from escrowmq.acl.addresses import Parts, is_loopback, parts_of, read_pattern
 from escrowmq.acl.files import AccountFiles
-from escrowmq.acl.guard import administrator_refusal, is_signed
-from escrowmq.acl.judge import super_user_refusal
-from escrowmq.acl.proving import Proofs, Secrets
 from escrowmq.acl.users import PATH as USERS_FILE
 from escrowmq.acl.users import Book
 from escrowmq.base.codes import Request, Response
@@ -93,7 +93,7 @@ def _is_private(parts: Parts) -> bool:
 
 
 class Visitor(msgspec.Struct):
-    """A connection, as the guard sees it (acl.proving.Party)."""
+    """A connection, as the guard sees it (acl.account_proofs.Party)."""
 
     host: str
     identity: str = ""
@@ -183,7 +183,7 @@ class Guard:
         if self._accounts is not None and self._accounts.rules.trusts(parts_of(host)):
             return None
         if visitor.identity:
-            proving.name(request, visitor.identity)
+            account_proofs.name(request, visitor.identity)
         is_proved = False
         if self._proofs is not None:
             proof = self._proofs.of(visitor, request, is_held=False)

@@ -20,14 +20,14 @@ from escrowmq.codec import fastjson
 from escrowmq.codec.delay_levels import delay_levels
 from escrowmq.codec.entries import ENTRY, ENTRY_SIZE
 from escrowmq.codec.hashes import tags_code
+from escrowmq.codec.log_stretches import Scanned
 from escrowmq.codec.properties import decode_properties, value_of
-from escrowmq.codec.stretch import Scanned
 from escrowmq.codec.walker import Walker, next_data
 from escrowmq.errors import CorruptRecord, StorageError
 from escrowmq.store import commit_log, consume_queue, index
 from escrowmq.store.checkpoint import PATH as CHECKPOINT
 from escrowmq.store.checkpoint import CheckpointFile
-from escrowmq.store.deleted import Deleted
+from escrowmq.store.deletions import Deleted
 from escrowmq.store.dispatch import unit_code
 from escrowmq.store.folder import refuse_other
 from escrowmq.store.queues import Queues

@@ -20,7 +20,7 @@ from escrowmq.codec.hashes import java_hash
 from escrowmq.errors import CorruptRecord
 from escrowmq.store.queue_journal import QueueJournal
 from escrowmq.store.segment import Segments
-from escrowmq.store.zeros import without_zeros
+from escrowmq.store.trailing_zeros import without_zeros
 
 FOLDER: Final = "consumequeue"
 GAP_SIZE: Final = 0x7FFFFFFF

@@ -20,7 +20,7 @@ from typing import Final
 from escrowmq.base.effects import Sync
 from escrowmq.base.ports import File
 from escrowmq.codec.layout import FILLER_SIZE
-from escrowmq.codec.stretch import Scanned, parse
+from escrowmq.codec.log_stretches import Scanned, parse
 from escrowmq.errors import CorruptRecord, StorageError
 from escrowmq.store.consume_queue import ConsumeQueue
 from escrowmq.store.holdings import Holdings

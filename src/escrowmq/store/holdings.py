@@ -9,12 +9,12 @@ from escrowmq.base.settings import StoreSettings
 from escrowmq.codec.delay_levels import delay_levels
 from escrowmq.store.checkpoint import CheckpointFile
 from escrowmq.store.commit_log import CommitLog
-from escrowmq.store.deleted import Deleted
+from escrowmq.store.deletions import Deleted
 from escrowmq.store.dispatch import Dispatcher
 from escrowmq.store.durability import Durability
 from escrowmq.store.index import Index
 from escrowmq.store.queues import Queues
-from escrowmq.store.standing import Standing
+from escrowmq.store.writability import Standing
 
 
 class Holdings:

@@ -16,7 +16,7 @@ import msgspec
 
 from escrowmq.base.ports import Disk, File
 from escrowmq.errors import StorageError
-from escrowmq.store.zeros import without_zeros
+from escrowmq.store.trailing_zeros import without_zeros
 
 PATH: Final = "queues.journal"
 SIZE: Final = 1024 * 1024

@@ -7,8 +7,8 @@ from typing import Final
 from escrowmq.base.message import Property, StoredMessage
 from escrowmq.codec.hashes import java_hash
 from escrowmq.codec.layout import HEAD_V6, PLACED, RECORD_SIZE_MIN, SIZE, TIME
+from escrowmq.codec.log_stretches import check_record, stored_ms_in
 from escrowmq.codec.record import decode_record
-from escrowmq.codec.stretch import check_record, stored_ms_in
 from escrowmq.errors import CorruptRecord
 from escrowmq.store.answers import FoundByKey
 from escrowmq.store.consume_queue import ConsumeQueue

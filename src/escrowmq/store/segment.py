@@ -11,7 +11,7 @@ from typing import Final
 from escrowmq.base.ports import Disk, File, SparseFile
 from escrowmq.codec.walker import next_data
 from escrowmq.errors import StorageError
-from escrowmq.store.zeros import without_zeros
+from escrowmq.store.trailing_zeros import without_zeros
 
 NAME_SIZE: Final = 20
 

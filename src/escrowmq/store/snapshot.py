@@ -18,7 +18,7 @@ import msgspec
 from escrowmq.base.ports import Disk
 from escrowmq.errors import StorageError
 from escrowmq.store.consume_queue import ConsumeQueue
-from escrowmq.store.deleted import Deletion
+from escrowmq.store.deletions import Deletion
 from escrowmq.store.holdings import Holdings
 from escrowmq.store.queues import Queues
 

@@ -44,7 +44,7 @@ from escrowmq.store.failed_syncs import Mending
 from escrowmq.store.flush import Flusher
 from escrowmq.store.folder import refuse_other
 from escrowmq.store.holdings import Holdings
-from escrowmq.store.reading import QueueReader
+from escrowmq.store.queue_reading import QueueReader
 from escrowmq.store.recovery import Recovered, Recovery
 from escrowmq.store.retention import Retention, hour_in
 from escrowmq.store.run import Run

@@ -22,12 +22,12 @@ from escrowmq.base.extensions import OWNER
 from escrowmq.base.message import StoredMessage
 from escrowmq.base.settings import BrokerSettings
 from escrowmq.errors import StorageError
-from escrowmq.txn.claim import EndResult
+from escrowmq.txn.end_claim import EndResult
 from escrowmq.txn.engine import Engine
 from escrowmq.txn.half import immunity_ms
 from escrowmq.txn.pending import PendingRow
 from escrowmq.txn.state import Verdict
-from escrowmq.txn.unheard import Unheard
+from escrowmq.txn.unheard_checks import Unheard
 
 _log = logging.getLogger(__name__)
 

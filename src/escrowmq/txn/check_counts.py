@@ -11,7 +11,7 @@ from typing import Final
 from escrowmq.base.ports import Disk
 from escrowmq.errors import StorageError
 from escrowmq.store.segment import Segments
-from escrowmq.store.zeros import without_zeros
+from escrowmq.store.trailing_zeros import without_zeros
 
 FOLDER: Final = "escrow/checks"
 _SEGMENT_SIZE: Final = 1 << 20

@@ -18,11 +18,11 @@ from escrowmq.base.settings import BrokerSettings
 from escrowmq.codec.properties import encode_properties, number_in
 from escrowmq.store.store import Put, PutStatus, Store
 from escrowmq.txn.check_counts import Tally
-from escrowmq.txn.claim import Claim, Ended, EndResult
 from escrowmq.txn.doubled_halves import follow, has_final, stored_again
+from escrowmq.txn.end_claim import Claim, Ended, EndResult
 from escrowmq.txn.half import copy_to, final_of, half_of, immunity_ms
+from escrowmq.txn.half_identity import likeness
 from escrowmq.txn.halves import Halves, Settled
-from escrowmq.txn.likeness import likeness
 from escrowmq.txn.op import STATES, encode_op
 from escrowmq.txn.progress import Progress
 from escrowmq.txn.state import WANTED, State, Verdict, settle
@@ -265,7 +265,7 @@ class Engine:
         self._unsealed.append(self.halves.settle(queue_offset, state, now_ms, who))
 
     def mark_plain(self, ended: Mapping[int, State], now_ms: int) -> None:
-        """The same for some with nothing special about them (txn/plain), by queue offset."""
+        """The same for some with nothing special about them (txn/plain_halves), by queue offset."""
         if len(ended) == 1:  # it takes 3 us less
             for queue_offset, state in ended.items():
                 self.mark_ended(queue_offset, state, now_ms)

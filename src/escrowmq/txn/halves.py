@@ -16,13 +16,13 @@ from escrowmq.txn.bundle import BundleId, Bundles, bundle_of
 from escrowmq.txn.check_counts import Tally
 from escrowmq.txn.epoch import Attempt, Epochs, attempt_of, stored_attempt
 from escrowmq.txn.half import checks_counted, immunity_ms
-from escrowmq.txn.likeness import Likeness
-from escrowmq.txn.meter import HalfCounters, Meter
+from escrowmq.txn.half_identity import Likeness
 from escrowmq.txn.pending import HalfRun, Pending, PendingRow
-from escrowmq.txn.plain import PlainHalf
+from escrowmq.txn.plain_halves import PlainHalf
 from escrowmq.txn.recent_halves import Recent
+from escrowmq.txn.recent_outcomes import Trail
 from escrowmq.txn.state import Ledger, State, Verdict
-from escrowmq.txn.trail import Trail
+from escrowmq.txn.transaction_figures import HalfCounters, Meter
 
 _log = logging.getLogger(__name__)
 

@@ -16,8 +16,8 @@ from typing import Final
 import msgspec
 
 from escrowmq.txn.half_shape import HalfShape
-from escrowmq.txn.pages import GONE, PAGE_SIZE, Page, Pages
-from escrowmq.txn.plain import PlainHalf
+from escrowmq.txn.pending_pages import GONE, PAGE_SIZE, Page, Pages
+from escrowmq.txn.plain_halves import PlainHalf
 
 BUCKET_MS: Final = 50
 """Deadlines are met to within this span."""

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from escrowmq.base.extensions import OWNER
 from escrowmq.base.message import Message, StoredMessage
 from escrowmq.store.store import Put
-from escrowmq.txn.plain import PlainHalf
+from escrowmq.txn.plain_halves import PlainHalf
 
 _HALVES_MAX: Final = 1024
 _BODY_SIZE_MAX: Final = 4096

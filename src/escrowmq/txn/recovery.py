@@ -24,8 +24,8 @@ from escrowmq.store.store import Store
 from escrowmq.store.walk import walk, walk_queue
 from escrowmq.txn.carry import note_carried
 from escrowmq.txn.engine import Engine
+from escrowmq.txn.half_identity import is_final_of, likeness
 from escrowmq.txn.half_shape import Shapes
-from escrowmq.txn.likeness import is_final_of, likeness
 from escrowmq.txn.op import STATES, decode_op, ended_in
 from escrowmq.txn.pending import HalfRun
 from escrowmq.txn.snapshot import PendingSnapshot

@@ -8,8 +8,8 @@ from zlib import crc32
 
 from escrowmq.base.message import Topic
 from escrowmq.codec.layout import HEAD_V4, HOSTS_V6, MAGIC_V1, PROPERTIES_SIZE
+from escrowmq.codec.log_stretches import parse
 from escrowmq.codec.record import topic_part
-from escrowmq.codec.stretch import parse
 from escrowmq.lane.native import alike_halves
 from escrowmq.txn.half_shape import HalfShape, KnownShape, Shapes
 

@@ -12,13 +12,13 @@ from escrowmq.base.ports import Chance
 from escrowmq.base.settings import BrokerSettings, StoreSettings
 from escrowmq.codec.signed_id import SignedId
 from escrowmq.errors import StorageError
-from escrowmq.store.marks import Mark, Marks
+from escrowmq.store.durable_progress import Mark, Marks
 from escrowmq.store.store import Put, Store
 from escrowmq.txn import keyring, snapshot
 from escrowmq.txn.carry import Carrier
 from escrowmq.txn.check import Checker, LiveProducer
-from escrowmq.txn.claim import Claim
 from escrowmq.txn.doubled_halves import follow
+from escrowmq.txn.end_claim import Claim
 from escrowmq.txn.engine import AsDelivered, Engine
 from escrowmq.txn.keyring import Keyring
 from escrowmq.txn.recovery import HalvesRecovery

@@ -7,8 +7,8 @@ from escrowmq.base.command import Command
 from escrowmq.base.settings import BrokerSettings
 from escrowmq.broker.asked import Asked
 from escrowmq.broker.peer import Peer
+from escrowmq.broker.request_rights import Rights
 from escrowmq.broker.requests import UNKNOWN, rows
-from escrowmq.broker.rights import Rights
 
 ROWS = {row.code: row for row in rows()}
 

@@ -12,8 +12,8 @@ from escrowmq.acl.accounts import (
     permission,
     read_accounts,
 )
+from escrowmq.acl.acl1_guard import is_signed
 from escrowmq.acl.addresses import parts_of
-from escrowmq.acl.guard import is_signed
 from escrowmq.base.command import Command
 from escrowmq.codec.signature import sign
 from escrowmq.errors import UsageError

@@ -110,8 +110,8 @@ def test_many_polls_are_judged_by_stretches(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_nobody_has_more_polls_than_his_share(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("escrowmq.delivery.hold.HELD_PER_PEER_MAX", 3)
-    monkeypatch.setattr("escrowmq.delivery.poll.HELD_PER_PEER_MAX", 3)
+    monkeypatch.setattr("escrowmq.delivery.held_pulls.HELD_PER_PEER_MAX", 3)
+    monkeypatch.setattr("escrowmq.delivery.held_pops.HELD_PER_PEER_MAX", 3)
     exchange = world()
     greedy, modest = come(exchange, "owner-1"), come(exchange, "owner-1")
     other = hold(exchange, modest, "pull")

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from escrowmq.base.codes import Request
-from escrowmq.delivery import order
+from escrowmq.delivery import orderly_pops
 from escrowmq.errors import RemoteProtocolError
 
 from .consumer import PopConsumer
@@ -136,7 +136,7 @@ def test_the_file_is_the_peers(world: World, consumer: PopConsumer) -> None:
     consumer.ack(gots[1])
     consumer.change(gots[2], 7_000)
     world.restart()
-    data = world.disk.read(order.PATH)
+    data = world.disk.read(orderly_pops.PATH)
     assert data is not None
     at_ms = START_MS + 10_000
     assert json.loads(data) == {
@@ -165,7 +165,7 @@ def test_the_file_is_the_peers(world: World, consumer: PopConsumer) -> None:
 
 
 def test_the_peers_own_spelling_of_the_file_is_read() -> None:
-    table = order.OrderTable()
+    table = orderly_pops.OrderTable()
     table.load(
         b'{"table":{"T@G":{0:{"cm":1,"i":60000,"l":5,"o":[3,1],"oc":{3:1},"popTime":1000}}}}'
     )

@@ -13,7 +13,7 @@ from escrowmq.broker.short_batches import read_batch
 from escrowmq.codec.batch import encode_batch
 from escrowmq.codec.frame import FrameReader
 from escrowmq.codec.properties import encode_properties
-from escrowmq.codec.shapes import Properties
+from escrowmq.codec.request_shapes import Properties
 from escrowmq.lane import native
 from tests.unit.broker.both import PLAIN, Both, frame, half, pull, send
 

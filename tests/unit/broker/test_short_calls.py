@@ -11,7 +11,7 @@ import pytest
 
 from escrowmq.lane.native import lay_out_sends
 from tests.unit.broker.both import Begun, Side, begun_of, end, half, send
-from tests.unit.broker.test_standings import ACCOUNTS, signed
+from tests.unit.broker.test_publish_standings import ACCOUNTS, signed
 
 BURST = 64
 READS = 8

@@ -10,8 +10,8 @@ import pytest
 from escrowmq.base.codes import Request
 from escrowmq.broker.short_ends import NOTE
 from escrowmq.broker.stretches import Places, end_shape_of, shape_of
+from escrowmq.codec.request_shapes import learn_end, learn_send
 from escrowmq.codec.sent_template import SentTemplate
-from escrowmq.codec.shapes import learn_end, learn_send
 from escrowmq.lane.native import (
     EndsLaidOut,
     EndsLane,

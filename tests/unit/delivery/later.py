@@ -10,7 +10,7 @@ from escrowmq.base.settings import BrokerSettings, StoreSettings
 from escrowmq.codec.record import decode_record
 from escrowmq.delivery import delay, timer
 from escrowmq.delivery.delay import DelayQueues
-from escrowmq.delivery.divert import DelayRules, divert
+from escrowmq.delivery.diverted_messages import DelayRules, divert
 from escrowmq.delivery.timer import TimerQueue
 from escrowmq.store.store import Put, PutStatus, Store
 from escrowmq.testing.disk import Loss, SimDisk

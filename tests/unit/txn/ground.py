@@ -11,9 +11,9 @@ from escrowmq.codec.record import decode_record
 from escrowmq.store.store import Put, PutStatus, Store
 from escrowmq.testing.disk import Loss, SimDisk
 from escrowmq.txn.check import Ask, Checker, LiveProducer
-from escrowmq.txn.claim import Claim, Ended
+from escrowmq.txn.end_claim import Claim, Ended
 from escrowmq.txn.engine import Engine
-from escrowmq.txn.plain import PlainHalf
+from escrowmq.txn.plain_halves import PlainHalf
 from escrowmq.txn.recovery import HalvesFound, HalvesRecovery
 from escrowmq.txn.snapshot import PendingSnapshot
 from escrowmq.txn.state import Verdict

@@ -12,7 +12,7 @@ from escrowmq.base.message import Topic
 from escrowmq.store.store import PutStatus
 from escrowmq.txn.bundle import BundleId, Bundles
 from escrowmq.txn.check import LiveProducer
-from escrowmq.txn.claim import EndResult
+from escrowmq.txn.end_claim import EndResult
 from escrowmq.txn.half import final_of
 from escrowmq.txn.state import State, Verdict
 

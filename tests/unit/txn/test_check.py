@@ -8,7 +8,7 @@ from escrowmq.base.settings import BrokerSettings
 from escrowmq.txn.carry import Carrier
 from escrowmq.txn.check import UNPARKED_MAX, Ask, DueFate, LiveProducer, judge
 from escrowmq.txn.state import Verdict
-from escrowmq.txn.unheard import UNHEARD_MAX, Unheard
+from escrowmq.txn.unheard_checks import UNHEARD_MAX, Unheard
 from tests.harness.exchange import SMALL
 
 from .ground import Ground

@@ -5,7 +5,7 @@ import pytest
 
 from escrowmq.base.message import Message, SysFlag, Topic
 from escrowmq.base.settings import BrokerSettings
-from escrowmq.txn.claim import EndResult
+from escrowmq.txn.end_claim import EndResult
 from escrowmq.txn.state import State, Verdict
 from tests.harness.exchange import SMALL
 

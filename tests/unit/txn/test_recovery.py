@@ -8,8 +8,8 @@ import pytest
 from escrowmq.base.message import Message, StoredMessage, Topic
 from escrowmq.codec.properties import encode_properties
 from escrowmq.testing.disk import Loss, SimCrash, SimDisk
-from escrowmq.txn.claim import EndResult
 from escrowmq.txn.doubled_halves import has_final
+from escrowmq.txn.end_claim import EndResult
 from escrowmq.txn.half import copy_to, final_of
 from escrowmq.txn.progress import Progress
 from escrowmq.txn.state import State, Verdict

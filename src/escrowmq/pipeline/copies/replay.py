@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from escrowmq.pipeline.brokers.keyed import KeyedSender
+from escrowmq.pipeline.brokers.keyed_sends import KeyedSender
 from escrowmq.pipeline.brokers.options import Access
 from escrowmq.pipeline.brokers.pacing import Pace
 from escrowmq.pipeline.sink.rows import addressed

@@ -15,7 +15,7 @@ from escrowmq.base.message import Property
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.codec.audit_line import audit_line
 from escrowmq.errors import EscrowMQError, NotFound, NotSupported, PermissionDenied
-from escrowmq.pipeline.brokers.keyed import KeyedSender
+from escrowmq.pipeline.brokers.keyed_sends import KeyedSender
 from escrowmq.pipeline.brokers.pacing import Pace
 from escrowmq.pipeline.reconcile.differences import Class, Repair
 from escrowmq.pipeline.reconcile.records import REDONE

@@ -10,10 +10,10 @@ import msgspec
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from escrowmq.pipeline.reconcile.balance import Balance
 from escrowmq.pipeline.reconcile.differences import Class
 from escrowmq.pipeline.reconcile.progress import RunProgress, moment
 from escrowmq.pipeline.reconcile.staging import Staging, last_progress
-from escrowmq.pipeline.reconcile.sums import Balance
 from escrowmq.pipeline.reconcile.table import Table
 
 DIFFERENCES: Final = (

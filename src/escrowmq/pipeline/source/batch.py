@@ -13,12 +13,12 @@ from escrowmq.client.core.routes import MessageQueue
 from escrowmq.errors import UsageError
 from escrowmq.pipeline.brokers.cluster import Cluster
 from escrowmq.pipeline.brokers.ranges import Positions, QueueRange, partitioned, ranges_between
-from escrowmq.pipeline.source.briefly import briefly
 from escrowmq.pipeline.source.offsets import find_queues, look_up, require_inside, without_loss
 from escrowmq.pipeline.source.options import SourceOptions
 from escrowmq.pipeline.source.pruning import Bounds, bounds_of
 from escrowmq.pipeline.source.reading import Reading, read_ranges
 from escrowmq.pipeline.source.schema import arrow_schema
+from escrowmq.pipeline.source.user_errors import briefly
 from escrowmq.pipeline.workers import make_ready
 
 _log = logging.getLogger(__name__)

@@ -18,7 +18,7 @@ from typing import Final
 import msgspec
 
 from escrowmq.codec.layout import RECORD_SIZE_MIN
-from escrowmq.codec.stretch import check_record, outline
+from escrowmq.codec.log_stretches import check_record, outline
 from escrowmq.codec.walker import Stretch, Walker
 from escrowmq.errors import CorruptRecord, SegmentMissing, UsageError
 from escrowmq.pipeline.source.units import Units

@@ -25,13 +25,13 @@ from escrowmq.pipeline.brokers.ranges import (
     ranges_between,
 )
 from escrowmq.pipeline.source.batch import Part, parts_of, read_part
-from escrowmq.pipeline.source.briefly import briefly
 from escrowmq.pipeline.source.offsets import find_queues, look_up, require_inside, without_loss
 from escrowmq.pipeline.source.options import SourceOptions
 from escrowmq.pipeline.source.pulling import sampled_size
 from escrowmq.pipeline.source.queues import Queues, is_anew, tell_anew
 from escrowmq.pipeline.source.schema import arrow_schema
 from escrowmq.pipeline.source.state import Offset, StreamPlace, decode_place, encode_place
+from escrowmq.pipeline.source.user_errors import briefly
 
 try:
     from pyspark.sql.streaming.datasource import (

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from escrowmq.base.message import Message
 from escrowmq.codec.entries import ENTRY
 from escrowmq.codec.layout import HEAD_V4
+from escrowmq.codec.log_stretches import outline
 from escrowmq.codec.record import decode_record, encode_filler
-from escrowmq.codec.stretch import outline
 from escrowmq.errors import CorruptRecord, SegmentMissing, UsageError
 from escrowmq.pipeline.source.segments import FilePart, Walk, plan_parts
 from tests.unit.pipeline.records import log_of, messages

@@ -8,7 +8,7 @@ import pytest
 
 from escrowmq.base.measure import Distribution
 from escrowmq.base.settings import StoreSettings
-from escrowmq.broker.latency import BOUNDS_MS
+from escrowmq.broker.request_times import BOUNDS_MS
 from tests.harness.exchange import Exchange
 
 Labels = tuple[str, ...]

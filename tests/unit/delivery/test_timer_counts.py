@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from escrowmq.base.message import Message
-from escrowmq.delivery.timing import TimingCounts
+from escrowmq.delivery.timer_counts import TimingCounts
 
 
 def waiting(topic: str) -> Message:

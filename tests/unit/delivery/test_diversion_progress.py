@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from escrowmq.store.marks import MARKS_MAX, Mark, Marks
+from escrowmq.store.durable_progress import MARKS_MAX, Mark, Marks
 from escrowmq.testing.disk import Loss, SimCrash
 
 from .later import Later

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from escrowmq.base.command import Command
 from escrowmq.codec.command import encode_reply
-from escrowmq.codec.sent import SentReplies
+from escrowmq.codec.send_reply import SentReplies
 
 
 @given(

@@ -10,8 +10,7 @@ from tests.harness.logs import STORED_MS, log_of, record_at
 
 from escrowmq.base.message import Message, SysFlag
 from escrowmq.codec.layout import HEAD_V4, LOG_OFFSET_AT, MAGIC_AT
-from escrowmq.codec.record import encode_filler
-from escrowmq.codec.stretch import (
+from escrowmq.codec.log_stretches import (
     check_record,
     find_starts,
     is_whole,
@@ -19,6 +18,7 @@ from escrowmq.codec.stretch import (
     parse,
     stored_ms_in,
 )
+from escrowmq.codec.record import encode_filler
 from escrowmq.lane import native
 
 KINDS = (0, SysFlag.PREPARED, SysFlag.COMMIT, SysFlag.ROLLBACK)

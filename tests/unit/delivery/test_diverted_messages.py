@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from escrowmq.base.answer import Refusal
 from escrowmq.base.message import Message, StoredMessage, Topic
 from escrowmq.base.settings import BrokerSettings, StoreSettings
-from escrowmq.delivery.divert import DelayRules, divert, restore
+from escrowmq.delivery.diverted_messages import DelayRules, divert, restore
 
 NOW_MS = 1_700_000_000_500
 RULES = DelayRules(StoreSettings(), BrokerSettings())

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from escrowmq.base.command import Command
 from escrowmq.codec.command import encode_command
 from escrowmq.codec.properties import decode_properties, encode_properties
-from escrowmq.codec.shapes import Properties, learn_end, learn_send
+from escrowmq.codec.request_shapes import Properties, learn_end, learn_send
 
 SEND = {"a": "g", "b": "Orders", "e": "3", "f": "0", "g": "1700000000000", "i": "A\x01b\x02"}
 END = {

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from escrowmq.store.zeros import without_zeros
+from escrowmq.store.trailing_zeros import without_zeros
 
 SIZES = st.integers(0, 3 * 4096)
 

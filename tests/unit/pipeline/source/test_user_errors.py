@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from escrowmq.errors import RouteMissing
-from escrowmq.pipeline.source.briefly import briefly
+from escrowmq.pipeline.source.user_errors import briefly
 
 
 class Reader:

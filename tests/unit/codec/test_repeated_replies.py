@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from escrowmq.base.command import Command
 from escrowmq.codec.command import encode_reply
-from escrowmq.codec.told import _KEPT_MAX, ToldReplies
+from escrowmq.codec.repeated_replies import _KEPT_MAX, ToldReplies
 
 TEXTS = st.text(max_size=4) | st.sampled_from(['"language":"PYTHON","opaque":7', "7", "é"])
 OPAQUES = st.integers(-(1 << 31), (1 << 31) - 1) | st.integers(0, 20)

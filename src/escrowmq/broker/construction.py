@@ -6,12 +6,13 @@ from escrowmq.base.ports import Disk
 from escrowmq.base.rounds import Rounds
 from escrowmq.broker.auditing import Denials
 from escrowmq.broker.batches import SentBatches
-from escrowmq.broker.composing import Composer
 from escrowmq.broker.destinations import Destinations
 from escrowmq.broker.door import Door, Polled
 from escrowmq.broker.gauges import Gauges
 from escrowmq.broker.half_rules import HalfRules
-from escrowmq.broker.later_gauges import LaterGauges
+from escrowmq.broker.incoming_halves import Preparing
+from escrowmq.broker.log_puts import Putter
+from escrowmq.broker.message_from_request import Composer
 from escrowmq.broker.metrics import Measuring
 from escrowmq.broker.offset_saver import OffsetSaver
 from escrowmq.broker.on_ack import AckHandlers
@@ -27,12 +28,11 @@ from escrowmq.broker.on_send import SendHandlers
 from escrowmq.broker.opening import OFFSETS_FILE
 from escrowmq.broker.pop_reader import Popper
 from escrowmq.broker.pops import Freed, Pops
-from escrowmq.broker.preparing import Preparing
-from escrowmq.broker.putting import Putter
 from escrowmq.broker.quotas import Quotas
 from escrowmq.broker.registration import Registration
 from escrowmq.broker.state import Broker
-from escrowmq.delivery.order import OrderTable
+from escrowmq.broker.waiting_gauges import LaterGauges
+from escrowmq.delivery.orderly_pops import OrderTable
 from escrowmq.delivery.pop import PopLedger
 from escrowmq.txn.engine import Engine
 from escrowmq.txn.transactions import Transactions

@@ -10,10 +10,10 @@ from escrowmq.base.settings import BrokerSettings
 from escrowmq.broker.asked import Asked
 from escrowmq.broker.destinations import Header, forbidden
 from escrowmq.broker.half_rules import HalfRules
-from escrowmq.broker.putting import Putter
+from escrowmq.broker.log_puts import Putter
 from escrowmq.codec.hashes import account_mark
 from escrowmq.delivery.clients import Clients
-from escrowmq.delivery.made import Present
+from escrowmq.delivery.made_by_use import Present
 from escrowmq.store.store import Put
 from escrowmq.txn.transactions import Transactions
 

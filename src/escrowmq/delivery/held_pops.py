@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import Generic, TypeVar
 
 from escrowmq.base.limits import HELD_PER_PEER_MAX
-from escrowmq.delivery.hold import Holds, LongPoll
+from escrowmq.delivery.held_pulls import Holds, LongPoll
 
 T = TypeVar("T")
 Place = tuple[str, str]

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from escrowmq.delivery.made import Made, Present
+from escrowmq.delivery.made_by_use import Made, Present
 from escrowmq.errors import UsageError
 
 

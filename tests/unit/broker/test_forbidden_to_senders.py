@@ -11,7 +11,7 @@ from escrowmq.base.codes import Request
 from escrowmq.base.limits import MESSAGE_KEYS_MAX
 from escrowmq.base.message import Topic
 from escrowmq.base.settings import BrokerSettings
-from escrowmq.broker.entry import MARKED, group_fault
+from escrowmq.broker.forbidden_to_senders import MARKED, group_fault
 from escrowmq.codec.batch import encode_batch
 from escrowmq.codec.properties import encode_properties
 from escrowmq.codec.recall import RecallHandle, encode_handle

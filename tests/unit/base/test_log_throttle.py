@@ -1,4 +1,4 @@
-from escrowmq.base.seldom import OTHERS, Seldom
+from escrowmq.base.log_throttle import OTHERS, Seldom
 
 
 def make(kinds_max: int = 10) -> Seldom:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from escrowmq.net.disk import FileDisk
-from escrowmq.node.wide import tell_of_wide_files
+from escrowmq.node.file_permissions import tell_of_wide_files
 
 
 def mode(path: Path) -> int:

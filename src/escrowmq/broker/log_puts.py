@@ -11,7 +11,7 @@ from escrowmq.base.codes import Response
 from escrowmq.base.message import Message, Property, Topic
 from escrowmq.base.settings import BrokerSettings, StoreSettings
 from escrowmq.codec import recall
-from escrowmq.delivery.divert import WISHES, DelayRules, divert
+from escrowmq.delivery.diverted_messages import WISHES, DelayRules, divert
 from escrowmq.delivery.stats import Stats
 from escrowmq.store.store import Put, PutStatus, Store
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from escrowmq.base.command import Command
-from escrowmq.delivery.hold import Holds, LongPoll, weight_of
+from escrowmq.delivery.held_pulls import Holds, LongPoll, weight_of
 
 KEY = ("T", 0)
 
@@ -72,7 +72,7 @@ def test_nobody_waits_and_nothing_is_due() -> None:
 
 
 def test_one_client_has_no_more_than_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("escrowmq.delivery.hold.HELD_PER_PEER_MAX", 2)
+    monkeypatch.setattr("escrowmq.delivery.held_pulls.HELD_PER_PEER_MAX", 2)
     holds: Holds[int] = Holds()
     items = [held(number, deadline_ms=100 - number) for number in range(3)]
     other = held(9, peer=2)

@@ -13,8 +13,8 @@ from escrowmq.base.settings import StoreSettings
 from escrowmq.codec.entries import ENTRY, ENTRY_SIZE
 from escrowmq.codec.hashes import tags_code
 from escrowmq.codec.layout import SIZE
+from escrowmq.codec.log_stretches import check_record, is_whole, parse
 from escrowmq.codec.properties import value_of
-from escrowmq.codec.stretch import check_record, is_whole, parse
 from escrowmq.store.answers import Got, GotStatus
 from escrowmq.store.commit_log import CommitLog
 from escrowmq.store.consume_queue import GAP_SIZE, ConsumeQueue
