@@ -36,9 +36,9 @@ INDEX_ENTRY: Final = struct.Struct(">iqii")
 
 CHECKPOINT_SIZE: Final = 4096
 _CHECKPOINT: Final = struct.Struct(">qqqqq")
-_UNSEEN: Final = struct.Struct(">q")
-_UNSEEN_AT: Final = 504
-"""The last eight bytes of the first sector: newer RocketMQ brokers use those behind the others."""
+_OURS: Final = struct.Struct(">qq")
+_OURS_AT: Final = 496
+"""The end of the first sector: newer RocketMQ brokers use the bytes behind the others."""
 
 
 class Checkpoint(msgspec.Struct):
@@ -52,6 +52,8 @@ class Checkpoint(msgspec.Struct):
     unseen_from: int = -1
     """The oldest record of the log before `confirmed_offset` that has no unit, while other queues
     may have units of newer ones; -1 when there is none. RocketMQ leaves zeros there."""
+    is_open: bool = False
+    """The store was opened when there was no room for the file "abort", and not closed since."""
 
 
 def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
@@ -63,15 +65,16 @@ def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
         checkpoint.master_flushed_offset,
         checkpoint.confirmed_offset,
     )
-    unseen = _UNSEEN.pack(checkpoint.unseen_from + 1)
-    return (data.ljust(_UNSEEN_AT, b"\0") + unseen).ljust(CHECKPOINT_SIZE, b"\0")
+    ours = _OURS.pack(checkpoint.is_open, checkpoint.unseen_from + 1)
+    return (data.ljust(_OURS_AT, b"\0") + ours).ljust(CHECKPOINT_SIZE, b"\0")
 
 
 def decode_checkpoint(data: bytes) -> Checkpoint:
     """What the file says; zeros where it is too short."""
     data = data.ljust(CHECKPOINT_SIZE, b"\0")
     found = Checkpoint(*_CHECKPOINT.unpack_from(data))
-    found.unseen_from = max(_UNSEEN.unpack_from(data, _UNSEEN_AT)[0], 0) - 1
+    is_open, behind_unseen = _OURS.unpack_from(data, _OURS_AT)
+    found.is_open, found.unseen_from = bool(is_open), max(behind_unseen, 0) - 1
     return found
 
 

@@ -18,7 +18,7 @@ from escrowmq.base.ports import Disk
 from escrowmq.base.settings import StoreSettings
 from escrowmq.codec import fastjson
 from escrowmq.codec.delay_levels import delay_levels
-from escrowmq.codec.entries import ENTRY, ENTRY_SIZE
+from escrowmq.codec.entries import ENTRY, ENTRY_SIZE, decode_checkpoint
 from escrowmq.codec.hashes import tags_code
 from escrowmq.codec.log_stretches import Scanned
 from escrowmq.codec.properties import decode_properties, value_of
@@ -97,7 +97,8 @@ class Check:
     def run(self, now_ms: int) -> Checked:
         """Check everything. StorageError when the log cannot even be listed."""
         checked = self.checked
-        checked.was_closed = self._disk.size(ABORT) is None
+        known = decode_checkpoint(self._disk.read(CHECKPOINT) or b"")
+        checked.was_closed = self._disk.size(ABORT) is None and not known.is_open
         if not checked.was_closed:
             self._note(ABORT, "the store is in use, or was not closed; a start mends what it can")
         self._queue_notes = self._queues.load()

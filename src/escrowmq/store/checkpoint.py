@@ -18,7 +18,7 @@ from escrowmq.codec.entries import (
 
 PATH: Final = "checkpoint"
 _SECTOR_SIZE: Final = 512
-_FOREIGN: Final = slice(40, 504)
+_FOREIGN: Final = slice(40, 496)
 """What newer RocketMQ brokers may keep between our fields is left as it is."""
 
 _MARGIN_MS: Final = 3_000

@@ -67,6 +67,13 @@ class Durability:
         self.said.unseen_from = unseen_from if unseen_from < self.said.confirmed_offset else -1
         return self.files() if self._checkpoint.write() else ()
 
+    def note_open(self, *, is_open: bool) -> None:
+        """Say whether the store is open, for certain: where no file "abort" can."""
+        self.said.is_open = is_open
+        if self._checkpoint.write():
+            for file in self.files():
+                file.sync()
+
     def files(self) -> tuple[File, ...]:
         """The checkpoint's file."""
         return tuple(self._checkpoint.files())

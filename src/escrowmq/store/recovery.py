@@ -73,14 +73,15 @@ class Recovery:
     def run(self, now_ms: int) -> Recovered:
         """Load every file and make them agree."""
         held, report = self._held, self._report
-        report.was_clean = held.disk.size(ABORT) is None
+        report.notes += held.checkpoint.load(now_ms)
+        is_open = held.durability.said.is_open
+        report.was_clean = held.disk.size(ABORT) is None and not is_open
         self._snapshot = read_snapshot(held.disk)
         self._is_same_boot = bool(held.boot) and (
             self._snapshot is not None and self._snapshot.boot == held.boot
         )
         report.notes += self._log.segments.load()
         self._drop_leftovers()
-        report.notes += held.checkpoint.load(now_ms)
         report.notes += held.queues.load()
         # Before any queue is judged: units of a deleted topic lead to records that do not count.
         self._drop_dead()

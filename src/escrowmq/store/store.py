@@ -132,9 +132,10 @@ class Store:
         self._take_up(found, now_ms)
         try:
             self.disk.replace(ABORT, self._abort_text.encode())
-        except DiskFull:
+        except DiskFull as error:
             if self.disk.size(ABORT) is None:
-                raise
+                _log.warning("%s; the checkpoint says in its place that the store is open", error)
+                self._held.durability.note_open(is_open=True)
         self._is_open = True
         self._standing.lift()
         self.retention.watch(now_ms)
@@ -165,6 +166,8 @@ class Store:
             except DiskFull as error:
                 _log.warning("%s; the next start reads more of the log", error)
                 is_whole = False
+            else:
+                self._held.durability.note_open(is_open=False)
         self.log.segments.close()
         self.queues.close()
         if self.index is not None:

@@ -10,7 +10,7 @@ from escrowmq.codec.layout import HEAD_V4
 from escrowmq.codec.record import decode_record
 from escrowmq.errors import DiskFull
 from escrowmq.store import dispatch, snapshot
-from escrowmq.store.store import Put, PutStatus, Store
+from escrowmq.store.store import ABORT, Put, PutStatus, Store
 from escrowmq.testing.disk import Loss, SimDisk
 
 from .stores import bodies, message, opened, small, sync
@@ -301,3 +301,28 @@ def test_what_waits_for_room_is_found_by_the_start_after_the_next(
     store.wake(60_000)
     assert bodies(store) == {at: b"body %05d" % at for at in range(3)}
     assert bodies(store, "others") == {at: b"body %05d" % (10 + at) for at in range(2)}
+
+
+@pytest.mark.parametrize("loss", list(Loss))
+def test_a_start_needs_no_room_after_a_clean_stop(loss: Loss) -> None:
+    """Not even for the file that says that it is not closed, which the next start must know."""
+    disk = NoNotes()
+    settings = small(is_sync_flush=True, has_index=False)
+    store = opened_in_boot(disk, settings, 1_000)
+    store.put(message(0), 1_000)
+    store.close(1_000)
+    disk.restart()
+    disk.room, disk.has_room_for_notes = disk.used, False
+    store = opened_in_boot(disk, settings, 2_000)
+    assert store.put(message(1), 2_000, is_settling=True).status is PutStatus.OK
+    assert sync(store, 2_000)
+    disk.crash(random.Random(1), loss)
+    assert ABORT not in disk.small
+    store = Store(disk, settings, boot="another")
+    assert not store.open(3_000).was_clean
+    assert bodies(store) == {0: b"body 00000", 1: b"body 00001"}
+    disk.has_room_for_notes = True
+    disk.room = None
+    store.close(3_000)
+    disk.restart()
+    assert opened(disk, settings, now_ms=4_000)[1].was_clean
