@@ -249,45 +249,6 @@ RATED_CLIENTS_MAX: Final = 100_000
 HELD_PER_PEER_MAX: Final = 10_000
 """Long polls of one connection; beyond, its oldest is answered at once."""
 
-HTTP2_STREAMS_MAX: Final = 1_000
-"""Open streams of one HTTP/2 connection (MAX_CONCURRENT_STREAMS); further ones are refused."""
-
-HTTP2_HEADER_LIST_SIZE_MAX: Final = 16_384
-"""Bytes of a request's header fields, and of the block that they come in."""
-
-HTTP2_HEADER_FRAMES_MAX: Final = 16
-"""CONTINUATION frames of one block, which fits into one HEADERS frame."""
-
-HTTP2_STREAM_WINDOW: Final = 1_048_576
-"""Bytes under way to one stream."""
-
-HTTP2_CONNECTION_WINDOW: Final = 4_194_304
-"""Bytes under way to all streams of a connection."""
-
-HTTP2_UNSENT_SIZE_MAX: Final = 67_108_864
-"""Bytes that wait on one connection for a client to make room; beyond, the stream that they are for
-is given up."""
-
-HTTP2_OVERHEAD_MAX: Final = 1_000
-"""Frames that only cost (PING, SETTINGS, PRIORITY, WINDOW_UPDATE, empty DATA, refused streams) that
-a client may send at once; each frame of a call gives it room for HTTP2_OVERHEAD_EARNED more."""
-
-HTTP2_OVERHEAD_PER_S: Final = 20
-"""How many a second it may send for ever, with no call open. C++ clients ping each 60 s."""
-
-HTTP2_OVERHEAD_EARNED: Final = 4
-"""A client that measures its link answers each frame of data with a PING and two WINDOW_UPDATE."""
-
-HTTP2_RESETS_MAX: Final = 1_000
-"""Calls that a client may give up at once (CVE-2023-44487); each call that was answered gives it
-room for one more."""
-
-HTTP2_RESETS_PER_S: Final = 100
-
-HTTP2_RESET_LATE_MS: Final = 1_000
-"""A call that is given up after so long does not count: no more than HTTP2_STREAMS_MAX can be open
-that long, and clients give calls up in masses when their deadlines pass on a slow broker."""
-
 GRPC_MESSAGE_SIZE_MAX: Final = 16_777_216
 """Bytes of one message of a gRPC call, as those of a remoting frame."""
 

@@ -10,14 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ClassVar, Final
 
-from escrowmq.base.limits import HTTP2_RESET_LATE_MS
 from escrowmq.http2 import frames
 from escrowmq.http2.blocks import Field
 from escrowmq.http2.events import Data, Event, Opened, Reset
 from escrowmq.http2.flow import Inflow
 from escrowmq.http2.frames import ConnectionFault, Error, FrameKind, Http2Setting, StreamFault
 from escrowmq.http2.headers import HeaderReader, Malformed, check
-from escrowmq.http2.limits import Http2Limits
+from escrowmq.http2.limits import RESET_LATE_MS, Http2Limits
 from escrowmq.http2.outgoing import OutgoingStreams
 from escrowmq.http2.streams import Stream
 
@@ -260,7 +259,7 @@ class Http2Connection(OutgoingStreams):
         if stream is None:
             self._overhead.spend(self._now_ms)
             return
-        if self._now_ms - stream.opened_ms < HTTP2_RESET_LATE_MS:
+        if self._now_ms - stream.opened_ms < RESET_LATE_MS:
             self._resets.spend(self._now_ms)
         self._drop(stream)
         known = Error(code) if code in _CODES else Error.INTERNAL_ERROR

@@ -1,24 +1,57 @@
-"""The bounds of one connection."""
+"""The bounds of one HTTP/2 connection. How large a gRPC message may be stands in base/limits."""
 
 from __future__ import annotations
+
+from typing import Final
 
 import msgspec
 
 from escrowmq.base import limits
 
+STREAMS_MAX: Final = 1_000
+
+RESET_LATE_MS: Final = 1_000
+"""A call that is given up after so long does not count: no more than STREAMS_MAX can be open that
+long, and clients give calls up in masses when their deadlines pass on a slow broker."""
+
+OVERHEAD_EARNED: Final = 4
+"""A client that measures its link answers each frame of data with a PING and two WINDOW_UPDATE."""
+
 
 class Http2Limits(msgspec.Struct, frozen=True):
-    """What one client may do; base/limits says what each is for."""
+    """What one client may do."""
 
-    streams_max: int = limits.HTTP2_STREAMS_MAX
-    header_list_size_max: int = limits.HTTP2_HEADER_LIST_SIZE_MAX
-    header_frames_max: int = limits.HTTP2_HEADER_FRAMES_MAX
-    stream_window: int = limits.HTTP2_STREAM_WINDOW
-    connection_window: int = limits.HTTP2_CONNECTION_WINDOW
-    unsent_size_max: int = limits.HTTP2_UNSENT_SIZE_MAX
+    streams_max: int = STREAMS_MAX
+    """Open streams of one connection (MAX_CONCURRENT_STREAMS); further ones are refused."""
+
+    header_list_size_max: int = 16_384
+    """Bytes of a request's header fields, and of the block that they come in."""
+
+    header_frames_max: int = 16
+    """CONTINUATION frames of one block, which fits into one HEADERS frame."""
+
+    stream_window: int = 1_048_576
+    """Bytes under way to one stream."""
+
+    connection_window: int = 4_194_304
+    """Bytes under way to all streams of a connection."""
+
+    unsent_size_max: int = 67_108_864
+    """Bytes that wait on one connection for a client to make room; beyond, the stream that they
+    are for is given up."""
+
     message_size_max: int = limits.GRPC_MESSAGE_SIZE_MAX
     partial_size_max: int = limits.GRPC_PARTIAL_SIZE_MAX
-    overhead_max: int = limits.HTTP2_OVERHEAD_MAX
-    overhead_per_s: int = limits.HTTP2_OVERHEAD_PER_S
-    resets_max: int = limits.HTTP2_RESETS_MAX
-    resets_per_s: int = limits.HTTP2_RESETS_PER_S
+
+    overhead_max: int = 1_000
+    """Frames that only cost (PING, SETTINGS, PRIORITY, WINDOW_UPDATE, empty DATA, refused streams)
+    that a client may send at once; each frame of a call gives it room for OVERHEAD_EARNED more."""
+
+    overhead_per_s: int = 20
+    """How many a second it may send for ever, with no call open. C++ clients ping each 60 s."""
+
+    resets_max: int = 1_000
+    """Calls that a client may give up at once (CVE-2023-44487); each call that was answered gives
+    it room for one more."""
+
+    resets_per_s: int = 100

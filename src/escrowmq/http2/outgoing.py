@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-from escrowmq.base.limits import HTTP2_OVERHEAD_EARNED
 from escrowmq.http2 import frames
 from escrowmq.http2.events import Drained, Event, Reset
 from escrowmq.http2.floods import Allowance
 from escrowmq.http2.flow import Outflow
 from escrowmq.http2.frames import Error, StreamFault
-from escrowmq.http2.limits import Http2Limits
+from escrowmq.http2.limits import OVERHEAD_EARNED, Http2Limits
 from escrowmq.http2.streams import Stream, Streams
 
 _LAST: Final = frames.END_HEADERS | frames.END_STREAM
@@ -66,7 +65,7 @@ class OutgoingStreams:
         stream = self._streams.open.get(stream_id)
         if stream is None or not stream.is_local_open:
             return True
-        self._overhead.earn(HTTP2_OVERHEAD_EARNED)
+        self._overhead.earn(OVERHEAD_EARNED)
         if headers:
             self._out.append(frames.header_frames(stream_id, headers, is_end=False))
         # Behind data that waits, other data must wait too, or it would overtake it.
@@ -96,7 +95,7 @@ class OutgoingStreams:
         ):
             self.send(stream_id, headers=headers, data=data, trailers=trailers)
             return
-        self._overhead.earn(HTTP2_OVERHEAD_EARNED)
+        self._overhead.earn(OVERHEAD_EARNED)
         self._resets.earn(1)
         self._outflow.left -= size
         head, middle, end = len(headers), size << 8, len(trailers)
@@ -160,7 +159,7 @@ class OutgoingStreams:
         self._out.append(frames.FRONT.pack(size << 8, 0, stream.id))
         self._out.append(piece)
         if size >= _PIECE_SIZE_MIN:
-            self._overhead.earn(HTTP2_OVERHEAD_EARNED)
+            self._overhead.earn(OVERHEAD_EARNED)
         if stream.unsent:
             return
         del self._streams.waiting[stream.id]
