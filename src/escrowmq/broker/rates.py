@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 import msgspec
 
 from escrowmq.base.answer import Refusal
@@ -11,8 +9,6 @@ from escrowmq.base.codes import Response
 from escrowmq.base.limits import RATED_CLIENTS_MAX
 from escrowmq.base.settings import BrokerSettings
 from escrowmq.broker.asked import Question
-
-_FLOW_CONTROL: Final = 215
 
 
 class Rate(msgspec.Struct, frozen=True):
@@ -113,7 +109,7 @@ def too_many(asked: Question, reason: str) -> Refusal:
     """The refusal of a request by the words of RocketMQ's flow control. Readers know FLOW_CONTROL:
     they rest a little and ask again. All others know SYSTEM_BUSY."""
     return Refusal(
-        _FLOW_CONTROL if asked.row.is_read else Response.SYSTEM_BUSY,
+        Response.FLOW_CONTROL if asked.row.is_read else Response.SYSTEM_BUSY,
         f"[OVERLOAD]system busy, start flow control for a while: {reason}; send less, in batches, "
         "or have the limit raised",
     )

@@ -13,12 +13,10 @@ from escrowmq.base.codes import Response
 from escrowmq.errors import UsageError
 from escrowmq.proxy.gen import v2
 
-FLOW_CONTROL: Final = 215
-
 CODES: Final[dict[int, int]] = {
     Response.SUCCESS: v2.OK,
     Response.SYSTEM_BUSY: v2.TOO_MANY_REQUESTS,
-    FLOW_CONTROL: v2.TOO_MANY_REQUESTS,
+    Response.FLOW_CONTROL: v2.TOO_MANY_REQUESTS,
     Response.REQUEST_CODE_NOT_SUPPORTED: v2.NOT_IMPLEMENTED,
     Response.FLUSH_DISK_TIMEOUT: v2.MASTER_PERSISTENCE_TIMEOUT,
     Response.SLAVE_NOT_AVAILABLE: v2.HA_NOT_AVAILABLE,

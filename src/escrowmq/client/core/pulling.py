@@ -18,7 +18,6 @@ from escrowmq.errors import EscrowMQError, PermissionDenied
 _COMMIT_OFFSET: Final = 1
 _SUSPEND: Final = 2
 _SUBSCRIPTION: Final = 4
-_FLOW_CONTROL: Final = 215
 
 _AT_ONCE_MS: Final = 50
 _IN_VAIN_MAX: Final = 10
@@ -97,7 +96,7 @@ _STEPS: Final = {
     Response.PULL_NOT_FOUND: PullStep.GO_ON,
     Response.PULL_RETRY_IMMEDIATELY: PullStep.GO_ON,
     Response.PULL_OFFSET_MOVED: PullStep.MOVE,
-    _FLOW_CONTROL: PullStep.REST,
+    Response.FLOW_CONTROL: PullStep.REST,
 }
 
 

@@ -31,8 +31,7 @@ from escrowmq.pipeline.brokers.link import BrokerLink
 from escrowmq.pipeline.sink.options import AWAY_MS, SinkOptions
 from escrowmq.pipeline.sink.rows import Addressed
 
-_FLOW_CONTROL: Final = 215
-_BUSY: Final = frozenset({Response.SYSTEM_BUSY, _FLOW_CONTROL})
+_BUSY: Final = frozenset({Response.SYSTEM_BUSY, Response.FLOW_CONTROL})
 _LOOK_MS: Final = 200
 BUSY_MS: Final = 60_000
 """So long a broker that has too much to do is offered a half again."""

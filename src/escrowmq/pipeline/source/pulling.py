@@ -32,7 +32,7 @@ from escrowmq.pipeline.source.options import Pulling, SourceOptions
 
 _log = logging.getLogger(__name__)
 
-_BUSY: Final = frozenset({Response.SYSTEM_BUSY, 215})
+_BUSY: Final = frozenset({Response.SYSTEM_BUSY, Response.FLOW_CONTROL})
 _REST_S: Final = 0.1
 _SAMPLED_MAX: Final = 8
 _SAMPLE_COUNT: Final = 32
