@@ -7,6 +7,7 @@ jumps ahead would make everything old.
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Container
 from typing import Final
 
@@ -18,6 +19,9 @@ from escrowmq.integrations.outbox.tables import SqlFamily
 CLOCKS_APART_MAX_MS: Final = 5 * 60_000
 KEEP_MARKERS_MIN_MS: Final = 24 * 3_600_000
 """An END that was confirmed can be lost with a broker's power; so long, it is asked for again."""
+
+KEEP_DEFAULT: Final = dt.timedelta(days=7)
+"""Longer than RocketMQ's brokers ask for (fileReservedTime, 72 hours)."""
 
 PAGE_COUNT: Final = 500
 """Rows of one transaction."""
@@ -74,3 +78,11 @@ def _agreed_now_ms(family: SqlFamily, now_ms: int) -> Steps[int]:
             "clock that is wrong, then let this run again"
         )
     return theirs_ms
+
+
+def span_ms(span: dt.timedelta) -> int:
+    """A timedelta in milliseconds. UsageError for anything else."""
+    found: object = span
+    if not isinstance(found, dt.timedelta):
+        raise UsageError(f"keep={found!r}; a timedelta is expected, like timedelta(days=7)")
+    return round(found.total_seconds() * 1000)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import logging
 from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import Protocol
 
 from escrowmq.client.core.message import Message, ReceivedMessage
 from escrowmq.client.core.sending import Outcome
@@ -14,9 +13,6 @@ from escrowmq.integrations.outbox.steps import StepFailed
 from escrowmq.integrations.outbox.tables import MARKERS
 
 _log = logging.getLogger(__name__)
-
-KEEP_DEFAULT: Final = dt.timedelta(days=7)
-"""Longer than RocketMQ's brokers ask for (fileReservedTime, 72 hours)."""
 
 
 class OnTheirWay(Protocol):
@@ -65,11 +61,3 @@ def block_is_over() -> UsageError:
     return UsageError(
         "the transaction has ended, and with it what can be sent in it; send inside the block"
     )
-
-
-def span_ms(span: dt.timedelta) -> int:
-    """A timedelta in milliseconds. UsageError for anything else."""
-    found: object = span
-    if not isinstance(found, dt.timedelta):
-        raise UsageError(f"keep={found!r}; a timedelta is expected, like timedelta(days=7)")
-    return round(found.total_seconds() * 1000)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import datetime as dt
 import time
 
 import pytest
@@ -64,3 +65,9 @@ def test_handled_messages_go_by_their_age() -> None:
     assert run(steps, base.execute) == 600
     with pytest.raises(UsageError):
         run(expiry.forget_handled(LITE, keep_ms=-1, now_ms=now_ms()), base.execute)
+
+
+def test_a_span_is_a_timedelta() -> None:
+    assert expiry.span_ms(dt.timedelta(days=1)) == 86_400_000
+    with pytest.raises(UsageError, match="timedelta"):
+        expiry.span_ms(7)  # type: ignore[arg-type]

@@ -1,18 +1,16 @@
 from __future__ import annotations
 
-import datetime as dt
 import logging
 
 import pytest
 
 from escrowmq.client.core.message import ReceivedMessage
 from escrowmq.client.core.sending import Outcome
-from escrowmq.errors import ClientClosed, UsageError
+from escrowmq.errors import ClientClosed
 from escrowmq.integrations.outbox.handing import (
     block_is_over,
     not_known,
     not_written,
-    span_ms,
 )
 from escrowmq.integrations.outbox.steps import StepFailed
 
@@ -34,9 +32,3 @@ def test_a_check_that_cannot_ask_says_so_and_leaves_it_open(
     assert found is Outcome.UNKNOWN
     assert "m-1" in caplog.text
     assert "away" in caplog.text
-
-
-def test_a_span_is_a_timedelta() -> None:
-    assert span_ms(dt.timedelta(days=1)) == 86_400_000
-    with pytest.raises(UsageError, match="timedelta"):
-        span_ms(7)  # type: ignore[arg-type]
