@@ -10,11 +10,11 @@ import logging
 from typing import Final
 
 from escrowmq.errors import UsageError
+from escrowmq.store.retention import not_hours
 
 _log = logging.getLogger(__name__)
 
 _MASTERS: Final = ("ASYNC_MASTER", "SYNC_MASTER")
-_HOURS: Final = 24
 
 _BOUNDS: Final = {
     # DefaultMessageStore.isSpaceToDelete takes 75 for what is out of bounds; the other two are
@@ -111,12 +111,13 @@ def as_rocketmq_takes(found: dict[str, str], *, source: str) -> dict[str, str]:
 
 
 def _check_hours(text: str, *, source: str) -> None:
-    hours = [part.strip() for part in text.split(";") if part.strip()]
-    if not all(hour.isdigit() for hour in hours):
+    """A number that is no hour is told and taken, as RocketMQ takes it from a file that brokers run
+    with. To set it by a request is refused (store/retention.check_hours)."""
+    never = not_hours(text)
+    if not all(part.isdigit() for part in never):
         raise UsageError(
             f"{source}: deleteWhen={text}: hours of two digits are expected, `;` between: 04;16"
         )
-    never = [hour for hour in hours if int(hour) >= _HOURS]
     if never:
         _log.warning(
             "%s: deleteWhen=%s: there is no hour %s; nothing is deleted by age then",

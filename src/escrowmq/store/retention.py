@@ -41,9 +41,14 @@ def hours_of(text: str) -> frozenset[int]:
     return frozenset(int(part) for part in _parts(text) if _HOUR.fullmatch(part))
 
 
+def not_hours(text: str) -> list[str]:
+    """What deleteWhen names and no day has."""
+    return [part for part in _parts(text) if not _HOUR.fullmatch(part) or int(part) > _LAST_HOUR]
+
+
 def check_hours(text: str) -> None:
     """UsageError when deleteWhen names something that is no hour."""
-    if not all(_HOUR.fullmatch(part) and int(part) <= _LAST_HOUR for part in _parts(text)):
+    if not_hours(text):
         raise UsageError(
             f"deleteWhen={text[:64]}: hours from 00 to {_LAST_HOUR} are expected, `;` between"
         )

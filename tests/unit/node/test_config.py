@@ -171,6 +171,7 @@ def test_copies_that_nobody_makes_are_not_promised() -> None:
         ("diskSpaceWarningLevelRatio", "100", "disk_warning_percent", 90),
         ("diskSpaceCleanForciblyRatio", "-1", "disk_forcible_percent", 30),
         ("deleteWhen", "99", "delete_when", "99"),
+        ("deleteWhen", "004", "delete_when", "004"),
     ],
 )
 def test_what_rocketmq_takes_though_it_cannot_be_is_taken_and_told(
