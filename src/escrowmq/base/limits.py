@@ -201,6 +201,10 @@ POPPERS_MAX: Final = 100_000
 SETTINGS_TEXT_SIZE_MAX: Final = 262_144
 """Characters of a settings file, or of a request that changes settings."""
 
+HEARTBEAT_TIMEOUT_MS: Final = 120_000
+"""A broker that was silent for so long is gone, to a name server that it has not told otherwise
+(heartbeatTimeoutMillis). Our own brokers tell it this."""
+
 FRAME_TIME_MAX_MS: Final = 60_000
 """From the look that finds a frame begun until it must be whole; then its sender is cut off."""
 

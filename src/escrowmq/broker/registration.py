@@ -11,6 +11,7 @@ import msgspec
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.command import Command
 from escrowmq.base.effects import Dial
+from escrowmq.base.limits import HEARTBEAT_TIMEOUT_MS
 from escrowmq.base.settings import BrokerSettings
 from escrowmq.broker.identity import Identity
 from escrowmq.broker.output import Output
@@ -28,7 +29,6 @@ _log = logging.getLogger(__name__)
 _RETRY_MS: Final = 1_000
 _RETRY_MAX_MS: Final = 30_000
 _SILENT_MS: Final = 10_000
-_HEARTBEAT_TIMEOUT_MS: Final = 120_000
 _NEVER_MS: Final = (1 << 62) - 1
 
 
@@ -185,7 +185,7 @@ class Registration(Part):
             "clusterName": settings.cluster,
             "haServerAddr": self._ha_address,
             "brokerId": str(settings.broker_id),
-            "heartbeatTimeoutMillis": str(_HEARTBEAT_TIMEOUT_MS),
+            "heartbeatTimeoutMillis": str(HEARTBEAT_TIMEOUT_MS),
             "enableActingMaster": "false",
             "compressed": "false",
             "bodyCrc32": "0",

@@ -12,7 +12,7 @@ from escrowmq.base.nameserver_settings import NameServerSettings
 from escrowmq.codec.headers import read_header
 from escrowmq.registry.config import ConfigKeeper
 from escrowmq.registry.kv import KvConfig
-from escrowmq.registry.routes import RouteTable
+from escrowmq.registry.route_table import RouteTable
 
 ROUTES_CACHED_MAX: Final = 4_096
 

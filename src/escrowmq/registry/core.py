@@ -35,7 +35,7 @@ from escrowmq.registry.config import ConfigKeeper
 from escrowmq.registry.guard import Guard, Visitor
 from escrowmq.registry.kv import KV_PATH, KvConfig
 from escrowmq.registry.metrics import AskCounts, families
-from escrowmq.registry.routes import RouteTable
+from escrowmq.registry.route_table import RouteTable
 
 _log = logging.getLogger(__name__)
 _audit = logging.getLogger("escrowmq.audit")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from escrowmq.base.measure import Counts, Family, Sample
 from escrowmq.base.rounds import Rounds
-from escrowmq.registry.routes import RouteTable
+from escrowmq.registry.route_table import RouteTable
 
 
 class AskCounts:

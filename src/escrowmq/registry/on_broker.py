@@ -16,7 +16,7 @@ from escrowmq.codec.routes import (
 from escrowmq.registry.answer import DONE, RegistryAnswer, RegistryAsked, RegistryState
 from escrowmq.registry.headers import BrokerHeader, RegisterHeader
 from escrowmq.registry.kv import ORDER_CONF
-from escrowmq.registry.routes import Newcomer
+from escrowmq.registry.live_brokers import Newcomer
 
 _log = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ def register(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:
         timeout_ms=header.heartbeat_timeout_millis,
         has_acting_master=header.enable_acting_master,
     )
-    is_new = state.routes.version_of(broker.cluster, broker.address) is None
+    is_new = state.routes.live.version_of(broker.cluster, broker.address) is None
     welcome = state.routes.register(broker, body, peer=asked.peer, now_ms=asked.now_ms)
     if welcome is None:
         return RegistryAnswer(Response.SYSTEM_ERROR, {}, remark="register broker failed")
@@ -64,7 +64,7 @@ def unregister(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:
 def heartbeat(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:
     """BROKER_HEARTBEAT."""
     header = asked.header(BrokerHeader)
-    state.routes.heard(header.cluster_name, header.broker_addr, asked.now_ms)
+    state.routes.live.heard(header.cluster_name, header.broker_addr, asked.now_ms)
     return DONE
 
 
@@ -73,8 +73,8 @@ def query_version(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:
     header = asked.header(BrokerHeader)
     body = asked.command.body
     theirs = decode_version(body) if body else None
-    ours = state.routes.version_of(header.cluster_name, header.broker_addr)
-    state.routes.heard(header.cluster_name, header.broker_addr, asked.now_ms)
+    ours = state.routes.live.version_of(header.cluster_name, header.broker_addr)
+    state.routes.live.heard(header.cluster_name, header.broker_addr, asked.now_ms)
     is_changed = ours is None or ours != theirs
     return RegistryAnswer(
         ext={"changed": "true" if is_changed else "false"},

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from escrowmq.codec.routes import TopicRoute
-from escrowmq.registry.routes import MASTER_ID
+from escrowmq.registry.route_table import MASTER_ID
 
 
 def in_zone(route: TopicRoute, zone: str) -> TopicRoute:

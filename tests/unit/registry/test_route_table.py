@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import pytest
 
+from escrowmq.base.limits import HEARTBEAT_TIMEOUT_MS
 from escrowmq.base.nameserver_settings import NameServerSettings
 from escrowmq.codec.routes import QueueData, RegisteredTopic, RegistrationBody, TableVersion
 from escrowmq.errors import UsageError
-from escrowmq.registry import routes
-from escrowmq.registry.routes import Newcomer, RouteTable, Welcome
+from escrowmq.registry import route_table
+from escrowmq.registry.live_brokers import Newcomer
+from escrowmq.registry.route_table import RouteTable, Welcome
 
 
 def body(*topics: str, state: int = 0) -> RegistrationBody:
@@ -22,8 +24,8 @@ def broker(address: str, broker_id: int = 0, name: str = "b") -> Newcomer:
 
 def test_brokers_and_topics_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     table = RouteTable(NameServerSettings())
-    monkeypatch.setattr(routes, "BROKERS_MAX", 1)
-    monkeypatch.setattr(routes, "TOPICS_MAX", 2)
+    monkeypatch.setattr(route_table, "BROKERS_MAX", 1)
+    monkeypatch.setattr(route_table, "TOPICS_MAX", 2)
     table.register(broker("x"), body("A", "B"), peer=1, now_ms=0)
     with pytest.raises(UsageError, match="broker names"):
         table.register(broker("y", name="b2"), body("A", "B"), peer=1, now_ms=0)
@@ -36,7 +38,7 @@ def test_topics_of_one_broker_are_bounded_and_given_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     table = RouteTable(NameServerSettings())
-    monkeypatch.setattr(routes, "BROKER_TOPICS_MAX", 3)
+    monkeypatch.setattr(route_table, "BROKER_TOPICS_MAX", 3)
     table.register(broker("x"), body("A", "B", "C"), peer=1, now_ms=0)
     table.register(broker("x"), body("A", "B", "C", state=1), peer=1, now_ms=0)
     with pytest.raises(UsageError, match="4 topics of one broker; 3 are taken"):
@@ -73,7 +75,7 @@ def test_a_live_entry_without_a_broker_is_dropped_too() -> None:
     table = RouteTable(NameServerSettings())
     table.register(broker("one"), body("A", "B"), peer=1, now_ms=0)
     table.register(broker("two"), body("A", "B"), peer=2, now_ms=0)
-    assert table.version_of("c", "one") is not None
-    assert table.expire(routes.LIVE_TIMEOUT_MS + 1) == [1, 2]
-    assert table.version_of("c", "one") is None
+    assert table.live.version_of("c", "one") is not None
+    assert table.expire(HEARTBEAT_TIMEOUT_MS + 1) == [1, 2]
+    assert table.live.version_of("c", "one") is None
     assert table.topics() == []

@@ -1,4 +1,4 @@
-"""Which brokers live, and which topics they serve (RocketMQ's RouteInfoManager)."""
+"""Which topics the brokers serve, and where (RocketMQ's RouteInfoManager)."""
 
 from __future__ import annotations
 
@@ -19,11 +19,9 @@ from escrowmq.codec.routes import (
     TopicRoute,
 )
 from escrowmq.errors import UsageError
+from escrowmq.registry.live_brokers import Address, LiveBrokers, Newcomer
 
 MASTER_ID: Final = 0
-LIVE_TIMEOUT_MS: Final = 120_000
-"""How long a broker that says nothing else is taken to live."""
-
 BROKERS_MAX: Final = 20_000
 TOPICS_MAX: Final = 500_000
 BROKER_TOPICS_MAX: Final = 100_000
@@ -36,23 +34,6 @@ _UNIT: Final = 1
 _UNIT_SUB: Final = 2
 _SYNC_MEMBER_PREFIX: Final = "rmq_sys_SYNC_BROKER_MEMBER_"
 
-Address = tuple[str, str]
-"""Cluster and address of a broker: what its live entry is found by."""
-
-
-class Newcomer(msgspec.Struct, kw_only=True, frozen=True):
-    """Who registers."""
-
-    cluster: str
-    address: str
-    name: str
-    broker_id: int
-    ha_address: str | None = None
-    zone: str | None = None
-    timeout_ms: int | None = None
-    has_acting_master: bool | None = None
-    """None says that the broker is of a release that does not know acting masters."""
-
 
 class Sizes(msgspec.Struct, frozen=True):
     """How much a name server knows."""
@@ -61,16 +42,6 @@ class Sizes(msgspec.Struct, frozen=True):
     brokers: int
     topics: int
     routes: int
-
-
-class Live(msgspec.Struct):
-    """A broker that was heard of."""
-
-    peer: int
-    heard_ms: int
-    timeout_ms: int
-    version: TableVersion
-    ha_address: str | None
 
 
 class Welcome(msgspec.Struct, frozen=True):
@@ -90,7 +61,7 @@ class RouteTable:
         self._clusters: dict[str, set[str]] = {}
         self._topics_counts: Counter[str] = Counter()
         """Topics of each broker name."""
-        self._live: dict[Address, Live] = {}
+        self.live = LiveBrokers()
         self._filter_servers: dict[Address, list[str]] = {}
         self._mappings: dict[str, dict[str, dict[str, Any]]] = {}
         self.changes_count = 0
@@ -100,7 +71,7 @@ class RouteTable:
         """How much is known at present."""
         return Sizes(
             clusters=len(self._clusters),
-            brokers=len(self._live),
+            brokers=len(self.live),
             topics=len(self._topics),
             routes=sum(map(len, self._topics.values())),
         )
@@ -129,14 +100,15 @@ class RouteTable:
             if broker_id != broker.broker_id:  # a slave has become master, or the reverse
                 del addresses[broker_id]
         if self._is_outdated(broker, body.version, addresses.get(broker.broker_id)):
-            self._live.pop((broker.cluster, broker.address), None)
+            self.live.forget(broker.cluster, broker.address)
             return Welcome()
         is_first = broker.broker_id not in addresses
         if is_first and len(body.topics) == 1:
             return None
         addresses[broker.broker_id] = broker.address
         self._take_topics(broker, body, data, is_first)
-        self._enter(broker, body, peer, now_ms)
+        self.live.enter(broker, body.version, peer=peer, now_ms=now_ms)
+        self._take_filter_servers(broker, body.filter_servers)
         return self._welcome(broker, addresses)
 
     def _check_room(self, broker: Newcomer, body: RegistrationBody) -> None:
@@ -157,7 +129,7 @@ class RouteTable:
     ) -> bool:
         if holder_address is None or holder_address == broker.address:
             return False
-        holder = self._live.get((broker.cluster, holder_address))
+        holder = self.live.get(broker.cluster, holder_address)
         return holder is not None and holder.version.state_version > version.state_version
 
     def _take_topics(
@@ -173,7 +145,7 @@ class RouteTable:
             return
         if self._settings.deletes_topics_on_register and not body.mappings:
             self._drop_topics_but(broker.name, set(body.topics))
-        known = self._live.get((broker.cluster, broker.address))
+        known = self.live.get(broker.cluster, broker.address)
         is_changed = is_first or known is None or known.version != body.version
         kept_perm = ~_WRITE if is_prime_slave and data.enable_acting_master else ~0
         for key, topic in body.topics.items():
@@ -205,47 +177,25 @@ class RouteTable:
         if not self._topics_counts[broker_name]:
             del self._topics_counts[broker_name]
 
-    def _enter(self, broker: Newcomer, body: RegistrationBody, peer: int, now_ms: int) -> None:
+    def _take_filter_servers(self, broker: Newcomer, found: list[str] | None) -> None:
         address = (broker.cluster, broker.address)
-        self._live[address] = Live(
-            peer,
-            now_ms,
-            LIVE_TIMEOUT_MS if broker.timeout_ms is None else broker.timeout_ms,
-            body.version,
-            broker.ha_address,
-        )
-        if body.filter_servers:
-            self._filter_servers[address] = body.filter_servers
-        elif body.filter_servers is not None:
+        if found:
+            self._filter_servers[address] = found
+        elif found is not None:
             self._filter_servers.pop(address, None)
 
     def _welcome(self, broker: Newcomer, addresses: dict[int, str]) -> Welcome:
         master_address = addresses.get(MASTER_ID)
         if broker.broker_id == MASTER_ID or master_address is None:
             return Welcome()
-        master = self._live.get((broker.cluster, master_address))
+        master = self.live.get(broker.cluster, master_address)
         return Welcome() if master is None else Welcome(master.ha_address, master_address)
 
-    # -- liveness --------------------------------------------------------------------------------
-
-    def version_of(self, cluster: str | None, address: str) -> TableVersion | None:
-        """The version that a broker registered last."""
-        live = self._live.get((cluster or "", address))
-        return None if live is None else live.version
-
-    def heard(self, cluster: str | None, address: str, now_ms: int) -> None:
-        """A sign of life; unknown brokers' signs are passed over."""
-        live = self._live.get((cluster or "", address))
-        if live is not None:
-            live.heard_ms = now_ms
+    # -- leaving ---------------------------------------------------------------------------------
 
     def expire(self, now_ms: int) -> list[int]:
         """Take out the brokers that were silent for too long; the peers to be closed."""
-        gone = [
-            (address, live.peer)
-            for address, live in self._live.items()
-            if live.heard_ms + live.timeout_ms < now_ms
-        ]
+        gone = self.live.silent(now_ms)
         for address, _ in gone:
             self._remove(address)
         return [peer for _, peer in gone]
@@ -255,7 +205,7 @@ class RouteTable:
 
         RocketMQ (RouteInfoManager.onChannelDestroy) takes out only one of several brokers behind
         one connection, and lets the others wait for their timeout."""
-        gone = [address for address, live in self._live.items() if live.peer == peer]
+        gone = self.live.behind(peer)
         for address in gone:
             self._remove(address)
         return len(gone)
@@ -266,13 +216,13 @@ class RouteTable:
             if data.cluster == cluster and host in data.broker_addrs.values():
                 self.unregister(cluster, host, data.broker_name)
                 return
-        self._live.pop(address, None)
+        self.live.forget(cluster, host)
         self._filter_servers.pop(address, None)
 
     def unregister(self, cluster: str | None, address: str, name: str) -> None:
         """Take a broker out, and the topics of its name when it was the last under it."""
         self.changes_count += 1
-        self._live.pop((cluster or "", address), None)
+        self.live.forget(cluster, address)
         self._filter_servers.pop((cluster or "", address), None)
         data = self._brokers.get(name)
         if data is None:

@@ -1,0 +1,83 @@
+"""Which brokers live: when each was heard of last, and how long it may be silent."""
+
+from __future__ import annotations
+
+import msgspec
+
+from escrowmq.base.limits import HEARTBEAT_TIMEOUT_MS
+from escrowmq.codec.routes import TableVersion
+
+Address = tuple[str, str]
+"""Cluster and address of a broker: what its live entry is found by."""
+
+
+class Newcomer(msgspec.Struct, kw_only=True, frozen=True):
+    """Who registers."""
+
+    cluster: str
+    address: str
+    name: str
+    broker_id: int
+    ha_address: str | None = None
+    zone: str | None = None
+    timeout_ms: int | None = None
+    has_acting_master: bool | None = None
+    """None says that the broker is of a release that does not know acting masters."""
+
+
+class Live(msgspec.Struct):
+    """A broker that was heard of."""
+
+    peer: int
+    heard_ms: int
+    timeout_ms: int
+    version: TableVersion
+    ha_address: str | None
+
+
+class LiveBrokers:
+    """Brokers that were heard of and are not given up."""
+
+    def __init__(self) -> None:
+        self._by_address: dict[Address, Live] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_address)
+
+    def get(self, cluster: str | None, address: str) -> Live | None:
+        """A broker, if it lives."""
+        return self._by_address.get((cluster or "", address))
+
+    def version_of(self, cluster: str | None, address: str) -> TableVersion | None:
+        """The version that a broker registered last."""
+        live = self.get(cluster, address)
+        return None if live is None else live.version
+
+    def enter(self, broker: Newcomer, version: TableVersion, *, peer: int, now_ms: int) -> None:
+        """A broker has registered."""
+        timeout_ms = HEARTBEAT_TIMEOUT_MS if broker.timeout_ms is None else broker.timeout_ms
+        self._by_address[broker.cluster, broker.address] = Live(
+            peer, now_ms, timeout_ms, version, broker.ha_address
+        )
+
+    def forget(self, cluster: str | None, address: str) -> None:
+        """A broker is gone."""
+        self._by_address.pop((cluster or "", address), None)
+
+    def heard(self, cluster: str | None, address: str, now_ms: int) -> None:
+        """A sign of life; unknown brokers' signs are passed over."""
+        live = self.get(cluster, address)
+        if live is not None:
+            live.heard_ms = now_ms
+
+    def silent(self, now_ms: int) -> list[tuple[Address, int]]:
+        """Those that were silent for too long, each with its peer."""
+        return [
+            (address, live.peer)
+            for address, live in self._by_address.items()
+            if live.heard_ms + live.timeout_ms < now_ms
+        ]
+
+    def behind(self, peer: int) -> list[Address]:
+        """Those of one connection."""
+        return [address for address, live in self._by_address.items() if live.peer == peer]

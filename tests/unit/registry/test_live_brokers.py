@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+from escrowmq.base.limits import HEARTBEAT_TIMEOUT_MS
+from escrowmq.codec.routes import TableVersion
+from escrowmq.registry.live_brokers import LiveBrokers, Newcomer
+
+VERSION = TableVersion(1, 0, 1)
+
+
+def broker(address: str, timeout_ms: int | None = None) -> Newcomer:
+    return Newcomer(cluster="c", address=address, name="b", broker_id=0, timeout_ms=timeout_ms)
+
+
+def test_who_is_silent_for_as_long_as_it_said_is_gone() -> None:
+    live = LiveBrokers()
+    live.enter(broker("a"), VERSION, peer=1, now_ms=0)
+    live.enter(broker("b", 500), VERSION, peer=2, now_ms=0)
+    assert live.silent(500) == []
+    assert live.silent(501) == [(("c", "b"), 2)]
+    assert live.silent(HEARTBEAT_TIMEOUT_MS) == [(("c", "b"), 2)]
+    live.heard("c", "b", HEARTBEAT_TIMEOUT_MS)
+    live.heard("c", "unknown", HEARTBEAT_TIMEOUT_MS)
+    assert live.silent(HEARTBEAT_TIMEOUT_MS + 1) == [(("c", "a"), 1)]
+
+
+def test_a_broker_is_found_by_its_address_and_by_its_connection() -> None:
+    live = LiveBrokers()
+    live.enter(broker("a"), VERSION, peer=1, now_ms=0)
+    live.enter(broker("b"), VERSION, peer=1, now_ms=0)
+    assert live.version_of("c", "a") == VERSION
+    assert live.version_of(None, "a") is None
+    assert live.behind(1) == [("c", "a"), ("c", "b")]
+    live.forget("c", "a")
+    assert (live.get("c", "a"), len(live)) == (None, 1)
