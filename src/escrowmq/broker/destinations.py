@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from escrowmq.base.answer import Refusal
-from escrowmq.base.codes import FAQ, Response, Version
+from escrowmq.base.codes import FAQ, Response
 from escrowmq.base.message import Message, Property, Topic, is_sendable
 from escrowmq.base.settings import BrokerSettings
 from escrowmq.broker.asked import Asked
+from escrowmq.broker.dead_letters import is_dead
 from escrowmq.broker.log_puts import is_retry
 from escrowmq.broker.peer import Peer
 from escrowmq.codec.headers import SendHeader, SendHeaderV2
@@ -80,10 +81,13 @@ class Destinations:
         if group is None:
             remark = f"subscription group not exist, {group_name} {FAQ}"
             return Refusal(Response.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
-        times_max = group.retry_max_times
-        if asked.command.version >= Version.V3_4_9 and header.max_reconsume_times is not None:
-            times_max = header.max_reconsume_times
-        if header.reconsume_times > times_max or self._locks.is_orderly(group_name, now_ms):
+        is_spent = is_dead(
+            header.reconsume_times,
+            group,
+            times_max=header.max_reconsume_times,
+            sender_version=asked.command.version,
+        )
+        if is_spent or self._locks.is_orderly(group_name, now_ms):
             message.topic = Topic.DLQ_PREFIX + group_name
             self._topics.ensure(message.topic, now_ms=now_ms)
             message.queue_id = 0

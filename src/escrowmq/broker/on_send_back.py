@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Final
 
 from escrowmq.base.answer import DONE, Refusal, Reply
-from escrowmq.base.codes import FAQ, Response, Version
+from escrowmq.base.codes import FAQ, Response
 from escrowmq.base.limits import INT_MAX
 from escrowmq.base.message import Message, Property, StoredMessage, Topic
 from escrowmq.base.ports import Chance
 from escrowmq.base.settings import BrokerSettings
 from escrowmq.broker.asked import Asked
+from escrowmq.broker.dead_letters import is_dead
 from escrowmq.broker.identity import Identity
 from escrowmq.broker.log_puts import Putter
 from escrowmq.codec.headers import SendBackHeader
@@ -101,10 +102,13 @@ class BackHandlers:
         )
         properties[Property.WAIT] = "false"
         properties.pop(Property.DELAY, None)
-        times_max = group.retry_max_times
-        if version >= Version.V3_4_9 and header.max_reconsume_times is not None:
-            times_max = header.max_reconsume_times
-        if source.reconsume_times >= times_max or header.delay_level < 0:
+        is_spent = is_dead(
+            source.reconsume_times + 1,
+            group,
+            times_max=header.max_reconsume_times,
+            sender_version=version,
+        )
+        if is_spent or header.delay_level < 0:
             topic = self._topics.ensure(Topic.DLQ_PREFIX + header.group, now_ms=now_ms)
         else:
             topic = self._topics.ensure(Topic.RETRY_PREFIX + header.group, now_ms=now_ms)
