@@ -27,6 +27,7 @@ from escrowmq.broker.log_puts import Putter
 from escrowmq.broker.offset_saver import ProgressOfHalves
 from escrowmq.broker.on_config import ConfigHandlers
 from escrowmq.broker.on_connections import ConnectionHandlers
+from escrowmq.broker.on_groups import GroupHandlers
 from escrowmq.broker.on_members import MemberHandlers
 from escrowmq.broker.on_offsets import OffsetHandlers
 from escrowmq.broker.on_pending import PendingHandlers
@@ -251,10 +252,16 @@ def _for_operators(b: Broker, disk: Disk, changes: Changes) -> tuple[object, ...
             settings=b.settings,
             store=b.store,
             topics=b.topics,
-            groups=b.groups,
             offsets=b.offsets,
             clients=b.clients,
             stats=b.stats,
+        ),
+        GroupHandlers(
+            settings=b.settings,
+            topics=b.topics,
+            groups=b.groups,
+            offsets=b.offsets,
+            clients=b.clients,
         ),
         ResetHandlers(
             settings=b.settings,

@@ -1,32 +1,27 @@
-"""Administration of topics and consumer groups."""
+"""Administration of topics."""
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from escrowmq.base.answer import DONE, Answer, Refusal, Reply
 from escrowmq.base.codes import NOT_SET, Response
-from escrowmq.base.limits import GROUP_SIZE_MAX, TOPIC_QUEUES_MAX
+from escrowmq.base.limits import TOPIC_QUEUES_MAX
 from escrowmq.base.message import Topic
-from escrowmq.base.names import NAME_LETTERS
 from escrowmq.base.settings import BrokerSettings
 from escrowmq.broker.asked import Asked
 from escrowmq.codec import fastjson
 from escrowmq.codec.bodies import decode_body
 from escrowmq.codec.headers import (
     CreateTopicHeader,
-    DeleteGroupHeader,
-    GroupHeader,
-    GroupTopicHeader,
     TopicHeader,
 )
 from escrowmq.codec.receipt import RETRY_V1, RETRY_V2, retry_topic
 from escrowmq.delivery.clients import Clients
 from escrowmq.delivery.offsets import OffsetTable
 from escrowmq.delivery.stats import Stats
-from escrowmq.delivery.subscriptions import GroupConfig, GroupTable, is_group_name
 from escrowmq.delivery.topics import (
     MESSAGE_TYPE,
     TopicConfig,
@@ -45,12 +40,8 @@ class _TopicListBody(msgspec.Struct, rename="camel"):
     topic_config_list: list[TopicConfig]
 
 
-class _GroupListBody(msgspec.Struct, rename="camel"):
-    group_config_list: list[GroupConfig]
-
-
 class TopicHandlers:
-    """Codes 17, 18, 21, 215, 305, 351 and 200, 201, 207, 225, 352, 353."""
+    """Codes 17, 18, 21, 215, 305, 351."""
 
     def __init__(
         self,
@@ -58,7 +49,6 @@ class TopicHandlers:
         settings: BrokerSettings,
         store: Store,
         topics: TopicTable,
-        groups: GroupTable,
         offsets: OffsetTable,
         clients: Clients,
         stats: Stats,
@@ -66,12 +56,9 @@ class TopicHandlers:
         self._settings = settings
         self._store = store
         self._topics = topics
-        self._groups = groups
         self._offsets = offsets
         self._clients = clients
         self._stats = stats
-
-    # -- topics ------------------------------------------------------------------------------
 
     def put_topic(self, asked: Asked[CreateTopicHeader]) -> Reply:
         """Create a topic or change it."""
@@ -200,90 +187,3 @@ class TopicHandlers:
         topics = self._topics
         names = [name for name in topics.names() if topics.is_system(name)]
         return Answer(body=fastjson.encode({"topicList": names}))
-
-    # -- groups ------------------------------------------------------------------------------
-
-    def put_group(self, asked: Asked[None]) -> Reply:
-        """Create a consumer group or change it."""
-        self._put_group(decode_body(GroupConfig, asked.body), asked.now_ms)
-        return DONE
-
-    def put_groups(self, asked: Asked[None]) -> Reply:
-        """Several at once."""
-        for config in decode_body(_GroupListBody, asked.body).group_config_list:
-            self._put_group(config, asked.now_ms)
-        return DONE
-
-    def _put_group(self, config: GroupConfig, now_ms: int) -> None:
-        if config.retry_queue_nums > TOPIC_QUEUES_MAX:
-            raise UsageError(
-                f"retryQueueNums is {config.retry_queue_nums}; {TOPIC_QUEUES_MAX} are allowed"
-            )
-        known = self._groups.peek(config.group_name)
-        if known is None and not is_group_name(config.group_name):
-            raise UsageError(
-                f"the group's name is {config.group_name[:64]!r}; {GROUP_SIZE_MAX} of the letters "
-                f"{NAME_LETTERS} are allowed"
-            )
-        changes: dict[str, str] = {
-            (name if name[:1] in "+-" else f"+{name}"): value
-            for name, value in config.attributes.items()
-        }
-        config.attributes = merge_attributes(
-            known.attributes if known else {}, changes, is_new=known is None
-        )
-        self._groups.put(config, now_ms)
-
-    def all_groups(self, asked: Asked[None]) -> Reply:
-        """Every group's configuration."""
-        body = fastjson.encode(_without_nulls(msgspec.to_builtins(self._groups.file())))
-        return Answer(body=body)
-
-    def delete_group(self, asked: Asked[DeleteGroupHeader]) -> Reply:
-        """Forget a group, and its offsets when asked."""
-        header = asked.header
-        self._groups.delete(header.group_name, asked.now_ms)
-        if header.clean_offset:
-            self._offsets.forget_group(header.group_name)
-        if self._settings.creates_groups:
-            retry = Topic.RETRY_PREFIX + header.group_name
-            if header.group_name not in self._clients.consumers:
-                self._topics.delete(retry, asked.now_ms)
-        return DONE
-
-    def get_group(self, asked: Asked[GroupHeader]) -> Reply:
-        """One group's configuration; asking creates it where groups may be created."""
-        config = self._groups.get(asked.header.group, asked.now_ms)
-        if config is None:
-            return Refusal(Response.SUBSCRIPTION_GROUP_NOT_EXIST, "No group in this broker")
-        body = fastjson.encode(_without_nulls(msgspec.to_builtins(config)))
-        return Answer(body=body)
-
-    def forbid(self, asked: Asked[GroupTopicHeader]) -> Reply:
-        """Let a group read a topic, or not; without a wish, tell which."""
-        header = asked.header
-        groups = self._groups
-        if header.readable is False and not self._settings.places_as_rocketmq:
-            # RocketMQ keeps what it is told of any name.
-            if groups.peek(header.group) is None:
-                remark = f"Group {header.group} not exist!"
-                return Refusal(Response.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
-            if self._topics.get(header.topic) is None:
-                remark = f"Topic {header.topic} not exist!"
-                return Refusal(Response.TOPIC_NOT_EXIST, remark)
-        if header.readable is not None:
-            groups.forbid(
-                header.group, header.topic, is_readable=header.readable, now_ms=asked.now_ms
-            )
-        answer = {
-            "group": header.group,
-            "readable": not groups.is_forbidden(header.group, header.topic),
-            "topic": header.topic,
-        }
-        return Answer(body=fastjson.encode(answer), remark="")
-
-
-def _without_nulls(value: Any) -> Any:  # noqa: ANN401 - JSON is what it is
-    if isinstance(value, dict):
-        return {k: _without_nulls(v) for k, v in value.items() if v is not None}
-    return value

@@ -27,6 +27,7 @@ from escrowmq.broker.on_acl import AclHandlers
 from escrowmq.broker.on_auth import AuthHandlers
 from escrowmq.broker.on_config import ConfigHandlers
 from escrowmq.broker.on_connections import ConnectionHandlers
+from escrowmq.broker.on_groups import GroupHandlers
 from escrowmq.broker.on_members import MemberHandlers
 from escrowmq.broker.on_pending import PendingHandlers
 from escrowmq.broker.on_resets import ResetHandlers
@@ -93,38 +94,41 @@ OPERATOR_REQUESTS: Final[tuple[Family, ...]] = (
             Rule(ANY_TOPIC, accesses=fields(GET, topics="topic")),
         ),
         RequestRow(_R.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, None, TopicHandlers.system_topics, LOOK),
+    ),
+    family(
+        GroupHandlers,
         RequestRow(
             _R.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
             None,
-            TopicHandlers.put_group,
+            GroupHandlers.put_group,
             Rule(accesses=new_group),
             is_audited=True,
         ),
         RequestRow(
             _R.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
             None,
-            TopicHandlers.put_groups,
+            GroupHandlers.put_groups,
             Rule(accesses=new_groups),
             is_audited=True,
         ),
-        RequestRow(_R.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, None, TopicHandlers.all_groups, LOOK),
+        RequestRow(_R.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, None, GroupHandlers.all_groups, LOOK),
         RequestRow(
             _R.DELETE_SUBSCRIPTIONGROUP,
             DeleteGroupHeader,
-            TopicHandlers.delete_group,
+            GroupHandlers.delete_group,
             Rule(accesses=fields(DELETE, groups="groupName")),
             is_audited=True,
         ),
         RequestRow(
             _R.GET_SUBSCRIPTIONGROUP_CONFIG,
             GroupHeader,
-            TopicHandlers.get_group,
+            GroupHandlers.get_group,
             Rule(group("group"), accesses=fields(GET, groups="group")),
         ),
         RequestRow(
             _R.UPDATE_AND_GET_GROUP_FORBIDDEN,
             GroupTopicHeader,
-            TopicHandlers.forbid,
+            GroupHandlers.forbid,
             Rule(accesses=fields(UPDATE, groups="group", topics="topic")),
             is_audited=True,
         ),

@@ -7,9 +7,8 @@ import pytest
 
 from escrowmq.base.codes import NOT_SET, Request
 from escrowmq.base.command import Command
-from escrowmq.base.settings import BrokerSettings
 from escrowmq.codec.record import decode_records
-from tests.harness.exchange import START_MS, Caller, Exchange
+from tests.harness.exchange import Caller, Exchange
 
 
 @pytest.fixture(name="exchange")
@@ -35,9 +34,6 @@ def topic_of(operator: Caller, name: str) -> dict[str, Any]:
     assert reply.code == 0, reply.remark
     found: dict[str, Any] = json.loads(reply.body)
     return found
-
-
-# -- topics --------------------------------------------------------------------------------------
 
 
 def test_topic_is_created_and_shown(operator: Caller) -> None:
@@ -171,18 +167,6 @@ def test_deletion_takes_no_retry_topic_of_another_group_or_topic(
     ]
 
 
-def test_forgetting_a_group_forgets_no_group_whose_name_ends_alike(
-    exchange: Exchange, operator: Caller
-) -> None:
-    offsets = exchange.core.broker.offsets
-    for group in ("b", "a@b"):
-        offsets.commit(group, "T", 0, 1, exchange.now_ms)
-    assert sorted(offsets.groups_of("T")) == ["a@b", "b"]
-    offsets.forget_group("b")
-    assert (offsets.get("b", "T", 0), offsets.get("a@b", "T", 0)) == (-1, 1)
-    assert offsets.topics_of("a@b") == ["T"]
-
-
 def test_system_topics_are_not_deleted(operator: Caller) -> None:
     for topic in ("RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "TBW102"):
         reply = operator.ask(Request.DELETE_TOPIC_IN_BROKER, {"topic": topic})
@@ -214,102 +198,3 @@ def test_topics_outlive_a_crash(exchange: Exchange, operator: Caller) -> None:
     put(operator, "T")
     exchange.crash()
     assert topic_of(exchange.connect(), "T")["writeQueueNums"] == 3
-
-
-# -- groups --------------------------------------------------------------------------------------
-
-DEFAULTS = {
-    "attributes": {}, "brokerId": 0, "consumeBroadcastEnable": True, "consumeEnable": True,
-    "consumeFromMinEnable": True, "consumeMessageOrderly": False, "consumeTimeoutMinute": 15,
-    "groupName": "G", "groupRetryPolicy": {"type": "CUSTOMIZED"}, "groupSysFlag": 0,
-    "notifyConsumerIdsChangedEnable": True, "retryMaxTimes": 16, "retryQueueNums": 1,
-    "whichBrokerWhenConsumeSlowly": 1,
-}  # fmt: skip
-
-
-def put_group(operator: Caller, **config: Any) -> Command:
-    body = json.dumps({"groupName": "G", **config}).encode()
-    return operator.ask(Request.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body)
-
-
-def group_of(operator: Caller, name: str = "G") -> dict[str, Any]:
-    reply = operator.ask(Request.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": name})
-    assert reply.code == 0, reply.remark
-    found: dict[str, Any] = json.loads(reply.body)
-    return found
-
-
-def test_asking_for_a_group_creates_it_with_the_defaults(operator: Caller) -> None:
-    assert group_of(operator) == DEFAULTS
-
-
-def test_asking_for_a_group_creates_nothing_where_groups_are_not_created() -> None:
-    operator = Exchange(BrokerSettings(creates_groups=False)).connect()
-    reply = operator.ask(Request.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": "G"})
-    assert (reply.code, reply.remark) == (26, "No group in this broker")
-
-
-def test_group_is_created_and_changed(operator: Caller) -> None:
-    reply = put_group(operator, retryMaxTimes=3)
-    assert (reply.code, reply.remark) == (0, None)
-    assert group_of(operator) == {**DEFAULTS, "retryMaxTimes": 3}
-    put_group(operator, consumeEnable=False)
-    assert group_of(operator) == {**DEFAULTS, "consumeEnable": False}
-
-
-def test_several_groups_are_created(operator: Caller) -> None:
-    body = json.dumps({"groupConfigList": [{"groupName": "A"}, {"groupName": "B"}]}).encode()
-    assert operator.ask(Request.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, body=body).code == 0
-    found = json.loads(operator.ask(Request.GET_ALL_SUBSCRIPTIONGROUP_CONFIG).body)
-    assert {"A", "B", "CID_RMQ_SYS_TRANS"} <= set(found["subscriptionGroupTable"])
-    assert found["forbiddenTable"] == {}
-
-
-def test_group_that_cannot_be_read_is_answered_with_1(operator: Caller) -> None:
-    for body in (b"", b"x", b"[]", b'{"retryMaxTimes":"many"}'):
-        reply = operator.ask(Request.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body)
-        assert reply.code == 1
-
-
-def test_deleted_group_is_gone_and_its_offsets_when_that_is_wished(
-    exchange: Exchange, operator: Caller
-) -> None:
-    exchange.create_topic("T")
-    offset = {"consumerGroup": "G", "topic": "T", "queueId": "0", "commitOffset": "5"}
-    ask = {**offset, "setZeroIfNotFound": "false"}
-    for clean, code in (("false", 0), ("true", 22)):
-        operator.ask(Request.UPDATE_CONSUMER_OFFSET, offset)
-        operator.send("%RETRY%G")
-        ext = {"groupName": "G", "cleanOffset": clean}
-        assert operator.ask(Request.DELETE_SUBSCRIPTIONGROUP, ext).code == 0
-        assert exchange.core.broker.groups.peek("G") is None
-        assert exchange.core.broker.topics.get("%RETRY%G") is None
-        assert operator.ask(Request.QUERY_CONSUMER_OFFSET, ask).code == code
-
-
-def test_group_is_kept_from_a_topic_and_let_in_again(operator: Caller) -> None:
-    def ask(**more: str) -> dict[str, Any]:
-        ext = {"group": "G", "topic": "T", **more}
-        reply = operator.ask(Request.UPDATE_AND_GET_GROUP_FORBIDDEN, ext)
-        assert (reply.code, reply.remark) == (0, "")
-        found: dict[str, Any] = json.loads(reply.body)
-        return found
-
-    assert ask() == {"group": "G", "readable": True, "topic": "T"}
-    operator.exchange.core.broker.groups.get("G", START_MS)
-    operator.exchange.create_topic("T")
-    assert not ask(readable="false")["readable"]
-    assert not ask()["readable"]
-    assert ask(readable="TRUE")["readable"]
-
-
-@pytest.mark.parametrize("is_as_peer", [False, True])
-def test_bans_of_what_is_not_there_are_not_kept(is_as_peer: bool) -> None:
-    exchange = Exchange(BrokerSettings(places_as_rocketmq=is_as_peer))
-    exchange.create_topic("T")
-    exchange.core.broker.groups.get("G", START_MS)
-    for group, topic, code in (("nobody", "T", 26), ("G", "nowhere", 17)):
-        ext = {"group": group, "topic": topic, "readable": "false"}
-        reply = exchange.connect().ask(Request.UPDATE_AND_GET_GROUP_FORBIDDEN, ext)
-        assert reply.code == (0 if is_as_peer else code)
-    assert bool(exchange.core.broker.groups.forbidden) is is_as_peer
