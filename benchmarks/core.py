@@ -147,7 +147,7 @@ def _rich_sends() -> Iterator[bytes]:
         yield _send(number, properties, b"x" * chance.randrange(90, 166))
 
 
-def _batches() -> Iterator[bytes]:
+def _batches(own: str = "", *, is_binary: bool = True) -> Iterator[bytes]:
     for number in range(MESSAGES // _BATCH):
         pieces = []
         for nth in range(_BATCH):
@@ -155,8 +155,14 @@ def _batches() -> Iterator[bytes]:
             rest = (128).to_bytes(4, "big") + b"x" * 128
             rest += len(properties).to_bytes(2, "big") + properties
             pieces.append((16 + len(rest)).to_bytes(4, "big") + bytes(12) + rest)
-        fields = _fields(number, "") | {"m": "true"}
-        yield _frame(Request.SEND_BATCH_MESSAGE, number + 1, fields, b"".join(pieces))
+        fields = _fields(number, own and own % _key(number)) | {"m": "true"}
+        body = b"".join(pieces)
+        yield _frame(Request.SEND_BATCH_MESSAGE, number + 1, fields, body, is_binary=is_binary)
+
+
+def _batches_of_java() -> Iterator[bytes]:
+    """As Java clients of 5.x send them: in JSON, with a key of the whole."""
+    return _batches("UNIQ_KEY\x01%s\x02WAIT\x01true\x02", is_binary=False)
 
 
 def _halves() -> Iterator[bytes]:
@@ -259,6 +265,7 @@ READY: dict[str, tuple[Callable[[], Iterator[bytes]], int]] = {
     "large": (_large_sends, 1),
     "rich": (_rich_sends, 1),
     "batch": (_batches, _BATCH),
+    "batch-json": (_batches_of_java, _BATCH),
     "half": (_halves, 1),
 }
 """Frames that may be sent to any broker, and how many messages each has."""
