@@ -10,6 +10,9 @@ from typing import Any
 
 import pytest
 
+from escrowmq.base.codes import Request
+from escrowmq.codec.batch import encode_batch
+from escrowmq.codec.properties import encode_properties
 from escrowmq.lane.native import EndsLaidOut, EndsLane, LaidOut, ends_lane, lay_out_sends
 from tests.unit.broker.both import (
     HALF,
@@ -47,9 +50,27 @@ def plain_frame(chance: random.Random) -> bytes:
     )  # fmt: skip
 
 
+def batch_frame(chance: random.Random) -> bytes:
+    """A batch, in either form of the header."""
+    plain = [one for one in PROPERTIES if one not in (HALF, HALF | {"KEYS": "m"})]
+    entries = [
+        (chance.randrange(3), chance.randbytes(chance.choice((1, 8, 300))), said.encode())
+        for said in chance.choices(list(map(text_of, plain)), k=chance.randrange(1, 6))
+    ]
+    return send(
+        chance.choice(("WAIT\x01true", PLAIN)), encode_batch(entries),
+        code=Request.SEND_BATCH_MESSAGE, is_binary=chance.random() < 0.5, m="true",
+        topic=chance.choice(TOPICS[:2]), e=str(chance.randrange(5)),
+    )  # fmt: skip
+
+
+def text_of(properties: dict[str, str] | str) -> str:
+    return properties if isinstance(properties, str) else encode_properties(properties).decode()
+
+
 def odd_frame(chance: random.Random) -> bytes:
     """One with something wrong: anywhere, or in its text with its length as it was."""
-    frame = plain_frame(chance)
+    frame = chance.choice((plain_frame, batch_frame))(chance)
     if chance.random() < 0.5:
         return spoil(frame, chance)
     odd = chance.choice(ODD)
@@ -245,7 +266,8 @@ def test_odd_sends_are_served_the_same_every_way() -> None:
             connect(both, peer)
             known = b"".join(plain_frame(chance) for _ in range(8))
             both.feed((peer, known))
-            frames = [plain_frame(chance) for _ in range(chance.randrange(6))]
+            kinds = plain_frame, batch_frame
+            frames = [chance.choice(kinds)(chance) for _ in range(chance.randrange(6))]
             frames.insert(chance.randrange(len(frames) + 1), odd_frame(chance))
             both.feed((peer, known + b"".join(frames)))
             TALLY["lane"] += 1

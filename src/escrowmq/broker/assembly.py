@@ -144,7 +144,6 @@ class Assembly:
         shortcut = Shortcut(
             settings=b.settings,
             identity=b.identity,
-            frames=b.frames,
             shedding=b.shedding,
             latency=b.latency,
             output=b.output,

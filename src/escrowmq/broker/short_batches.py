@@ -7,27 +7,34 @@ from typing import Final
 from escrowmq.base.limits import BATCH_AT_ONCE_MAX, PROPERTIES_SIZE_MAX
 from escrowmq.base.message import SysFlag
 from escrowmq.broker.forbidden_to_senders import ODD
+from escrowmq.broker.stretches import tail_given
 from escrowmq.codec.batch import decode_part
+from escrowmq.codec.ids import offset_id
 from escrowmq.codec.properties import decode_properties
 from escrowmq.codec.request_shapes import PLAIN_KEYS_MAX, Properties
 from escrowmq.errors import RemoteProtocolError
-from escrowmq.lane import native
+from escrowmq.lane.native import LayOutBatch, Moment
 from escrowmq.store.encoding import ended
 from escrowmq.store.run import Common, Piece, Run, Tail
 
 _UNNAMED_MAX: Final = 64
 
 
+Part = tuple[bytes, int, int]
+"""Data, and where in it messages begin and end."""
+
+
 class ShortBatches:
     """Puts them."""
 
-    def __init__(self, run: Run, properties: Properties, body_size_max: int) -> None:
+    def __init__(self, run: Run, host: bytes, properties: Properties, body_size_max: int) -> None:
         self._run = run
+        self._host = host
         self._properties = properties
         self._body_size_max = body_size_max
         self._unnamed: dict[bytes, bool] = {}
 
-    def key_of(self, properties: bytes) -> str | None:
+    def key_of(self, properties: bytes) -> bytes | None:
         """The unique key of a batch by what its sender says of it, empty when it has none, as those
         of most clients; None when there is more to be asked."""
         properties = ended(properties)
@@ -35,7 +42,7 @@ class ShortBatches:
             found = self._properties.read(properties)
             if found is None or found[0].is_half >= 0:
                 return None
-            return found[1][found[0].key].decode()
+            return found[1][found[0].key]
         is_plain = self._unnamed.get(properties)
         if is_plain is None:
             if len(self._unnamed) >= _UNNAMED_MAX:
@@ -43,33 +50,53 @@ class ShortBatches:
             names = decode_properties(properties).keys()
             is_plain = self._properties.are_plain(names)
             self._unnamed[properties] = is_plain
-        return "" if is_plain else None
+        return b"" if is_plain else None
 
-    def put(self, tail: Tail, entries: bytes, common: Common, suffix: bytes) -> list[int] | None:
-        """Put the messages, each with the suffix behind its properties: where they are. None, with
-        nothing done, when one is no plain one, or when there is no room for all."""
+    def put(
+        self,
+        lay_out: LayOutBatch | None,
+        tail: Tail,
+        part: Part,
+        common: Common,
+        suffix: bytes,
+        moment: Moment,
+    ) -> tuple[bytes, int] | None:
+        """Put the messages, each with the suffix behind its properties: where they are, as the
+        answer says it, and how many. None, with nothing done, when one is no plain one, or when
+        there is no room for all."""
         if common.sys_flag & (ODD | SysFlag.TRANSACTION_MASK):
             return None
-        found = None
-        if native.read_batch is not None:
-            limits = BATCH_AT_ONCE_MAX, self._body_size_max, PROPERTIES_SIZE_MAX, PLAIN_KEYS_MAX
-            found = native.read_batch(entries, self._properties.plans, suffix, limits)
-        if found is None:  # what it does not know yet is learnt here
-            found = read_batch(entries, self._properties, suffix, self._body_size_max)
+        if lay_out is not None:
+            laid_out = lay_out(
+                *part, self._properties.plans, tail_given(tail), common, moment, BATCH_AT_ONCE_MAX
+            )  # fmt: skip
+            if laid_out is not None:
+                records, units, keys, ids = laid_out
+                self._run.put_laid_out(records, [(tail, units)], keys)
+                return ids, len(units) // 3
+        data, begin, end = part
+        return self._put_plain(tail, data[begin:end], common, suffix)
+
+    def _put_plain(
+        self, tail: Tail, entries: bytes, common: Common, suffix: bytes
+    ) -> tuple[bytes, int] | None:
+        """The same, and what it sees for the first time the lane knows from then on."""
+        found = read_batch(entries, self._properties, suffix, self._body_size_max)
         if found is None:
             return None
         pieces, size = found
         if not self._run.fits(tail, len(pieces), size):
             return None
-        return self._run.put_batch(tail, pieces, common)
+        places = self._run.put_batch(tail, pieces, common)
+        ids = ",".join([offset_id(self._host, at) for at in places])
+        return ids.encode(), len(places)
 
 
 def read_batch(
     entries: bytes, known: Properties, suffix: bytes, body_size_max: int
 ) -> tuple[list[Piece], int] | None:
     """The messages of a batch, each with the suffix behind its properties, and the bytes of their
-    bodies and properties; None when one is no plain one. (It has a compiled twin, which is asked
-    first.)"""
+    bodies and properties; None when one is no plain one."""
     try:
         found, end = decode_part(entries, 0, count_max=BATCH_AT_ONCE_MAX)
     except RemoteProtocolError:

@@ -22,7 +22,7 @@ from escrowmq.broker.peer import Peer
 from escrowmq.broker.request_times import Latency
 from escrowmq.broker.run_answers import RunAnswers
 from escrowmq.broker.serving import Serving
-from escrowmq.broker.short_batches import ShortBatches
+from escrowmq.broker.short_batches import Part, ShortBatches
 from escrowmq.broker.short_ends import Number, PutEnds, ShortEnds
 from escrowmq.broker.short_halves import ShortHalves
 from escrowmq.broker.stretches import Places
@@ -32,7 +32,7 @@ from escrowmq.codec.sent_template import SentTemplate
 from escrowmq.delivery.clients import Clients
 from escrowmq.delivery.stats import Stats
 from escrowmq.delivery.topics import TopicTable
-from escrowmq.lane.native import EndShape, EndsLane, LayOutSends, Moment, Shape
+from escrowmq.lane.native import EndShape, EndsLane, LayOutBatch, LayOutSends, Moment, Shape
 from escrowmq.store.run import Common, Tail
 from escrowmq.store.store import Store
 from escrowmq.txn.plain_halves import HALF_MARK, PlainHalf
@@ -76,14 +76,6 @@ class Target:
         """On a half, where its message is to go."""
 
 
-class PutBatch(NamedTuple):
-    """One that was put: its own key, the queue offset of the first message, and where all are."""
-
-    key: str
-    queue_offset: int
-    log_offsets: list[int]
-
-
 class PutStretch(NamedTuple):
     """Requests that were put: where the first is that was not, all replies, how many were put, and
     how many of these want no answer."""
@@ -125,7 +117,9 @@ class ShortPuts:
         self._run = store.run(identity.packed)
         self._properties = Properties(_SPECIAL, _SpecialOfHalf())
         self._body_size_max = store.settings.body_size_max
-        self._batches = ShortBatches(self._run, self._properties, self._body_size_max)
+        self._batches = ShortBatches(
+            self._run, identity.packed, self._properties, self._body_size_max
+        )
         self._stored: list[tuple[str, int, int]] = []
         """Batches: topic, messages, and bytes of their records."""
         self._ends = ShortEnds(
@@ -307,20 +301,27 @@ class ShortPuts:
         )  # fmt: skip
 
     def batch(
-        self, target: Target, properties: bytes, entries: bytes, common: Common
-    ) -> PutBatch | None:
-        """Put a batch of messages. None when it is no plain one; then nothing was put."""
+        self,
+        lay_out: LayOutBatch | None,
+        peer: Peer,
+        target: Target,
+        properties: bytes,
+        part: Part,
+        common: Common,
+    ) -> tuple[bytes, int, bytes] | None:
+        """Put a batch: the ids of its messages, the queue offset of the first, and the key of the
+        whole. None when it is no plain one; then nothing was put."""
         tail = self._tail(target)
         key = self._batches.key_of(properties)
         if tail is None or key is None or len(target.topic) > TOPIC_SIZE_MAX:
             return None
-        run, begin = self._run, self._run.end
-        places = self._batches.put(tail, entries, common, self._suffix)
-        if places is None:
+        moment = self._moment(peer, 0)
+        put = self._batches.put(lay_out, tail, part, common, self._suffix, moment)
+        if put is None:
             return None
-        count = len(places)
-        self._stored.append((target.topic, count, run.end - begin))
-        return PutBatch(key, tail.next_offset - count, places)
+        ids, count = put
+        self._stored.append((target.topic, count, self._run.end - moment[0]))
+        return ids, tail.next_offset - count, key
 
     def _tail_of_halves(self, plan: Plan, fields: list[bytes], sys_flag: int) -> Tail | None:
         """Where halves go; None when this one is to be asked more."""

@@ -19,12 +19,9 @@ import struct
 from collections import Counter
 from typing import Final
 
-from escrowmq.base.answer import Sent
 from escrowmq.base.codes import Flag, Request
-from escrowmq.base.command import Command
 from escrowmq.base.message import SysFlag
 from escrowmq.base.settings import BrokerSettings
-from escrowmq.broker.frames import Frames
 from escrowmq.broker.habits import BINARY_BATCH, CREDIT_MAX, JSON_END, JSON_SENDS, SENDS, Habits
 from escrowmq.broker.identity import Identity
 from escrowmq.broker.output import Output
@@ -36,7 +33,6 @@ from escrowmq.broker.serving import Serving
 from escrowmq.broker.shedding import Shedding
 from escrowmq.broker.short_puts import ShortPuts, Target
 from escrowmq.codec.frame import FrameReader
-from escrowmq.codec.ids import offset_id
 from escrowmq.codec.request_shapes import (
     NEVER_ALIKE,
     Alike,
@@ -47,7 +43,14 @@ from escrowmq.codec.request_shapes import (
     read_json_send,
 )  # fmt: skip
 from escrowmq.codec.signature import ACCESS_KEY, SIGNATURE, content_of
-from escrowmq.lane.native import EndsLane, LayOutSends, ends_lane, lay_out_sends
+from escrowmq.lane.native import (
+    EndsLane,
+    LayOutBatch,
+    LayOutSends,
+    ends_lane,
+    lay_out_batch,
+    lay_out_sends,
+)
 from escrowmq.store.run import Common
 from escrowmq.txn.state import State
 
@@ -78,7 +81,6 @@ class Shortcut:
         *,
         settings: BrokerSettings,
         identity: Identity,
-        frames: Frames,
         shedding: Shedding,
         latency: Latency,
         output: Output,
@@ -90,7 +92,6 @@ class Shortcut:
     ) -> None:
         self._settings = settings
         self._identity = identity
-        self._frames = frames
         self._shedding = shedding
         self._latency = latency
         self._output = output
@@ -103,6 +104,7 @@ class Shortcut:
         self._is_judged = False
         """Whether the peer of this run has to sign."""
         self.lay_out: LayOutSends | None = lay_out_sends
+        self.lay_out_batch: LayOutBatch | None = lay_out_batch
         self.ends_lane: EndsLane | None = ends_lane
         """None: each request is served by itself."""
         self._shut_ms = -1
@@ -267,15 +269,10 @@ class Shortcut:
         ):
             return False
         if header.batch or data.startswith(BINARY_BATCH, at + 8):
-            command = Command(
-                code=int.from_bytes(data[at + 8 : at + 10], "big"),
-                opaque=int.from_bytes(opaque, "big", signed=True),
-                flag=flag,
-                body=data[header_end:end],
-                is_binary=True,
-            )
             common = Common(header.sys_flag, int(born), peer.packed, header.reconsume_times)
-            return self._batch(command, target, properties, common)
+            code = int.from_bytes(data[at + 8 : at + 10], "big")
+            part = data, header_end, end
+            return self._batch(peer, target, opaque, code, flag, properties, part, common)
         found = self._puts.send(
             peer, target, properties, data[header_end:end],
             header.flag, header.sys_flag, int(born), header.reconsume_times,
@@ -328,11 +325,11 @@ class Shortcut:
         ):
             return False
         if ext.m == "true" or found.code == Request.SEND_BATCH_MESSAGE:
-            command = Command(
-                code=found.code, opaque=found.opaque, flag=found.flag, body=data[header_end:end]
-            )
             common = Common(sys_flag, int(ext.g), peer.packed, reconsume_times)
-            return self._batch(command, target, properties.encode(), common)
+            said, part = properties.encode(), (data, header_end, end)
+            return self._batch(
+                peer, target, found.opaque, found.code, found.flag, said, part, common
+            )
         put = self._puts.send(
             peer, target, properties.encode(), data[header_end:end],
             flag, sys_flag, int(ext.g), reconsume_times, wants_id=bool(ext.escrowWantsId),
@@ -368,22 +365,24 @@ class Shortcut:
             self._standings.take_back()
         return False
 
-    def _batch(self, command: Command, target: Target, properties: bytes, common: Common) -> bool:
-        """Put a batch, and tell its sender where all of it is."""
-        batch = self._puts.batch(target, properties, command.body, common)
-        if batch is None:
+    def _batch(
+        self,
+        peer: Peer,
+        target: Target,
+        opaque: bytes | int,
+        code: int,
+        flag: int,
+        properties: bytes,
+        part: tuple[bytes, int, int],
+        common: Common,
+    ) -> bool:
+        """Put a batch that is a part of the data, and tell its sender where all of it is."""
+        put = self._puts.batch(self.lay_out_batch, peer, target, properties, part, common)
+        if put is None:
             return self._leave()
-        if not command.flag & Flag.ONE_WAY:
-            host = self._identity.packed
-            sent = Sent(
-                message_id=",".join([offset_id(host, at) for at in batch.log_offsets]),
-                queue_id=target.queue_id,
-                queue_offset=batch.queue_offset,
-                transaction_id=batch.key,
-                ext={},
-            )
-            self._replies += self._frames.of(command, sent)
-        self._batches_counts[command.code, command.flag & Flag.ONE_WAY] += 1
+        if not flag & Flag.ONE_WAY:
+            self._replies.append(target.replies.of_batch(opaque, *put))
+        self._batches_counts[code, flag & Flag.ONE_WAY] += 1
         return True
 
     # -- ends --------------------------------------------------------------------------------------

@@ -60,9 +60,8 @@ def _named(topic: str) -> bytes:
     return topic.encode() + b"\0"
 
 
-def _tail_of(tail: Tail | None) -> TailGiven | None:
-    if tail is None:
-        return None
+def tail_given(tail: Tail) -> TailGiven:
+    """What the lane is told of the end of a queue."""
     return tail, tail.topic_part, tail.magic, tail.queue_id, tail.key_prefix
 
 
@@ -93,7 +92,7 @@ class Places:
             self.by_name.clear()
             self.by_half.clear()
         name = _named(topic) + b"%d" % queue_id
-        given = _tail_of(tail)
+        given = None if tail is None else tail_given(tail)
         place = target, given, topic, queue_id, replies.pieces(), half_place
         self.by_name[name] = place
         if is_read:
@@ -101,7 +100,7 @@ class Places:
 
     def note_halves(self, tail: Tail | None) -> None:
         """Where halves go is known."""
-        self.of_halves = _tail_of(tail)
+        self.of_halves = None if tail is None else tail_given(tail)
 
     def clear(self) -> None:
         """Topics or settings have changed."""

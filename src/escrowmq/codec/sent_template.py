@@ -27,16 +27,23 @@ _PLACE_SIZE: Final = 16
 class SentTemplate:
     """The replies to one queue's sends, whatever form the request had. A unique key is ASCII."""
 
-    __slots__ = ("_always", "_binary", "_end", "_host", "_json", "_key_size", "_queue", "_start")
+    __slots__ = (
+        "_always", "_binary", "_end", "_fixed", "_host", "_json", "_json_of_batch", "_key_size",
+        "_queue", "_start",
+    )  # fmt: skip
 
     def __init__(self, always: dict[str, str], host: bytes, queue_id: int) -> None:
         self._always = always
+        self._fixed = encode_fields(always)
         self._host = host.hex().upper()
         self._queue = str(queue_id)
         self._start = self._end = self._key_size = 0
         self._binary = b""
         """For queue offsets of one number of digits, and keys of one size."""
-        self._json = self._in_json()
+        self._json = self._template_in_json(
+            self._host.encode() + b"%016X", b',"transactionId":"%b"'
+        )
+        self._json_of_batch = self._template_in_json(b"%b", b"%b")
 
     def binary(self, opaque: bytes, log_offset: int, queue_offset: int, key: bytes) -> bytes:
         """The whole frame, in the binary form."""
@@ -46,10 +53,32 @@ class SentTemplate:
 
     def json(self, opaque: int, log_offset: int, queue_offset: int, key: bytes) -> bytes:
         """The whole frame, in JSON."""
-        if not key.isalnum():
-            key = msgspec.json.encode(key.decode())[1:-1]
-        header = self._json % (log_offset, queue_offset, key, opaque)
+        header = self._json % (log_offset, queue_offset, _in_json(key), opaque)
         return _FRONT.pack(4 + len(header), len(header)) + header
+
+    def of_batch(self, opaque: bytes | int, ids: bytes, queue_offset: int, key: bytes) -> bytes:
+        """The frame for a batch, in the form whose opaque it is, with the ids of its messages;
+        and without a key where the batch has none."""
+        if isinstance(opaque, int):
+            told = b',"transactionId":"%b"' % _in_json(key) if key else b""
+            header = self._json_of_batch % (ids, queue_offset, told, opaque)
+            return _FRONT.pack(4 + len(header), len(header)) + header
+        fields = {
+            "msgId": ids,
+            "queueId": self._queue.encode(),
+            "queueOffset": b"%d" % queue_offset,
+        }
+        if key:
+            fields["transactionId"] = key
+        parts = [self._fixed]
+        for name, value in fields.items():
+            parts += _name(name), _size(len(value)), value
+        size = sum(map(len, parts))
+        header_size = _FIXED_SIZE + size
+        front = _BINARY_FRONT.pack(
+            4 + header_size, BINARY << 24 | header_size, 0, _LANGUAGE, Version.OURS
+        )
+        return b"".join((front, opaque, _BINARY_REST.pack(Flag.REPLY, 0, size), *parts))
 
     def pieces(self) -> tuple[bytes, bytes, bytes, bytes, bytes]:
         """What is always the same in the binary form: behind the sizes in front, behind the opaque,
@@ -59,7 +88,7 @@ class SentTemplate:
         return (
             _BINARY_FRONT.pack(0, 0, 0, _LANGUAGE, Version.OURS)[8:],
             _BINARY_REST.pack(Flag.REPLY, 0, 0)[:8],
-            encode_fields(self._always) + _name("msgId") + _size(len(host) + _PLACE_SIZE) + host,
+            self._fixed + _name("msgId") + _size(len(host) + _PLACE_SIZE) + host,
             encode_fields({"queueId": self._queue}) + _name("queueOffset"),
             _name("transactionId"),
         )
@@ -68,9 +97,8 @@ class SentTemplate:
         digits = len(str(queue_offset))
         self._start, self._end = 10 ** (digits - 1) if digits > 1 else 0, 10**digits
         self._key_size = key_size
-        fixed = encode_fields(self._always)
-        texts: list[bytes] = [_literal(fixed)]
-        size = len(fixed)
+        texts: list[bytes] = [_literal(self._fixed)]
+        size = len(self._fixed)
         for name, written, value_size in (
             ("msgId", self._host.encode() + b"%016X", len(self._host) + _PLACE_SIZE),
             ("queueId", self._queue.encode(), len(self._queue)),
@@ -87,16 +115,20 @@ class SentTemplate:
         rest = _BINARY_REST.pack(Flag.REPLY, 0, size)
         self._binary = b"".join((_literal(front), b"%b", _literal(rest), *texts))
 
-    def _in_json(self) -> bytes:
+    def _template_in_json(self, message_id: bytes, rest: bytes) -> bytes:
         members = b"".join(
             msgspec.json.encode(name) + b":" + msgspec.json.encode(value) + b","
             for name, value in self._always.items()
         )
         return (
-            b'{"code":0,"extFields":{%b"msgId":"%b%%016X","queueId":"%b","queueOffset":"%%d",'
-            b'"transactionId":"%%b"},"flag":1,"language":"PYTHON","opaque":%%d,'
-            b'"serializeTypeCurrentRPC":"JSON","version":%d}'
-        ) % (_literal(members), self._host.encode(), self._queue.encode(), Version.OURS)
+            b'{"code":0,"extFields":{%b"msgId":"%b","queueId":"%b","queueOffset":"%%d"%b},'
+            b'"flag":1,"language":"PYTHON","opaque":%%d,"serializeTypeCurrentRPC":"JSON",'
+            b'"version":%d}'
+        ) % (_literal(members), message_id, self._queue.encode(), rest, Version.OURS)
+
+
+def _in_json(key: bytes) -> bytes:
+    return key if key.isalnum() else msgspec.json.encode(key.decode())[1:-1]
 
 
 def _size(size: int) -> bytes:

@@ -9,9 +9,9 @@ from escrowmq.lane.native import (
     FindRecords,
     FindSlots,
     FindStarts,
+    LayOutBatch,
     LayOutEnds,
     LayOutSends,
-    ReadBatch,
 )
 
 CONTRACT: int
@@ -20,7 +20,7 @@ find_ends: FindEnds
 lay_out_ends: LayOutEnds
 find_slots: FindSlots
 chain: Chain
-read_batch: ReadBatch
+lay_out_batch: LayOutBatch
 alike_halves: AlikeHalves
 find_starts: FindStarts
 find_records: FindRecords

@@ -1,110 +1,120 @@
-/* Reads the messages of a batch (broker/short_batches.read_batch): all of them, or none. */
+/* Lays out the records of a batch (broker/short_batches): all of them, or none. It changes nothing
+   that it was given. */
 
-#include "sends.h"
+#include "work.h"
 
 #define ENTRY_HEAD_SIZE 20
 #define COUNT_MAX 100000
 
-typedef struct {
-    Known known;
-    Span suffix;
-    int64_t body_size_max, properties_size_max, keys_max;
-    PyObject *pieces;
-    int64_t size; /* of bodies and properties */
-} Batch;
-
-static int add_piece(Batch *batch, const Message *message, uint32_t flag)
+/* Where a message is, as the answer names it: behind a comma all but the first. */
+static int add_id(Work *work)
 {
-    const Plan *plan = message->plan;
-    Span key = message->value[plan->key];
-    int64_t code = tags_code_of(message);
-    Py_ssize_t size = message->properties.size + !message->has_last_separator + batch->suffix.size;
-    PyObject *keys = tuple_of(message->key, message->keys_count);
-    PyObject *properties = keys == NULL ? NULL : PyBytes_FromStringAndSize(NULL, size);
-    if (properties == NULL) {
-        Py_XDECREF(keys);
+    uint8_t *begin = pile_room(&work->replies, 1 + 2 * HEX_SIZE), *at = begin;
+    if (begin == NULL)
         return -1;
-    }
-    uint8_t *at = write_span((uint8_t *)PyBytes_AsString(properties), message->properties);
-    if (!message->has_last_separator)
-        *at++ = 2;
-    write_span(at, batch->suffix);
-    PyObject *piece = Py_BuildValue("(y#NLiy#N)", (const char *)message->body.at,
-                                    message->body.size, properties, (long long)code,
-                                    (int)(int32_t)flag, (const char *)key.at, key.size, keys);
-    int done = piece == NULL ? -1 : PyList_Append(batch->pieces, piece);
-    Py_XDECREF(piece);
-    batch->size += message->body.size + size;
-    return done;
+    if (work->count > 0)
+        *at++ = ',';
+    at = write_hex(at, read_64(work->store_host.at));
+    at = write_hex(at, work->log_end);
+    work->replies.size += at - begin;
+    return 0;
+}
+
+/* Whether a record more is put; -1 with an exception. */
+static int put(Work *work, Tail *tail, const Message *message)
+{
+    int64_t log_offset = work->log_end;
+    int64_t size = add_record(work, tail, message, NULL);
+    if (size <= 0)
+        return (int)size;
+    if (add_id(work) < 0 || add_unit(tail, log_offset, size, tags_code_of(message)) < 0 ||
+        add_keys(work, tail, message, log_offset) < 0)
+        return -1;
+    work->log_end += size;
+    work->count++;
+    return 1;
 }
 
 /* One entry: how many bytes it takes; 0 when it is none to be served here, -1 with an exception. */
-static Py_ssize_t read_entry(Batch *batch, const uint8_t *at, Py_ssize_t left)
+static Py_ssize_t put_entry(Work *work, Tail *tail, Shape *shape, Message *message,
+                            const uint8_t *at, Py_ssize_t left)
 {
-    Message message;
     if (left < ENTRY_HEAD_SIZE + 2)
         return 0;
     int64_t size = (int32_t)read_32(at), body_size = (int32_t)read_32(at + 16);
     if (size < ENTRY_HEAD_SIZE + 2 || size > left || body_size < 1 ||
-        body_size > size - ENTRY_HEAD_SIZE - 2 || body_size > batch->body_size_max)
+        body_size > size - ENTRY_HEAD_SIZE - 2)
         return 0;
-    message.body = (Span){at + ENTRY_HEAD_SIZE, (Py_ssize_t)body_size};
+    message->body = (Span){at + ENTRY_HEAD_SIZE, (Py_ssize_t)body_size};
     const uint8_t *behind = at + ENTRY_HEAD_SIZE + body_size;
-    Py_ssize_t properties_size = behind[0] << 8 | behind[1];
+    Py_ssize_t properties_size = (Py_ssize_t)read_16(behind);
     if (ENTRY_HEAD_SIZE + body_size + 2 + properties_size != size)
         return 0;
-    message.properties = (Span){behind + 2, properties_size};
-    int is_plain = read_properties(&batch->known, &message);
-    if (is_plain <= 0)
-        return is_plain;
-    if (message.plan->is_half >= 0 || !find_keys(&message, (int)batch->keys_max) ||
-        properties_size + !message.has_last_separator + batch->suffix.size >
-            batch->properties_size_max)
+    message->properties = (Span){behind + 2, properties_size};
+    shape->flag = (int32_t)read_32(at + 12);
+    int is_put = read_properties(&work->known, message);
+    if (is_put <= 0)
+        return is_put;
+    if (message->plan->is_half >= 0 || !find_keys(message, (int)work->keys_max))
         return 0;
-    return add_piece(batch, &message, read_32(at + 12)) < 0 ? -1 : (Py_ssize_t)size;
+    is_put = put(work, tail, message);
+    return is_put <= 0 ? is_put : (Py_ssize_t)size;
 }
 
-static PyObject *read_entries(Batch *batch, Span entries, int64_t count_max)
+static PyObject *put_entries(Work *work, Tail *tail, PyObject *common, Span entries,
+                             int64_t count_max)
 {
+    Shape shape;
+    Message message;
+    int64_t sys_flag, times;
+    if (number_at(common, 0, INT32_MIN, INT32_MAX, &sys_flag) < 0 ||
+        number_at(common, 1, INT64_MIN, INT64_MAX, &message.born_ms) < 0 ||
+        number_at(common, 3, INT32_MIN, INT32_MAX, &times) < 0)
+        return NULL;
+    shape.sys_flag = (int32_t)sys_flag;
+    shape.reconsume_times = (int32_t)times;
+    message.shape = &shape;
     Py_ssize_t at = 0, taken = 1;
-    for (int64_t count = 0; at < entries.size && count < count_max; count++) {
-        taken = read_entry(batch, entries.at + at, entries.size - at);
-        if (taken <= 0)
-            break;
+    while (at < entries.size && taken > 0 && work->count < count_max) {
+        taken = put_entry(work, tail, &shape, &message, entries.at + at, entries.size - at);
+        if (taken < 0)
+            return NULL;
         at += taken;
     }
-    if (taken < 0)
-        return NULL;
-    if (taken == 0 || at < entries.size || at == 0)
+    if (at == 0 || at < entries.size)
         return Py_NewRef(Py_None);
-    return Py_BuildValue("(OL)", batch->pieces, (long long)batch->size);
+    return Py_BuildValue("(NOON)", bytes_of_pile(&work->records), tail->units, work->keys,
+                         bytes_of_pile(&work->replies));
 }
 
-const char read_batch_doc[] =
-    "read_batch(entries, plans, suffix, limits)\n\nSee broker/short_batches.py.";
+const char lay_out_batch_doc[] =
+    "lay_out_batch(data, begin, end, plans, tail, common, moment, count_max)\n\n"
+    "See broker/short_batches.py.";
 
-PyObject *read_batch(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+PyObject *lay_out_batch(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
 {
-    Batch batch;
-    Span entries;
-    int64_t count_max;
-    if (count != 4 || !PyDict_Check(args[1])) {
-        PyErr_SetString(PyExc_TypeError, "entries, plans, suffix, limits");
+    Work work;
+    Tail tail;
+    Span data;
+    PyObject *found = NULL;
+    if (count != 8 || !PyDict_Check(args[3])) {
+        PyErr_SetString(PyExc_TypeError,
+                        "data, begin, end, plans, tail, common, moment, count_max");
         return NULL;
     }
-    if (span_of(args[0], &entries) < 0 || span_of(args[2], &batch.suffix) < 0 ||
-        number_at(args[3], 0, 0, COUNT_MAX, &count_max) < 0 ||
-        number_at(args[3], 1, 0, INT32_MAX / 2, &batch.body_size_max) < 0 ||
-        number_at(args[3], 2, 0, INT16_MAX, &batch.properties_size_max) < 0 ||
-        number_at(args[3], 3, 0, KEYS_MAX, &batch.keys_max) < 0)
+    Py_ssize_t begin = PyLong_AsSsize_t(args[1]), end = PyLong_AsSsize_t(args[2]);
+    int64_t count_max = PyLong_AsLongLong(args[7]);
+    if (PyErr_Occurred() || span_of(args[0], &data) < 0)
         return NULL;
-    batch.size = 0;
-    known_begin(&batch.known, NULL, args[1]);
-    batch.pieces = PyList_New(0);
-    if (batch.pieces == NULL)
+    if (begin < 0 || end < begin || end > data.size || count_max < 0 || count_max > COUNT_MAX) {
+        PyErr_SetString(PyExc_ValueError, "a batch beyond the data, or beyond all bounds");
         return NULL;
-    PyObject *found = read_entries(&batch, entries, count_max);
-    known_forget(&batch.known);
-    Py_DECREF(batch.pieces);
+    }
+    memset(&tail, 0, sizeof tail);
+    if (work_begin(&work, NULL, args[3], NULL, args[6]) == 0 && read_tail(args[4], &tail) == 0)
+        found = put_entries(&work, &tail, args[5], (Span){data.at + begin, end - begin},
+                            count_max);
+    forget_tail(&tail);
+    work_forget(&work);
     return found;
 }

@@ -82,6 +82,15 @@ static inline uint8_t *write_span(uint8_t *at, Span span)
     return at + span.size;
 }
 
+#define HEX_SIZE 16
+
+static inline uint8_t *write_hex(uint8_t *at, int64_t number)
+{
+    for (int shift = 60; shift >= 0; shift -= 4)
+        *at++ = (uint8_t)"0123456789ABCDEF"[(uint64_t)number >> shift & 15];
+    return at;
+}
+
 /* Bytes that are written one behind the other. */
 typedef struct {
     uint8_t *bytes;
@@ -142,8 +151,8 @@ PyObject *find_slots(PyObject *module, PyObject *const *args, Py_ssize_t count);
 extern const char find_slots_doc[];
 PyObject *chain(PyObject *module, PyObject *const *args, Py_ssize_t count);
 extern const char chain_doc[];
-PyObject *read_batch(PyObject *module, PyObject *const *args, Py_ssize_t count);
-extern const char read_batch_doc[];
+PyObject *lay_out_batch(PyObject *module, PyObject *const *args, Py_ssize_t count);
+extern const char lay_out_batch_doc[];
 PyObject *alike_halves(PyObject *module, PyObject *const *args, Py_ssize_t count);
 extern const char alike_halves_doc[];
 PyObject *find_starts(PyObject *module, PyObject *const *args, Py_ssize_t count);

@@ -4,7 +4,7 @@
 
 #define HOST_SIZE 8
 
-static int read_tail(PyObject *tuple, Tail *tail)
+int read_tail(PyObject *tuple, Tail *tail)
 {
     int64_t magic, queue_id;
     PyObject *held = PyTuple_GetItem(tuple, 0);
@@ -28,6 +28,12 @@ static int read_tail(PyObject *tuple, Tail *tail)
     Py_INCREF(held);
     tail->tail = held;
     return 0;
+}
+
+void forget_tail(Tail *tail)
+{
+    Py_XDECREF(tail->tail);
+    Py_XDECREF(tail->units);
 }
 
 static int read_place(PyObject *tuple, Place *place)
@@ -100,13 +106,11 @@ void work_forget(Work *work)
     known_forget(&work->known);
     for (int nth = 0; nth < work->places_count; nth++) {
         Place *place = &work->place[nth];
-        Py_XDECREF(place->tail.tail);
-        Py_XDECREF(place->tail.units);
+        forget_tail(&place->tail);
         Py_XDECREF(place->sizes);
         Py_XDECREF(place->given);
     }
-    Py_XDECREF(work->half_tail.tail);
-    Py_XDECREF(work->half_tail.units);
+    forget_tail(&work->half_tail);
     Py_XDECREF(work->keys);
     Py_XDECREF(work->halves);
     PyMem_Free(work->records.bytes);

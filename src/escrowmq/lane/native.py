@@ -11,8 +11,8 @@ it can, given the bytes of these halves (broker/short_ends does the same with ea
 `find_slots` and `chain` make the entries of an index file, as store/index_chains does; `find_slots`
 answers None when a key is not ASCII.
 
-`read_batch` reads the messages of a batch, as broker/short_batches does when it knows the names of
-all properties.
+`lay_out_batch` lays out the records of a batch, and says where they are, as broker/short_batches
+does when it knows the names of all properties.
 
 `alike_halves` reads halves that stand one behind the other in the log, as far as they are whole and
 like others that were seen, as txn/stored_halves does with each alone.
@@ -33,7 +33,7 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import Any, Final, NamedTuple, Protocol
 
-CONTRACT: Final = 6
+CONTRACT: Final = 7
 """One more with each change of what goes in or comes out, here and in module.c."""
 
 Shape = tuple[bytes, bytes, bytes, int, int, int, int, int, int, int, int, int, int, int]
@@ -172,22 +172,27 @@ class Chain(Protocol):
         """Entries, the newest one of each slot, how many slots had none."""
 
 
-Piece = tuple[bytes, bytes, int, int, bytes, tuple[bytes, ...]]
-"""Body, properties as stored, tags code, flag, unique key and other keys of a message."""
+BatchLaidOut = tuple[bytes, list[int], list[tuple[int, bytes, int, int]], bytes]
+"""Records; their units, three numbers each; index keys; the ids of the messages, with commas."""
 
 
-class ReadBatch(Protocol):
+class LayOutBatch(Protocol):
     """See above."""
 
-    def __call__(
+    def __call__(  # noqa: PLR0913 - it asks nobody for more
         self,
-        entries: bytes,
+        data: bytes,
+        begin: int,
+        end: int,
         plans: Mapping[tuple[bytes, ...], tuple[Any, ...] | None],
-        suffix: bytes,
-        limits: tuple[int, int, int, int],
+        tail: TailGiven,
+        common: tuple[int, int, bytes, int],
+        moment: Moment,
+        count_max: int,
         /,
-    ) -> tuple[list[Piece], int] | None:
-        """Limits: the most messages, bytes of a body, bytes of properties, and keys."""
+    ) -> BatchLaidOut | None:
+        """What stands between two places of the data; in common (store/run.Common) the records have
+        sysFlag, time and host of birth, and reconsume times."""
 
 
 class AlikeHalves(Protocol):
@@ -282,7 +287,7 @@ ends_lane: EndsLane | None = (
 )
 find_slots: FindSlots | None = getattr(_module, "find_slots", None)
 chain: Chain | None = getattr(_module, "chain", None)
-read_batch: ReadBatch | None = getattr(_module, "read_batch", None)
+lay_out_batch: LayOutBatch | None = getattr(_module, "lay_out_batch", None)
 alike_halves: AlikeHalves | None = getattr(_module, "alike_halves", None)
 find_starts: FindStarts | None = getattr(_module, "find_starts", None)
 find_records: FindRecords | None = getattr(_module, "find_records", None)

@@ -5,7 +5,6 @@
 #include "record.h"
 #include "work.h"
 
-#define HEX_SIZE 16
 #define BINARY_KIND (1u << 24)
 
 /* -- a message --------------------------------------------------------------------------------- */
@@ -65,9 +64,7 @@ static int64_t properties_size(const Work *work, const Message *message, const P
     return size;
 }
 
-/* A record at the end of all others: its size; 0 when there is no room, -1 with an exception. */
-static int64_t add_record(Work *work, const Tail *tail, const Message *message,
-                          const Place *half_place)
+int64_t add_record(Work *work, const Tail *tail, const Message *message, const Place *half_place)
 {
     int64_t size_of_properties = properties_size(work, message, half_place);
     int64_t size = HEAD_SIZE + message->body.size + tail->topic.size + 2 + size_of_properties;
@@ -101,13 +98,6 @@ static int64_t add_record(Work *work, const Tail *tail, const Message *message,
     work->records.size += (Py_ssize_t)size;
     assert(at == work->records.bytes + work->records.size);
     return size;
-}
-
-static uint8_t *write_hex(uint8_t *at, int64_t number)
-{
-    for (int shift = 60; shift >= 0; shift -= 4)
-        *at++ = (uint8_t)"0123456789ABCDEF"[(uint64_t)number >> shift & 15];
-    return at;
 }
 
 /* The reply to a message that was put (codec/sent_template). */

@@ -60,6 +60,14 @@ int work_place(Work *work, const Message *message, Place **found);
 /* The same by the name under which it was given. */
 int work_new_place(Work *work, PyObject *name, Place **found);
 
+/* The end of a queue as it was given (lane/native.TailGiven): 0, or -1 with an exception. In both
+   cases forget_tail gives back what a tail holds that was all zeros before. */
+int read_tail(PyObject *tuple, Tail *tail);
+void forget_tail(Tail *tail);
+
+/* A record at the end of all others: its size; 0 when there is no room, -1 with an exception. */
+int64_t add_record(Work *work, const Tail *tail, const Message *message, const Place *half_place);
+
 /* What follows from a message that goes to a tail, and a pair at the end of a list, when there is a
    second one: each 0, or -1 with an exception. */
 int add_unit(Tail *tail, int64_t log_offset, int64_t size, int64_t tags_code);

@@ -18,7 +18,7 @@ from escrowmq.broker.core import BrokerCore
 from escrowmq.codec.command import encode_command
 from escrowmq.codec.frame import FrameReader
 from escrowmq.codec.properties import encode_properties
-from escrowmq.lane.native import LayOutSends, ends_lane, lay_out_sends
+from escrowmq.lane.native import LayOutSends, ends_lane, lay_out_batch, lay_out_sends
 from escrowmq.testing.disk import SimDisk
 
 START_MS = 1_700_000_000_000
@@ -81,6 +81,7 @@ class Side:
         assert shortcut is not None
         shortcut.lay_out = self._lay_out
         shortcut.ends_lane = None if self._lay_out is None else ends_lane
+        shortcut.lay_out_batch = None if self._lay_out is None else lay_out_batch
         if not self._is_short:
             self.core.remoting.shortcut = None
         self.core.open(self.now_ms)

@@ -9,13 +9,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from escrowmq.base.codes import Request
-from escrowmq.broker.short_batches import read_batch
+from escrowmq.base.limits import PROPERTIES_SIZE_MAX
+from escrowmq.base.message import SysFlag
+from escrowmq.broker.forbidden_to_senders import ODD as ODD_FLAGS
+from escrowmq.broker.short_batches import ShortBatches
+from escrowmq.broker.stretches import tail_given
 from escrowmq.codec.batch import encode_batch
 from escrowmq.codec.frame import FrameReader
 from escrowmq.codec.properties import encode_properties
 from escrowmq.codec.request_shapes import Properties
-from escrowmq.lane import native
+from escrowmq.lane.native import BatchLaidOut, LayOutBatch, Moment, lay_out_batch
+from escrowmq.store.run import Common
+from escrowmq.testing.disk import SimDisk
+from escrowmq.txn.plain_halves import HALF_MARK
 from tests.unit.broker.both import PLAIN, Both, frame, half, pull, send
+from tests.unit.store.stores import message, opened, small
 
 Entry = tuple[int, bytes, bytes]
 
@@ -48,6 +56,28 @@ def test_batches_are_served_the_short_way_and_nobody_sees_it(own: str, *, is_bin
     assert [(reply.ext or {})["msgId"].count(",") for reply in replies] == [18, 18, 0, 18]
     both.feed((1, batch(entries, own, is_binary=is_binary, flag=2) + one))
     both.feed((2, pull(0)), (2, pull(30)))
+    both.end()
+
+
+@pytest.mark.skipif(lay_out_batch is None, reason="the lane is not built, or left aside")
+@pytest.mark.parametrize("is_binary", [True, False])
+def test_lane_lays_out_batches_whose_names_it_knows(*, is_binary: bool) -> None:
+    both, counts = Both(), list[int]()
+
+    def lay_out(*given: Any) -> BatchLaidOut | None:
+        assert lay_out_batch is not None
+        found = lay_out_batch(*given)
+        counts.append(0 if found is None else len(found[1]) // 3)
+        return found
+
+    shortcut = both.sides[2].core.remoting.shortcut
+    assert shortcut is not None
+    shortcut.lay_out_batch = lay_out
+    one = batch([entry(n, TAGS="t", KEYS="a b") for n in range(5)], is_binary=is_binary)
+    both.feed((1, send()), (1, one), (1, one))
+    counts.clear()
+    both.feed((1, one + one), (1, one + send(is_binary=is_binary) + one))
+    assert counts == [5] * 4
     both.end()
 
 
@@ -127,19 +157,90 @@ SAID = (
     | st.binary(max_size=9)
     | st.just(b"UNIQ_KEY\x01a\x02WAIT\x01true\x02")
 )
-ENTRIES = st.lists(
-    st.tuples(st.integers(-(1 << 31), (1 << 31) - 1), st.binary(max_size=12), SAID),
-    max_size=6,
-)
+INT32 = st.integers(-(1 << 31), (1 << 31) - 1)
+ENTRIES = st.lists(st.tuples(INT32, st.binary(max_size=12), SAID), max_size=6)
 PATCHES = st.lists(st.tuples(st.integers(0, 200), st.integers(0, 255)), max_size=2)
+COMMON = st.builds(
+    Common, st.sampled_from([0, 1, 4, 256]), st.integers(0, 1 << 62), st.just(bytes(8)), INT32
+)
+HOST, SUFFIX = bytes([10, 0, 0, 1, 0, 0, 42, 159]), b"CLUSTER\x01c\x02"
 
 
-@pytest.mark.skipif(native.read_batch is None, reason="the lane is not built, or left aside")
-@given(entries=ENTRIES, patches=PATCHES, cut=st.integers(0, 3), has_end=st.booleans())
-def test_batch_is_read_as_plain_python_reads_it(
-    entries: list[Entry], patches: list[tuple[int, int]], cut: int, *, has_end: bool
+class Place:
+    """The end of a queue, where batches are put in turn by plain Python and by the lane."""
+
+    def __init__(self, left: int | None = None) -> None:
+        store, _ = opened(SimDisk(), small(log_segment_size=64 * 1024))
+        store.put(message(0), 1_000)
+        if left is not None:  # so many bytes before a segment's end
+            body = bytes(64 * 1024 - store.end_offset - left - 200)
+            store.put(message(1, body=body), 1_000)
+        self.run = store.run(HOST)
+        self.known = Properties(["DELAY"], ["DELAY"])
+        self._batches = ShortBatches(self.run, HOST, self.known, 10)
+        self.run.begin(2_000)
+        tail = self.run.tail("orders", 0)
+        assert tail is not None
+        self.tail = tail
+
+    def moment(self, *, properties_size: int = PROPERTIES_SIZE_MAX, keys: int = 4) -> Moment:
+        return (
+            *self.run.place, bytes(8), SUFFIX, HALF_MARK, 10, properties_size, keys, 0, set(), None
+        )  # fmt: skip
+
+    def put(
+        self, lay_out: LayOutBatch | None, data: bytes, begin: int, common: Common
+    ) -> tuple[Any, ...] | None:
+        """What there is when it is put; nothing is there afterwards."""
+        run, tail = self.run, self.tail
+        put = self._batches.put(
+            lay_out, tail, (data, begin, len(data)), common, SUFFIX, self.moment()
+        )
+        found = None
+        if put is not None:
+            records, units = b"".join(run._pieces), tail.units.copy()
+            assert len(units) == 3 * put[1]
+            found = (
+                put, records, units, run._keys.copy(), run.end, tail.next_offset, tail.log_offset
+            )  # fmt: skip
+        assert put is not None or (run._pieces, run._keys, tail.units) == ([], [], [])
+        run.done()
+        run.begin(2_000)
+        return found
+
+    def lay_out(
+        self, data: bytes, common: Common, moment: Moment | None = None, count_max: int = 1_000
+    ) -> BatchLaidOut | None:
+        assert lay_out_batch is not None
+        return lay_out_batch(
+            data, 0, len(data), self.known.plans, tail_given(self.tail), common,
+            moment or self.moment(), count_max,
+        )  # fmt: skip
+
+
+needs_lane = pytest.mark.skipif(
+    lay_out_batch is None, reason="the lane is not built, or left aside"
+)
+
+
+@needs_lane
+@given(
+    entries=ENTRIES,
+    patches=PATCHES,
+    cut=st.integers(0, 3),
+    has_end=st.booleans(),
+    common=COMMON,
+    left=st.none() | st.integers(0, 900),
+)
+def test_batch_is_laid_out_as_plain_python_puts_it(
+    entries: list[Entry],
+    patches: list[tuple[int, int]],
+    cut: int,
+    common: Common,
+    left: int | None,
+    *,
+    has_end: bool,
 ) -> None:
-    assert native.read_batch is not None
     if not has_end:
         entries = [(flag, body, said.removesuffix(b"\x02")) for flag, body, said in entries]
     data = bytearray(encode_batch(entries))
@@ -147,29 +248,66 @@ def test_batch_is_read_as_plain_python_reads_it(
         if at < len(data):
             data[at] = byte
     del data[len(data) - cut :]
-    known = Properties(["DELAY"], ["DELAY"])
-    limits = 1_000, 10, 32_767, 4
-    learnt = read_batch(bytes(data), known, b"suffix", 10)
-    assert native.read_batch(bytes(data), known.plans, b"suffix", limits) == learnt
-    assert native.read_batch(bytes(data), {}, b"suffix", limits) is None
+    place = Place(left)
+    assert place.lay_out(bytes(data), common) is None  # it knows no names yet
+    put = place.put(None, b"before" + data, 6, common)
+    assert place.put(lay_out_batch, b"before" + data, 6, common) == put
+    if not common.sys_flag & SysFlag.TRANSACTION_MASK and not common.sys_flag & ODD_FLAGS:
+        assert (place.lay_out(bytes(data), common) is None) == (put is None)
 
 
-@pytest.mark.skipif(native.read_batch is None, reason="the lane is not built, or left aside")
-def test_batch_is_read_by_the_compiled_lane_up_to_every_limit() -> None:
-    assert native.read_batch is not None
-    known = Properties(["DELAY"], ["DELAY"])
-    data = encode_batch([(1, b"x" * 10, b"UNIQ_KEY\x01a\x02KEYS\x01b c d e")] * 3)
-    size = len(b"UNIQ_KEY\x01a\x02KEYS\x01b c d e\x02suffix")
-    read = read_batch(data, known, b"suffix", 10)
-    assert read is not None
-    assert native.read_batch(data, known.plans, b"suffix", (3, 10, size, 4)) == read
-    for limits in ((2, 10, size, 4), (3, 9, size, 4), (3, 10, size - 1, 4), (3, 10, size, 3)):
-        assert native.read_batch(data, known.plans, b"suffix", limits) is None
-    for nth in range(4):
-        for odd in (None, "text", (), 1 << 80, {b"": 1}):
-            asked: list[Any] = [data, known.plans, b"suffix", (3, 10, size, 4)]
-            if isinstance(asked[nth], dict) and isinstance(odd, dict):
-                continue
-            asked[nth] = odd
-            with pytest.raises((TypeError, IndexError, SystemError)):
-                native.read_batch(*asked)
+@needs_lane
+def test_batch_is_laid_out_up_to_every_limit() -> None:
+    place, common = Place(), Common(0, 1, bytes(8), 0)
+    said = b"UNIQ_KEY\x01a\x02KEYS\x01b c d e"
+    data = encode_batch([(1, b"x" * 10, said)] * 3)
+    assert place.put(None, data, 0, common) is not None
+    size = len(said + b"\x02" + SUFFIX)
+    assert place.lay_out(data, common, place.moment(properties_size=size), 3) is not None
+    for moment, count_max in (
+        (place.moment(), 2),
+        (place.moment(properties_size=size - 1), 3),
+        (place.moment(keys=3), 3),
+        ((*place.moment()[:7], 9, *place.moment()[8:]), 3),
+    ):
+        assert place.lay_out(data, common, moment, count_max) is None
+
+
+@needs_lane
+def test_batch_needs_room_for_all_of_it() -> None:
+    place, common = Place(), Common(0, 1, bytes(8), 0)
+    data = encode_batch([(1, b"x", b"UNIQ_KEY\x01a\x02")] * 3)
+    put = place.put(None, data, 0, common)
+    assert put is not None
+    end, size, moment = place.run.end, len(put[1]), place.moment()
+    assert place.lay_out(data, common, (end, end + size, *moment[2:])) is not None
+    assert place.lay_out(data, common, (end, end + size - 1, *moment[2:])) is None
+
+
+@needs_lane
+def test_lane_that_is_told_nonsense_of_a_batch_refuses_it() -> None:
+    lane: Any = lay_out_batch
+    place, common = Place(), Common(0, 1, bytes(8), 0)
+    data = encode_batch([(1, b"x", b"UNIQ_KEY\x01a\x02")] * 3)
+    assert place.put(None, data, 0, common) is not None
+    plans, tail, moment = place.known.plans, tail_given(place.tail), place.moment()
+    asked = data, 0, len(data), plans, tail, tuple(common), moment, 3
+    assert lane(*asked) is not None
+    (names,) = plans
+    wrong: list[tuple[Any, ...]] = [(*asked[:3], {names: (b"",)}, *asked[4:]), (), asked[:-1]]
+    for nth, value in enumerate(asked):
+        for odd in (None, "text", (), -1, 1 << 80, [()]):
+            wrong.append((*asked[:nth], odd, *asked[nth + 1 :]))
+            if isinstance(value, tuple):
+                parts = [(*value[:at], odd, *value[at + 1 :]) for at in range(len(value))]
+                wrong += [(*asked[:nth], part, *asked[nth + 1 :]) for part in parts]
+    refused_count = 0
+    for one in wrong:
+        try:
+            lane(*one)
+        except Exception:  # noqa: BLE001 - whichever; the process goes on
+            refused_count += 1
+    assert refused_count > len(wrong) // 2
+    for begin, end in ((-1, 3), (0, len(data) + 1), (9, 8), (len(data) + 1, len(data) + 2)):
+        with pytest.raises(ValueError, match="beyond"):
+            lane(data, begin, end, *asked[3:])

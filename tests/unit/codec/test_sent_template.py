@@ -58,3 +58,22 @@ def _pieced_together(
     header = front + opaque + rest + len(fields).to_bytes(4, "big") + fields
     sizes = len(header) + 4, 1 << 24 | len(header)
     return b"".join(size.to_bytes(4, "big") for size in sizes) + header
+
+
+@pytest.mark.parametrize("always", ALWAYS)
+@given(
+    opaque=st.integers(-(1 << 31), (1 << 31) - 1),
+    ids=st.lists(st.integers(0, (1 << 62) - 1).map(lambda at: offset_id(HOST, at)), min_size=1),
+    queue_offset=st.integers(0, 1 << 40),
+    key=KEYS | st.just(""),
+)
+def test_template_writes_of_batches_what_the_general_coder_writes(
+    always: dict[str, str], opaque: int, ids: list[str], queue_offset: int, key: str
+) -> None:
+    told = {"msgId": ",".join(ids), "queueId": "7", "queueOffset": str(queue_offset)}
+    ext = always | told | ({"transactionId": key} if key else {})
+    template, number = SentTemplate(always, HOST, 7), opaque.to_bytes(4, "big", signed=True)
+    for form in (opaque, number):
+        request = Command(code=320, opaque=opaque, is_binary=form is number)
+        written = template.of_batch(form, told["msgId"].encode(), queue_offset, key.encode())
+        assert written == encode_reply(request, 0, ext=ext)
