@@ -27,6 +27,7 @@ from escrowmq.codec.layout import (
     MAGIC_FILLER,
     MAGICS,
     PLACED,
+    PROPERTIES_SIZE,
     RECORD_SIZE_MIN,
     SIZE,
     topic_size_width,
@@ -87,6 +88,17 @@ class Stretch(NamedTuple, Generic[R]):
     log_offset: int
     data: bytes
     found: Parsed[R]
+
+
+class _Head(NamedTuple):
+    """What says of a place that a record stands there, but for its body."""
+
+    size: int
+    queue_id: int
+    queue_offset: int
+    topic: bytes
+    behind: int
+    """Where the size of its properties stands."""
 
 
 class Walker:
@@ -175,9 +187,26 @@ class Walker:
         if not any(data[:8]) or not any(data[-8:]):
             return True
         border = -position % _SECTOR_SIZE
+        if 0 < border < _FRONT_MIN and self._lacks_front(position, border):
+            return True
         sectors = [data[:border]]
         sectors += [data[at : at + _SECTOR_SIZE] for at in range(border, len(data), _SECTOR_SIZE)]
         return any(len(sector) >= _FRONT_MIN and not any(sector) for sector in sectors)
+
+    def _lacks_front(self, position: int, count: int) -> bool:
+        """Whether a record is whole but for the first bytes of its size, which are zeros and stand
+        in a sector of their own."""
+        head = self._head_at(position)
+        if head is None:
+            return False
+        behind = head.behind + PROPERTIES_SIZE.size
+        rest = self._log.read(head.behind, PROPERTIES_SIZE.size)
+        size = behind - position + int.from_bytes(rest, "big")
+        left = self._log.end_of(position) - position
+        if head.size >= size or not RECORD_SIZE_MIN <= size <= left:
+            return False
+        low_bits = (SIZE.size - count) * 8
+        return head.size == size & ((1 << low_bits) - 1)
 
     def _claimed_end(self, position: int) -> int | None:
         """Where something that looks like the record of this place says that it ends, when a whole
@@ -227,20 +256,26 @@ class Walker:
 
     def _is_led_to(self, position: int) -> bool:
         """Whether a unit leads to what looks like the head of a record: no body is read for it."""
-        head = self._log.read(position, HEAD_V6.size)
-        if self._leads_to is None or len(head) < HEAD_V4.size:
+        head = None if self._leads_to is None else self._head_at(position)
+        if self._leads_to is None or head is None:
             return False
-        sys_flag: int = PLACED.unpack_from(head)[3]
+        place = (head.topic.decode("utf-8", "replace"), head.queue_id)
+        return self._leads_to(place, head.queue_offset, (position, head.size))
+
+    def _head_at(self, position: int) -> _Head | None:
+        data = self._log.read(position, HEAD_V6.size)
+        if len(data) < HEAD_V4.size:
+            return None
+        sys_flag: int = PLACED.unpack_from(data)[3]
         layout = HEADS[sys_flag & HOSTS_V6]
-        if len(head) < layout.size:
-            return False
-        size, magic, _, queue_id, queue_offset, _, _, _, body_size = layout.walked.unpack_from(head)
+        if len(data) < layout.size:
+            return None
+        size, magic, _, queue_id, queue_offset, _, _, _, body_size = layout.walked.unpack_from(data)
         width = topic_size_width(magic)
         topic_at = position + layout.size + body_size
         length = int.from_bytes(self._log.read(topic_at, width), "big")
         topic = self._log.read(topic_at + width, length)
-        place = (topic.decode("utf-8", "replace"), queue_id)
-        return self._leads_to(place, queue_offset, (position, size))
+        return _Head(size, queue_id, queue_offset, topic, topic_at + width + length)
 
     def _candidates(self, position: int, before: int) -> Iterator[int]:
         """Positions in one segment where a magic stands and the record's own offset fits."""

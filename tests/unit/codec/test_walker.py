@@ -121,3 +121,21 @@ def test_zeros_are_passed_over_in_a_segment() -> None:
     log.write(700, b"x")
     position, data = next_data(log, 10, SMALL)
     assert data[700 - position] == ord("x")
+
+
+@pytest.mark.parametrize(("count", "body_size"), [(3, 300), (2, 70_000)])
+def test_a_record_whose_first_bytes_were_never_written_is_where_the_log_ends(
+    count: int, body_size: int
+) -> None:
+    """They stand in a sector of their own, behind all that was durable: world 82545."""
+    empty_size = len(record_at(of(b"")[0], 0))
+    first = bytes(1024 - count - empty_size)
+    log, places = log_of(of(first, b"x" * body_size, b"behind"), 1 << 20)
+    assert places[1] == 1024 - count
+    log.write(places[1], bytes(count))
+    walker = Walker(log, durable_offset=places[1], leads_to=leading(places))
+    assert walked(walker) == places[:1]
+    assert (walker.damaged, walker.end_offset) == ([], places[1])
+    log.write(places[1] + count, b"\xff")  # no longer what was written, but for those bytes
+    walker = Walker(log, durable_offset=places[1], leads_to=leading(places))
+    assert walked(walker) == [places[0], places[2]]
