@@ -116,7 +116,7 @@ def test_several_messages_are_not_ended_where_the_log_cannot_be_opened(exchange:
     log = store.log
     exchange.run_out_of_descriptors()
     log.segments._files.clear()
-    log._reserved_end = log.end_offset
+    log._reserve._reserved_end = log.end_offset
     assert not store.has_room(messages)
     exchange.find_descriptors()
     assert store.has_room(messages)

@@ -11,16 +11,16 @@ from typing import Final
 from escrowmq.base.ports import Disk, File
 from escrowmq.codec.layout import FILLER_SIZE
 from escrowmq.codec.record import encode_filler
-from escrowmq.errors import DiskFull, StorageError
+from escrowmq.errors import StorageError
 from escrowmq.store.segment import Segments
+from escrowmq.store.settling_reserve import SettlingReserve
 
 FOLDER: Final = "commitlog"
-_AHEAD_SIZE: Final = 4 * 1024 * 1024
 
 
 class CommitLog:
-    """Appends records and knows what is durable. Room is reserved ahead of the end: `reserve_size`
-    bytes that only settling writes may use, so that they are served on a full disk."""
+    """Appends records and knows what is durable. `reserve_size` bytes of room ahead of the end are
+    kept for settling writes."""
 
     def __init__(self, disk: Disk, *, segment_size: int, reserve_size: int) -> None:
         self.segments = Segments(disk, FOLDER, segment_size=segment_size, is_sequential=True)
@@ -30,10 +30,9 @@ class CommitLog:
         self.durable_offset = 0
         self.stored_ms = 0
         """When the newest record was stored."""
-        # More than a segment could not be kept in the current and the next one.
-        self._reserve_size = min(reserve_size, segment_size)
-        self._reserved_end = 0
+        self._reserve = SettlingReserve(self.segments, segment_size=segment_size, size=reserve_size)
         self._ordinary_end = 0
+        """What the reserve has said last; a copy, as each append compares with it."""
         self._file: File | None = None
         self._file_start = 0
         self._unsynced: list[File] = []
@@ -45,8 +44,8 @@ class CommitLog:
 
     def start(self, end_offset: int) -> None:
         """Take up appending at an offset, after recovery."""
-        self.end_offset = self.durable_offset = end_offset
-        self._reserved_end = self._ordinary_end = end_offset
+        self.end_offset = self.durable_offset = self._ordinary_end = end_offset
+        self._reserve.begin_at(end_offset)
         self._file = None
         self._unsynced = []
 
@@ -100,11 +99,7 @@ class CommitLog:
         if not self.fits(size):  # what a segment's end leaves empty is less than the next record
             segments_count = size // self.segment_size + 1
             end += min(size, self.segment_size) * segments_count + FILLER_SIZE
-        try:
-            self._admit(end, is_settling=True)
-        except (StorageError, OSError):
-            return False
-        return True
+        return self._has_room(end, is_settling=True)
 
     def roll(self, size: int, *, is_settling: bool = False) -> None:
         """Close the segment with a filler and go on at the start of the next one, where `size`
@@ -124,11 +119,7 @@ class CommitLog:
 
     def extend(self) -> bool:
         """Try to have the reserved room in full; whether it is."""
-        try:
-            self._admit(self.end_offset, is_settling=False)
-        except (StorageError, OSError):
-            return False
-        return True
+        return self._has_room(self.end_offset, is_settling=False)
 
     def unsynced(self) -> tuple[File, ...]:
         """The files to sync so that everything up to the present end becomes durable."""
@@ -140,7 +131,8 @@ class CommitLog:
         """Remove segments made ahead of need that hold nothing."""
         while self.segments.last >= max(self.end_offset, 1):
             self.segments.remove(self.segments.last)
-        self._reserved_end = self._ordinary_end = self.end_offset
+        self._ordinary_end = self.end_offset
+        self._reserve.begin_at(self.end_offset)
 
     def _switch(self) -> File:
         self._file = self.segments.make(self.end_offset)
@@ -148,22 +140,12 @@ class CommitLog:
         self._unsynced.append(self._file)
         return self._file
 
-    def _admit(self, end: int, *, is_settling: bool) -> None:
-        """Make sure that a write up to `end` has room, and that the reserve stays behind it."""
-        wanted = end + self._reserve_size
-        if self._reserved_end < wanted:
-            last = self.segments.start_of(wanted - 1) + self.segment_size
-            try:
-                self._reserve(min(wanted + _AHEAD_SIZE, last))
-            except DiskFull:
-                if self._reserved_end < (end if is_settling else wanted):
-                    raise
-        self._ordinary_end = max(self._reserved_end - self._reserve_size, self._ordinary_end)
+    def _has_room(self, end: int, *, is_settling: bool) -> bool:
+        try:
+            self._admit(end, is_settling=is_settling)
+        except (StorageError, OSError):
+            return False
+        return True
 
-    def _reserve(self, until: int) -> None:
-        while self._reserved_end < until:
-            start = self.segments.start_of(self._reserved_end)
-            position = self._reserved_end - start
-            size = min(until - self._reserved_end, self.segment_size - position, _AHEAD_SIZE)
-            self.segments.make(start).reserve(position, size)
-            self._reserved_end += size
+    def _admit(self, end: int, *, is_settling: bool) -> None:
+        self._ordinary_end = self._reserve.admit(end, is_settling=is_settling)
