@@ -1,4 +1,7 @@
-"""Every bound of the system that is not a setting, by name."""
+"""Bounds that are no settings, by name: what peers and operators meet, and what more than one room
+goes by. A bound of one room alone stands there: HTTP/2's in http2/limits, how many brokers and
+topics a name server knows in registry/route_table.
+"""
 
 from __future__ import annotations
 
