@@ -36,7 +36,7 @@ KNOWN: dict[str, tuple[set[str], str]] = {
         {"is_waiting", "left", "unsent_size"},
         "windows are used up once a frame, and a call for each would be felt",
     ),
-    "net/links.py": ({"has_written", "last_active_ms"}, "marks of the look for idle links"),
+    "net/link_table.py": ({"has_written", "last_active_ms"}, "marks of the look for idle links"),
     "net/shell.py": ({"last_active_ms"}, "once a piece that was read: no call for it"),
     "node/broker.py": ({"on_known"}, "what a process wants to be told"),
     "proxy/dialogue.py": ({"client", "credential", "is_stranger"}, "a call is made out here"),

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from escrowmq.acl.users import PATH
+from escrowmq.acl.acl2_users import PATH
 from escrowmq.base.settings import BrokerSettings
 from escrowmq.codec.command import encode_command
 from escrowmq.codec.frame import FrameReader

@@ -10,11 +10,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from escrowmq.acl.accounts import read_accounts
-from escrowmq.acl.addresses import read_pattern
+from escrowmq.acl.acl1_accounts import read_accounts
+from escrowmq.acl.acl2_policies import read_policies, read_resource
+from escrowmq.acl.acl2_users import read_book
 from escrowmq.acl.explain import access_of
-from escrowmq.acl.policies import read_policies, read_resource
-from escrowmq.acl.users import read_book
+from escrowmq.acl.trusted_addresses import read_pattern
 from escrowmq.base.command import Command
 from escrowmq.base.limits import EXT_FIELDS_MAX
 from escrowmq.base.message import Message

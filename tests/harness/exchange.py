@@ -180,7 +180,7 @@ class Exchange:
                     self.sync()
 
     def _replace(self) -> None:
-        """What has no room is tried again later, as net/files does it."""
+        """What has no room is tried again later, as net/sync_thread does it."""
         for path, data in [*self._replaces.items()]:
             with contextlib.suppress(DiskFull):
                 self.disk.replace(path, data)

@@ -6,9 +6,9 @@ import hmac
 from collections.abc import Callable
 from typing import Final
 
-from escrowmq.acl.accounts import ANY, DENY, PUB, SUB, Account, Rules
-from escrowmq.acl.addresses import Parts
-from escrowmq.acl.needs import Admin, Need
+from escrowmq.acl.acl1_accounts import ANY, DENY, PUB, SUB, Account, Rules
+from escrowmq.acl.request_needs import Admin, Need
+from escrowmq.acl.trusted_addresses import Parts
 from escrowmq.base.codes import Version
 from escrowmq.base.command import Command
 from escrowmq.base.message import Topic

@@ -6,9 +6,8 @@ from typing import Final, Protocol
 
 import msgspec
 
-from escrowmq.acl.authentication import authenticated
-from escrowmq.acl.needs import begins_inner, is_inner
-from escrowmq.acl.policies import (
+from escrowmq.acl.acl2_authentication import authenticated
+from escrowmq.acl.acl2_policies import (
     Access,
     Action,
     Decision,
@@ -17,7 +16,8 @@ from escrowmq.acl.policies import (
     Resource,
     ResourceKind,
 )
-from escrowmq.acl.users import USER, Book, User
+from escrowmq.acl.acl2_users import USER, Book, User
+from escrowmq.acl.request_needs import begins_inner, is_inner
 from escrowmq.base.command import Command
 
 _FAILED: Final = "Authorization failed. Please verify your access rights and try again."

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from escrowmq.acl.accounts import ANY, DENY, PERMISSIONS, PUB, SUB, Account, Rules
+from escrowmq.acl.acl1_accounts import ANY, DENY, PERMISSIONS, PUB, SUB, Account, Rules
 from escrowmq.acl.acl1_guard import has_right
-from escrowmq.acl.addresses import parts_of
-from escrowmq.acl.needs import group_resource, is_inner
-from escrowmq.acl.policies import (
+from escrowmq.acl.acl2_policies import (
     Access,
     Action,
     Decision,
@@ -20,7 +18,9 @@ from escrowmq.acl.policies import (
     named,
     read_resource,
 )
-from escrowmq.acl.users import Book, KnownUsers, UserStatus
+from escrowmq.acl.acl2_users import Book, KnownUsers, UserStatus
+from escrowmq.acl.request_needs import group_resource, is_inner
+from escrowmq.acl.trusted_addresses import parts_of
 from escrowmq.base.message import Topic
 from escrowmq.codec.auth import Judgement, Question
 from escrowmq.errors import UsageError

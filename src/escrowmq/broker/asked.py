@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from escrowmq.acl.accesses import Rule
+from escrowmq.acl.acl2_accesses import Rule
 from escrowmq.base.answer import Reply
 from escrowmq.base.command import Command
 from escrowmq.broker.peer import Peer

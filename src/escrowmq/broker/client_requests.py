@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from escrowmq.acl.accesses import (
+from escrowmq.acl.acl1_accounts import PUB, SUB
+from escrowmq.acl.acl2_accesses import (
     GET,
     LOOK,
     OPERATE,
@@ -14,8 +15,7 @@ from escrowmq.acl.accesses import (
     fields,
     routed,
 )
-from escrowmq.acl.accounts import PUB, SUB
-from escrowmq.acl.needs import (
+from escrowmq.acl.request_needs import (
     ANY_TOPIC,
     GROUP,
     READ,

@@ -12,13 +12,13 @@ from typing import Any, Final
 import msgspec
 
 from escrowmq.acl import account_proofs
-from escrowmq.acl.accesses import topic_access
 from escrowmq.acl.account_proofs import Proof, Proofs, Secrets
-from escrowmq.acl.accounts import PUB
+from escrowmq.acl.acl1_accounts import PUB
+from escrowmq.acl.acl1_files import AccountFiles
+from escrowmq.acl.acl2_accesses import topic_access
+from escrowmq.acl.acl2_policies import Action
 from escrowmq.acl.explain import explain_account, explain_user
-from escrowmq.acl.files import AccountFiles
-from escrowmq.acl.needs import Need
-from escrowmq.acl.policies import Action
+from escrowmq.acl.request_needs import Need
 from escrowmq.base.answer import Answer, Denial, Refusal, Reply
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.message import Topic

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-from escrowmq.acl import editing
-from escrowmq.acl.accounts import Rules
+from escrowmq.acl import acl1_editing
+from escrowmq.acl.acl1_accounts import Rules
+from escrowmq.acl.acl1_files import DEFAULT_FILE, AccountFiles
 from escrowmq.acl.acl1_guard import may, refusal
-from escrowmq.acl.addresses import parts_of
-from escrowmq.acl.files import DEFAULT_FILE, AccountFiles
-from escrowmq.acl.needs import Need
+from escrowmq.acl.request_needs import Need
+from escrowmq.acl.trusted_addresses import parts_of
 from escrowmq.base.answer import DONE, Answer, Refusal, Reply
 from escrowmq.base.codes import Response
 from escrowmq.base.command import Command
@@ -109,7 +109,7 @@ class AclHandlers:
     def update(self, asked: Asked[None]) -> Reply:
         """Create an account, or replace what is said of it."""
         ext = asked.command.ext or {}
-        wish = editing.AccountWish(
+        wish = acl1_editing.AccountWish(
             access_key=ext.get("accessKey", ""),
             secret=ext.get("secretKey"),
             address=ext.get("whiteRemoteAddress") or None,
@@ -122,7 +122,7 @@ class AclHandlers:
         files = self._files
         path = files.rules.homes.get(wish.access_key, DEFAULT_FILE)
         try:
-            document = editing.with_account(files.document(path), wish, now_ms=asked.now_ms)
+            document = acl1_editing.with_account(files.document(path), wish, now_ms=asked.now_ms)
             self._replace(path, document)
         except (EscrowMQError, OSError) as error:
             code = Response.UPDATE_AND_CREATE_ACL_CONFIG_FAILED
@@ -140,7 +140,7 @@ class AclHandlers:
         try:
             if path is None:
                 raise UsageError(failed)
-            document = editing.without_account(
+            document = acl1_editing.without_account(
                 files.document(path), access_key, now_ms=asked.now_ms
             )
             self._replace(path, document)
@@ -159,7 +159,9 @@ class AclHandlers:
             if path not in (DEFAULT_FILE, *files.names()):
                 raise UsageError(f"{path[:256]!r} is none of {', '.join(files.names())}")
             patterns = _listed(text) or []
-            document = editing.with_addresses(files.document(path), patterns, now_ms=asked.now_ms)
+            document = acl1_editing.with_addresses(
+                files.document(path), patterns, now_ms=asked.now_ms
+            )
             self._replace(path, document)
         except (EscrowMQError, OSError) as error:
             remark = f"The globalWhiteAddresses[{text}] has been updated failed. {error}"

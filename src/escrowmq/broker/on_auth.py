@@ -9,9 +9,9 @@ from typing import Any, Final
 import msgspec
 
 from escrowmq.acl.acl2_guard import Terms, missing, refusal
-from escrowmq.acl.addresses import is_loopback
-from escrowmq.acl.policies import Access, is_widened, misread, named, read_resource
-from escrowmq.acl.users import Book, UserStatus, UserType
+from escrowmq.acl.acl2_policies import Access, is_widened, misread, named, read_resource
+from escrowmq.acl.acl2_users import Book, UserStatus, UserType
+from escrowmq.acl.trusted_addresses import is_loopback
 from escrowmq.base.answer import Answer, Refusal, Reply
 from escrowmq.base.codes import NOT_SET, Response
 from escrowmq.base.ports import Disk

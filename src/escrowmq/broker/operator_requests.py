@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from escrowmq.acl.accesses import (
+from escrowmq.acl.acl1_accounts import SUB
+from escrowmq.acl.acl2_accesses import (
     CREATE,
     DELETE,
     GET,
@@ -18,8 +19,16 @@ from escrowmq.acl.accesses import (
     new_groups,
     new_topics,
 )
-from escrowmq.acl.accounts import SUB
-from escrowmq.acl.needs import ANY_TOPIC, GROUP, OF_GROUP, all_of, field, given, group, nothing
+from escrowmq.acl.request_needs import (
+    ANY_TOPIC,
+    GROUP,
+    OF_GROUP,
+    all_of,
+    field,
+    given,
+    group,
+    nothing,
+)
 from escrowmq.base.codes import Request
 from escrowmq.broker.asked import Family, RequestRow, family
 from escrowmq.broker.door import Door

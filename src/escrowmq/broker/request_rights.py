@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from escrowmq.acl import needs, rocketmq
-from escrowmq.acl.accesses import accesses_of
-from escrowmq.acl.needs import Admin, Need, Places
-from escrowmq.acl.policies import Access
+from escrowmq.acl import request_needs, rights_as_rocketmq
+from escrowmq.acl.acl2_accesses import accesses_of
+from escrowmq.acl.acl2_policies import Access
+from escrowmq.acl.request_needs import Admin, Need, Places
 from escrowmq.base.settings import BrokerSettings
 from escrowmq.broker.asked import Question
 
@@ -27,12 +27,12 @@ class Rights:
         """In the terms of ACL 1.0."""
         command = self._asked.command
         if self._settings.acl_as_rocketmq:
-            return rocketmq.needs_of(command)
-        return needs.needs_of(self._asked.row.rule.needs, command, self._places)
+            return rights_as_rocketmq.needs_of(command)
+        return request_needs.needs_of(self._asked.row.rule.needs, command, self._places)
 
     def accesses(self) -> list[Access]:
         """In the terms of ACL 2.0."""
         command, cluster = self._asked.command, self._settings.cluster
         if self._settings.acl_as_rocketmq:
-            return rocketmq.accesses_of(command, cluster=cluster)
+            return rights_as_rocketmq.accesses_of(command, cluster=cluster)
         return accesses_of(self._asked.row.rule, command, self._places, cluster=cluster)

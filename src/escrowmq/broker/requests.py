@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from escrowmq.acl.accesses import OPERATE
+from escrowmq.acl.acl2_accesses import OPERATE
 from escrowmq.base.answer import Refusal
 from escrowmq.base.codes import Response
 from escrowmq.broker.asked import Question, RequestRow

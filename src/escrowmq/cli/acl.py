@@ -148,7 +148,7 @@ def _password() -> str:
 
 def _check_words(arguments: argparse.Namespace) -> None:
     """What brokers would refuse without saying what is allowed."""
-    from escrowmq.acl.policies import Action, named, read_resource
+    from escrowmq.acl.acl2_policies import Action, named, read_resource
 
     if arguments.resource and read_resource(arguments.resource) is None:
         raise UsageError(
@@ -245,10 +245,10 @@ def _judge_files(arguments: argparse.Namespace) -> int:
 
 
 def _verdicts(arguments: argparse.Namespace, question: Any) -> Any:  # noqa: ANN401 - see above
-    from escrowmq.acl.accounts import merge, read_accounts
+    from escrowmq.acl.acl1_accounts import merge, read_accounts
+    from escrowmq.acl.acl1_files import AccountFiles
+    from escrowmq.acl.acl2_users import PATH, read_book
     from escrowmq.acl.explain import explain_account, explain_user
-    from escrowmq.acl.files import AccountFiles
-    from escrowmq.acl.users import PATH, read_book
     from escrowmq.net.disk import FileDisk
 
     if arguments.accounts:

@@ -7,7 +7,7 @@ from escrowmq.base.setting import Setting, settings_of
 from escrowmq.base.settings import BrokerSettings, StoreSettings
 from escrowmq.cli.saying import say
 from escrowmq.node.config import NodeSettings
-from escrowmq.node.port_terms import DoorSettings
+from escrowmq.node.port_settings import DoorSettings
 
 _READ_ELSEWHERE = ("is_sync_flush", "memory_size")
 _HOLDS = {

@@ -10,8 +10,8 @@ from typing import Any, Protocol, cast
 
 from escrowmq.base.limits import SEND_BUFFER_SIZE_MAX
 from escrowmq.base.wire import Wire
+from escrowmq.net.admission import Entrance
 from escrowmq.net.clock import worked_s
-from escrowmq.net.entrance import Entrance
 from escrowmq.net.read_buffers import Reads
 
 _HIGH_WATER: int = 4 * 1024 * 1024

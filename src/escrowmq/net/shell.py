@@ -14,16 +14,16 @@ from escrowmq.base.effects import Close, Dial, Effect, Hold, Replace, Send, Sync
 from escrowmq.base.ports import Clock, Disk, File
 from escrowmq.base.wire import Wire
 from escrowmq.errors import StorageError
-from escrowmq.net.alarm import Alarm
+from escrowmq.net.admission import Entrance
 from escrowmq.net.connection_limits import Admission
 from escrowmq.net.dialling import dial
-from escrowmq.net.entrance import Entrance
-from escrowmq.net.files import FileWork
 from escrowmq.net.link import Link
-from escrowmq.net.links import Links
+from escrowmq.net.link_table import Links
 from escrowmq.net.listener import Listener
 from escrowmq.net.protocol_detection import Greeter
+from escrowmq.net.sync_thread import FileWork
 from escrowmq.net.tls import Doors, Session, TlsLink
+from escrowmq.net.wake_timer import Alarm
 
 _log = logging.getLogger(__name__)
 

@@ -18,16 +18,16 @@ from escrowmq.base.wire import Wire
 from escrowmq.broker.core import BrokerCore
 from escrowmq.errors import ConnectFailed, UsageError
 from escrowmq.lane import native
+from escrowmq.net.admission import bind
 from escrowmq.net.clock import LocalZone, SystemClock
 from escrowmq.net.disk import FileDisk
-from escrowmq.net.entrance import bind
 from escrowmq.net.listener import Listener
 from escrowmq.net.shell import Shell
 from escrowmq.net.tls import Doors
 from escrowmq.node.addresses import advertised, joined, tell_advertised, tell_open
 from escrowmq.node.config import NodeSettings, check_texts, convert, store_settings, tell_unknown
 from escrowmq.node.grpc_port import speak
-from escrowmq.node.unserved import as_rocketmq_takes, refuse_unserved
+from escrowmq.node.refused_settings import as_rocketmq_takes, refuse_unserved
 from escrowmq.store.commit_log import FOLDER
 
 if TYPE_CHECKING:

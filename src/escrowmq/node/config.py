@@ -17,8 +17,8 @@ from escrowmq.base.settings import BrokerSettings, StoreSettings
 from escrowmq.codec.delay_levels import are_delay_levels
 from escrowmq.codec.java_properties import ConfError, parse_conf
 from escrowmq.errors import UsageError
-from escrowmq.node.port_terms import DoorSettings, with_tls_file
-from escrowmq.node.unserved import JUDGED
+from escrowmq.node.port_settings import DoorSettings, with_tls_file
+from escrowmq.node.refused_settings import JUDGED
 
 _log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from escrowmq.base.wire import Wire
 from escrowmq.broker.core import BrokerCore
 from escrowmq.errors import ConnectFailed
-from escrowmq.net.entrance import bind
+from escrowmq.net.admission import bind
 
 if TYPE_CHECKING:
     from escrowmq.proxy.front import GrpcFront

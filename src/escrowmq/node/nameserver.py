@@ -9,9 +9,9 @@ import msgspec
 
 from escrowmq.base.nameserver_settings import NameServerGuardSettings, NameServerSettings
 from escrowmq.base.release import RELEASE
+from escrowmq.net.admission import bind
 from escrowmq.net.clock import SystemClock
 from escrowmq.net.disk import FileDisk
-from escrowmq.net.entrance import bind
 from escrowmq.net.listener import Listener
 from escrowmq.net.shell import Shell
 from escrowmq.net.tls import Doors

@@ -20,7 +20,7 @@ from escrowmq.node.broker import BrokerNode, broker_settings
 from escrowmq.node.file_permissions import tell_of_wide_files
 from escrowmq.node.grpc_port import DEFAULT, bind_grpc
 from escrowmq.node.nameserver import GuardPlan, NameServerNode
-from escrowmq.node.port_terms import DoorSettings, doors_of
+from escrowmq.node.port_settings import DoorSettings, doors_of
 from escrowmq.node.process import announce, run, settle_memory
 
 _log = logging.getLogger(__name__)

@@ -30,12 +30,12 @@ from escrowmq.codec.own_signature import SESSION
 from escrowmq.codec.signature import ACCESS_KEY
 from escrowmq.errors import EscrowMQError
 from escrowmq.registry import on_admin, on_broker, on_client
-from escrowmq.registry.answer import RegistryAnswer, RegistryAsked, RegistryState
-from escrowmq.registry.config import ConfigKeeper
 from escrowmq.registry.guard import Guard, Visitor
-from escrowmq.registry.kv import KV_PATH, KvConfig
+from escrowmq.registry.handler_values import RegistryAnswer, RegistryAsked, RegistryState
+from escrowmq.registry.kv_config import KV_PATH, KvConfig
 from escrowmq.registry.metrics import AskCounts, families
 from escrowmq.registry.route_table import RouteTable
+from escrowmq.registry.settings_file import ConfigKeeper
 
 _log = logging.getLogger(__name__)
 _audit = logging.getLogger("escrowmq.audit")

@@ -10,12 +10,12 @@ import msgspec
 
 from escrowmq.acl import account_proofs
 from escrowmq.acl.account_proofs import Proofs, Secrets
+from escrowmq.acl.acl1_files import AccountFiles
 from escrowmq.acl.acl1_guard import administrator_refusal, is_signed
 from escrowmq.acl.acl2_guard import super_user_refusal
-from escrowmq.acl.addresses import Parts, is_loopback, parts_of, read_pattern
-from escrowmq.acl.files import AccountFiles
-from escrowmq.acl.users import PATH as USERS_FILE
-from escrowmq.acl.users import Book
+from escrowmq.acl.acl2_users import PATH as USERS_FILE
+from escrowmq.acl.acl2_users import Book
+from escrowmq.acl.trusted_addresses import Parts, is_loopback, parts_of, read_pattern
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.command import Command
 from escrowmq.base.limits import TRUSTED_ADDRESSES_MAX

@@ -6,7 +6,7 @@ from escrowmq.base.codes import Response
 from escrowmq.codec.java_properties import ConfError, parse_conf
 from escrowmq.codec.routes import decode_route, encode_kv_table
 from escrowmq.errors import UsageError
-from escrowmq.registry.answer import DONE, RegistryAnswer, RegistryAsked, RegistryState
+from escrowmq.registry.handler_values import DONE, RegistryAnswer, RegistryAsked, RegistryState
 from escrowmq.registry.headers import BrokerHeader, KvHeader, NameServerTopicHeader
 
 

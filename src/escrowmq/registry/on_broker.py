@@ -13,9 +13,9 @@ from escrowmq.codec.routes import (
     encode_kv_table,
     encode_member_group,
 )
-from escrowmq.registry.answer import DONE, RegistryAnswer, RegistryAsked, RegistryState
+from escrowmq.registry.handler_values import DONE, RegistryAnswer, RegistryAsked, RegistryState
 from escrowmq.registry.headers import BrokerHeader, RegisterHeader
-from escrowmq.registry.kv import ORDER_CONF
+from escrowmq.registry.kv_config import ORDER_CONF
 from escrowmq.registry.live_brokers import Newcomer
 
 _log = logging.getLogger(__name__)

@@ -11,10 +11,10 @@ from escrowmq.codec.routes import (
     encode_route,
     encode_topic_list,
 )
-from escrowmq.registry.answer import RegistryAnswer, RegistryAsked, RegistryState
+from escrowmq.registry.handler_values import RegistryAnswer, RegistryAsked, RegistryState
 from escrowmq.registry.headers import ClusterHeader, RouteHeader
-from escrowmq.registry.kv import ORDER_CONF
-from escrowmq.registry.zones import in_zone
+from escrowmq.registry.kv_config import ORDER_CONF
+from escrowmq.registry.zone_routes import in_zone
 
 _DISABLED: Final = RegistryAnswer(Response.SYSTEM_ERROR, remark="disable")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from escrowmq.acl.needs import Places
+from escrowmq.acl.request_needs import Places
 from escrowmq.base.command import Command
 from escrowmq.base.settings import BrokerSettings
 from escrowmq.broker.asked import Asked

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from escrowmq.acl.accounts import ANY, DENY, PUB, SUB, merge, read_accounts
+from escrowmq.acl.acl1_accounts import ANY, DENY, PUB, SUB, merge, read_accounts
 from escrowmq.acl.acl1_guard import has_right, is_signed, refusal
-from escrowmq.acl.addresses import Parts, parts_of
+from escrowmq.acl.trusted_addresses import Parts, parts_of
 from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
 from escrowmq.codec.signature import sign

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from escrowmq.acl.accesses import Fields
+from escrowmq.acl.acl2_accesses import Fields
 from escrowmq.acl.acl2_guard import Terms, missing, refusal
-from escrowmq.acl.users import Book
+from escrowmq.acl.acl2_users import Book
 from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
 from escrowmq.broker.requests import rows

@@ -8,13 +8,13 @@ from collections.abc import Mapping
 
 import pytest
 
-from escrowmq.acl.accounts import Rules, merge, read_accounts
+from escrowmq.acl.acl1_accounts import Rules, merge, read_accounts
 from escrowmq.acl.acl1_guard import refusal as account_refusal
 from escrowmq.acl.acl2_guard import Terms
 from escrowmq.acl.acl2_guard import refusal as user_refusal
-from escrowmq.acl.addresses import parts_of
+from escrowmq.acl.acl2_users import Book
 from escrowmq.acl.explain import access_of, explain_account, explain_user
-from escrowmq.acl.users import Book
+from escrowmq.acl.trusted_addresses import parts_of
 from escrowmq.base.command import Command
 from escrowmq.codec.auth import AclInfo, EntryInfo, PolicyInfo, Question, UserInfo
 from escrowmq.codec.signature import sign

@@ -22,7 +22,7 @@ from tests.harness.exchange import Caller, Exchange
 SECRET = "secret-of-all"
 CODES = sorted(
     {code for name, code in vars(Request).items() if name.isupper() and isinstance(code, int)}
-    - {Request.ESCROW_SESSION}  # anybody's, and opens nothing (test_proving)
+    - {Request.ESCROW_SESSION}  # anybody's, and opens nothing (test_account_proofs)
     | {0, -1, 513, 9_999, 32_767}
 )
 

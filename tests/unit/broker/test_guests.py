@@ -21,7 +21,7 @@ from escrowmq.testing.disk import SimDisk
 from escrowmq.txn import keyring
 from tests.harness.exchange import SMALL, Exchange
 
-from .test_proving import FILE, SECRET, USERS
+from .test_account_proofs import FILE, SECRET, USERS
 
 
 class Host:

@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from escrowmq.acl.needs import ADMIN
+from escrowmq.acl.request_needs import ADMIN
 from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
 from escrowmq.base.message import Topic
@@ -42,7 +42,7 @@ dataVersion: [{{counter: 4, timestamp: 77}}]
 PREFIX = "org.apache.rocketmq.acl.common.AclException: "
 CODES = sorted(
     {code for name, code in vars(Request).items() if name[0] != "_" and isinstance(code, int)}
-    - {Request.ESCROW_SESSION}  # anybody's, and opens nothing (test_proving)
+    - {Request.ESCROW_SESSION}  # anybody's, and opens nothing (test_account_proofs)
 )
 ROWS = {row.code: row for row in rows()}
 NEEDS_NOTHING = {Request.UNREGISTER_CLIENT, Request.END_TRANSACTION, Request.BATCH_ACK_MESSAGE}

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from escrowmq.acl.users import PATH
+from escrowmq.acl.acl2_users import PATH
 from escrowmq.base.codes import Request
 from escrowmq.base.settings import BrokerSettings
 from escrowmq.broker.on_auth import read_terms

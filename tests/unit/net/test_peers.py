@@ -13,8 +13,8 @@ import uvloop
 from escrowmq.base.effects import Close, Effect, Hold, Send
 from escrowmq.base.limits import SEND_BUFFER_SIZE_MAX
 from escrowmq.base.wire import Wire
+from escrowmq.net.admission import bind
 from escrowmq.net.clock import SystemClock
-from escrowmq.net.entrance import bind
 from escrowmq.net.listener import Listener
 from escrowmq.net.shell import Shell
 from escrowmq.net.tls import Doors

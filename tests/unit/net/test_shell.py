@@ -13,9 +13,9 @@ import pytest
 from escrowmq.base.effects import Close, Dial, Effect, Replace, Send, Sync
 from escrowmq.base.wire import Wire
 from escrowmq.errors import ConnectFailed, DiskFull
+from escrowmq.net.admission import bind
 from escrowmq.net.clock import SystemClock
 from escrowmq.net.disk import FileDisk
-from escrowmq.net.entrance import bind
 from escrowmq.net.link import Link
 from escrowmq.net.listener import Listener
 from escrowmq.net.read_buffers import READ_SIZE

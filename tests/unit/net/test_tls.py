@@ -16,10 +16,10 @@ from tests.harness.certificates import OPENSSL, Authority, Pair
 
 from escrowmq.base.effects import Close, Dial, Effect, Send
 from escrowmq.base.wire import Wire
+from escrowmq.net.admission import bind
 from escrowmq.net.certificates import Certificates, Mode, TlsFiles
 from escrowmq.net.clock import SystemClock
 from escrowmq.net.connection_limits import ConnectionLimits
-from escrowmq.net.entrance import bind
 from escrowmq.net.listener import BOTH, Listener
 from escrowmq.net.read_buffers import READ_SIZE
 from escrowmq.net.shell import Shell

@@ -18,7 +18,7 @@ from escrowmq.node.config import (
     store_settings,
     unknown_keys,
 )
-from escrowmq.node.port_terms import DoorSettings
+from escrowmq.node.port_settings import DoorSettings
 
 
 def test_file_is_read_as_java_reads_it_but_for_blanks_behind_values(tmp_path: Path) -> None:

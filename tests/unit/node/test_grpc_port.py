@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from escrowmq.errors import ConnectFailed
-from escrowmq.net.entrance import bind
+from escrowmq.net.admission import bind
 from escrowmq.node.grpc_port import NO_PORT, bind_grpc
 
 HOST = "127.0.0.1"

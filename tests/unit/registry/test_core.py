@@ -16,8 +16,8 @@ from escrowmq.base.limits import ANSWERS_AHEAD_MAX, ASKED_AT_ONCE_MAX
 from escrowmq.base.nameserver_settings import NameServerSettings
 from escrowmq.codec.command import encode_command
 from escrowmq.codec.frame import FrameReader
-from escrowmq.registry.answer import RegistryAnswer, RegistryAsked, RegistryState
 from escrowmq.registry.core import HANDLERS, RegistryCore
+from escrowmq.registry.handler_values import RegistryAnswer, RegistryAsked, RegistryState
 
 from .exchange import Exchange, MemoryDisk, frame, queues, register
 

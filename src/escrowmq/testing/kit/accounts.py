@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from escrowmq.acl.accounts import PERMISSIONS
+from escrowmq.acl.acl1_accounts import PERMISSIONS
 from escrowmq.acl.yaml_document import write_document
 from escrowmq.errors import UsageError
 

@@ -10,7 +10,8 @@ FULL_PERCENT = 99
 
 
 class KitDisk(SimDisk):
-    """Syncs are carried out on another thread than everything else (net/files); those hang."""
+    """Syncs are carried out on another thread than everything else (net/sync_thread); those
+    hang."""
 
     def __init__(self) -> None:
         super().__init__()

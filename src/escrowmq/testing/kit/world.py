@@ -17,8 +17,8 @@ from escrowmq.broker.core import BrokerCore
 from escrowmq.client.core.message import Message
 from escrowmq.client.producer import Producer
 from escrowmq.errors import UsageError
+from escrowmq.net.admission import bind
 from escrowmq.net.dialling import GATES_MAX, INSIDE, close_gate, open_gate
-from escrowmq.net.entrance import bind
 from escrowmq.net.listener import Listener
 from escrowmq.net.shell import Shell
 from escrowmq.node.broker import broker_settings

@@ -16,8 +16,8 @@ from typing import Any, Final
 
 import msgspec
 
-from escrowmq.acl.accounts import DENY, PUB, SUB, Account, Rules
-from escrowmq.acl.policies import (
+from escrowmq.acl.acl1_accounts import DENY, PUB, SUB, Account, Rules
+from escrowmq.acl.acl2_policies import (
     Action,
     Decision,
     Entry,

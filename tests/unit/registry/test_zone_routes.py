@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from escrowmq.codec.routes import BrokerData, QueueData, TopicRoute
-from escrowmq.registry.zones import in_zone
+from escrowmq.registry.zone_routes import in_zone
 
 
 def broker(name: str, zone: str | None, *ids: int) -> BrokerData:

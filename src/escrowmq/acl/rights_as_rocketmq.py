@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from escrowmq.acl import accounts
-from escrowmq.acl.accesses import (
+from escrowmq.acl import acl1_accounts
+from escrowmq.acl.acl2_accesses import (
     CREATE,
     DELETE,
     GET,
@@ -26,7 +26,8 @@ from escrowmq.acl.accesses import (
     group_access,
     topic_access,
 )
-from escrowmq.acl.needs import (
+from escrowmq.acl.acl2_policies import Access, Resource, ResourceKind
+from escrowmq.acl.request_needs import (
     ADMIN,
     GROUP,
     READ,
@@ -38,7 +39,6 @@ from escrowmq.acl.needs import (
     group_resource,
     heartbeat,
 )
-from escrowmq.acl.policies import Access, Resource, ResourceKind
 from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
 from escrowmq.base.message import Topic
@@ -50,21 +50,21 @@ _R: Final = Request
 
 
 def _group_sent_back(request: Command) -> Iterable[Need]:
-    return (Need(group_resource((request.ext or {}).get("group", "")), accounts.SUB),)
+    return (Need(group_resource((request.ext or {}).get("group", "")), acl1_accounts.SUB),)
 
 
 _STATIC_TOPIC: Final = 513
 
 _NEEDS: Final[dict[int, Admin | Reader]] = {
-    _R.SEND_BATCH_MESSAGE: field("b", accounts.PUB),
+    _R.SEND_BATCH_MESSAGE: field("b", acl1_accounts.PUB),
     _R.PULL_MESSAGE: READ,
     _R.UPDATE_CONSUMER_OFFSET: READ,
-    _R.QUERY_MESSAGE: field("topic", accounts.SUB),
+    _R.QUERY_MESSAGE: field("topic", acl1_accounts.SUB),
     _R.HEART_BEAT: heartbeat,
     _R.UNREGISTER_CLIENT: given(GROUP, "consumerGroup"),
     _R.GET_CONSUMER_LIST_BY_GROUP: GROUP,
-    _R.SEND_MESSAGE: field("topic", accounts.PUB),
-    _R.SEND_MESSAGE_V2: field("b", accounts.PUB),
+    _R.SEND_MESSAGE: field("topic", acl1_accounts.PUB),
+    _R.SEND_MESSAGE_V2: field("b", acl1_accounts.PUB),
     _R.CONSUMER_SEND_MSG_BACK: _group_sent_back,
     **dict.fromkeys(
         (

@@ -10,9 +10,9 @@ from escrowmq.base.codes import Response
 from escrowmq.base.command import Command
 from escrowmq.base.nameserver_settings import NameServerSettings
 from escrowmq.codec.headers import read_header
-from escrowmq.registry.config import ConfigKeeper
-from escrowmq.registry.kv import KvConfig
+from escrowmq.registry.kv_config import KvConfig
 from escrowmq.registry.route_table import RouteTable
+from escrowmq.registry.settings_file import ConfigKeeper
 
 ROUTES_CACHED_MAX: Final = 4_096
 

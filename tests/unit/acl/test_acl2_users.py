@@ -6,9 +6,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from escrowmq.acl.accounts import merge, read_accounts
-from escrowmq.acl.policies import Resource, read_resource
-from escrowmq.acl.users import PATH, Book, UserStatus, UserType, read_book
+from escrowmq.acl.acl1_accounts import merge, read_accounts
+from escrowmq.acl.acl2_policies import Resource, read_resource
+from escrowmq.acl.acl2_users import PATH, Book, UserStatus, UserType, read_book
 from escrowmq.codec.auth import AclInfo, UserInfo
 from escrowmq.errors import UsageError
 from escrowmq.testing.disk import SimDisk
@@ -97,7 +97,7 @@ def test_users_that_there_cannot_be_are_refused(book: Book, info: UserInfo, reas
 
 
 def test_the_number_of_users_is_bounded(book: Book, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("escrowmq.acl.users.AUTH_USERS_MAX", 1)
+    monkeypatch.setattr("escrowmq.acl.acl2_users.AUTH_USERS_MAX", 1)
     with pytest.raises(UsageError, match="there are 1 users"):
         book.create_user(UserInfo("other", SECRET))
     two = json.dumps({"users": [{"username": name, "password": SECRET} for name in "ab"]})
@@ -254,7 +254,7 @@ def test_no_password_stands_in_an_error_or_a_text(book: Book) -> None:
 
 
 def test_a_file_of_too_many_bytes_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("escrowmq.acl.users.AUTH_FILE_SIZE_MAX", 10)
+    monkeypatch.setattr("escrowmq.acl.acl2_users.AUTH_FILE_SIZE_MAX", 10)
     disk = SimDisk()
     disk.small[PATH] = b'{"users": [], "acls": []}'
     with pytest.raises(UsageError, match="10 are allowed"):

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from escrowmq.acl.accounts import ACCOUNTS
-from escrowmq.acl.files import AccountFiles
+from escrowmq.acl.acl1_accounts import ACCOUNTS
+from escrowmq.acl.acl1_files import AccountFiles
 from escrowmq.base.limits import ACL_FILE_SIZE_MAX, ACL_FILES_MAX
 from escrowmq.errors import UsageError
 from escrowmq.net.disk import FileDisk

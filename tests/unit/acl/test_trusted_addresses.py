@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from escrowmq.acl.addresses import NOBODY, parts_of, read_pattern
+from escrowmq.acl.trusted_addresses import NOBODY, parts_of, read_pattern
 from escrowmq.errors import UsageError
 
 

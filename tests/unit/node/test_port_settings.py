@@ -8,7 +8,7 @@ from tests.harness.certificates import OPENSSL, Authority, Pair
 
 from escrowmq.errors import UsageError
 from escrowmq.node.config import convert, gather
-from escrowmq.node.port_terms import DoorSettings, doors_of
+from escrowmq.node.port_settings import DoorSettings, doors_of
 
 pytestmark = pytest.mark.skipif(OPENSSL is None, reason="openssl makes the certificates")
 

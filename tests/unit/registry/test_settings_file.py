@@ -4,7 +4,7 @@ import pytest
 
 from escrowmq.base.nameserver_settings import NameServerSettings
 from escrowmq.errors import UsageError
-from escrowmq.registry.config import ConfigKeeper
+from escrowmq.registry.settings_file import ConfigKeeper
 
 from .exchange import Exchange, MemoryDisk
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from escrowmq.acl.authentication import authenticated
-from escrowmq.acl.users import Book
+from escrowmq.acl.acl2_authentication import authenticated
+from escrowmq.acl.acl2_users import Book
 from escrowmq.base.command import Command
 from escrowmq.codec.auth import UserInfo
 from escrowmq.codec.signature import sign

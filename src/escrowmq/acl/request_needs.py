@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from escrowmq.acl.accounts import ANY, PUB, SUB
+from escrowmq.acl.acl1_accounts import ANY, PUB, SUB
 from escrowmq.base.command import Command
 from escrowmq.base.extensions import EPOCH
 from escrowmq.base.message import NOT_SENDABLE, Property, Topic

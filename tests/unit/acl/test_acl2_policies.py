@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from escrowmq.acl.policies import (
+from escrowmq.acl.acl2_policies import (
     Access,
     Action,
     Decision,
@@ -144,7 +144,7 @@ def test_a_second_entry_about_a_resource_takes_the_place_of_the_first() -> None:
 
 
 def test_the_number_of_entries_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("escrowmq.acl.policies.AUTH_ENTRIES_MAX", 2)
+    monkeypatch.setattr("escrowmq.acl.acl2_policies.AUTH_ENTRIES_MAX", 2)
     assert limits.AUTH_ENTRIES_MAX > 2
     with pytest.raises(UsageError, match="join some by prefixes"):
         Policies().merged(PolicyType.CUSTOM, [entry(f"Topic:{name}") for name in "abc"])

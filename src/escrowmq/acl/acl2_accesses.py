@@ -1,7 +1,8 @@
 """What a request needs of a user of ACL 2.0: rights to topics, groups, and the cluster.
 
-Requests of clients need the same topics and groups as with ACL 1.0 (needs.py), found by what is
-stored; requests of operators need what RocketMQ 5.3.3 asks for where it asks, and else the cluster.
+Requests of clients need the same topics and groups as with ACL 1.0 (request_needs.py), found by
+what is stored; requests of operators need what RocketMQ 5.3.3 asks for where it asks, and else the
+cluster.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ from typing import Final
 
 import msgspec
 
-from escrowmq.acl import accounts
-from escrowmq.acl.needs import ADMIN, Admin, Need, Needs, Places, needs_of
-from escrowmq.acl.policies import Access, Action, Resource, ResourceKind
+from escrowmq.acl import acl1_accounts
+from escrowmq.acl.acl2_policies import Access, Action, Resource, ResourceKind
+from escrowmq.acl.request_needs import ADMIN, Admin, Need, Needs, Places, needs_of
 from escrowmq.base.command import Command
 from escrowmq.base.message import Topic
 from escrowmq.codec.bodies import decode_body
@@ -132,7 +133,7 @@ def new_topics(request: Command) -> Iterable[Access]:
 
 # -- what requests need ----------------------------------------------------------------------------
 
-_RIGHTS: Final = {accounts.PUB: PUB, accounts.SUB: SUB, accounts.ANY: GET}
+_RIGHTS: Final = {acl1_accounts.PUB: PUB, acl1_accounts.SUB: SUB, acl1_accounts.ANY: GET}
 
 
 class Rule(msgspec.Struct, frozen=True):

@@ -12,7 +12,7 @@ import pytest
 from escrowmq.base.ports import SyncNotBegun
 from escrowmq.errors import DiskFull
 from escrowmq.net.disk import FileDisk
-from escrowmq.net.files import FileWork
+from escrowmq.net.sync_thread import FileWork
 
 _WAIT_S = 10.0
 

@@ -1,10 +1,10 @@
 """Whether a request is of the user that it names (ACL 2.0): by his password, unless that is proved
-already (proving.py)."""
+already (account_proofs.py)."""
 
 from __future__ import annotations
 
 from escrowmq.acl.acl1_guard import is_signed
-from escrowmq.acl.users import Book, User, UserStatus
+from escrowmq.acl.acl2_users import Book, User, UserStatus
 from escrowmq.base.command import Command
 from escrowmq.codec.signature import ACCESS_KEY
 

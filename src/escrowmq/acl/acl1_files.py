@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
-from escrowmq.acl.accounts import AccountFile, Rules, merge, read_accounts
+from escrowmq.acl.acl1_accounts import AccountFile, Rules, merge, read_accounts
 from escrowmq.base.limits import ACL_FILE_SIZE_MAX, ACL_FILES_MAX, ACL_FOLDERS_DEPTH_MAX
 from escrowmq.base.ports import Disk
 from escrowmq.errors import EscrowMQError, UsageError

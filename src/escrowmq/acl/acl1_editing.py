@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from escrowmq.acl.accounts import (
+from escrowmq.acl.acl1_accounts import (
     ACCOUNTS,
     GLOBAL,
     KEY_SIZE_MIN,

@@ -5,7 +5,7 @@ accounts:
 - accessKey: RocketMQ            more than 6 characters
   secretKey: 12345678            more than 6 characters, taken as text
   formerSecretKey:               counts as well, while clients are given the other one
-  whiteRemoteAddress:            one pattern (addresses.py)
+  whiteRemoteAddress:            one pattern (trusted_addresses.py)
   admin: false
   defaultTopicPerm: DENY         DENY, PUB, SUB, PUB|SUB, SUB|PUB; anything else is DENY
   defaultGroupPerm: SUB
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from escrowmq.acl.addresses import Parts, Pattern, read_pattern
+from escrowmq.acl.trusted_addresses import Parts, Pattern, read_pattern
 from escrowmq.base.message import Topic
 from escrowmq.errors import UsageError
 

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping
 
 import pytest
 
-from escrowmq.acl.accounts import ANY, PUB, SUB
-from escrowmq.acl.needs import (
+from escrowmq.acl.acl1_accounts import ANY, PUB, SUB
+from escrowmq.acl.request_needs import (
     ADMIN,
     Admin,
     Need,

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from escrowmq.acl.accounts import (
+from escrowmq.acl.acl1_accounts import (
     DENY,
     PUB,
     SUB,
@@ -13,7 +13,7 @@ from escrowmq.acl.accounts import (
     read_accounts,
 )
 from escrowmq.acl.acl1_guard import is_signed
-from escrowmq.acl.addresses import parts_of
+from escrowmq.acl.trusted_addresses import parts_of
 from escrowmq.base.command import Command
 from escrowmq.codec.signature import sign
 from escrowmq.errors import UsageError

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from escrowmq.acl.accounts import PUB, SUB, AccountFile, read_accounts
-from escrowmq.acl.editing import AccountWish, with_account, with_addresses, without_account
+from escrowmq.acl.acl1_accounts import PUB, SUB, AccountFile, read_accounts
+from escrowmq.acl.acl1_editing import AccountWish, with_account, with_addresses, without_account
 from escrowmq.acl.yaml_document import read_document, write_document
 from escrowmq.errors import UsageError
 
