@@ -19,7 +19,7 @@ from escrowmq.base.command import Command
 from escrowmq.base.limits import EXT_FIELDS_MAX
 from escrowmq.base.message import Message
 from escrowmq.base.settings import BrokerSettings, StoreSettings
-from escrowmq.broker.on_auth import read_terms
+from escrowmq.broker.on_acl2 import read_terms
 from escrowmq.codec import (
     acks,
     auth,

@@ -10,7 +10,7 @@ from escrowmq.base.message import Message, Property, Topic
 from escrowmq.base.settings import BrokerSettings, StoreSettings
 from escrowmq.broker.core import BrokerCore
 from escrowmq.broker.offset_saver import ProgressOfHalves
-from escrowmq.broker.opening import OFFSETS_FILE
+from escrowmq.broker.start_checks import OFFSETS_FILE
 from escrowmq.codec.command import encode_command
 from escrowmq.codec.frame import FrameReader
 from escrowmq.store.store import PutStatus, Store

@@ -41,9 +41,8 @@ from escrowmq.base.codes import Request
 from escrowmq.broker.asked import Family, RequestRow, family
 from escrowmq.broker.on_ack import AckHandlers
 from escrowmq.broker.on_assignment import AssignmentHandlers
-from escrowmq.broker.on_clients import ClientHandlers
-from escrowmq.broker.on_end import EndHandlers
 from escrowmq.broker.on_epoch import EpochHandlers
+from escrowmq.broker.on_heartbeats import ClientHandlers
 from escrowmq.broker.on_offsets import OffsetHandlers
 from escrowmq.broker.on_peek import PeekHandlers
 from escrowmq.broker.on_pop import PopHandlers
@@ -54,6 +53,7 @@ from escrowmq.broker.on_relay import RelayHandlers
 from escrowmq.broker.on_route import RouteHandlers
 from escrowmq.broker.on_send import SendHandlers
 from escrowmq.broker.on_send_back import BackHandlers
+from escrowmq.broker.on_transactions import EndHandlers
 from escrowmq.codec.headers import (
     AckHeader,
     CommitHeader,

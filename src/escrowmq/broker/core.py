@@ -13,13 +13,13 @@ from escrowmq.base.ports import Chance, Disk
 from escrowmq.base.rounds import Rounds
 from escrowmq.base.settings import BrokerSettings, StoreSettings
 from escrowmq.base.wire import Wire
-from escrowmq.broker.assembly import Assembly
 from escrowmq.broker.front import Front
 from escrowmq.broker.on_config import restore
-from escrowmq.broker.opening import Opening, going_on
 from escrowmq.broker.part import Part
+from escrowmq.broker.part_order import Assembly
 from escrowmq.broker.peer import Peer
-from escrowmq.broker.state import Broker
+from escrowmq.broker.shared_state import Broker
+from escrowmq.broker.start_checks import Opening, going_on
 from escrowmq.errors import DiskFull
 from escrowmq.store.store import Store
 

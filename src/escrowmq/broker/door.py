@@ -24,12 +24,12 @@ from escrowmq.base.codes import Request, Response
 from escrowmq.base.message import Topic
 from escrowmq.base.ports import Chance, Disk
 from escrowmq.base.settings import BrokerSettings
-from escrowmq.broker.answers import Answers
+from escrowmq.broker.answer_delivery import Answers
 from escrowmq.broker.asked import Asked, Question
-from escrowmq.broker.auditing import Denials
+from escrowmq.broker.audit_log import Denials
 from escrowmq.broker.identity import Identity
-from escrowmq.broker.on_acl import AclHandlers, StoredPlaces
-from escrowmq.broker.on_auth import AuthHandlers
+from escrowmq.broker.on_acl1 import AclHandlers, StoredPlaces
+from escrowmq.broker.on_acl2 import AuthHandlers
 from escrowmq.broker.part import File, Part
 from escrowmq.broker.peer import Peer
 from escrowmq.broker.peers import Peers

@@ -10,10 +10,10 @@ from escrowmq.base.measure import Distribution, Family, Sample, by_topic, one
 from escrowmq.base.rounds import Rounds
 from escrowmq.base.settings import BrokerSettings
 from escrowmq.broker.door import Door
-from escrowmq.broker.gauges import Gauges
 from escrowmq.broker.peers import Peers
 from escrowmq.broker.request_times import Latency
 from escrowmq.broker.shedding import Shedding
+from escrowmq.broker.store_gauges import Gauges
 from escrowmq.broker.transaction_gauges import families_of
 from escrowmq.broker.waiting_gauges import LaterGauges
 from escrowmq.delivery.clients import Clients

@@ -10,7 +10,7 @@ from typing import Final
 from escrowmq.base.answer import DONE, HELD, Answer, Refusal, Reply
 from escrowmq.base.codes import FAQ, Response
 from escrowmq.base.settings import StoreSettings
-from escrowmq.broker.answers import Answers
+from escrowmq.broker.answer_delivery import Answers
 from escrowmq.broker.asked import Asked, Question
 from escrowmq.broker.peer import Peer
 from escrowmq.codec.acks import AckBatch, decode_acks

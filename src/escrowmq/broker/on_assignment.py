@@ -14,7 +14,7 @@ from escrowmq.base.limits import QUESTION_SIZE_MAX
 from escrowmq.base.message import Topic
 from escrowmq.base.ports import Disk
 from escrowmq.base.settings import BrokerSettings
-from escrowmq.broker.answers import Answers
+from escrowmq.broker.answer_delivery import Answers
 from escrowmq.broker.asked import Asked
 from escrowmq.broker.peers import Peers
 from escrowmq.codec import fastjson

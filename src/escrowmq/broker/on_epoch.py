@@ -7,7 +7,7 @@ import msgspec
 from escrowmq.base.answer import HELD, Answer, Held, Refusal, Reply
 from escrowmq.base.codes import Flag, Response
 from escrowmq.base.message import Topic
-from escrowmq.broker.answers import Answers
+from escrowmq.broker.answer_delivery import Answers
 from escrowmq.broker.asked import Asked, Question
 from escrowmq.broker.identity import Identity
 from escrowmq.broker.log_puts import Putter

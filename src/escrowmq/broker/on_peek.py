@@ -10,7 +10,7 @@ from escrowmq.base.answer import HELD, Answer, Refusal, Reply
 from escrowmq.base.codes import Response
 from escrowmq.base.limits import RELEASED_AT_ONCE_MAX
 from escrowmq.base.settings import BrokerSettings
-from escrowmq.broker.answers import Answers
+from escrowmq.broker.answer_delivery import Answers
 from escrowmq.broker.asked import Asked
 from escrowmq.broker.on_pop import MARGIN_MS, PopHandlers
 from escrowmq.broker.pop_reader import Pop, Popper

@@ -15,10 +15,10 @@ from escrowmq.base.codes import Response
 from escrowmq.base.extensions import TRANSACTION
 from escrowmq.base.message import Property, StoredMessage, Topic
 from escrowmq.base.settings import BrokerSettings
-from escrowmq.broker import auditing
+from escrowmq.broker import audit_log
 from escrowmq.broker.asked import Asked
-from escrowmq.broker.auditing import Denials
-from escrowmq.broker.on_end import EndHandlers
+from escrowmq.broker.audit_log import Denials
+from escrowmq.broker.on_transactions import EndHandlers
 from escrowmq.broker.peer import Peer
 from escrowmq.broker.transaction_view import Showing
 from escrowmq.codec.bodies import read_own_body
@@ -290,7 +290,7 @@ class PendingHandlers:
         return _reply(done)
 
     def _note(self, asked: Asked[None], what: str, reason: str) -> None:
-        auditing.write("operation", asked, what=what, reason=reason)
+        audit_log.write("operation", asked, what=what, reason=reason)
 
 
 def _is_local(peer: Peer) -> bool:

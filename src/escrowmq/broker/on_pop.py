@@ -11,10 +11,10 @@ from escrowmq.base.answer import DONE, HELD, Answer, Refusal, Reply
 from escrowmq.base.codes import Response
 from escrowmq.base.limits import POP_MESSAGES_MAX, RELEASED_AT_ONCE_MAX
 from escrowmq.base.settings import BrokerSettings
-from escrowmq.broker.answers import Answers
+from escrowmq.broker.answer_delivery import Answers
 from escrowmq.broker.asked import Asked
 from escrowmq.broker.message_selection import EVERYTHING, TAG, Selectors, subscription_of
-from escrowmq.broker.on_clients import language_name
+from escrowmq.broker.on_heartbeats import language_name
 from escrowmq.broker.pop_reader import Finds, Pop, Popper
 from escrowmq.codec.headers import PopHeader
 from escrowmq.codec.receipt import encode_offsets, encode_starts

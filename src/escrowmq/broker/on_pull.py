@@ -18,7 +18,7 @@ from escrowmq.base.limits import (
     RELEASED_SIZE_MAX,
 )
 from escrowmq.base.settings import BrokerSettings, StoreSettings
-from escrowmq.broker.answers import Answers
+from escrowmq.broker.answer_delivery import Answers
 from escrowmq.broker.asked import Asked
 from escrowmq.broker.message_selection import EVERYTHING, Selector, Selectors, is_tag
 from escrowmq.broker.part import Part

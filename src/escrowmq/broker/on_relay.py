@@ -11,7 +11,7 @@ from escrowmq.base.codes import Request, Response, Version
 from escrowmq.base.command import Command
 from escrowmq.base.message import Message, Property, is_sendable
 from escrowmq.base.settings import BrokerSettings
-from escrowmq.broker.answers import Answers
+from escrowmq.broker.answer_delivery import Answers
 from escrowmq.broker.asked import Asked, Question
 from escrowmq.broker.forbidden_to_senders import admit, take_off
 from escrowmq.broker.identity import Identity

@@ -32,14 +32,14 @@ from escrowmq.acl.request_needs import (
 from escrowmq.base.codes import Request
 from escrowmq.broker.asked import Family, RequestRow, family
 from escrowmq.broker.door import Door
-from escrowmq.broker.on_acl import AclHandlers
-from escrowmq.broker.on_auth import AuthHandlers
+from escrowmq.broker.on_acl1 import AclHandlers
+from escrowmq.broker.on_acl2 import AuthHandlers
+from escrowmq.broker.on_broker_group import MemberHandlers
 from escrowmq.broker.on_config import ConfigHandlers
 from escrowmq.broker.on_connections import ConnectionHandlers
 from escrowmq.broker.on_groups import GroupHandlers
-from escrowmq.broker.on_members import MemberHandlers
+from escrowmq.broker.on_operator_offsets import ResetHandlers
 from escrowmq.broker.on_pending import PendingHandlers
-from escrowmq.broker.on_resets import ResetHandlers
 from escrowmq.broker.on_statistics import StatisticsHandlers
 from escrowmq.broker.on_topics import TopicHandlers
 from escrowmq.codec.headers import (

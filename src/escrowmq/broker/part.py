@@ -16,7 +16,7 @@ NOTHING: Final[tuple[File, ...]] = ()
 
 
 class Start(Protocol):
-    """What there is to know of a start (broker/opening)."""
+    """What there is to know of a start (broker/start_checks)."""
 
     disk: Disk
     now_ms: int

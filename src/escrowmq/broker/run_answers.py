@@ -14,11 +14,11 @@ from escrowmq.base.codes import Response
 from escrowmq.base.command import Command
 from escrowmq.base.settings import StoreSettings
 from escrowmq.broker.frames import Frames
-from escrowmq.broker.moment import Moment
 from escrowmq.broker.output import Output
 from escrowmq.broker.peer import Peer
+from escrowmq.broker.present_input import Moment
 from escrowmq.broker.request_times import Latency
-from escrowmq.broker.waiting import WaitingAnswers
+from escrowmq.broker.unsynced_answers import WaitingAnswers
 from escrowmq.codec.frame import FrameReader
 
 
@@ -79,7 +79,7 @@ class RunAnswers:
 
 
 class _Run(msgspec.Struct):
-    """Of one connection and one input (broker/waiting.Waiting)."""
+    """Of one connection and one input (broker/unsynced_answers.Waiting)."""
 
     answers: RunAnswers
     peer: int

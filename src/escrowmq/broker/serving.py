@@ -11,9 +11,9 @@ from escrowmq.base.answer import HELD, Refusal, Reply
 from escrowmq.base.codes import Response
 from escrowmq.base.command import Command
 from escrowmq.base.rounds import Rounds
-from escrowmq.broker.answers import Answers
+from escrowmq.broker.answer_delivery import Answers
 from escrowmq.broker.asked import Asked, Question, RequestRow
-from escrowmq.broker.auditing import note_operation
+from escrowmq.broker.audit_log import note_operation
 from escrowmq.broker.door import Door
 from escrowmq.broker.outgoing_requests import PeerCalls
 from escrowmq.broker.peer import Long, Peer

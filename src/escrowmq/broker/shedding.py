@@ -6,7 +6,7 @@ from escrowmq.base.answer import Refusal
 from escrowmq.base.codes import Response
 from escrowmq.base.message import Property
 from escrowmq.base.settings import BrokerSettings
-from escrowmq.broker.moment import Moment
+from escrowmq.broker.present_input import Moment
 
 
 class Shedding:

@@ -12,7 +12,7 @@ from escrowmq.base.command import Command
 from escrowmq.base.message import SysFlag
 from escrowmq.broker.asked import Asked, Question
 from escrowmq.broker.forbidden_to_senders import ODD_OF_HALF
-from escrowmq.broker.on_end import EndHandlers, told
+from escrowmq.broker.on_transactions import EndHandlers, told
 from escrowmq.broker.output import Output
 from escrowmq.broker.passes import Passes
 from escrowmq.broker.peer import Peer
@@ -57,7 +57,7 @@ class PutEnds(NamedTuple):
 
 class EndsToTell:
     """Ends that were asked for by one peer in one run, and are told of when they are durable
-    (broker/on_end.EndsOfRun)."""
+    (broker/on_transactions.EndsOfRun)."""
 
     def __init__(
         self,

@@ -16,7 +16,7 @@ from escrowmq.broker.forbidden_to_senders import MARKED, ODD, ODD_OF_HALF, group
 from escrowmq.broker.frames import Frames
 from escrowmq.broker.identity import Identity
 from escrowmq.broker.log_puts import DIVERTING
-from escrowmq.broker.on_end import EndHandlers
+from escrowmq.broker.on_transactions import EndHandlers
 from escrowmq.broker.output import Output
 from escrowmq.broker.peer import Peer
 from escrowmq.broker.request_times import Latency

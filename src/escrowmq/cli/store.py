@@ -16,7 +16,7 @@ import msgspec
 
 from escrowmq.base.message import Property, StoredMessage
 from escrowmq.base.settings import StoreSettings
-from escrowmq.broker.opening import readers
+from escrowmq.broker.start_checks import readers
 from escrowmq.cli.saying import complain, say
 from escrowmq.codec.record import decode_record
 from escrowmq.codec.walker import Walker

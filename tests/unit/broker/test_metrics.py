@@ -5,7 +5,7 @@ import math
 
 from escrowmq.base.measure import Distribution, Sample
 from escrowmq.base.settings import BrokerSettings
-from escrowmq.broker import half_counts
+from escrowmq.broker import transaction_metrics_file
 from escrowmq.testing.disk import Loss
 from tests.harness.exchange import COMMIT, ROLLBACK, Exchange
 
@@ -71,7 +71,7 @@ def test_time_to_commit_is_a_distribution() -> None:
 
 
 def counts(exchange: Exchange) -> dict[str, int]:
-    found = json.loads(exchange.disk.read(half_counts.PATH) or b"{}")
+    found = json.loads(exchange.disk.read(transaction_metrics_file.PATH) or b"{}")
     return {topic: item["count"] for topic, item in found["transactionCount"].items()}
 
 
@@ -92,9 +92,13 @@ def test_file_of_the_counts_does_not_drift() -> None:
     producer.end(halves[2], ROLLBACK)
     exchange.reopen()
     assert counts(exchange) == {"T": 0}
-    version = json.loads(exchange.disk.read(half_counts.PATH) or b"")["dataVersion"]["counter"]
+    version = json.loads(exchange.disk.read(transaction_metrics_file.PATH) or b"")["dataVersion"][
+        "counter"
+    ]
     exchange.advance(20_000)
-    again = json.loads(exchange.disk.read(half_counts.PATH) or b"")["dataVersion"]["counter"]
+    again = json.loads(exchange.disk.read(transaction_metrics_file.PATH) or b"")["dataVersion"][
+        "counter"
+    ]
     assert again == version, "nothing changed, nothing is written"
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from escrowmq.base.codes import Request
 from escrowmq.base.settings import StoreSettings
-from escrowmq.broker.opening import readers
+from escrowmq.broker.start_checks import readers
 from escrowmq.errors import StorageError
 from escrowmq.store.check import Check, Checked
 from escrowmq.testing.disk import Loss, SimDisk

@@ -6,9 +6,9 @@ from escrowmq.base.answer import Answer, Refusal
 from escrowmq.base.codes import Flag
 from escrowmq.base.settings import StoreSettings
 from escrowmq.broker.asked import Question
-from escrowmq.broker.moment import Moment
+from escrowmq.broker.present_input import Moment
 from escrowmq.broker.request_times import Latency
-from escrowmq.broker.waiting import WaitingAnswer, WaitingAnswers
+from escrowmq.broker.unsynced_answers import WaitingAnswer, WaitingAnswers
 from escrowmq.store.store import Store
 
 

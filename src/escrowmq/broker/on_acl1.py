@@ -20,7 +20,7 @@ from escrowmq.base.ports import Disk
 from escrowmq.base.settings import BrokerSettings
 from escrowmq.broker.asked import Asked, Question
 from escrowmq.broker.identity import Identity
-from escrowmq.broker.on_end import read_end
+from escrowmq.broker.on_transactions import read_end
 from escrowmq.broker.peer import Peer
 from escrowmq.broker.request_rights import Rights
 from escrowmq.codec import fastjson

@@ -9,7 +9,7 @@ import pytest
 from escrowmq.base.command import Command
 from escrowmq.base.settings import BrokerSettings
 from escrowmq.broker.asked import Asked
-from escrowmq.broker.auditing import Denials, write
+from escrowmq.broker.audit_log import Denials, write
 from escrowmq.broker.peer import Peer
 from escrowmq.broker.requests import rows
 from escrowmq.codec.audit_line import quoted

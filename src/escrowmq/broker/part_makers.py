@@ -4,33 +4,33 @@ from __future__ import annotations
 
 from escrowmq.base.ports import Disk
 from escrowmq.base.rounds import Rounds
-from escrowmq.broker.auditing import Denials
+from escrowmq.broker.audit_log import Denials
 from escrowmq.broker.batches import SentBatches
 from escrowmq.broker.destinations import Destinations
 from escrowmq.broker.door import Door, Polled
-from escrowmq.broker.gauges import Gauges
 from escrowmq.broker.half_rules import HalfRules
 from escrowmq.broker.incoming_halves import Preparing
 from escrowmq.broker.log_puts import Putter
 from escrowmq.broker.message_from_request import Composer
 from escrowmq.broker.metrics import Measuring
+from escrowmq.broker.nameserver_registration import Registration
 from escrowmq.broker.offset_saver import OffsetSaver
 from escrowmq.broker.on_ack import AckHandlers
-from escrowmq.broker.on_acl import StoredPlaces
+from escrowmq.broker.on_acl1 import StoredPlaces
 from escrowmq.broker.on_assignment import AssignmentHandlers
-from escrowmq.broker.on_clients import ClientHandlers, OnProducer
-from escrowmq.broker.on_end import EndHandlers
 from escrowmq.broker.on_epoch import EpochHandlers
+from escrowmq.broker.on_heartbeats import ClientHandlers, OnProducer
 from escrowmq.broker.on_peek import PeekHandlers
 from escrowmq.broker.on_pop import PopHandlers
 from escrowmq.broker.on_pull import PullHandlers
 from escrowmq.broker.on_send import SendHandlers
-from escrowmq.broker.opening import OFFSETS_FILE
+from escrowmq.broker.on_transactions import EndHandlers
 from escrowmq.broker.pop_reader import Popper
 from escrowmq.broker.pops import Freed, Pops
 from escrowmq.broker.quotas import Quotas
-from escrowmq.broker.registration import Registration
-from escrowmq.broker.state import Broker
+from escrowmq.broker.shared_state import Broker
+from escrowmq.broker.start_checks import OFFSETS_FILE
+from escrowmq.broker.store_gauges import Gauges
 from escrowmq.broker.waiting_gauges import LaterGauges
 from escrowmq.delivery.orderly_pops import OrderTable
 from escrowmq.delivery.pop import PopLedger

@@ -6,13 +6,13 @@ from collections import Counter
 
 from escrowmq.base.ports import Chance
 from escrowmq.base.settings import BrokerSettings, StoreSettings
-from escrowmq.broker.answers import Answers
+from escrowmq.broker.answer_delivery import Answers
 from escrowmq.broker.frames import Frames
 from escrowmq.broker.identity import Identity
-from escrowmq.broker.moment import Moment
 from escrowmq.broker.outgoing_requests import PeerCalls
 from escrowmq.broker.output import Output
 from escrowmq.broker.peers import Peers
+from escrowmq.broker.present_input import Moment
 from escrowmq.broker.request_times import Latency
 from escrowmq.broker.run_answers import RunAnswers
 from escrowmq.broker.shedding import Shedding

@@ -6,8 +6,28 @@ from __future__ import annotations
 from escrowmq.base.ports import Disk
 from escrowmq.base.rounds import Rounds
 from escrowmq.broker.arrivals import Arrivals
-from escrowmq.broker.auditing import Denials
-from escrowmq.broker.construction import (
+from escrowmq.broker.audit_log import Denials
+from escrowmq.broker.door import Table
+from escrowmq.broker.half_rules import HalfRules
+from escrowmq.broker.later_delivery import Later
+from escrowmq.broker.log_puts import Putter
+from escrowmq.broker.offset_saver import ProgressOfHalves
+from escrowmq.broker.on_broker_group import MemberHandlers
+from escrowmq.broker.on_config import ConfigHandlers
+from escrowmq.broker.on_connections import ConnectionHandlers
+from escrowmq.broker.on_groups import GroupHandlers
+from escrowmq.broker.on_offsets import OffsetHandlers
+from escrowmq.broker.on_operator_offsets import ResetHandlers
+from escrowmq.broker.on_pending import PendingHandlers
+from escrowmq.broker.on_query import QueryHandlers
+from escrowmq.broker.on_recall import RecallHandlers
+from escrowmq.broker.on_relay import RelayHandlers
+from escrowmq.broker.on_route import RouteHandlers
+from escrowmq.broker.on_send_back import BackHandlers
+from escrowmq.broker.on_statistics import StatisticsHandlers
+from escrowmq.broker.on_topics import TopicHandlers
+from escrowmq.broker.part import Part
+from escrowmq.broker.part_makers import (
     clients_of,
     door_of,
     ends_of,
@@ -19,35 +39,15 @@ from escrowmq.broker.construction import (
     sends_of,
     transactions_of,
 )
-from escrowmq.broker.delivered_later import Later
-from escrowmq.broker.door import Table
-from escrowmq.broker.half_counts import HalfCounts
-from escrowmq.broker.half_rules import HalfRules
-from escrowmq.broker.log_puts import Putter
-from escrowmq.broker.offset_saver import ProgressOfHalves
-from escrowmq.broker.on_config import ConfigHandlers
-from escrowmq.broker.on_connections import ConnectionHandlers
-from escrowmq.broker.on_groups import GroupHandlers
-from escrowmq.broker.on_members import MemberHandlers
-from escrowmq.broker.on_offsets import OffsetHandlers
-from escrowmq.broker.on_pending import PendingHandlers
-from escrowmq.broker.on_query import QueryHandlers
-from escrowmq.broker.on_recall import RecallHandlers
-from escrowmq.broker.on_relay import RelayHandlers
-from escrowmq.broker.on_resets import ResetHandlers
-from escrowmq.broker.on_route import RouteHandlers
-from escrowmq.broker.on_send_back import BackHandlers
-from escrowmq.broker.on_statistics import StatisticsHandlers
-from escrowmq.broker.on_topics import TopicHandlers
-from escrowmq.broker.part import Part
 from escrowmq.broker.plain_sends import PlainSends
 from escrowmq.broker.publish_standings import Standings
 from escrowmq.broker.remoting import RemotingFront
 from escrowmq.broker.serving import Serving
+from escrowmq.broker.shared_state import Broker
 from escrowmq.broker.short_puts import ShortPuts
 from escrowmq.broker.shortcut import Shortcut
-from escrowmq.broker.state import Broker
-from escrowmq.broker.tables import Tables
+from escrowmq.broker.table_saving import Tables
+from escrowmq.broker.transaction_metrics_file import HalfCounts
 from escrowmq.codec.changed_settings import Changes
 from escrowmq.delivery import delay, timer
 

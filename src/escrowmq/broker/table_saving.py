@@ -6,8 +6,8 @@ import logging
 from typing import Final
 
 from escrowmq.base.ports import Disk
-from escrowmq.broker.opening import GROUPS_FILE, TOPICS_FILE
-from escrowmq.broker.registration import Registration
+from escrowmq.broker.nameserver_registration import Registration
+from escrowmq.broker.start_checks import GROUPS_FILE, TOPICS_FILE
 from escrowmq.delivery.subscriptions import GroupTable
 from escrowmq.delivery.topics import TopicTable
 from escrowmq.errors import StorageError

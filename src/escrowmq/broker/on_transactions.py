@@ -15,7 +15,7 @@ from escrowmq.base.command import Command
 from escrowmq.base.extensions import OPEN
 from escrowmq.base.message import Property, StoredMessage, Topic
 from escrowmq.base.settings import BrokerSettings, StoreSettings
-from escrowmq.broker.answers import Answers
+from escrowmq.broker.answer_delivery import Answers
 from escrowmq.broker.asked import Asked, Question
 from escrowmq.broker.log_puts import Putter
 from escrowmq.broker.part import Part

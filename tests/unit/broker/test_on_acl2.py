@@ -10,7 +10,7 @@ import pytest
 from escrowmq.acl.acl2_users import PATH
 from escrowmq.base.codes import Request
 from escrowmq.base.settings import BrokerSettings
-from escrowmq.broker.on_auth import read_terms
+from escrowmq.broker.on_acl2 import read_terms
 from escrowmq.errors import UsageError
 from escrowmq.testing.disk import SimDisk
 from tests.harness.exchange import COMMIT, Caller, Exchange
