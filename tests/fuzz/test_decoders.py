@@ -46,7 +46,7 @@ from escrowmq.errors import CorruptRecord, RemoteProtocolError, UsageError
 from escrowmq.filter.grammar import compile_sql
 from escrowmq.filter.operands import FilterError
 from escrowmq.filter.tags import parse_tags
-from escrowmq.txn import epoch, op, snapshot
+from escrowmq.txn import epoch, op_records, pending_snapshot
 
 from .frames import GOLDEN, NUMBERS, SEED, TALLY, TEXTS, golden_frames, spoil, tries
 
@@ -115,9 +115,9 @@ DECODERS: dict[str, tuple[Any, ...]] = {
     "starts": (lambda data: receipt.decode_list(as_text(data)), UsageError),
     "epoch": (lambda data: epoch.parse_epoch("g", as_text(data)), UsageError),
     "op record": (
-        lambda data: op.decode_op(Message(topic="T", body=data, properties={"TAGS": "d"})),
+        lambda data: op_records.decode_op(Message(topic="T", body=data, properties={"TAGS": "d"})),
     ),
-    "pending snapshot": (snapshot.decode,),
+    "pending snapshot": (pending_snapshot.decode,),
     "registration": (registration, RemoteProtocolError),
     "route": (routes.decode_route, RemoteProtocolError),
     "cluster": (routes.decode_cluster_info, RemoteProtocolError),

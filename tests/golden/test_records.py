@@ -9,8 +9,8 @@ from escrowmq.codec.hashes import tags_code
 from escrowmq.codec.ids import offset_id, parse_offset_id, unpack_host
 from escrowmq.codec.properties import encode_properties
 from escrowmq.codec.record import decode_record, encode_message, encode_record
-from escrowmq.txn.half import final_of, real_place
-from escrowmq.txn.op import decode_op, encode_op
+from escrowmq.txn.half_records import final_of, real_place
+from escrowmq.txn.op_records import decode_op, encode_op
 
 from .captured import load
 

@@ -25,7 +25,7 @@ from escrowmq.broker.start_checks import OFFSETS_FILE
 from escrowmq.delivery.subscriptions import TRANSACTION_GROUP
 from escrowmq.testing.disk import Loss, SimDisk
 from escrowmq.txn.engine import Engine
-from escrowmq.txn.op import decode_op
+from escrowmq.txn.op_records import decode_op
 from tests.sim.clock import WallClock
 from tests.sim.ledger import COMMIT, ROLLBACK, Ident, Ledger
 from tests.sim.plan import Plan

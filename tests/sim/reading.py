@@ -11,7 +11,7 @@ from escrowmq.codec.record import decode_record
 from escrowmq.delivery.subscriptions import TRANSACTION_GROUP
 from escrowmq.errors import CorruptRecord
 from escrowmq.store.store import Store
-from escrowmq.txn.op import decode_op
+from escrowmq.txn.op_records import decode_op
 from tests.sim.halves import LEVELS_MAX
 from tests.sim.ledger import Ident
 from tests.sim.stage import Violation

@@ -10,7 +10,7 @@ from escrowmq.base.message import Property, Topic
 from escrowmq.broker.core import BrokerCore
 from escrowmq.codec.delay_levels import delay_levels
 from escrowmq.codec.hashes import java_hash
-from escrowmq.txn.half import is_delayed
+from escrowmq.txn.half_records import is_delayed
 from tests.sim.ledger import COMMIT, Ident, Ledger
 from tests.sim.reading import Reading, Seen, scope_of
 from tests.sim.stage import Stage, Violation

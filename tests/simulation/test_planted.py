@@ -22,9 +22,9 @@ from escrowmq.codec.signed_id import SignedId
 from escrowmq.delivery.diverted_messages import DelayRules
 from escrowmq.errors import StorageError
 from escrowmq.store.store import Put
-from escrowmq.txn.check import LiveProducer
+from escrowmq.txn.check_schedule import LiveProducer
 from escrowmq.txn.end_claim import Ended, EndResult
-from escrowmq.txn.half import final_of
+from escrowmq.txn.half_records import final_of
 from escrowmq.txn.pending import PendingRow
 from escrowmq.txn.state import State, Verdict
 

@@ -7,7 +7,7 @@ from escrowmq.base.rounds import Rounds
 from escrowmq.broker.on_pull import PullHandlers
 from escrowmq.broker.part import Part
 from escrowmq.broker.pops import Pops
-from escrowmq.delivery.delay import DelayQueues
+from escrowmq.delivery.delay_queues import DelayQueues
 from escrowmq.delivery.timer import TimerQueue
 from escrowmq.store.store import Store
 

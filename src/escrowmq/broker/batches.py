@@ -21,7 +21,7 @@ from escrowmq.broker.destinations import Destinations, Header
 from escrowmq.broker.forbidden_to_senders import MARKED, admit, count_keys, keys_fault, take_off
 from escrowmq.broker.identity import Identity
 from escrowmq.broker.log_puts import Putter, is_retry
-from escrowmq.broker.message_from_request import Composer
+from escrowmq.broker.message_from_request import MessageMaker
 from escrowmq.broker.peer import Long
 from escrowmq.codec.batch import decode_part, entry_size
 from escrowmq.codec.ids import offset_id
@@ -30,7 +30,7 @@ from escrowmq.delivery.stats import Stats
 from escrowmq.delivery.topics import TopicConfig
 from escrowmq.store.encoding import Piece
 from escrowmq.store.store import Store
-from escrowmq.txn.half import is_half
+from escrowmq.txn.half_records import is_half
 
 _IDS_AT_ONCE: Final = 5_000
 """Messages of a long batch that are named in one turn."""
@@ -50,14 +50,14 @@ class SentBatches:
         stats: Stats,
         identity: Identity,
         putter: Putter,
-        composer: Composer,
+        maker: MessageMaker,
         destinations: Destinations,
     ) -> None:
         self._store = store
         self._stats = stats
         self._identity = identity
         self._putter = putter
-        self._composer = composer
+        self._maker = maker
         self._destinations = destinations
 
     def send(self, asked: Asked[Header], topic: TopicConfig) -> Reply:
@@ -69,7 +69,7 @@ class SentBatches:
         if is_retry(header.topic):
             remark = f"batch request does not support retry group {header.topic}"
             return Refusal(Response.MESSAGE_ILLEGAL, remark)
-        first = self._composer.bare(asked, topic, b"")
+        first = self._maker.bare(asked, topic, b"")
         part = self._part(asked, first, 0, count_max=BATCH_AT_ONCE_MAX)
         if isinstance(part, Refusal):
             return part
@@ -125,9 +125,9 @@ class SentBatches:
             if fault:
                 return Refusal(Response.MESSAGE_ILLEGAL, fault)
             if is_plain:
-                completed = encoded + self._composer.suffix
+                completed = encoded + self._maker.suffix
             else:
-                self._composer.complete(properties, asked.peer, asked.now_ms)
+                self._maker.complete(properties, asked.peer, asked.now_ms)
                 completed = encode_properties(properties)
             pieces.append((flag, body, completed, properties))
         return pieces, end
@@ -144,34 +144,34 @@ class SentBatches:
         while True:
             refused = batches.refusal(first, pieces)
             if refused is not None:
-                yield self._putter.refusal(refused).saying(self._composer.said)
+                yield self._putter.refusal(refused).saying(self._maker.said)
                 return
             if len(batch.sizes) + len(pieces) > BATCH_MESSAGES_MAX:
                 remark = f"a batch of more than {BATCH_MESSAGES_MAX} messages; send it in parts"
-                yield Refusal(Response.MESSAGE_ILLEGAL, remark).saying(self._composer.said)
+                yield Refusal(Response.MESSAGE_ILLEGAL, remark).saying(self._maker.said)
                 return
             batch.add(pieces)
             texts = [piece[3].get(Property.KEYS) for piece in pieces]
             keys_count += sum(count_keys(keys) for keys in texts if keys)
             if keys_count > BATCH_KEYS_MAX:
                 remark = f"a batch with more than {BATCH_KEYS_MAX} keys; send it in parts"
-                yield Refusal(Response.MESSAGE_ILLEGAL, remark).saying(self._composer.said)
+                yield Refusal(Response.MESSAGE_ILLEGAL, remark).saying(self._maker.said)
                 return
             yield HELD
             if at == len(asked.body):
                 break
             part = self._part(asked, first, at, count_max=BATCH_PART_COUNT)
             if isinstance(part, Refusal):
-                yield part.saying(self._composer.said)
+                yield part.saying(self._maker.said)
                 return
             pieces, at = part
         found = self._destinations.find(asked.peer, asked.header, asked.now_ms)
         if isinstance(found, Refusal):  # it was deleted meanwhile
-            yield found.saying(self._composer.said)
+            yield found.saying(self._maker.said)
             return
         put = batches.put_long(batch, asked.now_ms)
         if put.log_offset < 0:
-            yield self._putter.refusal(put).saying(self._composer.said)
+            yield self._putter.refusal(put).saying(self._maker.said)
             return
         self._stats.put(topic, len(batch.sizes), put.record_size)
         yield HELD

@@ -17,10 +17,10 @@ from escrowmq.codec.hashes import java_hash
 from escrowmq.delivery.clients import Clients
 from escrowmq.delivery.diverted_messages import DelayRules, divert
 from escrowmq.delivery.topics import TopicTable
-from escrowmq.txn.check import LiveProducer
+from escrowmq.txn.check_schedule import LiveProducer
 from escrowmq.txn.epoch import attempt_of
-from escrowmq.txn.half import is_delayed
-from escrowmq.txn.halves import Halves
+from escrowmq.txn.half_lifecycle import Halves
+from escrowmq.txn.half_records import is_delayed
 
 _log = logging.getLogger(__name__)
 

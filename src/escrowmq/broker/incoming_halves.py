@@ -18,7 +18,7 @@ from escrowmq.store.store import Put
 from escrowmq.txn.transactions import Transactions
 
 
-class Preparing:
+class IncomingHalves:
     """Stores what may be a half here."""
 
     def __init__(

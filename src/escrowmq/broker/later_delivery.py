@@ -16,7 +16,7 @@ class _Queues(Protocol):
     def save(self, now_ms: int) -> bytes | None: ...
 
 
-class Later(Part):
+class LaterDelivery(Part):
     """Wakes those who deliver, and keeps how far they are."""
 
     def __init__(

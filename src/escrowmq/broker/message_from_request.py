@@ -14,7 +14,7 @@ from escrowmq.codec.properties import encode_properties, parse_properties
 from escrowmq.delivery.topics import TopicConfig
 
 
-class Composer:
+class MessageMaker:
     """Makes them."""
 
     def __init__(

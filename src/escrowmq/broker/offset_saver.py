@@ -13,7 +13,7 @@ from escrowmq.delivery.pop import PopLedger
 from escrowmq.delivery.subscriptions import TRANSACTION_GROUP, GroupTable
 from escrowmq.delivery.topics import TopicTable
 from escrowmq.store.store import Store
-from escrowmq.txn import snapshot
+from escrowmq.txn import pending_snapshot
 from escrowmq.txn.transactions import Transactions
 
 
@@ -46,7 +46,7 @@ class ProgressOfHalves(Part):
         for topic, offset in ((Topic.HALF, kept.half_offset), (Topic.OP, kept.op_offset)):
             if offsets.get(TRANSACTION_GROUP, topic, 0) != offset:
                 offsets.commit(TRANSACTION_GROUP, topic, 0, offset, now_ms)
-        return ((snapshot.PATH, kept.snapshot),) if kept.snapshot else NOTHING
+        return ((pending_snapshot.PATH, kept.snapshot),) if kept.snapshot else NOTHING
 
 
 class OffsetSaver:

@@ -19,7 +19,7 @@ from escrowmq.codec.receipt import ORDER_QUEUE, Receipt, decode_receipt, retry_t
 from escrowmq.delivery.offsets import OffsetTable
 from escrowmq.delivery.orderly_pops import ILLEGAL, OrderTable
 from escrowmq.delivery.pop import PopLedger
-from escrowmq.delivery.revive import CheckPointKey
+from escrowmq.delivery.revive_records import CheckPointKey
 from escrowmq.delivery.topics import TopicTable
 from escrowmq.errors import RemoteProtocolError
 from escrowmq.store.store import Store

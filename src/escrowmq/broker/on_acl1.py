@@ -26,10 +26,10 @@ from escrowmq.broker.request_rights import Rights
 from escrowmq.codec import fastjson
 from escrowmq.codec.hashes import account_mark
 from escrowmq.codec.signature import ACCESS_KEY
+from escrowmq.delivery.data_version import DataVersion
 from escrowmq.delivery.offsets import OffsetTable
 from escrowmq.delivery.request_replies import AskedTable
 from escrowmq.delivery.topics import TopicTable
-from escrowmq.delivery.version import DataVersion
 from escrowmq.errors import EscrowMQError, UsageError
 from escrowmq.store.store import Store
 from escrowmq.txn.doubled_halves import stored_again

@@ -15,9 +15,9 @@ from escrowmq.broker.identity import Identity
 from escrowmq.codec import fastjson
 from escrowmq.codec.changed_settings import Changes
 from escrowmq.codec.java_properties import ConfError, parse_conf
+from escrowmq.delivery.data_version import DataVersion
 from escrowmq.delivery.stats import BROKER_GET, BROKER_PUT, GET_SIZE, StatMeter, Stats
 from escrowmq.delivery.topics import TopicTable
-from escrowmq.delivery.version import DataVersion
 from escrowmq.errors import UsageError
 from escrowmq.store.commit_log import FOLDER
 from escrowmq.store.retention import check_hours

@@ -18,10 +18,10 @@ from escrowmq.codec.decision import Abandon, Abandoned, Decide, Decided, Epoch
 from escrowmq.delivery.topics import TopicTable
 from escrowmq.store.durable_progress import Mark, Marks
 from escrowmq.store.store import Put, PutStatus, Store
-from escrowmq.txn import decision
-from escrowmq.txn.decision import Decider
+from escrowmq.txn import epoch_decision
 from escrowmq.txn.engine import Engine
 from escrowmq.txn.epoch import Query, parse_epoch
+from escrowmq.txn.epoch_decision import Decider
 
 
 class _Waiting(msgspec.Struct):
@@ -63,7 +63,7 @@ class EpochHandlers(Part):
 
     def load(self, start: Start) -> None:
         """Read what was decided, when it is known what is pending."""
-        self._decider.load(start.disk.read(decision.PATH), start.now_ms)
+        self._decider.load(start.disk.read(epoch_decision.PATH), start.now_ms)
 
     def progress(self, now_ms: int) -> tuple[File, ...]:
         """Keep the decisions in a file, once the log that they stand in is durable: records are
@@ -73,7 +73,7 @@ class EpochHandlers(Part):
         if saved is not None:
             self._marks.note(Mark(store.end_offset, store.end_offset, saved))
         mark = self._marks.take(store.durable_offset)
-        return NOTHING if mark is None else ((decision.PATH, mark.state),)
+        return NOTHING if mark is None else ((epoch_decision.PATH, mark.state),)
 
     # -- requests ----------------------------------------------------------------------------
 

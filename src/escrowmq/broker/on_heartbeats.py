@@ -36,8 +36,8 @@ from escrowmq.codec.bodies import (
 )
 from escrowmq.codec.headers import ConsumerGroupHeader, UnregisterClientHeader
 from escrowmq.delivery.clients import BROADCASTING, Channel, Clients, ConsumerGroup
-from escrowmq.delivery.locks import QueueLocks
 from escrowmq.delivery.pop_members import Poppers
+from escrowmq.delivery.queue_locks import QueueLocks
 from escrowmq.delivery.subscriptions import GroupTable
 from escrowmq.delivery.topics import TopicTable
 from escrowmq.errors import UsageError

@@ -16,7 +16,7 @@ from escrowmq.codec.headers import (
     ResetOffsetHeader,
 )
 from escrowmq.delivery.clients import Clients
-from escrowmq.delivery.delay import DelayQueues
+from escrowmq.delivery.delay_queues import DelayQueues
 from escrowmq.delivery.group_readers import Readers
 from escrowmq.delivery.offsets import OffsetTable
 from escrowmq.delivery.subscriptions import GroupTable

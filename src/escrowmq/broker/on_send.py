@@ -11,9 +11,9 @@ from escrowmq.broker.batches import SentBatches
 from escrowmq.broker.destinations import Destinations, Header
 from escrowmq.broker.forbidden_to_senders import admit
 from escrowmq.broker.identity import Identity
-from escrowmq.broker.incoming_halves import Preparing
+from escrowmq.broker.incoming_halves import IncomingHalves
 from escrowmq.broker.log_puts import Diverted, Putter, is_retry
-from escrowmq.broker.message_from_request import Composer
+from escrowmq.broker.message_from_request import MessageMaker
 from escrowmq.broker.shedding import Shedding
 from escrowmq.codec.ids import offset_id
 from escrowmq.delivery.made_by_use import Present
@@ -21,7 +21,7 @@ from escrowmq.delivery.request_replies import AskedTable
 from escrowmq.delivery.stats import Stats
 from escrowmq.delivery.topics import TopicConfig
 from escrowmq.store.store import Put
-from escrowmq.txn.half import is_half
+from escrowmq.txn.half_records import is_half
 
 
 class SendHandlers:
@@ -32,9 +32,9 @@ class SendHandlers:
         *,
         shedding: Shedding,
         destinations: Destinations,
-        composer: Composer,
+        maker: MessageMaker,
         putter: Putter,
-        halves: Preparing,
+        halves: IncomingHalves,
         batches: SentBatches,
         stats: Stats,
         identity: Identity,
@@ -43,7 +43,7 @@ class SendHandlers:
     ) -> None:
         self._shedding = shedding
         self._destinations = destinations
-        self._composer = composer
+        self._maker = maker
         self._putter = putter
         self._halves = halves
         self._batches = batches
@@ -54,7 +54,7 @@ class SendHandlers:
 
     def send(self, asked: Asked[Header]) -> Reply:
         """Store one message or a batch."""
-        self._composer.note_settings()
+        self._maker.note_settings()
         topic = self._judge(asked)
         reply: Reply
         if isinstance(topic, Refusal):
@@ -63,7 +63,7 @@ class SendHandlers:
             reply = self._batches.send(asked, topic)
         else:
             reply = self._send_one(asked, topic)
-        return reply.saying(self._composer.said) if isinstance(reply, Refusal) else reply
+        return reply.saying(self._maker.said) if isinstance(reply, Refusal) else reply
 
     def _judge(self, asked: Asked[Header]) -> TopicConfig | Refusal:
         """The topic that it goes to, or why it does not."""
@@ -78,7 +78,7 @@ class SendHandlers:
             # RocketMQ fails with a NullPointerException here; an empty body cannot be sent.
             remark = "the message has no body; send at least one byte"
             return Refusal(Response.SYSTEM_ERROR, remark)
-        message = self._composer.message(asked, topic, body)
+        message = self._maker.message(asked, topic, body)
         is_transactional = Property.TRAN_MSG in message.properties and is_half(
             message.properties, message.reconsume_times
         )

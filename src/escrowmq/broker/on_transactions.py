@@ -33,9 +33,9 @@ from escrowmq.delivery.clients import Channel, Clients
 from escrowmq.delivery.topics import TopicTable
 from escrowmq.errors import StorageError, UsageError
 from escrowmq.store.store import Put, PutStatus, Store
-from escrowmq.txn.check import Ask
+from escrowmq.txn.check_schedule import Ask
 from escrowmq.txn.end_claim import Claim, Ended, EndResult
-from escrowmq.txn.half import real_place
+from escrowmq.txn.half_records import real_place
 from escrowmq.txn.state import State, Verdict
 from escrowmq.txn.transactions import Transactions
 

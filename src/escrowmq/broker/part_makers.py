@@ -9,9 +9,9 @@ from escrowmq.broker.batches import SentBatches
 from escrowmq.broker.destinations import Destinations
 from escrowmq.broker.door import Door, Polled
 from escrowmq.broker.half_rules import HalfRules
-from escrowmq.broker.incoming_halves import Preparing
+from escrowmq.broker.incoming_halves import IncomingHalves
 from escrowmq.broker.log_puts import Putter
-from escrowmq.broker.message_from_request import Composer
+from escrowmq.broker.message_from_request import MessageMaker
 from escrowmq.broker.metrics import Measuring
 from escrowmq.broker.nameserver_registration import Registration
 from escrowmq.broker.offset_saver import OffsetSaver
@@ -128,17 +128,17 @@ def sends_of(
     b: Broker, putter: Putter, transactions: Transactions, rules: HalfRules
 ) -> SendHandlers:
     """Who stores what producers send."""
-    composer = Composer(b.settings, b.frames, b.identity, b.chance)
+    maker = MessageMaker(b.settings, b.frames, b.identity, b.chance)
     destinations = Destinations(b.settings, b.topics, b.groups, b.locks)
     batches = SentBatches(
         store=b.store,
         stats=b.stats,
         identity=b.identity,
         putter=putter,
-        composer=composer,
+        maker=maker,
         destinations=destinations,
     )
-    halves = Preparing(
+    halves = IncomingHalves(
         settings=b.settings,
         clients=b.clients,
         present=b.present,
@@ -149,7 +149,7 @@ def sends_of(
     return SendHandlers(
         shedding=b.shedding,
         destinations=destinations,
-        composer=composer,
+        maker=maker,
         putter=putter,
         halves=halves,
         batches=batches,

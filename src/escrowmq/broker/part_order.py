@@ -9,7 +9,7 @@ from escrowmq.broker.arrivals import Arrivals
 from escrowmq.broker.audit_log import Denials
 from escrowmq.broker.door import Table
 from escrowmq.broker.half_rules import HalfRules
-from escrowmq.broker.later_delivery import Later
+from escrowmq.broker.later_delivery import LaterDelivery
 from escrowmq.broker.log_puts import Putter
 from escrowmq.broker.offset_saver import ProgressOfHalves
 from escrowmq.broker.on_broker_group import MemberHandlers
@@ -49,7 +49,7 @@ from escrowmq.broker.shortcut import Shortcut
 from escrowmq.broker.table_saving import Tables
 from escrowmq.broker.transaction_metrics_file import HalfCounts
 from escrowmq.codec.changed_settings import Changes
-from escrowmq.delivery import delay, timer
+from escrowmq.delivery import delay_queues, timer
 
 
 class Assembly:
@@ -184,8 +184,8 @@ class Assembly:
             self.ends,
             self.epochs,
             HalfCounts(b.settings, b.output, self.transactions.engine.halves.meter),
-            Later("delay levels", delay.PATH, delays, delays.load),
-            Later("the timer", timer.PATH, times, lambda data, _: times.load(data)),
+            LaterDelivery("delay levels", delay_queues.PATH, delays, delays.load),
+            LaterDelivery("the timer", timer.PATH, times, lambda data, _: times.load(data)),
             self.pulls,
             self.pops,
             self.arrivals,

@@ -17,13 +17,13 @@ from escrowmq.broker.request_times import Latency
 from escrowmq.broker.run_answers import RunAnswers
 from escrowmq.broker.shedding import Shedding
 from escrowmq.delivery.clients import Clients
-from escrowmq.delivery.delay import DelayQueues
+from escrowmq.delivery.delay_queues import DelayQueues
 from escrowmq.delivery.due_messages import Due
 from escrowmq.delivery.group_readers import Readers
-from escrowmq.delivery.locks import QueueLocks
 from escrowmq.delivery.made_by_use import Made, Present
 from escrowmq.delivery.offsets import OffsetTable
 from escrowmq.delivery.pop_members import Poppers
+from escrowmq.delivery.queue_locks import QueueLocks
 from escrowmq.delivery.request_replies import AskedTable
 from escrowmq.delivery.stats import Stats
 from escrowmq.delivery.subscriptions import GroupTable

@@ -10,15 +10,15 @@ from escrowmq.base.message import Topic
 from escrowmq.base.ports import Disk
 from escrowmq.base.settings import BrokerSettings
 from escrowmq.codec import fastjson
-from escrowmq.delivery import delay
+from escrowmq.delivery import delay_queues
 from escrowmq.delivery.offsets import OffsetTable
 from escrowmq.delivery.subscriptions import SYSTEM_GROUPS, TRANSACTION_GROUP, GroupTable
 from escrowmq.delivery.topics import TopicTable
 from escrowmq.errors import CorruptRecord, StorageError
-from escrowmq.store import check, snapshot
-from escrowmq.store.answers import RecoveryReport
+from escrowmq.store import check, queue_snapshot
+from escrowmq.store.config_tables import Take, take_table
+from escrowmq.store.results import RecoveryReport
 from escrowmq.store.store import Store
-from escrowmq.store.tables import Take, take_table
 
 TOPICS_FILE: Final = check.TOPICS
 GROUPS_FILE: Final = check.GROUPS
@@ -39,7 +39,7 @@ def readers() -> dict[str, Take]:
         TOPICS_FILE: TopicTable(settings).load,
         GROUPS_FILE: GroupTable(settings).load,
         OFFSETS_FILE: OffsetTable().load,
-        delay.PATH: _read_delays,
+        delay_queues.PATH: _read_delays,
     }
 
 
@@ -76,7 +76,7 @@ class Opening:
         self.is_sound = False
         """Whether nothing of the log was found damaged."""
         self._has_all_topics = False
-        self._has_snapshot = disk.size(snapshot.PATH) is not None
+        self._has_snapshot = disk.size(queue_snapshot.PATH) is not None
 
     def take(self, path: str, take: Take) -> bool:
         """Take over a table; whether it was the newest. StorageError when it is not what it should

@@ -13,7 +13,7 @@ from escrowmq.base.effects import Replace
 from escrowmq.base.settings import BrokerSettings
 from escrowmq.broker.output import Output
 from escrowmq.broker.part import NOTHING, File, Part, Start
-from escrowmq.delivery.version import DataVersion
+from escrowmq.delivery.data_version import DataVersion
 from escrowmq.txn.transaction_figures import Meter
 
 PATH: Final = "config/transactionMetrics"

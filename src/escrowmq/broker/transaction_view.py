@@ -10,8 +10,8 @@ from escrowmq.codec.ids import format_host, offset_id
 from escrowmq.codec.pending import Item, PendingEvent
 from escrowmq.store.store import Store
 from escrowmq.store.walk import walk_queue
-from escrowmq.txn.half import real_place
-from escrowmq.txn.op import STATES, decode_op
+from escrowmq.txn.half_records import real_place
+from escrowmq.txn.op_records import STATES, decode_op
 from escrowmq.txn.transactions import Transactions
 
 _OPS_READ_MAX: Final = 5_000

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from escrowmq.codec import fastjson
-from escrowmq.delivery.version import DataVersion
+from escrowmq.delivery.data_version import DataVersion
 
 _NOT_STORED = -1
 _VERSION_STEP = 500

@@ -30,8 +30,8 @@ from escrowmq.codec.record import decode_record
 from escrowmq.delivery.offsets import OffsetTable
 from escrowmq.delivery.pop_check_points import MESSAGES_MAX, NEVER_MS, TIME_MAX, CheckPoint, Popped
 from escrowmq.delivery.pop_renewal import NOBODY, IsThere, nobody_is_there, span_ms
-from escrowmq.delivery.retries import RetryTopics
-from escrowmq.delivery.revive import (
+from escrowmq.delivery.retry_topics import RetryTopics
+from escrowmq.delivery.revive_records import (
     ACK_TAG,
     BATCH_ACK_TAG,
     CHECK_POINT_TAG,

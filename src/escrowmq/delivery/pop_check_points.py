@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from escrowmq.delivery.revive import CheckPointKey
+from escrowmq.delivery.revive_records import CheckPointKey
 
 NEVER_MS: Final = 1 << 62
 MESSAGES_MAX: Final = 62

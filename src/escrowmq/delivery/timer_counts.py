@@ -7,7 +7,7 @@ import msgspec
 from escrowmq.base.measure import Counts
 from escrowmq.base.message import Message, Property
 from escrowmq.codec import fastjson
-from escrowmq.delivery.version import DataVersion
+from escrowmq.delivery.data_version import DataVersion
 
 
 class _Count(msgspec.Struct, rename="camel"):

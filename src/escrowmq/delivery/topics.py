@@ -12,9 +12,9 @@ from escrowmq.base.message import Topic
 from escrowmq.base.names import NAME_LETTERS, has_name_letters
 from escrowmq.base.settings import BrokerSettings
 from escrowmq.codec import fastjson
+from escrowmq.delivery.data_version import DataVersion
 from escrowmq.delivery.made_by_use import Made
 from escrowmq.delivery.table_text import Pieces, file_of, indented
-from escrowmq.delivery.version import DataVersion
 from escrowmq.errors import UsageError
 
 

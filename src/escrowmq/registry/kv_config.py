@@ -11,7 +11,7 @@ from escrowmq.base.ports import Disk
 from escrowmq.codec import fastjson
 from escrowmq.codec.bodies import decode_body
 from escrowmq.errors import CorruptRecord, UsageError
-from escrowmq.store.tables import take_table
+from escrowmq.store.config_tables import take_table
 
 ORDER_CONF: Final = "ORDER_TOPIC_CONFIG"
 """The namespace that maps an ordered topic to `broker:queues;...`."""

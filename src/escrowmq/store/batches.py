@@ -11,7 +11,6 @@ from escrowmq.base.limits import UNSEEN_MAX
 from escrowmq.base.message import Message, SysFlag
 from escrowmq.codec.record import place_run
 from escrowmq.errors import StorageError
-from escrowmq.store.answers import Put, PutStatus
 from escrowmq.store.consume_queue import ConsumeQueue
 from escrowmq.store.dispatch import Dispatch, DispatchRun
 from escrowmq.store.encoding import (
@@ -22,7 +21,8 @@ from escrowmq.store.encoding import (
     with_crcs,
     without_zeros,
 )
-from escrowmq.store.holdings import Holdings
+from escrowmq.store.results import Put, PutStatus
+from escrowmq.store.store_parts import Holdings
 
 
 class LongBatch:

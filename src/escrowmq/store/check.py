@@ -27,13 +27,13 @@ from escrowmq.errors import CorruptRecord, StorageError
 from escrowmq.store import commit_log, consume_queue, index
 from escrowmq.store.checkpoint import PATH as CHECKPOINT
 from escrowmq.store.checkpoint import CheckpointFile
+from escrowmq.store.config_tables import Take, take_table
 from escrowmq.store.deletions import Deleted
 from escrowmq.store.dispatch import unit_code
-from escrowmq.store.folder import refuse_other
+from escrowmq.store.folder_check import refuse_other
+from escrowmq.store.queue_snapshot import read_snapshot
 from escrowmq.store.queues import Queues
 from escrowmq.store.segment import Segments
-from escrowmq.store.snapshot import read_snapshot
-from escrowmq.store.tables import Take, take_table
 
 ABORT: Final = "abort"
 _FINDINGS_MAX: Final = 1_000

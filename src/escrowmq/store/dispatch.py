@@ -15,12 +15,12 @@ from escrowmq.codec.hashes import java_hash, tags_code
 from escrowmq.codec.properties import number_in
 from escrowmq.codec.record import decode_record
 from escrowmq.errors import DiskFull, StorageError
-from escrowmq.store.answers import Arrival, Put
 from escrowmq.store.commit_log import CommitLog
 from escrowmq.store.consume_queue import ConsumeQueue
 from escrowmq.store.encoding import Piece
 from escrowmq.store.index import Index
 from escrowmq.store.index_chains import IndexKey
+from escrowmq.store.results import Arrival, Put
 
 _KEYS_BATCH: Final = 256
 

@@ -13,7 +13,7 @@ from escrowmq.codec.entries import is_path_safe
 from escrowmq.codec.layout import RECORD_SIZE_MIN, V6_MORE
 from escrowmq.codec.properties import encode_properties
 from escrowmq.codec.record import encode_record, encode_run
-from escrowmq.store.answers import Put, PutStatus
+from escrowmq.store.results import Put, PutStatus
 
 _OVERHEAD_MAX: Final = RECORD_SIZE_MIN + 2 * V6_MORE + 1
 """The fixed fields of a record with two IPv6 hosts and a long topic."""

@@ -23,8 +23,8 @@ from escrowmq.codec.layout import FILLER_SIZE
 from escrowmq.codec.log_stretches import Scanned, parse
 from escrowmq.errors import CorruptRecord, StorageError
 from escrowmq.store.consume_queue import ConsumeQueue
-from escrowmq.store.holdings import Holdings
 from escrowmq.store.segment import Segments
+from escrowmq.store.store_parts import Holdings
 
 _log = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from escrowmq.base.limits import UNSEEN_MAX
 from escrowmq.base.ports import File
 from escrowmq.errors import StorageError
 from escrowmq.store.consume_queue import ConsumeQueue
-from escrowmq.store.holdings import Holdings
+from escrowmq.store.store_parts import Holdings
 
 _log = logging.getLogger(__name__)
 

@@ -1,4 +1,4 @@
-"""Which files of queues were begun since the snapshot (snapshot.py), and with which record.
+"""Which files of queues were begun since the snapshot (queue_snapshot.py), and with which record.
 
 A killed process leaves every unit that it wrote, so that the next start reads the log from the
 newest unit on. A file of a queue that somebody removed meanwhile would never be missed: this is

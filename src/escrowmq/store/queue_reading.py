@@ -15,9 +15,9 @@ from escrowmq.codec.hashes import tags_code
 from escrowmq.codec.layout import SIZE
 from escrowmq.codec.log_stretches import check_record, is_whole, parse
 from escrowmq.codec.properties import value_of
-from escrowmq.store.answers import Got, GotStatus
 from escrowmq.store.commit_log import CommitLog
 from escrowmq.store.consume_queue import GAP_SIZE, ConsumeQueue
+from escrowmq.store.results import Got, GotStatus
 
 _SIZE_MAX: Final = 128 * 1024 * 1024
 """Bytes of one answer, whatever the settings say."""

@@ -20,7 +20,7 @@ from escrowmq.codec.walker import Damage
 from escrowmq.errors import DiskFull
 from escrowmq.store.consume_queue import GAP_SIZE, ConsumeQueue
 from escrowmq.store.dispatch import Dispatch, unit_code
-from escrowmq.store.holdings import Holdings
+from escrowmq.store.store_parts import Holdings
 
 _UNITS_MAX: Final = 400_000
 _UNITS_KEPT_MAX: Final = 100_000

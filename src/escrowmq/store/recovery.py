@@ -17,8 +17,7 @@ from escrowmq.codec.log_stretches import Scanned, check_record
 from escrowmq.codec.properties import value_of
 from escrowmq.codec.walker import Damage, Walker
 from escrowmq.errors import CorruptRecord, DiskFull
-from escrowmq.store import snapshot as snapshots
-from escrowmq.store.answers import RecoveryReport
+from escrowmq.store import queue_snapshot as snapshots
 from escrowmq.store.consume_queue import ConsumeQueue
 from escrowmq.store.dispatch import Dispatch
 from escrowmq.store.failed_syncs import (
@@ -27,15 +26,16 @@ from escrowmq.store.failed_syncs import (
     write_log_again,
     young_from,
 )
-from escrowmq.store.holdings import Holdings
 from escrowmq.store.index_chains import IndexKey
-from escrowmq.store.rebuild import HoleError, Rebuild
-from escrowmq.store.snapshot import (
+from escrowmq.store.queue_snapshot import (
     Snapshot,
     lost_queues,
     read_snapshot,
     write_snapshot,
 )
+from escrowmq.store.rebuild import HoleError, Rebuild
+from escrowmq.store.results import RecoveryReport
+from escrowmq.store.store_parts import Holdings
 
 ABORT: Final = "abort"
 _NOTES_MAX: Final = 100

@@ -12,8 +12,8 @@ from typing import Final
 from escrowmq.base.ports import Usage
 from escrowmq.errors import StorageError, UsageError
 from escrowmq.store.commit_log import FOLDER
-from escrowmq.store.holdings import Holdings
-from escrowmq.store.snapshot import note_log_begin
+from escrowmq.store.queue_snapshot import note_log_begin
+from escrowmq.store.store_parts import Holdings
 
 _log = logging.getLogger(__name__)
 

@@ -15,11 +15,11 @@ from escrowmq.codec.hashes import body_crc
 from escrowmq.codec.layout import HEAD_V4, PROPERTIES_SIZE
 from escrowmq.codec.record import topic_part
 from escrowmq.errors import StorageError
-from escrowmq.store.answers import Arrival
 from escrowmq.store.consume_queue import ConsumeQueue
 from escrowmq.store.dispatch import UnitsOf, UnseenRun
-from escrowmq.store.holdings import Holdings
 from escrowmq.store.index_chains import IndexKey
+from escrowmq.store.results import Arrival
+from escrowmq.store.store_parts import Holdings
 
 _log = logging.getLogger(__name__)
 

@@ -10,10 +10,10 @@ from escrowmq.codec.layout import HEAD_V6, PLACED, RECORD_SIZE_MIN, SIZE, TIME
 from escrowmq.codec.log_stretches import check_record, stored_ms_in
 from escrowmq.codec.record import decode_record
 from escrowmq.errors import CorruptRecord
-from escrowmq.store.answers import FoundByKey
 from escrowmq.store.consume_queue import ConsumeQueue
-from escrowmq.store.holdings import Holdings
 from escrowmq.store.index_chains import key_hash
+from escrowmq.store.results import FoundByKey
+from escrowmq.store.store_parts import Holdings
 
 _FRONT_SIZE: Final = HEAD_V6.stored_at + TIME.size
 """Of any record: up to its store time at least."""

@@ -23,15 +23,6 @@ from escrowmq.codec.layout import FILLER_SIZE
 from escrowmq.codec.properties import encode_properties
 from escrowmq.codec.record import encode_record
 from escrowmq.errors import CorruptRecord, DiskFull, StorageError
-from escrowmq.store.answers import (
-    Arrival,
-    FoundByKey,
-    Got,
-    GotStatus,
-    Put,
-    PutStatus,
-    RecoveryReport,
-)
 from escrowmq.store.batches import BatchPuts
 from escrowmq.store.encoding import (
     encode_with_crc,
@@ -42,18 +33,27 @@ from escrowmq.store.encoding import (
 )
 from escrowmq.store.failed_syncs import Mending
 from escrowmq.store.flush import Flusher
-from escrowmq.store.folder import refuse_other
-from escrowmq.store.holdings import Holdings
+from escrowmq.store.folder_check import refuse_other
 from escrowmq.store.queue_reading import QueueReader
-from escrowmq.store.recovery import Recovered, Recovery
-from escrowmq.store.retention import Retention, hour_in
-from escrowmq.store.run import Run
-from escrowmq.store.search import Searcher
-from escrowmq.store.snapshot import (
+from escrowmq.store.queue_snapshot import (
     note_deletions,
     relieve_journal,
     write_snapshot,
 )
+from escrowmq.store.recovery import Recovered, Recovery
+from escrowmq.store.results import (
+    Arrival,
+    FoundByKey,
+    Got,
+    GotStatus,
+    Put,
+    PutStatus,
+    RecoveryReport,
+)
+from escrowmq.store.retention import Retention, hour_in
+from escrowmq.store.run import Run
+from escrowmq.store.search import Searcher
+from escrowmq.store.store_parts import Holdings
 
 __all__ = [
     "Arrival",

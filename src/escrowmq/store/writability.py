@@ -6,12 +6,12 @@ import logging
 import struct
 
 from escrowmq.errors import DiskFull
-from escrowmq.store.answers import Put, PutStatus
+from escrowmq.store.results import Put, PutStatus
 
 _log = logging.getLogger(__name__)
 
 
-class Standing:
+class Writability:
     """How a store stands to those who want to put something. A lasting refusal, as after a failed
     sync, is for all of them; any other lets ends of transactions through."""
 

@@ -10,8 +10,8 @@ from escrowmq.codec.record import decode_record
 from escrowmq.store.store import Store
 from escrowmq.store.walk import with_unique_key
 from escrowmq.txn.end_claim import Claim
-from escrowmq.txn.half import real_place
 from escrowmq.txn.half_identity import is_final_of, likeness
+from escrowmq.txn.half_records import real_place
 from escrowmq.txn.state import State
 
 

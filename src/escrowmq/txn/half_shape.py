@@ -16,7 +16,7 @@ import msgspec
 from escrowmq.base.extensions import CARRIED, EPOCH, MESSAGES, OWNER, TOKEN, TRANSACTION
 from escrowmq.base.message import Property
 from escrowmq.codec.properties import value_of
-from escrowmq.txn.half import checks_counted, immunity_ms
+from escrowmq.txn.half_records import checks_counted, immunity_ms
 
 _SHAPES_MAX: Final = 4096
 _VARYING: Final = tuple(

@@ -19,8 +19,8 @@ from escrowmq.store.store import Put, PutStatus, Store
 from escrowmq.store.walk import walk_queue, with_unique_key
 from escrowmq.txn.bundle import bundle_of
 from escrowmq.txn.engine import Engine
-from escrowmq.txn.half import copy_to
 from escrowmq.txn.half_identity import likeness
+from escrowmq.txn.half_records import copy_to
 from escrowmq.txn.state import State
 
 _NEAR_COUNT: Final = 2 * BUNDLE_MESSAGES_MAX

@@ -14,14 +14,14 @@ from escrowmq.codec.signed_id import SignedId
 from escrowmq.errors import StorageError
 from escrowmq.store.durable_progress import Mark, Marks
 from escrowmq.store.store import Put, Store
-from escrowmq.txn import keyring, snapshot
-from escrowmq.txn.carry import Carrier
-from escrowmq.txn.check import Checker, LiveProducer
+from escrowmq.txn import keyring, pending_snapshot
+from escrowmq.txn.carry_forward import Carrier
+from escrowmq.txn.check_schedule import Checker, LiveProducer
 from escrowmq.txn.doubled_halves import follow
 from escrowmq.txn.end_claim import Claim
 from escrowmq.txn.engine import AsDelivered, Engine
 from escrowmq.txn.keyring import Keyring
-from escrowmq.txn.recovery import HalvesRecovery
+from escrowmq.txn.pending_recovery import HalvesRecovery
 from escrowmq.txn.resume import Resumption
 from escrowmq.txn.state import Verdict
 
@@ -88,7 +88,7 @@ class Transactions:
             half_offset=half_offset,
             op_offset=op_offset,
             is_sound=is_sound,
-            snapshot=snapshot.decode(disk.read(snapshot.PATH)),
+            snapshot=pending_snapshot.decode(disk.read(pending_snapshot.PATH)),
         )
         if found.pending_count or found.derived_count:
             _log.info(
@@ -133,7 +133,7 @@ class Transactions:
         half_end = self._store.bounds(Topic.HALF, 0)[1]
         self._snapshot_at_ms = now_ms
         op_end = self._store.bounds(Topic.OP, 0)[1]
-        return snapshot.encode(half_end, op_end, pending.after(-1))
+        return pending_snapshot.encode(half_end, op_end, pending.after(-1))
 
     # -- ids ---------------------------------------------------------------------------------
 

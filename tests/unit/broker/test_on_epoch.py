@@ -214,7 +214,7 @@ def test_a_check_that_an_operator_wants_does_not_end_an_epoch() -> None:
 def test_a_large_batch_is_visible_when_its_decision_is_answered(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("escrowmq.txn.decision._AT_ONCE_COUNT", 3)
+    monkeypatch.setattr("escrowmq.txn.epoch_decision._AT_ONCE_COUNT", 3)
     exchange, sink = make()
     sink.write(1, "a", *[b"%d" % n for n in range(10)])
     body = {"group": "PG", "epoch": "q-1/1", "tokens": {"a": 10}}
@@ -227,7 +227,7 @@ def test_a_large_batch_is_visible_when_its_decision_is_answered(
 
 
 def test_large_attempts_are_dropped_step_by_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("escrowmq.txn.decision._AT_ONCE_COUNT", 3)
+    monkeypatch.setattr("escrowmq.txn.epoch_decision._AT_ONCE_COUNT", 3)
     exchange, sink = make()
     for token in ("a", "b"):
         sink.write(1, token, *[b"%d" % n for n in range(10)])
@@ -245,7 +245,7 @@ def test_large_attempts_are_dropped_step_by_step(monkeypatch: pytest.MonkeyPatch
 def test_what_a_crash_leaves_of_a_large_batch_is_done_at_the_start(
     monkeypatch: pytest.MonkeyPatch, *, is_clean: bool
 ) -> None:
-    monkeypatch.setattr("escrowmq.txn.decision._AT_ONCE_COUNT", 3)
+    monkeypatch.setattr("escrowmq.txn.epoch_decision._AT_ONCE_COUNT", 3)
     exchange, sink = make()
     sink.write(1, "a", *[b"%d" % n for n in range(10)])
     sink.write(1, "zombie", b"x")

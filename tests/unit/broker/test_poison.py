@@ -11,7 +11,7 @@ from escrowmq.base.message import Message, Property, Topic
 from escrowmq.base.settings import BrokerSettings
 from escrowmq.codec.properties import number_in
 from escrowmq.codec.record import decode_records
-from escrowmq.delivery.revive import CHECK_POINT_TAG, ORDER_TAG
+from escrowmq.delivery.revive_records import CHECK_POINT_TAG, ORDER_TAG
 from escrowmq.errors import StorageError
 from tests.harness.caller import Caller
 from tests.harness.exchange import COMMIT, Exchange

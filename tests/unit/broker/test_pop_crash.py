@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from escrowmq.base.codes import Request
 from escrowmq.base.message import Message, Property
 from escrowmq.delivery.pop import GRACE_MS, PEER_GRACE_MS
-from escrowmq.delivery.revive import MARK_GROUP, REVIVE_GROUP
+from escrowmq.delivery.revive_records import MARK_GROUP, REVIVE_GROUP
 from escrowmq.testing.disk import Loss
 
 from .consumer import Got, PopConsumer

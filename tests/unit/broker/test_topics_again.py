@@ -7,7 +7,7 @@ import pytest
 
 from escrowmq.base.codes import Request
 from escrowmq.base.settings import BrokerSettings, StoreSettings
-from escrowmq.store.snapshot import read_snapshot
+from escrowmq.store.queue_snapshot import read_snapshot
 from escrowmq.testing.disk import Loss, SimDisk
 from tests.harness.caller import Caller
 from tests.harness.exchange import SMALL, Exchange

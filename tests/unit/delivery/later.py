@@ -8,8 +8,8 @@ from escrowmq.base.answer import Refusal
 from escrowmq.base.message import Message, StoredMessage, Topic
 from escrowmq.base.settings import BrokerSettings, StoreSettings
 from escrowmq.codec.record import decode_record
-from escrowmq.delivery import delay, timer
-from escrowmq.delivery.delay import DelayQueues
+from escrowmq.delivery import delay_queues, timer
+from escrowmq.delivery.delay_queues import DelayQueues
 from escrowmq.delivery.diverted_messages import DelayRules, divert
 from escrowmq.delivery.timer import TimerQueue
 from escrowmq.store.store import Put, PutStatus, Store
@@ -42,7 +42,7 @@ class Later:
         self.store.take_arrivals()
         self.delays = DelayQueues(self.store, self.store_settings, self._put)
         self.timer = TimerQueue(self.store, self.broker_settings, self._put)
-        self.delays.load(self.disk.read(delay.PATH), self.now_ms)
+        self.delays.load(self.disk.read(delay_queues.PATH), self.now_ms)
         self.timer.load(self.disk.read(timer.PATH))
 
     def _put(self, message: Message, now_ms: int) -> Put:
@@ -108,7 +108,7 @@ class Later:
 
     def save(self) -> None:
         for path, data in (
-            (delay.PATH, self.delays.save(self.now_ms)),
+            (delay_queues.PATH, self.delays.save(self.now_ms)),
             (timer.PATH, self.timer.save(self.now_ms)),
         ):
             if data is not None:

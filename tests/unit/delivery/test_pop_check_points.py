@@ -4,7 +4,7 @@ import random
 import tracemalloc
 
 from escrowmq.delivery.pop_check_points import NEVER_MS, Popped
-from escrowmq.delivery.revive import CheckPointKey
+from escrowmq.delivery.revive_records import CheckPointKey
 
 
 def handle(start: int, pop_ms: int, *, queue: int = 0, revive: int = 0) -> CheckPointKey:

@@ -6,8 +6,8 @@ import random
 import msgspec
 import pytest
 
-from escrowmq.store.answers import Put, PutStatus
 from escrowmq.store.failed_syncs import AGAIN_MAX_MS, AGAIN_MS
+from escrowmq.store.results import Put, PutStatus
 from escrowmq.store.store import Store
 from escrowmq.testing.disk import Loss, SimDisk
 from tests.unit.store.stores import SMALL, bodies, message, opened, small, sync

@@ -9,7 +9,7 @@ from escrowmq.base.settings import StoreSettings
 from escrowmq.codec.layout import HEAD_V4
 from escrowmq.codec.record import decode_record
 from escrowmq.errors import DiskFull
-from escrowmq.store import dispatch, snapshot
+from escrowmq.store import dispatch, queue_snapshot
 from escrowmq.store.store import ABORT, Put, PutStatus, Store
 from escrowmq.testing.disk import Loss, SimDisk
 
@@ -237,7 +237,7 @@ def test_a_second_life_is_found_on_a_disk_that_has_no_room_for_the_first(
     disk.restart()
     for path in [path for path in disk.files if path.startswith("consumequeue/")]:
         disk.remove(path)
-    disk.remove(snapshot.PATH)
+    disk.remove(queue_snapshot.PATH)
     disk.room = disk.used
     store, _ = opened(disk, settings, now_ms=5_000)
     assert disk.room is not None
@@ -256,7 +256,7 @@ def test_a_gap_among_units_that_have_no_room_stays_one() -> None:
     disk.restart()
     for path in [path for path in disk.files if path.startswith("consumequeue/")]:
         disk.remove(path)
-    disk.remove(snapshot.PATH)
+    disk.remove(queue_snapshot.PATH)
     log = disk.open(f"commitlog/{0:020d}", size=65_536)
     log.write(puts[1].log_offset + HEAD_V4.size, b"?")
     disk.room = disk.used

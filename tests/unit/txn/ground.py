@@ -10,12 +10,12 @@ from escrowmq.base.settings import BrokerSettings, StoreSettings
 from escrowmq.codec.record import decode_record
 from escrowmq.store.store import Put, PutStatus, Store
 from escrowmq.testing.disk import Loss, SimDisk
-from escrowmq.txn.check import Ask, Checker, LiveProducer
+from escrowmq.txn.check_schedule import Ask, Checker, LiveProducer
 from escrowmq.txn.end_claim import Claim, Ended
 from escrowmq.txn.engine import Engine
+from escrowmq.txn.pending_recovery import HalvesFound, HalvesRecovery
+from escrowmq.txn.pending_snapshot import PendingSnapshot
 from escrowmq.txn.plain_halves import PlainHalf
-from escrowmq.txn.recovery import HalvesFound, HalvesRecovery
-from escrowmq.txn.snapshot import PendingSnapshot
 from escrowmq.txn.state import Verdict
 from tests.harness.exchange import SMALL, START_MS
 

@@ -11,9 +11,9 @@ from escrowmq.base.limits import BUNDLE_MESSAGES_MAX, BUNDLE_SIZE_MAX
 from escrowmq.base.message import Topic
 from escrowmq.store.store import PutStatus
 from escrowmq.txn.bundle import BundleId, Bundles
-from escrowmq.txn.check import LiveProducer
+from escrowmq.txn.check_schedule import LiveProducer
 from escrowmq.txn.end_claim import EndResult
-from escrowmq.txn.half import final_of
+from escrowmq.txn.half_records import final_of
 from escrowmq.txn.state import State, Verdict
 
 from .ground import Ground

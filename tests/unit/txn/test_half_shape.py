@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from escrowmq.codec.properties import encode_properties
-from escrowmq.txn.half import checks_counted, immunity_ms
+from escrowmq.txn.half_records import checks_counted, immunity_ms
 from escrowmq.txn.half_shape import Shapes
 
 from .ground import Ground

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from escrowmq.codec.properties import decode_properties
-from escrowmq.txn.half import final_of
+from escrowmq.txn.half_records import final_of
 from escrowmq.txn.recent_halves import Recent
 from escrowmq.txn.state import Verdict
 

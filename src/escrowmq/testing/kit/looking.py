@@ -15,7 +15,7 @@ from escrowmq.codec.compression import decompress
 from escrowmq.codec.fastjson import decode, decode_queue_map
 from escrowmq.store.walk import walk_queue
 from escrowmq.testing.kit.core import KitCore
-from escrowmq.txn.half import real_place
+from escrowmq.txn.half_records import real_place
 from escrowmq.txn.state import State
 
 _SHOWN_MAX: Final = 20

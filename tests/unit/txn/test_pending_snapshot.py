@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from escrowmq.txn.progress import Progress
-from escrowmq.txn.snapshot import PendingSnapshot, decode, encode
+from escrowmq.txn.half_queue_progress import Progress
+from escrowmq.txn.pending_snapshot import PendingSnapshot, decode, encode
 from escrowmq.txn.state import Verdict
 from tests.harness.examples import seeds
 

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from escrowmq.base.message import Property, StoredMessage
-from escrowmq.delivery.revive import (
+from escrowmq.delivery.revive_records import (
     ACK_TAG,
     BATCH_ACK_TAG,
     AckBody,

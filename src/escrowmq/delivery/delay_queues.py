@@ -10,6 +10,7 @@ from escrowmq.base.message import Property, Topic
 from escrowmq.base.settings import StoreSettings
 from escrowmq.codec import fastjson
 from escrowmq.codec.delay_levels import delay_levels
+from escrowmq.delivery.data_version import DataVersion
 from escrowmq.delivery.diversion_progress import (
     BATCH_MAX,
     NEVER_MS,
@@ -20,7 +21,6 @@ from escrowmq.delivery.diversion_progress import (
     PutMessage,
 )
 from escrowmq.delivery.diverted_messages import restore
-from escrowmq.delivery.version import DataVersion
 from escrowmq.errors import StorageError
 from escrowmq.store.durable_progress import Mark, Marks
 from escrowmq.store.store import Arrival, Store

@@ -4,7 +4,7 @@ import pytest
 
 from escrowmq.base.message import Message, Topic
 from escrowmq.codec import fastjson
-from escrowmq.delivery import delay
+from escrowmq.delivery import delay_queues
 from escrowmq.delivery.diversion_progress import BATCH_MAX, NEVER_MS, RETRY_MS
 
 from .later import START_MS, Later
@@ -123,7 +123,7 @@ def test_the_peer_s_file_is_taken_over() -> None:
     for body in (b"delivered by the peer", b"not yet"):
         world.send(body, DELAY="1")
     world.disk.replace(
-        delay.PATH,
+        delay_queues.PATH,
         b'{\n\t"dataVersion":{"counter":3,"stateVersion":0,"timestamp":5},'
         b'\n\t"offsetTable":{1:1,2:77,99:1\n\t}\n}',
     )

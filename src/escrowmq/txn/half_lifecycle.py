@@ -15,8 +15,8 @@ from escrowmq.base.settings import BrokerSettings
 from escrowmq.txn.bundle import BundleId, Bundles, bundle_of
 from escrowmq.txn.check_counts import Tally
 from escrowmq.txn.epoch import Attempt, Epochs, attempt_of, stored_attempt
-from escrowmq.txn.half import checks_counted, immunity_ms
 from escrowmq.txn.half_identity import Likeness
+from escrowmq.txn.half_records import checks_counted, immunity_ms
 from escrowmq.txn.pending import HalfRun, Pending, PendingRow
 from escrowmq.txn.plain_halves import PlainHalf
 from escrowmq.txn.recent_halves import Recent

@@ -11,10 +11,10 @@ from escrowmq.store.checkpoint import CheckpointFile
 from escrowmq.store.commit_log import CommitLog
 from escrowmq.store.deletions import Deleted
 from escrowmq.store.dispatch import Dispatcher
-from escrowmq.store.durability import Durability
+from escrowmq.store.durable_ends import Durability
 from escrowmq.store.index import Index
 from escrowmq.store.queues import Queues
-from escrowmq.store.writability import Standing
+from escrowmq.store.writability import Writability
 
 
 class Holdings:
@@ -46,4 +46,4 @@ class Holdings:
             delay_levels(settings.delay_levels),
             waits_for_sync=settings.is_sync_flush,
         )
-        self.standing = Standing()
+        self.standing = Writability()

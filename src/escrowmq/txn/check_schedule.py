@@ -24,7 +24,7 @@ from escrowmq.base.settings import BrokerSettings
 from escrowmq.errors import StorageError
 from escrowmq.txn.end_claim import EndResult
 from escrowmq.txn.engine import Engine
-from escrowmq.txn.half import immunity_ms
+from escrowmq.txn.half_records import immunity_ms
 from escrowmq.txn.pending import PendingRow
 from escrowmq.txn.state import Verdict
 from escrowmq.txn.unheard_checks import Unheard

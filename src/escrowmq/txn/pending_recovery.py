@@ -22,13 +22,13 @@ from escrowmq.errors import CorruptRecord
 from escrowmq.store.dispatch import Dispatch
 from escrowmq.store.store import Store
 from escrowmq.store.walk import walk, walk_queue
-from escrowmq.txn.carry import note_carried
+from escrowmq.txn.carry_forward import note_carried
 from escrowmq.txn.engine import Engine
 from escrowmq.txn.half_identity import is_final_of, likeness
 from escrowmq.txn.half_shape import Shapes
-from escrowmq.txn.op import STATES, decode_op, ended_in
+from escrowmq.txn.op_records import STATES, decode_op, ended_in
 from escrowmq.txn.pending import HalfRun
-from escrowmq.txn.snapshot import PendingSnapshot
+from escrowmq.txn.pending_snapshot import PendingSnapshot
 from escrowmq.txn.state import State
 from escrowmq.txn.stored_halves import ODD_COUNT, Entry, alike_from, stored_halves
 

@@ -19,8 +19,8 @@ from escrowmq.base.ports import Disk
 from escrowmq.errors import StorageError
 from escrowmq.store.consume_queue import ConsumeQueue
 from escrowmq.store.deletions import Deletion
-from escrowmq.store.holdings import Holdings
 from escrowmq.store.queues import Queues
+from escrowmq.store.store_parts import Holdings
 
 _log = logging.getLogger(__name__)
 

@@ -15,10 +15,10 @@ from escrowmq.base.limits import LONG_MAX
 from escrowmq.base.message import Property, Topic
 from escrowmq.codec.properties import number_in
 from escrowmq.store.store import PutStatus, Store
-from escrowmq.txn.check import Checker
+from escrowmq.txn.check_schedule import Checker
 from escrowmq.txn.engine import Engine
-from escrowmq.txn.half import copy_to
-from escrowmq.txn.halves import Halves
+from escrowmq.txn.half_lifecycle import Halves
+from escrowmq.txn.half_records import copy_to
 from escrowmq.txn.pending import NEVER_MS
 
 CARRIED_AT_ONCE: Final = 500

@@ -13,8 +13,8 @@ from escrowmq.base.ports import TABLES, Disk
 from escrowmq.codec.entries import CHECKPOINT_SIZE, decode_checkpoint
 from escrowmq.errors import StorageError
 from escrowmq.store import checkpoint, commit_log, consume_queue
+from escrowmq.store.queue_snapshot import read_snapshot
 from escrowmq.store.segment import NAME_SIZE
-from escrowmq.store.snapshot import read_snapshot
 
 _ROCKSDB: Final = "CURRENT"
 """The one file that every RocksDB folder has."""

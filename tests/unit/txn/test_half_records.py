@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from escrowmq.base.message import Message, StoredMessage, SysFlag, Topic
-from escrowmq.txn.half import (
+from escrowmq.txn.half_records import (
     IMMUNITY_MAX_MS,
     checks_counted,
     copy_to,

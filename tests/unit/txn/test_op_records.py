@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from escrowmq.base.message import Message, Topic
 from escrowmq.txn.bundle import BundleId
-from escrowmq.txn.op import STATES, decode_op, encode_op, ended_in
+from escrowmq.txn.op_records import STATES, decode_op, encode_op, ended_in
 
 DONE = st.lists(st.tuples(st.integers(0, (1 << 63) - 1), st.sampled_from("crx")), max_size=400)
 

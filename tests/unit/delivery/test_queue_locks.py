@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from escrowmq.delivery.locks import LOCK_MS, QueueLocks
+from escrowmq.delivery.queue_locks import LOCK_MS, QueueLocks
 
 STEPS = st.lists(
     st.tuples(st.sampled_from("ab"), st.integers(0, 2), st.booleans(), st.integers(0, 70_000)),

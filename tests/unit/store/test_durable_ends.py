@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from escrowmq.base.message import Message
-from escrowmq.store.durability import Durability
+from escrowmq.store.durable_ends import Durability
 from escrowmq.store.store import Store
 from escrowmq.testing.disk import SimDisk
 from tests.unit.store.stores import SMALL, opened

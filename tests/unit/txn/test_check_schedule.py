@@ -5,8 +5,8 @@ import pytest
 
 from escrowmq.base.message import Topic
 from escrowmq.base.settings import BrokerSettings
-from escrowmq.txn.carry import Carrier
-from escrowmq.txn.check import UNPARKED_MAX, Ask, DueFate, LiveProducer, judge
+from escrowmq.txn.carry_forward import Carrier
+from escrowmq.txn.check_schedule import UNPARKED_MAX, Ask, DueFate, LiveProducer, judge
 from escrowmq.txn.state import Verdict
 from escrowmq.txn.unheard_checks import UNHEARD_MAX, Unheard
 from tests.harness.exchange import SMALL

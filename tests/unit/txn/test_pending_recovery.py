@@ -10,8 +10,8 @@ from escrowmq.codec.properties import encode_properties
 from escrowmq.testing.disk import Loss, SimCrash, SimDisk
 from escrowmq.txn.doubled_halves import has_final
 from escrowmq.txn.end_claim import EndResult
-from escrowmq.txn.half import copy_to, final_of
-from escrowmq.txn.progress import Progress
+from escrowmq.txn.half_queue_progress import Progress
+from escrowmq.txn.half_records import copy_to, final_of
 from escrowmq.txn.state import State, Verdict
 from tests.harness.examples import seeds
 from tests.harness.exchange import COMMIT, ROLLBACK, SMALL, Exchange, half_of_check

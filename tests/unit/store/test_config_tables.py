@@ -4,7 +4,7 @@ import pytest
 
 from escrowmq.codec import fastjson
 from escrowmq.errors import CorruptRecord
-from escrowmq.store.tables import take_table
+from escrowmq.store.config_tables import take_table
 from escrowmq.testing.disk import SimDisk
 
 PATH = "config/t.json"
