@@ -27,7 +27,7 @@ from escrowmq.http2 import frames
 from escrowmq.http2.connection import Http2Connection
 from escrowmq.http2.events import Data
 from escrowmq.http2.grpc import Calls, HalfClosed, WholeCall
-from escrowmq.http2.metadata import ALL_IS_WELL, HEADERS
+from escrowmq.http2.grpc_metadata import ALL_IS_WELL, HEADERS
 
 REQUEST = struct.pack(">BI", 0, 256) + b"q" * 256
 ANSWER = b"a" * 100

@@ -21,11 +21,11 @@ from escrowmq.base.message import Message
 from escrowmq.base.settings import BrokerSettings, StoreSettings
 from escrowmq.broker.on_acl2 import read_terms
 from escrowmq.codec import (
-    acks,
-    auth,
+    acl2_bodies,
     batch,
-    bodies,
+    batch_ack_body,
     changed_settings,
+    client_bodies,
     command,
     compression,
     entries,
@@ -34,14 +34,14 @@ from escrowmq.codec import (
     headers,
     ids,
     java_properties,
+    pop_receipt,
     properties,
-    recall,
-    receipt,
+    recall_handle,
     record,
     routes,
     signed_id,
 )
-from escrowmq.codec.pending import Filter, Which
+from escrowmq.codec.pending_bodies import Filter, Which
 from escrowmq.errors import CorruptRecord, RemoteProtocolError, UsageError
 from escrowmq.filter.grammar import compile_sql
 from escrowmq.filter.operands import FilterError
@@ -74,12 +74,18 @@ def some_header(data: bytes) -> object:
 
 
 def some_policies(data: bytes) -> object:
-    return read_policies(bodies.decode_body(auth.AclInfo, data))
+    return read_policies(client_bodies.decode_body(acl2_bodies.AclInfo, data))
 
 
 def some_body(data: bytes) -> object:
-    kinds = (auth.UserInfo, auth.Question, Filter, Which, bodies.CheckClientBody)
-    return [bodies.decode_body(kind, data) for kind in kinds]
+    kinds = (
+        acl2_bodies.UserInfo,
+        acl2_bodies.Question,
+        Filter,
+        Which,
+        client_bodies.CheckClientBody,
+    )
+    return [client_bodies.decode_body(kind, data) for kind in kinds]
 
 
 def saved_changes(data: bytes) -> None:
@@ -97,7 +103,7 @@ DECODERS: dict[str, tuple[Any, ...]] = {
     "policies": (some_policies, RemoteProtocolError, UsageError),
     "resource": (lambda data: read_resource(as_text(data)),),
     "question": (
-        lambda data: access_of(auth.Question("u", as_text(data[:8]), as_text(data[8:]))),
+        lambda data: access_of(acl2_bodies.Question("u", as_text(data[:8]), as_text(data[8:]))),
         UsageError,
     ),
     "codes": (
@@ -111,8 +117,8 @@ DECODERS: dict[str, tuple[Any, ...]] = {
     ),
     "changed settings": (saved_changes,),
     "signed id": (lambda data: signed_id.decode(as_text(data)), UsageError),
-    "receipt": (lambda data: receipt.decode_receipt(as_text(data)), UsageError),
-    "starts": (lambda data: receipt.decode_list(as_text(data)), UsageError),
+    "receipt": (lambda data: pop_receipt.decode_receipt(as_text(data)), UsageError),
+    "starts": (lambda data: pop_receipt.decode_list(as_text(data)), UsageError),
     "epoch": (lambda data: epoch.parse_epoch("g", as_text(data)), UsageError),
     "op record": (
         lambda data: op_records.decode_op(Message(topic="T", body=data, properties={"TAGS": "d"})),
@@ -132,19 +138,22 @@ DECODERS: dict[str, tuple[Any, ...]] = {
     ),
     "batch": (batch.decode_batch, RemoteProtocolError),
     "heartbeat": (
-        lambda data: bodies.decode_body(bodies.HeartbeatBody, data),
+        lambda data: client_bodies.decode_body(client_bodies.HeartbeatBody, data),
         RemoteProtocolError,
     ),
-    "locks": (lambda data: bodies.decode_body(bodies.LockBody, data), RemoteProtocolError),
+    "locks": (
+        lambda data: client_bodies.decode_body(client_bodies.LockBody, data),
+        RemoteProtocolError,
+    ),
     "RocketMQ's json": (fastjson.decode, RemoteProtocolError),
     "record": (lambda data: record.decode_record(data, check_crc=True), CorruptRecord),
     "records": (record.decode_records, CorruptRecord),
     "properties": (properties.decode_properties,),
     "checkpoint": (entries.decode_checkpoint,),
     "offset id": (lambda data: ids.parse_offset_id(as_text(data)), UsageError),
-    "recall handle": (lambda data: recall.decode_handle(as_text(data)), UsageError),
+    "recall handle": (lambda data: recall_handle.decode_handle(as_text(data)), UsageError),
     "header fields": (some_header, headers.HeaderError),
-    "acks": (acks.decode_acks, RemoteProtocolError),
+    "acks": (batch_ack_body.decode_acks, RemoteProtocolError),
     "accounts": (read_accounts, UsageError),
     "address": (lambda data: read_pattern(as_text(data)), UsageError),
     "sql": (lambda data: compile_sql(as_text(data)), FilterError),

@@ -10,7 +10,6 @@ import pytest
 from hpack import Decoder, Encoder, HPACKError
 
 from escrowmq.http2 import frames
-from escrowmq.http2.blocks import BlockReader
 from escrowmq.http2.frames import ConnectionFault, Error, FrameKind, Http2Setting
 from escrowmq.http2.grpc import (
     Called,
@@ -22,8 +21,9 @@ from escrowmq.http2.grpc import (
     Room,
     WholeCall,
 )
+from escrowmq.http2.grpc_metadata import Status
+from escrowmq.http2.header_blocks import BlockReader
 from escrowmq.http2.limits import Http2Limits
-from escrowmq.http2.metadata import Status
 
 from .frames import SEED, TALLY, spoil, tries
 

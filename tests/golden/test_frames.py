@@ -15,7 +15,7 @@ from escrowmq.broker.forbidden_to_senders import admit
 from escrowmq.codec import fastjson
 from escrowmq.codec.batch import decode_batch, encode_batch
 from escrowmq.codec.binary_header import LANGUAGES
-from escrowmq.codec.bodies import HeartbeatBody, LockBody, decode_body
+from escrowmq.codec.client_bodies import HeartbeatBody, LockBody, decode_body
 from escrowmq.codec.command import encode_command
 from escrowmq.codec.frame import FrameReader
 from escrowmq.codec.headers import EndTransactionHeader, PullHeader, SendHeaderV2, read_header

@@ -31,8 +31,8 @@ from escrowmq.http2.grpc import (
     Room,
     WholeCall,
 )
+from escrowmq.http2.grpc_metadata import HEADERS, Status, trailers
 from escrowmq.http2.limits import Http2Limits
-from escrowmq.http2.metadata import HEADERS, Status, trailers
 
 PART_SIZE = 100_000
 

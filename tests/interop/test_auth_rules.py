@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pytest
 
-from escrowmq.codec.recall import RecallHandle, encode_handle
+from escrowmq.codec.recall_handle import RecallHandle, encode_handle
 
 from . import wire
 from .servers import EscrowServer, JavaBroker

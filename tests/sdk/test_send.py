@@ -10,7 +10,7 @@ import pytest
 import escrowmq
 from escrowmq.client.core.choice import queue_of_key
 from escrowmq.client.core.message import ReceivedMessage, received
-from escrowmq.codec.recall import RecallHandle, encode_handle
+from escrowmq.codec.recall_handle import RecallHandle, encode_handle
 from escrowmq.codec.record import decode_record
 from escrowmq.errors import MessageRefused, NoNameServer, ReplyTimeout, TopicNotFound
 from tests.interop import wire

@@ -8,7 +8,7 @@ from functools import partial
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.command import Command
 from escrowmq.base.message import Property, StoredMessage
-from escrowmq.codec.receipt import (
+from escrowmq.codec.pop_receipt import (
     Receipt,
     decode_list,
     decode_receipt,

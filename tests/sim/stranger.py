@@ -18,8 +18,8 @@ from escrowmq.base.message import Property, Topic
 from escrowmq.codec import fastjson
 from escrowmq.codec.batch import encode_batch
 from escrowmq.codec.ids import parse_offset_id
+from escrowmq.codec.pop_receipt import Receipt, decode_list, encode_receipt
 from escrowmq.codec.properties import decode_properties, encode_properties
-from escrowmq.codec.receipt import Receipt, decode_list, encode_receipt
 from escrowmq.codec.record import decode_records
 from tests.sim.client import SimClient
 from tests.sim.halves import SEND, send_fields

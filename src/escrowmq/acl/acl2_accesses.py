@@ -17,7 +17,7 @@ from escrowmq.acl.acl2_policies import Access, Action, Resource, ResourceKind
 from escrowmq.acl.request_needs import ADMIN, Admin, Need, Needs, Places, needs_of
 from escrowmq.base.command import Command
 from escrowmq.base.message import Topic
-from escrowmq.codec.bodies import decode_body
+from escrowmq.codec.client_bodies import decode_body
 
 Actions = frozenset[Action]
 

@@ -22,7 +22,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from escrowmq.base.limits import AUTH_ENTRIES_MAX, AUTH_NAME_SIZE_MAX, AUTH_SOURCES_MAX
-from escrowmq.codec.auth import AclInfo, EntryInfo
+from escrowmq.codec.acl2_bodies import AclInfo, EntryInfo
 from escrowmq.errors import UsageError
 
 E = TypeVar("E", bound=enum.Enum)

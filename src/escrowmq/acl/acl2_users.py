@@ -41,7 +41,7 @@ from escrowmq.base.limits import (
 from escrowmq.base.message import Topic
 from escrowmq.base.ports import Disk
 from escrowmq.codec import fastjson
-from escrowmq.codec.auth import AclInfo, UserInfo
+from escrowmq.codec.acl2_bodies import AclInfo, UserInfo
 from escrowmq.errors import RemoteProtocolError, UsageError
 
 _log = logging.getLogger(__name__)

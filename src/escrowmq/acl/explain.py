@@ -22,7 +22,7 @@ from escrowmq.acl.acl2_users import Book, KnownUsers, UserStatus
 from escrowmq.acl.request_needs import group_resource, is_inner
 from escrowmq.acl.trusted_addresses import parts_of
 from escrowmq.base.message import Topic
-from escrowmq.codec.auth import Judgement, Question
+from escrowmq.codec.acl2_bodies import Judgement, Question
 from escrowmq.errors import UsageError
 
 _RIGHTS: Final = {Action.PUB: PUB, Action.SUB: SUB, Action.ANY: ANY}

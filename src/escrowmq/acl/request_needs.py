@@ -16,13 +16,13 @@ from escrowmq.acl.acl1_accounts import ANY, PUB, SUB
 from escrowmq.base.command import Command
 from escrowmq.base.extensions import EPOCH
 from escrowmq.base.message import NOT_SENDABLE, Property, Topic
-from escrowmq.codec.acks import decode_acks
-from escrowmq.codec.bodies import CheckClientBody, HeartbeatBody, LockBody, decode_body
-from escrowmq.codec.decision import Epoch
+from escrowmq.codec.batch_ack_body import decode_acks
+from escrowmq.codec.client_bodies import CheckClientBody, HeartbeatBody, LockBody, decode_body
+from escrowmq.codec.epoch_bodies import Epoch
 from escrowmq.codec.headers import RecallHeader, SendBackHeader, ViewHeader, read_header
+from escrowmq.codec.pop_receipt import normal_topic
 from escrowmq.codec.properties import parse_properties
-from escrowmq.codec.recall import decode_handle
-from escrowmq.codec.receipt import normal_topic
+from escrowmq.codec.recall_handle import decode_handle
 
 
 class Need(msgspec.Struct, frozen=True):

@@ -42,7 +42,7 @@ from escrowmq.acl.request_needs import (
 from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
 from escrowmq.base.message import Topic
-from escrowmq.codec.bodies import HeartbeatBody, LockBody, decode_body
+from escrowmq.codec.client_bodies import HeartbeatBody, LockBody, decode_body
 
 _R: Final = Request
 

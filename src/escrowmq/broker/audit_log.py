@@ -1,5 +1,5 @@
 """What operators did and who was refused, for the log `escrowmq.audit` (docs/security.md): one line
-each, `event=operation` or `event=denial`, in the form of `codec/audit_line`."""
+each, `event=operation` or `event=denial`, in the form of `codec/key_value_line`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
 from escrowmq.base.log_throttle import Seldom
 from escrowmq.broker.asked import Question
-from escrowmq.codec.audit_line import VALUE_SIZE_MAX, audit_line
 from escrowmq.codec.java_properties import ConfError, parse_conf
+from escrowmq.codec.key_value_line import VALUE_SIZE_MAX, audit_line
 from escrowmq.codec.signature import ACCESS_KEY
 
 _log = logging.getLogger("escrowmq.audit")

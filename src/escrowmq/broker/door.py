@@ -36,9 +36,9 @@ from escrowmq.broker.peers import Peers
 from escrowmq.broker.quotas import Quotas
 from escrowmq.broker.rates import Rates
 from escrowmq.broker.request_rights import Rights
-from escrowmq.codec.auth import Judgements
-from escrowmq.codec.auth import Question as Explained
-from escrowmq.codec.bodies import decode_body
+from escrowmq.codec.acl2_bodies import Judgements
+from escrowmq.codec.acl2_bodies import Question as Explained
+from escrowmq.codec.client_bodies import decode_body
 from escrowmq.codec.hashes import account_mark
 from escrowmq.codec.own_signature import SESSION
 from escrowmq.codec.signature import ACCESS_KEY

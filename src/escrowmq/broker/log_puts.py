@@ -10,7 +10,7 @@ from escrowmq.base.answer import Refusal
 from escrowmq.base.codes import Response
 from escrowmq.base.message import Message, Property, Topic
 from escrowmq.base.settings import BrokerSettings, StoreSettings
-from escrowmq.codec import recall
+from escrowmq.codec import recall_handle
 from escrowmq.delivery.diverted_messages import WISHES, DelayRules, divert
 from escrowmq.delivery.stats import Stats
 from escrowmq.store.store import Put, PutStatus, Store
@@ -69,8 +69,8 @@ class Putter:
         if diverted.topic != Topic.TIMER or is_retry(message.topic):
             return ""
         slot_ms = int(diverted.properties[Property.TIMER_OUT_MS])
-        return recall.encode_handle(
-            recall.RecallHandle(
+        return recall_handle.encode_handle(
+            recall_handle.RecallHandle(
                 topic=message.topic,
                 broker_name=self._settings.name,
                 # RocketMQ's slot ends up to a second before the wish; it adds one in the handle.

@@ -18,7 +18,7 @@ from escrowmq.broker.output import Output
 from escrowmq.broker.part import Part
 from escrowmq.broker.peers import Peers
 from escrowmq.codec import fastjson
-from escrowmq.codec.auth import inner_user
+from escrowmq.codec.acl2_bodies import inner_user
 from escrowmq.codec.own_signature import NUMBER, SESSION, sign_own
 from escrowmq.codec.signature import ACCESS_KEY, SIGNATURE, sign
 from escrowmq.delivery.topics import Perm, TopicConfig, TopicFile, TopicTable

@@ -13,9 +13,9 @@ from escrowmq.base.settings import StoreSettings
 from escrowmq.broker.answer_delivery import Answers
 from escrowmq.broker.asked import Asked, Question
 from escrowmq.broker.peer import Peer
-from escrowmq.codec.acks import AckBatch, decode_acks
+from escrowmq.codec.batch_ack_body import AckBatch, decode_acks
 from escrowmq.codec.headers import AckHeader
-from escrowmq.codec.receipt import ORDER_QUEUE, Receipt, decode_receipt, retry_topic
+from escrowmq.codec.pop_receipt import ORDER_QUEUE, Receipt, decode_receipt, retry_topic
 from escrowmq.delivery.offsets import OffsetTable
 from escrowmq.delivery.orderly_pops import ILLEGAL, OrderTable
 from escrowmq.delivery.pop import PopLedger

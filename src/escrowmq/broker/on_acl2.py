@@ -18,8 +18,8 @@ from escrowmq.base.ports import Disk
 from escrowmq.base.settings import BrokerSettings
 from escrowmq.broker.asked import Asked, Question
 from escrowmq.broker.request_rights import Rights
-from escrowmq.codec.auth import AclInfo, UserInfo, first_user, inner_user
-from escrowmq.codec.bodies import decode_body
+from escrowmq.codec.acl2_bodies import AclInfo, UserInfo, first_user, inner_user
+from escrowmq.codec.client_bodies import decode_body
 from escrowmq.codec.signature import ACCESS_KEY
 from escrowmq.errors import EscrowMQError, UsageError
 

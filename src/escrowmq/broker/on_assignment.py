@@ -18,7 +18,7 @@ from escrowmq.broker.answer_delivery import Answers
 from escrowmq.broker.asked import Asked
 from escrowmq.broker.peers import Peers
 from escrowmq.codec import fastjson
-from escrowmq.codec.bodies import decode_body
+from escrowmq.codec.client_bodies import decode_body
 from escrowmq.codec.fastjson import Queue
 from escrowmq.codec.routes import TopicRoute
 from escrowmq.delivery.assignment import PATH, RequestMode, RequestModes, assign

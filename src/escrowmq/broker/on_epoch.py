@@ -13,8 +13,8 @@ from escrowmq.broker.identity import Identity
 from escrowmq.broker.log_puts import Putter
 from escrowmq.broker.part import NOTHING, File, Part, Start
 from escrowmq.broker.peers import Peers
-from escrowmq.codec.bodies import read_own_body
-from escrowmq.codec.decision import Abandon, Abandoned, Decide, Decided, Epoch
+from escrowmq.codec.client_bodies import read_own_body
+from escrowmq.codec.epoch_bodies import Abandon, Abandoned, Decide, Decided, Epoch
 from escrowmq.delivery.topics import TopicTable
 from escrowmq.store.durable_progress import Mark, Marks
 from escrowmq.store.store import Put, PutStatus, Store

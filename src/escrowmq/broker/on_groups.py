@@ -14,7 +14,7 @@ from escrowmq.base.names import NAME_LETTERS
 from escrowmq.base.settings import BrokerSettings
 from escrowmq.broker.asked import Asked
 from escrowmq.codec import fastjson
-from escrowmq.codec.bodies import decode_body
+from escrowmq.codec.client_bodies import decode_body
 from escrowmq.codec.headers import DeleteGroupHeader, GroupHeader, GroupTopicHeader
 from escrowmq.delivery.clients import Clients
 from escrowmq.delivery.offsets import OffsetTable

@@ -26,7 +26,7 @@ from escrowmq.broker.peer import Peer
 from escrowmq.broker.peers import Peers
 from escrowmq.codec import fastjson
 from escrowmq.codec.binary_header import LANGUAGES
-from escrowmq.codec.bodies import (
+from escrowmq.codec.client_bodies import (
     CheckClientBody,
     ConsumerBody,
     HeartbeatBody,

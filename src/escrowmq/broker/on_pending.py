@@ -21,9 +21,9 @@ from escrowmq.broker.audit_log import Denials
 from escrowmq.broker.on_transactions import EndHandlers
 from escrowmq.broker.peer import Peer
 from escrowmq.broker.transaction_view import Showing
-from escrowmq.codec.bodies import read_own_body
+from escrowmq.codec.client_bodies import read_own_body
 from escrowmq.codec.ids import parse_offset_id
-from escrowmq.codec.pending import Done, Filter, Item, PendingCounts, PendingPage, Which
+from escrowmq.codec.pending_bodies import Done, Filter, Item, PendingCounts, PendingPage, Which
 from escrowmq.codec.record import decode_record
 from escrowmq.errors import UsageError
 from escrowmq.store.store import Store

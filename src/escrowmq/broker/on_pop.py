@@ -17,7 +17,7 @@ from escrowmq.broker.message_selection import EVERYTHING, TAG, Selectors, subscr
 from escrowmq.broker.on_heartbeats import language_name
 from escrowmq.broker.pop_reader import Finds, Pop, Popper
 from escrowmq.codec.headers import PopHeader
-from escrowmq.codec.receipt import encode_offsets, encode_starts
+from escrowmq.codec.pop_receipt import encode_offsets, encode_starts
 from escrowmq.delivery.clients import Channel, Clients
 from escrowmq.delivery.held_pops import Place, Polls
 from escrowmq.delivery.held_pulls import LongPoll, weight_of

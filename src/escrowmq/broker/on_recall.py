@@ -12,7 +12,7 @@ from escrowmq.broker.asked import Asked
 from escrowmq.broker.identity import Identity
 from escrowmq.broker.log_puts import Putter
 from escrowmq.codec.headers import RecallHeader
-from escrowmq.codec.recall import decode_handle
+from escrowmq.codec.recall_handle import decode_handle
 from escrowmq.delivery.topics import TopicTable
 from escrowmq.errors import UsageError
 

@@ -13,12 +13,12 @@ from escrowmq.base.message import Topic
 from escrowmq.base.settings import BrokerSettings
 from escrowmq.broker.asked import Asked
 from escrowmq.codec import fastjson
-from escrowmq.codec.bodies import decode_body
+from escrowmq.codec.client_bodies import decode_body
 from escrowmq.codec.headers import (
     CreateTopicHeader,
     TopicHeader,
 )
-from escrowmq.codec.receipt import RETRY_V1, RETRY_V2, retry_topic
+from escrowmq.codec.pop_receipt import RETRY_V1, RETRY_V2, retry_topic
 from escrowmq.delivery.clients import Clients
 from escrowmq.delivery.offsets import OffsetTable
 from escrowmq.delivery.stats import Stats

@@ -15,7 +15,7 @@ from escrowmq.base.settings import BrokerSettings, StoreSettings
 from escrowmq.broker.asked import Asked
 from escrowmq.broker.message_selection import EVERYTHING, Selector
 from escrowmq.codec.headers import PopHeader
-from escrowmq.codec.receipt import (
+from escrowmq.codec.pop_receipt import (
     ORDER_QUEUE,
     Receipt,
     encode_counts,

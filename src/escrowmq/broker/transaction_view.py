@@ -7,7 +7,7 @@ from typing import Final
 from escrowmq.base.extensions import ENDED_BY, TRANSACTION
 from escrowmq.base.message import Property, StoredMessage, Topic
 from escrowmq.codec.ids import format_host, offset_id
-from escrowmq.codec.pending import Item, PendingEvent
+from escrowmq.codec.pending_bodies import Item, PendingEvent
 from escrowmq.store.store import Store
 from escrowmq.store.walk import walk_queue
 from escrowmq.txn.half_records import real_place

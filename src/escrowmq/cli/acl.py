@@ -14,7 +14,7 @@ from escrowmq.errors import UsageError
 if TYPE_CHECKING:
     from escrowmq.client.admin.access import PolicyEntry, UserFields
     from escrowmq.client.blocking.admin import Admin
-    from escrowmq.codec.auth import Judgement
+    from escrowmq.codec.acl2_bodies import Judgement
 
 _USER_COLUMNS = ("USER", "TYPE", "STATUS", "BROKER")
 _POLICY_COLUMNS = ("USER", "RESOURCE", "ACTIONS", "DECISION", "SOURCES", "TYPE", "BROKER")
@@ -225,7 +225,7 @@ def _explain(admin: Admin, arguments: argparse.Namespace) -> int:
 def _judge_files(arguments: argparse.Namespace) -> int:
     """What files say, without a broker."""
 
-    from escrowmq.codec.auth import Question
+    from escrowmq.codec.acl2_bodies import Question
     from escrowmq.errors import EscrowMQError
 
     question = Question(

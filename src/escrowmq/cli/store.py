@@ -18,8 +18,8 @@ from escrowmq.base.message import Property, StoredMessage
 from escrowmq.base.settings import StoreSettings
 from escrowmq.broker.start_checks import readers
 from escrowmq.cli.saying import complain, say
+from escrowmq.codec.log_walker import Walker
 from escrowmq.codec.record import decode_record
-from escrowmq.codec.walker import Walker
 from escrowmq.errors import CorruptRecord, EscrowMQError
 from escrowmq.net.clock import SystemClock
 from escrowmq.net.read_only import ReadOnlyDisk

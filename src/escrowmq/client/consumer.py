@@ -40,7 +40,7 @@ from escrowmq.client.portal import Caller, LoopCaller
 from escrowmq.client.producer import Producer
 from escrowmq.client.send_backs import Returns
 from escrowmq.client.tracing import Tracer, trace_topic
-from escrowmq.codec.bodies import CheckClientBody, ConsumerBody
+from escrowmq.codec.client_bodies import CheckClientBody, ConsumerBody
 from escrowmq.codec.fastjson import encode
 from escrowmq.errors import (
     ClientClosed,

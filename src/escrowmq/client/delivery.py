@@ -11,7 +11,7 @@ from escrowmq.client.core.redelivery import NEVER, delay_level
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.core.trace import ConsumeEnd
 from escrowmq.client.help_and_completion import Tidy
-from escrowmq.codec.receipt import Receipt
+from escrowmq.codec.pop_receipt import Receipt
 from escrowmq.errors import UsageError
 
 

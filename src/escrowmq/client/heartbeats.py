@@ -12,7 +12,7 @@ import msgspec
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.command import Command
 from escrowmq.client.connection import Connection
-from escrowmq.codec.bodies import ConsumerBody, HeartbeatBody, ProducerBody
+from escrowmq.codec.client_bodies import ConsumerBody, HeartbeatBody, ProducerBody
 from escrowmq.errors import EscrowMQError, RequestTimeout, response_error
 
 if TYPE_CHECKING:

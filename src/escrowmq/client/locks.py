@@ -12,7 +12,7 @@ import msgspec
 from escrowmq.base.codes import Request
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.instance import Instance
-from escrowmq.codec.bodies import LockBody
+from escrowmq.codec.client_bodies import LockBody
 from escrowmq.codec.fastjson import Queue
 from escrowmq.errors import EscrowMQError
 

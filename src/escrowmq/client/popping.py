@@ -26,7 +26,7 @@ from escrowmq.client.delivery import HeldMessage, Ticket
 from escrowmq.client.instance import Instance
 from escrowmq.client.queue_reader import QueueReader
 from escrowmq.codec.compression import decompress
-from escrowmq.codec.receipt import Receipt
+from escrowmq.codec.pop_receipt import Receipt
 from escrowmq.codec.record import decode_records
 from escrowmq.errors import (
     EscrowMQError,

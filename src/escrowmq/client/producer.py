@@ -38,7 +38,7 @@ from escrowmq.client.settings import (
 from escrowmq.client.settling import Settler
 from escrowmq.client.tracing import Tracer, trace_topic
 from escrowmq.client.transaction import Transaction
-from escrowmq.codec.recall import decode_handle
+from escrowmq.codec.recall_handle import decode_handle
 from escrowmq.errors import ClientClosed, EscrowMQError, NotSupported, UsageError
 
 if TYPE_CHECKING:

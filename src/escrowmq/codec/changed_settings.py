@@ -17,7 +17,7 @@ import msgspec
 
 from escrowmq.base.setting import fields_of
 from escrowmq.codec import fastjson
-from escrowmq.codec.bodies import decode_body
+from escrowmq.codec.client_bodies import decode_body
 from escrowmq.errors import EscrowMQError, UsageError
 
 _log = logging.getLogger(__name__)

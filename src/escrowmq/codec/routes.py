@@ -23,7 +23,7 @@ import msgspec
 from escrowmq.base.codes import Version
 from escrowmq.base.limits import FRAME_SIZE_MAX
 from escrowmq.codec import fastjson
-from escrowmq.codec.bodies import decode_body
+from escrowmq.codec.client_bodies import decode_body
 from escrowmq.errors import RemoteProtocolError
 
 TOPICS_MAX: Final = 200_000

@@ -16,8 +16,8 @@ from escrowmq.client.lease import LeaseTaken
 from escrowmq.compensation.announcing import Announcer
 from escrowmq.compensation.consuming import AnnouncementReader, Business, Worker
 from escrowmq.compensation.lease import RedisLease
+from escrowmq.compensation.redis_sets import RedisSets
 from escrowmq.compensation.repairing import Compensator, Fate, Finding, Report
-from escrowmq.compensation.sets import RedisSets
 
 __all__ = [
     "AnnouncementReader",

@@ -19,7 +19,7 @@ from escrowmq.base.message import SysFlag
 from escrowmq.client.announced_commits import Member, parse_member
 from escrowmq.client.consumer_settings import ConsumerSettings
 from escrowmq.compensation.announcing import TOPIC
-from escrowmq.compensation.sets import RedisSets
+from escrowmq.compensation.redis_sets import RedisSets
 from escrowmq.errors import ClientClosed, UsageError
 from escrowmq.net.clock import SystemClock
 

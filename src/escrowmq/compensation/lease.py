@@ -8,7 +8,7 @@ from typing import Final
 import redis
 
 from escrowmq.client.lease import Lease, LeaseTaken
-from escrowmq.compensation.server import connect
+from escrowmq.compensation.redis_server import connect
 
 _RENEW: Final = """
 if redis.call('get', KEYS[1]) == ARGV[1] then

@@ -12,7 +12,7 @@ import msgspec
 
 import escrowmq
 from escrowmq.client.announced_commits import Member, Sets, parse_member
-from escrowmq.codec.audit_line import audit_line
+from escrowmq.codec.key_value_line import audit_line
 from escrowmq.compensation.consuming import Business
 from escrowmq.errors import EscrowMQError, NotFound
 from escrowmq.net.clock import SystemClock

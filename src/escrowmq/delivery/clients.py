@@ -14,7 +14,7 @@ from escrowmq.base.limits import (
     MEMBERSHIPS_MAX,
     PUBLISHED_TOPICS_MAX,
 )
-from escrowmq.codec.bodies import SubscriptionBody as Subscription
+from escrowmq.codec.client_bodies import SubscriptionBody as Subscription
 from escrowmq.errors import UsageError
 
 BROADCASTING: Final = "BROADCASTING"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from escrowmq.codec.bodies import SubscriptionBody
+from escrowmq.codec.client_bodies import SubscriptionBody
 from escrowmq.delivery.clients import Clients, ConsumerGroup
 from escrowmq.delivery.pop_members import Poppers
 

@@ -24,8 +24,8 @@ from escrowmq.base.limits import CHECK_POINTS_MAX, CHECK_POINTS_OF_GROUP_MAX, LO
 from escrowmq.base.measure import Counts
 from escrowmq.base.message import Message, Property, StoredMessage
 from escrowmq.base.settings import BrokerSettings
+from escrowmq.codec.pop_receipt import normal_topic
 from escrowmq.codec.properties import number_in
-from escrowmq.codec.receipt import normal_topic
 from escrowmq.codec.record import decode_record
 from escrowmq.delivery.offsets import OffsetTable
 from escrowmq.delivery.pop_check_points import MESSAGES_MAX, NEVER_MS, TIME_MAX, CheckPoint, Popped

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from escrowmq.base.limits import POPPED_TOPICS_MAX, POPPERS_MAX
-from escrowmq.codec.bodies import SubscriptionBody as Subscription
+from escrowmq.codec.client_bodies import SubscriptionBody as Subscription
 from escrowmq.delivery.clients import CLUSTERING, Channel, ConsumerGroup
 
 POP: Final = "CONSUME_POP"

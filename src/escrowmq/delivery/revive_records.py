@@ -17,7 +17,7 @@ from msgspec import UNSET, UnsetType
 
 from escrowmq.base.limits import INT_MAX
 from escrowmq.base.message import Message, Property, StoredMessage, Topic
-from escrowmq.codec.receipt import NORMAL, kind_of, retry_topic
+from escrowmq.codec.pop_receipt import NORMAL, kind_of, retry_topic
 
 CHECK_POINT_TAG: Final = "ck"
 ACK_TAG: Final = "ack"

@@ -11,14 +11,14 @@ from collections.abc import Callable
 from typing import ClassVar, Final
 
 from escrowmq.http2 import frames
-from escrowmq.http2.blocks import Field
 from escrowmq.http2.events import Data, Event, Opened, Reset
-from escrowmq.http2.flow import Inflow
 from escrowmq.http2.frames import ConnectionFault, Error, FrameKind, Http2Setting, StreamFault
+from escrowmq.http2.header_blocks import Field
 from escrowmq.http2.headers import HeaderReader, Malformed, check
 from escrowmq.http2.limits import RESET_LATE_MS, Http2Limits
 from escrowmq.http2.outgoing import OutgoingStreams
 from escrowmq.http2.streams import Stream
+from escrowmq.http2.windows import Inflow
 
 _LEAVING: Final = b"escrowmq"
 """The PING behind the first GOAWAY: who answers it has read that."""

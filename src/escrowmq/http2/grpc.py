@@ -14,13 +14,13 @@ from typing import Final
 import msgspec
 
 from escrowmq.base.limits import LONG_MAX
-from escrowmq.http2 import metadata as meta
+from escrowmq.http2 import grpc_metadata as meta
 from escrowmq.http2.connection import Http2Connection
 from escrowmq.http2.events import Data, Drained, Opened, Reset
 from escrowmq.http2.frames import Error
+from escrowmq.http2.grpc_metadata import NO_DEADLINE, Status
 from escrowmq.http2.headers import HttpRequest
 from escrowmq.http2.limits import Http2Limits
-from escrowmq.http2.metadata import NO_DEADLINE, Status
 
 _FRONT: Final = struct.Struct(">BI")
 _FRONT_SIZE: Final = _FRONT.size

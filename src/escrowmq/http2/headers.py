@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from escrowmq.http2.blocks import BlockReader, Field
+from escrowmq.http2.header_blocks import BlockReader, Field
 
 KEPT_BLOCKS_MAX: Final = 64
 """Blocks whose fields are remembered; a client of one service needs one for each of its methods."""

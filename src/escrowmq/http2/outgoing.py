@@ -8,10 +8,10 @@ from typing import Final
 from escrowmq.http2 import frames
 from escrowmq.http2.events import Drained, Event, Reset
 from escrowmq.http2.floods import Allowance
-from escrowmq.http2.flow import Outflow
 from escrowmq.http2.frames import Error, StreamFault
 from escrowmq.http2.limits import OVERHEAD_EARNED, Http2Limits
 from escrowmq.http2.streams import Stream, Streams
+from escrowmq.http2.windows import Outflow
 
 _LAST: Final = frames.END_HEADERS | frames.END_STREAM
 _PIECE_SIZE_MIN = 1024

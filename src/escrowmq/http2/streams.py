@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-from escrowmq.http2.flow import Inflow, Outflow
+from escrowmq.http2.windows import Inflow, Outflow
 
 UNKNOWN_SIZE: Final = -1
 

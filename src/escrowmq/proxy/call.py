@@ -14,12 +14,12 @@ from escrowmq.base.guests import Wish
 from escrowmq.codec.signature import ACCESS_KEY, SIGNATURE
 from escrowmq.errors import UsageError
 from escrowmq.http2.grpc import Calls
-from escrowmq.http2.metadata import NO_DEADLINE, Status
+from escrowmq.http2.grpc_metadata import NO_DEADLINE, Status
 from escrowmq.proxy.backend import Backend
 from escrowmq.proxy.clients import Client
 from escrowmq.proxy.gen import v2
 from escrowmq.proxy.metadata import Credential
-from escrowmq.proxy.status import Fault
+from escrowmq.proxy.result_codes import Fault
 
 _log = logging.getLogger(__name__)
 

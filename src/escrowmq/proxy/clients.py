@@ -15,7 +15,7 @@ from escrowmq.base.limits import (
 )
 from escrowmq.proxy.backend import Backend
 from escrowmq.proxy.gen import v2
-from escrowmq.proxy.status import Fault
+from escrowmq.proxy.result_codes import Fault
 
 IDLE_MS: Final = 120_000
 """For so long a client is remembered that has no connection, as at RocketMQ."""

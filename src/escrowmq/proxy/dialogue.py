@@ -14,13 +14,13 @@ from escrowmq.base.command import Command
 from escrowmq.base.limits import READS_AT_ONCE_MAX
 from escrowmq.codec.frame import HalfFrames
 from escrowmq.http2.grpc import Called, CallEvent, Calls, Cancelled, HalfClosed, Message, WholeCall
+from escrowmq.http2.grpc_metadata import Status
 from escrowmq.http2.limits import Http2Limits
-from escrowmq.http2.metadata import Status
 from escrowmq.proxy import metadata as meta
 from escrowmq.proxy.backend import Backend, PeerConnection
 from escrowmq.proxy.call import Call, Method
 from escrowmq.proxy.clients import Client, ClientKey, FrontClients
-from escrowmq.proxy.status import Fault
+from escrowmq.proxy.result_codes import Fault
 
 _log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from escrowmq.codec.signed_id import decode
 from escrowmq.errors import UsageError
 from escrowmq.proxy.call import Call
 from escrowmq.proxy.gen import v2
-from escrowmq.proxy.status import OK, Fault, code_of, fault_of
+from escrowmq.proxy.result_codes import OK, Fault, code_of, fault_of
 from escrowmq.proxy.validation import topic_name
 
 _VERDICTS = {v2.COMMIT: "8", v2.ROLLBACK: "12"}

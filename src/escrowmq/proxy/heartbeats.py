@@ -10,8 +10,8 @@ from escrowmq.proxy.call import Call, R
 from escrowmq.proxy.clients import Client
 from escrowmq.proxy.gen import v2
 from escrowmq.proxy.receiving import filter_of
+from escrowmq.proxy.result_codes import OK, Fault, code_of, fault_of
 from escrowmq.proxy.service_context import Shared
-from escrowmq.proxy.status import OK, Fault, code_of, fault_of
 from escrowmq.proxy.validation import group_name, topic_name
 
 _ALL = "*"

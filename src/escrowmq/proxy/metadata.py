@@ -17,7 +17,7 @@ import msgspec
 from escrowmq.base.limits import CLIENT_ID_SIZE_MAX
 from escrowmq.codec.binary_header import LANGUAGES
 from escrowmq.proxy.gen import v2
-from escrowmq.proxy.status import Fault
+from escrowmq.proxy.result_codes import Fault
 
 _AUTHORIZATION: Final = re.compile(
     r"MQv2-HMAC-SHA1\s+Credential=([^,/\s]*)[^,]*,\s*SignedHeaders=[^,]*,\s*Signature=([0-9A-Fa-f]*)"

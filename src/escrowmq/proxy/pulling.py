@@ -13,10 +13,10 @@ from escrowmq.codec.properties import number_in
 from escrowmq.codec.record import decode_records
 from escrowmq.proxy.call import Call
 from escrowmq.proxy.gen import v2
+from escrowmq.proxy.messages import Unpacking, message_of
 from escrowmq.proxy.receiving import POLL_MAX_MS, filter_of
+from escrowmq.proxy.result_codes import OK, Fault, code_of, fault_of, status
 from escrowmq.proxy.service_context import Shared
-from escrowmq.proxy.status import OK, Fault, code_of, fault_of, status
-from escrowmq.proxy.translate import Unpacking, message_of
 from escrowmq.proxy.validation import group_name, topic_name
 
 _COUNT_MAX: Final = 32

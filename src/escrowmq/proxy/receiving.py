@@ -8,17 +8,17 @@ from escrowmq.base.answer import Answer, Refusal
 from escrowmq.base.codes import Request
 from escrowmq.base.limits import LONG_MAX, POP_MESSAGES_MAX
 from escrowmq.base.message import Property, StoredMessage
+from escrowmq.codec.pop_receipt import Receipt, decode_list, decode_receipt, kind_of
 from escrowmq.codec.properties import number_in
-from escrowmq.codec.receipt import Receipt, decode_list, decode_receipt, kind_of
 from escrowmq.codec.record import decode_records
 from escrowmq.errors import RemoteProtocolError
+from escrowmq.proxy.acknowledging import INVISIBLE_MAX_MS, bury
 from escrowmq.proxy.call import Call
 from escrowmq.proxy.gen import v2
-from escrowmq.proxy.handles import ReceiptHandle
+from escrowmq.proxy.messages import Unpacking, message_of
+from escrowmq.proxy.receipt_handles import ReceiptHandle
+from escrowmq.proxy.result_codes import OK, Fault, code_of, fault_of, status
 from escrowmq.proxy.service_context import Shared
-from escrowmq.proxy.settling import INVISIBLE_MAX_MS, bury
-from escrowmq.proxy.status import OK, Fault, code_of, fault_of, status
-from escrowmq.proxy.translate import Unpacking, message_of
 from escrowmq.proxy.validation import group_name, topic_name
 
 RENEWED_MS: Final = 60_000

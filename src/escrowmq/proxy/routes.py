@@ -11,8 +11,8 @@ from escrowmq.base.codes import Request
 from escrowmq.base.guests import TopicFacts
 from escrowmq.proxy.call import Call
 from escrowmq.proxy.gen import v2
+from escrowmq.proxy.result_codes import OK, Fault, code_of, fault_of
 from escrowmq.proxy.service_context import Shared
-from escrowmq.proxy.status import OK, Fault, code_of, fault_of
 from escrowmq.proxy.validation import group_name, topic_name
 
 ANY_QUEUE: Final = -1

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from escrowmq.proxy.status import OK
+from escrowmq.proxy.result_codes import OK
 
 
 def _sized(tag: bytes, data: bytes) -> bytes:

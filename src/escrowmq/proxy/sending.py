@@ -15,11 +15,7 @@ from escrowmq.codec.hashes import java_hash
 from escrowmq.proxy import validation
 from escrowmq.proxy.call import Call
 from escrowmq.proxy.gen import v2
-from escrowmq.proxy.routes import TYPES
-from escrowmq.proxy.send_answer import one_sent
-from escrowmq.proxy.service_context import Shared
-from escrowmq.proxy.status import OK, Fault, code_of, common, fault_of, status
-from escrowmq.proxy.translate import (
+from escrowmq.proxy.messages import (
     KINDS,
     Unpacking,
     plain_body,
@@ -27,6 +23,10 @@ from escrowmq.proxy.translate import (
     text_of,
     type_of,
 )
+from escrowmq.proxy.result_codes import OK, Fault, code_of, common, fault_of, status
+from escrowmq.proxy.routes import TYPES
+from escrowmq.proxy.send_answer import one_sent
+from escrowmq.proxy.service_context import Shared
 
 _STORED_LATE: Final = {
     Response.FLUSH_DISK_TIMEOUT: "FLUSH_DISK_TIMEOUT",

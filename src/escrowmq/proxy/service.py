@@ -8,18 +8,18 @@ from typing import Protocol
 from google.protobuf.message import Message
 
 from escrowmq.proxy import standard_services
+from escrowmq.proxy.acknowledging import Settling
 from escrowmq.proxy.call import Call, Method
 from escrowmq.proxy.end_transaction import Ending
 from escrowmq.proxy.gen import v2
 from escrowmq.proxy.heartbeats import ClientPresence
 from escrowmq.proxy.pulling import Pulling
 from escrowmq.proxy.receiving import Receiving
+from escrowmq.proxy.result_codes import Fault, status
 from escrowmq.proxy.routes import Routes
 from escrowmq.proxy.sending import Sending
 from escrowmq.proxy.service_context import Shared
-from escrowmq.proxy.settling import Settling
 from escrowmq.proxy.standard_services import SERVICE
-from escrowmq.proxy.status import Fault, status
 from escrowmq.proxy.telemetry import Telemetry
 
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Final
 from google.protobuf.descriptor import FileDescriptor
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
-from escrowmq.http2.metadata import Status
+from escrowmq.http2.grpc_metadata import Status
 from escrowmq.proxy.call import Call, Method, R
 from escrowmq.proxy.gen import health, reflection, v2
-from escrowmq.proxy.status import Fault
+from escrowmq.proxy.result_codes import Fault
 
 if TYPE_CHECKING:
     from google.protobuf.descriptor_pool import DescriptorPool

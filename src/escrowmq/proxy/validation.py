@@ -22,7 +22,7 @@ from escrowmq.base.message import NOT_SENDABLE, Property, Topic
 from escrowmq.base.names import NAME_LETTERS, has_name_letters
 from escrowmq.base.reserved import RESERVED
 from escrowmq.proxy.gen import v2
-from escrowmq.proxy.status import Fault
+from escrowmq.proxy.result_codes import Fault
 
 _FIRST_S: Final = -62_135_596_800
 _LAST_S: Final = 253_402_300_799

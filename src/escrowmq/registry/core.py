@@ -23,9 +23,9 @@ from escrowmq.base.nameserver_settings import NameServerGuardSettings, NameServe
 from escrowmq.base.ports import Disk
 from escrowmq.base.rounds import Rounds
 from escrowmq.base.wire import Wire
-from escrowmq.codec.audit_line import audit_line
 from escrowmq.codec.command import encode_reply
 from escrowmq.codec.frame import FrameReader, FrameWatch, HalfFrames
+from escrowmq.codec.key_value_line import audit_line
 from escrowmq.codec.own_signature import SESSION
 from escrowmq.codec.signature import ACCESS_KEY
 from escrowmq.errors import EscrowMQError

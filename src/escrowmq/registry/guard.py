@@ -21,7 +21,7 @@ from escrowmq.base.command import Command
 from escrowmq.base.limits import TRUSTED_ADDRESSES_MAX
 from escrowmq.base.nameserver_settings import NameServerGuardSettings
 from escrowmq.base.ports import Chance, Disk
-from escrowmq.codec.auth import first_user, inner_user
+from escrowmq.codec.acl2_bodies import first_user, inner_user
 from escrowmq.codec.signature import ACCESS_KEY
 from escrowmq.errors import EscrowMQError, UsageError
 

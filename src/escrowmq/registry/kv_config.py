@@ -9,7 +9,7 @@ import msgspec
 
 from escrowmq.base.ports import Disk
 from escrowmq.codec import fastjson
-from escrowmq.codec.bodies import decode_body
+from escrowmq.codec.client_bodies import decode_body
 from escrowmq.errors import CorruptRecord, UsageError
 from escrowmq.store.config_tables import take_table
 

@@ -21,8 +21,8 @@ from escrowmq.codec.delay_levels import delay_levels
 from escrowmq.codec.entries import ENTRY, ENTRY_SIZE, decode_checkpoint
 from escrowmq.codec.hashes import tags_code
 from escrowmq.codec.log_stretches import Scanned
+from escrowmq.codec.log_walker import Walker, next_data
 from escrowmq.codec.properties import decode_properties, value_of
-from escrowmq.codec.walker import Walker, next_data
 from escrowmq.errors import CorruptRecord, StorageError
 from escrowmq.store import commit_log, consume_queue, index
 from escrowmq.store.checkpoint import PATH as CHECKPOINT

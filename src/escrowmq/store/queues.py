@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from escrowmq.base.message import Message
 from escrowmq.base.ports import Disk
-from escrowmq.codec.walker import LeadsTo
+from escrowmq.codec.log_walker import LeadsTo
 from escrowmq.errors import StorageError
 from escrowmq.store.consume_queue import FOLDER, ConsumeQueue
 from escrowmq.store.queue_journal import QueueJournal

@@ -14,9 +14,9 @@ from escrowmq.codec.entries import ENTRY, ENTRY_SIZE, GAP_ENTRY, is_path_safe
 from escrowmq.codec.hashes import tags_code
 from escrowmq.codec.layout import RECORD_SIZE_MIN
 from escrowmq.codec.log_stretches import Scanned
+from escrowmq.codec.log_walker import Damage
 from escrowmq.codec.properties import decode_properties, value_of
 from escrowmq.codec.record import decode_record
-from escrowmq.codec.walker import Damage
 from escrowmq.errors import DiskFull
 from escrowmq.store.consume_queue import GAP_SIZE, ConsumeQueue
 from escrowmq.store.dispatch import Dispatch, unit_code

@@ -14,8 +14,8 @@ from typing import Final, NamedTuple
 from escrowmq.base.message import SysFlag
 from escrowmq.codec.hashes import java_hash
 from escrowmq.codec.log_stretches import Scanned, check_record
+from escrowmq.codec.log_walker import Damage, Walker
 from escrowmq.codec.properties import value_of
-from escrowmq.codec.walker import Damage, Walker
 from escrowmq.errors import CorruptRecord, DiskFull
 from escrowmq.store import queue_snapshot as snapshots
 from escrowmq.store.consume_queue import ConsumeQueue

@@ -6,7 +6,7 @@ import enum
 
 import msgspec
 
-from escrowmq.codec.walker import Damage
+from escrowmq.codec.log_walker import Damage
 
 
 class PutStatus(enum.Enum):

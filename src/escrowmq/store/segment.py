@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from escrowmq.base.ports import Disk, File, SparseFile
-from escrowmq.codec.walker import next_data
+from escrowmq.codec.log_walker import next_data
 from escrowmq.errors import StorageError
 from escrowmq.store.trailing_zeros import without_zeros
 

@@ -9,8 +9,8 @@ from typing import Final
 from escrowmq.base.message import Property, StoredMessage
 from escrowmq.codec.layout import SIZE
 from escrowmq.codec.log_stretches import check_record, outline
+from escrowmq.codec.log_walker import Walker
 from escrowmq.codec.record import decode_record
-from escrowmq.codec.walker import Walker
 from escrowmq.errors import CorruptRecord
 from escrowmq.store.store import Store
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from escrowmq.acl.acl2_authentication import authenticated
 from escrowmq.acl.acl2_users import Book
 from escrowmq.base.command import Command
-from escrowmq.codec.auth import UserInfo
+from escrowmq.codec.acl2_bodies import UserInfo
 from escrowmq.codec.signature import sign
 from escrowmq.testing.disk import SimDisk
 

@@ -13,8 +13,8 @@ from escrowmq.acl.acl2_users import Book
 from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
 from escrowmq.broker.requests import rows
-from escrowmq.codec.auth import AclInfo, UserInfo
-from escrowmq.codec.bodies import decode_body
+from escrowmq.codec.acl2_bodies import AclInfo, UserInfo
+from escrowmq.codec.client_bodies import decode_body
 from escrowmq.codec.signature import sign
 from escrowmq.errors import RemoteProtocolError
 from escrowmq.testing.disk import SimDisk

@@ -25,7 +25,7 @@ from escrowmq.acl.acl2_policies import (
     sort_as_peer,
 )
 from escrowmq.base import limits
-from escrowmq.codec.auth import AclInfo
+from escrowmq.codec.acl2_bodies import AclInfo
 from escrowmq.errors import UsageError
 
 HERE = "127.0.0.1"

@@ -9,7 +9,7 @@ import pytest
 from escrowmq.acl.acl1_accounts import merge, read_accounts
 from escrowmq.acl.acl2_policies import Resource, read_resource
 from escrowmq.acl.acl2_users import PATH, Book, UserStatus, UserType, read_book
-from escrowmq.codec.auth import AclInfo, UserInfo
+from escrowmq.codec.acl2_bodies import AclInfo, UserInfo
 from escrowmq.errors import UsageError
 from escrowmq.testing.disk import SimDisk
 

@@ -16,7 +16,7 @@ from escrowmq.acl.acl2_users import Book
 from escrowmq.acl.explain import access_of, explain_account, explain_user
 from escrowmq.acl.trusted_addresses import parts_of
 from escrowmq.base.command import Command
-from escrowmq.codec.auth import AclInfo, EntryInfo, PolicyInfo, Question, UserInfo
+from escrowmq.codec.acl2_bodies import AclInfo, EntryInfo, PolicyInfo, Question, UserInfo
 from escrowmq.codec.signature import sign
 from escrowmq.errors import UsageError
 from escrowmq.testing.disk import SimDisk

@@ -15,7 +15,7 @@ from escrowmq.acl.request_needs import (
 )
 from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
-from escrowmq.codec.recall import RecallHandle, encode_handle
+from escrowmq.codec.recall_handle import RecallHandle, encode_handle
 from escrowmq.errors import EscrowMQError, UsageError
 from tests.unit.acl.rights import rights_of
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
 from escrowmq.base.message import Property
-from escrowmq.codec.receipt import (
+from escrowmq.codec.pop_receipt import (
     Receipt,
     decode_list,
     decode_receipt,

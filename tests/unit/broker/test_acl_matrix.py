@@ -15,7 +15,7 @@ from escrowmq.base.settings import BrokerSettings
 from escrowmq.broker.asked import Question, RequestRow
 from escrowmq.broker.requests import rows
 from escrowmq.codec.headers import read_header
-from escrowmq.codec.recall import RecallHandle, encode_handle
+from escrowmq.codec.recall_handle import RecallHandle, encode_handle
 from escrowmq.testing.disk import SimDisk
 from tests.harness.exchange import Caller, Exchange
 

@@ -12,7 +12,7 @@ from escrowmq.broker.asked import Asked
 from escrowmq.broker.audit_log import Denials, write
 from escrowmq.broker.peer import Peer
 from escrowmq.broker.requests import rows
-from escrowmq.codec.audit_line import quoted
+from escrowmq.codec.key_value_line import quoted
 from escrowmq.testing.disk import SimDisk
 from tests.harness.exchange import Exchange
 

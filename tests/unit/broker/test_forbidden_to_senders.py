@@ -14,7 +14,7 @@ from escrowmq.base.settings import BrokerSettings
 from escrowmq.broker.forbidden_to_senders import MARKED, group_fault
 from escrowmq.codec.batch import encode_batch
 from escrowmq.codec.properties import encode_properties
-from escrowmq.codec.recall import RecallHandle, encode_handle
+from escrowmq.codec.recall_handle import RecallHandle, encode_handle
 from tests.harness.exchange import COMMIT, START_MS, Caller, Exchange
 
 TAKEN_OFF = sorted(MARKED - {"TIMER_DEL_UNIQKEY"})

@@ -13,7 +13,7 @@ from escrowmq.base.command import Command
 from escrowmq.base.message import Topic
 from escrowmq.base.settings import BrokerSettings
 from escrowmq.broker.requests import UNKNOWN, rows
-from escrowmq.codec.recall import RecallHandle, encode_handle
+from escrowmq.codec.recall_handle import RecallHandle, encode_handle
 from escrowmq.errors import UsageError
 from escrowmq.testing.disk import SimDisk
 from tests.harness.exchange import COMMIT, Caller, Exchange

@@ -6,7 +6,7 @@ import pytest
 from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
 from escrowmq.base.settings import BrokerSettings
-from escrowmq.codec.recall import decode_handle, encode_handle
+from escrowmq.codec.recall_handle import decode_handle, encode_handle
 from tests.harness.exchange import Caller, Exchange
 
 

@@ -11,7 +11,7 @@ import pytest
 from escrowmq.aio import Admin
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.command import Command
-from escrowmq.codec.pending import Item
+from escrowmq.codec.pending_bodies import Item
 from escrowmq.errors import NotFound, NotSupported
 
 from .peer import DEADLINE_S, Link, Peer, a_peer

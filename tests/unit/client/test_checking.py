@@ -12,7 +12,7 @@ from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
 from escrowmq.base.message import StoredMessage
 from escrowmq.client.producer import INNER_GROUP
-from escrowmq.codec.bodies import HeartbeatBody
+from escrowmq.codec.client_bodies import HeartbeatBody
 from escrowmq.codec.record import encode_message
 
 from .peer import Link, a_place, ends

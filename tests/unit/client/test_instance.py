@@ -13,7 +13,7 @@ from escrowmq.base.command import Command
 from escrowmq.client.connection import Connection
 from escrowmq.client.instance import Instance
 from escrowmq.client.options import Credentials, client_options
-from escrowmq.codec.bodies import ConsumerBody, HeartbeatBody
+from escrowmq.codec.client_bodies import ConsumerBody, HeartbeatBody
 from escrowmq.codec.signature import sign
 from escrowmq.errors import (
     ClientClosed,

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from escrowmq.base.limits import CONNECTION_GROUPS_MAX, CONNECTION_SUBSCRIPTIONS_MAX
-from escrowmq.codec.bodies import SubscriptionBody
+from escrowmq.codec.client_bodies import SubscriptionBody
 from escrowmq.delivery.clients import Channel, Clients
 from escrowmq.errors import UsageError
 

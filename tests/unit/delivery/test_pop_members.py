@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from escrowmq.codec.bodies import SubscriptionBody
+from escrowmq.codec.client_bodies import SubscriptionBody
 from escrowmq.delivery.clients import Channel
 from escrowmq.delivery.pop_members import TOPIC_IDLE_MS, Poppers
 

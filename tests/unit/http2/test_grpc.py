@@ -19,8 +19,8 @@ from escrowmq.http2.grpc import (
     Room,
     WholeCall,
 )
+from escrowmq.http2.grpc_metadata import NO_DEADLINE, Status
 from escrowmq.http2.limits import Http2Limits
-from escrowmq.http2.metadata import NO_DEADLINE, Status
 
 from .wire import REQUEST, Client, Fields
 

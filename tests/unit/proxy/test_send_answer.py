@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from escrowmq.proxy.gen import v2
+from escrowmq.proxy.result_codes import OK
 from escrowmq.proxy.send_answer import one_sent
-from escrowmq.proxy.status import OK
 
 IDS = st.text(st.characters(exclude_categories=["Cs"]), max_size=300)
 

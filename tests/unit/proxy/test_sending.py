@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from escrowmq.base.settings import BrokerSettings
-from escrowmq.codec.recall import RecallHandle, encode_handle
+from escrowmq.codec.recall_handle import RecallHandle, encode_handle
 from escrowmq.proxy.gen import v2
 from escrowmq.proxy.sending import bucket
 from tests.harness.exchange import START_MS

@@ -10,7 +10,7 @@ import msgspec
 
 from escrowmq.base.codes import Request
 from escrowmq.client.admin.cluster import Cluster
-from escrowmq.codec.auth import (
+from escrowmq.codec.acl2_bodies import (
     AclInfo,
     EntryInfo,
     Judgement,
@@ -19,7 +19,7 @@ from escrowmq.codec.auth import (
     Question,
     UserInfo,
 )
-from escrowmq.codec.bodies import decode_body
+from escrowmq.codec.client_bodies import decode_body
 from escrowmq.errors import UsageError
 
 _SUBJECT = "User:"

@@ -8,7 +8,7 @@ import msgspec
 
 from escrowmq.base.codes import Request
 from escrowmq.client.admin.cluster import Cluster
-from escrowmq.codec.bodies import decode_body
+from escrowmq.codec.client_bodies import decode_body
 from escrowmq.errors import EscrowMQError, UsageError
 
 

@@ -11,7 +11,7 @@ import msgspec
 from escrowmq.base.command import Command
 from escrowmq.client.core.routes import MASTER
 from escrowmq.client.instance import Instance
-from escrowmq.codec.bodies import decode_body
+from escrowmq.codec.client_bodies import decode_body
 from escrowmq.errors import RouteMissing
 
 T = TypeVar("T")

@@ -13,7 +13,7 @@ from escrowmq.client.core.redelivery import ATTEMPTS_DEFAULT
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.core.validation import check_group
 from escrowmq.codec import fastjson
-from escrowmq.codec.bodies import SubscriptionBody, decode_body
+from escrowmq.codec.client_bodies import SubscriptionBody, decode_body
 from escrowmq.codec.fastjson import decode_queue_map
 from escrowmq.errors import ConsumerOffline, GroupNotFound
 

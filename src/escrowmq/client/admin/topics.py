@@ -15,7 +15,7 @@ from escrowmq.client.admin.cluster import Cluster
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.core.validation import check_topic
 from escrowmq.codec import fastjson
-from escrowmq.codec.bodies import decode_body
+from escrowmq.codec.client_bodies import decode_body
 from escrowmq.codec.fastjson import decode_queue_map
 from escrowmq.codec.routes import RegisteredTopic
 from escrowmq.errors import RouteMissing, TopicNotFound, UsageError

@@ -8,7 +8,7 @@ from escrowmq.base.limits import POP_MESSAGES_MAX
 from escrowmq.base.message import Property, StoredMessage
 from escrowmq.client.core.redelivery import LEVELS_S, NEVER
 from escrowmq.client.core.subscription import Subscription
-from escrowmq.codec.receipt import (
+from escrowmq.codec.pop_receipt import (
     Receipt,
     decode_list,
     decode_receipt,

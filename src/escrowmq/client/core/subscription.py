@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from escrowmq.client.core.validation import check_topic_name
-from escrowmq.codec.bodies import SubscriptionBody
+from escrowmq.codec.client_bodies import SubscriptionBody
 from escrowmq.codec.hashes import java_hash
 from escrowmq.errors import UsageError
 from escrowmq.filter.tags import ALL, TagFilter, parse_tags

@@ -13,7 +13,7 @@ from escrowmq.base.codes import Request, Response
 from escrowmq.base.command import Command
 from escrowmq.client.core.dialogue import Fields
 from escrowmq.client.core.routes import MASTER, MessageQueue, RouteBook, queue_fields
-from escrowmq.codec.bodies import decode_body
+from escrowmq.codec.client_bodies import decode_body
 from escrowmq.codec.routes import decode_cluster_info, decode_route
 from escrowmq.errors import (
     ConnectFailed,

@@ -13,7 +13,7 @@ import msgspec
 import escrowmq
 from escrowmq.base.message import Property
 from escrowmq.client.core.routes import MessageQueue
-from escrowmq.codec.audit_line import audit_line
+from escrowmq.codec.key_value_line import audit_line
 from escrowmq.errors import EscrowMQError, NotFound, NotSupported, PermissionDenied
 from escrowmq.pipeline.brokers.keyed_sends import KeyedSender
 from escrowmq.pipeline.brokers.pacing import Pace

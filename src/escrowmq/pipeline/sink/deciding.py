@@ -10,8 +10,8 @@ import msgspec
 
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.limits import EPOCH_TOKENS_MAX
-from escrowmq.codec.bodies import decode_body
-from escrowmq.codec.decision import Abandon, Abandoned, Decide, Decided, Epoch
+from escrowmq.codec.client_bodies import decode_body
+from escrowmq.codec.epoch_bodies import Abandon, Abandoned, Decide, Decided, Epoch
 from escrowmq.errors import (
     BrokerBusy,
     NotSupported,

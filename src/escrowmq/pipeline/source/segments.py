@@ -2,8 +2,8 @@
 
 A cut may fall anywhere: a part begins with the first record that starts there or later, and ends
 where the next one begins, so that nothing lies unseen between two parts, and nothing is read twice.
-Records are found as everywhere (`codec/walker`): where the store's queues lie beside its log, they
-say which places are records' and which merely look so; of a log alone, looks must do.
+Records are found as everywhere (`codec/log_walker`): where the store's queues lie beside its log,
+they say which places are records' and which merely look so; of a log alone, looks must do.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import msgspec
 
 from escrowmq.codec.layout import RECORD_SIZE_MIN
 from escrowmq.codec.log_stretches import check_record, outline
-from escrowmq.codec.walker import Stretch, Walker
+from escrowmq.codec.log_walker import Stretch, Walker
 from escrowmq.errors import CorruptRecord, SegmentMissing, UsageError
 from escrowmq.pipeline.source.units import Units
 

@@ -5,7 +5,7 @@ import pytest
 from escrowmq.base.message import StoredMessage
 from escrowmq.client.core.popping import ack_fields, hidden_ms, pop_fields, receipt_of
 from escrowmq.client.core.subscription import Subscription
-from escrowmq.codec.receipt import Receipt, decode_receipt
+from escrowmq.codec.pop_receipt import Receipt, decode_receipt
 from escrowmq.errors import RemoteProtocolError
 
 EXT = {"startOffsetInfo": "0 3 7;1 0 2", "popTime": "1000", "invisibleTime": "60000",

@@ -14,7 +14,7 @@ from escrowmq.base.codes import Request, Response
 from escrowmq.base.command import Command
 from escrowmq.base.limits import EPOCH_TOKENS_MAX
 from escrowmq.codec.command import encode_reply
-from escrowmq.codec.decision import Abandoned, Decided
+from escrowmq.codec.epoch_bodies import Abandoned, Decided
 from escrowmq.errors import BrokerFault, UsageError
 from escrowmq.pipeline.brokers.options import Access
 from escrowmq.pipeline.sink.checkpoint import recall, remember

@@ -13,7 +13,7 @@ from typing import Any, Final, cast
 import redis
 
 from escrowmq.client.announced_commits import Compared
-from escrowmq.compensation.server import connect
+from escrowmq.compensation.redis_server import connect
 
 BUCKETS_COUNT: Final = 256
 _CHUNK: Final = 10_000

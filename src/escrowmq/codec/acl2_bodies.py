@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import msgspec
 
-from escrowmq.codec.bodies import decode_body
+from escrowmq.codec.client_bodies import decode_body
 
 
 class UserInfo(msgspec.Struct, rename="camel", omit_defaults=True):

@@ -26,7 +26,7 @@ from escrowmq.codec.compression import decompress
 from escrowmq.codec.ids import format_host, offset_id
 from escrowmq.errors import RemoteProtocolError
 from escrowmq.proxy.gen import v2
-from escrowmq.proxy.status import Fault
+from escrowmq.proxy.result_codes import Fault
 from escrowmq.proxy.validation import moment_ms
 
 KINDS: Final = {

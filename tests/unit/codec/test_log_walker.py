@@ -10,7 +10,7 @@ from tests.harness.logs import Bytes, log_of, record_at
 from escrowmq.base.message import Message
 from escrowmq.codec.layout import FILLER_SIZE, HEAD_V4, HEAD_V6, MAGIC_AT
 from escrowmq.codec.log_stretches import outline
-from escrowmq.codec.walker import CHUNK_SIZE, LeadsTo, Walker, next_data
+from escrowmq.codec.log_walker import CHUNK_SIZE, LeadsTo, Walker, next_data
 
 SMALL = 1024
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from escrowmq.codec.receipt import (
+from escrowmq.codec.pop_receipt import (
     Receipt,
     decode_list,
     decode_receipt,

@@ -14,10 +14,10 @@ from typing import Final
 
 import msgspec
 
-from escrowmq.codec.receipt import Receipt, decode_receipt, encode_receipt, retry_topic
+from escrowmq.codec.pop_receipt import Receipt, decode_receipt, encode_receipt, retry_topic
 from escrowmq.errors import UsageError
 from escrowmq.proxy.gen import v2
-from escrowmq.proxy.status import Fault
+from escrowmq.proxy.result_codes import Fault
 
 HANDLE_SIZE_MAX: Final = 1_024
 RENEWED: Final = "renewed"

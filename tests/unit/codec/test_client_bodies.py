@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from escrowmq.base.command import Command
-from escrowmq.codec.bodies import (
+from escrowmq.codec.client_bodies import (
     CheckClientBody,
     HeartbeatBody,
     LockBody,

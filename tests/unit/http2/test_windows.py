@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from escrowmq.http2.flow import Inflow, Outflow
 from escrowmq.http2.frames import WINDOW_MAX
+from escrowmq.http2.windows import Inflow, Outflow
 
 
 def test_room_is_given_back_from_half_a_window_on() -> None:

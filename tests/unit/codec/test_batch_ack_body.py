@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from escrowmq.codec.acks import AckBatch, decode_acks
+from escrowmq.codec.batch_ack_body import AckBatch, decode_acks
 from escrowmq.errors import RemoteProtocolError
 
 

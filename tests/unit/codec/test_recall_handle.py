@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from escrowmq.codec.recall import RecallHandle, decode_handle, encode_handle
+from escrowmq.codec.recall_handle import RecallHandle, decode_handle, encode_handle
 from escrowmq.errors import UsageError
 
 

@@ -9,8 +9,8 @@ from hpack import Decoder, Encoder, HPACKError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from escrowmq.http2.blocks import BlockReader, unhuffman
 from escrowmq.http2.frames import ConnectionFault, Error
+from escrowmq.http2.header_blocks import BlockReader, unhuffman
 from tests.harness.examples import seeds
 
 FIELDS = st.lists(

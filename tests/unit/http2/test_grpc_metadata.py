@@ -7,8 +7,8 @@ from hpack import Decoder
 from hypothesis import given
 from hypothesis import strategies as st
 
-from escrowmq.http2 import metadata as meta
-from escrowmq.http2.metadata import Status
+from escrowmq.http2 import grpc_metadata as meta
+from escrowmq.http2.grpc_metadata import Status
 
 
 def fields(block: bytes) -> dict[bytes, bytes]:

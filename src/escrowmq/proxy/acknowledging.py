@@ -11,12 +11,12 @@ import msgspec
 from escrowmq.base.answer import Answer, Refusal
 from escrowmq.base.codes import Request
 from escrowmq.base.limits import GRPC_ACKS_MAX
-from escrowmq.proxy import handles
+from escrowmq.proxy import receipt_handles
 from escrowmq.proxy.call import Call
 from escrowmq.proxy.gen import v2
-from escrowmq.proxy.handles import ReceiptHandle
+from escrowmq.proxy.receipt_handles import ReceiptHandle
+from escrowmq.proxy.result_codes import OK, Fault, code_of, common, fault_of, status, status_of
 from escrowmq.proxy.service_context import Shared
-from escrowmq.proxy.status import OK, Fault, code_of, common, fault_of, status, status_of
 from escrowmq.proxy.validation import group_name, topic_name
 
 INVISIBLE_MAX_MS: Final = 43_200_000
@@ -63,7 +63,7 @@ class Settling:
                 call.ask(Request.ACK_MESSAGE, handle.fields(group, topic), told)
 
     def _read(self, text: str, now_ms: int) -> ReceiptHandle:
-        return handles.read(text, broker_name=self._backend.name, now_ms=now_ms)
+        return receipt_handles.read(text, broker_name=self._backend.name, now_ms=now_ms)
 
     def change(self, call: Call[v2.ChangeInvisibleDurationRequest]) -> None:
         """Hide a message from now on for another span; its new handle."""
