@@ -19,7 +19,7 @@ import io
 import zlib
 from typing import Final
 
-from escrowmq.base.limits import GRPC_UNPACKED_SIZE_MAX
+from escrowmq.base.limits import GRPC_UNPACKED_SIZE_MAX, INT_MAX
 from escrowmq.base.message import Property, StoredMessage, SysFlag
 from escrowmq.base.reserved import RESERVED
 from escrowmq.codec.compression import decompress
@@ -27,7 +27,7 @@ from escrowmq.codec.ids import format_host, offset_id
 from escrowmq.errors import RemoteProtocolError
 from escrowmq.proxy.gen import v2
 from escrowmq.proxy.result_codes import Fault
-from escrowmq.proxy.validation import moment_ms
+from escrowmq.proxy.validation import moment_ms, put_moment
 
 KINDS: Final = {
     "NORMAL": v2.NORMAL,
@@ -181,13 +181,13 @@ def message_of(
     system.body_digest.checksum = hashlib.md5(body, usedforsecurity=False).hexdigest().upper()
     system.body_encoding = encoding
     system.message_type = KINDS[type_of(found)]
-    system.born_timestamp.FromMilliseconds(stored.born_ms)
+    put_moment(system.born_timestamp, stored.born_ms)
     system.born_host = found.get(Property.BORN_HOST) or format_host(stored.born_host)
-    system.store_timestamp.FromMilliseconds(stored.stored_ms)
+    put_moment(system.store_timestamp, stored.stored_ms)
     system.store_host = format_host(stored.store_host)
     system.queue_id = stored.queue_id
     system.queue_offset = stored.queue_offset
-    system.delivery_attempt = stored.reconsume_times + 1
+    system.delivery_attempt = min(stored.reconsume_times, INT_MAX - 1) + 1
     if handle:
         system.receipt_handle = handle
     _add_wishes(system, found)
@@ -197,7 +197,7 @@ def message_of(
 def _add_wishes(system: v2.SystemProperties, found: dict[str, str]) -> None:
     deliver = found.get(Property.TIMER_DELIVER_MS) or found.get(Property.TIMER_OUT_MS, "")
     if deliver.isascii() and deliver.isdigit() and len(deliver) <= len("253402300799999"):
-        system.delivery_timestamp.FromMilliseconds(min(int(deliver), 253_402_300_799_999))
+        put_moment(system.delivery_timestamp, int(deliver))
     if found.get(Property.SHARDING_KEY):
         system.message_group = found[Property.SHARDING_KEY]
     if found.get(Property.TRACE_CONTEXT):

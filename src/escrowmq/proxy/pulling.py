@@ -17,7 +17,7 @@ from escrowmq.proxy.messages import Unpacking, message_of
 from escrowmq.proxy.receiving import POLL_MAX_MS, filter_of
 from escrowmq.proxy.result_codes import OK, Fault, code_of, fault_of, status
 from escrowmq.proxy.service_context import Shared
-from escrowmq.proxy.validation import group_name, topic_name
+from escrowmq.proxy.validation import group_name, moment_ms, topic_name
 
 _COUNT_MAX: Final = 32
 _SUSPEND, _SUBSCRIPTION = 2, 4
@@ -121,7 +121,7 @@ class Pulling:
                 code = Request.GET_MAX_OFFSET
             case v2.TIMESTAMP if request.HasField("timestamp"):
                 code = Request.SEARCH_OFFSET_BY_TIMESTAMP
-                ext["timestamp"] = str(request.timestamp.ToMilliseconds())
+                ext["timestamp"] = str(moment_ms(request.timestamp, v2.BAD_REQUEST))
             case policy:
                 raise Fault(v2.BAD_REQUEST, f"policy {policy}: BEGINNING, END, or a TIMESTAMP")
 

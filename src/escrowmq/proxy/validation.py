@@ -166,6 +166,11 @@ def _words(code: int, what: str, text: str) -> None:
         raise Fault(code, f"{what} cannot contain control character")
 
 
+def put_moment(moment: Timestamp, ms: int) -> None:
+    """Say a time that others have written, or the nearest that can be said."""
+    moment.FromMilliseconds(min(max(ms, _FIRST_S * 1_000), _LAST_S * 1_000 + 999))
+
+
 def moment_ms(moment: Timestamp, code: int) -> int:
     """Milliseconds since the epoch; a Fault with that code for what is no moment."""
     seconds, nanos = moment.seconds, moment.nanos

@@ -44,6 +44,14 @@ def test_messages_are_pulled_from_an_offset_on() -> None:
     assert seen(pull(client, 3)) == (v2.MESSAGE_NOT_FOUND, [], 3)
 
 
+def test_a_message_with_odd_numbers_is_pulled() -> None:
+    world, client = make()
+    sender = world.exchange.connect("remoting")
+    odd = {"g": str((1 << 63) - 1), "j": str((1 << 31) - 1)}  # born, and reconsumed so often
+    assert sender.send("T", b"odd", fields=odd).code == 0
+    assert seen(pull(client, 0)) == (v2.OK, [b"odd"], 1)
+
+
 def test_a_pull_waits_for_a_message() -> None:
     world, client = make()
     stream = pull(client, 0, wait_s=10)
@@ -79,17 +87,21 @@ def test_offsets_of_a_queue_are_told() -> None:
     world.exchange.advance(10_000)
     client.send(message("T"))
 
-    def ask(policy: int, at_ms: int = 0) -> tuple[str, int]:
+    def ask(policy: int, at_ms: int = 0, *, nanos: int = 0) -> tuple[str, int]:
         request = v2.QueryOffsetRequest()
         request.query_offset_policy = policy  # type: ignore[assignment]
         if at_ms:
-            request.timestamp.FromMilliseconds(at_ms)
+            request.timestamp.seconds = at_ms // 1_000
+            request.timestamp.nanos = nanos
         return offset(client, "QueryOffset", at_queue(request, group=""))
 
     assert ask(v2.BEGINNING) == ("OK", 0)
     assert ask(v2.END) == ("OK", 2)
     assert ask(v2.TIMESTAMP, START_MS + 5_000) == ("OK", 1)
     assert ask(v2.TIMESTAMP)[0] == "BAD_REQUEST"
+    for odd_ms in (1 << 62, -(1 << 62)):
+        assert ask(v2.TIMESTAMP, odd_ms)[0] == "BAD_REQUEST"
+    assert ask(v2.TIMESTAMP, START_MS, nanos=-5)[0] == "BAD_REQUEST"
 
 
 def test_a_queue_that_is_not_there_is_refused() -> None:

@@ -47,6 +47,19 @@ def test_messages_come_between_a_status_and_a_time() -> None:
     assert system.receipt_handle
 
 
+@pytest.mark.parametrize("born_ms", [(1 << 63) - 1, -(1 << 63), -1])
+def test_a_message_of_an_odd_time_comes_with_the_nearest_that_can_be_said(born_ms: int) -> None:
+    """Senders of the remoting protocol say when it was born, and may say what they like."""
+    world, client = make()
+    sender = world.exchange.connect("remoting")
+    assert sender.send("T", fields={"g": str(born_ms)}).code == 0
+    sender.send("T", b"behind")
+    found = messages_of(client.receive("T"))
+    assert [each.body for each in found] == [b"body", b"behind"]
+    born = found[0].system_properties.born_timestamp
+    assert born.seconds in (-62_135_596_800, 253_402_300_799, -1)
+
+
 def test_a_receive_waits_for_a_message() -> None:
     world, client = make()
     stream = client.receive("T")
