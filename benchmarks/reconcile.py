@@ -32,9 +32,9 @@ from tests.spark.sessions import build_session
 from tests.spark.victims import descendants
 
 from escrowmq.compensation import RedisSets
-from escrowmq.pipeline.reconcile import balance, differences, records
+from escrowmq.pipeline.reconcile import differences, records, sum_check
 from escrowmq.pipeline.reconcile.fates import fates
-from escrowmq.pipeline.reconcile.lost import lost_commits
+from escrowmq.pipeline.reconcile.lost_commits import lost_commits
 
 RESET = "5"
 """Lets the kernel forget the highest size so far."""
@@ -134,7 +134,7 @@ def job(spark: SparkSession, place: str) -> int:
     table = spark.read.parquet(place)
     halves, finals = records.halves(table), records.finals(table)
     judged = fates(halves, records.ops(table), finals, records.discards(table)).persist()
-    balance.balance(halves, judged)
+    sum_check.balance(halves, judged)
     now = dt.datetime.fromtimestamp(BASE_S + 100_000_000, dt.UTC)
     found = differences.transactions(judged, now=now, overdue_s=600).count()
     judged.unpersist()

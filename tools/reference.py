@@ -23,9 +23,9 @@ from typing import Annotated, Any, Final, get_args, get_origin
 import escrowmq
 import escrowmq.aio
 from escrowmq import errors
+from escrowmq.client.client_settings import ClientOptions
 from escrowmq.client.consumer_settings import ConsumerOptions
-from escrowmq.client.options import ClientOptions
-from escrowmq.client.settings import Listener, MessageFields, ProducerOptions
+from escrowmq.client.producer_settings import Listener, MessageFields, ProducerOptions
 from escrowmq.integrations import dbapi, django, faststream, kombu, otel, sqlalchemy
 from escrowmq.testing import Account, Broker
 

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from escrowmq.client.blocking.delivery import Delivery
     from escrowmq.client.blocking.producer import Producer
     from escrowmq.client.blocking.transaction import Transaction
+    from escrowmq.client.client_settings import Credentials
     from escrowmq.client.core.hooks import Interceptor
     from escrowmq.client.core.message import Message, ReceivedMessage
     from escrowmq.client.core.routes import MessageQueue
     from escrowmq.client.core.sending import Outcome, SendResult, SendStatus
-    from escrowmq.client.options import Credentials
     from escrowmq.client.tls import Tls
 
 __all__ = [
@@ -51,7 +51,7 @@ __all__ = [
 _HOMES = {
     "Admin": "escrowmq.client.blocking.admin",
     "Consumer": "escrowmq.client.blocking.consumer",
-    "Credentials": "escrowmq.client.options",
+    "Credentials": "escrowmq.client.client_settings",
     "Delivery": "escrowmq.client.blocking.delivery",
     "Interceptor": "escrowmq.client.core.hooks",
     "Message": "escrowmq.client.core.message",

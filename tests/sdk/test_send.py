@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import escrowmq
-from escrowmq.client.core.choice import queue_of_key
 from escrowmq.client.core.message import ReceivedMessage, received
+from escrowmq.client.core.queue_choice import queue_of_key
 from escrowmq.codec.recall_handle import RecallHandle, encode_handle
 from escrowmq.codec.record import decode_record
 from escrowmq.errors import MessageRefused, NoNameServer, ReplyTimeout, TopicNotFound

@@ -10,7 +10,7 @@ from typing import Any, Final
 from examples.shop import __main__ as shop
 from examples.shop import tables
 
-from escrowmq.client.handling import Handling
+from escrowmq.client.handler_runs import Handling
 from escrowmq.client.outbox_messages import Marked
 
 ORDER_STEPS: Final = ("begun", "marker", "halves", "left", "commit", "end")

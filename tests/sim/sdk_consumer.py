@@ -11,7 +11,7 @@ from escrowmq.base.codes import Request, Response
 from escrowmq.base.command import Command
 from escrowmq.base.message import StoredMessage
 from escrowmq.client.core.allocation import STRATEGIES, allocate
-from escrowmq.client.core.fetched import Shelf
+from escrowmq.client.core.fetched_messages import Shelf
 from escrowmq.client.core.message import ReceivedMessage, received
 from escrowmq.client.core.pulling import Cursor, PullStep, pull_fields, with_subscription
 from escrowmq.client.core.routes import MessageQueue

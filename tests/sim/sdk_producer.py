@@ -9,11 +9,12 @@ from functools import partial
 
 from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
-from escrowmq.client.core.attempts import Attempts, SendAnswer, SendRequest, SendRules
-from escrowmq.client.core.choice import Chooser
-from escrowmq.client.core.ending import Half, check_answer_fields, end_fields, half_of
+from escrowmq.client.core.end_attempts import Telling
+from escrowmq.client.core.end_request import Half, check_answer_fields, end_fields, half_of
 from escrowmq.client.core.message import Message
+from escrowmq.client.core.queue_choice import Chooser
 from escrowmq.client.core.routes import MessageQueue
+from escrowmq.client.core.send_attempts import Attempts, SendAnswer, SendRequest, SendRules
 from escrowmq.client.core.sending import (
     Compression,
     Outcome,
@@ -25,7 +26,6 @@ from escrowmq.client.core.sending import (
     result_of,
     send_fields,
 )
-from escrowmq.client.core.telling import Telling
 from escrowmq.client.core.verdicts import Course, Verdicts
 from escrowmq.codec.record import decode_record
 from escrowmq.errors import (

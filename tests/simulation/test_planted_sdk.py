@@ -13,12 +13,12 @@ from tests.sim.world import World
 
 from escrowmq.base.command import Command
 from escrowmq.client.core.allocation import Strategy, allocate
-from escrowmq.client.core.attempts import Attempts
-from escrowmq.client.core.choice import Chooser
-from escrowmq.client.core.fetched import Shelf
+from escrowmq.client.core.fetched_messages import Shelf
 from escrowmq.client.core.message import ReceivedMessage
 from escrowmq.client.core.pulling import Cursor, PullStep
+from escrowmq.client.core.queue_choice import Chooser
 from escrowmq.client.core.routes import MessageQueue
+from escrowmq.client.core.send_attempts import Attempts
 from escrowmq.client.core.sending import Outcome
 from escrowmq.client.core.verdicts import Course, Verdicts
 

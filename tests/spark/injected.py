@@ -322,8 +322,8 @@ def _moment(time_ms: int) -> dt.datetime:
 
 def reconciler(spark: SparkSession, injected: Injected, out: Path, **more: Any) -> Any:
     """The job over the store, with everything that can be compared."""
-    from escrowmq.pipeline.reconcile.files import FileMessages
     from escrowmq.pipeline.reconcile.run import Reconciler, Settings
+    from escrowmq.pipeline.reconcile.stored_messages import FileMessages
 
     settings = Settings(groups=(GROUP,))
     return Reconciler(

@@ -26,9 +26,9 @@ from pyspark.errors import PySparkException
 from escrowmq.cli.main import main
 from escrowmq.errors import UsageError
 from escrowmq.pipeline.formats import FORMATS, PACKAGES, Format, explained, parse_format
-from escrowmq.pipeline.reconcile.balance import Balance
 from escrowmq.pipeline.reconcile.progress import RunProgress
 from escrowmq.pipeline.reconcile.results import Results, RunRow
+from escrowmq.pipeline.reconcile.sum_check import Balance
 
 RELEASE = ".".join(pyspark.__version__.split(".")[:2])
 WITH_JARS = [kind for kind in PACKAGES if RELEASE in PACKAGES[kind]]

@@ -17,7 +17,7 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql import functions as F
 
-from escrowmq.pipeline.reconcile import balance, differences, records
+from escrowmq.pipeline.reconcile import differences, records, sum_check
 from escrowmq.pipeline.reconcile.fates import Fate, fates
 
 NOW = START
@@ -156,11 +156,11 @@ def test_every_half_has_its_fate_and_the_sums_balance(
     tables = Tables(spark, world)
     rows = tables.fates.where(F.col("fate") != Fate.STORED_AGAIN).collect()
     assert {row["messageId"]: row["fate"] for row in rows} == world.fates
-    balanced = balance.balance(tables.halves, tables.fates)
+    balanced = sum_check.balance(tables.halves, tables.fates)
     assert balanced.halves == len(world.fates)
     assert str(balanced).startswith(f"{len(world.fates)} halves = ")
-    with pytest.raises(balance.Unbalanced, match="read the same range again"):
-        balance.balance(tables.halves.limit(2), tables.fates)
+    with pytest.raises(sum_check.Unbalanced, match="read the same range again"):
+        sum_check.balance(tables.halves.limit(2), tables.fates)
 
 
 def test_a_half_that_was_sent_twice_is_two_of_them(spark: SparkSession) -> None:

@@ -24,10 +24,10 @@ from pyspark.errors import PySparkException
 
 from escrowmq.errors import EscrowMQError, RouteMissing, UsageError
 from escrowmq.net.clock import SystemClock
-from escrowmq.pipeline.reconcile.files import FileMessages
 from escrowmq.pipeline.reconcile.lease import FileLease
+from escrowmq.pipeline.reconcile.live_messages import BrokerMessages
 from escrowmq.pipeline.reconcile.run import Reconciler, Report, Settings
-from escrowmq.pipeline.reconcile.tables import BrokerMessages
+from escrowmq.pipeline.reconcile.stored_messages import FileMessages
 
 SETTINGS = Settings(grace_s=0, overdue_s=0)
 

@@ -22,11 +22,11 @@ pytest.importorskip("pyspark")
 
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.errors import EscrowMQError
-from escrowmq.pipeline.reconcile.balance import Balance
-from escrowmq.pipeline.reconcile.files import FileMessages
 from escrowmq.pipeline.reconcile.lease import FileLease
+from escrowmq.pipeline.reconcile.live_messages import BrokerMessages, Messages
 from escrowmq.pipeline.reconcile.run import Reconciler, Settings
-from escrowmq.pipeline.reconcile.tables import BrokerMessages, Messages
+from escrowmq.pipeline.reconcile.stored_messages import FileMessages
+from escrowmq.pipeline.reconcile.sum_check import Balance
 
 pytestmark = [
     pytest.mark.interop,

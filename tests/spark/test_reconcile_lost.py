@@ -22,7 +22,7 @@ pytest.importorskip("pyspark")
 pytest.importorskip("redis")
 
 from escrowmq.compensation import Compensator, Fate, Member, RedisSets
-from escrowmq.pipeline.reconcile.lost import ComputedSets, announced, consumed, lost_commits
+from escrowmq.pipeline.reconcile.lost_commits import ComputedSets, announced, consumed, lost_commits
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=f"not on this machine: {missing()}")
 COUNT = 5_000

@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 
 pytest.importorskip("pyspark")
 
-from escrowmq.client.lease import LeaseTaken
+from escrowmq.client.lease_base import LeaseTaken
 from escrowmq.errors import StorageError, UsageError
 from escrowmq.pipeline.reconcile import business
-from escrowmq.pipeline.reconcile.files import FileMessages
 from escrowmq.pipeline.reconcile.lease import FileLease
+from escrowmq.pipeline.reconcile.live_messages import OFFSETS, PARKED, TableBatch
 from escrowmq.pipeline.reconcile.progress import Offsets, Window
+from escrowmq.pipeline.reconcile.result_table import Table
 from escrowmq.pipeline.reconcile.run import Reconciler, Report, Settings
 from escrowmq.pipeline.reconcile.staging import Staging
-from escrowmq.pipeline.reconcile.table import Table
-from escrowmq.pipeline.reconcile.tables import OFFSETS, PARKED, TableBatch
+from escrowmq.pipeline.reconcile.stored_messages import FileMessages
 
 NOW_MS = int(START.timestamp() * 1000)
 HOUR_MS = 3_600_000

@@ -66,8 +66,8 @@ def test_rows_wait_for_a_cluster_that_is_starting(
     parts: Cluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     pa = pytest.importorskip("pyarrow")
+    from escrowmq.pipeline.sink.acknowledged_sink import send_plain
     from escrowmq.pipeline.sink.options import parse_sink
-    from escrowmq.pipeline.sink.plain import send_plain
 
     topic = unique("waits")
     with escrowmq.Admin(parts.nameserver) as admin:

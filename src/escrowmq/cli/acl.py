@@ -7,8 +7,8 @@ import ipaddress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from escrowmq.cli.asking import NO, OK, UNUSABLE, add_action, run_action, show_all, told
-from escrowmq.cli.saying import complain, say, show_json
+from escrowmq.cli.cluster_verbs import NO, OK, UNUSABLE, add_action, run_action, show_all, told
+from escrowmq.cli.printing import complain, say, show_json
 from escrowmq.errors import UsageError
 
 if TYPE_CHECKING:

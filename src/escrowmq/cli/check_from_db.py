@@ -10,8 +10,8 @@ import signal
 import threading
 from typing import TYPE_CHECKING, Final
 
-from escrowmq.cli.asking import add_tls, one_line, tls_of
-from escrowmq.cli.saying import say
+from escrowmq.cli.cluster_verbs import add_tls, one_line, tls_of
+from escrowmq.cli.printing import say
 from escrowmq.cli.secrets import add_credentials, credentials_of
 from escrowmq.errors import EscrowMQError, UsageError
 

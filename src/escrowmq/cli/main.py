@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from escrowmq.base.release import RELEASE
-from escrowmq.cli.saying import complain
+from escrowmq.cli.printing import complain
 from escrowmq.errors import EscrowMQError
 
 EXIT_BAD = 2
@@ -182,7 +182,7 @@ def _run(arguments: argparse.Namespace) -> int:
             return serve.serve_nameserver(options)
         case _:
             if arguments.settings:
-                from escrowmq.cli.settings import show_settings
+                from escrowmq.cli.settings_list import show_settings
 
                 return show_settings()
             return serve.serve_broker(options)

@@ -6,8 +6,8 @@ import argparse
 import base64
 from typing import TYPE_CHECKING, Final
 
-from escrowmq.cli.asking import NO, OK, add_action, moment, run_action, told
-from escrowmq.cli.saying import complain, say, show_json
+from escrowmq.cli.cluster_verbs import NO, OK, add_action, moment, run_action, told
+from escrowmq.cli.printing import complain, say, show_json
 
 if TYPE_CHECKING:
     from escrowmq.client.blocking.admin import Admin

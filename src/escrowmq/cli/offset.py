@@ -6,8 +6,8 @@ import argparse
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from escrowmq.cli.asking import OK, add_action, moment, run_action, show_all, told
-from escrowmq.cli.saying import say, show_json
+from escrowmq.cli.cluster_verbs import OK, add_action, moment, run_action, show_all, told
+from escrowmq.cli.printing import say, show_json
 from escrowmq.errors import UsageError
 
 if TYPE_CHECKING:

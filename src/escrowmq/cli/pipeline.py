@@ -10,8 +10,8 @@ import argparse
 from typing import Final
 
 from escrowmq import errors
-from escrowmq.cli.asking import NO, UNUSABLE, add_action, one_line
-from escrowmq.cli.saying import complain
+from escrowmq.cli.cluster_verbs import NO, UNUSABLE, add_action, one_line
+from escrowmq.cli.printing import complain
 from escrowmq.cli.times import time_ms
 from escrowmq.errors import EscrowMQError, PermissionDenied, ResponseError
 
@@ -180,12 +180,12 @@ def run(arguments: argparse.Namespace) -> int:
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
-    from escrowmq.cli import jobs
+    from escrowmq.cli import spark_jobs
     from escrowmq.pipeline.formats import explained, parse_format
 
     try:
         with explained(parse_format(getattr(arguments, "format", "parquet"))):
-            return jobs.DEEDS[arguments.action](arguments)
+            return spark_jobs.DEEDS[arguments.action](arguments)
     except ResponseError as error:
         complain(f"{where}: {one_line(error)}{_hint(type(error))}")
         return NO

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from escrowmq.cli.asking import NO, OK, one_line
-from escrowmq.cli.saying import complain, say, show_json
+from escrowmq.cli.cluster_verbs import NO, OK, one_line
+from escrowmq.cli.printing import complain, say, show_json
 from escrowmq.cli.spark_options import (
     compensation,
     messages_of,
@@ -91,7 +91,7 @@ def _sets(spark: SparkSession, arguments: argparse.Namespace) -> Sets:
     if arguments.sets:
         sets: Sets = _whole(compensation().RedisSets(arguments.sets, name=arguments.sets_name))
         return sets
-    from escrowmq.pipeline.reconcile.lost import ComputedSets, announced, consumed
+    from escrowmq.pipeline.reconcile.lost_commits import ComputedSets, announced, consumed
     from escrowmq.pipeline.reconcile.progress import moment
 
     reader = spark.read.format("escrowmq").schema("body binary, storeTimestamp timestamp")
@@ -173,7 +173,7 @@ def _redo(
 ) -> Mapping[str, int]:
     from escrowmq.pipeline.brokers.keyed_sends import KeyedSender
     from escrowmq.pipeline.brokers.options import Given, parse_access
-    from escrowmq.pipeline.reconcile.redo import Redo
+    from escrowmq.pipeline.reconcile.repair import Redo
 
     log_to_stderr("warning", "%(message)s")
     access = parse_access(Given(source_options(arguments)), needs_name_server=True)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from escrowmq.errors import UsageError
 
 if TYPE_CHECKING:
-    from escrowmq.client.options import Credentials
+    from escrowmq.client.client_settings import Credentials
 
 ACCESS_ENV: Final = "ESCROWMQ_ACCESS_KEY"
 SECRET_ENV: Final = "ESCROWMQ_SECRET_KEY"  # noqa: S105 - the name of a variable
@@ -54,7 +54,7 @@ def secret_of(arguments: argparse.Namespace) -> str:
 
 def credentials_of(arguments: argparse.Namespace) -> Credentials | None:
     """Account and secret; None without both."""
-    from escrowmq.client.options import Credentials
+    from escrowmq.client.client_settings import Credentials
 
     access_key = access_key_of(arguments)
     if not access_key and not (arguments.secret_key or arguments.secret_key_file):

@@ -7,7 +7,7 @@ import importlib
 import os
 from typing import TYPE_CHECKING, Any
 
-from escrowmq.cli.asking import pairs, tls_of
+from escrowmq.cli.cluster_verbs import pairs, tls_of
 from escrowmq.cli.secrets import SECRET_ENV, STDIN, access_key_of, credentials_of, secret_of
 from escrowmq.cli.times import time_ms
 from escrowmq.errors import UsageError
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from escrowmq.client.blocking.admin import Admin
-    from escrowmq.client.lease import Lease
-    from escrowmq.pipeline.reconcile.tables import Messages
+    from escrowmq.client.lease_base import Lease
+    from escrowmq.pipeline.reconcile.live_messages import Messages
 
 
 def new_session(arguments: argparse.Namespace) -> SparkSession:
@@ -82,13 +82,13 @@ def messages_of(
     if arguments.store:
         if arguments.skip_broker:
             raise UsageError("--skip-broker is for live clusters; leave out the broker's --store")
-        from escrowmq.pipeline.reconcile.files import FileMessages
+        from escrowmq.pipeline.reconcile.stored_messages import FileMessages
 
         folders = dict(parse_store(each) for each in arguments.store)
         return FileMessages(
             spark, folders, options=pairs(arguments.option), skipped=arguments.skip_topic
         )
-    from escrowmq.pipeline.reconcile.tables import BrokerMessages
+    from escrowmq.pipeline.reconcile.live_messages import BrokerMessages
 
     assert admin is not None, "without stores there is a cluster"
     return BrokerMessages(

@@ -17,7 +17,7 @@ import msgspec
 from escrowmq.base.message import Property, StoredMessage
 from escrowmq.base.settings import StoreSettings
 from escrowmq.broker.start_checks import readers
-from escrowmq.cli.saying import complain, say
+from escrowmq.cli.printing import complain, say
 from escrowmq.codec.log_walker import Walker
 from escrowmq.codec.record import decode_record
 from escrowmq.errors import CorruptRecord, EscrowMQError

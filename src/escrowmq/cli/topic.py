@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from escrowmq.cli.asking import OK, add_named, moment, pairs, run_action, show_names, told
-from escrowmq.cli.saying import say, show_json
+from escrowmq.cli.cluster_verbs import OK, add_named, moment, pairs, run_action, show_names, told
+from escrowmq.cli.printing import say, show_json
 
 if TYPE_CHECKING:
     from escrowmq.client.blocking.admin import Admin

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from escrowmq.cli.asking import OK, add_action, moment, run_action, show_all, span, told
-from escrowmq.cli.saying import say, show_json
+from escrowmq.cli.cluster_verbs import OK, add_action, moment, run_action, show_all, span, told
+from escrowmq.cli.printing import say, show_json
 
 if TYPE_CHECKING:
     from escrowmq.client.admin.transactions import PendingTransaction, TransactionFilter

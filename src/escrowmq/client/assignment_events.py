@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from escrowmq.client.core.routes import MessageQueue
-from escrowmq.client.handling import is_coroutine
+from escrowmq.client.handler_runs import is_coroutine
 from escrowmq.client.instance import Instance
 from escrowmq.client.workers import Workers
 from escrowmq.errors import ClientClosed

@@ -17,14 +17,14 @@ from escrowmq.base.command import Command
 from escrowmq.base.extensions import CHECKER, MARKER
 from escrowmq.base.message import Property, StoredMessage
 from escrowmq.client.connection import Connection
-from escrowmq.client.core.ending import check_answer_fields, judge_end
+from escrowmq.client.core.end_request import check_answer_fields, judge_end
 from escrowmq.client.core.message import ReceivedMessage, received
 from escrowmq.client.core.sending import Outcome
 from escrowmq.client.core.verdicts import Verdicts
-from escrowmq.client.failures import is_failure
 from escrowmq.client.instance import Instance
 from escrowmq.client.interceptors import Watch
-from escrowmq.client.settings import Check, ProducerOptions
+from escrowmq.client.producer_settings import Check, ProducerOptions
+from escrowmq.client.user_failures import is_failure
 from escrowmq.client.workers import Workers
 from escrowmq.codec.record import decode_record
 from escrowmq.errors import EscrowMQError, UsageError

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, Literal, Self, Unpack
 from escrowmq.base.codes import Request, Response
 from escrowmq.client.blocking.delivery import Delivery as PlainDelivery
 from escrowmq.client.broker_requests import Steering
+from escrowmq.client.client_settings import ClientOptions, client_options
 from escrowmq.client.closing import Closing
 from escrowmq.client.consumer_settings import (
     ConsumerOptions,
@@ -29,12 +30,11 @@ from escrowmq.client.core.subscription import (
 )
 from escrowmq.client.core.validation import check_group, check_topic
 from escrowmq.client.delivery import Delivery, HeldMessage
-from escrowmq.client.handling import Handling, is_coroutine
+from escrowmq.client.handler_runs import Handling, is_coroutine
 from escrowmq.client.help_and_completion import Settings, Tidy
 from escrowmq.client.instance import Instance
 from escrowmq.client.iteration import Batches, Hands, Iteration, Slot
 from escrowmq.client.offsets import BrokerOffsets, QueueBounds
-from escrowmq.client.options import ClientOptions, client_options
 from escrowmq.client.popping import PopReading
 from escrowmq.client.portal import Caller, LoopCaller
 from escrowmq.client.producer import Producer

@@ -10,13 +10,13 @@ from typing import Any, Literal
 import msgspec
 
 from escrowmq.client.blocking.delivery import Delivery as PlainDelivery
+from escrowmq.client.client_settings import ClientOptions
 from escrowmq.client.core.allocation import STRATEGIES
 from escrowmq.client.core.hooks import Interceptor
 from escrowmq.client.core.redelivery import ATTEMPTS_DEFAULT, BROKER_DECIDES, delay_level
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.delivery import Delivery
-from escrowmq.client.options import ClientOptions
-from escrowmq.client.settings import ConnectionSettings
+from escrowmq.client.producer_settings import ConnectionSettings
 from escrowmq.errors import UsageError
 
 Handler = (

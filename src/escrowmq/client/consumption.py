@@ -9,19 +9,19 @@ from typing import Final, Protocol, TypedDict, Unpack
 
 from escrowmq.base.message import Topic
 from escrowmq.client.assignment_events import Sharing
-from escrowmq.client.balance import Balancing
 from escrowmq.client.consumer_settings import ConsumerOptions
 from escrowmq.client.core.hooks import Consumed
 from escrowmq.client.core.redelivery import LEVELS_S, NEVER
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.core.subscription import Subscription
-from escrowmq.client.core.trace import ConsumeEnd
+from escrowmq.client.core.trace_records import ConsumeEnd
 from escrowmq.client.delivery import HeldMessage, Ticket
 from escrowmq.client.inbox import Inbox
 from escrowmq.client.instance import Instance
 from escrowmq.client.interceptors import Watch
-from escrowmq.client.locks import LOCK_LIFE_MS, RENEW_MS, Locks
+from escrowmq.client.queue_locks import LOCK_LIFE_MS, RENEW_MS, Locks
 from escrowmq.client.queue_reader import QueueReader
+from escrowmq.client.rebalance import Balancing
 from escrowmq.client.send_backs import Returns
 from escrowmq.errors import EscrowMQError, PermissionDenied, UsageError
 

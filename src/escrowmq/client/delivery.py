@@ -9,7 +9,7 @@ from escrowmq.base.message import Topic
 from escrowmq.client.core.message import ReceivedMessage
 from escrowmq.client.core.redelivery import NEVER, delay_level
 from escrowmq.client.core.routes import MessageQueue
-from escrowmq.client.core.trace import ConsumeEnd
+from escrowmq.client.core.trace_records import ConsumeEnd
 from escrowmq.client.help_and_completion import Tidy
 from escrowmq.codec.pop_receipt import Receipt
 from escrowmq.errors import UsageError

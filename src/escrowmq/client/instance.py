@@ -15,19 +15,19 @@ from escrowmq.base.codes import Response
 from escrowmq.base.command import Command
 from escrowmq.base.message import Topic
 from escrowmq.base.ports import Chance, Clock
+from escrowmq.client.client_settings import ClientOptions
 from escrowmq.client.closing import Closing
 from escrowmq.client.connection import Connection
 from escrowmq.client.core.dialogue import Fields
 from escrowmq.client.core.routes import MASTER, MessageQueue, RouteBook, template_route
 from escrowmq.client.core.signing import Signer
-from escrowmq.client.failures import is_failure
-from escrowmq.client.forks import Forks
+from escrowmq.client.fork_detection import Forks
 from escrowmq.client.heartbeats import Presence
 from escrowmq.client.host import local_address
 from escrowmq.client.name_servers import NameServers
-from escrowmq.client.options import ClientOptions
 from escrowmq.client.pool import Pool
 from escrowmq.client.tls import context_of
+from escrowmq.client.user_failures import is_failure
 from escrowmq.codec.routes import TopicRoute
 from escrowmq.errors import (
     ClientClosed,

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from escrowmq.client.core.attempts import SendAnswer, SendRequest
 from escrowmq.client.core.grouping import BatchGroups, BatchPlace, Group
 from escrowmq.client.core.message import Message
 from escrowmq.client.core.routes import MessageQueue
+from escrowmq.client.core.send_attempts import SendAnswer, SendRequest
 from escrowmq.client.core.sending import (
     Outgoing,
     SendResult,
@@ -24,8 +24,8 @@ from escrowmq.client.core.sending import (
     results_of_batch,
 )
 from escrowmq.client.instance import Instance
+from escrowmq.client.producer_settings import ProducerOptions
 from escrowmq.client.send_room import Pressure
-from escrowmq.client.settings import ProducerOptions
 from escrowmq.errors import ClientClosed, EscrowMQError, MessageRefused, RequestTimeout
 
 if TYPE_CHECKING:

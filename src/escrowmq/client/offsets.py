@@ -10,7 +10,7 @@ from typing import Final
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.message import Topic
 from escrowmq.client.consumer_settings import Start
-from escrowmq.client.core.numbers import number_of
+from escrowmq.client.core.reply_numbers import number_of
 from escrowmq.client.core.routes import MASTER, MessageQueue, queue_fields
 from escrowmq.client.instance import Instance
 from escrowmq.client.queue_reader import QueueReader

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Final
 from escrowmq.base.extensions import MARKER, TRANSACTION
 from escrowmq.base.limits import BUNDLE_MESSAGES_MAX
 from escrowmq.base.message import Property
-from escrowmq.client.core.ending import Half, half_of
+from escrowmq.client.core.end_request import Half, half_of
 from escrowmq.client.core.message import Message
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.core.sending import Outcome, delay_properties, half_properties, is_safe
-from escrowmq.client.halves import not_safe, require_ours
+from escrowmq.client.half_safety import not_safe, require_ours
 from escrowmq.client.interceptors import Ends
 from escrowmq.errors import EscrowMQError, OutcomeContradicted, UsageError
 

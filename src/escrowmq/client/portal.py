@@ -24,7 +24,7 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, Generic, Protocol, TypeVar, cast
 
-from escrowmq.client.forks import Forks
+from escrowmq.client.fork_detection import Forks
 from escrowmq.errors import ClientClosed, ClientForked, WrongThread
 
 _log = logging.getLogger(__name__)

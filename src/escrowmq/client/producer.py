@@ -15,19 +15,18 @@ from escrowmq.base.message import Property
 from escrowmq.client.admin.cluster import Cluster
 from escrowmq.client.admin.transactions import Transactions
 from escrowmq.client.checking import Checks, DatabaseCheck
+from escrowmq.client.client_settings import ClientOptions, client_options
 from escrowmq.client.closing import Closing
 from escrowmq.client.core.message import Message, ReceivedMessage
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.core.sending import Outcome, SendResult
 from escrowmq.client.core.validation import check_group, check_topic
 from escrowmq.client.core.verdicts import Verdicts
+from escrowmq.client.end_sender import Settler
 from escrowmq.client.help_and_completion import Settings, Tidy
 from escrowmq.client.instance import Instance
-from escrowmq.client.options import ClientOptions, client_options
 from escrowmq.client.outbox_messages import Marked
-from escrowmq.client.replies import Replies
-from escrowmq.client.send_flow import SendDispatch
-from escrowmq.client.settings import (
+from escrowmq.client.producer_settings import (
     Listener,
     MessageFields,
     ProducerOptions,
@@ -35,7 +34,8 @@ from escrowmq.client.settings import (
     message_of,
     split_settings,
 )
-from escrowmq.client.settling import Settler
+from escrowmq.client.request_reply import Replies
+from escrowmq.client.send_flow import SendDispatch
 from escrowmq.client.tracing import Tracer, trace_topic
 from escrowmq.client.transaction import Transaction
 from escrowmq.codec.recall_handle import decode_handle

@@ -12,7 +12,7 @@ from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
 from escrowmq.base.message import Property, Topic
 from escrowmq.client.consumer_settings import ConsumerOptions
-from escrowmq.client.core.fetched import Shelf
+from escrowmq.client.core.fetched_messages import Shelf
 from escrowmq.client.core.message import received
 from escrowmq.client.core.pulling import (
     Cursor,

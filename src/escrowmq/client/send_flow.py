@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from escrowmq.base.command import Command
-from escrowmq.client.core.attempts import SendAnswer, SendRequest, SendRules
-from escrowmq.client.core.choice import queue_of_key
 from escrowmq.client.core.message import Message
+from escrowmq.client.core.queue_choice import queue_of_key
 from escrowmq.client.core.routes import MessageQueue
+from escrowmq.client.core.send_attempts import SendAnswer, SendRequest, SendRules
 from escrowmq.client.core.sending import (
     Compression,
     Outgoing,
@@ -24,12 +24,12 @@ from escrowmq.client.core.sending import (
     result_of,
     results_of_batch,
 )
-from escrowmq.client.core.unique import UniqueIds
+from escrowmq.client.core.unique_ids import UniqueIds
 from escrowmq.client.core.validation import check_message
 from escrowmq.client.instance import Instance
 from escrowmq.client.interceptors import Watch
+from escrowmq.client.producer_settings import ProducerOptions
 from escrowmq.client.sender import Answer, Begun, Sender
-from escrowmq.client.settings import ProducerOptions
 from escrowmq.errors import InvalidMessage, TransportError, UsageError
 
 if TYPE_CHECKING:

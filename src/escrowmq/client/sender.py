@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from escrowmq.base.codes import Response
 from escrowmq.base.command import Command
 from escrowmq.client.connection import Connection
-from escrowmq.client.core.attempts import Attempts, SendAnswer, SendRequest, SendRules
-from escrowmq.client.core.choice import ISOLATION_MS, Chooser, Faults, queue_of_key
 from escrowmq.client.core.dialogue import Done
-from escrowmq.client.core.retry import STORED
+from escrowmq.client.core.queue_choice import ISOLATION_MS, Chooser, Faults, queue_of_key
 from escrowmq.client.core.routes import MessageQueue
+from escrowmq.client.core.send_attempts import Attempts, SendAnswer, SendRequest, SendRules
+from escrowmq.client.core.send_retry import STORED
 from escrowmq.client.core.sending import Outgoing, send_fields
 from escrowmq.client.instance import Instance
 from escrowmq.client.send_room import Pressure

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from escrowmq.base.message import Property, Topic
-from escrowmq.client.core.attempts import SendAnswer
 from escrowmq.client.core.message import Message, ReceivedMessage
+from escrowmq.client.core.send_attempts import SendAnswer
 from escrowmq.client.core.sending import Outcome, SendResult
-from escrowmq.client.core.trace import (
+from escrowmq.client.core.trace_records import (
     REGION_DEFAULT,
     ConsumeEnd,
     Record,
@@ -26,8 +26,8 @@ from escrowmq.client.core.trace import (
 )
 from escrowmq.client.core.validation import check_topic
 from escrowmq.client.instance import Instance
+from escrowmq.client.producer_settings import ProducerOptions
 from escrowmq.client.send_flow import SendDispatch
-from escrowmq.client.settings import ProducerOptions
 from escrowmq.errors import EscrowMQError, UsageError
 
 _log = logging.getLogger(__name__)

@@ -11,15 +11,21 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, cast
 from escrowmq.base.extensions import CHECKER, TRANSACTION
 from escrowmq.base.limits import BUNDLE_MESSAGES_MAX
 from escrowmq.base.message import Property
-from escrowmq.client.core.attempts import SendAnswer
-from escrowmq.client.core.ending import Half, check_after_seconds, half_of, settled_before, token_of
+from escrowmq.client.core.end_request import (
+    Half,
+    check_after_seconds,
+    half_of,
+    settled_before,
+    token_of,
+)
 from escrowmq.client.core.message import Message
 from escrowmq.client.core.routes import MessageQueue
+from escrowmq.client.core.send_attempts import SendAnswer
 from escrowmq.client.core.sending import Outcome, SendResult, half_properties, is_delayed, is_safe
 from escrowmq.client.core.verdicts import Course
-from escrowmq.client.halves import not_safe, require_ours
+from escrowmq.client.half_safety import not_safe, require_ours
 from escrowmq.client.help_and_completion import Tidy
-from escrowmq.client.settings import MessageFields, message_of
+from escrowmq.client.producer_settings import MessageFields, message_of
 from escrowmq.errors import (
     ClientClosed,
     EscrowMQError,

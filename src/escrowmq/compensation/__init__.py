@@ -12,7 +12,7 @@ from escrowmq.base.extras import require
 require("compensation", "redis")
 
 from escrowmq.client.announced_commits import Compared, Member, Sets
-from escrowmq.client.lease import LeaseTaken
+from escrowmq.client.lease_base import LeaseTaken
 from escrowmq.compensation.announcing import Announcer
 from escrowmq.compensation.consuming import AnnouncementReader, Business, Worker
 from escrowmq.compensation.lease import RedisLease

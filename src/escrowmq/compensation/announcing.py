@@ -9,7 +9,7 @@ from typing import Final, Unpack
 
 import escrowmq
 from escrowmq.client.announced_commits import Member
-from escrowmq.client.settings import MessageFields
+from escrowmq.client.producer_settings import MessageFields
 from escrowmq.errors import OutcomeUnknown
 
 _log = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ from typing import Final
 
 import redis
 
-from escrowmq.client.lease import Lease, LeaseTaken
+from escrowmq.client.lease_base import Lease, LeaseTaken
 from escrowmq.compensation.redis_server import connect
 
 _RENEW: Final = """

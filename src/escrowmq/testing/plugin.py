@@ -63,7 +63,7 @@ def _chosen(item: Any) -> dict[str, Any]:  # noqa: ANN401 - pytest.Item, of whic
 
 def pytest_assertrepr_compare(op: str, left: object, right: object) -> list[str] | None:
     """Say what was there instead, where bodies were compared."""
-    kit = sys.modules.get("escrowmq.testing.kit.looking")
+    kit = sys.modules.get("escrowmq.testing.kit.inspection")
     if kit is None:
         return None
     found = next((each for each in (left, right) if isinstance(each, kit.Found)), None)

@@ -1,4 +1,4 @@
-"""Who may pass by ACL 2.0, and what each request needs there (accesses.py)."""
+"""Who may pass by ACL 2.0, and what each request needs there (acl2_accesses.py)."""
 
 from __future__ import annotations
 

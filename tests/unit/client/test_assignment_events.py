@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from escrowmq.client.assignment_events import Sharing
+from escrowmq.client.client_settings import client_options
 from escrowmq.client.core.routes import MessageQueue
-from escrowmq.client.options import client_options
 from escrowmq.errors import ClientClosed
 
 A, B, RETRY = (MessageQueue(topic, "b", 0) for topic in ("A", "B", "%RETRY%G"))

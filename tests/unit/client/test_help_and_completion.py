@@ -7,9 +7,9 @@ import pytest
 
 import escrowmq
 from escrowmq import aio
+from escrowmq.client.client_settings import ClientOptions
 from escrowmq.client.consumer_settings import ConsumerOptions
-from escrowmq.client.options import ClientOptions
-from escrowmq.client.settings import ProducerOptions
+from escrowmq.client.producer_settings import ProducerOptions
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from escrowmq.base.codes import Request, Response
 from escrowmq.base.command import Command
 from escrowmq.base.message import StoredMessage
 from escrowmq.client.admin import messages as admin_messages
-from escrowmq.client.core.numbers import number_of
+from escrowmq.client.core.reply_numbers import number_of
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.codec.record import encode_message
 from escrowmq.errors import RemoteProtocolError

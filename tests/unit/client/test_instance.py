@@ -10,9 +10,9 @@ import pytest
 
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.command import Command
+from escrowmq.client.client_settings import Credentials, client_options
 from escrowmq.client.connection import Connection
 from escrowmq.client.instance import Instance
-from escrowmq.client.options import Credentials, client_options
 from escrowmq.codec.client_bodies import ConsumerBody, HeartbeatBody
 from escrowmq.codec.signature import sign
 from escrowmq.errors import (

@@ -9,9 +9,9 @@ import pytest
 
 import escrowmq
 import escrowmq.aio
-from escrowmq.client.options import ClientOptions
+from escrowmq.client.client_settings import ClientOptions
+from escrowmq.client.producer_settings import MessageFields, ProducerOptions, ProducerSettings
 from escrowmq.client.send_room import Pressure
-from escrowmq.client.settings import MessageFields, ProducerOptions, ProducerSettings
 from escrowmq.client.workers import Workers
 from escrowmq.errors import EscrowMQError, PermissionDenied, ResponseError, response_error
 

@@ -17,8 +17,8 @@ from escrowmq.aio import (
 )
 from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
+from escrowmq.client.client_settings import client_options
 from escrowmq.client.instance import Instance
-from escrowmq.client.options import client_options
 from escrowmq.codec.batch import decode_batch
 from escrowmq.codec.properties import decode_properties, parse_properties
 from escrowmq.errors import (

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from escrowmq.client.client_settings import client_options
 from escrowmq.client.instance import Instance
-from escrowmq.client.options import client_options
 from escrowmq.client.tls import Tls, context_of
 from escrowmq.errors import NoNameServer, UsageError
 from tests.harness.certificates import Authority, Pair

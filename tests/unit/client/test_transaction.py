@@ -7,7 +7,7 @@ import pytest
 
 from escrowmq.aio import Interceptor, Message, Outcome, Producer
 from escrowmq.base.codes import Request
-from escrowmq.client.core.ending import half_of_token
+from escrowmq.client.core.end_request import half_of_token
 from escrowmq.codec.properties import parse_properties
 from escrowmq.errors import (
     BrokerBusy,

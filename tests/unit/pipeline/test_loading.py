@@ -20,7 +20,7 @@ def test_who_reads_loads_neither_what_writes_nor_a_client_with_its_loop(module: 
     assert [name for name in found if name.startswith(UNWANTED)] == []
     of_clients = {name for name in found if name.startswith("escrowmq.client.")}
     outside = {name for name in of_clients if not name.startswith("escrowmq.client.core")}
-    assert outside <= {"escrowmq.client.options", "escrowmq.client.tls"}
+    assert outside <= {"escrowmq.client.client_settings", "escrowmq.client.tls"}
 
 
 def test_the_schema_is_told_without_what_reads() -> None:

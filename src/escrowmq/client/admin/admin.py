@@ -13,9 +13,9 @@ from escrowmq.client.admin.messages import Messages
 from escrowmq.client.admin.offsets import Offsets
 from escrowmq.client.admin.topics import Topics
 from escrowmq.client.admin.transactions import Transactions
+from escrowmq.client.client_settings import client_options
 from escrowmq.client.instance import Instance
-from escrowmq.client.options import client_options
-from escrowmq.client.settings import ConnectionSettings
+from escrowmq.client.producer_settings import ConnectionSettings
 from escrowmq.errors import ClientClosed
 
 if TYPE_CHECKING:

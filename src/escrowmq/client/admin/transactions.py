@@ -11,7 +11,7 @@ import msgspec
 
 from escrowmq.base.codes import Request, Response
 from escrowmq.client.admin.cluster import Cluster
-from escrowmq.client.core.ending import half_of_token
+from escrowmq.client.core.end_request import half_of_token
 from escrowmq.codec.client_bodies import decode_body
 from escrowmq.codec.pending_bodies import Done, Item, PendingCounts
 from escrowmq.errors import NotFound, NotSupported, ResponseError, UsageError

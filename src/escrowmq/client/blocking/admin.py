@@ -8,7 +8,7 @@ from typing import Unpack
 from escrowmq.client.admin import access, brokers, groups, messages, offsets, topics, transactions
 from escrowmq.client.admin import admin as engine
 from escrowmq.client.blocking.face import Face, Served, plain, plain_iterator
-from escrowmq.client.settings import ConnectionSettings
+from escrowmq.client.producer_settings import ConnectionSettings
 
 
 class Access(Face[access.Access]):

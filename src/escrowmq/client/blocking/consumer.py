@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any, Final, Self, Unpack
 from escrowmq.client import consumer as engine
 from escrowmq.client.blocking.delivery import Delivery
 from escrowmq.client.blocking.face import Served
+from escrowmq.client.client_settings import ClientOptions
 from escrowmq.client.consumer import Where
 from escrowmq.client.consumer_settings import ConsumerOptions, ConsumerSettings, Handler
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.delivery import HeldMessage
-from escrowmq.client.handling import is_coroutine
+from escrowmq.client.handler_runs import is_coroutine
 from escrowmq.client.help_and_completion import Settings
 from escrowmq.client.iteration import Slot, check_batches
-from escrowmq.client.options import ClientOptions
 from escrowmq.client.portal import Caller, Portal, release
 from escrowmq.errors import ClientClosed, EscrowMQError
 

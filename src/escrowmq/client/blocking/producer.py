@@ -14,13 +14,13 @@ from escrowmq.client.blocking.face import Served
 from escrowmq.client.blocking.outbox_messages import Marked
 from escrowmq.client.blocking.transaction import Transaction
 from escrowmq.client.checking import DatabaseCheck
+from escrowmq.client.client_settings import ClientOptions
 from escrowmq.client.core.message import Message, ReceivedMessage
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.core.sending import Outcome, SendResult
 from escrowmq.client.help_and_completion import Settings
-from escrowmq.client.options import ClientOptions
 from escrowmq.client.portal import Finish
-from escrowmq.client.settings import (
+from escrowmq.client.producer_settings import (
     MessageFields,
     ProducerOptions,
     ProducerSettings,

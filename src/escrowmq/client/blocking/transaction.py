@@ -9,7 +9,7 @@ from escrowmq.client import transaction as engine
 from escrowmq.client.core.message import Message
 from escrowmq.client.core.sending import Outcome, SendResult
 from escrowmq.client.portal import Portal
-from escrowmq.client.settings import MessageFields
+from escrowmq.client.producer_settings import MessageFields
 from escrowmq.errors import EscrowMQError
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from typing import Final, Generic, TypeVar
 
 from escrowmq.base.codes import Response
 from escrowmq.base.command import Command
-from escrowmq.client.core.fetched import Shelf
+from escrowmq.client.core.fetched_messages import Shelf
 from escrowmq.client.core.message import ReceivedMessage
-from escrowmq.client.core.numbers import number_of
+from escrowmq.client.core.reply_numbers import number_of
 from escrowmq.client.core.routes import MASTER, MessageQueue
 from escrowmq.client.core.subscription import Subscription
 from escrowmq.errors import EscrowMQError, PermissionDenied

@@ -8,8 +8,8 @@ asyncio, asyncpg and aiosqlite with `AsyncOutbox`. `docs/outbox.md` is the guide
         tx.send("paid", b"order 1", keys=["o-1"])
 """
 
-from escrowmq.integrations.dbapi.awaited import AsyncOutbox, AsyncTransaction
+from escrowmq.integrations.dbapi.async_outbox import AsyncOutbox, AsyncTransaction
 from escrowmq.integrations.dbapi.inbox import consume_once
-from escrowmq.integrations.dbapi.plain import Outbox, Transaction
+from escrowmq.integrations.dbapi.outbox import Outbox, Transaction
 
 __all__ = ["AsyncOutbox", "AsyncTransaction", "Outbox", "Transaction", "consume_once"]

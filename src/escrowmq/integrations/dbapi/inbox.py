@@ -10,10 +10,10 @@ from typing import Any
 
 from escrowmq.client.delivery import HeldMessage
 from escrowmq.integrations.dbapi import drivers
-from escrowmq.integrations.dbapi.awaited import work_on
+from escrowmq.integrations.dbapi.async_outbox import work_on
 from escrowmq.integrations.dbapi.drivers import AWAITED, PLAIN, driver_of
-from escrowmq.integrations.outbox import inbox
-from escrowmq.integrations.outbox.inbox import Key, message_id
+from escrowmq.integrations.outbox import handled_once
+from escrowmq.integrations.outbox.handled_once import Key, message_id
 
 _log = logging.getLogger(__name__)
 
@@ -49,14 +49,14 @@ def consume_once(
                 family = driver_of(connection, AWAITED)[1].family
                 fresh = []
                 for each in _all(given):
-                    note = inbox.note(family, each, key=key, group=group)
+                    note = handled_once.note(family, each, key=key, group=group)
                     if _is_new(await transaction.changed(note), each):
                         fresh.append(each)
                 if fresh:
                     await work(fresh if isinstance(given, list) else fresh[0], connection)
                 await transaction.commit()
 
-            return inbox.named_like(handle_awaited, work)
+            return handled_once.named_like(handle_awaited, work)
 
         def handle(given: Any) -> None:  # noqa: ANN401
             with contextlib.closing(connect()) as connection:
@@ -64,14 +64,14 @@ def consume_once(
                 drivers.begin(connection, driver)
                 fresh = []
                 for each in _all(given):
-                    note = inbox.note(driver.family, each, key=key, group=group)
+                    note = handled_once.note(driver.family, each, key=key, group=group)
                     if _is_new(drivers.execute_on(connection, driver, note).rowcount, each):
                         fresh.append(each)
                 if fresh:
                     work(fresh if isinstance(given, list) else fresh[0], connection)
                 connection.commit()
 
-        return inbox.named_like(handle, work)
+        return handled_once.named_like(handle, work)
 
     return decorate
 

@@ -12,8 +12,8 @@ from django.db import DEFAULT_DB_ALIAS, close_old_connections, connections, tran
 from escrowmq.client.delivery import HeldMessage
 from escrowmq.errors import UsageError
 from escrowmq.integrations.django.outbox import execute_on
-from escrowmq.integrations.outbox import inbox, tables
-from escrowmq.integrations.outbox.inbox import Key, message_id
+from escrowmq.integrations.outbox import handled_once, tables
+from escrowmq.integrations.outbox.handled_once import Key, message_id
 
 _log = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ def consume_once(
             finally:
                 close_old_connections()
 
-        return inbox.named_like(handle, work)
+        return handled_once.named_like(handle, work)
 
     return decorate
 
@@ -59,7 +59,9 @@ def consume_once(
 def _is_new(message: HeldMessage, using: str, key: Key, group: str) -> bool:
     connection = connections[using]
     family = tables.family_of(connection.vendor)
-    ((changed_count,),) = execute_on(connection, inbox.note(family, message, key=key, group=group))
+    ((changed_count,),) = execute_on(
+        connection, handled_once.note(family, message, key=key, group=group)
+    )
     if changed_count != 1:
         _log.info("message %s of %r was handled before", message.message_id, message.topic)
     return changed_count == 1

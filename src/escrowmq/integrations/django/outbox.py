@@ -16,14 +16,14 @@ from django.db import DEFAULT_DB_ALIAS, connections
 from escrowmq.client.blocking.outbox_messages import Marked
 from escrowmq.client.blocking.producer import Producer
 from escrowmq.client.core.message import Message
-from escrowmq.client.settings import MessageFields, message_of
+from escrowmq.client.producer_settings import MessageFields, message_of
 from escrowmq.errors import UsageError
-from escrowmq.integrations.keeping import Keeper, new_name
 from escrowmq.integrations.outbox import tables, verdict
 from escrowmq.integrations.outbox.gathered import Gathered
-from escrowmq.integrations.outbox.handing import not_written
+from escrowmq.integrations.outbox.handing_over import not_written
 from escrowmq.integrations.outbox.steps import Rows, SqlStep, run
 from escrowmq.integrations.outbox.tables import SqlFamily, Statement
+from escrowmq.integrations.outbox_base import Keeper, new_name
 
 _log = logging.getLogger(__name__)
 

@@ -21,7 +21,7 @@ from faststream.specification.schema import BrokerSpec
 from escrowmq.client.admin.admin import Admin
 from escrowmq.client.core.message import ReceivedMessage
 from escrowmq.client.producer import Producer
-from escrowmq.client.settings import ConnectionSettings, ProducerSettings
+from escrowmq.client.producer_settings import ConnectionSettings, ProducerSettings
 from escrowmq.errors import EscrowMQError, TransportError
 from escrowmq.integrations.faststream.publishing import EscrowMQPublishCommand, Publishes, Sender
 from escrowmq.integrations.faststream.registering import Config, EscrowMQRegistrator

@@ -22,7 +22,7 @@ from faststream.specification.schema import Operation, PublisherSpec
 from escrowmq.client.core.message import Message, ReceivedMessage
 from escrowmq.client.core.sending import SendResult
 from escrowmq.client.producer import Producer
-from escrowmq.client.settings import MessageFields
+from escrowmq.client.producer_settings import MessageFields
 from escrowmq.integrations.faststream.message import CONTENT_TYPE, CORRELATION_ID, decode, parse
 
 _NOTHING: Final = (b"null", "application/json")

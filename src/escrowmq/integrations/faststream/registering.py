@@ -16,7 +16,7 @@ from faststream.middlewares import AckPolicy
 
 from escrowmq.client.consumer_settings import split_consumer_settings
 from escrowmq.client.core.message import ReceivedMessage
-from escrowmq.client.settings import ConnectionSettings, MessageFields
+from escrowmq.client.producer_settings import ConnectionSettings, MessageFields
 from escrowmq.integrations.faststream.publishing import (
     EscrowMQPublisher,
     PublisherConfig,

@@ -22,8 +22,8 @@ from kombu.utils.uuid import uuid
 from escrowmq.client.blocking.admin import Admin
 from escrowmq.client.blocking.delivery import Delivery
 from escrowmq.client.blocking.producer import Producer
+from escrowmq.client.client_settings import Credentials
 from escrowmq.client.core.message import Message
-from escrowmq.client.options import Credentials
 from escrowmq.errors import EscrowMQError, ResponseError, TransportError
 from escrowmq.integrations.kombu import names
 from escrowmq.integrations.kombu.reader import Payload, ThreadReader

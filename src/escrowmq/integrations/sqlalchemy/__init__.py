@@ -11,9 +11,9 @@ from escrowmq.base.extras import require
 
 require("sqlalchemy", "sqlalchemy")
 
-from escrowmq.integrations.sqlalchemy.awaited import AsyncOutbox, AsyncTransaction
+from escrowmq.integrations.sqlalchemy.async_outbox import AsyncOutbox, AsyncTransaction
 from escrowmq.integrations.sqlalchemy.inbox import consume_once
-from escrowmq.integrations.sqlalchemy.plain import Outbox, Transaction
+from escrowmq.integrations.sqlalchemy.outbox import Outbox, Transaction
 from escrowmq.integrations.sqlalchemy.schema import add_tables
 
 __all__ = [

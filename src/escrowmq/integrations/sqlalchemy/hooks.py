@@ -13,12 +13,12 @@ from sqlalchemy.pool import SingletonThreadPool, StaticPool
 
 from escrowmq.client.core.message import Message
 from escrowmq.errors import UsageError
-from escrowmq.integrations.keeping import new_name
 from escrowmq.integrations.outbox import tables, verdict
 from escrowmq.integrations.outbox.gathered import Gathered
-from escrowmq.integrations.outbox.handing import OnTheirWay, not_written
+from escrowmq.integrations.outbox.handing_over import OnTheirWay, not_written
 from escrowmq.integrations.outbox.steps import Rows, SqlStep, run
 from escrowmq.integrations.outbox.tables import SqlFamily, Statement
+from escrowmq.integrations.outbox_base import new_name
 
 _SLOT: Final = "escrowmq.connections"
 """In a session's `info`: its connection, by outbox."""

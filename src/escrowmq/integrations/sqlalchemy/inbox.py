@@ -12,8 +12,8 @@ from sqlalchemy.orm import Session
 
 from escrowmq.client.delivery import HeldMessage
 from escrowmq.errors import UsageError
-from escrowmq.integrations.outbox import inbox, tables
-from escrowmq.integrations.outbox.inbox import Key, message_id
+from escrowmq.integrations.outbox import handled_once, tables
+from escrowmq.integrations.outbox.handled_once import Key, message_id
 
 _log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ def consume_once(
                     if fresh:
                         await work(fresh, session)
 
-            return inbox.named_like(handle_awaited, work)
+            return handled_once.named_like(handle_awaited, work)
 
         def handle(given: Any) -> None:  # noqa: ANN401
             with sessions() as session, session.begin():
@@ -50,7 +50,7 @@ def consume_once(
                 if fresh:
                     work(fresh, session)
 
-        return inbox.named_like(handle, work)
+        return handled_once.named_like(handle, work)
 
     return decorate
 
@@ -70,7 +70,7 @@ def _fresh(session: Session, given: Any, key: Key, group: str) -> Any:  # noqa: 
 
 def _is_new(connection: Connection, message: HeldMessage, key: Key, group: str) -> bool:
     dialect = connection.dialect
-    statement = inbox.note(tables.family_of(dialect.name), message, key=key, group=group)
+    statement = handled_once.note(tables.family_of(dialect.name), message, key=key, group=group)
     text = statement.in_style(dialect.paramstyle)
     is_new = connection.exec_driver_sql(text, statement.values).rowcount == 1
     if not is_new:

@@ -11,7 +11,7 @@ import msgspec
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from escrowmq.client.lease import Lease
+from escrowmq.client.lease_base import Lease
 from escrowmq.net.clock import SystemClock
 from escrowmq.pipeline.analytics.duplicates import GIVEN_BACK, TWICE, given_back, twice
 from escrowmq.pipeline.analytics.funnel import FUNNEL, TRANSACTIONS, funnel, stuck, transactions
@@ -19,10 +19,10 @@ from escrowmq.pipeline.reconcile import records
 from escrowmq.pipeline.reconcile.fates import Fate, fates
 from escrowmq.pipeline.reconcile.gather import Gatherer
 from escrowmq.pipeline.reconcile.lease import require_lease
+from escrowmq.pipeline.reconcile.live_messages import Messages, judged_alone
 from escrowmq.pipeline.reconcile.progress import RunProgress, make_window, moment
+from escrowmq.pipeline.reconcile.result_table import Table
 from escrowmq.pipeline.reconcile.staging import Staging, last_progress
-from escrowmq.pipeline.reconcile.table import Table
-from escrowmq.pipeline.reconcile.tables import Messages, judged_alone
 
 RUNS: Final = "startedAt timestamp, untilMs bigint, progress string, day date, run bigint"
 GRACE_S: Final = 10.0

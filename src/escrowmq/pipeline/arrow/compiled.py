@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from escrowmq.lane import native
 from escrowmq.pipeline.arrow.cells import Array, Bytes, Numbers, as_text, binary_of
-from escrowmq.pipeline.arrow.named import Properties
+from escrowmq.pipeline.arrow.property_columns import Properties
 
 
 class Named(Protocol):

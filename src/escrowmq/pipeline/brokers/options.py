@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import msgspec
 
+from escrowmq.client.client_settings import Credentials
 from escrowmq.client.core.addresses import parse_addresses
-from escrowmq.client.options import Credentials
 from escrowmq.errors import UsageError
 
 _TRUE: Final = {"true": True, "false": False}

@@ -12,15 +12,15 @@ from pyspark.sql import SparkSession
 import escrowmq
 from escrowmq.base.message import Property
 from escrowmq.client.announced_commits import Member, Sets, parse_member
-from escrowmq.client.lease import Lease
+from escrowmq.client.lease_base import Lease
 from escrowmq.errors import NotFound, RouteMissing
 from escrowmq.net.clock import SystemClock
-from escrowmq.pipeline.reconcile.balance import Balance
 from escrowmq.pipeline.reconcile.differences import Class, Repair
 from escrowmq.pipeline.reconcile.lease import require_lease
 from escrowmq.pipeline.reconcile.progress import RunProgress, moment
 from escrowmq.pipeline.reconcile.results import Examined, Results, RunRow
 from escrowmq.pipeline.reconcile.run import GRACE_S, Report
+from escrowmq.pipeline.reconcile.sum_check import Balance
 
 OF: Final = "announced commits"
 FOUND: Final = (

@@ -13,8 +13,8 @@ from pyspark.sql import functions as F
 
 from escrowmq.base.message import Topic
 from escrowmq.pipeline.reconcile import records
+from escrowmq.pipeline.reconcile.live_messages import COLUMNS, Messages
 from escrowmq.pipeline.reconcile.progress import Offsets, Window
-from escrowmq.pipeline.reconcile.tables import COLUMNS, Messages
 
 SCHEMA: Final = COLUMNS + ", body binary"
 _SLOTS: Final = 2

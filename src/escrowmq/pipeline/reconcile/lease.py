@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from escrowmq.client.lease import Lease, LeaseTaken
+from escrowmq.client.lease_base import Lease, LeaseTaken
 from escrowmq.errors import UsageError
 from escrowmq.net.clock import SystemClock
 

@@ -10,11 +10,11 @@ import msgspec
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from escrowmq.pipeline.reconcile.balance import Balance
 from escrowmq.pipeline.reconcile.differences import Class
 from escrowmq.pipeline.reconcile.progress import RunProgress, moment
+from escrowmq.pipeline.reconcile.result_table import Table
 from escrowmq.pipeline.reconcile.staging import Staging, last_progress
-from escrowmq.pipeline.reconcile.table import Table
+from escrowmq.pipeline.reconcile.sum_check import Balance
 
 DIFFERENCES: Final = (
     "key string, class string, broker string, topic string, messageId string, at timestamp, "

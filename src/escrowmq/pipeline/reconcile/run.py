@@ -11,18 +11,18 @@ import msgspec
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from escrowmq.client.lease import Lease
+from escrowmq.client.lease_base import Lease
 from escrowmq.net.clock import SystemClock
 from escrowmq.pipeline.reconcile import differences, records
-from escrowmq.pipeline.reconcile.balance import Balance, balance
 from escrowmq.pipeline.reconcile.business import Rows
 from escrowmq.pipeline.reconcile.differences import Class
 from escrowmq.pipeline.reconcile.fates import fates
 from escrowmq.pipeline.reconcile.gather import Gatherer
 from escrowmq.pipeline.reconcile.lease import require_lease
+from escrowmq.pipeline.reconcile.live_messages import Messages, judged_alone
 from escrowmq.pipeline.reconcile.progress import RunProgress, Window, make_window, moment
 from escrowmq.pipeline.reconcile.results import Examined, Results, RunRow
-from escrowmq.pipeline.reconcile.tables import Messages, judged_alone
+from escrowmq.pipeline.reconcile.sum_check import Balance, balance
 
 GRACE_S: Final = 120.0
 OVERDUE_S: Final = 600.0

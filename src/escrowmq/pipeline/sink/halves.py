@@ -12,10 +12,10 @@ from escrowmq.base.codes import Response
 from escrowmq.base.command import Command
 from escrowmq.base.extensions import EPOCH, ORDER_KEY, TOKEN
 from escrowmq.base.message import Property
-from escrowmq.client.core.choice import Chooser
+from escrowmq.client.core.queue_choice import Chooser
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.core.sending import Compression, Outgoing, outgoing, properties_of, send_fields
-from escrowmq.client.core.unique import UniqueIds
+from escrowmq.client.core.unique_ids import UniqueIds
 from escrowmq.client.core.validation import check_message
 from escrowmq.client.host import local_address
 from escrowmq.errors import (

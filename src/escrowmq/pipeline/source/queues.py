@@ -19,7 +19,7 @@ from escrowmq.pipeline.brokers.cluster import Cluster, rest
 from escrowmq.pipeline.brokers.ranges import Positions
 from escrowmq.pipeline.source.offsets import find_queues
 from escrowmq.pipeline.source.options import SourceOptions
-from escrowmq.pipeline.source.state import Births
+from escrowmq.pipeline.source.stream_place import Births
 
 _log = logging.getLogger(__name__)
 

@@ -21,7 +21,7 @@ from escrowmq.codec.layout import RECORD_SIZE_MIN
 from escrowmq.codec.log_stretches import check_record, outline
 from escrowmq.codec.log_walker import Stretch, Walker
 from escrowmq.errors import CorruptRecord, SegmentMissing, UsageError
-from escrowmq.pipeline.source.units import Units
+from escrowmq.pipeline.source.consume_queue_units import Units
 
 _log = logging.getLogger(__name__)
 

@@ -1,8 +1,8 @@
 """`spark.readStream.format("escrowmq")`: batch after batch, each bounded as the options say.
 
 What a batch begins with is what the one before ended with, in Spark's checkpoint. The first one's
-beginning would be nowhere: it stands in the first end (state.py), and so that there is one before
-the first message comes, a query begins with an empty batch.
+beginning would be nowhere: it stands in the first end (stream_place.py), and so that there is one
+before the first message comes, a query begins with an empty batch.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from escrowmq.pipeline.source.options import SourceOptions
 from escrowmq.pipeline.source.pulling import sampled_size
 from escrowmq.pipeline.source.queues import Queues, is_anew, tell_anew
 from escrowmq.pipeline.source.schema import arrow_schema
-from escrowmq.pipeline.source.state import Offset, StreamPlace, decode_place, encode_place
+from escrowmq.pipeline.source.stream_place import Offset, StreamPlace, decode_place, encode_place
 from escrowmq.pipeline.source.user_errors import briefly
 
 try:
@@ -70,7 +70,7 @@ class StreamReader(DataSourceStreamReader):
 
     @briefly
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
-        """Where a new query begins. Asked for again after a crash; see state.py."""
+        """Where a new query begins. Asked for again after a crash; see stream_place.py."""
         return encode_place(StreamPlace(self._beginning(), is_initial=True))
 
     def _beginning(self) -> Positions:

@@ -12,10 +12,10 @@ from typing import Any, Final, Self, Unpack
 
 from escrowmq.client.blocking.face import engine_of
 from escrowmq.client.core.message import Message, ReceivedMessage
-from escrowmq.client.settings import MessageFields, message_of
+from escrowmq.client.producer_settings import MessageFields, message_of
 from escrowmq.errors import UsageError
 from escrowmq.testing.kit.accounts import Account
-from escrowmq.testing.kit.looking import Found
+from escrowmq.testing.kit.inspection import Found
 from escrowmq.testing.kit.thread import LoopThread
 from escrowmq.testing.kit.world import World
 

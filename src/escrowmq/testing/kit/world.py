@@ -30,7 +30,7 @@ from escrowmq.testing.kit.accounts import Account, accounts_file
 from escrowmq.testing.kit.clock import StillClock
 from escrowmq.testing.kit.core import KitCore
 from escrowmq.testing.kit.disk import KitDisk
-from escrowmq.testing.kit.looking import Found, GroupProgress, Looking
+from escrowmq.testing.kit.inspection import Found, GroupProgress, Looking
 from escrowmq.txn.pending import BUCKET_MS
 
 _log = logging.getLogger(__name__)

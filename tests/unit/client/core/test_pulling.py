@@ -3,7 +3,7 @@
 import pytest
 
 from escrowmq.base.command import Command
-from escrowmq.client.core.fetched import Shelf
+from escrowmq.client.core.fetched_messages import Shelf
 from escrowmq.client.core.message import ReceivedMessage
 from escrowmq.client.core.pulling import (
     Cursor,

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from escrowmq.base.command import Command
-from escrowmq.client.core.ending import (
+from escrowmq.client.core.end_request import (
     half_of,
 )
 from escrowmq.client.core.message import KEYS_SEPARATOR, Message

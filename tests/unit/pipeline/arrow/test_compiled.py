@@ -15,7 +15,7 @@ from escrowmq.codec.properties import decode_properties  # noqa: E402
 from escrowmq.lane import native  # noqa: E402
 from escrowmq.pipeline.arrow.cells import Bytes  # noqa: E402
 from escrowmq.pipeline.arrow.compiled import Entries, Named, properties_of  # noqa: E402
-from escrowmq.pipeline.arrow.named import Properties  # noqa: E402
+from escrowmq.pipeline.arrow.property_columns import Properties  # noqa: E402
 
 KIND = pa.map_(pa.string(), pa.string())
 

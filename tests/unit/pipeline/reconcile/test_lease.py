@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from escrowmq.client.lease import LeaseTaken
+from escrowmq.client.lease_base import LeaseTaken
 from escrowmq.errors import UsageError
 from escrowmq.net.clock import SystemClock
 from escrowmq.pipeline.reconcile.lease import FileLease, require_lease

@@ -13,8 +13,8 @@ from pyspark.sql.types import StructType
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.pipeline.brokers.ranges import Positions
 from escrowmq.pipeline.source.options import parse_source
-from escrowmq.pipeline.source.state import Births, StreamPlace, decode_place, encode_place
 from escrowmq.pipeline.source.stream import StreamReader
+from escrowmq.pipeline.source.stream_place import Births, StreamPlace, decode_place, encode_place
 
 QUEUE = MessageQueue("t", "b", 0)
 OPTIONS = {"nameServer": "h:1", "subscribe": "t", "startingOffsets": "earliest"}

@@ -14,8 +14,8 @@ from django.utils import timezone
 from django.utils.crypto import get_random_string
 
 from escrowmq.client.blocking.producer import Producer
+from escrowmq.client.client_settings import Credentials
 from escrowmq.client.core.message import Message
-from escrowmq.client.options import Credentials
 from escrowmq.integrations.django.outbox import Outbox
 from escrowmq.integrations.django.tasks.framework import (
     BaseTaskBackend,

@@ -8,8 +8,8 @@ from typing import Final
 
 from escrowmq.base.codes import Response
 from escrowmq.base.command import Command
-from escrowmq.client.core.ending import Half, end_fields, judge_end, token_of
-from escrowmq.client.core.retry import Pauses
+from escrowmq.client.core.end_request import Half, end_fields, judge_end, token_of
+from escrowmq.client.core.send_retry import Pauses
 from escrowmq.client.core.sending import Outcome
 from escrowmq.errors import (
     ConnectFailed,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from escrowmq.pipeline.sink.plain import first_of
+from escrowmq.pipeline.sink.acknowledged_sink import first_of
 
 
 def test_the_first_error_of_groups_in_groups() -> None:

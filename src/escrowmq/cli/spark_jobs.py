@@ -9,9 +9,9 @@ from contextlib import nullcontext
 from functools import reduce
 from typing import TYPE_CHECKING, Final
 
-from escrowmq.cli.asking import OK, pairs, told
+from escrowmq.cli.cluster_verbs import OK, pairs, told
+from escrowmq.cli.printing import say, show_json
 from escrowmq.cli.reconcile import reconcile
-from escrowmq.cli.saying import say, show_json
 from escrowmq.cli.spark_options import (
     messages_of,
     new_admin,

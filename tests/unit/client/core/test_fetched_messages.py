@@ -3,7 +3,7 @@
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from escrowmq.client.core.fetched import Shelf
+from escrowmq.client.core.fetched_messages import Shelf
 from escrowmq.client.core.message import ReceivedMessage
 
 

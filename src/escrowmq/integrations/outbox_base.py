@@ -14,7 +14,7 @@ from escrowmq.client.core.message import ReceivedMessage
 from escrowmq.client.core.sending import Outcome
 from escrowmq.integrations.outbox import expiry, schema, verdict
 from escrowmq.integrations.outbox.expiry import KEEP_DEFAULT, span_ms
-from escrowmq.integrations.outbox.handing import not_known
+from escrowmq.integrations.outbox.handing_over import not_known
 from escrowmq.integrations.outbox.steps import Rows, SqlStep, StepFailed, run, run_async
 from escrowmq.integrations.outbox.tables import SqlFamily
 from escrowmq.net.clock import SystemClock

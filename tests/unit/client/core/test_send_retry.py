@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from escrowmq.client.core.retry import STORED, Pauses, RetryStep, after_failure, after_reply
+from escrowmq.client.core.send_retry import STORED, Pauses, RetryStep, after_failure, after_reply
 from escrowmq.errors import (
     BrokerBusy,
     ConnectionLost,

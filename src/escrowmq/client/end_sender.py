@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
 from escrowmq.client.connection import Connection
-from escrowmq.client.core.ending import Half, end_fields, half_of_token, token_of
+from escrowmq.client.core.end_attempts import Telling
+from escrowmq.client.core.end_request import Half, end_fields, half_of_token, token_of
 from escrowmq.client.core.sending import Outcome
-from escrowmq.client.core.telling import Telling
 from escrowmq.client.instance import Instance
 from escrowmq.client.interceptors import Ends, Watch
 from escrowmq.errors import ConnectFailed, EscrowMQError, RouteMissing, TransportError

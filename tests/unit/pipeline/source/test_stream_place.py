@@ -8,7 +8,7 @@ import pytest
 
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.errors import UsageError
-from escrowmq.pipeline.source.state import StreamPlace, decode_place, encode_place
+from escrowmq.pipeline.source.stream_place import StreamPlace, decode_place, encode_place
 
 AT = {MessageQueue("t", "b", 10): 5, MessageQueue("t", "b", 2): 6, MessageQueue("s", "c", 0): 7}
 

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from escrowmq.base.command import Command
-from escrowmq.client.core.ending import (
+from escrowmq.client.core.end_request import (
     Half,
     end_fields,
     half_of_token,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from escrowmq.base.command import Command
-from escrowmq.client.core.ending import Half
+from escrowmq.client.core.end_attempts import Telling
+from escrowmq.client.core.end_request import Half
 from escrowmq.client.core.sending import Outcome
-from escrowmq.client.core.telling import Telling
 from escrowmq.errors import (
     ConnectFailed,
     ConnectionLost,

@@ -11,9 +11,9 @@ from typing import Final
 import msgspec
 
 from escrowmq.base.command import Command
-from escrowmq.client.core.choice import Chooser, queue_of_key
-from escrowmq.client.core.retry import STORED, Pauses, RetryStep, after_failure, after_reply
+from escrowmq.client.core.queue_choice import Chooser, queue_of_key
 from escrowmq.client.core.routes import MessageQueue
+from escrowmq.client.core.send_retry import STORED, Pauses, RetryStep, after_failure, after_reply
 from escrowmq.client.core.sending import Outgoing
 from escrowmq.errors import (
     ConnectFailed,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from escrowmq.base.nameserver_settings import NameServerGuardSettings, NameServerSettings
 from escrowmq.base.setting import Setting, settings_of
 from escrowmq.base.settings import BrokerSettings, StoreSettings
-from escrowmq.cli.saying import say
+from escrowmq.cli.printing import say
 from escrowmq.node.config import NodeSettings
 from escrowmq.node.port_settings import DoorSettings
 

@@ -7,11 +7,11 @@ from typing import Any, Protocol, TypedDict
 
 import msgspec
 
+from escrowmq.client.client_settings import ClientOptions, Credentials
 from escrowmq.client.core.hooks import Interceptor
 from escrowmq.client.core.message import Delay, Message, Moment, ReceivedMessage
 from escrowmq.client.core.sending import Outcome
 from escrowmq.client.core.validation import check_topic
-from escrowmq.client.options import ClientOptions, Credentials
 from escrowmq.client.tls import TlsSetting
 from escrowmq.codec.compression import FORMS
 from escrowmq.errors import UsageError

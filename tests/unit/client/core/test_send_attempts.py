@@ -7,9 +7,9 @@ import random
 import pytest
 
 from escrowmq.base.command import Command
-from escrowmq.client.core.attempts import Attempts, SendAnswer, SendRequest, SendRules
-from escrowmq.client.core.choice import Chooser
+from escrowmq.client.core.queue_choice import Chooser
 from escrowmq.client.core.routes import MessageQueue
+from escrowmq.client.core.send_attempts import Attempts, SendAnswer, SendRequest, SendRules
 from escrowmq.client.core.sending import Outgoing
 from escrowmq.errors import (
     BrokerBusy,

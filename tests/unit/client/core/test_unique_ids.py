@@ -6,7 +6,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from escrowmq.client.core.unique import UniqueIds
+from escrowmq.client.core.unique_ids import UniqueIds
 
 
 def test_ids_of_another_month_are_other_ids_at_the_same_count() -> None:

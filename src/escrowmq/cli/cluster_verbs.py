@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from escrowmq.cli.saying import complain, say, show_json
+from escrowmq.cli.printing import complain, say, show_json
 from escrowmq.cli.secrets import add_credentials, credentials_of
 from escrowmq.errors import EscrowMQError, ResponseError, UsageError
 

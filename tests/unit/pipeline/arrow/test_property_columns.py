@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 pa = pytest.importorskip("pyarrow")
 
 from escrowmq.codec.properties import decode_properties, encode_properties  # noqa: E402
-from escrowmq.pipeline.arrow.named import Properties  # noqa: E402
+from escrowmq.pipeline.arrow.property_columns import Properties  # noqa: E402
 
 KIND = pa.map_(pa.string(), pa.string())
 

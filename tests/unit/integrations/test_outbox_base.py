@@ -10,9 +10,9 @@ import pytest
 
 from escrowmq.client.core.message import ReceivedMessage
 from escrowmq.client.core.sending import Outcome
-from escrowmq.integrations.keeping import AsyncKeeper, Keeper
 from escrowmq.integrations.outbox.steps import Rows, SqlStep, StepFailed
 from escrowmq.integrations.outbox.tables import SqlFamily
+from escrowmq.integrations.outbox_base import AsyncKeeper, Keeper
 
 from .outbox.scripted import LITE, Base
 

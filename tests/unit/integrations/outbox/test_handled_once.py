@@ -6,7 +6,7 @@ import pytest
 
 from escrowmq.client.delivery import HeldMessage
 from escrowmq.errors import UsageError
-from escrowmq.integrations.outbox import inbox
+from escrowmq.integrations.outbox import handled_once
 from escrowmq.integrations.outbox.tables import TEXT_SIZE_MAX
 
 from .scripted import LITE
@@ -14,16 +14,19 @@ from .scripted import LITE
 
 def test_what_the_table_can_hold_is_kept_as_it_is() -> None:
     for text in ("0A" * 16, "order 1/é"[:8], "x" * TEXT_SIZE_MAX):
-        assert inbox.known_as(text) == text
+        assert handled_once.known_as(text) == text
     for text in ("é", "x" * (TEXT_SIZE_MAX + 1), "a\nb", "\ud800"):
-        assert inbox.known_as(text).startswith("sha256:")
-    assert inbox.known_as("é") != inbox.known_as("è")
+        assert handled_once.known_as(text).startswith("sha256:")
+    assert handled_once.known_as("é") != handled_once.known_as("è")
 
 
 def test_a_message_is_known_by_its_id_or_by_what_the_user_says() -> None:
     message = HeldMessage("T", b"x", message_id="m-1", keys=["o-1"])
-    assert inbox.note(LITE, message, key=inbox.message_id, group="g").values == ("g", "m-1")
-    by_key = inbox.note(LITE, message, key=lambda each: each.key_list[0], group="g")
+    assert handled_once.note(LITE, message, key=handled_once.message_id, group="g").values == (
+        "g",
+        "m-1",
+    )
+    by_key = handled_once.note(LITE, message, key=lambda each: each.key_list[0], group="g")
     assert by_key.values == ("g", "o-1")
 
 
@@ -31,13 +34,13 @@ def test_a_message_is_known_by_its_id_or_by_what_the_user_says() -> None:
 def test_a_key_that_is_none_is_refused(found: object) -> None:
     message = HeldMessage("T", b"x", message_id="m-1")
     with pytest.raises(UsageError, match="the same on every delivery"):
-        inbox.note(LITE, message, key=lambda each: found, group="g")  # type: ignore[arg-type, return-value]
+        handled_once.note(LITE, message, key=lambda each: found, group="g")  # type: ignore[arg-type, return-value]
 
 
 def test_a_handler_has_the_name_of_the_work_and_a_signature_of_its_own() -> None:
     def work(message: object, session: object) -> None:
         """Send the letter."""
 
-    found = inbox.named_like(lambda message: None, work)
+    found = handled_once.named_like(lambda message: None, work)
     assert (found.__name__, found.__doc__) == ("work", "Send the letter.")
     assert list(inspect.signature(found).parameters) == ["message"]

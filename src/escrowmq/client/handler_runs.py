@@ -9,11 +9,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
 from escrowmq.client.consumer_settings import ConsumerOptions, Handler
-from escrowmq.client.core.trace import ConsumeEnd
+from escrowmq.client.core.trace_records import ConsumeEnd
 from escrowmq.client.delivery import HeldMessage
-from escrowmq.client.failures import is_failure
 from escrowmq.client.instance import Instance
 from escrowmq.client.interceptors import Watch
+from escrowmq.client.user_failures import is_failure
 from escrowmq.client.workers import Workers
 from escrowmq.errors import ClientClosed, EscrowMQError
 

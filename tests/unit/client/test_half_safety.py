@@ -3,7 +3,7 @@ from __future__ import annotations
 from escrowmq.client.core.message import Message
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.core.sending import SendResult, SendStatus, half_properties, is_safe
-from escrowmq.client.halves import not_safe
+from escrowmq.client.half_safety import not_safe
 
 
 def test_a_half_says_what_is_to_be_done_at_the_commit() -> None:

@@ -4,7 +4,7 @@ those of the Java client."""
 from escrowmq.client.core.message import Message
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.core.sending import Outcome, SendResult, SendStatus
-from escrowmq.client.core.trace import (
+from escrowmq.client.core.trace_records import (
     BODY_SIZE_MAX,
     KEYS_SIZE_MAX,
     ConsumeEnd,

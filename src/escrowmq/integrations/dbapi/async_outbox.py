@@ -9,15 +9,15 @@ from typing import Any, Protocol, Unpack
 from escrowmq.client.core.message import Message
 from escrowmq.client.outbox_messages import Marked
 from escrowmq.client.producer import Producer
-from escrowmq.client.settings import MessageFields, message_of
+from escrowmq.client.producer_settings import MessageFields, message_of
 from escrowmq.errors import UsageError
 from escrowmq.integrations.dbapi.drivers import AWAITED, driver_of, refuse_autocommit
-from escrowmq.integrations.keeping import AsyncKeeper, new_name
 from escrowmq.integrations.outbox import tables, verdict
 from escrowmq.integrations.outbox.gathered import Gathered
-from escrowmq.integrations.outbox.handing import block_is_over, not_written
+from escrowmq.integrations.outbox.handing_over import block_is_over, not_written
 from escrowmq.integrations.outbox.steps import Rows, SqlStep, failed, run_async
 from escrowmq.integrations.outbox.tables import SqlFamily, Statement
+from escrowmq.integrations.outbox_base import AsyncKeeper, new_name
 
 Connect = Callable[[], Awaitable[Any]]
 

@@ -9,16 +9,16 @@ from typing import Any, Unpack
 from escrowmq.client.blocking.outbox_messages import Marked
 from escrowmq.client.blocking.producer import Producer
 from escrowmq.client.core.message import Message
-from escrowmq.client.settings import MessageFields, message_of
+from escrowmq.client.producer_settings import MessageFields, message_of
 from escrowmq.errors import UsageError
 from escrowmq.integrations.dbapi import drivers
 from escrowmq.integrations.dbapi.drivers import PLAIN, Driver, driver_of
-from escrowmq.integrations.keeping import Keeper, new_name
 from escrowmq.integrations.outbox import tables, verdict
 from escrowmq.integrations.outbox.gathered import Gathered
-from escrowmq.integrations.outbox.handing import block_is_over, not_written
+from escrowmq.integrations.outbox.handing_over import block_is_over, not_written
 from escrowmq.integrations.outbox.steps import Rows, SqlStep, failed, run
 from escrowmq.integrations.outbox.tables import SqlFamily, Statement
+from escrowmq.integrations.outbox_base import Keeper, new_name
 
 Connect = Callable[[], Any]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from escrowmq.codec.entries import ENTRY
-from escrowmq.pipeline.source.units import Units
+from escrowmq.pipeline.source.consume_queue_units import Units
 
 FILE_SIZE = 4 * ENTRY.size
 

@@ -13,9 +13,15 @@ from pyspark.sql import functions as F
 from escrowmq.base.message import Topic
 from escrowmq.codec import fastjson
 from escrowmq.errors import EscrowMQError, UsageError
+from escrowmq.pipeline.reconcile.live_messages import (
+    COLUMNS,
+    OFFSETS,
+    Brokers,
+    TableBatch,
+    without_topics,
+)
 from escrowmq.pipeline.reconcile.progress import Offsets, RunProgress, Window, moment
 from escrowmq.pipeline.reconcile.records import is_of_transactions
-from escrowmq.pipeline.reconcile.tables import COLUMNS, OFFSETS, Brokers, TableBatch, without_topics
 from escrowmq.pipeline.source.segments import plan_parts
 
 _LOG: Final = "log"

@@ -14,12 +14,12 @@ from sqlalchemy.util import await_only, greenlet_spawn
 from escrowmq.client.core.message import Message
 from escrowmq.client.outbox_messages import Marked
 from escrowmq.client.producer import Producer
-from escrowmq.client.settings import MessageFields, message_of
+from escrowmq.client.producer_settings import MessageFields, message_of
 from escrowmq.errors import UsageError
-from escrowmq.integrations.keeping import AsyncKeeper
-from escrowmq.integrations.outbox.handing import block_is_over
+from escrowmq.integrations.outbox.handing_over import block_is_over
 from escrowmq.integrations.outbox.steps import Rows, SqlStep
 from escrowmq.integrations.outbox.tables import SqlFamily
+from escrowmq.integrations.outbox_base import AsyncKeeper
 from escrowmq.integrations.sqlalchemy.hooks import Hooks, enter, leave
 
 

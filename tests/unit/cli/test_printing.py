@@ -1,4 +1,4 @@
-"""What the command line prints (cli/saying.py)."""
+"""What the command line prints (cli/printing.py)."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from escrowmq import cli
-from escrowmq.cli.asking import show_all
-from escrowmq.cli.saying import complain, say, show_json
+from escrowmq.cli.cluster_verbs import show_all
+from escrowmq.cli.printing import complain, say, show_json
 
 HOSTILE = "a\tb\nc\x1b[2J\u202ed\x9b\ud800"
 SHOWN = "a\\tb\\nc\\x1b[2J\\u202ed\\x9b\\ud800"
@@ -55,6 +55,6 @@ def test_no_verb_prints_otherwise(path: Path) -> None:
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Call) and ast.unparse(node.func) in ("print", "sys.stdout.write")
     ]
-    allowed = {"saying.py": ["print"], "store.py": ["print(json.dumps(found, indent=2))"]}
+    allowed = {"printing.py": ["print"], "store.py": ["print(json.dumps(found, indent=2))"]}
     left = [call for call in calls if not call.startswith(tuple(allowed.get(path.name, ["#"])))]
     assert left == []

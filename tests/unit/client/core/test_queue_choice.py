@@ -5,7 +5,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from escrowmq.client.core.choice import Chooser, Faults, queue_of_key
+from escrowmq.client.core.queue_choice import Chooser, Faults, queue_of_key
 from escrowmq.client.core.routes import MessageQueue
 
 QUEUES = [MessageQueue("T", name, index) for name in ("a", "b") for index in range(3)]

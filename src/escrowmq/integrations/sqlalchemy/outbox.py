@@ -11,10 +11,10 @@ from sqlalchemy.orm import Session
 
 from escrowmq.client.blocking.producer import Producer
 from escrowmq.client.core.message import Message
-from escrowmq.client.settings import MessageFields, message_of
+from escrowmq.client.producer_settings import MessageFields, message_of
 from escrowmq.errors import UsageError
-from escrowmq.integrations.keeping import Keeper
-from escrowmq.integrations.outbox.handing import block_is_over
+from escrowmq.integrations.outbox.handing_over import block_is_over
+from escrowmq.integrations.outbox_base import Keeper
 from escrowmq.integrations.sqlalchemy.hooks import Hooks, enter, leave
 
 
