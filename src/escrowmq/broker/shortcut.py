@@ -64,7 +64,6 @@ _JSON_REST_MAX: Final = 2048
 """Of a header in JSON, without the properties: more has fields that nobody expects."""
 
 _IPV4_SIZE: Final = 8
-_DIGITS_MAX: Final = 9
 _LONG_DIGITS_MAX: Final = 18
 _WAITS_NOT: Final = b"WAIT\x01false"
 """Where one of its properties begins so, a message's sender may not want to wait for the disk."""
@@ -310,10 +309,7 @@ class Shortcut:
         ext = found.extFields
         properties, numbers = ext.i, (ext.e, ext.f, ext.h, ext.j)
         if (
-            ext.m not in ("false", "true")
-            or header_end - at - len(properties) > _JSON_REST_MAX
-            or not all(map(_is_int, numbers))
-            or not _is_long(ext.g)
+            header_end - at - len(properties) > _JSON_REST_MAX
             or not properties.isascii()
             or (self._is_sync_flush and _WAITS_NOT.decode() in properties)
         ):
@@ -449,8 +445,6 @@ class Shortcut:
             or ext.escrow_id
             or ext.escrow_count
             or end - at > _JSON_REST_MAX
-            or not _is_long(ext.tran_state_table_offset)
-            or not _is_long(ext.commit_log_offset)
             or not ext.transaction_id.isascii()
         ):
             return False
@@ -483,17 +477,4 @@ def _are_numbers(one: bytes, other: bytes) -> bool:
         and len(other) <= _LONG_DIGITS_MAX
         and (one[0] != 48 or len(one) == 1)
         and (other[0] != 48 or len(other) == 1)
-    )
-
-
-def _is_int(text: str) -> bool:
-    return len(text) <= _DIGITS_MAX and _is_long(text)
-
-
-def _is_long(text: str) -> bool:
-    return (
-        len(text) <= _LONG_DIGITS_MAX
-        and text.isascii()
-        and text.isdigit()
-        and (text[0] != "0" or len(text) == 1)
     )

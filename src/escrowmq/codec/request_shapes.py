@@ -39,6 +39,9 @@ _SIGNATURE_SIZE: Final = 28
 NEVER_ALIKE: Final = {NUMBER, "_UNIQUE_KEY_QUERY"}
 """Fields of signed requests that are other ones each time, or not signed."""
 
+_DIGITS_MAX: Final = 9
+_LONG_DIGITS_MAX: Final = 18
+_TRUTHS: Final = ("false", "true")
 _END_VARIES: Final = (b"tranStateTableOffset", b"commitLogOffset", b"transactionId", b"msgId")
 _END_NAMES: Final = {
     *_END_VARIES,
@@ -258,10 +261,24 @@ class _Fields(msgspec.Struct):
     f: str
     g: str
     i: str
+    d: str = "0"
     h: str = "0"
     j: str = "0"
+    k: str = "false"
+    l: str = "0"  # noqa: E741
     m: str = "false"
     escrowWantsId: str = ""  # noqa: N815 - the wire's spelling
+
+    @property
+    def are_plain(self) -> bool:
+        """Whether numbers are written as numbers are, and truths as truths."""
+        numbers = self.d, self.e, self.f, self.h, self.j, self.l
+        return (
+            all(map(_is_int, numbers))
+            and _is_long(self.g)
+            and self.k in _TRUTHS
+            and self.m in _TRUTHS
+        )
 
 
 class JsonSend(msgspec.Struct):
@@ -282,6 +299,11 @@ class _EndFields(msgspec.Struct, rename="camel"):
     from_transaction_check: str = "false"
     escrow_id: str = ""
     escrow_count: str = ""
+
+    @property
+    def are_plain(self) -> bool:
+        """Whether places are written as numbers are."""
+        return _is_long(self.tran_state_table_offset) and _is_long(self.commit_log_offset)
 
 
 class JsonEnd(msgspec.Struct):
@@ -307,9 +329,10 @@ def read_json_send(data: bytes) -> JsonSend | None:
     if not is_text(data):
         return None
     try:
-        return _decode_send(data)
+        found = _decode_send(data)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
+    return found if found.extFields.are_plain else None
 
 
 def read_json_fields(data: bytes) -> dict[str, str] | None:
@@ -327,9 +350,23 @@ def read_json_end(data: bytes) -> JsonEnd | None:
     if not is_text(data):
         return None
     try:
-        return _decode_end(data)
+        found = _decode_end(data)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
+    return found if found.extFields.are_plain else None
+
+
+def _is_int(text: str) -> bool:
+    return len(text) <= _DIGITS_MAX and _is_long(text)
+
+
+def _is_long(text: str) -> bool:
+    return (
+        len(text) <= _LONG_DIGITS_MAX
+        and text.isascii()
+        and text.isdigit()
+        and (text[0] != "0" or len(text) == 1)
+    )
 
 
 class Plan(NamedTuple):
