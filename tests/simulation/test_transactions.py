@@ -10,7 +10,7 @@ import pytest
 from tests.sim.kinds import DONE, FAULTS
 from tests.sim.world import Result, World
 
-SEEDS = 200
+SEEDS = 120
 BLOCK = 20
 
 
