@@ -12,6 +12,7 @@ from escrowmq.lane.native import (
     LayOutBatch,
     LayOutEnds,
     LayOutSends,
+    Lead,
 )
 
 CONTRACT: int
@@ -20,6 +21,7 @@ find_ends: FindEnds
 lay_out_ends: LayOutEnds
 find_slots: FindSlots
 chain: Chain
+lead: Lead
 lay_out_batch: LayOutBatch
 alike_halves: AlikeHalves
 find_starts: FindStarts

@@ -151,6 +151,8 @@ PyObject *find_slots(PyObject *module, PyObject *const *args, Py_ssize_t count);
 extern const char find_slots_doc[];
 PyObject *chain(PyObject *module, PyObject *const *args, Py_ssize_t count);
 extern const char chain_doc[];
+PyObject *lead(PyObject *module, PyObject *const *args, Py_ssize_t count);
+extern const char lead_doc[];
 PyObject *lay_out_batch(PyObject *module, PyObject *const *args, Py_ssize_t count);
 extern const char lay_out_batch_doc[];
 PyObject *alike_halves(PyObject *module, PyObject *const *args, Py_ssize_t count);

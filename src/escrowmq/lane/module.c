@@ -4,7 +4,7 @@
 
 /* One more with each change of what goes in or comes out, here and in lane/native.py: a build of
    other sources may lie beside these. */
-#define CONTRACT 7
+#define CONTRACT 8
 
 static PyMethodDef methods[] = {
     {"lay_out_sends", (PyCFunction)(void (*)(void))lay_out_sends, METH_FASTCALL,
@@ -13,6 +13,7 @@ static PyMethodDef methods[] = {
     {"lay_out_ends", (PyCFunction)(void (*)(void))lay_out_ends, METH_FASTCALL, lay_out_ends_doc},
     {"find_slots", (PyCFunction)(void (*)(void))find_slots, METH_FASTCALL, find_slots_doc},
     {"chain", (PyCFunction)(void (*)(void))chain, METH_FASTCALL, chain_doc},
+    {"lead", (PyCFunction)(void (*)(void))lead, METH_FASTCALL, lead_doc},
     {"lay_out_batch", (PyCFunction)(void (*)(void))lay_out_batch, METH_FASTCALL,
      lay_out_batch_doc},
     {"alike_halves", (PyCFunction)(void (*)(void))alike_halves, METH_FASTCALL,

@@ -8,8 +8,8 @@ mean. It changes nothing that it is given.
 `find_ends` finds which halves a stretch of ENDs is about; `lay_out_ends` serves as many of them as
 it can, given the bytes of these halves (broker/short_ends does the same with each alone).
 
-`find_slots` and `chain` make the entries of an index file, as store/index_chains does; `find_slots`
-answers None when a key is not ASCII.
+`find_slots`, `chain` and `lead` put keys into an index file that lies in memory, as store/index
+does with what store/index_chains makes of them.
 
 `lay_out_batch` lays out the records of a batch, and says where they are, as broker/short_batches
 does when it knows the names of all properties.
@@ -33,8 +33,11 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import Any, Final, NamedTuple, Protocol
 
-CONTRACT: Final = 7
+CONTRACT: Final = 8
 """One more with each change of what goes in or comes out, here and in module.c."""
+
+Buffer = Any
+"""Bytes, or an array whose parts lie one behind the other."""
 
 Shape = tuple[bytes, bytes, bytes, int, int, int, int, int, int, int, int, int, int, int]
 """What requests have in common: the frame up to the properties, the header behind them, the topic
@@ -151,25 +154,34 @@ class FindSlots(Protocol):
     """See above."""
 
     def __call__(
-        self, keys: list[Key], slots_count: int, slots_at: int, /
-    ) -> tuple[list[int], list[int]] | None:
-        """Hash and place of each."""
+        self, keys: list[Key], slots_count: int, slots_at: int, block_bits: int, /
+    ) -> tuple[bytes, set[int]] | None:
+        """Hash and place of each, as numbers of 32 bits; and the blocks that slots are in. None
+        when a key is not ASCII, or a place has more bits."""
 
 
 class Chain(Protocol):
     """See above."""
 
     def __call__(
-        self,
-        keys: list[Key],
-        codes: list[int],
-        places: list[int],
-        heads: bytes,
-        first: int,
-        begin_ms: int,
-        /,
-    ) -> tuple[bytes, dict[int, int], int]:
-        """Entries, the newest one of each slot, how many slots had none."""
+        self, memory: Buffer, keys: list[Key], slots: bytes, first: int, begin_ms: int, /
+    ) -> tuple[bytes, bytes, int]:
+        """Entries; place and newest one of each slot, as numbers of 32 bits; how many had none."""
+
+
+class Lead(Protocol):
+    """See above."""
+
+    def __call__(self, memory: Buffer, newest: bytes, /) -> None:
+        """Have these slots lead to these entries."""
+
+
+class IndexLane(NamedTuple):
+    """What puts keys into an index file that lies in memory."""
+
+    find_slots: FindSlots
+    chain: Chain
+    lead: Lead
 
 
 BatchLaidOut = tuple[bytes, list[int], list[tuple[int, bytes, int, int]], bytes]
@@ -221,10 +233,6 @@ class FindStarts(Protocol):
     ) -> tuple[list[int], int, int]:
         """Where records begin whose sysFlag is that kind under the mask, any with -1; where the
         first byte is that is of no record any more; where the last record begins, -1 without."""
-
-
-Buffer = Any
-"""Bytes, or an array whose parts lie one behind the other."""
 
 
 class FindRecords(Protocol):
@@ -285,8 +293,9 @@ lay_out_sends: LayOutSends | None = getattr(_module, "lay_out_sends", None)
 ends_lane: EndsLane | None = (
     None if _module is None else EndsLane(_module.find_ends, _module.lay_out_ends)
 )
-find_slots: FindSlots | None = getattr(_module, "find_slots", None)
-chain: Chain | None = getattr(_module, "chain", None)
+index_lane: IndexLane | None = (
+    None if _module is None else IndexLane(_module.find_slots, _module.chain, _module.lead)
+)
 lay_out_batch: LayOutBatch | None = getattr(_module, "lay_out_batch", None)
 alike_halves: AlikeHalves | None = getattr(_module, "alike_halves", None)
 find_starts: FindStarts | None = getattr(_module, "find_starts", None)

@@ -50,6 +50,7 @@ class MappedFile:
         "_is_orphaned", "_is_sequential", "_map", "_path", "_ready_end", "_ready_from", "_syncing",
         "size", "was_used",
     )  # fmt: skip
+    block_bits: Final = _BLOCK_BITS
 
     def __init__(
         self, disk: Folder, path: str, *, size: int, is_new: bool, is_sequential: bool = False
@@ -89,13 +90,23 @@ class MappedFile:
         mapped = self._map or self._open()
         return b"".join([mapped[at : at + size] for at in positions])
 
+    def memory(self) -> mmap.mmap:
+        """All of it: to be touched where it is ready."""
+        self.was_used = True
+        return self._map or self._open()
+
+    def make_ready(self, blocks: set[int]) -> None:
+        """Allocate blocks, which are then safe to be touched; DiskFull when there is no room for
+        one."""
+        for block in blocks - self._blocks:
+            self._allocate_block(block)
+
     def write_many(self, pieces: Sequence[tuple[int, bytes]]) -> None:
         """Put many small pieces at their positions; none crosses a block's border. DiskFull, with
         nothing written, when there is no room for one."""
         self.was_used = True
         mapped = self._map or self._open()
-        for block in {at >> _BLOCK_BITS for at, _ in pieces} - self._blocks:
-            self._allocate_block(block)
+        self.make_ready({at >> _BLOCK_BITS for at, _ in pieces})
         for at, piece in pieces:
             mapped[at : at + len(piece)] = piece
 

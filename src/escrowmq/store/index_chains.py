@@ -1,5 +1,5 @@
 """The entries of an index file: which slots keys belong to, and what is written for them. Both
-functions have a compiled twin (lane/native), which is what they are, and is asked first."""
+functions have a compiled twin (lane/native), which store/index asks first where it can."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Final
 
 from escrowmq.codec.entries import INDEX_ENTRY, INDEX_SLOT
 from escrowmq.codec.hashes import java_hash
-from escrowmq.lane import native
 
 _SECONDS_MAX: Final = 0x7FFFFFFF
 _HASHED_SIZE_MAX: Final = 1024
@@ -55,7 +54,7 @@ def _units_count(text: str) -> int:
     return len(text) + sum(char > "\uffff" for char in text)
 
 
-def find_slots_plain(
+def find_slots(
     keys: list[IndexKey], slots_count: int, slots_at: int
 ) -> tuple[list[int], list[int]]:
     """What an index keeps of each key, and where in the file the slot for that stands."""
@@ -63,7 +62,7 @@ def find_slots_plain(
     return codes, [slots_at + code % slots_count * INDEX_SLOT.size for code in codes]
 
 
-def chain_plain(
+def chain(
     keys: list[IndexKey], codes: list[int], places: list[int], heads: bytes, first: int,
     begin_ms: int,
 ) -> tuple[bytes, dict[int, int], int]:  # fmt: skip
@@ -86,17 +85,3 @@ def chain_plain(
         entries.append(pack(code, log_offset, seconds, previous))
         number += 1
     return b"".join(entries), newest, fresh_count
-
-
-def find_slots(
-    keys: list[IndexKey], slots_count: int, slots_at: int
-) -> tuple[list[int], list[int]]:
-    """As `find_slots_plain`; the compiled twin knows ASCII alone."""
-    found = None
-    if native.find_slots is not None:
-        found = native.find_slots(keys, slots_count, slots_at)
-    return found or find_slots_plain(keys, slots_count, slots_at)
-
-
-chain: Final = native.chain or chain_plain
-"""As `chain_plain`."""

@@ -1,50 +1,26 @@
-"""What is written anew after a failed sync, on this machine's file system."""
+"""What the compiled lane is given of a file. All else is held by test_disk."""
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from escrowmq.errors import StorageError
 from escrowmq.net.disk import FileDisk
-
-MIB = 1 << 20
-
-
-@pytest.fixture
-def disk(tmp_path: Path) -> Iterator[FileDisk]:
-    found = FileDisk(str(tmp_path / "store"))
-    yield found
-    found.close()
+from escrowmq.net.mapped_file import MappedFile
 
 
-def test_what_is_written_again_is_what_was_there_and_takes_no_room_for_holes(
-    disk: FileDisk, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file = disk.open("log", size=8 * MIB)
-    file.write(100, b"one")
-    file.write(3 * MIB, b"two")
-    blocks = os.stat(f"{disk.root}/log").st_blocks
-    written: list[tuple[int, int]] = []
-    pwrite = os.pwrite
-
-    def seen(descriptor: int, data: bytes, position: int) -> int:
-        written.append((position, len(data)))
-        return pwrite(descriptor, data, position)
-
-    monkeypatch.setattr(os, "pwrite", seen)
-    file.write_again(0, 4 * MIB)
-    assert written == [(0, MIB), (3 * MIB, MIB)]
-    assert (file.read(100, 3), file.read(3 * MIB, 3)) == (b"one", b"two")
-    file.write_again(100, 3)
-    assert written[2:] == [(100, 3)]
-    assert os.stat(f"{disk.root}/log").st_blocks <= blocks + 2 * MIB // 512
-
-
-def test_file_that_was_cut_by_somebody_is_not_written_again(disk: FileDisk) -> None:
-    file = disk.open("log", size=MIB)
-    file.write(0, b"one")
-    os.truncate(f"{disk.root}/log", 4096)
-    with pytest.raises(StorageError, match="cut"):
-        file.write_again(0, 8192)
+def test_file_is_memory_where_it_is_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = FileDisk(str(tmp_path)).open("f", size=1 << 20)
+    assert isinstance(file, MappedFile)
+    asked: list[tuple[int, int]] = []
+    monkeypatch.setattr(os, "posix_fallocate", lambda _, *span: asked.append(span))
+    file.make_ready({0, 3})
+    file.make_ready({3})
+    size = 1 << file.block_bits
+    assert sorted(asked) == [(0, size), (3 * size, size)]
+    monkeypatch.undo()
+    file.memory()[3 * size : 3 * size + 5] = b"there"
+    file.write(0, b"here")
+    assert file.read(3 * size, 5) == b"there"
+    assert file.memory()[:4] == b"here"
+    file.close()

@@ -1,7 +1,11 @@
+import tempfile
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from escrowmq.store.index import Index, all_below, decode_slots
+from escrowmq.base.ports import Disk
+from escrowmq.net.disk import FileDisk
+from escrowmq.store.index import FOLDER, Index, all_below, decode_slots
 from escrowmq.store.index_chains import IndexKey, key_hash
 from escrowmq.testing.disk import SimDisk
 
@@ -19,7 +23,7 @@ def test_slots_are_below_a_number_when_each_is(slots: list[int], count: int) -> 
     assert decode_slots(encoded).tolist() == slots
 
 
-def made(disk: SimDisk, *, entries_max: int = 8) -> Index:
+def made(disk: Disk, *, entries_max: int = 8) -> Index:
     index = Index(disk, slots_count=4, entries_max=entries_max)
     index.load()
     return index
@@ -53,6 +57,26 @@ def test_batch_is_written_as_single_keys_are() -> None:
     names = list(one.files)
     assert names == list(many.files)
     assert [one.files[n].live for n in names] == [many.files[n].live for n in names]
+
+
+@given(
+    parts=st.lists(
+        st.lists(st.sampled_from(["k", "l", "key", "ü"]) | st.text(max_size=3), max_size=9),
+        max_size=5,
+    )
+)
+def test_index_in_memory_is_that_of_pieces(parts: list[list[str]]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        simulated, real = SimDisk(), FileDisk(folder)
+        indices = made(simulated, entries_max=20), made(real, entries_max=20)
+        for nth, part in enumerate(parts):
+            keys: list[IndexKey] = [(7, key, nth * 100, 1_000 * nth) for key in part]
+            for index in indices:
+                index.put(keys)
+        assert real.names(FOLDER) == simulated.names(FOLDER)
+        for path in simulated.files:
+            assert real.read(path) == bytes(simulated.files[path].live)
+        real.close()
 
 
 def test_empty_file_counts_from_one_and_header_is_the_peers() -> None:
