@@ -7,6 +7,7 @@ import itertools
 import logging
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -44,6 +45,14 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add --peer."""
     parser.addoption("--peer", choices=("escrow", "java"), default="escrow", help="who is judged")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Files as a whole, as `--dist loadfile` says, and those of Spark to few workers."""
+    from tests.harness.sessions import FewSessions
+
+    return FewSessions(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 @pytest.fixture(scope="session")
