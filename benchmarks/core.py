@@ -24,10 +24,10 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
+from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
 from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
 from escrowmq.base.effects import Hold, Replace, Send, Sync
-from escrowmq.base.settings import BrokerSettings, StoreSettings
 from escrowmq.broker.core import BrokerCore
 from escrowmq.codec.command import encode_command
 from escrowmq.codec.frame import FrameReader

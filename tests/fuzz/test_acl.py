@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from escrowmq.acl.acl2_users import PATH
-from escrowmq.base.settings import BrokerSettings
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.codec.command import encode_command
 from escrowmq.codec.frame import FrameReader
 from escrowmq.codec.signature import sign

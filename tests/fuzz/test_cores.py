@@ -8,11 +8,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.core import Core
 from escrowmq.base.effects import Close, Send
-from escrowmq.base.limits import FRAME_SIZE_MAX
+from escrowmq.base.fixed_limits import FRAME_SIZE_MAX
 from escrowmq.base.nameserver_settings import NameServerSettings
-from escrowmq.base.settings import BrokerSettings
 from escrowmq.broker.core import BrokerCore
 from escrowmq.codec.frame import FrameReader
 from escrowmq.registry.core import HANDLERS, RegistryCore

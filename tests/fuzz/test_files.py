@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.nameserver_settings import NameServerSettings
-from escrowmq.base.settings import BrokerSettings
 from escrowmq.errors import EscrowMQError
 from escrowmq.registry.core import RegistryCore
 from escrowmq.testing.disk import SimDisk

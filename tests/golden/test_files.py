@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Request
-from escrowmq.base.settings import BrokerSettings
 from escrowmq.codec import fastjson
 from escrowmq.codec.entries import (
     CHECKPOINT_SIZE,

@@ -6,11 +6,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.command import Command
 from escrowmq.base.effects import Send
 from escrowmq.base.message import Message
 from escrowmq.base.nameserver_settings import NameServerSettings
-from escrowmq.base.settings import BrokerSettings
 from escrowmq.broker.forbidden_to_senders import admit
 from escrowmq.codec import fastjson
 from escrowmq.codec.batch import decode_batch, encode_batch

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from escrowmq.base.limits import LONG_MAX
+from escrowmq.base.fixed_limits import LONG_MAX
 from escrowmq.http2.connection import Http2Connection
 from escrowmq.http2.events import Data, Opened
 from escrowmq.http2.grpc import (

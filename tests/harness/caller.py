@@ -8,7 +8,7 @@ import msgspec
 
 from escrowmq.base.codes import Flag, Request, Version
 from escrowmq.base.command import Command
-from escrowmq.base.limits import REPLY_HEADER_SIZE_MAX
+from escrowmq.base.fixed_limits import REPLY_HEADER_SIZE_MAX
 from escrowmq.base.message import StoredMessage
 from escrowmq.codec import fastjson
 from escrowmq.codec.binary_header import LANGUAGES

@@ -10,9 +10,9 @@ import random
 
 import msgspec
 
+from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
 from escrowmq.base.codes import Request
 from escrowmq.base.effects import Close, Dial, Effect, Hold, Replace, Send, Sync
-from escrowmq.base.settings import BrokerSettings, StoreSettings
 from escrowmq.broker.core import BrokerCore
 from escrowmq.errors import DiskFull
 from escrowmq.testing.disk import Loss, Shortage, SimDisk

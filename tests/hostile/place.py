@@ -21,7 +21,7 @@ from typing import Any, Final, Self
 
 from escrowmq.base.codes import Flag, Request, Version
 from escrowmq.base.command import Command
-from escrowmq.base.limits import REPLY_HEADER_SIZE_MAX
+from escrowmq.base.fixed_limits import REPLY_HEADER_SIZE_MAX
 from escrowmq.base.message import StoredMessage
 from escrowmq.codec.command import encode_command
 from escrowmq.codec.frame import FrameReader

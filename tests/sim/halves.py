@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 
 from escrowmq.base.codes import Request
-from escrowmq.base.extensions import DELAYED, ORDER_KEY, TRANSACTION
 from escrowmq.base.message import Property
+from escrowmq.base.own_properties import DELAYED, ORDER_KEY, TRANSACTION
 from escrowmq.codec.properties import encode_properties
 from tests.sim.ledger import COMMIT, ROLLBACK, Ident, Sent, Truth
 from tests.sim.plan import Plan

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from escrowmq.base.codes import Request
-from escrowmq.base.extensions import OPEN
+from escrowmq.base.own_properties import OPEN
 from escrowmq.codec.frame import FrameReader
 from tests.sim.ledger import COMMIT, ROLLBACK, Ident
 from tests.sim.stage import Stage

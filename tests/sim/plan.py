@@ -9,7 +9,7 @@ import random
 
 import msgspec
 
-from escrowmq.base.settings import BrokerSettings, StoreSettings
+from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
 
 
 class Habits(msgspec.Struct, kw_only=True, frozen=True):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from escrowmq.base.extensions import CARRIED, DELAYED, ORDER_KEY, TRANSACTION
 from escrowmq.base.message import Property, StoredMessage, SysFlag, Topic
+from escrowmq.base.own_properties import CARRIED, DELAYED, ORDER_KEY, TRANSACTION
 from escrowmq.codec import fastjson
 from escrowmq.codec.record import decode_record
 from escrowmq.delivery.subscriptions import TRANSACTION_GROUP

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from escrowmq.base.extensions import ORDER_KEY, TRANSACTION
 from escrowmq.base.message import Property, Topic
+from escrowmq.base.own_properties import ORDER_KEY, TRANSACTION
 from escrowmq.broker.core import BrokerCore
 from escrowmq.codec.delay_levels import delay_levels
 from escrowmq.codec.hashes import java_hash

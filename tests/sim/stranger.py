@@ -13,8 +13,8 @@ import msgspec
 
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.command import Command
-from escrowmq.base.extensions import DELAYED, EPOCH, MESSAGES, ORDER_KEY, TRANSACTION
 from escrowmq.base.message import Property, Topic
+from escrowmq.base.own_properties import DELAYED, EPOCH, MESSAGES, ORDER_KEY, TRANSACTION
 from escrowmq.codec import fastjson
 from escrowmq.codec.batch import encode_batch
 from escrowmq.codec.ids import parse_offset_id

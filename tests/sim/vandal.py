@@ -7,8 +7,8 @@ from functools import partial
 
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.command import Command
-from escrowmq.base.extensions import DELAYED, ORDER_KEY, TRANSACTION
 from escrowmq.base.message import Property, Topic
+from escrowmq.base.own_properties import DELAYED, ORDER_KEY, TRANSACTION
 from escrowmq.codec.ids import parse_offset_id
 from escrowmq.codec.properties import decode_properties, encode_properties
 from tests.sim.client import SimClient

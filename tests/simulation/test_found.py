@@ -4,10 +4,10 @@ import random
 
 from tests.sim.checker import engine_of
 
+from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
 from escrowmq.base.command import Command
 from escrowmq.base.effects import Replace, Send, Sync
 from escrowmq.base.message import Message, Property, Topic
-from escrowmq.base.settings import BrokerSettings, StoreSettings
 from escrowmq.broker.core import BrokerCore
 from escrowmq.broker.offset_saver import ProgressOfHalves
 from escrowmq.broker.start_checks import OFFSETS_FILE

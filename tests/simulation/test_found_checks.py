@@ -12,10 +12,10 @@ from tests.sim.stage import Stage, Violation
 from tests.sim.tally import Tally
 from tests.sim.world import World
 
+from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
 from escrowmq.base.codes import Request
 from escrowmq.base.effects import Effect, Send
-from escrowmq.base.extensions import OPEN
-from escrowmq.base.settings import BrokerSettings, StoreSettings
+from escrowmq.base.own_properties import OPEN
 from escrowmq.testing.disk import Loss
 
 CHECK = Request.CHECK_TRANSACTION_STATE

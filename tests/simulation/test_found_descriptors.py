@@ -7,9 +7,9 @@ import msgspec
 import pytest
 from tests.harness.exchange import COMMIT, SMALL, Caller, Exchange
 
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Request
 from escrowmq.base.message import Topic
-from escrowmq.base.settings import BrokerSettings
 from escrowmq.codec.record import decode_records
 from escrowmq.errors import StorageError
 from escrowmq.store.store import PutStatus

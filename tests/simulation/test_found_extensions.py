@@ -8,9 +8,9 @@ import pytest
 from tests.harness.exchange import COMMIT, ROLLBACK, SMALL, Caller, Exchange, Half, half_of_check
 from tests.sim.world import World
 
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Request
 from escrowmq.base.message import Topic
-from escrowmq.base.settings import BrokerSettings
 from escrowmq.codec import fastjson
 from escrowmq.testing.disk import Loss
 

@@ -12,8 +12,8 @@ from tests.sim.world import World
 
 from escrowmq.base.answer import HELD, Answer, Reply
 from escrowmq.base.codes import Request
-from escrowmq.base.extensions import MESSAGES, ORDER_KEY
 from escrowmq.base.message import Message, StoredMessage, Topic
+from escrowmq.base.own_properties import MESSAGES, ORDER_KEY
 from escrowmq.broker.asked import Question
 from escrowmq.broker.core import BrokerCore
 from escrowmq.broker.on_transactions import _Unsealed, told

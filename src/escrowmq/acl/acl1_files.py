@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from escrowmq.acl.acl1_accounts import AccountFile, Rules, merge, read_accounts
-from escrowmq.base.limits import ACL_FILE_SIZE_MAX, ACL_FILES_MAX, ACL_FOLDERS_DEPTH_MAX
+from escrowmq.base.fixed_limits import ACL_FILE_SIZE_MAX, ACL_FILES_MAX, ACL_FOLDERS_DEPTH_MAX
 from escrowmq.base.ports import Disk
 from escrowmq.errors import EscrowMQError, UsageError
 

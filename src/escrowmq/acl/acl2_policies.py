@@ -21,7 +21,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from escrowmq.base.limits import AUTH_ENTRIES_MAX, AUTH_NAME_SIZE_MAX, AUTH_SOURCES_MAX
+from escrowmq.base.fixed_limits import AUTH_ENTRIES_MAX, AUTH_NAME_SIZE_MAX, AUTH_SOURCES_MAX
 from escrowmq.codec.acl2_bodies import AclInfo, EntryInfo
 from escrowmq.errors import UsageError
 

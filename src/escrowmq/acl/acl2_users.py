@@ -32,7 +32,7 @@ from escrowmq.acl.acl2_policies import (
     read_policies,
     read_resource,
 )
-from escrowmq.base.limits import (
+from escrowmq.base.fixed_limits import (
     AUTH_FILE_SIZE_MAX,
     AUTH_NAME_SIZE_MAX,
     AUTH_PASSWORD_SIZE_MAX,

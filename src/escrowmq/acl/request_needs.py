@@ -14,8 +14,8 @@ import msgspec
 
 from escrowmq.acl.acl1_accounts import ANY, PUB, SUB
 from escrowmq.base.command import Command
-from escrowmq.base.extensions import EPOCH
 from escrowmq.base.message import NOT_SENDABLE, Property, Topic
+from escrowmq.base.own_properties import EPOCH
 from escrowmq.codec.batch_ack_body import decode_acks
 from escrowmq.codec.client_bodies import CheckClientBody, HeartbeatBody, LockBody, decode_body
 from escrowmq.codec.epoch_bodies import Epoch

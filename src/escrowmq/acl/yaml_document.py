@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 
 import yaml
 
-from escrowmq.base.limits import ACL_FILE_SIZE_MAX
+from escrowmq.base.fixed_limits import ACL_FILE_SIZE_MAX
 from escrowmq.errors import UsageError
 
 Value: TypeAlias = "str | list[Value] | dict[str, Value] | None"

@@ -1,5 +1,5 @@
 """Which characters names of topics and groups may have, for brokers, clients and fronts alike. How
-long they may be: base/limits."""
+long they may be: base/fixed_limits."""
 
 from __future__ import annotations
 

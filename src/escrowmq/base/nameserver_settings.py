@@ -1,5 +1,5 @@
-"""Settings of a name server, and of who may change what it knows. As in base/settings.py the keys
-are RocketMQ's."""
+"""Settings of a name server, and of who may change what it knows. As in base/broker_settings.py the
+keys are RocketMQ's."""
 
 from __future__ import annotations
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from escrowmq.base.extensions import CHECKER, DELAYED, MARKER, ORDER_KEY, TRANSACTION
 from escrowmq.base.message import Property
+from escrowmq.base.own_properties import CHECKER, DELAYED, MARKER, ORDER_KEY, TRANSACTION
 
 RESERVED: Final = frozenset(
     {

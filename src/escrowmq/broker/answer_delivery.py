@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from escrowmq.base.answer import Answer, Refusal
+from escrowmq.base.broker_settings import StoreSettings
 from escrowmq.base.codes import Flag
-from escrowmq.base.settings import StoreSettings
 from escrowmq.broker.asked import Question
 from escrowmq.broker.present_input import Moment
 from escrowmq.broker.request_times import Latency

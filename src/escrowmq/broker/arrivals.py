@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from escrowmq.base.background_rounds import Rounds
 from escrowmq.base.message import Topic
-from escrowmq.base.rounds import Rounds
 from escrowmq.broker.on_pull import PullHandlers
 from escrowmq.broker.part import Part
 from escrowmq.broker.pops import Pops

@@ -7,7 +7,7 @@ from typing import Final
 
 from escrowmq.base.answer import HELD, Refusal, Reply, Sent
 from escrowmq.base.codes import Response
-from escrowmq.base.limits import (
+from escrowmq.base.fixed_limits import (
     BATCH_AT_ONCE_MAX,
     BATCH_KEYS_MAX,
     BATCH_MESSAGES_MAX,

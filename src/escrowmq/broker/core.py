@@ -7,11 +7,11 @@ from collections.abc import Callable
 from datetime import UTC, tzinfo
 from functools import partial
 
+from escrowmq.base.background_rounds import Rounds
+from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
 from escrowmq.base.effects import Effect, Replace
 from escrowmq.base.measure import Family
 from escrowmq.base.ports import Chance, Disk
-from escrowmq.base.rounds import Rounds
-from escrowmq.base.settings import BrokerSettings, StoreSettings
 from escrowmq.base.wire import Wire
 from escrowmq.broker.front import Front
 from escrowmq.broker.on_config import restore

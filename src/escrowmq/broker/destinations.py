@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from escrowmq.base.answer import Refusal
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import FAQ, Response
 from escrowmq.base.message import Message, Property, Topic, is_sendable
-from escrowmq.base.settings import BrokerSettings
 from escrowmq.broker.asked import Asked
 from escrowmq.broker.dead_letters import is_dead
 from escrowmq.broker.log_puts import is_retry

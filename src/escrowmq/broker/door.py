@@ -20,10 +20,10 @@ from escrowmq.acl.acl2_policies import Action
 from escrowmq.acl.explain import explain_account, explain_user
 from escrowmq.acl.request_needs import Need
 from escrowmq.base.answer import Answer, Denial, Refusal, Reply
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.message import Topic
 from escrowmq.base.ports import Chance, Disk
-from escrowmq.base.settings import BrokerSettings
 from escrowmq.broker.answer_delivery import Answers
 from escrowmq.broker.asked import Asked, Question
 from escrowmq.broker.audit_log import Denials

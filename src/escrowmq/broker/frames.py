@@ -4,9 +4,9 @@ else."""
 from __future__ import annotations
 
 from escrowmq.base.answer import Answer, Refusal, Sent
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.command import Command
 from escrowmq.base.message import Property
-from escrowmq.base.settings import BrokerSettings
 from escrowmq.codec.command import encode_reply
 from escrowmq.codec.repeated_replies import ToldReplies
 from escrowmq.codec.send_reply import SentReplies

@@ -15,6 +15,7 @@ from escrowmq.base.answer import Answer, Refusal
 from escrowmq.base.codes import Flag, Response, Version
 from escrowmq.base.command import Command, Vouched
 from escrowmq.base.effects import Close, Hold
+from escrowmq.base.fixed_limits import KEYS_AT_ONCE_MAX
 from escrowmq.base.guests import (
     Ear,
     GroupFacts,
@@ -25,7 +26,6 @@ from escrowmq.base.guests import (
     Who,
     Wish,
 )
-from escrowmq.base.limits import KEYS_AT_ONCE_MAX
 from escrowmq.broker.core import BrokerCore
 from escrowmq.broker.peer import Peer
 from escrowmq.broker.plain_sends import PlainSends

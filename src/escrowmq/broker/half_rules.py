@@ -8,10 +8,10 @@ import logging
 import msgspec
 
 from escrowmq.base.answer import Refusal
+from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
 from escrowmq.base.codes import Response
-from escrowmq.base.extensions import ORDER_KEY
 from escrowmq.base.message import Message, Property, SysFlag
-from escrowmq.base.settings import BrokerSettings, StoreSettings
+from escrowmq.base.own_properties import ORDER_KEY
 from escrowmq.broker.forbidden_to_senders import group_fault
 from escrowmq.codec.hashes import java_hash
 from escrowmq.delivery.clients import Clients

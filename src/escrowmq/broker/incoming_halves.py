@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from escrowmq.base.answer import Refusal
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Response
-from escrowmq.base.extensions import OWNER
 from escrowmq.base.message import Message, Property
-from escrowmq.base.settings import BrokerSettings
+from escrowmq.base.own_properties import OWNER
 from escrowmq.broker.asked import Asked
 from escrowmq.broker.destinations import Header, forbidden
 from escrowmq.broker.half_rules import HalfRules

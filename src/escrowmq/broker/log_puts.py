@@ -7,9 +7,9 @@ from typing import Final
 import msgspec
 
 from escrowmq.base.answer import Refusal
+from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
 from escrowmq.base.codes import Response
 from escrowmq.base.message import Message, Property, Topic
-from escrowmq.base.settings import BrokerSettings, StoreSettings
 from escrowmq.codec import recall_handle
 from escrowmq.delivery.diverted_messages import WISHES, DelayRules, divert
 from escrowmq.delivery.stats import Stats

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.message import Message, Property, SysFlag
 from escrowmq.base.ports import Chance
-from escrowmq.base.settings import BrokerSettings
 from escrowmq.broker.asked import Asked
 from escrowmq.broker.destinations import Header
 from escrowmq.broker.frames import Frames

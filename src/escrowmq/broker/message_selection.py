@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from escrowmq.base.limits import SELECTORS_SIZE_MAX, SQL_TOKENS_MAX, SUBSCRIPTION_SIZE_MAX
+from escrowmq.base.fixed_limits import SELECTORS_SIZE_MAX, SQL_TOKENS_MAX, SUBSCRIPTION_SIZE_MAX
 from escrowmq.codec.client_bodies import SubscriptionBody
 from escrowmq.codec.hashes import tags_code
 from escrowmq.codec.record import decode_record

@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Protocol
 
+from escrowmq.base.background_rounds import Rounds
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.measure import Distribution, Family, Sample, by_topic, one
-from escrowmq.base.rounds import Rounds
-from escrowmq.base.settings import BrokerSettings
 from escrowmq.broker.door import Door
 from escrowmq.broker.peers import Peers
 from escrowmq.broker.request_times import Latency

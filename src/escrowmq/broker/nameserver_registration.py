@@ -8,11 +8,11 @@ from typing import Final
 
 import msgspec
 
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.command import Command
 from escrowmq.base.effects import Dial
-from escrowmq.base.limits import HEARTBEAT_TIMEOUT_MS
-from escrowmq.base.settings import BrokerSettings
+from escrowmq.base.fixed_limits import HEARTBEAT_TIMEOUT_MS
 from escrowmq.broker.identity import Identity
 from escrowmq.broker.output import Output
 from escrowmq.broker.part import Part

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Final
 
 from escrowmq.base.answer import DONE, HELD, Answer, Refusal, Reply
+from escrowmq.base.broker_settings import StoreSettings
 from escrowmq.base.codes import FAQ, Response
-from escrowmq.base.settings import StoreSettings
 from escrowmq.broker.answer_delivery import Answers
 from escrowmq.broker.asked import Asked, Question
 from escrowmq.broker.peer import Peer

@@ -12,12 +12,12 @@ from escrowmq.acl.acl1_guard import may, refusal
 from escrowmq.acl.request_needs import Need
 from escrowmq.acl.trusted_addresses import parts_of
 from escrowmq.base.answer import DONE, Answer, Refusal, Reply
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Response
 from escrowmq.base.command import Command
-from escrowmq.base.extensions import OWNER
 from escrowmq.base.message import Property, Topic
+from escrowmq.base.own_properties import OWNER
 from escrowmq.base.ports import Disk
-from escrowmq.base.settings import BrokerSettings
 from escrowmq.broker.asked import Asked, Question
 from escrowmq.broker.identity import Identity
 from escrowmq.broker.on_transactions import read_end

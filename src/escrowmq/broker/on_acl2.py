@@ -13,9 +13,9 @@ from escrowmq.acl.acl2_policies import Access, is_widened, misread, named, read_
 from escrowmq.acl.acl2_users import Book, UserStatus, UserType
 from escrowmq.acl.trusted_addresses import is_loopback
 from escrowmq.base.answer import Answer, Refusal, Reply
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import NOT_SET, Response
 from escrowmq.base.ports import Disk
-from escrowmq.base.settings import BrokerSettings
 from escrowmq.broker.asked import Asked, Question
 from escrowmq.broker.request_rights import Rights
 from escrowmq.codec.acl2_bodies import AclInfo, UserInfo, first_user, inner_user

@@ -8,12 +8,12 @@ from typing import Any, ClassVar, Final
 import msgspec
 
 from escrowmq.base.answer import DONE, HELD, Answer, Refusal, Reply
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.command import Command
-from escrowmq.base.limits import QUESTION_SIZE_MAX
+from escrowmq.base.fixed_limits import QUESTION_SIZE_MAX
 from escrowmq.base.message import Topic
 from escrowmq.base.ports import Disk
-from escrowmq.base.settings import BrokerSettings
 from escrowmq.broker.answer_delivery import Answers
 from escrowmq.broker.asked import Asked
 from escrowmq.broker.peers import Peers

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from escrowmq.base.answer import DONE, Answer, Refusal, Reply
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Response
-from escrowmq.base.settings import BrokerSettings
 from escrowmq.broker.asked import Asked
 from escrowmq.delivery.timer import TimerQueue
 

@@ -6,10 +6,10 @@ import logging
 from typing import Final
 
 from escrowmq.base.answer import DONE, Answer, Refusal, Reply
+from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
 from escrowmq.base.codes import Response
 from escrowmq.base.ports import Disk
-from escrowmq.base.setting import settings_of
-from escrowmq.base.settings import BrokerSettings, StoreSettings
+from escrowmq.base.setting_facts import settings_of
 from escrowmq.broker.asked import Asked
 from escrowmq.broker.identity import Identity
 from escrowmq.codec import fastjson

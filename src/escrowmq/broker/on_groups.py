@@ -7,11 +7,11 @@ from typing import Any
 import msgspec
 
 from escrowmq.base.answer import DONE, Answer, Refusal, Reply
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Response
-from escrowmq.base.limits import GROUP_SIZE_MAX, TOPIC_QUEUES_MAX
+from escrowmq.base.fixed_limits import GROUP_SIZE_MAX, TOPIC_QUEUES_MAX
 from escrowmq.base.message import Topic
 from escrowmq.base.names import NAME_LETTERS
-from escrowmq.base.settings import BrokerSettings
 from escrowmq.broker.asked import Asked
 from escrowmq.codec import fastjson
 from escrowmq.codec.client_bodies import decode_body

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from typing import Final
 
 from escrowmq.base.answer import DONE, Answer, Refusal, Reply
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Request, Response
-from escrowmq.base.limits import (
+from escrowmq.base.fixed_limits import (
     CLIENT_ID_SIZE_MAX,
     GROUPS_AT_ONCE_MAX,
     HEARTBEAT_SQL_SIZE_MAX,
@@ -17,7 +18,6 @@ from escrowmq.base.limits import (
     TOPIC_SIZE_MAX_LONG,
 )
 from escrowmq.base.message import Topic
-from escrowmq.base.settings import BrokerSettings
 from escrowmq.broker.asked import Asked
 from escrowmq.broker.forbidden_to_senders import group_fault
 from escrowmq.broker.message_selection import Selectors, is_tag

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from escrowmq.base.answer import DONE, Answer, Refusal, Reply
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.message import Topic
-from escrowmq.base.settings import BrokerSettings
 from escrowmq.broker.asked import Asked
 from escrowmq.broker.peers import Peers
 from escrowmq.codec import fastjson

@@ -7,9 +7,9 @@ from itertools import islice
 from typing import Final
 
 from escrowmq.base.answer import HELD, Answer, Refusal, Reply
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Response
-from escrowmq.base.limits import RELEASED_AT_ONCE_MAX
-from escrowmq.base.settings import BrokerSettings
+from escrowmq.base.fixed_limits import RELEASED_AT_ONCE_MAX
 from escrowmq.broker.answer_delivery import Answers
 from escrowmq.broker.asked import Asked
 from escrowmq.broker.on_pop import MARGIN_MS, PopHandlers

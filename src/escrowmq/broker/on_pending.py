@@ -11,10 +11,10 @@ from typing import Final
 import msgspec
 
 from escrowmq.base.answer import Answer, Refusal, Reply
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Response
-from escrowmq.base.extensions import TRANSACTION
 from escrowmq.base.message import Property, StoredMessage, Topic
-from escrowmq.base.settings import BrokerSettings
+from escrowmq.base.own_properties import TRANSACTION
 from escrowmq.broker import audit_log
 from escrowmq.broker.asked import Asked
 from escrowmq.broker.audit_log import Denials

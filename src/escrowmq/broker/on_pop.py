@@ -8,9 +8,9 @@ from itertools import islice
 from typing import Final
 
 from escrowmq.base.answer import DONE, HELD, Answer, Refusal, Reply
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Response
-from escrowmq.base.limits import POP_MESSAGES_MAX, RELEASED_AT_ONCE_MAX
-from escrowmq.base.settings import BrokerSettings
+from escrowmq.base.fixed_limits import POP_MESSAGES_MAX, RELEASED_AT_ONCE_MAX
 from escrowmq.broker.answer_delivery import Answers
 from escrowmq.broker.asked import Asked
 from escrowmq.broker.message_selection import EVERYTHING, TAG, Selectors, subscription_of

@@ -9,15 +9,15 @@ from typing import Final
 import msgspec
 
 from escrowmq.base.answer import HELD, Answer, Refusal, Reply
+from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
 from escrowmq.base.codes import FAQ, Request, Response
-from escrowmq.base.limits import (
+from escrowmq.base.fixed_limits import (
     CROWD_ARRIVALS_MAX,
     PULL_MESSAGES_MAX,
     PULL_SIZE_MAX,
     RELEASED_AT_ONCE_MAX,
     RELEASED_SIZE_MAX,
 )
-from escrowmq.base.settings import BrokerSettings, StoreSettings
 from escrowmq.broker.answer_delivery import Answers
 from escrowmq.broker.asked import Asked
 from escrowmq.broker.message_selection import EVERYTHING, Selector, Selectors, is_tag

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from escrowmq.base.answer import Answer, Refusal, Reply
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Response
-from escrowmq.base.settings import BrokerSettings
 from escrowmq.broker.asked import Asked
 from escrowmq.codec.headers import QueryHeader, ViewHeader
 from escrowmq.store.store import Store

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from escrowmq.base.answer import Answer, Refusal, Reply
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Response
 from escrowmq.base.message import Message, Property, is_sendable
-from escrowmq.base.settings import BrokerSettings
 from escrowmq.broker.asked import Asked
 from escrowmq.broker.identity import Identity
 from escrowmq.broker.log_puts import Putter

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import Final
 
 from escrowmq.base.answer import HELD, Answer, Refusal, Reply
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Request, Response, Version
 from escrowmq.base.command import Command
 from escrowmq.base.message import Message, Property, is_sendable
-from escrowmq.base.settings import BrokerSettings
 from escrowmq.broker.answer_delivery import Answers
 from escrowmq.broker.asked import Asked, Question
 from escrowmq.broker.forbidden_to_senders import admit, take_off

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from escrowmq.base.answer import Answer, Refusal, Reply
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import FAQ, Response
 from escrowmq.base.message import is_sendable
-from escrowmq.base.settings import BrokerSettings
 from escrowmq.broker.asked import Asked
 from escrowmq.broker.identity import Identity
 from escrowmq.codec.headers import TopicHeader, read_header

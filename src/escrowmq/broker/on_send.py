@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from escrowmq.base.answer import Refusal, Reply, Sent
 from escrowmq.base.codes import Request, Response
-from escrowmq.base.extensions import WANTS_ID
 from escrowmq.base.message import Message, Property
+from escrowmq.base.own_properties import WANTS_ID
 from escrowmq.broker.asked import Asked
 from escrowmq.broker.batches import SentBatches
 from escrowmq.broker.destinations import Destinations, Header

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 from escrowmq.base.answer import DONE, Refusal, Reply
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import FAQ, Response
-from escrowmq.base.limits import INT_MAX
+from escrowmq.base.fixed_limits import INT_MAX
 from escrowmq.base.message import Message, Property, StoredMessage, Topic
 from escrowmq.base.ports import Chance
-from escrowmq.base.settings import BrokerSettings
 from escrowmq.broker.asked import Asked
 from escrowmq.broker.dead_letters import is_dead
 from escrowmq.broker.identity import Identity

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from escrowmq.base.answer import Answer, Refusal, Reply
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import NOT_SET, Response
-from escrowmq.base.settings import BrokerSettings
 from escrowmq.broker.asked import Asked
 from escrowmq.broker.identity import Identity
 from escrowmq.codec import fastjson

@@ -7,10 +7,10 @@ from typing import Final
 import msgspec
 
 from escrowmq.base.answer import DONE, Answer, Refusal, Reply
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import NOT_SET, Response
-from escrowmq.base.limits import TOPIC_QUEUES_MAX
+from escrowmq.base.fixed_limits import TOPIC_QUEUES_MAX
 from escrowmq.base.message import Topic
-from escrowmq.base.settings import BrokerSettings
 from escrowmq.broker.asked import Asked
 from escrowmq.codec import fastjson
 from escrowmq.codec.client_bodies import decode_body

@@ -10,11 +10,11 @@ from typing import Final, Protocol
 import msgspec
 
 from escrowmq.base.answer import DONE, HELD, Answer, Refusal, Reply
+from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
 from escrowmq.base.codes import Flag, Request, Response
 from escrowmq.base.command import Command
-from escrowmq.base.extensions import OPEN
 from escrowmq.base.message import Property, StoredMessage, Topic
-from escrowmq.base.settings import BrokerSettings, StoreSettings
+from escrowmq.base.own_properties import OPEN
 from escrowmq.broker.answer_delivery import Answers
 from escrowmq.broker.asked import Asked, Question
 from escrowmq.broker.log_puts import Putter

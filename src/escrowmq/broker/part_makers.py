@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from escrowmq.base.background_rounds import Rounds
 from escrowmq.base.ports import Disk
-from escrowmq.base.rounds import Rounds
 from escrowmq.broker.audit_log import Denials
 from escrowmq.broker.batches import SentBatches
 from escrowmq.broker.destinations import Destinations

@@ -3,8 +3,8 @@ their turns. The one place that knows them all."""
 
 from __future__ import annotations
 
+from escrowmq.base.background_rounds import Rounds
 from escrowmq.base.ports import Disk
-from escrowmq.base.rounds import Rounds
 from escrowmq.broker.arrivals import Arrivals
 from escrowmq.broker.audit_log import Denials
 from escrowmq.broker.door import Table

@@ -12,8 +12,8 @@ from __future__ import annotations
 import logging
 
 from escrowmq.base.codes import Request
+from escrowmq.base.fixed_limits import RUN_SIZE_MAX
 from escrowmq.base.guests import OnPut, PlainMessage
-from escrowmq.base.limits import RUN_SIZE_MAX
 from escrowmq.base.message import SysFlag
 from escrowmq.broker.peer import Peer
 from escrowmq.broker.request_times import Latency

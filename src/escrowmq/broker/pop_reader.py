@@ -7,11 +7,11 @@ from typing import Final
 import msgspec
 
 from escrowmq.base.answer import Refusal
+from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
 from escrowmq.base.codes import FAQ, Response
-from escrowmq.base.extensions import RENEW
 from escrowmq.base.message import Property
+from escrowmq.base.own_properties import RENEW
 from escrowmq.base.ports import Chance
-from escrowmq.base.settings import BrokerSettings, StoreSettings
 from escrowmq.broker.asked import Asked
 from escrowmq.broker.message_selection import EVERYTHING, Selector
 from escrowmq.codec.headers import PopHeader

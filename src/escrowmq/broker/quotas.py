@@ -10,10 +10,10 @@ from typing import Final
 import msgspec
 
 from escrowmq.base.answer import Refusal
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Request
 from escrowmq.base.effects import Replace
 from escrowmq.base.message import Property
-from escrowmq.base.settings import BrokerSettings
 from escrowmq.broker.asked import Question
 from escrowmq.broker.output import Output
 from escrowmq.broker.peer import Peer

@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 
 from escrowmq.base.answer import Refusal
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Response
-from escrowmq.base.limits import RATED_CLIENTS_MAX
-from escrowmq.base.settings import BrokerSettings
+from escrowmq.base.fixed_limits import RATED_CLIENTS_MAX
 from escrowmq.broker.asked import Question
 
 

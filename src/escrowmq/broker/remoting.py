@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 from escrowmq.base.answer import Answer, Refusal
+from escrowmq.base.broker_settings import StoreSettings
 from escrowmq.base.codes import Flag
 from escrowmq.base.command import Command
 from escrowmq.base.effects import Close, Hold
-from escrowmq.base.limits import (
+from escrowmq.base.fixed_limits import (
     ANSWERS_AHEAD_MAX,
     FRAME_SIZE_MAX,
     HALF_FRAMES_SIZE_MAX,
@@ -18,7 +19,6 @@ from escrowmq.base.limits import (
     STRANGERS_FRAME_SLACK,
     STRANGERS_HALF_FRAMES_SIZE_MAX,
 )
-from escrowmq.base.settings import StoreSettings
 from escrowmq.broker.frames import Frames
 from escrowmq.broker.habits import Habits
 from escrowmq.broker.output import Output

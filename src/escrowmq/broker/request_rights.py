@@ -6,7 +6,7 @@ from escrowmq.acl import request_needs, rights_as_rocketmq
 from escrowmq.acl.acl2_accesses import accesses_of
 from escrowmq.acl.acl2_policies import Access
 from escrowmq.acl.request_needs import Admin, Need, Places
-from escrowmq.base.settings import BrokerSettings
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.broker.asked import Question
 
 

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from escrowmq.base.answer import Answer, Refusal, Sent
+from escrowmq.base.broker_settings import StoreSettings
 from escrowmq.base.codes import Response
 from escrowmq.base.command import Command
-from escrowmq.base.settings import StoreSettings
 from escrowmq.broker.frames import Frames
 from escrowmq.broker.output import Output
 from escrowmq.broker.peer import Peer

@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from functools import partial
 
 from escrowmq.base.answer import HELD, Refusal, Reply
+from escrowmq.base.background_rounds import Rounds
 from escrowmq.base.codes import Response
 from escrowmq.base.command import Command
-from escrowmq.base.rounds import Rounds
 from escrowmq.broker.answer_delivery import Answers
 from escrowmq.broker.asked import Asked, Question, RequestRow
 from escrowmq.broker.audit_log import note_operation

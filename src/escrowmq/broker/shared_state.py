@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
+from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
 from escrowmq.base.ports import Chance
-from escrowmq.base.settings import BrokerSettings, StoreSettings
 from escrowmq.broker.answer_delivery import Answers
 from escrowmq.broker.frames import Frames
 from escrowmq.broker.identity import Identity

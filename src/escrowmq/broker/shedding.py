@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from escrowmq.base.answer import Refusal
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Response
 from escrowmq.base.message import Property
-from escrowmq.base.settings import BrokerSettings
 from escrowmq.broker.present_input import Moment
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from escrowmq.base.limits import BATCH_AT_ONCE_MAX, PROPERTIES_SIZE_MAX
+from escrowmq.base.fixed_limits import BATCH_AT_ONCE_MAX, PROPERTIES_SIZE_MAX
 from escrowmq.base.message import SysFlag
 from escrowmq.broker.forbidden_to_senders import ODD
 from escrowmq.broker.stretches import tail_given

@@ -7,10 +7,10 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Final, NamedTuple
 
-from escrowmq.base.extensions import CHECKER, MARKER
-from escrowmq.base.limits import PROPERTIES_SIZE_MAX, TOPIC_SIZE_MAX
+from escrowmq.base.broker_settings import BrokerSettings
+from escrowmq.base.fixed_limits import PROPERTIES_SIZE_MAX, TOPIC_SIZE_MAX
 from escrowmq.base.message import Property, SysFlag, Topic, is_sendable
-from escrowmq.base.settings import BrokerSettings
+from escrowmq.base.own_properties import CHECKER, MARKER
 from escrowmq.broker.arrivals import Arrivals
 from escrowmq.broker.forbidden_to_senders import MARKED, ODD, ODD_OF_HALF, group_fault
 from escrowmq.broker.frames import Frames

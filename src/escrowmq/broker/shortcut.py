@@ -19,9 +19,9 @@ import struct
 from collections import Counter
 from typing import Final
 
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Flag, Request
 from escrowmq.base.message import SysFlag
-from escrowmq.base.settings import BrokerSettings
 from escrowmq.broker.habits import BINARY_BATCH, CREDIT_MAX, JSON_END, JSON_SENDS, SENDS, Habits
 from escrowmq.broker.identity import Identity
 from escrowmq.broker.output import Output

@@ -6,9 +6,9 @@ from __future__ import annotations
 import logging
 from typing import Final
 
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.message import Topic
 from escrowmq.base.ports import Disk
-from escrowmq.base.settings import BrokerSettings
 from escrowmq.codec import fastjson
 from escrowmq.delivery import delay_queues
 from escrowmq.delivery.offsets import OffsetTable

@@ -9,8 +9,8 @@ from typing import Final
 
 import msgspec
 
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.effects import Replace
-from escrowmq.base.settings import BrokerSettings
 from escrowmq.broker.output import Output
 from escrowmq.broker.part import NOTHING, File, Part, Start
 from escrowmq.delivery.data_version import DataVersion

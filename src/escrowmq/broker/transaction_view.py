@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from escrowmq.base.extensions import ENDED_BY, TRANSACTION
 from escrowmq.base.message import Property, StoredMessage, Topic
+from escrowmq.base.own_properties import ENDED_BY, TRANSACTION
 from escrowmq.codec.ids import format_host, offset_id
 from escrowmq.codec.pending_bodies import Item, PendingEvent
 from escrowmq.store.store import Store

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.measure import Family, Kind, Sample
 from escrowmq.base.message import Topic
-from escrowmq.base.settings import BrokerSettings
 from escrowmq.delivery.pop import PopLedger
 from escrowmq.delivery.timer import TimerQueue
 from escrowmq.store.store import Store

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
 from escrowmq.base.nameserver_settings import NameServerGuardSettings, NameServerSettings
-from escrowmq.base.setting import Setting, settings_of
-from escrowmq.base.settings import BrokerSettings, StoreSettings
+from escrowmq.base.setting_facts import Setting, settings_of
 from escrowmq.cli.printing import say
 from escrowmq.node.config import NodeSettings
 from escrowmq.node.port_settings import DoorSettings

@@ -14,8 +14,8 @@ from typing import Final
 
 import msgspec
 
+from escrowmq.base.broker_settings import StoreSettings
 from escrowmq.base.message import Property, StoredMessage
-from escrowmq.base.settings import StoreSettings
 from escrowmq.broker.start_checks import readers
 from escrowmq.cli.printing import complain, say
 from escrowmq.codec.log_walker import Walker

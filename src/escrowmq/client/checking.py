@@ -14,8 +14,8 @@ import msgspec
 
 from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
-from escrowmq.base.extensions import CHECKER, MARKER
 from escrowmq.base.message import Property, StoredMessage
+from escrowmq.base.own_properties import CHECKER, MARKER
 from escrowmq.client.connection import Connection
 from escrowmq.client.core.end_request import check_answer_fields, judge_end
 from escrowmq.client.core.message import ReceivedMessage, received

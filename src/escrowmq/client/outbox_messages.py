@@ -8,9 +8,9 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from escrowmq.base.extensions import MARKER, TRANSACTION
-from escrowmq.base.limits import BUNDLE_MESSAGES_MAX
+from escrowmq.base.fixed_limits import BUNDLE_MESSAGES_MAX
 from escrowmq.base.message import Property
+from escrowmq.base.own_properties import MARKER, TRANSACTION
 from escrowmq.client.core.end_request import Half, half_of
 from escrowmq.client.core.message import Message
 from escrowmq.client.core.routes import MessageQueue

@@ -8,9 +8,9 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, cast
 
-from escrowmq.base.extensions import CHECKER, TRANSACTION
-from escrowmq.base.limits import BUNDLE_MESSAGES_MAX
+from escrowmq.base.fixed_limits import BUNDLE_MESSAGES_MAX
 from escrowmq.base.message import Property
+from escrowmq.base.own_properties import CHECKER, TRANSACTION
 from escrowmq.client.core.end_request import (
     Half,
     check_after_seconds,

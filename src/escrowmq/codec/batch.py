@@ -14,7 +14,7 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from escrowmq.base.limits import BATCH_MESSAGES_MAX
+from escrowmq.base.fixed_limits import BATCH_MESSAGES_MAX
 from escrowmq.errors import RemoteProtocolError
 
 _HEAD: Final = struct.Struct(">iiiii")

@@ -21,7 +21,7 @@ import struct
 from typing import Final
 
 from escrowmq.base.command import Command
-from escrowmq.base.limits import EXT_FIELDS_MAX
+from escrowmq.base.fixed_limits import EXT_FIELDS_MAX
 from escrowmq.errors import RemoteProtocolError
 
 LANGUAGES: Final = (

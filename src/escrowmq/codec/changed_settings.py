@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from escrowmq.base.setting import fields_of
+from escrowmq.base.setting_facts import fields_of
 from escrowmq.codec import fastjson
 from escrowmq.codec.client_bodies import decode_body
 from escrowmq.errors import EscrowMQError, UsageError

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, TypeVar
 import msgspec
 
 from escrowmq.base.command import Command
-from escrowmq.base.limits import JSON_BODY_SIZE_MAX, LOCKS_SIZE_MAX, QUESTION_SIZE_MAX
+from escrowmq.base.fixed_limits import JSON_BODY_SIZE_MAX, LOCKS_SIZE_MAX, QUESTION_SIZE_MAX
 from escrowmq.codec import fastjson
 from escrowmq.codec.fastjson import Queue
 from escrowmq.errors import RemoteProtocolError, UsageError

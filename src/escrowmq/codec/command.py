@@ -8,7 +8,7 @@ from typing import Final
 
 from escrowmq.base.codes import Flag, Version
 from escrowmq.base.command import Command
-from escrowmq.base.limits import FRAME_SIZE_MAX
+from escrowmq.base.fixed_limits import FRAME_SIZE_MAX
 from escrowmq.codec.binary_header import decode_binary, encode_binary
 from escrowmq.codec.json_header import decode_json, encode_json
 from escrowmq.errors import LocalProtocolError, RemoteProtocolError

@@ -12,7 +12,7 @@ from __future__ import annotations
 import zlib
 from typing import Any, Final
 
-from escrowmq.base.limits import DECOMPRESSED_SIZE_MAX
+from escrowmq.base.fixed_limits import DECOMPRESSED_SIZE_MAX
 from escrowmq.base.message import SysFlag
 from escrowmq.errors import RemoteProtocolError, UsageError
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from escrowmq.base.limits import EPOCH_TOKENS_MAX
+from escrowmq.base.fixed_limits import EPOCH_TOKENS_MAX
 
 Token = Annotated[str, Meta(min_length=1, max_length=64)]
 _Count = Annotated[int, Meta(ge=0)]

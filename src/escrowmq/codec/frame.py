@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from typing import Final, Protocol
 
 from escrowmq.base.command import Command
-from escrowmq.base.limits import FRAME_SIZE_MAX, FRAME_TIME_MAX_MS, HEADER_SIZE_MAX
+from escrowmq.base.fixed_limits import FRAME_SIZE_MAX, FRAME_TIME_MAX_MS, HEADER_SIZE_MAX
 from escrowmq.codec.command import decode_header
 from escrowmq.errors import RemoteProtocolError
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from escrowmq.base.limits import SETTINGS_TEXT_SIZE_MAX
+from escrowmq.base.fixed_limits import SETTINGS_TEXT_SIZE_MAX
 from escrowmq.errors import UsageError
 
 _BLANKS: Final = " \t\f"

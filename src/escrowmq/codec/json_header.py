@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from escrowmq.base.command import Command
-from escrowmq.base.limits import EXT_FIELDS_MAX
+from escrowmq.base.fixed_limits import EXT_FIELDS_MAX
 from escrowmq.errors import RemoteProtocolError
 
 _SHOWN_MAX: Final = 64

@@ -7,7 +7,7 @@ import struct
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from escrowmq.base.limits import TOPIC_SIZE_MAX
+from escrowmq.base.fixed_limits import TOPIC_SIZE_MAX
 from escrowmq.base.message import Message, StoredMessage, SysFlag
 from escrowmq.codec.hashes import body_crc
 from escrowmq.codec.layout import (

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple, TypeVar
 import msgspec
 
 from escrowmq.base.command import Command, Int
-from escrowmq.base.extensions import WANTS_ID
+from escrowmq.base.own_properties import WANTS_ID
 from escrowmq.codec.command import BINARY, decode_header
 from escrowmq.codec.hashes import tags_code
 from escrowmq.codec.headers import EndTransactionHeader, SendHeaderV2, read_header

@@ -21,7 +21,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from escrowmq.base.codes import Version
-from escrowmq.base.limits import FRAME_SIZE_MAX
+from escrowmq.base.fixed_limits import FRAME_SIZE_MAX
 from escrowmq.codec import fastjson
 from escrowmq.codec.client_bodies import decode_body
 from escrowmq.errors import RemoteProtocolError

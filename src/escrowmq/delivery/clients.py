@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from escrowmq.base.limits import (
+from escrowmq.base.fixed_limits import (
     CONNECTION_GROUPS_MAX,
     CONNECTION_SUBSCRIPTIONS_MAX,
     MEMBERSHIPS_MAX,

@@ -6,8 +6,8 @@ from typing import Any, Final
 
 import msgspec
 
+from escrowmq.base.broker_settings import StoreSettings
 from escrowmq.base.message import Property, Topic
-from escrowmq.base.settings import StoreSettings
 from escrowmq.codec import fastjson
 from escrowmq.codec.delay_levels import delay_levels
 from escrowmq.delivery.data_version import DataVersion

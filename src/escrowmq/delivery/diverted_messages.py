@@ -12,10 +12,10 @@ from typing import Final
 import msgspec
 
 from escrowmq.base.answer import Refusal
+from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
 from escrowmq.base.codes import Response
-from escrowmq.base.limits import PROPERTIES_SIZE_MAX, TOPIC_QUEUES_MAX
+from escrowmq.base.fixed_limits import PROPERTIES_SIZE_MAX, TOPIC_QUEUES_MAX
 from escrowmq.base.message import Message, Property, StoredMessage, SysFlag, Topic
-from escrowmq.base.settings import BrokerSettings, StoreSettings
 from escrowmq.codec.delay_levels import delay_levels
 from escrowmq.codec.properties import number_in
 

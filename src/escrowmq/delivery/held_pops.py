@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Generic, TypeVar
 
-from escrowmq.base.limits import HELD_PER_PEER_MAX
+from escrowmq.base.fixed_limits import HELD_PER_PEER_MAX
 from escrowmq.delivery.held_pulls import Holds, LongPoll
 
 T = TypeVar("T")

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Generic, TypeVar
 
 from escrowmq.base.command import Command
-from escrowmq.base.limits import HELD_PER_PEER_MAX, PULLS_HELD_MAX
+from escrowmq.base.fixed_limits import HELD_PER_PEER_MAX, PULLS_HELD_MAX
 
 T = TypeVar("T")
 _NEVER_MS = (1 << 62) - 1

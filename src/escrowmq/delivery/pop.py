@@ -20,10 +20,10 @@ from typing import Final
 
 import msgspec
 
-from escrowmq.base.limits import CHECK_POINTS_MAX, CHECK_POINTS_OF_GROUP_MAX, LONG_MAX
+from escrowmq.base.broker_settings import BrokerSettings
+from escrowmq.base.fixed_limits import CHECK_POINTS_MAX, CHECK_POINTS_OF_GROUP_MAX, LONG_MAX
 from escrowmq.base.measure import Counts
 from escrowmq.base.message import Message, Property, StoredMessage
-from escrowmq.base.settings import BrokerSettings
 from escrowmq.codec.pop_receipt import normal_topic
 from escrowmq.codec.properties import number_in
 from escrowmq.codec.record import decode_record

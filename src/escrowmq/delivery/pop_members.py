@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from escrowmq.base.limits import POPPED_TOPICS_MAX, POPPERS_MAX
+from escrowmq.base.fixed_limits import POPPED_TOPICS_MAX, POPPERS_MAX
 from escrowmq.codec.client_bodies import SubscriptionBody as Subscription
 from escrowmq.delivery.clients import CLUSTERING, Channel, ConsumerGroup
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from escrowmq.base.limits import QUEUE_LOCKS_MAX
+from escrowmq.base.fixed_limits import QUEUE_LOCKS_MAX
 
 LOCK_MS: Final = 60_000
 _PURGE_MS: Final = 1_000

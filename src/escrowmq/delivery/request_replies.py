@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from escrowmq.base.limits import ASKED_MAX
+from escrowmq.base.fixed_limits import ASKED_MAX
 from escrowmq.base.message import Property
 
 _LASTING_MS: Final = 300_000

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from escrowmq.base.limits import INT_MAX
+from escrowmq.base.fixed_limits import INT_MAX
 from escrowmq.base.message import Message, Property, StoredMessage, Topic
 from escrowmq.codec.pop_receipt import NORMAL, kind_of, retry_topic
 

@@ -6,9 +6,9 @@ from typing import Final
 
 import msgspec
 
-from escrowmq.base.limits import GROUP_SIZE_MAX, GROUPS_MAX
+from escrowmq.base.broker_settings import BrokerSettings
+from escrowmq.base.fixed_limits import GROUP_SIZE_MAX, GROUPS_MAX
 from escrowmq.base.names import has_name_letters
-from escrowmq.base.settings import BrokerSettings
 from escrowmq.codec import fastjson
 from escrowmq.delivery.data_version import DataVersion
 from escrowmq.delivery.made_by_use import Made

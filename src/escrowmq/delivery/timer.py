@@ -27,9 +27,9 @@ import struct
 import zlib
 from typing import Final, NamedTuple
 
-from escrowmq.base.limits import LONG_MAX
+from escrowmq.base.broker_settings import BrokerSettings
+from escrowmq.base.fixed_limits import LONG_MAX
 from escrowmq.base.message import Property, StoredMessage, Topic
-from escrowmq.base.settings import BrokerSettings
 from escrowmq.codec.properties import number_in
 from escrowmq.delivery.diversion_progress import (
     BATCH_MAX,

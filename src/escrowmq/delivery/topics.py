@@ -7,10 +7,10 @@ from typing import Final
 
 import msgspec
 
-from escrowmq.base.limits import TOPIC_SIZE_MAX, TOPICS_MAX
+from escrowmq.base.broker_settings import BrokerSettings
+from escrowmq.base.fixed_limits import TOPIC_SIZE_MAX, TOPICS_MAX
 from escrowmq.base.message import Topic
 from escrowmq.base.names import NAME_LETTERS, has_name_letters
-from escrowmq.base.settings import BrokerSettings
 from escrowmq.codec import fastjson
 from escrowmq.delivery.data_version import DataVersion
 from escrowmq.delivery.made_by_use import Made

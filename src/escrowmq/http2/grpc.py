@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from escrowmq.base.limits import LONG_MAX
+from escrowmq.base.fixed_limits import LONG_MAX
 from escrowmq.http2 import grpc_metadata as meta
 from escrowmq.http2.connection import Http2Connection
 from escrowmq.http2.events import Data, Drained, Opened, Reset

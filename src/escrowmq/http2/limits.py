@@ -1,4 +1,4 @@
-"""The bounds of one HTTP/2 connection. How large a gRPC message may be stands in base/limits."""
+"""The bounds of one HTTP/2 connection; base/fixed_limits says how large a gRPC message may be."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from escrowmq.base import limits
+from escrowmq.base import fixed_limits
 
 STREAMS_MAX: Final = 1_000
 
@@ -40,8 +40,8 @@ class Http2Limits(msgspec.Struct, frozen=True):
     """Bytes that wait on one connection for a client to make room; beyond, the stream that they
     are for is given up."""
 
-    message_size_max: int = limits.GRPC_MESSAGE_SIZE_MAX
-    partial_size_max: int = limits.GRPC_PARTIAL_SIZE_MAX
+    message_size_max: int = fixed_limits.GRPC_MESSAGE_SIZE_MAX
+    partial_size_max: int = fixed_limits.GRPC_PARTIAL_SIZE_MAX
 
     overhead_max: int = 1_000
     """Frames that only cost (PING, SETTINGS, PRIORITY, WINDOW_UPDATE, empty DATA, refused streams)

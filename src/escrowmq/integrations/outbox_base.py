@@ -7,7 +7,7 @@ import datetime as dt
 import secrets
 from typing import Protocol
 
-from escrowmq.base.extensions import MARKER
+from escrowmq.base.own_properties import MARKER
 from escrowmq.client import producer as engine
 from escrowmq.client.blocking.producer import Producer
 from escrowmq.client.core.message import ReceivedMessage

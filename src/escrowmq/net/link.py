@@ -8,7 +8,7 @@ import fcntl
 import termios
 from typing import Any, Protocol, cast
 
-from escrowmq.base.limits import SEND_BUFFER_SIZE_MAX
+from escrowmq.base.fixed_limits import SEND_BUFFER_SIZE_MAX
 from escrowmq.base.wire import Wire
 from escrowmq.net.admission import Entrance
 from escrowmq.net.clock import worked_s

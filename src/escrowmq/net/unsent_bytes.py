@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
-from escrowmq.base.limits import UNSENT_SIZE_MAX
+from escrowmq.base.fixed_limits import UNSENT_SIZE_MAX
 
 _GOAL_SHARE: Final = 0.75
 """So much of the bound is left once some were cut: the next write is no reason to look again."""

@@ -11,9 +11,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
 from escrowmq.base.measure import Family
 from escrowmq.base.release import RELEASE
-from escrowmq.base.settings import BrokerSettings, StoreSettings
 from escrowmq.base.wire import Wire
 from escrowmq.broker.core import BrokerCore
 from escrowmq.errors import ConnectFailed, UsageError

@@ -11,9 +11,9 @@ from typing import Annotated, Final, Literal, TypeVar, get_args, get_origin
 
 import msgspec
 
+from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
 from escrowmq.base.nameserver_settings import NameServerGuardSettings, NameServerSettings
-from escrowmq.base.setting import fields_of
-from escrowmq.base.settings import BrokerSettings, StoreSettings
+from escrowmq.base.setting_facts import fields_of
 from escrowmq.codec.delay_levels import are_delay_levels
 from escrowmq.codec.java_properties import ConfError, parse_conf
 from escrowmq.errors import UsageError

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
-from escrowmq.base.limits import ACL_FILES_MAX
+from escrowmq.base.fixed_limits import ACL_FILES_MAX
 
 _log = logging.getLogger(__name__)
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import msgspec
 
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.nameserver_settings import NameServerGuardSettings, NameServerSettings
-from escrowmq.base.settings import BrokerSettings
 from escrowmq.net.tls import Doors
 from escrowmq.node import config
 from escrowmq.node.addresses import ANY, LOOPBACK, joined

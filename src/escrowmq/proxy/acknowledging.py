@@ -10,7 +10,7 @@ import msgspec
 
 from escrowmq.base.answer import Answer, Refusal
 from escrowmq.base.codes import Request
-from escrowmq.base.limits import GRPC_ACKS_MAX
+from escrowmq.base.fixed_limits import GRPC_ACKS_MAX
 from escrowmq.proxy import receipt_handles
 from escrowmq.proxy.call import Call
 from escrowmq.proxy.gen import v2

@@ -7,12 +7,12 @@ from typing import Final, Protocol
 
 import msgspec
 
-from escrowmq.base.guests import Who
-from escrowmq.base.limits import (
+from escrowmq.base.fixed_limits import (
     GRPC_CLIENTS_MAX,
     GRPC_CLIENTS_OF_CONNECTION_MAX,
     GRPC_CLIENTS_OF_STRANGER_MAX,
 )
+from escrowmq.base.guests import Who
 from escrowmq.proxy.backend import Backend
 from escrowmq.proxy.gen import v2
 from escrowmq.proxy.result_codes import Fault

@@ -11,7 +11,7 @@ from google.protobuf.message import DecodeError
 
 from escrowmq.base.answer import Answer, Refusal
 from escrowmq.base.command import Command
-from escrowmq.base.limits import READS_AT_ONCE_MAX
+from escrowmq.base.fixed_limits import READS_AT_ONCE_MAX
 from escrowmq.codec.frame import HalfFrames
 from escrowmq.http2.grpc import Called, CallEvent, Calls, Cancelled, HalfClosed, Message, WholeCall
 from escrowmq.http2.grpc_metadata import Status

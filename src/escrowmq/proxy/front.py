@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from escrowmq.base.limits import (
+from escrowmq.base.fixed_limits import (
     GRPC_KEPT_SIZE_MAX,
     GRPC_MESSAGE_SIZE_MAX,
     GRPC_PARTIAL_SIZE_MAX,

@@ -19,7 +19,7 @@ import io
 import zlib
 from typing import Final
 
-from escrowmq.base.limits import GRPC_UNPACKED_SIZE_MAX, INT_MAX
+from escrowmq.base.fixed_limits import GRPC_UNPACKED_SIZE_MAX, INT_MAX
 from escrowmq.base.message import Property, StoredMessage, SysFlag
 from escrowmq.base.reserved import RESERVED
 from escrowmq.codec.compression import decompress

@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from escrowmq.base.limits import CLIENT_ID_SIZE_MAX
+from escrowmq.base.fixed_limits import CLIENT_ID_SIZE_MAX
 from escrowmq.codec.binary_header import LANGUAGES
 from escrowmq.proxy.gen import v2
 from escrowmq.proxy.result_codes import Fault

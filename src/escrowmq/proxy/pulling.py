@@ -8,7 +8,7 @@ from typing import Final
 
 from escrowmq.base.answer import Answer, Refusal
 from escrowmq.base.codes import Request, Response
-from escrowmq.base.limits import LONG_MAX
+from escrowmq.base.fixed_limits import LONG_MAX
 from escrowmq.codec.properties import number_in
 from escrowmq.codec.record import decode_records
 from escrowmq.proxy.call import Call

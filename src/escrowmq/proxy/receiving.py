@@ -6,7 +6,7 @@ from typing import Final
 
 from escrowmq.base.answer import Answer, Refusal
 from escrowmq.base.codes import Request
-from escrowmq.base.limits import LONG_MAX, POP_MESSAGES_MAX
+from escrowmq.base.fixed_limits import LONG_MAX, POP_MESSAGES_MAX
 from escrowmq.base.message import Property, StoredMessage
 from escrowmq.codec.pop_receipt import Receipt, decode_list, decode_receipt, kind_of
 from escrowmq.codec.properties import number_in

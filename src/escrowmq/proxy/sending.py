@@ -7,10 +7,10 @@ from typing import Final
 
 from escrowmq.base.answer import Answer, Refusal, Sent
 from escrowmq.base.codes import Request, Response
-from escrowmq.base.extensions import WANTS_ID
+from escrowmq.base.fixed_limits import GRPC_MESSAGES_MAX
 from escrowmq.base.guests import PlainMessage, TopicFacts
-from escrowmq.base.limits import GRPC_MESSAGES_MAX
 from escrowmq.base.message import Property, SysFlag
+from escrowmq.base.own_properties import WANTS_ID
 from escrowmq.codec.hashes import java_hash
 from escrowmq.proxy import validation
 from escrowmq.proxy.call import Call

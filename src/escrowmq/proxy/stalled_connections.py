@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from escrowmq.base.limits import FRAME_TIME_MAX_MS
+from escrowmq.base.fixed_limits import FRAME_TIME_MAX_MS
 from escrowmq.http2.grpc import Calls
 
 SCAN_MS: Final = 10_000

@@ -11,7 +11,7 @@ from typing import Final
 
 from escrowmq.base.answer import Answer, Refusal
 from escrowmq.base.codes import Request, Response
-from escrowmq.base.limits import PUBLISHED_TOPICS_MAX
+from escrowmq.base.fixed_limits import PUBLISHED_TOPICS_MAX
 from escrowmq.codec import fastjson
 from escrowmq.codec.record import decode_record
 from escrowmq.http2.grpc_metadata import Status

@@ -9,7 +9,7 @@ from typing import Final
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from escrowmq.base.limits import (
+from escrowmq.base.fixed_limits import (
     GROUP_SIZE_MAX,
     GRPC_DELAY_MAX_MS,
     GRPC_PROPERTIES_MAX,

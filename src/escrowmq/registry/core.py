@@ -6,10 +6,11 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
+from escrowmq.base.background_rounds import Rounds
 from escrowmq.base.codes import Flag, Request, Response
 from escrowmq.base.command import Command
 from escrowmq.base.effects import Close, Effect, Hold, Send
-from escrowmq.base.limits import (
+from escrowmq.base.fixed_limits import (
     ANSWERS_AHEAD_MAX,
     ASKED_AT_ONCE_MAX,
     FRAME_SIZE_MAX,
@@ -21,7 +22,6 @@ from escrowmq.base.log_throttle import Seldom
 from escrowmq.base.measure import Family
 from escrowmq.base.nameserver_settings import NameServerGuardSettings, NameServerSettings
 from escrowmq.base.ports import Disk
-from escrowmq.base.rounds import Rounds
 from escrowmq.base.wire import Wire
 from escrowmq.codec.command import encode_reply
 from escrowmq.codec.frame import FrameReader, FrameWatch, HalfFrames

@@ -18,7 +18,7 @@ from escrowmq.acl.acl2_users import Book
 from escrowmq.acl.trusted_addresses import Parts, is_loopback, parts_of, read_pattern
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.command import Command
-from escrowmq.base.limits import TRUSTED_ADDRESSES_MAX
+from escrowmq.base.fixed_limits import TRUSTED_ADDRESSES_MAX
 from escrowmq.base.nameserver_settings import NameServerGuardSettings
 from escrowmq.base.ports import Chance, Disk
 from escrowmq.codec.acl2_bodies import first_user, inner_user

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from escrowmq.base.limits import HEARTBEAT_TIMEOUT_MS
+from escrowmq.base.fixed_limits import HEARTBEAT_TIMEOUT_MS
 from escrowmq.codec.routes import TableVersion
 
 Address = tuple[str, str]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from escrowmq.base.background_rounds import Rounds
 from escrowmq.base.measure import Counts, Family, Sample
-from escrowmq.base.rounds import Rounds
 from escrowmq.registry.route_table import RouteTable
 
 

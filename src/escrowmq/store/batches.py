@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import accumulate
 
-from escrowmq.base.limits import UNSEEN_MAX
+from escrowmq.base.fixed_limits import UNSEEN_MAX
 from escrowmq.base.message import Message, SysFlag
 from escrowmq.codec.record import place_run
 from escrowmq.errors import StorageError

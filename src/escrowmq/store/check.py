@@ -13,9 +13,9 @@ from typing import Any, Final
 
 import msgspec
 
+from escrowmq.base.broker_settings import StoreSettings
 from escrowmq.base.message import SysFlag, Topic
 from escrowmq.base.ports import Disk
-from escrowmq.base.settings import StoreSettings
 from escrowmq.codec import fastjson
 from escrowmq.codec.delay_levels import delay_levels
 from escrowmq.codec.entries import ENTRY, ENTRY_SIZE, decode_checkpoint

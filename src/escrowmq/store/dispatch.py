@@ -8,7 +8,7 @@ from itertools import accumulate, count, repeat
 from operator import attrgetter
 from typing import Final, NamedTuple
 
-from escrowmq.base.limits import INDEX_KEYS_HELD_MAX, LONG_MAX, RUNS_SHOWN_AT_ONCE
+from escrowmq.base.fixed_limits import INDEX_KEYS_HELD_MAX, LONG_MAX, RUNS_SHOWN_AT_ONCE
 from escrowmq.base.message import Message, Property, SysFlag
 from escrowmq.codec.entries import ENTRY
 from escrowmq.codec.hashes import java_hash, tags_code

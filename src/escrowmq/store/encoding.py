@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import Final
 
-from escrowmq.base.limits import TOPIC_QUEUES_MAX
+from escrowmq.base.fixed_limits import TOPIC_QUEUES_MAX
 from escrowmq.base.message import Message
 from escrowmq.codec.crc import CRC_PROPERTY_SIZE, crc_property
 from escrowmq.codec.entries import is_path_safe

@@ -11,7 +11,7 @@ import logging
 from typing import Final
 
 from escrowmq.base.effects import Sync
-from escrowmq.base.limits import UNSEEN_MAX
+from escrowmq.base.fixed_limits import UNSEEN_MAX
 from escrowmq.base.ports import File
 from escrowmq.errors import StorageError
 from escrowmq.store.consume_queue import ConsumeQueue

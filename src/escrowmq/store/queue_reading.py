@@ -8,8 +8,8 @@ from typing import Final
 
 import msgspec
 
+from escrowmq.base.broker_settings import StoreSettings
 from escrowmq.base.message import SysFlag
-from escrowmq.base.settings import StoreSettings
 from escrowmq.codec.entries import ENTRY, ENTRY_SIZE
 from escrowmq.codec.hashes import tags_code
 from escrowmq.codec.layout import SIZE

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple
 from zlib import crc32
 
-from escrowmq.base.limits import PROPERTIES_SIZE_MAX
+from escrowmq.base.fixed_limits import PROPERTIES_SIZE_MAX
 from escrowmq.codec.entries import ENTRY_SIZE
 from escrowmq.codec.hashes import body_crc
 from escrowmq.codec.layout import HEAD_V4, PROPERTIES_SIZE

@@ -12,11 +12,11 @@ from datetime import UTC, tzinfo
 from functools import partial
 from typing import Final
 
+from escrowmq.base.broker_settings import StoreSettings
 from escrowmq.base.effects import Sync
-from escrowmq.base.limits import PROPERTIES_SIZE_MAX
+from escrowmq.base.fixed_limits import PROPERTIES_SIZE_MAX
 from escrowmq.base.message import Message, StoredMessage
 from escrowmq.base.ports import Disk
-from escrowmq.base.settings import StoreSettings
 from escrowmq.codec.crc import CRC_PROPERTY_SIZE
 from escrowmq.codec.entries import ENTRY
 from escrowmq.codec.layout import FILLER_SIZE

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import tzinfo
 
+from escrowmq.base.broker_settings import StoreSettings
 from escrowmq.base.ports import Disk
-from escrowmq.base.settings import StoreSettings
 from escrowmq.codec.delay_levels import delay_levels
 from escrowmq.store.checkpoint import CheckpointFile
 from escrowmq.store.commit_log import CommitLog

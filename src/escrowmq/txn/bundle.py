@@ -12,9 +12,9 @@ from bisect import bisect_left, insort
 from collections import OrderedDict
 from typing import Final, NamedTuple
 
-from escrowmq.base.extensions import OWNER, TRANSACTION
-from escrowmq.base.limits import BUNDLE_MESSAGES_MAX, BUNDLE_SIZE_MAX, BUNDLES_REMEMBERED_MAX
+from escrowmq.base.fixed_limits import BUNDLE_MESSAGES_MAX, BUNDLE_SIZE_MAX, BUNDLES_REMEMBERED_MAX
 from escrowmq.base.message import Property
+from escrowmq.base.own_properties import OWNER, TRANSACTION
 from escrowmq.txn.state import State
 
 ID_SIZE_MAX: Final = 64

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from escrowmq.base.extensions import CARRIED
-from escrowmq.base.limits import LONG_MAX
+from escrowmq.base.fixed_limits import LONG_MAX
 from escrowmq.base.message import Property, Topic
+from escrowmq.base.own_properties import CARRIED
 from escrowmq.codec.properties import number_in
 from escrowmq.store.store import PutStatus, Store
 from escrowmq.txn.check_schedule import Checker

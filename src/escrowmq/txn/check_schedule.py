@@ -18,9 +18,9 @@ from typing import Final
 
 import msgspec
 
-from escrowmq.base.extensions import OWNER
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.message import StoredMessage
-from escrowmq.base.settings import BrokerSettings
+from escrowmq.base.own_properties import OWNER
 from escrowmq.errors import StorageError
 from escrowmq.txn.end_claim import EndResult
 from escrowmq.txn.engine import Engine

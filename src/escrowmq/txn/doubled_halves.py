@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from escrowmq.base.extensions import CARRIED
 from escrowmq.base.message import Property, StoredMessage, Topic
+from escrowmq.base.own_properties import CARRIED
 from escrowmq.codec.record import decode_record
 from escrowmq.store.store import Store
 from escrowmq.store.walk import with_unique_key

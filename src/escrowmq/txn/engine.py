@@ -11,10 +11,10 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from escrowmq.base.extensions import MESSAGES, TRANSACTION
-from escrowmq.base.limits import INT_MAX
+from escrowmq.base.broker_settings import BrokerSettings
+from escrowmq.base.fixed_limits import INT_MAX
 from escrowmq.base.message import Message, Property, StoredMessage, Topic
-from escrowmq.base.settings import BrokerSettings
+from escrowmq.base.own_properties import MESSAGES, TRANSACTION
 from escrowmq.codec.properties import encode_properties, number_in
 from escrowmq.store.store import Put, PutStatus, Store
 from escrowmq.txn.check_counts import Tally

@@ -13,9 +13,9 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from escrowmq.base.extensions import EPOCH, TOKEN, TRANSACTION
-from escrowmq.base.limits import EPOCH_QUERIES_MAX
+from escrowmq.base.fixed_limits import EPOCH_QUERIES_MAX
 from escrowmq.base.message import Property
+from escrowmq.base.own_properties import EPOCH, TOKEN, TRANSACTION
 from escrowmq.errors import UsageError
 from escrowmq.txn.state import Verdict
 

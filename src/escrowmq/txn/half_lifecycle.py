@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
-from escrowmq.base.extensions import EPOCH
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.message import Message, Property
-from escrowmq.base.settings import BrokerSettings
+from escrowmq.base.own_properties import EPOCH
 from escrowmq.txn.bundle import BundleId, Bundles, bundle_of
 from escrowmq.txn.check_counts import Tally
 from escrowmq.txn.epoch import Attempt, Epochs, attempt_of, stored_attempt

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from escrowmq.base.extensions import DELAYED, OWNER, TRANSACTION
-from escrowmq.base.limits import INT_MAX, TOPIC_QUEUES_MAX
+from escrowmq.base.fixed_limits import INT_MAX, TOPIC_QUEUES_MAX
 from escrowmq.base.message import Message, Property, StoredMessage, SysFlag, Topic
+from escrowmq.base.own_properties import DELAYED, OWNER, TRANSACTION
 from escrowmq.codec.properties import number_in
 
 _SECONDS: Final = re.compile(r"-?[0-9]{1,18}")

@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from escrowmq.base.extensions import CARRIED, EPOCH, MESSAGES, OWNER, TOKEN, TRANSACTION
 from escrowmq.base.message import Property
+from escrowmq.base.own_properties import CARRIED, EPOCH, MESSAGES, OWNER, TOKEN, TRANSACTION
 from escrowmq.codec.properties import value_of
 from escrowmq.txn.half_records import checks_counted, immunity_ms
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from escrowmq.base.extensions import ENDED, ENDED_BY, MORE, OUTCOMES
 from escrowmq.base.message import Message, Property, Topic
+from escrowmq.base.own_properties import ENDED, ENDED_BY, MORE, OUTCOMES
 from escrowmq.txn.bundle import DIGEST_SIZE
 from escrowmq.txn.state import State
 

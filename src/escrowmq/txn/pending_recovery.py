@@ -13,9 +13,9 @@ from typing import Final
 
 import msgspec
 
-from escrowmq.base.extensions import CARRIED, MORE, OUTCOMES
-from escrowmq.base.limits import LONG_MAX
+from escrowmq.base.fixed_limits import LONG_MAX
 from escrowmq.base.message import Property, StoredMessage, SysFlag, Topic
+from escrowmq.base.own_properties import CARRIED, MORE, OUTCOMES
 from escrowmq.codec.properties import number_in, value_of
 from escrowmq.codec.record import decode_record
 from escrowmq.errors import CorruptRecord

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from escrowmq.base.extensions import OWNER
 from escrowmq.base.message import Message, StoredMessage
+from escrowmq.base.own_properties import OWNER
 from escrowmq.store.store import Put
 from escrowmq.txn.plain_halves import PlainHalf
 

@@ -11,9 +11,9 @@ from typing import Final
 
 import msgspec
 
-from escrowmq.base.extensions import MESSAGES, TRANSACTION
-from escrowmq.base.limits import BUNDLE_MESSAGES_MAX, INT_MAX
+from escrowmq.base.fixed_limits import BUNDLE_MESSAGES_MAX, INT_MAX
 from escrowmq.base.message import Property, StoredMessage, Topic
+from escrowmq.base.own_properties import MESSAGES, TRANSACTION
 from escrowmq.codec.properties import number_in
 from escrowmq.store.store import Put, PutStatus, Store
 from escrowmq.store.walk import walk_queue, with_unique_key

@@ -7,9 +7,9 @@ import logging
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
 from escrowmq.base.message import Property, StoredMessage, Topic
 from escrowmq.base.ports import Chance
-from escrowmq.base.settings import BrokerSettings, StoreSettings
 from escrowmq.codec.signed_id import SignedId
 from escrowmq.errors import StorageError
 from escrowmq.store.durable_progress import Mark, Marks

@@ -7,7 +7,7 @@ import pytest
 
 from escrowmq.acl.acl1_accounts import ACCOUNTS
 from escrowmq.acl.acl1_files import AccountFiles
-from escrowmq.base.limits import ACL_FILE_SIZE_MAX, ACL_FILES_MAX
+from escrowmq.base.fixed_limits import ACL_FILE_SIZE_MAX, ACL_FILES_MAX
 from escrowmq.errors import UsageError
 from escrowmq.net.disk import FileDisk
 from escrowmq.testing.disk import SimDisk

@@ -24,7 +24,7 @@ from escrowmq.acl.acl2_policies import (
     read_resource,
     sort_as_peer,
 )
-from escrowmq.base import limits
+from escrowmq.base import fixed_limits
 from escrowmq.codec.acl2_bodies import AclInfo
 from escrowmq.errors import UsageError
 
@@ -145,7 +145,7 @@ def test_a_second_entry_about_a_resource_takes_the_place_of_the_first() -> None:
 
 def test_the_number_of_entries_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("escrowmq.acl.acl2_policies.AUTH_ENTRIES_MAX", 2)
-    assert limits.AUTH_ENTRIES_MAX > 2
+    assert fixed_limits.AUTH_ENTRIES_MAX > 2
     with pytest.raises(UsageError, match="join some by prefixes"):
         Policies().merged(PolicyType.CUSTOM, [entry(f"Topic:{name}") for name in "abc"])
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from escrowmq.acl.yaml_document import DocumentError, read_document, write_document
-from escrowmq.base.limits import ACL_FILE_SIZE_MAX
+from escrowmq.base.fixed_limits import ACL_FILE_SIZE_MAX
 from escrowmq.errors import UsageError
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.command import Command
-from escrowmq.base.settings import BrokerSettings
 from escrowmq.codec.own_signature import NUMBER, SESSION, sign_own
 from escrowmq.codec.signature import ACCESS_KEY, SIGNATURE
 from escrowmq.delivery.topics import TopicConfig

@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from escrowmq.base.answer import Reply
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Request
-from escrowmq.base.settings import BrokerSettings
 from escrowmq.broker.asked import Question, RequestRow
 from escrowmq.broker.requests import rows
 from escrowmq.codec.headers import read_header

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.command import Command
-from escrowmq.base.settings import BrokerSettings
 from escrowmq.broker.asked import Asked
 from escrowmq.broker.audit_log import Denials, write
 from escrowmq.broker.peer import Peer

@@ -7,8 +7,8 @@ import logging
 import msgspec
 import pytest
 
+from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
 from escrowmq.base.codes import Request
-from escrowmq.base.settings import BrokerSettings, StoreSettings
 from escrowmq.testing.disk import Loss, SimDisk
 from tests.harness.caller import Caller
 from tests.harness.exchange import COMMIT, ROLLBACK, SMALL, START_MS, Exchange, Half

@@ -7,8 +7,8 @@ import struct
 
 import pytest
 
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Request
-from escrowmq.base.settings import BrokerSettings
 from tests.harness.exchange import Caller, Exchange
 
 SERVED_BY_THE_PEER = (

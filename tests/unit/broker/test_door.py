@@ -6,9 +6,9 @@ import json
 
 import pytest
 
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Request
 from escrowmq.base.measure import Sample
-from escrowmq.base.settings import BrokerSettings
 from escrowmq.broker import door as door_module
 from escrowmq.testing.disk import SimDisk
 from tests.harness.exchange import COMMIT, Caller, Exchange, Pending, half_of_check

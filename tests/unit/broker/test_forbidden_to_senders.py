@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Request
-from escrowmq.base.limits import MESSAGE_KEYS_MAX
+from escrowmq.base.fixed_limits import MESSAGE_KEYS_MAX
 from escrowmq.base.message import Topic
-from escrowmq.base.settings import BrokerSettings
 from escrowmq.broker.forbidden_to_senders import MARKED, group_fault
 from escrowmq.codec.batch import encode_batch
 from escrowmq.codec.properties import encode_properties

@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from escrowmq.base.answer import Answer, Denial, Refusal, Sent
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.guests import Who, Wish
-from escrowmq.base.settings import BrokerSettings
 from escrowmq.broker.guests import Guests
 from escrowmq.codec.properties import encode_properties
 from escrowmq.codec.signature import ACCESS_KEY, SIGNATURE

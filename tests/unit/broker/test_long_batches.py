@@ -7,7 +7,7 @@ import pytest
 
 from escrowmq.base.command import Command
 from escrowmq.base.effects import Hold, Send
-from escrowmq.base.limits import (
+from escrowmq.base.fixed_limits import (
     BATCH_KEYS_MAX,
     BATCH_MESSAGES_MAX,
     BATCH_PART_COUNT,

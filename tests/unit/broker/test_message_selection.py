@@ -4,9 +4,9 @@ import json
 
 import pytest
 
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Response
-from escrowmq.base.limits import SELECTORS_SIZE_MAX, SQL_TOKENS_MAX, SUBSCRIPTION_SIZE_MAX
-from escrowmq.base.settings import BrokerSettings
+from escrowmq.base.fixed_limits import SELECTORS_SIZE_MAX, SQL_TOKENS_MAX, SUBSCRIPTION_SIZE_MAX
 from escrowmq.broker.message_selection import EVERYTHING, Selectors
 from escrowmq.filter.operands import FilterError
 from tests.harness.exchange import Exchange

@@ -3,8 +3,8 @@ from __future__ import annotations
 import json
 import math
 
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.measure import Distribution, Sample
-from escrowmq.base.settings import BrokerSettings
 from escrowmq.broker import transaction_metrics_file
 from escrowmq.testing.disk import Loss
 from tests.harness.exchange import COMMIT, ROLLBACK, Exchange

@@ -8,10 +8,10 @@ import logging
 import pytest
 
 from escrowmq.acl.request_needs import ADMIN
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
 from escrowmq.base.message import Topic
-from escrowmq.base.settings import BrokerSettings
 from escrowmq.broker.requests import UNKNOWN, rows
 from escrowmq.codec.recall_handle import RecallHandle, encode_handle
 from escrowmq.errors import UsageError

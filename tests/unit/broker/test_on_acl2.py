@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from escrowmq.acl.acl2_users import PATH
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Request
-from escrowmq.base.settings import BrokerSettings
 from escrowmq.broker.on_acl2 import read_terms
 from escrowmq.errors import UsageError
 from escrowmq.testing.disk import SimDisk

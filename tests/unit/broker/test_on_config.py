@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
 from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
-from escrowmq.base.settings import BrokerSettings, StoreSettings
 from escrowmq.broker import on_config
 from escrowmq.broker.core import BrokerCore
 from escrowmq.broker.on_config import CHANGES_FILE

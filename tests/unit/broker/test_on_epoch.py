@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
-from escrowmq.base.settings import BrokerSettings
 from escrowmq.codec.properties import encode_properties
 from escrowmq.testing.disk import Loss
 from tests.harness.caller import Half

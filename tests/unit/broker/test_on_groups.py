@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
-from escrowmq.base.settings import BrokerSettings
 from tests.harness.exchange import START_MS, Caller, Exchange
 
 

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Request
-from escrowmq.base.limits import (
+from escrowmq.base.fixed_limits import (
     CLIENT_ID_SIZE_MAX,
     CONNECTION_GROUPS_MAX,
     CONNECTION_SUBSCRIPTIONS_MAX,
@@ -16,7 +17,6 @@ from escrowmq.base.limits import (
     NOTIFIED_AT_ONCE_MAX,
     SUBSCRIPTION_SIZE_MAX,
 )
-from escrowmq.base.settings import BrokerSettings
 from escrowmq.codec.command import encode_request
 from escrowmq.delivery.subscriptions import GroupConfig
 from tests.harness.exchange import Caller, Exchange

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
-from escrowmq.base.settings import BrokerSettings
 from escrowmq.codec import fastjson
 from tests.harness.exchange import SMALL, START_MS, Caller, Exchange
 

@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import pytest
 
+from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
 from escrowmq.base.codes import FAQ, Request
 from escrowmq.base.command import Command
 from escrowmq.base.effects import Hold, Send
-from escrowmq.base.limits import ANSWERS_AHEAD_MAX, PULL_SIZE_MAX, READS_AT_ONCE_MAX
-from escrowmq.base.settings import BrokerSettings, StoreSettings
+from escrowmq.base.fixed_limits import ANSWERS_AHEAD_MAX, PULL_SIZE_MAX, READS_AT_ONCE_MAX
 from escrowmq.codec.command import encode_request
 from escrowmq.codec.frame import FrameReader
 from escrowmq.codec.record import decode_records

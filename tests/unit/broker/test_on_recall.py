@@ -3,9 +3,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
-from escrowmq.base.settings import BrokerSettings
 from escrowmq.codec.recall_handle import decode_handle, encode_handle
 from tests.harness.exchange import Caller, Exchange
 

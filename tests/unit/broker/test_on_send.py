@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import FAQ, Request
 from escrowmq.base.command import Command
 from escrowmq.base.message import NOT_SENDABLE
-from escrowmq.base.settings import BrokerSettings
 from escrowmq.codec.batch import encode_batch
 from escrowmq.codec.ids import parse_offset_id
 from escrowmq.codec.properties import encode_properties

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import FAQ, Request
 from escrowmq.base.command import Command
-from escrowmq.base.settings import BrokerSettings
 from escrowmq.codec.ids import offset_id
 from tests.harness.exchange import Caller, Exchange
 

@@ -3,10 +3,10 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
 from escrowmq.base.message import Topic
-from escrowmq.base.settings import BrokerSettings
 from escrowmq.codec.command import encode_command
 from escrowmq.codec.ids import offset_id
 from escrowmq.codec.record import decode_record

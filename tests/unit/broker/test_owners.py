@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Request
-from escrowmq.base.extensions import OWNER
-from escrowmq.base.limits import BUNDLE_MESSAGES_MAX
-from escrowmq.base.settings import BrokerSettings
+from escrowmq.base.fixed_limits import BUNDLE_MESSAGES_MAX
+from escrowmq.base.own_properties import OWNER
 from escrowmq.codec.ids import offset_id
 from escrowmq.codec.properties import encode_properties
 from escrowmq.testing.disk import SimDisk

@@ -13,9 +13,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
 from escrowmq.base.codes import Request
-from escrowmq.base.limits import RUN_SIZE_MAX
-from escrowmq.base.settings import BrokerSettings, StoreSettings
+from escrowmq.base.fixed_limits import RUN_SIZE_MAX
 from escrowmq.broker.guests import Guests
 from escrowmq.delivery.topics import TopicConfig
 from escrowmq.errors import DiskFull

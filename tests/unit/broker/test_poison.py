@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Request
-from escrowmq.base.extensions import MESSAGES, TRANSACTION
 from escrowmq.base.message import Message, Property, Topic
-from escrowmq.base.settings import BrokerSettings
+from escrowmq.base.own_properties import MESSAGES, TRANSACTION
 from escrowmq.codec.properties import number_in
 from escrowmq.codec.record import decode_records
 from escrowmq.delivery.revive_records import CHECK_POINT_TAG, ORDER_TAG

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 from escrowmq.base.answer import Refusal
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.command import Command
-from escrowmq.base.settings import BrokerSettings
 from escrowmq.broker.asked import Asked
 from escrowmq.broker.peer import Peer
 from escrowmq.broker.rates import Rates

@@ -6,8 +6,8 @@ import math
 
 import pytest
 
+from escrowmq.base.broker_settings import StoreSettings
 from escrowmq.base.measure import Distribution
-from escrowmq.base.settings import StoreSettings
 from escrowmq.broker.request_times import BOUNDS_MS
 from tests.harness.exchange import Exchange
 

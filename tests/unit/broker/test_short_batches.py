@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from escrowmq.base.codes import Request
-from escrowmq.base.limits import PROPERTIES_SIZE_MAX
+from escrowmq.base.fixed_limits import PROPERTIES_SIZE_MAX
 from escrowmq.base.message import SysFlag
 from escrowmq.broker.forbidden_to_senders import ODD as ODD_FLAGS
 from escrowmq.broker.short_batches import ShortBatches

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
+from escrowmq.base.broker_settings import StoreSettings
 from escrowmq.base.codes import Request
-from escrowmq.base.settings import StoreSettings
 from escrowmq.broker.start_checks import readers
 from escrowmq.errors import StorageError
 from escrowmq.store.check import Check, Checked

@@ -5,8 +5,8 @@ import random
 import msgspec
 import pytest
 
+from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
 from escrowmq.base.codes import Request
-from escrowmq.base.settings import BrokerSettings, StoreSettings
 from escrowmq.store.queue_snapshot import read_snapshot
 from escrowmq.testing.disk import Loss, SimDisk
 from tests.harness.caller import Caller

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Request
 from escrowmq.base.measure import Sample
-from escrowmq.base.settings import BrokerSettings
 from tests.harness.exchange import Exchange
 
 LOCAL = ("local", "disk")

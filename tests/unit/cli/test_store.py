@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
 from escrowmq.base.message import Message
-from escrowmq.base.settings import BrokerSettings, StoreSettings
 from escrowmq.cli import store as cli
 from escrowmq.delivery.topics import TopicTable
 from escrowmq.net.disk import FileDisk

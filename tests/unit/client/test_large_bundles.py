@@ -8,7 +8,7 @@ import pytest
 
 import escrowmq
 import escrowmq.aio
-from escrowmq.base.limits import BUNDLE_MESSAGES_MAX, BUNDLE_SIZE_MAX
+from escrowmq.base.fixed_limits import BUNDLE_MESSAGES_MAX, BUNDLE_SIZE_MAX
 from escrowmq.errors import EscrowMQError, UsageError
 from escrowmq.testing import Broker
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from escrowmq.base.codes import Flag, Version
 from escrowmq.base.command import Command
-from escrowmq.base.limits import EXT_FIELDS_MAX, FRAME_SIZE_MAX
+from escrowmq.base.fixed_limits import EXT_FIELDS_MAX, FRAME_SIZE_MAX
 from escrowmq.codec.command import (
     BINARY,
     JSON,

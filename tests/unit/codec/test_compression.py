@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from escrowmq.base.limits import DECOMPRESSED_SIZE_MAX
+from escrowmq.base.fixed_limits import DECOMPRESSED_SIZE_MAX
 from escrowmq.base.message import SysFlag
 from escrowmq.codec.compression import FORMS, compress, decompress
 from escrowmq.errors import RemoteProtocolError, UsageError

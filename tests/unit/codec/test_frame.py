@@ -3,7 +3,7 @@ from __future__ import annotations
 import struct
 
 from escrowmq.base.command import Command
-from escrowmq.base.limits import (
+from escrowmq.base.fixed_limits import (
     BATCH_MESSAGES_MAX,
     FRAME_TIME_MAX_MS,
     HEADER_SIZE_MAX,

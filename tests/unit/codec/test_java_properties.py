@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from escrowmq.base.limits import SETTINGS_TEXT_SIZE_MAX
+from escrowmq.base.fixed_limits import SETTINGS_TEXT_SIZE_MAX
 from escrowmq.codec.java_properties import ConfError, parse_conf
 
 WORDS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 
 from escrowmq.base.answer import Refusal
+from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
 from escrowmq.base.message import Message, StoredMessage, Topic
-from escrowmq.base.settings import BrokerSettings, StoreSettings
 from escrowmq.codec.record import decode_record
 from escrowmq.delivery import delay_queues, timer
 from escrowmq.delivery.delay_queues import DelayQueues

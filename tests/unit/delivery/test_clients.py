@@ -3,7 +3,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from escrowmq.base.limits import CONNECTION_GROUPS_MAX, CONNECTION_SUBSCRIPTIONS_MAX
+from escrowmq.base.fixed_limits import CONNECTION_GROUPS_MAX, CONNECTION_SUBSCRIPTIONS_MAX
 from escrowmq.codec.client_bodies import SubscriptionBody
 from escrowmq.delivery.clients import Channel, Clients
 from escrowmq.errors import UsageError

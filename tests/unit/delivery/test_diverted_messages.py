@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from escrowmq.base.answer import Refusal
+from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
 from escrowmq.base.message import Message, StoredMessage, Topic
-from escrowmq.base.settings import BrokerSettings, StoreSettings
 from escrowmq.delivery.diverted_messages import DelayRules, divert, restore
 
 NOW_MS = 1_700_000_000_500

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from escrowmq.base.settings import BrokerSettings
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.delivery.subscriptions import GroupTable
 
 

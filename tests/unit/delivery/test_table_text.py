@@ -6,7 +6,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from escrowmq.base.settings import BrokerSettings
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.codec import fastjson
 from escrowmq.delivery.subscriptions import GroupConfig, GroupTable
 from escrowmq.delivery.topics import TopicConfig, TopicTable

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.message import Topic
-from escrowmq.base.settings import BrokerSettings
 from escrowmq.delivery.subscriptions import GroupTable
 from escrowmq.delivery.topics import (
     TopicConfig,

@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from escrowmq.base.limits import LONG_MAX
+from escrowmq.base.fixed_limits import LONG_MAX
 from escrowmq.http2 import frames
 from escrowmq.http2.frames import Error, FrameKind
 from escrowmq.http2.grpc import (

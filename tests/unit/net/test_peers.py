@@ -11,7 +11,7 @@ import pytest
 import uvloop
 
 from escrowmq.base.effects import Close, Effect, Hold, Send
-from escrowmq.base.limits import SEND_BUFFER_SIZE_MAX
+from escrowmq.base.fixed_limits import SEND_BUFFER_SIZE_MAX
 from escrowmq.base.wire import Wire
 from escrowmq.net.admission import bind
 from escrowmq.net.clock import SystemClock

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
 from escrowmq.base.nameserver_settings import NameServerSettings
-from escrowmq.base.settings import BrokerSettings, StoreSettings
 from escrowmq.errors import UsageError
 from escrowmq.node.addresses import joined, own_address, tell_open
 from escrowmq.node.broker import broker_settings

@@ -6,7 +6,7 @@ import hmac
 
 import pytest
 
-from escrowmq.base.settings import BrokerSettings
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.delivery.topics import TopicConfig
 from escrowmq.proxy.gen import v2
 from escrowmq.testing.disk import SimDisk

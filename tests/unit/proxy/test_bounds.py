@@ -7,7 +7,7 @@ import struct
 
 import pytest
 
-from escrowmq.base.settings import BrokerSettings
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.wire import Wire
 from escrowmq.codec.compression import compress
 from escrowmq.codec.frame import HalfFrames

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from escrowmq.base.settings import BrokerSettings
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.codec.recall_handle import RecallHandle, encode_handle
 from escrowmq.proxy.gen import v2
 from escrowmq.proxy.sending import bucket

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from escrowmq.base.command import Command
 from escrowmq.base.effects import Close, Effect, Hold, Send
-from escrowmq.base.limits import ANSWERS_AHEAD_MAX, ASKED_AT_ONCE_MAX
+from escrowmq.base.fixed_limits import ANSWERS_AHEAD_MAX, ASKED_AT_ONCE_MAX
 from escrowmq.base.nameserver_settings import NameServerSettings
 from escrowmq.codec.command import encode_command
 from escrowmq.codec.frame import FrameReader

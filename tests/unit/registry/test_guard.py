@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Request
-from escrowmq.base.limits import HEADER_SIZE_MAX
+from escrowmq.base.fixed_limits import HEADER_SIZE_MAX
 from escrowmq.base.nameserver_settings import NameServerGuardSettings
-from escrowmq.base.settings import BrokerSettings
 from escrowmq.codec.command import encode_request
 from escrowmq.codec.signature import ACCESS_KEY, SIGNATURE, sign
 from escrowmq.errors import UsageError

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from escrowmq.base.limits import HEARTBEAT_TIMEOUT_MS
+from escrowmq.base.fixed_limits import HEARTBEAT_TIMEOUT_MS
 from escrowmq.codec.routes import TableVersion
 from escrowmq.registry.live_brokers import LiveBrokers, Newcomer
 

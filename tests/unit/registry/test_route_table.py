@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from escrowmq.base.limits import HEARTBEAT_TIMEOUT_MS
+from escrowmq.base.fixed_limits import HEARTBEAT_TIMEOUT_MS
 from escrowmq.base.nameserver_settings import NameServerSettings
 from escrowmq.codec.routes import QueueData, RegisteredTopic, RegistrationBody, TableVersion
 from escrowmq.errors import UsageError

@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from escrowmq.base.limits import BATCH_PART_COUNT, RUNS_SHOWN_AT_ONCE
+from escrowmq.base.broker_settings import StoreSettings
+from escrowmq.base.fixed_limits import BATCH_PART_COUNT, RUNS_SHOWN_AT_ONCE
 from escrowmq.base.message import Message
-from escrowmq.base.settings import StoreSettings
 from escrowmq.codec.properties import encode_properties
 from escrowmq.store.batches import BatchPuts, LongBatch
 from escrowmq.store.encoding import Piece

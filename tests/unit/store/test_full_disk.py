@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from escrowmq.base.settings import StoreSettings
+from escrowmq.base.broker_settings import StoreSettings
 from escrowmq.codec.layout import HEAD_V4
 from escrowmq.codec.record import decode_record
 from escrowmq.errors import DiskFull

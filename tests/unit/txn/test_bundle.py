@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from escrowmq.base.limits import BUNDLE_MESSAGES_MAX, BUNDLE_SIZE_MAX
+from escrowmq.base.fixed_limits import BUNDLE_MESSAGES_MAX, BUNDLE_SIZE_MAX
 from escrowmq.base.message import Topic
 from escrowmq.store.store import PutStatus
 from escrowmq.txn.bundle import BundleId, Bundles

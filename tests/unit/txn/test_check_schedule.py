@@ -3,8 +3,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.message import Topic
-from escrowmq.base.settings import BrokerSettings
 from escrowmq.txn.carry_forward import Carrier
 from escrowmq.txn.check_schedule import UNPARKED_MAX, Ask, DueFate, LiveProducer, judge
 from escrowmq.txn.state import Verdict

@@ -3,8 +3,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.message import Message, SysFlag, Topic
-from escrowmq.base.settings import BrokerSettings
 from escrowmq.txn.end_claim import EndResult
 from escrowmq.txn.state import State, Verdict
 from tests.harness.exchange import SMALL

@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from escrowmq.base.codes import Request, Response
-from escrowmq.base.limits import UNPACKED_SIZE_MAX
+from escrowmq.base.fixed_limits import UNPACKED_SIZE_MAX
 from escrowmq.base.message import Property, StoredMessage, Topic
 from escrowmq.client.admin.cluster import Cluster
 from escrowmq.client.core.message import Message, ReceivedMessage, received

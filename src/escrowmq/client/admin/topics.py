@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from escrowmq.base.codes import Request
-from escrowmq.base.limits import TOPIC_QUEUES_MAX
+from escrowmq.base.fixed_limits import TOPIC_QUEUES_MAX
 from escrowmq.base.message import Topic
 from escrowmq.client.admin.cluster import Cluster
 from escrowmq.client.core.routes import MessageQueue

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from escrowmq.base.codes import Flag, Request, Response
 from escrowmq.base.command import Command
-from escrowmq.base.limits import REPLY_HEADER_SIZE_MAX
+from escrowmq.base.fixed_limits import REPLY_HEADER_SIZE_MAX
 from escrowmq.codec.command import encode_request
 from escrowmq.codec.frame import FrameReader
 from escrowmq.codec.own_signature import SESSION

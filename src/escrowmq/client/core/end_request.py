@@ -19,7 +19,7 @@ import msgspec
 
 from escrowmq.base.codes import Response
 from escrowmq.base.command import Command
-from escrowmq.base.extensions import OPEN
+from escrowmq.base.own_properties import OPEN
 from escrowmq.client.core.sending import Outcome
 from escrowmq.codec import signed_id
 from escrowmq.codec.ids import parse_offset_id

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from escrowmq.base.limits import POP_MESSAGES_MAX
+from escrowmq.base.fixed_limits import POP_MESSAGES_MAX
 from escrowmq.base.message import Property, StoredMessage
 from escrowmq.client.core.redelivery import LEVELS_S, NEVER
 from escrowmq.client.core.subscription import Subscription

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from escrowmq.base.command import Command
-from escrowmq.base.limits import LONG_MAX
+from escrowmq.base.fixed_limits import LONG_MAX
 from escrowmq.errors import RemoteProtocolError
 
 _DIGITS_MAX: Final = 20

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from escrowmq.base.limits import TOPIC_QUEUES_MAX
+from escrowmq.base.fixed_limits import TOPIC_QUEUES_MAX
 from escrowmq.codec.routes import BrokerData, TopicRoute
 
 _log = logging.getLogger(__name__)

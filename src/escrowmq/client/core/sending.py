@@ -11,8 +11,8 @@ import msgspec
 
 from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
-from escrowmq.base.extensions import DELAYED, ORDER_KEY, WANTS_ID
 from escrowmq.base.message import Property, Topic
+from escrowmq.base.own_properties import DELAYED, ORDER_KEY, WANTS_ID
 from escrowmq.client.core.message import KEYS_SEPARATOR, Message
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.core.validation import check_encoded

@@ -7,7 +7,7 @@ import functools
 from collections.abc import Mapping
 from typing import Final
 
-from escrowmq.base.limits import GROUP_SIZE_MAX, PROPERTIES_SIZE_MAX, TOPIC_SIZE_MAX
+from escrowmq.base.fixed_limits import GROUP_SIZE_MAX, PROPERTIES_SIZE_MAX, TOPIC_SIZE_MAX
 from escrowmq.base.message import is_sendable
 from escrowmq.base.names import has_name_letters
 from escrowmq.base.reserved import RESERVED

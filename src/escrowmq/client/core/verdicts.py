@@ -6,8 +6,8 @@ import weakref
 from collections.abc import Mapping
 from typing import Final, Protocol
 
-from escrowmq.base.extensions import TRANSACTION
 from escrowmq.base.message import Property
+from escrowmq.base.own_properties import TRANSACTION
 from escrowmq.client.core.sending import Outcome
 from escrowmq.errors import OutcomeContradicted
 

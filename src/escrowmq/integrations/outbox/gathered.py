@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from escrowmq.base.limits import BUNDLE_MESSAGES_MAX
+from escrowmq.base.fixed_limits import BUNDLE_MESSAGES_MAX
 from escrowmq.client.core.message import Message
 from escrowmq.client.core.validation import check_message
 from escrowmq.errors import UsageError

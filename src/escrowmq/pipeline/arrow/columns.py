@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from escrowmq.base.extensions import TRANSACTION
 from escrowmq.base.message import Property, SysFlag
+from escrowmq.base.own_properties import TRANSACTION
 from escrowmq.codec.compression import decompress
 from escrowmq.codec.ids import format_host
 from escrowmq.codec.layout import (

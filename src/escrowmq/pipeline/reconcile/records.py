@@ -11,8 +11,8 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from escrowmq.base.extensions import DELAYED, EPOCH, OUTCOMES, TRANSACTION
 from escrowmq.base.message import Property, SysFlag, Topic
+from escrowmq.base.own_properties import DELAYED, EPOCH, OUTCOMES, TRANSACTION
 
 SYSTEM_TOPICS: Final = (Topic.HALF, Topic.OP, Topic.CHECK_MAX_TIME, Topic.SCHEDULE, Topic.TIMER)
 """Where transactions leave records, beside the topics of the messages themselves."""

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from escrowmq.base.codes import Request, Response
-from escrowmq.base.limits import EPOCH_TOKENS_MAX
+from escrowmq.base.fixed_limits import EPOCH_TOKENS_MAX
 from escrowmq.codec.client_bodies import decode_body
 from escrowmq.codec.epoch_bodies import Abandon, Abandoned, Decide, Decided, Epoch
 from escrowmq.errors import (

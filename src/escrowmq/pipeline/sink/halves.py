@@ -10,8 +10,8 @@ from typing import Final
 
 from escrowmq.base.codes import Response
 from escrowmq.base.command import Command
-from escrowmq.base.extensions import EPOCH, ORDER_KEY, TOKEN
 from escrowmq.base.message import Property
+from escrowmq.base.own_properties import EPOCH, ORDER_KEY, TOKEN
 from escrowmq.client.core.queue_choice import Chooser
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.core.sending import Compression, Outgoing, outgoing, properties_of, send_fields

@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from escrowmq.base.limits import PULL_MESSAGES_MAX
+from escrowmq.base.fixed_limits import PULL_MESSAGES_MAX
 from escrowmq.base.message import Topic
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.core.subscription import Subscription, subscription

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
+from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
 from escrowmq.base.nameserver_settings import NameServerSettings
-from escrowmq.base.settings import BrokerSettings, StoreSettings
 from escrowmq.broker.core import BrokerCore
 from escrowmq.client.core.message import Message
 from escrowmq.client.producer import Producer

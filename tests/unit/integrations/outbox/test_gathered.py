@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from escrowmq.base.limits import BUNDLE_MESSAGES_MAX
+from escrowmq.base.fixed_limits import BUNDLE_MESSAGES_MAX
 from escrowmq.client.core.message import Message
 from escrowmq.errors import InvalidMessage, UsageError
 from escrowmq.integrations.outbox.gathered import SAVEPOINTS_MAX, Gathered

@@ -12,7 +12,7 @@ pytest.importorskip("pyarrow")
 
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.command import Command
-from escrowmq.base.limits import EPOCH_TOKENS_MAX
+from escrowmq.base.fixed_limits import EPOCH_TOKENS_MAX
 from escrowmq.codec.command import encode_reply
 from escrowmq.codec.epoch_bodies import Abandoned, Decided
 from escrowmq.errors import BrokerFault, UsageError

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from escrowmq.base.rounds import REST_MAX_MS, REST_MS, Rounds
+from escrowmq.base.background_rounds import REST_MAX_MS, REST_MS, Rounds
 
 
 class Part:

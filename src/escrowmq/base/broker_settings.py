@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Meta, field
 
 from escrowmq.base.message import Topic
-from escrowmq.base.setting import FIXED, LIVE, RESTART, SECRET
+from escrowmq.base.setting_facts import FIXED, LIVE, RESTART, SECRET
 
 _DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 

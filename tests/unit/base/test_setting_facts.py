@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from escrowmq.base.setting import Setting, settings_of
-from escrowmq.base.settings import BrokerSettings, StoreSettings
+from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
+from escrowmq.base.setting_facts import Setting, settings_of
 
 KNOWN = {
     setting.name: setting
