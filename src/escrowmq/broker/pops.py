@@ -65,7 +65,7 @@ class Pops(Part):
     def load(self, start: Start) -> None:
         """Take over what was popped before this start."""
         start.take_lesser(assignment.PATH, self._assignments.modes.load)
-        start.take_lesser(orderly_pops.PATH, self.orders.load)
+        start.take_lesser(orderly_pops.PATH, lambda data: self.orders.load(data, start.now_ms))
         self.ledger.load(start.now_ms, is_sound=start.is_sound)
 
     def settle(self, now_ms: int) -> None:

@@ -61,6 +61,16 @@ class OrderedBatch(msgspec.Struct, kw_only=True):
             default=0,
         )
 
+    def count_from(self, now_ms: int) -> None:
+        """Where a clock that was ahead has counted, the time of its messages counts from now on."""
+        ahead_ms = self.pop_ms - now_ms
+        if ahead_ms > 0:
+            changed = self.visible_ms or {}
+            until_ms = self.pop_ms + (self.invisible_ms or 0)
+            self.visible_ms = {
+                offset: changed.get(offset, until_ms) - ahead_ms for offset in self.offsets()
+            }
+
     def next_offset(self) -> int:
         """The first message that is not acknowledged, or what follows the last one."""
         offsets = self.offsets()
@@ -89,7 +99,7 @@ class OrderTable:
 
     # -- the file --------------------------------------------------------------------------------
 
-    def load(self, data: bytes | None) -> None:
+    def load(self, data: bytes | None, now_ms: int) -> None:
         """Take over consumerOrderInfo.json; raises when it cannot be read, and holds nothing."""
         self._batches.clear()
         found: list[tuple[Line, OrderedBatch]] = []
@@ -100,6 +110,7 @@ class OrderTable:
                 batch = msgspec.convert(value, OrderedBatch, strict=False)
                 found.append(((group, topic, int(queue_id)), batch))
         for line, batch in found:
+            batch.count_from(now_ms)
             self._keep(line, batch)
 
     def saved(self) -> None:

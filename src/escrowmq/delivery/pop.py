@@ -197,12 +197,13 @@ class PopLedger:
         handle = CheckPointKey(body.c, body.t, body.q, body.so, body.pt, record.queue_id)
         acked = body.bm & (1 << len(diffs)) - 1
         if acked != (1 << len(diffs)) - 1:
+            grace_ms = PEER_GRACE_MS if Property.TIMER_OUT_MS in record.properties else GRACE_MS
             self.popped.add(
                 handle,
                 [body.so + diff for diff in diffs],
                 invisible_ms=body.it,
                 revive_offset=revive_offset,
-                grace_ms=PEER_GRACE_MS if Property.TIMER_OUT_MS in record.properties else GRACE_MS,
+                grace_ms=grace_ms - self.popped.ahead_ms(body.pt, now_ms),
                 acked=acked,
             )
         following = number_in(record.properties.get(NEXT_PROPERTY), most=LONG_MAX)

@@ -69,6 +69,21 @@ def test_a_receipt_is_good_after_a_new_start(is_clean: bool) -> None:
     assert len(world.messages("%RETRY%G_T")) == 0
 
 
+def test_what_a_clock_popped_that_was_ahead_once_keeps_nothing_waiting() -> None:
+    """World 83564: its check points stood in front of all later ones, for days."""
+    world, consumer = make()
+    ahead_ms = 3 * 86_400_000 + 45_000
+    world.now_ms += ahead_ms
+    consumer.pop(maxMsgNums=2)
+    world.now_ms -= ahead_ms
+    world.crash()
+    assert [got.body for got in consumer.pop(maxMsgNums=2)] == ["c", "d"]
+    world.run(10_000 + GRACE_MS)
+    assert sorted(m.body for m in world.messages("%RETRY%G_T")) == [b"c", b"d"]
+    world.run(60_000)
+    assert sorted(m.body for m in world.messages("%RETRY%G_T")) == [b"a", b"b", b"c", b"d"]
+
+
 def test_what_came_again_does_not_come_twice_after_a_kill() -> None:
     world, consumer = make()
     consumer.pop(invisibleTime=9_000, maxMsgNums=1)

@@ -167,15 +167,31 @@ def test_the_file_is_the_peers(world: World, consumer: PopConsumer) -> None:
 def test_the_peers_own_spelling_of_the_file_is_read() -> None:
     table = orderly_pops.OrderTable()
     table.load(
-        b'{"table":{"T@G":{0:{"cm":1,"i":60000,"l":5,"o":[3,1],"oc":{3:1},"popTime":1000}}}}'
+        b'{"table":{"T@G":{0:{"cm":1,"i":60000,"l":5,"o":[3,1],"oc":{3:1},"popTime":1000}}}}',
+        now_ms=2_000,
     )
     line = ("G", "T", 0)
     assert table.is_blocked(line, attempt_id=None, invisible_ms=1, now_ms=60_999)
     assert not table.is_blocked(line, attempt_id=None, invisible_ms=1, now_ms=61_000)
     assert table.acknowledge(line, 4, 1_000) == 5
     with pytest.raises(RemoteProtocolError):
-        table.load(b"garbage")
+        table.load(b"garbage", now_ms=2_000)
     assert not table.has_any
+
+
+def test_a_batch_of_a_clock_that_was_ahead_keeps_its_queue_no_longer_than_another(
+    world: World, consumer: PopConsumer
+) -> None:
+    for text in "ab":
+        world.send(text)
+    world.now_ms += 3 * 86_400_000
+    first, second = consumer.pop(maxMsgNums=2)
+    consumer.change(second, 30_000)
+    world.now_ms -= 3 * 86_400_000
+    world.restart()
+    assert consumer.pop() == []
+    world.run(30_000)
+    assert [got.body for got in consumer.pop()] == [first.body, second.body]
 
 
 def test_acknowledged_progress_survives_a_kill(world: World, consumer: PopConsumer) -> None:
