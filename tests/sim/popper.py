@@ -84,7 +84,8 @@ class SimPopper(SimClient):
         ext = reply.ext or {}
         starts, offsets = decode_list(ext["startOffsetInfo"]), decode_list(ext["msgOffsetInfo"])
         for message in decode_records(reply.body):
-            self._checker.popped(message)
+            is_acked = self.stage.is_calm or self.stage.chance.random() <= _ACKED_SHARE
+            self._checker.popped(message, is_acked=is_acked)
             self.stage.done["messages popped"] += 1
             text = message.properties.get(Property.POP_CK)
             if text is not None:
@@ -93,10 +94,10 @@ class SimPopper(SimClient):
                 receipt = self._receipt(message, ext, starts)
                 key = (receipt.kind, str(receipt.queue_id))
                 assert receipt.queue_offset in offsets[key], (message, offsets)
-            if not self.stage.is_calm and self.stage.chance.random() > _ACKED_SHARE:
-                self.stage.fault("popped and not acknowledged")
-            else:
+            if is_acked:
                 self._ack(topic, receipt)
+            else:
+                self.stage.fault("popped and not acknowledged")
 
     def _receipt(
         self,
