@@ -366,7 +366,7 @@ FOUND_BY: dict[Plant, int] = {
     plants.delayed_deleted_with_its_segment: 44,
     plants.kept_in_a_queue_that_is_gone: 129,
     plants.later_sync_believed: 80,
-    plants.sync_of_a_start_believed: 108,
+    plants.sync_of_a_start_believed: 201,
     fields_taken_as_they_come: 6,
     plants.ahead_for_ever: 16,
     plants.deletion_not_noted: 3,

@@ -107,6 +107,10 @@ class Run:
         """Kill one of its processes at a random moment; which kind, or nothing."""
         kind = chance.choice(kinds)
         threading.Event().wait(chance.uniform(0.0, 5.0))
+        # Before it has written down its first batch, it may leave a checkpoint that Spark refuses
+        # (docs/spark.md).
+        if kind == "driver" and not (self.folder / "checkpoint" / "offsets" / "0").exists():
+            return ""
         found = victims.find(query.pid, kind)
         if query.exit_code is not None or not found or not victims.kill(chance.choice(found)):
             return ""
