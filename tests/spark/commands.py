@@ -91,7 +91,7 @@ def _run(words: list[str]) -> dict[str, object]:
 
 def _die_before(name: str) -> None:
     """From here on this process dies when it would write to a table."""
-    from escrowmq.pipeline.reconcile.result_table import Table
+    from escrowmq.pipeline.reconcile.partitioned_table import Table
 
     replace = Table.replace
 

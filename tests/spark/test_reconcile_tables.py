@@ -24,8 +24,8 @@ from escrowmq.errors import StorageError, UsageError
 from escrowmq.pipeline.reconcile import business
 from escrowmq.pipeline.reconcile.lease import FileLease
 from escrowmq.pipeline.reconcile.live_messages import OFFSETS, PARKED, TableBatch
+from escrowmq.pipeline.reconcile.partitioned_table import Table
 from escrowmq.pipeline.reconcile.progress import Offsets, Window
-from escrowmq.pipeline.reconcile.result_table import Table
 from escrowmq.pipeline.reconcile.run import Reconciler, Report, Settings
 from escrowmq.pipeline.reconcile.staging import Staging
 from escrowmq.pipeline.reconcile.stored_messages import FileMessages

@@ -20,8 +20,8 @@ from escrowmq.pipeline.reconcile.fates import Fate, fates
 from escrowmq.pipeline.reconcile.gather import Gatherer
 from escrowmq.pipeline.reconcile.lease import require_lease
 from escrowmq.pipeline.reconcile.live_messages import Messages, judged_alone
+from escrowmq.pipeline.reconcile.partitioned_table import Table
 from escrowmq.pipeline.reconcile.progress import RunProgress, make_window, moment
-from escrowmq.pipeline.reconcile.result_table import Table
 from escrowmq.pipeline.reconcile.staging import Staging, last_progress
 
 RUNS: Final = "startedAt timestamp, untilMs bigint, progress string, day date, run bigint"

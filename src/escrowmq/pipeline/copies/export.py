@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from escrowmq.errors import UsageError
 from escrowmq.pipeline.formats import Format, explained, parse_format
-from escrowmq.pipeline.reconcile.result_table import make_namespace, namespace
+from escrowmq.pipeline.reconcile.partitioned_table import make_namespace, namespace
 from escrowmq.pipeline.source.stream import HAS_LIMITS
 
 BY: Final = ("topic", "day")

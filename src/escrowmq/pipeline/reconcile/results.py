@@ -11,8 +11,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from escrowmq.pipeline.reconcile.differences import Class
+from escrowmq.pipeline.reconcile.partitioned_table import Table
 from escrowmq.pipeline.reconcile.progress import RunProgress, moment
-from escrowmq.pipeline.reconcile.result_table import Table
 from escrowmq.pipeline.reconcile.staging import Staging, last_progress
 from escrowmq.pipeline.reconcile.sum_check import Balance
 

@@ -11,8 +11,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from escrowmq.errors import StorageError, UsageError
+from escrowmq.pipeline.reconcile.partitioned_table import Table
 from escrowmq.pipeline.reconcile.progress import RunProgress
-from escrowmq.pipeline.reconcile.result_table import Table
 
 _READY: Final = "run bigint"
 _SLOTS: Final = 2
