@@ -64,7 +64,7 @@ class Handled:
         self._low[queue] = max(low, self._low.get(queue, 0))
 
 
-class QueueReader:
+class QueueFetcher:
     """One queue that a member reads."""
 
     def __init__(self, queue: MessageQueue, next_offset: int) -> None:
@@ -102,7 +102,7 @@ class SdkConsumer(SdkClient):
         self._wanted = {
             topic: subscription(topic, version=1, wire_topic=topic) for topic, _ in plan.topics
         }
-        self._readers: dict[MessageQueue, QueueReader] = {}
+        self._readers: dict[MessageQueue, QueueFetcher] = {}
         self._entering: set[MessageQueue] = set()
 
     def groups(self) -> dict[str, object]:
@@ -191,7 +191,7 @@ class SdkConsumer(SdkClient):
                 start = 0
             else:
                 return  # the next round tries again
-            reader = self._readers[queue] = QueueReader(queue, start)
+            reader = self._readers[queue] = QueueFetcher(queue, start)
             self._pull(reader)
 
         ext = {"consumerGroup": GROUP, "topic": queue.topic, "queueId": str(queue.queue_id)}
@@ -203,7 +203,7 @@ class SdkConsumer(SdkClient):
         for reader in self._readers.values():
             self._keep(reader)
 
-    def _keep(self, reader: QueueReader) -> None:
+    def _keep(self, reader: QueueFetcher) -> None:
         offset = reader.shelf.commit_offset
         if offset == reader.committed:
             return
@@ -220,10 +220,10 @@ class SdkConsumer(SdkClient):
 
     # -- reading ---------------------------------------------------------------------------------
 
-    def _is_read(self, reader: QueueReader) -> bool:
+    def _is_read(self, reader: QueueFetcher) -> bool:
         return self._readers.get(reader.queue) is reader
 
-    def _pull(self, reader: QueueReader) -> None:
+    def _pull(self, reader: QueueFetcher) -> None:
         if reader.is_pulling or not self._is_read(reader) or reader.shelf.count >= _HELD_MAX:
             return
         reader.is_pulling = True
@@ -250,7 +250,7 @@ class SdkConsumer(SdkClient):
         fields = with_subscription(fields, wanted)
         self.call(Request.PULL_MESSAGE, fields, heard, timeout_ms=_HOLD_MS + 5_000)
 
-    def _judge(self, reader: QueueReader, reply: Command, *, took_ms: int) -> float:
+    def _judge(self, reader: QueueFetcher, reply: Command, *, took_ms: int) -> float:
         """How long to wait before the next pull."""
         was_at = reader.shelf.next_offset
         step, next_offset = reader.cursor.answered(reply)
@@ -266,7 +266,7 @@ class SdkConsumer(SdkClient):
             )
         return reader.cursor.pause_s(step, took_ms=took_ms)
 
-    def _take(self, reader: QueueReader, reply: Command, next_offset: int) -> None:
+    def _take(self, reader: QueueFetcher, reply: Command, next_offset: int) -> None:
         shelf = reader.shelf
         records = {each.queue_offset: each for each in decode_records(reply.body)}
         shelf.put(
@@ -281,7 +281,7 @@ class SdkConsumer(SdkClient):
 
     def _handle(
         self,
-        reader: QueueReader,
+        reader: QueueFetcher,
         message: ReceivedMessage,
         record: StoredMessage,
         generation: int,

@@ -17,7 +17,7 @@ from escrowmq.client.consumption import Reading
 from escrowmq.client.core.message import received
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.delivery import HeldMessage
-from escrowmq.client.queue_reader import QueueReader
+from escrowmq.client.queue_fetcher import QueueFetcher
 from escrowmq.codec import fastjson
 from escrowmq.codec.fastjson import Queue, decode_queue_map, encode_map
 from escrowmq.codec.record import decode_record
@@ -153,7 +153,7 @@ def _wire(queue: MessageQueue) -> Queue:
     return Queue(queue.broker_name, queue.queue_id, queue.topic)
 
 
-def _reader_info(reader: QueueReader) -> dict[str, int | bool]:
+def _reader_info(reader: QueueFetcher) -> dict[str, int | bool]:
     shelf = reader.shelf
     return {
         "cachedMsgCount": shelf.count,

@@ -19,8 +19,8 @@ from escrowmq.client.delivery import HeldMessage, Ticket
 from escrowmq.client.inbox import Inbox
 from escrowmq.client.instance import Instance
 from escrowmq.client.interceptors import Watch
+from escrowmq.client.queue_fetcher import QueueFetcher
 from escrowmq.client.queue_locks import LOCK_LIFE_MS, RENEW_MS, Locks
-from escrowmq.client.queue_reader import QueueReader
 from escrowmq.client.rebalance import Balancing
 from escrowmq.client.send_backs import Returns
 from escrowmq.errors import EscrowMQError, PermissionDenied, UsageError
@@ -44,7 +44,7 @@ class KeptOffsets(Protocol):
     async def committed(self, queue: MessageQueue) -> int | None:
         """What is kept of a queue; None when nothing is."""
 
-    async def keep(self, readers: Iterable[QueueReader]) -> None:
+    async def keep(self, readers: Iterable[QueueFetcher]) -> None:
         """Keep what has changed."""
 
 
@@ -74,7 +74,7 @@ class Reading:
         self.is_broadcasting = options.is_broadcasting
         self.inbox = Inbox(is_orderly=options.is_orderly)
         self.watch = Watch(options.interceptors)
-        self.readers: dict[MessageQueue, QueueReader] = {}
+        self.readers: dict[MessageQueue, QueueFetcher] = {}
         self.subscriptions: dict[str, Subscription] = {}
         self.size_share = options.prefetch_size_max
         self.is_known = not options.queues
@@ -92,7 +92,7 @@ class Reading:
         """By topic, for as long as it is subscribed to."""
         self.locks = Locks(instance, self.wire_group)
         self.is_paused = False
-        self._leaving: dict[MessageQueue, QueueReader] = {}
+        self._leaving: dict[MessageQueue, QueueFetcher] = {}
         self.sharing = Sharing(
             instance,
             on_assigned=options.on_assigned,
@@ -119,7 +119,7 @@ class Reading:
         """What is wanted of a topic; everything, of one that is being left."""
         return self.subscriptions.get(topic) or Subscription(topic=topic)
 
-    def stamp(self, message: HeldMessage, reader: QueueReader) -> HeldMessage:
+    def stamp(self, message: HeldMessage, reader: QueueFetcher) -> HeldMessage:
         """Make it a delivery of a reader."""
         message.ticket = Ticket(self, reader, generation=reader.shelf.generation)
         self.decorate(message)
@@ -228,7 +228,7 @@ class Reading:
         await self._let_go(readers)
         self._share()
 
-    async def _let_go(self, readers: list[QueueReader]) -> None:
+    async def _let_go(self, readers: list[QueueFetcher]) -> None:
         """Keep the offsets, then let other members have the queues."""
         if self.options.auto_commit:
             await self.offsets.keep(readers)
@@ -236,7 +236,7 @@ class Reading:
             await self.locks.unlock([reader.queue for reader in readers])
         self.sharing.revoked(reader.queue for reader in readers)
 
-    async def _leave_when_idle(self, reader: QueueReader) -> None:
+    async def _leave_when_idle(self, reader: QueueFetcher) -> None:
         """The queue stays locked while its batch is being handled: nobody may handle its next
         message meanwhile."""
         try:
@@ -264,7 +264,7 @@ class Reading:
         self.inbox.calm(queue)
         if queue.topic not in self.subscriptions or queue in self.readers:
             return True
-        reader = QueueReader(self, queue, next_offset=begin)
+        reader = QueueFetcher(self, queue, next_offset=begin)
         reader.is_paused = self.is_paused
         reader.locked_ms = self.instance.clock.now_ms() if self.options.is_orderly else 0
         self.readers[queue] = reader
@@ -286,7 +286,7 @@ class Reading:
         ticket = message.ticket
         assert ticket is not None
         reader = ticket.source
-        assert isinstance(reader, QueueReader)
+        assert isinstance(reader, QueueFetcher)
         if ticket.is_settled:
             return
         reader.give_back([message], ticket.generation)
@@ -313,7 +313,7 @@ class Reading:
 
     async def _settle(self, message: HeldMessage, ticket: Ticket, level: int | None) -> None:
         reader = ticket.source
-        assert isinstance(reader, QueueReader)
+        assert isinstance(reader, QueueFetcher)
         if self.options.is_orderly:
             await self._settle_in_order(message, reader, level)
             return
@@ -340,7 +340,7 @@ class Reading:
             ticket = self.take_ticket(message, level)
             if ticket is None:
                 continue
-            assert isinstance(ticket.source, QueueReader)
+            assert isinstance(ticket.source, QueueFetcher)
             ticket.source.consumed_ms = now_ms
             if is_simple:
                 ticket.source.finish(message, ticket.generation)
@@ -351,12 +351,12 @@ class Reading:
                 # neither done with nor coming again, and its queue waiting for it.
                 await self.instance.to_its_end(self._settle(message, ticket, level))
 
-    def put_away(self, message: HeldMessage, reader: QueueReader) -> None:
+    def put_away(self, message: HeldMessage, reader: QueueFetcher) -> None:
         """Let a message that cannot be unpacked go to the dead letters, where its record stays as
         it is."""
         self.instance.spawn(self._put_away(message, reader))
 
-    async def _put_away(self, message: HeldMessage, reader: QueueReader) -> None:
+    async def _put_away(self, message: HeldMessage, reader: QueueFetcher) -> None:
         generation = reader.shelf.generation
         while not self.options.is_broadcasting and not await self.hand_back(message, NEVER):
             await asyncio.sleep(_KEEP_HERE_S)
@@ -387,7 +387,7 @@ class Reading:
             end = ConsumeEnd.SUCCESS if level is None else ticket.end
             self.watch.tracer.consumed(message, ticket.taken, end)
 
-    def _is_ours(self, reader: QueueReader, ticket: Ticket) -> bool:
+    def _is_ours(self, reader: QueueFetcher, ticket: Ticket) -> bool:
         """Whether a message still counts here. Of a queue that another member has by now, or that
         was set to another offset, it comes again by itself: it was not committed. Handing it back
         would double it."""
@@ -409,7 +409,7 @@ class Reading:
             message, level=level, attempts_max=self.options.attempts_max
         )
 
-    def _keep_here(self, message: HeldMessage, reader: QueueReader, after_s: float) -> None:
+    def _keep_here(self, message: HeldMessage, reader: QueueFetcher, after_s: float) -> None:
         assert message.ticket is not None
         generation = message.ticket.generation
         self.stamp(message, reader).ticket.generation = generation  # type: ignore[union-attr]
@@ -423,7 +423,7 @@ class Reading:
         self.instance.spawn(later())
 
     async def _settle_in_order(
-        self, message: HeldMessage, reader: QueueReader, level: int | None
+        self, message: HeldMessage, reader: QueueFetcher, level: int | None
     ) -> None:
         assert message.ticket is not None
         generation = message.ticket.generation
@@ -439,7 +439,7 @@ class Reading:
         if reader.out_count <= 0:
             self._go_on(reader, generation)
 
-    def _go_on(self, reader: QueueReader, generation: int) -> None:
+    def _go_on(self, reader: QueueFetcher, generation: int) -> None:
         repeats, reader.repeats = sorted(reader.repeats, key=lambda one: one.queue_offset), []
         reader.idle.set()
         if not repeats:
@@ -467,7 +467,7 @@ class Reading:
         for reader in chosen:
             reader.pause(is_paused)
 
-    def reader_of(self, queue: MessageQueue) -> QueueReader:
+    def reader_of(self, queue: MessageQueue) -> QueueFetcher:
         """The reader of a queue, by its user's or its broker's name; UsageError when this member
         does not read it."""
         reader = self.readers.get(_wire(queue, self.instance))

@@ -18,7 +18,7 @@ from escrowmq.client.consumer_settings import Start
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.instance import Instance
 from escrowmq.client.offsets import QueueBounds
-from escrowmq.client.queue_reader import QueueReader
+from escrowmq.client.queue_fetcher import QueueFetcher
 from escrowmq.codec import fastjson
 from escrowmq.codec.fastjson import Queue, decode_queue_map, encode_map
 from escrowmq.errors import RemoteProtocolError, UsageError
@@ -53,7 +53,7 @@ class FileOffsets:
         """What is kept of a queue; None when nothing is."""
         return self._table.get(queue)
 
-    async def keep(self, readers: Iterable[QueueReader]) -> None:
+    async def keep(self, readers: Iterable[QueueFetcher]) -> None:
         """Write the file when something has changed."""
         async with self._lock:
             changed = [

@@ -13,7 +13,7 @@ from escrowmq.client.consumer_settings import Start
 from escrowmq.client.core.reply_numbers import number_of
 from escrowmq.client.core.routes import MASTER, MessageQueue, queue_fields
 from escrowmq.client.instance import Instance
-from escrowmq.client.queue_reader import QueueReader
+from escrowmq.client.queue_fetcher import QueueFetcher
 from escrowmq.errors import EscrowMQError, response_error
 
 _log = logging.getLogger(__name__)
@@ -111,7 +111,7 @@ class BrokerOffsets:
         }
         await self._instance.ask(address, Request.UPDATE_CONSUMER_OFFSET, fields)
 
-    async def keep(self, readers: Iterable[QueueReader]) -> None:
+    async def keep(self, readers: Iterable[QueueFetcher]) -> None:
         """Commit what has changed. What fails is tried again with the next round."""
         changed = [reader for reader in readers if reader.shelf.commit_offset != reader.committed]
         errors = await asyncio.gather(*(self._keep(reader) for reader in changed))
@@ -121,7 +121,7 @@ class BrokerOffsets:
             _log.log(level, "offsets of %d queues are not kept yet: %s", len(failed), failed[0])
         self._has_failed = bool(failed)
 
-    async def _keep(self, reader: QueueReader) -> EscrowMQError | None:
+    async def _keep(self, reader: QueueFetcher) -> EscrowMQError | None:
         queue_offset = reader.shelf.commit_offset
         generation = reader.shelf.generation
         async with self._limit:

@@ -24,7 +24,7 @@ from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.core.subscription import SQL92
 from escrowmq.client.delivery import HeldMessage, Ticket
 from escrowmq.client.instance import Instance
-from escrowmq.client.queue_reader import QueueReader
+from escrowmq.client.queue_fetcher import QueueFetcher
 from escrowmq.codec.compression import decompress
 from escrowmq.codec.pop_receipt import Receipt
 from escrowmq.codec.record import decode_records
@@ -263,7 +263,7 @@ class PopReading(Reading):
         for reader in self.pop_readers.values():
             reader.pause(is_paused)
 
-    def reader_of(self, queue: MessageQueue) -> QueueReader:
+    def reader_of(self, queue: MessageQueue) -> QueueFetcher:
         """There is none."""
         raise UsageError("mode='pop' leaves offsets to the broker; use mode='pull' for this")
 

@@ -59,17 +59,17 @@ class ReaderWork(Protocol):
     def subscribed(self, topic: str) -> Subscription:
         """What is wanted of a topic."""
 
-    def stamp(self, message: HeldMessage, reader: QueueReader) -> HeldMessage:
+    def stamp(self, message: HeldMessage, reader: QueueFetcher) -> HeldMessage:
         """Make it a delivery."""
 
     def kind(self) -> type[HeldMessage]:
         """The class of deliveries."""
 
-    def put_away(self, message: HeldMessage, reader: QueueReader) -> None:
+    def put_away(self, message: HeldMessage, reader: QueueFetcher) -> None:
         """Let a message that cannot be unpacked go to the dead letters."""
 
 
-class QueueReader:
+class QueueFetcher:
     """Start it with `run` as a task; `drop` ends it."""
 
     def __init__(self, work: ReaderWork, queue: MessageQueue, *, next_offset: int) -> None:
