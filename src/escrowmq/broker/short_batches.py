@@ -20,7 +20,7 @@ from escrowmq.store.run import Common, Piece, Run, Tail
 _UNNAMED_MAX: Final = 64
 
 
-Part = tuple[bytes, int, int]
+Entries = tuple[bytes, int, int]
 """Data, and where in it messages begin and end."""
 
 
@@ -56,7 +56,7 @@ class ShortBatches:
         self,
         lay_out: LayOutBatch | None,
         tail: Tail,
-        part: Part,
+        entries: Entries,
         common: Common,
         suffix: bytes,
         moment: Moment,
@@ -68,13 +68,14 @@ class ShortBatches:
             return None
         if lay_out is not None:
             laid_out = lay_out(
-                *part, self._properties.plans, tail_given(tail), common, moment, BATCH_AT_ONCE_MAX
+                *entries, self._properties.plans, tail_given(tail), common, moment,
+                BATCH_AT_ONCE_MAX,
             )  # fmt: skip
             if laid_out is not None:
                 records, units, keys, ids = laid_out
                 self._run.put_laid_out(records, [(tail, units)], keys)
                 return ids, len(units) // 3
-        data, begin, end = part
+        data, begin, end = entries
         return self._put_plain(tail, data[begin:end], common, suffix)
 
     def _put_plain(

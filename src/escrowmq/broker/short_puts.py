@@ -22,7 +22,7 @@ from escrowmq.broker.peer import Peer
 from escrowmq.broker.request_times import Latency
 from escrowmq.broker.run_answers import RunAnswers
 from escrowmq.broker.serving import Serving
-from escrowmq.broker.short_batches import Part, ShortBatches
+from escrowmq.broker.short_batches import Entries, ShortBatches
 from escrowmq.broker.short_ends import Number, PutEnds, ShortEnds
 from escrowmq.broker.short_halves import ShortHalves
 from escrowmq.broker.stretches import Places
@@ -306,7 +306,7 @@ class ShortPuts:
         peer: Peer,
         target: Target,
         properties: bytes,
-        part: Part,
+        entries: Entries,
         common: Common,
     ) -> tuple[bytes, int, bytes] | None:
         """Put a batch: the ids of its messages, the queue offset of the first, and the key of the
@@ -316,7 +316,7 @@ class ShortPuts:
         if tail is None or key is None or len(target.topic) > TOPIC_SIZE_MAX:
             return None
         moment = self._moment(peer, 0)
-        put = self._batches.put(lay_out, tail, part, common, self._suffix, moment)
+        put = self._batches.put(lay_out, tail, entries, common, self._suffix, moment)
         if put is None:
             return None
         ids, count = put

@@ -31,6 +31,7 @@ from escrowmq.broker.request_times import Latency
 from escrowmq.broker.run_answers import RunAnswers
 from escrowmq.broker.serving import Serving
 from escrowmq.broker.shedding import Shedding
+from escrowmq.broker.short_batches import Entries
 from escrowmq.broker.short_puts import ShortPuts, Target
 from escrowmq.codec.frame import FrameReader
 from escrowmq.codec.request_shapes import (
@@ -270,8 +271,8 @@ class Shortcut:
         if header.batch or data.startswith(BINARY_BATCH, at + 8):
             common = Common(header.sys_flag, int(born), peer.packed, header.reconsume_times)
             code = int.from_bytes(data[at + 8 : at + 10], "big")
-            part = data, header_end, end
-            return self._batch(peer, target, opaque, code, flag, properties, part, common)
+            entries = data, header_end, end
+            return self._batch(peer, target, opaque, code, flag, properties, entries, common)
         found = self._puts.send(
             peer, target, properties, data[header_end:end],
             header.flag, header.sys_flag, int(born), header.reconsume_times,
@@ -322,9 +323,9 @@ class Shortcut:
             return False
         if ext.m == "true" or found.code == Request.SEND_BATCH_MESSAGE:
             common = Common(sys_flag, int(ext.g), peer.packed, reconsume_times)
-            said, part = properties.encode(), (data, header_end, end)
+            said, entries = properties.encode(), (data, header_end, end)
             return self._batch(
-                peer, target, found.opaque, found.code, found.flag, said, part, common
+                peer, target, found.opaque, found.code, found.flag, said, entries, common
             )
         put = self._puts.send(
             peer, target, properties.encode(), data[header_end:end],
@@ -369,11 +370,11 @@ class Shortcut:
         code: int,
         flag: int,
         properties: bytes,
-        part: tuple[bytes, int, int],
+        entries: Entries,
         common: Common,
     ) -> bool:
-        """Put a batch that is a part of the data, and tell its sender where all of it is."""
-        put = self._puts.batch(self.lay_out_batch, peer, target, properties, part, common)
+        """Put a batch, and tell its sender where all of it is."""
+        put = self._puts.batch(self.lay_out_batch, peer, target, properties, entries, common)
         if put is None:
             return self._leave()
         if not flag & Flag.ONE_WAY:

@@ -256,8 +256,10 @@ class Walker:
 
     def _is_led_to(self, position: int) -> bool:
         """Whether a unit leads to what looks like the head of a record: no body is read for it."""
-        head = None if self._leads_to is None else self._head_at(position)
-        if self._leads_to is None or head is None:
+        if self._leads_to is None:
+            return False
+        head = self._head_at(position)
+        if head is None:
             return False
         place = (head.topic.decode("utf-8", "replace"), head.queue_id)
         return self._leads_to(place, head.queue_offset, (position, head.size))
