@@ -9,9 +9,8 @@ from datetime import datetime, tzinfo
 from functools import lru_cache
 from typing import Final
 
-from escrowmq.base.ports import Usage
 from escrowmq.errors import StorageError, UsageError
-from escrowmq.store.commit_log import FOLDER
+from escrowmq.store.disk_watch import DiskWatch
 from escrowmq.store.queue_snapshot import note_log_begin
 from escrowmq.store.store_parts import Holdings
 
@@ -20,7 +19,6 @@ _log = logging.getLogger(__name__)
 _HOUR_MS: Final = 3_600_000
 _LAST_HOUR: Final = 23
 _HOUR: Final = re.compile(r"[0-9]{1,2}")
-_WATCH_FULL_MS: Final = 1_000
 _LOOK_AGAIN_MS: Final = 1_000
 """After so long it is tried again to delete what was needed still."""
 
@@ -59,10 +57,11 @@ def _parts(text: str) -> list[str]:
 
 
 class Retention:
-    """Deletes old segments and trims what leads to them; watches the disk."""
+    """Deletes old segments and trims what leads to them."""
 
-    def __init__(self, held: Holdings, hour: Callable[[int], int]) -> None:
+    def __init__(self, held: Holdings, disk: DiskWatch, hour: Callable[[int], int]) -> None:
         self._held = held
+        self._disk = disk
         self._hour = hour
         self._settings = held.settings
         self._manual_rounds = 0
@@ -73,7 +72,6 @@ class Retention:
         """Segments that are past their time and needed still."""
         self._told_of = -1
         self._untrimmed: list[tuple[str, int]] = []
-        self.disk_percent = 0
         self.deleted_count = 0
         self.wake_at_ms = 0
 
@@ -82,6 +80,10 @@ class Retention:
         self._manual_rounds = _MANUAL_ROUNDS
         self.wake_at_ms = 0
 
+    def begin(self, now_ms: int) -> None:
+        """The store is opened: look at the disk; the first clean-up comes when it is due."""
+        self.wake_at_ms = self._disk.look(now_ms)
+
     def wake(self, now_ms: int) -> None:
         """Look at the disk and clean up, when it is time."""
         if now_ms < self.wake_at_ms:
@@ -89,41 +91,17 @@ class Retention:
         if self._untrimmed:
             self._trim_some()
             return
-        self.watch(now_ms)
+        self.wake_at_ms = self._disk.look(now_ms)
         self.clean(now_ms)
-
-    def watch(self, now_ms: int) -> None:
-        """Look how full the disk is, and tell the store."""
-        usage = self._held.disk.usage(FOLDER)
-        self.disk_percent = percent(usage)
-        warning = self._settings.disk_warning_percent
-        full = None
-        if self.disk_percent > warning:
-            full = (
-                f"the disk is full: {self.disk_percent} % are used, {warning} % allowed; make room "
-                "or raise diskSpaceWarningLevelRatio"
-            )
-        self.note_room(full)
-        interval_ms = self._settings.clean_interval_ms
-        if self._held.standing.refusal is not None:
-            interval_ms = min(interval_ms, _WATCH_FULL_MS)
-        self.wake_at_ms = now_ms + interval_ms
-
-    def note_room(self, full: str | None) -> None:
-        """The disk is full, or has room again."""
-        standing = self._held.standing
-        if full is not None:
-            standing.refuse(full, is_lasting=False)
-        elif standing.is_passing and self._held.log.extend():
-            standing.lift()
-            _log.warning("the disk has room: messages are taken again")
 
     def clean(self, now_ms: int) -> int:
         """Delete what is due of the log, and what leads there; how many segments."""
         settings = self._settings
         is_hour = self._hour(now_ms) in hours_of(settings.delete_when)
-        is_forced = settings.deletes_forcibly and self.disk_percent > settings.disk_forcible_percent
-        is_due = is_hour or is_forced or self.disk_percent > settings.disk_used_max_percent
+        is_forced = (
+            settings.deletes_forcibly and self._disk.percent > settings.disk_forcible_percent
+        )
+        is_due = is_hour or is_forced or self._disk.percent > settings.disk_used_max_percent
         if self._manual_rounds > 0:
             self._manual_rounds -= 1
             is_due = True
@@ -134,12 +112,12 @@ class Retention:
                 "%d files of the log (%d bytes) are deleted %s; it begins at %d now",
                 deleted,
                 deleted * self._held.log.segment_size,
-                f"whatever their age, the disk is at {self.disk_percent} %"
+                f"whatever their age, the disk is at {self._disk.percent} %"
                 if is_forced
                 else f"after {settings.reserved_hours} h",
                 self._held.log.min_offset,
             )
-            self.watch(now_ms)
+            self.wake_at_ms = min(self.wake_at_ms, self._disk.look(now_ms))
             self.trim()
         return deleted
 
@@ -209,8 +187,3 @@ class Retention:
         del self._untrimmed[-_TRIMMED_AT_ONCE:]
         if self._untrimmed:
             self.wake_at_ms = 0
-
-
-def percent(usage: Usage) -> int:
-    """How full a disk is."""
-    return 100 * (usage.total_size - usage.free_size) // max(usage.total_size, 1)

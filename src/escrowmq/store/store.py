@@ -24,6 +24,7 @@ from escrowmq.codec.properties import encode_properties
 from escrowmq.codec.record import encode_record
 from escrowmq.errors import CorruptRecord, DiskFull, StorageError
 from escrowmq.store.batches import BatchPuts
+from escrowmq.store.disk_watch import DiskWatch
 from escrowmq.store.encoding import (
     encode_with_crc,
     ended,
@@ -101,7 +102,8 @@ class Store:
             take_round=self.flusher.take_round,
             given_up=self._cannot_be_mended,
         )
-        self.retention = Retention(held, hour or hour_in(zone))
+        self.disk_watch = DiskWatch(held)
+        self.retention = Retention(held, self.disk_watch, hour or hour_in(zone))
         self._searcher = Searcher(held)
         self._abort_text = abort_text
         self._is_open = False
@@ -138,7 +140,7 @@ class Store:
                 self._held.durability.note_open(is_open=True)
         self._is_open = True
         self._standing.lift()
-        self.retention.watch(now_ms)
+        self.retention.begin(now_ms)
         return found.report
 
     def _take_up(self, found: Recovered, now_ms: int) -> None:
@@ -451,7 +453,7 @@ class Store:
     @property
     def disk_percent(self) -> int:
         """How full the disk was when last looked at."""
-        return self.retention.disk_percent
+        return self.disk_watch.percent
 
     @property
     def damaged(self) -> dict[int, str]:

@@ -51,15 +51,15 @@ def test_a_group_that_acknowledges_nothing_leaves_room_for_others(
 def test_what_a_full_disk_cannot_remember_is_not_handed_out() -> None:
     world, consumer = make()
     store = world.core.broker.store
-    store.retention.note_room("full")
+    store.disk_watch.note_room("full")
     assert consumer.pop() == []
-    store.retention.note_room(None)
+    store.disk_watch.note_room(None)
     consumer.pop()
     world.run(10_000 + GRACE_MS - 1)
-    store.retention.note_room("full")
+    store.disk_watch.note_room("full")
     world.run(5_000)
     assert world.messages("%RETRY%G_T") == []
-    store.retention.note_room(None)
+    store.disk_watch.note_room(None)
     world.run(2_000)
     assert [got.reconsume_times for got in consumer.pop()] == [1]
 
@@ -67,7 +67,7 @@ def test_what_a_full_disk_cannot_remember_is_not_handed_out() -> None:
 def test_acks_are_taken_on_a_full_disk() -> None:
     world, consumer = make()
     (got,) = consumer.pop()
-    world.core.broker.store.retention.note_room("full")
+    world.core.broker.store.disk_watch.note_room("full")
     consumer.ack(got)
     world.crash()
     world.run(60_000)

@@ -82,20 +82,6 @@ def put_size(store: Store) -> int:
     return store.end_offset // store.bounds("orders", 0)[1]
 
 
-def test_disk_above_the_warning_level_refuses_until_it_is_below() -> None:
-    disk = SimDisk()
-    store, _ = opened(disk)
-    disk.used_percent = 95
-    store.wake(20_000)
-    assert store.put(message(0), 20_000).status is PutStatus.SERVICE_NOT_AVAILABLE
-    assert store.put(message(0), 20_000, is_settling=True).status is PutStatus.OK
-    assert store.disk_percent == 95
-    assert store.wake_at_ms() <= 21_000
-    disk.used_percent = 50
-    store.wake(21_000)
-    assert store.put(message(1), 21_000).status is PutStatus.OK
-
-
 def test_dispatch_that_a_full_disk_stalls_goes_on_when_there_is_room() -> None:
     disk = SimDisk()
     settings = small(log_segment_size=65_536, queue_segment_size=8_000, reserve_size=32_768)

@@ -238,7 +238,7 @@ class World:
         """Leave no room, or have some again; the broker notices at once."""
         self.disk.fill(is_full=is_full)
         if self.core is not None:
-            self.core.broker.store.retention.watch(self.clock.now_ms())
+            self.core.broker.store.disk_watch.look(self.clock.now_ms())
 
     def lose_ends(self, count: int) -> None:
         """Let so many transactions end unheard."""

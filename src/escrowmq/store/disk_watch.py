@@ -1,0 +1,54 @@
+"""How full the disk is: above the warning level no messages are taken, until it has room again."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from escrowmq.base.ports import Usage
+from escrowmq.store.commit_log import FOLDER
+from escrowmq.store.store_parts import Holdings
+
+_log = logging.getLogger(__name__)
+
+_WATCH_FULL_MS: Final = 1_000
+
+
+class DiskWatch:
+    """Looks at the disk of the log."""
+
+    def __init__(self, held: Holdings) -> None:
+        self._held = held
+        self.percent = 0
+        """How full it was when it was looked at last."""
+
+    def look(self, now_ms: int) -> int:
+        """Look how full the disk is, and refuse messages or take them; when to look again."""
+        settings = self._held.settings
+        self.percent = percent(self._held.disk.usage(FOLDER))
+        warning = settings.disk_warning_percent
+        full = None
+        if self.percent > warning:
+            full = (
+                f"the disk is full: {self.percent} % are used, {warning} % allowed; make room "
+                "or raise diskSpaceWarningLevelRatio"
+            )
+        self.note_room(full)
+        interval_ms = settings.clean_interval_ms
+        if self._held.standing.refusal is not None:
+            interval_ms = min(interval_ms, _WATCH_FULL_MS)
+        return now_ms + interval_ms
+
+    def note_room(self, full: str | None) -> None:
+        """The disk is full, or has room again."""
+        standing = self._held.standing
+        if full is not None:
+            standing.refuse(full, is_lasting=False)
+        elif standing.is_passing and self._held.log.extend():
+            standing.lift()
+            _log.warning("the disk has room: messages are taken again")
+
+
+def percent(usage: Usage) -> int:
+    """How full a disk is."""
+    return 100 * (usage.total_size - usage.free_size) // max(usage.total_size, 1)

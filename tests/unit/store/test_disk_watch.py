@@ -1,0 +1,31 @@
+"""The disk is looked at now and then, and the store says whether it takes messages."""
+
+import pytest
+
+from escrowmq.base.ports import Usage
+from escrowmq.store.disk_watch import percent
+from escrowmq.store.store import PutStatus
+from escrowmq.testing.disk import SimDisk
+
+from .stores import message, opened
+
+
+@pytest.mark.parametrize(
+    ("total", "free", "used"), [(1_000, 1_000, 0), (1_000, 101, 89), (1_000, 0, 100), (0, 0, 0)]
+)
+def test_what_is_used_is_told_in_percent(total: int, free: int, used: int) -> None:
+    assert percent(Usage(total, free)) == used
+
+
+def test_disk_above_the_warning_level_refuses_until_it_is_below() -> None:
+    disk = SimDisk()
+    store, _ = opened(disk)
+    disk.used_percent = 95
+    store.wake(20_000)
+    assert store.put(message(0), 20_000).status is PutStatus.SERVICE_NOT_AVAILABLE
+    assert store.put(message(0), 20_000, is_settling=True).status is PutStatus.OK
+    assert store.disk_percent == 95
+    assert store.wake_at_ms() <= 21_000
+    disk.used_percent = 50
+    store.wake(21_000)
+    assert store.put(message(1), 21_000).status is PutStatus.OK
