@@ -78,12 +78,7 @@ class Assembly:
         self.pops = pops_of(b, putter, self.registration, disk)
         self.clients = clients_of(b, on_producer=self.ends.producer_came)
         self.door = door_of(
-            b,
-            self.transactions,
-            disk=disk,
-            accounts=accounts,
-            denials=denials,
-            polls=self._polls,
+            b, self.transactions, disk=disk, accounts=accounts, denials=denials, polls=self._polls
         )
         pending = self._pending(b, denials)
         handlers = (
@@ -92,10 +87,13 @@ class Assembly:
             *(pending, self.ends, self.epochs, self.pulls, self.clients),
             *(*self.pops.handlers, *self.door.handlers),
         )
+        self.tables = Tables(
+            b.topics, b.groups, disk=disk, registration=self.registration, answers=b.answers
+        )
         self.serving = Serving(
             present=b.present,
             calls=b.calls,
-            answers=b.answers,
+            tables=self.tables,
             door=self.door,
             rounds=rounds,
             handlers=handlers,
@@ -109,7 +107,6 @@ class Assembly:
             pops=self.pops,
         )
         self.remoting = self._remoting(b)
-        self.tables = Tables(b.topics, b.groups, disk, self.registration)
         self.measuring = measuring_of(
             b, self.transactions, door=self.door, rounds=rounds, ledger=self.pops.ledger
         )

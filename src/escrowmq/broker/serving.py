@@ -11,13 +11,13 @@ from escrowmq.base.answer import HELD, Refusal, Reply
 from escrowmq.base.background_rounds import Rounds
 from escrowmq.base.codes import Response
 from escrowmq.base.command import Command
-from escrowmq.broker.answer_delivery import Answers
 from escrowmq.broker.asked import Asked, Question, RequestRow
 from escrowmq.broker.audit_log import note_operation
 from escrowmq.broker.door import Door
 from escrowmq.broker.outgoing_requests import PeerCalls
 from escrowmq.broker.peer import Long, Peer
 from escrowmq.broker.requests import UNKNOWN, bound
+from escrowmq.broker.table_saving import Tables
 from escrowmq.codec.headers import read_header
 from escrowmq.delivery.made_by_use import Present
 from escrowmq.errors import EscrowMQError
@@ -33,14 +33,14 @@ class Serving:
         *,
         present: Present,
         calls: PeerCalls,
-        answers: Answers,
+        tables: Tables,
         door: Door,
         rounds: Rounds,
         handlers: Iterable[object],
     ) -> None:
         self._present = present
         self._calls = calls
-        self._answers = answers
+        self._tables = tables
         self._door = door
         self._rounds = rounds
         self._judge: Door | None = None
@@ -87,7 +87,7 @@ class Serving:
         except Exception as error:  # noqa: BLE001 - one request; it is answered with code 1
             reply = _failed(asked, error)
         if reply is not HELD:
-            self._answers.give(asked, reply)
+            self._tables.answer(asked, reply)
 
     def go_on(self, peer: Peer, long: Long[Question], now_ms: int) -> None:
         """Serve the next part of a request that takes many turns."""
@@ -100,7 +100,7 @@ class Serving:
             reply = _failed(asked, error)
         if reply is not HELD:
             peer.long = None
-            self._answers.give(asked, reply)
+            self._tables.answer(asked, reply)
 
     def answered(self, peer: Peer, command: Command, now_ms: int) -> None:
         """A peer has answered a question of ours."""

@@ -1,11 +1,16 @@
-"""The tables of topics and groups are saved before anybody is told of their change."""
+"""The tables of topics and groups are saved before anybody is told of their change: whoever asked
+for one is answered behind it, or told why it could not be saved."""
 
 from __future__ import annotations
 
 import logging
 from typing import Final
 
+from escrowmq.base.answer import Answer, Refusal
+from escrowmq.base.codes import Response
 from escrowmq.base.ports import Disk
+from escrowmq.broker.answer_delivery import Answers
+from escrowmq.broker.asked import Question
 from escrowmq.broker.nameserver_registration import Registration
 from escrowmq.broker.start_checks import GROUPS_FILE, TOPICS_FILE
 from escrowmq.delivery.subscriptions import GroupTable
@@ -21,13 +26,21 @@ class Tables:
     """Saves them, and has the name servers told."""
 
     def __init__(
-        self, topics: TopicTable, groups: GroupTable, disk: Disk, registration: Registration
+        self,
+        topics: TopicTable,
+        groups: GroupTable,
+        *,
+        disk: Disk,
+        registration: Registration,
+        answers: Answers,
     ) -> None:
         self._topics, self._groups = topics, groups
         self._disk = disk
         self._registration = registration
+        self._answers = answers
+        self._unsaid: list[tuple[Question, Answer | Refusal]] = []
         self._again_ms = 0
-        self._failed_at = (0, 0)
+        self._seen = self._failed_at = (0, 0)
 
     @property
     def are_changed(self) -> bool:
@@ -58,18 +71,32 @@ class Tables:
     def _put_off(self, now_ms: int) -> None:
         self._again_ms, self._failed_at = now_ms + _AGAIN_MS, self._wishes
 
+    def answer(self, asked: Question, reply: Answer | Refusal) -> None:
+        """Say it now, or behind the save of what its request has changed."""
+        if self.are_changed and self._wishes != self._seen:
+            self._seen = self._wishes
+            self._unsaid.append((asked, reply))
+        else:
+            self._answers.give(asked, reply)
+
     def save_and_tell(self, now_ms: int) -> None:
-        """The same; whoever changed them is not answered when that fails. All others are, and it
-        is tried again in a while: a full disk must not keep transactions from ending."""
-        is_new = self._wishes != self._failed_at
-        if not is_new and now_ms < self._again_ms:
+        """Save them, and answer whoever changed them. When that fails they are told so, and it is
+        tried again in a while: a full disk must not keep transactions from ending."""
+        if self._wishes == self._failed_at and now_ms < self._again_ms:
             return
+        unsaid, self._unsaid = self._unsaid, []
+        is_new = self._wishes != self._failed_at
         try:
             self.save()
-        except StorageError:
+        except StorageError as error:
             self._put_off(now_ms)
             if is_new:
-                raise
+                _log.error("%s; it is tried again until it is saved", error)
+            reason = f"{error}; this is in force, and it is tried again to save it"
+            for asked, _ in unsaid:
+                self._answers.give(asked, Answer(Response.SYSTEM_ERROR, remark=reason))
             return
+        for asked, reply in unsaid:
+            self._answers.give(asked, reply)
         self._again_ms = 0
         self._registration.tell_changes(now_ms)
