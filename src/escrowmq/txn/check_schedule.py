@@ -31,8 +31,11 @@ from escrowmq.txn.unheard_checks import Unheard
 
 _log = logging.getLogger(__name__)
 
-TAKEN_MAX: Final = 500
+TAKEN_MAX: Final = 100
 """Appointments kept in one go; the rest follow at once, after other inputs."""
+
+ASKED_MAX: Final = 50
+"""Checks made in one go: some 4 ms, in which no end is served."""
 
 UNPARKED_MAX: Final = 5_000
 """Halves that are made due in one go when somebody comes who can be asked: some 5 ms."""
@@ -239,12 +242,15 @@ class Checker:
             self._ready.setdefault(group, collections.deque()).append(queue_offset)
         asks: list[Ask] = []
         for group in list(self._ready):
+            if len(asks) >= ASKED_MAX:
+                break
             try:
                 self._pump(group, now_ms, asks)
             except (OSError, StorageError):  # the half that met it comes up again soon
                 if not asks:
                     raise
                 break  # those are counted as asked, and have to be
+        self._has_room = self._has_room or len(asks) >= ASKED_MAX
         return asks
 
     def _expire_silent(self, now_ms: int) -> None:
@@ -265,6 +271,9 @@ class Checker:
         ready = self._ready[group]
         members = self._awake(group, now_ms)
         while ready and self._group_load[group] < self._settings.checks_in_flight_max:
+            if len(asks) >= ASKED_MAX:
+                self._ready[group] = self._ready.pop(group)  # the other groups' turn
+                break
             queue_offset = ready.popleft()
             # One half is asked about for all of its transaction.
             if queue_offset in self._engine.halves.pending and self._engine.halves.bundles.leads(
@@ -318,6 +327,8 @@ class Checker:
         asks: list[Ask],
     ) -> None:
         pending = self._engine.halves.pending
+        if not members and self._parks_unread(queue_offset, group, now_ms):
+            return
         half = self._engine.half_or_set_aside(queue_offset)
         if half is None:
             return
@@ -331,13 +342,9 @@ class Checker:
         if self.may_see is not None:
             members = self._not_mute(self._seeing(row, half), now_ms)
         holder = self._holder(queue_offset, row, half)
-        fate = judge(
-            checks=row.checks if holder is None else 0,  # whoever holds it is asked without end
-            checks_max=self._settings.transaction_checks_max,
-            age_ms=now_ms - row.stored_ms,
-            age_max_ms=self._age_max_ms,
-            is_reachable=bool(members),
-        )
+        # Whoever holds it is asked without end.
+        checks = row.checks if holder is None else 0
+        fate = self._judge(row, checks, now_ms, is_reachable=bool(members))
         interval_ms = self._settings.transaction_check_interval_ms
         match fate:
             case DueFate.EXPIRE:
@@ -346,9 +353,7 @@ class Checker:
                 self._count(queue_offset)
                 pending.schedule(queue_offset, now_ms + interval_ms)
             case DueFate.PARK:
-                self._engine.halves.park(queue_offset, group)
-                # The log does not wait for its producers: too old, it is given up all the same.
-                pending.schedule(queue_offset, row.stored_ms + self._age_max_ms + 1)
+                self._park(queue_offset, group, row.stored_ms)
             case DueFate.ASK:
                 member = holder or self._choose(members, row, queue_offset)
                 count = row.checks
@@ -359,6 +364,34 @@ class Checker:
                 asks.append(Ask(member.peer, queue_offset, half, count))
                 self._engine.halves.trail.note(now_ms, queue_offset, "asked", who=member.client_id)
                 self._sent(queue_offset, group, member.peer, now_ms)
+
+    def _parks_unread(self, queue_offset: int, group: str, now_ms: int) -> bool:
+        """Park a half of a group that has nobody, which its record has no say in: when a service of
+        many transactions is down, its ends and sends wait for this many times a second."""
+        halves = self._engine.halves
+        is_decided = queue_offset in halves.decided or queue_offset in halves.epochs
+        if is_decided or self._settings.counts_all_checks:
+            return False
+        row = halves.pending.row(queue_offset)
+        if self._judge(row, row.checks, now_ms, is_reachable=False) is not DueFate.PARK:
+            return False
+        halves.take_holder(queue_offset)
+        self._park(queue_offset, group, row.stored_ms)
+        return True
+
+    def _judge(self, row: PendingRow, checks: int, now_ms: int, *, is_reachable: bool) -> DueFate:
+        return judge(
+            checks=checks,
+            checks_max=self._settings.transaction_checks_max,
+            age_ms=now_ms - row.stored_ms,
+            age_max_ms=self._age_max_ms,
+            is_reachable=is_reachable,
+        )
+
+    def _park(self, queue_offset: int, group: str, stored_ms: int) -> None:
+        self._engine.halves.park(queue_offset, group)
+        # The log does not wait for its producers: too old, it is given up all the same.
+        self._engine.halves.pending.schedule(queue_offset, stored_ms + self._age_max_ms + 1)
 
     def _count(self, queue_offset: int) -> int:
         count = self._engine.halves.pending.count_check(queue_offset)

@@ -314,11 +314,14 @@ class Pending:
             later = array("q")
             bucket = self._buckets.pop(number)
             self._noted_count -= len(bucket)
-            for queue_offset in bucket:
+            for nth, queue_offset in enumerate(bucket):
+                if len(taken) == count_max:
+                    later += bucket[nth:]
+                    break
                 page, at = self._pages.find(queue_offset)
                 if at < 0 or page.due_ms[at] // BUCKET_MS != number:
                     continue
-                if page.due_ms[at] > now_ms or len(taken) == count_max:
+                if page.due_ms[at] > now_ms:
                     later.append(queue_offset)
                 else:
                     page.due_ms[at] = NEVER_MS

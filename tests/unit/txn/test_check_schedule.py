@@ -6,7 +6,16 @@ import pytest
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.message import Topic
 from escrowmq.txn.carry_forward import Carrier
-from escrowmq.txn.check_schedule import UNPARKED_MAX, Ask, DueFate, LiveProducer, judge
+from escrowmq.txn.check_schedule import (
+    ASKED_MAX,
+    TAKEN_MAX,
+    UNPARKED_MAX,
+    Ask,
+    DueFate,
+    LiveProducer,
+    judge,
+)
+from escrowmq.txn.engine import Engine
 from escrowmq.txn.state import Verdict
 from escrowmq.txn.unheard_checks import UNHEARD_MAX, Unheard
 from tests.harness.exchange import SMALL
@@ -213,12 +222,43 @@ def test_as_many_checks_of_a_group_are_under_way_as_may_be() -> None:
 def test_crowded_group_starves_no_other() -> None:
     ground = ground_of(A, checks_in_flight_max=2)
     ground.members["Other"] = [B]
-    for number in range(100):
+    for number in range(TAKEN_MAX - 1):
         ground.prepare(b"%d" % number)
     ground.prepare(b"other", group="Other")
     asks = ground.due(FIRST_MS)
     assert [ask.half.properties["PGROUP"] for ask in asks].count("Other") == 1
     assert len(asks) == 3
+
+
+def test_checks_are_made_a_few_at_a_time_and_the_groups_take_turns() -> None:
+    """All that may be under way, made in one turn, kept ends waiting for 20 ms."""
+    ground = ground_of(A)
+    ground.members["Other"] = [B]
+    for number in range(ASKED_MAX):
+        ground.prepare(b"%d" % number)
+        ground.prepare(b"other %d" % number, group="Other")
+    first = ground.due(FIRST_MS)
+    assert [ask.half.properties["PGROUP"] for ask in first] == ["PG"] * ASKED_MAX
+    assert ground.checker.wake_at_ms() <= ground.now_ms
+    second = ground.due(0)
+    assert [ask.half.properties["PGROUP"] for ask in second] == ["Other"] * ASKED_MAX
+    assert ground.due(0) == []
+    assert ground.checker.wake_at_ms() > ground.now_ms
+
+
+def test_half_of_a_group_that_is_away_is_parked_without_being_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Those of a service that is down come by the thousand, and ends wait for them."""
+    ground = Ground()
+    half = ground.prepare(b"nobody there")
+    with monkeypatch.context() as patch:
+        patch.delattr(Engine, "half")
+        assert ground.due(FIRST_MS) == []
+    assert ground.checker.is_parked(half.queue_offset, "PG")
+    ground.members["PG"] = [A]
+    ground.checker.producer_came("PG", ground.now_ms)
+    assert len(ground.due(50)) == 1
 
 
 def test_half_is_given_up_after_the_checks_that_were_delivered() -> None:
