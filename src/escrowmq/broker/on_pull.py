@@ -25,7 +25,7 @@ from escrowmq.broker.part import Part
 from escrowmq.broker.peer import Peer
 from escrowmq.codec.headers import PullHeader
 from escrowmq.delivery.clients import BROADCASTING, Clients
-from escrowmq.delivery.held_pulls import Holds, LongPoll, weight_of
+from escrowmq.delivery.held_pulls import Holds, LongPoll, wait_ms_of, weight_of
 from escrowmq.delivery.offsets import OffsetTable
 from escrowmq.delivery.stats import Stats
 from escrowmq.delivery.subscriptions import GroupConfig, GroupTable
@@ -279,18 +279,14 @@ class PullHandlers(Part):
     # -- when --------------------------------------------------------------------------------
 
     def _hold(self, pull: Pull, now_ms: int) -> None:
-        settings = self._settings
         header = pull.asked.header
-        wait_ms = header.suspend_timeout_millis
-        if not settings.holds_pulls:
-            wait_ms = settings.short_poll_ms
         crowded = self.holds.hold(
             LongPoll(
                 (header.topic, header.queue_id),
                 pull,
                 peer=pull.asked.peer.id,
                 queue_offset=header.queue_offset,
-                deadline_ms=now_ms + max(0, wait_ms),
+                deadline_ms=now_ms + wait_ms_of(header.suspend_timeout_millis, self._settings),
                 account=pull.asked.peer.counted_for,
                 weight=weight_of(pull.asked.command),
             )

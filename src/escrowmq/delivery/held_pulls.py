@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Generic, TypeVar
 
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.command import Command
 from escrowmq.base.fixed_limits import HELD_PER_PEER_MAX, PULLS_HELD_MAX
 
@@ -23,6 +24,12 @@ def weight_of(request: Command) -> int:
     ext = request.ext or {}
     size = len(request.body) + _FIELD_SIZE * len(ext) + sum(map(len, ext))
     return 1 + (size + sum(map(len, ext.values()))) // _WEIGHT_SIZE
+
+
+def wait_ms_of(asked_ms: int, settings: BrokerSettings) -> int:
+    """How long a pull waits for a message: as long as its sender wishes, or a moment where nobody
+    may wait long (longPollingEnable)."""
+    return max(0, asked_ms if settings.holds_pulls else settings.short_poll_ms)
 
 
 class LongPoll(Generic[T]):

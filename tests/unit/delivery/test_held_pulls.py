@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.command import Command
-from escrowmq.delivery.held_pulls import Holds, LongPoll, weight_of
+from escrowmq.delivery.held_pulls import Holds, LongPoll, wait_ms_of, weight_of
 
 KEY = ("T", 0)
 
@@ -16,6 +17,13 @@ def held(
     number: int, *, deadline_ms: int = 100, peer: int = 1, key: tuple[str, int] = KEY
 ) -> LongPoll[int]:
     return LongPoll(key, number, peer=peer, queue_offset=0, deadline_ms=deadline_ms)
+
+
+def test_a_pull_waits_as_long_as_it_wishes_where_it_may() -> None:
+    settings = BrokerSettings()
+    assert [wait_ms_of(asked_ms, settings) for asked_ms in (15_000, 0, -1)] == [15_000, 0, 0]
+    settings = BrokerSettings(holds_pulls=False, short_poll_ms=700)
+    assert [wait_ms_of(asked_ms, settings) for asked_ms in (15_000, 0)] == [700, 700]
 
 
 @given(
