@@ -143,7 +143,7 @@ class PendingHandlers:
         oldest = engine.halves.pending.oldest()
         return PendingCounts(
             count=sum(by_topic.values()),
-            parked=sum(len(checker.parked(group)) for group in checker.parked_groups()),
+            parked=sum(map(checker.parked_count, checker.parked_groups())),
             oldest_ms=engine.halves.pending.row(oldest).stored_ms if oldest is not None else -1,
             by_topic=by_topic,
             by_group=dict(engine.halves.meter.groups),

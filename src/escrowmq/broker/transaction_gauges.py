@@ -92,6 +92,6 @@ def _checked(transactions: Transactions, now_ms: int) -> list[Family]:
             "gauge",
             "Halves that wait for a producer of their group to connect.",
             ("group",),
-            tuple(Sample((group,), len(checker.parked(group))) for group in groups),
+            tuple(Sample((group,), checker.parked_count(group)) for group in groups),
         ),
     ]

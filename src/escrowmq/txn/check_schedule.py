@@ -205,14 +205,13 @@ class Checker:
         """Whether nobody is there to ask about a pending half."""
         return queue_offset in self._parked.get(group, ())
 
-    def parked(self, group: str) -> list[int]:
+    def parked_count(self, group: str) -> int:
         """Halves of a group that nobody answers for."""
-        pending = self._engine.halves.pending
-        return [offset for offset in self._parked.get(group, ()) if offset in pending]
+        return len(self._parked.get(group, ()))
 
     def parked_groups(self) -> list[str]:
         """Groups with halves that nobody answers for."""
-        return [group for group in self._parked if self.parked(group)]
+        return list(self._parked)
 
     def ask_now(self, queue_offsets: list[int], now_ms: int) -> None:
         """Make the checks of these halves due at once."""

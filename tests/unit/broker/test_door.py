@@ -139,7 +139,7 @@ def test_a_member_without_the_right_to_the_topic_is_shown_no_half() -> None:
     sender.leave()
     exchange.advance(40_000)
     assert checks(exchange, thief) == 0
-    assert len(exchange.core.transactions.checker.parked("PG")) == 1
+    assert exchange.core.transactions.checker.parked_count("PG") == 1
     owner = come(exchange, "owner-1")
     owner.heartbeat(producer="PG")
     exchange.advance(1_000)
