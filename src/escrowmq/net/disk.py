@@ -13,6 +13,7 @@ from escrowmq.base.ports import File, Usage, former_path
 from escrowmq.errors import DiskFull, StorageError, StoreLocked
 from escrowmq.net import descriptors
 from escrowmq.net.mapped_file import NO_ROOM, CalledFile, MappedFile
+from escrowmq.net.page_filler import PageFiller
 
 _IN_MEMORY: Final = ("tmpfs", "ramfs")
 
@@ -57,6 +58,7 @@ class FileDisk:
         self._locks: dict[str, int] = {}
         self._new_folders: set[str] = set()
         self.spare = descriptors.Spare()
+        self.pages = PageFiller()
         self._kinds: dict[str, type[MappedFile]] = {}
         for place in (self.root, *self._elsewhere.values()):
             self._prepare(place)
@@ -188,6 +190,7 @@ class FileDisk:
 
     def close(self) -> None:
         """Let go of every file and lock."""
+        self.pages.close()
         for file in list(self._open):
             file.close()
         for full, descriptor in self._locks.items():

@@ -15,6 +15,7 @@ from typing import Final, Protocol
 
 from escrowmq.errors import DiskFull, StorageError
 from escrowmq.net.descriptors import Spare
+from escrowmq.net.page_filler import PageFiller
 
 NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
 _BLOCK_BITS: Final = 16
@@ -28,6 +29,7 @@ class Folder(Protocol):
     """What a file needs of the disk that it lies on."""
 
     spare: Spare
+    pages: PageFiller
 
     def make_room(self, opened: MappedFile) -> None:
         """Take note of a file about to be mapped."""
@@ -131,6 +133,8 @@ class MappedFile:
         if self._ready_from <= position and end <= self._ready_end:
             return
         self._allocate(position, end)
+        if self._is_sequential:
+            self._disk.pages.fill(self._path, position, end)
         if self._ready_from <= position <= self._ready_end:
             self._ready_end = end
         elif self._ready_end == 0:
