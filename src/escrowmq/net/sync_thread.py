@@ -10,7 +10,6 @@ that succeeds proves nothing. The core has to write what they held anew (store/f
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -159,9 +158,15 @@ class FileWork:
 
     async def settle(self, timeout_s: float) -> None:
         """Wait until no sync is under way, but not for ever."""
-        with contextlib.suppress(TimeoutError):
+        try:
             async with asyncio.timeout(timeout_s):
                 await self._no_sync.wait()
+        except TimeoutError:
+            _log.error(
+                "%s: the disk did not answer within %g s: whoever waits for it is left without an "
+                "answer, and sends again",
+                self._name, timeout_s,
+            )  # fmt: skip
 
     async def close(self) -> None:
         """Finish what is under way, and end the thread. What could not be written is given up:

@@ -162,3 +162,30 @@ def test_close_ends_although_a_file_cannot_be_written(tmp_path: object) -> None:
         await work.close()
 
     run(main)
+
+
+class Stuck(Script):
+    """The disk answers when the test lets it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may_end = threading.Event()
+
+    def sync(self) -> None:
+        assert self.may_end.wait(_WAIT_S)
+
+
+def test_an_end_that_leaves_somebody_without_an_answer_says_so(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def main() -> None:
+        work, stuck = FileWork(None, name="broker"), Stuck()
+        work.sync((stuck,), lambda failure: None)
+        await work.settle(0.01)
+        stuck.may_end.set()
+        await work.settle(_WAIT_S)
+        await work.close()
+
+    run(main)
+    (told,) = [record.getMessage() for record in caplog.records]
+    assert told.startswith("broker: the disk did not answer within 0.01 s")
