@@ -18,8 +18,8 @@ from escrowmq.codec.entries import (
 )
 from escrowmq.codec.hashes import index_hash
 from escrowmq.codec.record import decode_record
+from escrowmq.delivery.groups import GroupTable
 from escrowmq.delivery.offsets import OffsetTable
-from escrowmq.delivery.subscriptions import GroupTable
 from escrowmq.delivery.topics import TopicTable
 from escrowmq.testing.disk import SimDisk
 from tests.harness.exchange import Exchange

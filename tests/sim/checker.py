@@ -22,7 +22,7 @@ from collections.abc import Callable
 from escrowmq.base.message import Property, StoredMessage, Topic
 from escrowmq.broker.core import BrokerCore
 from escrowmq.broker.start_checks import OFFSETS_FILE
-from escrowmq.delivery.subscriptions import TRANSACTION_GROUP
+from escrowmq.delivery.groups import TRANSACTION_GROUP
 from escrowmq.testing.disk import Loss, SimDisk
 from escrowmq.txn.engine import Engine
 from escrowmq.txn.op_records import decode_op

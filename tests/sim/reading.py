@@ -8,7 +8,7 @@ from escrowmq.base.message import Property, StoredMessage, SysFlag, Topic
 from escrowmq.base.own_properties import CARRIED, DELAYED, ORDER_KEY, TRANSACTION
 from escrowmq.codec import fastjson
 from escrowmq.codec.record import decode_record
-from escrowmq.delivery.subscriptions import TRANSACTION_GROUP
+from escrowmq.delivery.groups import TRANSACTION_GROUP
 from escrowmq.errors import CorruptRecord
 from escrowmq.store.store import Store
 from escrowmq.txn.op_records import decode_op

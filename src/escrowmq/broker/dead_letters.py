@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from escrowmq.base.codes import Version
-from escrowmq.delivery.subscriptions import GroupConfig
+from escrowmq.delivery.groups import GroupConfig
 
 
 def is_dead(

@@ -11,8 +11,8 @@ from escrowmq.broker.dead_letters import is_dead
 from escrowmq.broker.log_puts import is_retry
 from escrowmq.broker.peer import Peer
 from escrowmq.codec.headers import SendHeader, SendHeaderV2
+from escrowmq.delivery.groups import GroupTable
 from escrowmq.delivery.queue_locks import QueueLocks
-from escrowmq.delivery.subscriptions import GroupTable
 from escrowmq.delivery.topics import Perm, TopicConfig, TopicTable, name_fault
 
 Header = SendHeader | SendHeaderV2

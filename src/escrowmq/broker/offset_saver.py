@@ -7,10 +7,10 @@ from escrowmq.base.message import Topic
 from escrowmq.broker.output import Output
 from escrowmq.broker.part import NOTHING, File, Part, Start
 from escrowmq.delivery import orderly_pops
+from escrowmq.delivery.groups import TRANSACTION_GROUP, GroupTable
 from escrowmq.delivery.offsets import OffsetTable
 from escrowmq.delivery.orderly_pops import Line, OrderTable
 from escrowmq.delivery.pop import PopLedger
-from escrowmq.delivery.subscriptions import TRANSACTION_GROUP, GroupTable
 from escrowmq.delivery.topics import TopicTable
 from escrowmq.store.store import Store
 from escrowmq.txn import pending_snapshot

@@ -23,7 +23,7 @@ from escrowmq.codec.fastjson import Queue
 from escrowmq.codec.routes import TopicRoute
 from escrowmq.delivery.assignment import PATH, RequestMode, RequestModes, assign
 from escrowmq.delivery.clients import BROADCASTING, Clients
-from escrowmq.delivery.subscriptions import GroupTable
+from escrowmq.delivery.groups import GroupTable
 from escrowmq.delivery.topics import Perm, TopicTable
 from escrowmq.errors import RemoteProtocolError
 

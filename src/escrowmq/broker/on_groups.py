@@ -17,8 +17,8 @@ from escrowmq.codec import fastjson
 from escrowmq.codec.client_bodies import decode_body
 from escrowmq.codec.headers import DeleteGroupHeader, GroupHeader, GroupTopicHeader
 from escrowmq.delivery.clients import Clients
+from escrowmq.delivery.groups import GroupConfig, GroupTable, is_group_name
 from escrowmq.delivery.offsets import OffsetTable
-from escrowmq.delivery.subscriptions import GroupConfig, GroupTable, is_group_name
 from escrowmq.delivery.topics import TopicTable, merge_attributes
 from escrowmq.errors import UsageError
 

@@ -36,9 +36,9 @@ from escrowmq.codec.client_bodies import (
 )
 from escrowmq.codec.headers import ConsumerGroupHeader, UnregisterClientHeader
 from escrowmq.delivery.clients import BROADCASTING, Channel, Clients, ConsumerGroup
+from escrowmq.delivery.groups import GroupTable
 from escrowmq.delivery.pop_members import Poppers
 from escrowmq.delivery.queue_locks import QueueLocks
-from escrowmq.delivery.subscriptions import GroupTable
 from escrowmq.delivery.topics import TopicTable
 from escrowmq.errors import UsageError
 from escrowmq.filter.operands import FilterError

@@ -12,8 +12,8 @@ from escrowmq.codec.headers import (
     QueueHeader,
     SearchOffsetHeader,
 )
+from escrowmq.delivery.groups import GroupTable
 from escrowmq.delivery.offsets import OffsetTable
-from escrowmq.delivery.subscriptions import GroupTable
 from escrowmq.delivery.topics import TopicTable
 from escrowmq.store.store import Store
 

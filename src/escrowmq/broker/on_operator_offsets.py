@@ -18,8 +18,8 @@ from escrowmq.codec.headers import (
 from escrowmq.delivery.clients import Clients
 from escrowmq.delivery.delay_queues import DelayQueues
 from escrowmq.delivery.group_readers import Readers
+from escrowmq.delivery.groups import GroupTable
 from escrowmq.delivery.offsets import OffsetTable
-from escrowmq.delivery.subscriptions import GroupTable
 from escrowmq.delivery.topics import TopicTable
 from escrowmq.store.store import Store
 

@@ -25,10 +25,10 @@ from escrowmq.broker.part import Part
 from escrowmq.broker.peer import Peer
 from escrowmq.codec.headers import PullHeader
 from escrowmq.delivery.clients import BROADCASTING, Clients
+from escrowmq.delivery.groups import GroupConfig, GroupTable
 from escrowmq.delivery.held_pulls import Holds, LongPoll, wait_ms_of, weight_of
 from escrowmq.delivery.offsets import OffsetTable
 from escrowmq.delivery.stats import Stats
-from escrowmq.delivery.subscriptions import GroupConfig, GroupTable
 from escrowmq.delivery.topics import Perm, TopicConfig, TopicTable
 from escrowmq.errors import UsageError
 from escrowmq.filter.operands import FilterError

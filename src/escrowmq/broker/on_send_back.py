@@ -16,8 +16,8 @@ from escrowmq.broker.identity import Identity
 from escrowmq.broker.log_puts import Putter
 from escrowmq.codec.headers import SendBackHeader
 from escrowmq.codec.ids import offset_id
+from escrowmq.delivery.groups import GroupConfig, GroupTable
 from escrowmq.delivery.stats import Stats
-from escrowmq.delivery.subscriptions import GroupConfig, GroupTable
 from escrowmq.delivery.topics import Perm, TopicTable
 from escrowmq.store.store import Store
 

@@ -21,10 +21,10 @@ from escrowmq.codec.headers import (
 )
 from escrowmq.delivery.clients import Clients
 from escrowmq.delivery.group_readers import Readers
+from escrowmq.delivery.groups import GroupTable
 from escrowmq.delivery.offsets import OffsetTable
 from escrowmq.delivery.pop_members import Poppers
 from escrowmq.delivery.stats import GET_COUNT, PUT_COUNT, Stats
-from escrowmq.delivery.subscriptions import GroupTable
 from escrowmq.delivery.topics import TopicTable
 from escrowmq.store.store import Store
 

@@ -19,8 +19,8 @@ from escrowmq.broker.output import Output
 from escrowmq.broker.peer import Peer
 from escrowmq.broker.rates import Buckets, Rate, too_many
 from escrowmq.delivery import made_by_use
+from escrowmq.delivery.groups import GroupTable
 from escrowmq.delivery.made_by_use import MadeFile
-from escrowmq.delivery.subscriptions import GroupTable
 from escrowmq.delivery.topics import TopicTable
 from escrowmq.txn.pending import Pending
 

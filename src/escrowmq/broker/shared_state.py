@@ -20,13 +20,13 @@ from escrowmq.delivery.clients import Clients
 from escrowmq.delivery.delay_queues import DelayQueues
 from escrowmq.delivery.due_messages import Due
 from escrowmq.delivery.group_readers import Readers
+from escrowmq.delivery.groups import GroupTable
 from escrowmq.delivery.made_by_use import Made, Present
 from escrowmq.delivery.offsets import OffsetTable
 from escrowmq.delivery.pop_members import Poppers
 from escrowmq.delivery.queue_locks import QueueLocks
 from escrowmq.delivery.request_replies import AskedTable
 from escrowmq.delivery.stats import Stats
-from escrowmq.delivery.subscriptions import GroupTable
 from escrowmq.delivery.timer import TimerQueue
 from escrowmq.delivery.topics import TopicTable
 from escrowmq.store.store import Store

@@ -11,8 +11,8 @@ from escrowmq.base.message import Topic
 from escrowmq.base.ports import Disk
 from escrowmq.codec import fastjson
 from escrowmq.delivery import delay_queues
+from escrowmq.delivery.groups import SYSTEM_GROUPS, TRANSACTION_GROUP, GroupTable
 from escrowmq.delivery.offsets import OffsetTable
-from escrowmq.delivery.subscriptions import SYSTEM_GROUPS, TRANSACTION_GROUP, GroupTable
 from escrowmq.delivery.topics import TopicTable
 from escrowmq.errors import CorruptRecord, StorageError
 from escrowmq.store import check, queue_snapshot

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from escrowmq.base.measure import Family, Sample
 from escrowmq.base.message import Topic
 from escrowmq.delivery.delay_queues import DelayQueues
+from escrowmq.delivery.groups import TRANSACTION_GROUP, GroupTable
 from escrowmq.delivery.offsets import OffsetTable
-from escrowmq.delivery.subscriptions import TRANSACTION_GROUP, GroupTable
 from escrowmq.delivery.timer import TimerQueue
 from escrowmq.delivery.topics import TopicTable
 from escrowmq.store.store import Store

@@ -13,7 +13,7 @@ from escrowmq.broker.answer_delivery import Answers
 from escrowmq.broker.asked import Question
 from escrowmq.broker.nameserver_registration import Registration
 from escrowmq.broker.start_checks import GROUPS_FILE, TOPICS_FILE
-from escrowmq.delivery.subscriptions import GroupTable
+from escrowmq.delivery.groups import GroupTable
 from escrowmq.delivery.topics import TopicTable
 from escrowmq.errors import StorageError
 

@@ -27,6 +27,7 @@ from escrowmq.base.message import Message, Property, StoredMessage
 from escrowmq.codec.pop_receipt import normal_topic
 from escrowmq.codec.properties import number_in
 from escrowmq.codec.record import decode_record
+from escrowmq.delivery.groups import GroupTable
 from escrowmq.delivery.offsets import OffsetTable
 from escrowmq.delivery.pop_check_points import MESSAGES_MAX, NEVER_MS, TIME_MAX, CheckPoint, Popped
 from escrowmq.delivery.pop_renewal import NOBODY, IsThere, nobody_is_there, span_ms
@@ -49,7 +50,6 @@ from escrowmq.delivery.revive_records import (
     revive_queue,
     revive_topic,
 )
-from escrowmq.delivery.subscriptions import GroupTable
 from escrowmq.delivery.topics import TopicTable
 from escrowmq.errors import CorruptRecord, StorageError
 from escrowmq.store.store import Arrival, Put, PutStatus, Store

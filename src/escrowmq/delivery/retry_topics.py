@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from escrowmq.base.message import Topic
 from escrowmq.codec.pop_receipt import RETRY_V1, RETRY_V2, retry_topic
+from escrowmq.delivery.groups import GroupTable
 from escrowmq.delivery.offsets import OffsetTable
-from escrowmq.delivery.subscriptions import GroupTable
 from escrowmq.delivery.topics import TopicTable
 
 

@@ -11,7 +11,7 @@ from typing import Final
 from escrowmq.base.log_throttle import Seldom
 from escrowmq.base.ports import Clock
 from escrowmq.errors import ConnectFailed
-from escrowmq.net.connection_limits import Admission
+from escrowmq.net.connection_counts import Admission
 
 _log = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from escrowmq.base.ports import Clock, Disk, File
 from escrowmq.base.wire import Wire
 from escrowmq.errors import StorageError
 from escrowmq.net.admission import Entrance
-from escrowmq.net.connection_limits import Admission
+from escrowmq.net.connection_counts import Admission
 from escrowmq.net.dialling import dial
 from escrowmq.net.link import Link
 from escrowmq.net.link_table import Links

@@ -12,7 +12,7 @@ import msgspec
 from escrowmq.base.wire import Wire
 from escrowmq.net.certificate_accounts import Identities
 from escrowmq.net.certificates import HTTP2, Certificates, Mode
-from escrowmq.net.connection_limits import ConnectionLimits, Total
+from escrowmq.net.connection_counts import ConnectionLimits, Total
 from escrowmq.net.link import Link, LinkOwner
 from escrowmq.net.read_buffers import READ_SIZE
 from escrowmq.net.unsent_bytes import Unsent

@@ -20,7 +20,7 @@ from escrowmq.net.certificates import (
     load_pair,
     load_trusted,
 )
-from escrowmq.net.connection_limits import ConnectionLimits
+from escrowmq.net.connection_counts import ConnectionLimits
 from escrowmq.net.tls import Doors, TlsDoor
 
 TLS_FILE: Final = "tls.config.file"

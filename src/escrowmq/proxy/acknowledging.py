@@ -17,9 +17,8 @@ from escrowmq.proxy.gen import v2
 from escrowmq.proxy.receipt_handles import ReceiptHandle
 from escrowmq.proxy.result_codes import OK, Fault, code_of, common, fault_of, status, status_of
 from escrowmq.proxy.service_context import Shared
-from escrowmq.proxy.validation import group_name, topic_name
+from escrowmq.proxy.validation import group_name, next_invisible_ms, topic_name
 
-INVISIBLE_MAX_MS: Final = 43_200_000
 """12 hours."""
 
 _TO_DEAD_LETTERS: Final = "-1"
@@ -70,12 +69,7 @@ class Settling:
         request = call.request
         group, topic = group_name(request.group), topic_name(request.topic)
         handle = self._read(request.receipt_handle, call.now_ms)
-        span_ms = request.invisible_duration.ToMilliseconds()
-        if not 0 <= span_ms <= INVISIBLE_MAX_MS:
-            raise Fault(
-                v2.ILLEGAL_INVISIBLE_TIME,
-                f"the invisibleTime is {span_ms} ms; 0 to {INVISIBLE_MAX_MS} are allowed",
-            )
+        span_ms = next_invisible_ms(request.invisible_duration)
         # The Node.js client knows no waits but exponential ones: it gives back what failed with 0.
         span_ms = max(1, span_ms)
 

@@ -12,19 +12,18 @@ from escrowmq.codec.pop_receipt import Receipt, decode_list, decode_receipt, kin
 from escrowmq.codec.properties import number_in
 from escrowmq.codec.record import decode_records
 from escrowmq.errors import RemoteProtocolError
-from escrowmq.proxy.acknowledging import INVISIBLE_MAX_MS, bury
+from escrowmq.proxy.acknowledging import bury
 from escrowmq.proxy.call import Call
 from escrowmq.proxy.gen import v2
 from escrowmq.proxy.messages import Unpacking, message_of
 from escrowmq.proxy.receipt_handles import ReceiptHandle
 from escrowmq.proxy.result_codes import OK, Fault, code_of, fault_of, status
 from escrowmq.proxy.service_context import Shared
-from escrowmq.proxy.validation import group_name, topic_name
+from escrowmq.proxy.validation import group_name, invisible_ms, topic_name
 
 RENEWED_MS: Final = 60_000
 """For so long a message is hidden whose consumer wants it hidden until it is done."""
 
-INVISIBLE_MIN_MS: Final = 10_000
 POLL_MIN_MS, POLL_MAX_MS = 5_000, 20_000
 _REQUEST_MS: Final = 3_000
 _ANY_QUEUE: Final = "-1"
@@ -54,7 +53,9 @@ class Receiving:
             "topic": topic,
             "queueId": _ANY_QUEUE,
             "maxMsgNums": str(min(request.batch_size, POP_MESSAGES_MAX)),
-            "invisibleTime": str(_invisible_ms(request)),
+            "invisibleTime": str(
+                RENEWED_MS if request.auto_renew else invisible_ms(request.invisible_duration)
+            ),
             "pollTime": str(poll_ms(call)),
             "bornTime": str(call.now_ms),
             "initMode": _FROM_LAST,
@@ -111,19 +112,6 @@ def poll_ms(call: Call[v2.ReceiveMessageRequest]) -> int:
         v2.ILLEGAL_POLLING_TIME,
         "The deadline time remaining is not enough for polling, please check network condition",
     )
-
-
-def _invisible_ms(request: v2.ReceiveMessageRequest) -> int:
-    if request.auto_renew:
-        return RENEWED_MS
-    span_ms = request.invisible_duration.ToMilliseconds()
-    if span_ms < INVISIBLE_MIN_MS:
-        text = f"the invisibleTime is too small. min is {INVISIBLE_MIN_MS}"
-        raise Fault(v2.ILLEGAL_INVISIBLE_TIME, text)
-    if span_ms > INVISIBLE_MAX_MS:
-        text = f"the invisibleTime is too large. max is {INVISIBLE_MAX_MS}"
-        raise Fault(v2.ILLEGAL_INVISIBLE_TIME, text)
-    return span_ms
 
 
 def filter_of(expression: v2.FilterExpression) -> tuple[str, str]:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
+from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from escrowmq.base.fixed_limits import (
@@ -23,6 +24,9 @@ from escrowmq.base.names import NAME_LETTERS, has_name_letters
 from escrowmq.base.reserved import RESERVED
 from escrowmq.proxy.gen import v2
 from escrowmq.proxy.result_codes import Fault
+
+INVISIBLE_MIN_MS: Final = 10_000
+INVISIBLE_MAX_MS: Final = 43_200_000
 
 _FIRST_S: Final = -62_135_596_800
 _LAST_S: Final = 253_402_300_799
@@ -164,6 +168,29 @@ def _words(code: int, what: str, text: str) -> None:
     # The first is eight times as fast, and true of nearly all texts.
     if not text.isprintable() and _CONTROL.search(text):
         raise Fault(code, f"{what} cannot contain control character")
+
+
+def invisible_ms(span: Duration) -> int:
+    """For how long a message that is received is to be hidden."""
+    span_ms = span.ToMilliseconds()
+    if span_ms < INVISIBLE_MIN_MS:
+        text = f"the invisibleTime is too small. min is {INVISIBLE_MIN_MS}"
+        raise Fault(v2.ILLEGAL_INVISIBLE_TIME, text)
+    if span_ms > INVISIBLE_MAX_MS:
+        text = f"the invisibleTime is too large. max is {INVISIBLE_MAX_MS}"
+        raise Fault(v2.ILLEGAL_INVISIBLE_TIME, text)
+    return span_ms
+
+
+def next_invisible_ms(span: Duration) -> int:
+    """For how long one that was received is to be hidden from now on; not at all, with 0."""
+    span_ms = span.ToMilliseconds()
+    if not 0 <= span_ms <= INVISIBLE_MAX_MS:
+        raise Fault(
+            v2.ILLEGAL_INVISIBLE_TIME,
+            f"the invisibleTime is {span_ms} ms; 0 to {INVISIBLE_MAX_MS} are allowed",
+        )
+    return span_ms
 
 
 def put_moment(moment: Timestamp, ms: int) -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from escrowmq.base.codes import Version
 from escrowmq.broker.dead_letters import is_dead
-from escrowmq.delivery.subscriptions import GroupConfig
+from escrowmq.delivery.groups import GroupConfig
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from escrowmq.base.fixed_limits import (
     SUBSCRIPTION_SIZE_MAX,
 )
 from escrowmq.codec.command import encode_request
-from escrowmq.delivery.subscriptions import GroupConfig
+from escrowmq.delivery.groups import GroupConfig
 from tests.harness.exchange import Caller, Exchange
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from escrowmq.delivery.subscriptions import GroupConfig
+from escrowmq.delivery.groups import GroupConfig
 
 from .consumer import PopConsumer
 from .world import World

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.codec import fastjson
-from escrowmq.delivery.subscriptions import GroupConfig, GroupTable
+from escrowmq.delivery.groups import GroupConfig, GroupTable
 from escrowmq.delivery.topics import TopicConfig, TopicTable
 
 NAMES = st.sampled_from(["a", "b", "c-1", 'q"uote', "line\nbreak", "ß"])

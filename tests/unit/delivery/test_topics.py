@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.message import Topic
-from escrowmq.delivery.subscriptions import GroupTable
+from escrowmq.delivery.groups import GroupTable
 from escrowmq.delivery.topics import (
     TopicConfig,
     TopicTable,

@@ -19,7 +19,7 @@ from escrowmq.base.wire import Wire
 from escrowmq.net.admission import bind
 from escrowmq.net.certificates import Certificates, Mode, TlsFiles
 from escrowmq.net.clock import SystemClock
-from escrowmq.net.connection_limits import ConnectionLimits
+from escrowmq.net.connection_counts import ConnectionLimits
 from escrowmq.net.listener import BOTH, Listener
 from escrowmq.net.read_buffers import READ_SIZE
 from escrowmq.net.shell import Shell

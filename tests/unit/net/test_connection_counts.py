@@ -1,5 +1,5 @@
 from escrowmq.net import descriptors
-from escrowmq.net.connection_limits import Admission, ConnectionLimits, Total
+from escrowmq.net.connection_counts import Admission, ConnectionLimits, Total
 
 
 def test_connections_are_counted_in_all_and_by_address() -> None:

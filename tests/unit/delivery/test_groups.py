@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from escrowmq.base.broker_settings import BrokerSettings
-from escrowmq.delivery.subscriptions import GroupTable
+from escrowmq.delivery.groups import GroupTable
 
 
 def test_groups_of_the_broker_are_there_and_others_are_created_on_use() -> None:
