@@ -24,8 +24,9 @@ class PageFiller:
 
     def fill(self, path: str, position: int, end: int) -> None:
         """Have the pages of a range filled soon. It is no more than a wish: where the file cannot
-        be opened once more, nothing happens."""
-        self._thread.submit(self._fill, path, position, end)
+        be opened once more, or no thread be had, nothing happens."""
+        with contextlib.suppress(RuntimeError):
+            self._thread.submit(self._fill, path, position, end)
 
     def _fill(self, path: str, position: int, end: int) -> None:
         # By reads in order, for which the kernel takes larger pages than when it is advised

@@ -48,6 +48,7 @@ class FileWork:
         self._name = name
         self._loop = asyncio.get_running_loop()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"{name}-files")
+        self._thread.submit(int)  # it is there from now on, however few threads there are later
         self._newest: dict[str, bytes] = {}
         """Content that waits: for the write of the same file under way, or for a better moment."""
         self._writing: set[str] = set()

@@ -3,7 +3,10 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+import threading
 from pathlib import Path
+
+import pytest
 
 from escrowmq.net.disk import FileDisk
 from escrowmq.net.page_filler import PageFiller
@@ -36,6 +39,20 @@ def test_a_file_that_is_gone_is_nobodys_error(tmp_path: Path) -> None:
     pages = PageFiller()
     pages.fill(str(tmp_path / "gone"), 0, SIZE)
     pages.close()
+
+
+def test_a_thread_that_cannot_be_had_is_nobodys_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    pages = PageFiller()
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", start)
+        pages.fill(str(tmp_path / "log"), 0, SIZE)
+    pages.close()
+    pages.fill(str(tmp_path / "log"), 0, SIZE)
 
 
 def test_what_is_reserved_of_a_log_is_filled_and_of_other_files_is_not(tmp_path: Path) -> None:

@@ -189,3 +189,22 @@ def test_an_end_that_leaves_somebody_without_an_answer_says_so(
     run(main)
     (told,) = [record.getMessage() for record in caplog.records]
     assert told.startswith("broker: the disk did not answer within 0.01 s")
+
+
+def test_a_machine_that_is_short_of_threads_later_has_one_for_syncs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def start(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async def main() -> None:
+        work, file = FileWork(None, name="broker"), Script()
+        failures: list[str] = []
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", start)
+            work.sync((file,), failures.append)
+            await work.settle(_WAIT_S)
+        assert (failures, file.syncs_count) == ([""], 1)
+        await work.close()
+
+    run(main)
