@@ -66,7 +66,7 @@ class FileOffsets:
             data = _encode(self._table)
             try:
                 await asyncio.to_thread(self._write, data)
-            except OSError as error:
+            except (OSError, RuntimeError) as error:  # the latter where no thread is to be had
                 _log.warning("offsets are not kept: %s", error)
                 return
             for reader in changed:

@@ -37,8 +37,14 @@ class Workers:
         if self._idle_count:
             self._idle_count -= 1
         elif self._threads_count < self._threads_max:
-            self._threads_count += 1
-            threading.Thread(target=self._work, name=self._name, daemon=True).start()
+            try:
+                threading.Thread(target=self._work, name=self._name, daemon=True).start()
+            except RuntimeError as error:  # the machine has none: those that are there do it
+                if not self._threads_count:
+                    future.set_exception(error)
+                    return future
+            else:
+                self._threads_count += 1
         self._jobs.put((work, given, future))
         return future
 

@@ -178,6 +178,31 @@ def test_work_that_hangs_can_be_given_up_and_its_thread_ends_afterwards() -> Non
     run(go)
 
 
+def test_without_a_thread_to_be_had_those_that_are_there_do_the_work(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def start(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async def go() -> None:
+        workers, release = Workers(threads_max=2, name="test-short"), threading.Event()
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", start)
+            with pytest.raises(RuntimeError, match="new thread"):
+                await workers.run(int)
+        first = workers.run(release.wait, DEADLINE_S)
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", start)
+            second = workers.run(lambda: 2)
+        third = workers.run(lambda: 3)  # there are two threads again
+        assert (await second, await third) == (2, 3)
+        release.set()
+        assert await first
+        workers.close()
+
+    run(go)
+
+
 def test_exits_and_stops_of_users_code_become_errors() -> None:
     async def go() -> None:
         workers = Workers(threads_max=1, name="test-exit")
