@@ -86,8 +86,7 @@ class Serving:
                     note_operation(asked, reply)
         except Exception as error:  # noqa: BLE001 - one request; it is answered with code 1
             reply = _failed(asked, error)
-        if reply is not HELD:
-            self._tables.answer(asked, reply)
+        self._tables.answer(asked, reply)
 
     def go_on(self, peer: Peer, long: Long[Question], now_ms: int) -> None:
         """Serve the next part of a request that takes many turns."""
@@ -100,7 +99,7 @@ class Serving:
             reply = _failed(asked, error)
         if reply is not HELD:
             peer.long = None
-            self._tables.answer(asked, reply)
+        self._tables.answer(asked, reply)
 
     def answered(self, peer: Peer, command: Command, now_ms: int) -> None:
         """A peer has answered a question of ours."""

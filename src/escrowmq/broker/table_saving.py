@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from escrowmq.base.answer import Answer, Refusal
+from escrowmq.base.answer import HELD, Answer, Refusal, Reply
 from escrowmq.base.codes import Response
 from escrowmq.base.ports import Disk
 from escrowmq.broker.answer_delivery import Answers
@@ -71,10 +71,15 @@ class Tables:
     def _put_off(self, now_ms: int) -> None:
         self._again_ms, self._failed_at = now_ms + _AGAIN_MS, self._wishes
 
-    def answer(self, asked: Question, reply: Answer | Refusal) -> None:
-        """Say it now, or behind the save of what its request has changed."""
-        if self.are_changed and self._wishes != self._seen:
+    def answer(self, asked: Question, reply: Reply) -> None:
+        """Say it now, or behind the save of what its request has changed. Who is held waits for
+        something else, and is told nothing of a save."""
+        has_changed = self.are_changed and self._wishes != self._seen
+        if has_changed:
             self._seen = self._wishes
+        if reply is HELD:
+            return
+        if has_changed:
             self._unsaid.append((asked, reply))
         else:
             self._answers.give(asked, reply)
@@ -86,6 +91,7 @@ class Tables:
             return
         unsaid, self._unsaid = self._unsaid, []
         is_new = self._wishes != self._failed_at
+        self._seen = self._wishes
         try:
             self.save()
         except StorageError as error:

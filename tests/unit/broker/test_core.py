@@ -280,9 +280,10 @@ class SmallDisk(SimDisk):
     """Has no room for tables while it is told so."""
 
     has_room = True
+    refused = "config/topics.json"
 
     def replace(self, path: str, data: bytes, *, is_private: bool = False) -> None:
-        if not self.has_room and path == "config/topics.json":
+        if not self.has_room and path == self.refused:
             raise DiskFull(f"{path}: no room; make some")
         super().replace(path, data, is_private=is_private)
 
@@ -320,6 +321,24 @@ def test_what_else_a_read_holds_is_answered_though_a_table_finds_no_room(
     exchange.feed(caller, b"".join(frames))
     codes = before.now.code, deletion.now.code, behind.now.code
     assert codes == (0, Response.SYSTEM_ERROR, 0)
+
+
+def test_a_pull_that_waits_is_told_nothing_of_a_save_nor_is_who_asks_behind_it() -> None:
+    disk = SmallDisk()
+    exchange = Exchange(disk=disk)
+    exchange.create_topic("T")
+    caller = exchange.connect()
+    disk.refused = "config/subscriptionGroup.json"
+    disk.has_room = False
+    frames = list[bytes]()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(exchange, "feed", lambda _, data: frames.append(data))
+        held = caller.begin_pull("T", group="newcome", hold_ms=15_000)
+        behind = caller.begin(Request.GET_ALL_TOPIC_CONFIG)
+    exchange.feed(caller, b"".join(frames))
+    assert (held.reply, behind.now.code) == (None, 0)
+    assert caller.send("T").code == 0
+    assert held.now.code == 0
 
 
 @pytest.mark.parametrize("code", [Request.PULL_MESSAGE, Request.UPDATE_CONSUMER_OFFSET])
