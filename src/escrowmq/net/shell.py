@@ -20,6 +20,7 @@ from escrowmq.net.dialling import dial
 from escrowmq.net.link import Link
 from escrowmq.net.link_table import Links
 from escrowmq.net.listener import Listener
+from escrowmq.net.patience import DIAL_S, DRAIN_S, FLUSH_S, IDLE_SCAN_S, first_words_s
 from escrowmq.net.protocol_detection import Greeter
 from escrowmq.net.sync_thread import FileWork
 from escrowmq.net.tls import Doors, Session, TlsLink
@@ -28,14 +29,6 @@ from escrowmq.net.wake_timer import Alarm
 _log = logging.getLogger(__name__)
 
 _BACKLOG = 1024
-_IDLE_SCAN_S = 10.0
-_DRAIN_S = 5.0
-"""Replies that wait for the disk get this long when the process is to end."""
-
-_FLUSH_S = 5.0
-"""A peer that is to be closed gets this long to read what was written to it before."""
-
-_DIAL_TIMEOUT_S = 3.0
 
 
 class Shell:
@@ -49,7 +42,7 @@ class Shell:
         *,
         name: str,
         idle_ms: int = 120_000,
-        flush_s: float = _FLUSH_S,
+        flush_s: float = FLUSH_S,
         doors: Doors | None = None,
     ) -> None:
         self.core = core
@@ -69,7 +62,7 @@ class Shell:
         self.alarm = Alarm(clock, name=name, wake=self.wake, wake_at_ms=core.wake_at_ms)
         self._next_peer = 1
         self._is_closed = False
-        self._idle_scan_s = min(_IDLE_SCAN_S, idle_ms / 4_000)
+        self._idle_scan_s = min(IDLE_SCAN_S, idle_ms / 4_000)
         self._idle_timer = self._loop.call_later(self._idle_scan_s, self._close_idle)
         self._look_timer: asyncio.TimerHandle | None = None
         if self._doors.tls is not None:
@@ -100,7 +93,7 @@ class Shell:
         for server in self._servers:
             server.close()
         self.links.stop_reading()
-        await self._files.settle(_DRAIN_S)
+        await self._files.settle(DRAIN_S)
         self._is_closed = True
         self.alarm.stop()
         for timer in (self._idle_timer, self._look_timer):
@@ -121,9 +114,8 @@ class Shell:
         tls = self._doors.tls
         if tls is None and len(wires) == 1:
             return Link(self, peer, wires[0])
-        patience_s = self._idle_ms / 1_000
-        if tls is not None and tls.mode == "enforcing":
-            patience_s = tls.handshake_s
+        handshake_s = tls.handshake_s if tls is not None and tls.mode == "enforcing" else None
+        patience_s = first_words_s(idle_ms=self._idle_ms, handshake_s=handshake_s)
         return Greeter(self, peer, tls, wires=wires, patience_s=patience_s)
 
     def connected(self, link: Link) -> None:
@@ -250,7 +242,7 @@ class Shell:
 
     async def _dial(self, peer: int, host: str, port: int) -> None:
         try:
-            async with asyncio.timeout(_DIAL_TIMEOUT_S):
+            async with asyncio.timeout(DIAL_S):
                 dials_tls = self._doors.dials_tls
                 if dials_tls is None:
                     await dial(lambda: Link(self, peer), host, port)

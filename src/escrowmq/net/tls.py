@@ -14,10 +14,10 @@ from escrowmq.net.certificate_accounts import Identities
 from escrowmq.net.certificates import HTTP2, Certificates, Mode
 from escrowmq.net.connection_counts import ConnectionLimits, Total
 from escrowmq.net.link import Link, LinkOwner
+from escrowmq.net.patience import HANDSHAKE_S
 from escrowmq.net.read_buffers import READ_SIZE
 from escrowmq.net.unsent_bytes import Unsent
 
-_HANDSHAKE_S: Final = 10.0
 _RECORD_SIZE: Final = 16_384
 
 
@@ -26,8 +26,7 @@ class TlsDoor(msgspec.Struct, kw_only=True):
 
     mode: Mode
     certificates: Certificates
-    handshake_s: float = _HANDSHAKE_S
-    """A handshake that takes longer is given up."""
+    handshake_s: float = HANDSHAKE_S
     look_s: float = 1.0
     """Between looks at the files of certificates."""
 
@@ -121,7 +120,7 @@ class TlsLink(Link):
         session: Session,
         *,
         wires: tuple[Wire, ...] = (Wire.REMOTING,),
-        handshake_s: float = _HANDSHAKE_S,
+        handshake_s: float = HANDSHAKE_S,
     ) -> None:
         super().__init__(shell, peer, wires[0])
         self._wires = wires
