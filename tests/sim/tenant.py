@@ -98,8 +98,8 @@ class SimTenant(SimClient):
 
         def heard(reply: Command | None) -> None:
             self._is_busy = self._is_deleting = False
-            if reply is None:
-                self._move()
+            if reply is None or (reply.remark or "").endswith("it is tried again to save it"):
+                self._move()  # it may be gone, now or after a crash
             elif reply.code == Response.SUCCESS and not self.is_kept():
                 self.stage.done["topics deleted without a note of it"] += 1
                 self._move()  # a crash may bring it back
