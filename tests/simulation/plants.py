@@ -9,7 +9,7 @@ from typing import Any
 from escrowmq.base.effects import Sync
 from escrowmq.base.message import StoredMessage
 from escrowmq.broker.core import BrokerCore
-from escrowmq.delivery.diversion_progress import Courier
+from escrowmq.delivery.delay_progress import Courier
 from escrowmq.errors import DiskFull, StorageError
 from escrowmq.store.failed_syncs import log_files
 from escrowmq.store.store import Put

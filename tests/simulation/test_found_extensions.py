@@ -49,7 +49,7 @@ def seen(exchange: Exchange) -> int:
 
 
 def test_a_delay_that_cannot_be_kept_is_refused_although_the_half_is_marked_as_one() -> None:
-    """Clients mark a half as prepared; the diversion, asked what it would do, let those pass."""
+    """Clients mark a half as prepared; the delay, asked what it would do, let those pass."""
     reply = Exchange().connect().send(
         "T", TRAN_MSG="true", PGROUP="PG", DELAY="soon", escrowDelay="true", fields={"f": "4"}
     )  # fmt: skip

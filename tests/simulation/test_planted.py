@@ -19,7 +19,7 @@ from escrowmq.broker.core import BrokerCore
 from escrowmq.broker.on_transactions import _Unsealed, told
 from escrowmq.codec.hashes import java_hash
 from escrowmq.codec.signed_id import SignedId
-from escrowmq.delivery.diverted_messages import DelayRules
+from escrowmq.delivery.delayed_messages import DelayRules
 from escrowmq.errors import StorageError
 from escrowmq.store.store import Put
 from escrowmq.txn.check_schedule import LiveProducer

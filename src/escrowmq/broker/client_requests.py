@@ -50,6 +50,7 @@ from escrowmq.broker.on_pull import PullHandlers
 from escrowmq.broker.on_query import QueryHandlers
 from escrowmq.broker.on_recall import RecallHandlers
 from escrowmq.broker.on_relay import RelayHandlers
+from escrowmq.broker.on_reply import ReplyHandlers
 from escrowmq.broker.on_route import RouteHandlers
 from escrowmq.broker.on_send import SendHandlers
 from escrowmq.broker.on_send_back import BackHandlers
@@ -241,16 +242,19 @@ CLIENT_REQUESTS: Final[tuple[Family, ...]] = (
             RelayHandlers.consumer_status,
             Rule(accesses=fields(GET, groups="group", topics="topic", groups_first=False)),
         ),
+    ),
+    family(
+        ReplyHandlers,
         RequestRow(
             _R.SEND_REPLY_MESSAGE,
             SendHeader,
-            RelayHandlers.reply_message,
+            ReplyHandlers.reply,
             Rule(replied("topic", "properties")),
         ),
         RequestRow(
             _R.SEND_REPLY_MESSAGE_V2,
             SendHeaderV2,
-            RelayHandlers.reply_message,
+            ReplyHandlers.reply,
             Rule(replied("b", "i")),
         ),
     ),

@@ -18,7 +18,7 @@ from typing import Final
 from escrowmq.base.fixed_limits import GROUP_SIZE_MAX, MESSAGE_KEYS_MAX
 from escrowmq.base.message import Message, Property, SysFlag, Topic
 from escrowmq.base.own_properties import CARRIED, ENDED, ENDED_BY, MESSAGES, MORE, OUTCOMES, OWNER
-from escrowmq.delivery.diverted_messages import WISHES
+from escrowmq.delivery.delayed_messages import WISHES
 
 _OF_STORE: Final = frozenset({Property.CRC32, Property.REAL_TOPIC, Property.REAL_QID})
 """What the store, and whoever delivers later, find their own records by."""

@@ -15,7 +15,7 @@ from escrowmq.base.own_properties import ORDER_KEY
 from escrowmq.broker.forbidden_to_senders import group_fault
 from escrowmq.codec.hashes import java_hash
 from escrowmq.delivery.clients import Clients
-from escrowmq.delivery.diverted_messages import DelayRules, divert
+from escrowmq.delivery.delayed_messages import DelayRules, delay
 from escrowmq.delivery.topics import TopicTable
 from escrowmq.txn.check_schedule import LiveProducer
 from escrowmq.txn.epoch import attempt_of
@@ -52,13 +52,13 @@ class HalfRules:
             return Refusal(Response.MESSAGE_ILLEGAL, fault)
         if is_delayed(properties):
             # What could not be delivered at the commit is refused now. Clients mark a half as
-            # prepared, and what is prepared is never diverted.
+            # prepared, and what is prepared is never delayed.
             plain = msgspec.structs.replace(
                 message, sys_flag=message.sys_flag & ~SysFlag.TRANSACTION_MASK
             )
-            diverted = divert(plain, now_ms, self._rules)
-            if not isinstance(diverted, Message):
-                return diverted
+            delayed = delay(plain, now_ms, self._rules)
+            if not isinstance(delayed, Message):
+                return delayed
         reason = halves.refusal(message)
         if not reason:
             return None
@@ -77,10 +77,10 @@ class HalfRules:
             final.queue_id = abs(java_hash(key)) % max(1, topic.write_queue_nums)
         final.queue_id = self._topics.queue_read(final.topic, final.queue_id)
         if is_delayed(final.properties):
-            diverted = divert(final, now_ms, self._rules, is_accepted=True)
-            if isinstance(diverted, Message):
-                return diverted
-            _log.error("a delayed message is delivered at its commit: %s", diverted.remark)
+            delayed = delay(final, now_ms, self._rules, is_accepted=True)
+            if isinstance(delayed, Message):
+                return delayed
+            _log.error("a delayed message is delivered at its commit: %s", delayed.remark)
         return final
 
     def members(self, group: str) -> list[LiveProducer]:

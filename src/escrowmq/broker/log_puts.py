@@ -11,7 +11,7 @@ from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
 from escrowmq.base.codes import Response
 from escrowmq.base.message import Message, Property, Topic
 from escrowmq.codec import recall_handle
-from escrowmq.delivery.diverted_messages import WISHES, DelayRules, divert
+from escrowmq.delivery.delayed_messages import WISHES, DelayRules, delay
 from escrowmq.delivery.stats import Stats
 from escrowmq.store.store import Put, PutStatus, Store
 
@@ -35,7 +35,7 @@ class Diverted(Put, kw_only=True):
 
 
 class Putter:
-    """The one way into the log: what is to be delivered later is diverted on it."""
+    """The one way into the log: what is to be delivered later is delayed on it."""
 
     def __init__(
         self, settings: BrokerSettings, store_settings: StoreSettings, store: Store, stats: Stats
@@ -54,21 +54,21 @@ class Putter:
         return put if put.log_offset >= 0 else self.refusal(put)
 
     def _put_later(self, message: Message, now_ms: int) -> Put | Refusal:
-        diverted = divert(message, now_ms, self._rules)
-        if not isinstance(diverted, Message):
-            return diverted
-        put = self._store.put(diverted, now_ms)
+        delayed = delay(message, now_ms, self._rules)
+        if not isinstance(delayed, Message):
+            return delayed
+        put = self._store.put(delayed, now_ms)
         if put.log_offset < 0:
             return self.refusal(put)
         return Diverted(
-            **msgspec.structs.asdict(put), recall_handle=self._recall_handle(message, diverted)
+            **msgspec.structs.asdict(put), recall_handle=self._recall_handle(message, delayed)
         )
 
-    def _recall_handle(self, message: Message, diverted: Message) -> str:
+    def _recall_handle(self, message: Message, delayed: Message) -> str:
         """What the sender needs to recall a message with a delivery time; else empty."""
-        if diverted.topic != Topic.TIMER or is_retry(message.topic):
+        if delayed.topic != Topic.TIMER or is_retry(message.topic):
             return ""
-        slot_ms = int(diverted.properties[Property.TIMER_OUT_MS])
+        slot_ms = int(delayed.properties[Property.TIMER_OUT_MS])
         return recall_handle.encode_handle(
             recall_handle.RecallHandle(
                 topic=message.topic,

@@ -17,7 +17,7 @@ from escrowmq.broker.message_from_request import MessageMaker
 from escrowmq.broker.shedding import Shedding
 from escrowmq.codec.ids import offset_id
 from escrowmq.delivery.made_by_use import Present
-from escrowmq.delivery.request_replies import AskedTable
+from escrowmq.delivery.requesters import AskedTable
 from escrowmq.delivery.stats import Stats
 from escrowmq.delivery.topics import TopicConfig
 from escrowmq.store.store import Put

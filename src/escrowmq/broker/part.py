@@ -6,7 +6,7 @@ from typing import Final, Protocol
 
 from escrowmq.base.ports import Disk
 from escrowmq.broker.peer import Peer
-from escrowmq.delivery.diversion_progress import NEVER_MS
+from escrowmq.delivery.delay_progress import NEVER_MS
 from escrowmq.store.config_tables import Take
 
 File = tuple[str, bytes]

@@ -7,9 +7,9 @@ from escrowmq.base.background_rounds import Rounds
 from escrowmq.base.ports import Disk
 from escrowmq.broker.arrivals import Arrivals
 from escrowmq.broker.audit_log import Denials
+from escrowmq.broker.delay_part import DelayPart
 from escrowmq.broker.door import Table
 from escrowmq.broker.half_rules import HalfRules
-from escrowmq.broker.later_delivery import LaterDelivery
 from escrowmq.broker.log_puts import Putter
 from escrowmq.broker.offset_saver import ProgressOfHalves
 from escrowmq.broker.on_broker_group import MemberHandlers
@@ -22,6 +22,7 @@ from escrowmq.broker.on_pending import PendingHandlers
 from escrowmq.broker.on_query import QueryHandlers
 from escrowmq.broker.on_recall import RecallHandlers
 from escrowmq.broker.on_relay import RelayHandlers
+from escrowmq.broker.on_reply import ReplyHandlers
 from escrowmq.broker.on_route import RouteHandlers
 from escrowmq.broker.on_send_back import BackHandlers
 from escrowmq.broker.on_statistics import StatisticsHandlers
@@ -181,8 +182,8 @@ class Assembly:
             self.ends,
             self.epochs,
             HalfCounts(b.settings, b.output, self.transactions.engine.halves.meter),
-            LaterDelivery("delay levels", delay_queues.PATH, delays, delays.load),
-            LaterDelivery("the timer", timer.PATH, times, lambda data, _: times.load(data)),
+            DelayPart("delay levels", delay_queues.PATH, delays, delays.load),
+            DelayPart("the timer", timer.PATH, times, lambda data, _: times.load(data)),
             self.pulls,
             self.pops,
             self.arrivals,
@@ -215,9 +216,9 @@ def _storing(b: Broker, putter: Putter) -> tuple[object, ...]:
             chance=b.chance,
             putter=putter,
         ),
-        RelayHandlers(
+        RelayHandlers(b.store, b.clients, b.peers, b.answers),
+        ReplyHandlers(
             settings=b.settings,
-            store=b.store,
             topics=b.topics,
             clients=b.clients,
             identity=b.identity,

@@ -27,7 +27,7 @@ from escrowmq.delivery.groups import GroupTable
 from escrowmq.delivery.offsets import OffsetTable
 from escrowmq.delivery.orderly_pops import OrderTable
 from escrowmq.delivery.pop import PopLedger
-from escrowmq.delivery.pop_renewal import NOBODY
+from escrowmq.delivery.pop_auto_renewal import NOBODY
 from escrowmq.delivery.retry_topics import RetryTopics
 from escrowmq.delivery.revive_records import CheckPointKey
 from escrowmq.delivery.topics import Perm, TopicTable

@@ -25,7 +25,7 @@ from escrowmq.delivery.made_by_use import Made, Present
 from escrowmq.delivery.offsets import OffsetTable
 from escrowmq.delivery.pop_members import Poppers
 from escrowmq.delivery.queue_locks import QueueLocks
-from escrowmq.delivery.request_replies import AskedTable
+from escrowmq.delivery.requesters import AskedTable
 from escrowmq.delivery.stats import Stats
 from escrowmq.delivery.timer import TimerQueue
 from escrowmq.delivery.topics import TopicTable

@@ -12,7 +12,7 @@ from escrowmq.base.answer import Answer, Refusal
 from escrowmq.base.codes import Response
 from escrowmq.broker.asked import Question
 from escrowmq.broker.part import Part
-from escrowmq.delivery.diversion_progress import NEVER_MS
+from escrowmq.delivery.delay_progress import NEVER_MS
 
 
 class Waiting(Protocol):

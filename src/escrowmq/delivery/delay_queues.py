@@ -11,7 +11,7 @@ from escrowmq.base.message import Property, Topic
 from escrowmq.codec import fastjson
 from escrowmq.codec.delay_levels import delay_levels
 from escrowmq.delivery.data_version import DataVersion
-from escrowmq.delivery.diversion_progress import (
+from escrowmq.delivery.delay_progress import (
     BATCH_MAX,
     NEVER_MS,
     RESAVE_SIZE,
@@ -20,7 +20,7 @@ from escrowmq.delivery.diversion_progress import (
     Delivered,
     PutMessage,
 )
-from escrowmq.delivery.diverted_messages import restore
+from escrowmq.delivery.delayed_messages import restore
 from escrowmq.errors import StorageError
 from escrowmq.store.durable_progress import Mark, Marks
 from escrowmq.store.store import Arrival, Store

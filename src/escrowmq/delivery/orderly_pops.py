@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from escrowmq.codec import fastjson
-from escrowmq.delivery.pop_renewal import NOBODY, IsThere, nobody_is_there, span_ms
+from escrowmq.delivery.pop_auto_renewal import NOBODY, IsThere, nobody_is_there, span_ms
 
 PATH: Final = "config/consumerOrderInfo.json"
 NEVER_MS: Final = 1 << 62

@@ -29,8 +29,8 @@ from escrowmq.codec.properties import number_in
 from escrowmq.codec.record import decode_record
 from escrowmq.delivery.groups import GroupTable
 from escrowmq.delivery.offsets import OffsetTable
+from escrowmq.delivery.pop_auto_renewal import NOBODY, IsThere, nobody_is_there, span_ms
 from escrowmq.delivery.pop_check_points import MESSAGES_MAX, NEVER_MS, TIME_MAX, CheckPoint, Popped
-from escrowmq.delivery.pop_renewal import NOBODY, IsThere, nobody_is_there, span_ms
 from escrowmq.delivery.retry_topics import RetryTopics
 from escrowmq.delivery.revive_records import (
     ACK_TAG,

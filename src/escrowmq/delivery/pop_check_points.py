@@ -76,7 +76,7 @@ class CheckPoint(msgspec.Struct, gc=False, eq=False):
     """Offsets of the messages from the start; None when they follow one another from there."""
 
     holder: int = 0
-    """Who is given more time for as long as he is there (delivery/pop_renewal); nobody is 0."""
+    """Who is given more time while he is there (delivery/pop_auto_renewal); nobody is 0."""
 
     @property
     def start_offset(self) -> int:

@@ -31,7 +31,7 @@ from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.fixed_limits import LONG_MAX
 from escrowmq.base.message import Property, StoredMessage, Topic
 from escrowmq.codec.properties import number_in
-from escrowmq.delivery.diversion_progress import (
+from escrowmq.delivery.delay_progress import (
     BATCH_MAX,
     NEVER_MS,
     RESAVE_SIZE,
@@ -40,7 +40,7 @@ from escrowmq.delivery.diversion_progress import (
     Delivered,
     PutMessage,
 )
-from escrowmq.delivery.diverted_messages import restore, wish
+from escrowmq.delivery.delayed_messages import restore, wish
 from escrowmq.delivery.timer_counts import TimingCounts
 from escrowmq.errors import StorageError
 from escrowmq.store.durable_progress import Mark, Marks
@@ -258,7 +258,7 @@ class TimerQueue:
 
     def _wish_ms(self, source: StoredMessage, slot_ms: int) -> int:
         """The wish to the millisecond. A span counts from the store time, which is that of the
-        diversion or a little later; the slot bounds what can be meant. A recall counts for the
+        delay or a little later; the slot bounds what can be meant. A recall counts for the
         whole of its slot, and so comes last in it."""
         last_ms = slot_ms + self._precision_ms
         if Property.TIMER_DEL_UNIQKEY in source.properties:

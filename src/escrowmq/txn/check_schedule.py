@@ -22,9 +22,9 @@ from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.message import StoredMessage
 from escrowmq.base.own_properties import OWNER
 from escrowmq.errors import StorageError
+from escrowmq.txn.check_immunity import immunity_ms
 from escrowmq.txn.end_claim import EndResult
 from escrowmq.txn.engine import Engine
-from escrowmq.txn.half_records import immunity_ms
 from escrowmq.txn.pending import PendingRow
 from escrowmq.txn.state import Verdict
 from escrowmq.txn.unheard_checks import Unheard

@@ -18,12 +18,13 @@ from escrowmq.base.own_properties import MESSAGES, TRANSACTION
 from escrowmq.codec.properties import encode_properties, number_in
 from escrowmq.store.store import Put, PutStatus, Store
 from escrowmq.txn.check_counts import Tally
+from escrowmq.txn.check_immunity import immunity_ms
 from escrowmq.txn.doubled_halves import follow, has_final, stored_again
 from escrowmq.txn.end_claim import Claim, Ended, EndResult
 from escrowmq.txn.half_identity import likeness
 from escrowmq.txn.half_lifecycle import Halves, Settled
 from escrowmq.txn.half_queue_progress import Progress
-from escrowmq.txn.half_records import copy_to, final_of, half_of, immunity_ms
+from escrowmq.txn.half_records import copy_to, final_of, half_of
 from escrowmq.txn.op_records import STATES, encode_op
 from escrowmq.txn.state import WANTED, State, Verdict, settle
 

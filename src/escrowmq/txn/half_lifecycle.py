@@ -14,9 +14,10 @@ from escrowmq.base.message import Message, Property
 from escrowmq.base.own_properties import EPOCH
 from escrowmq.txn.bundle import BundleId, Bundles, bundle_of
 from escrowmq.txn.check_counts import Tally
+from escrowmq.txn.check_immunity import immunity_ms
 from escrowmq.txn.epoch import Attempt, Epochs, attempt_of, stored_attempt
 from escrowmq.txn.half_identity import Likeness
-from escrowmq.txn.half_records import checks_counted, immunity_ms
+from escrowmq.txn.half_records import checks_counted
 from escrowmq.txn.pending import HalfRun, Pending, PendingRow
 from escrowmq.txn.plain_halves import PlainHalf
 from escrowmq.txn.recent_halves import Recent

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
 from escrowmq.base.fixed_limits import INT_MAX, TOPIC_QUEUES_MAX
 from escrowmq.base.message import Message, Property, StoredMessage, SysFlag, Topic
 from escrowmq.base.own_properties import DELAYED, OWNER, TRANSACTION
 from escrowmq.codec.properties import number_in
-
-_SECONDS: Final = re.compile(r"-?[0-9]{1,18}")
-IMMUNITY_MAX_MS: Final = 7 * 24 * 3_600_000
-"""A longer wish for no checks is cut to this."""
 
 _CHECKS_MAX: Final = 99_999
 
@@ -119,16 +114,6 @@ def copy_to(half: StoredMessage, topic: str, **changed: str) -> Message:
         store_host=half.store_host,
         reconsume_times=half.reconsume_times,
     )
-
-
-def immunity_ms(properties: dict[str, str]) -> int | None:
-    """How long a message does not want to be asked about; None when it has no such wish, or one
-    that cannot be read (RocketMQ then takes its own time-out as well)."""
-    text = properties.get(Property.CHECK_IMMUNITY_TIME)
-    if text is None or not _SECONDS.fullmatch(text):
-        return None
-    seconds = int(text)
-    return None if seconds < 0 else min(seconds * 1000, IMMUNITY_MAX_MS)
 
 
 def checks_counted(properties: dict[str, str]) -> int:

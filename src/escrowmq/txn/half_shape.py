@@ -16,7 +16,8 @@ import msgspec
 from escrowmq.base.message import Property
 from escrowmq.base.own_properties import CARRIED, EPOCH, MESSAGES, OWNER, TOKEN, TRANSACTION
 from escrowmq.codec.properties import value_of
-from escrowmq.txn.half_records import checks_counted, immunity_ms
+from escrowmq.txn.check_immunity import immunity_ms
+from escrowmq.txn.half_records import checks_counted
 
 _SHAPES_MAX: Final = 4096
 _VARYING: Final = tuple(

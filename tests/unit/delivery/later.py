@@ -10,7 +10,7 @@ from escrowmq.base.message import Message, StoredMessage, Topic
 from escrowmq.codec.record import decode_record
 from escrowmq.delivery import delay_queues, timer
 from escrowmq.delivery.delay_queues import DelayQueues
-from escrowmq.delivery.diverted_messages import DelayRules, divert
+from escrowmq.delivery.delayed_messages import DelayRules, delay
 from escrowmq.delivery.timer import TimerQueue
 from escrowmq.store.store import Put, PutStatus, Store
 from escrowmq.testing.disk import Loss, SimDisk
@@ -66,9 +66,9 @@ class Later:
             properties={**(more or {}), **properties},
             born_ms=self.now_ms,
         )
-        diverted = divert(message, self.now_ms, self.rules)
-        assert not isinstance(diverted, Refusal)
-        put = self.store.put(diverted, self.now_ms)
+        delayed = delay(message, self.now_ms, self.rules)
+        assert not isinstance(delayed, Refusal)
+        put = self.store.put(delayed, self.now_ms)
         assert put.status is PutStatus.OK
         return put
 

@@ -5,7 +5,7 @@ import pytest
 from escrowmq.base.message import Message, Topic
 from escrowmq.codec import fastjson
 from escrowmq.delivery import delay_queues
-from escrowmq.delivery.diversion_progress import BATCH_MAX, NEVER_MS, RETRY_MS
+from escrowmq.delivery.delay_progress import BATCH_MAX, NEVER_MS, RETRY_MS
 
 from .later import START_MS, Later
 

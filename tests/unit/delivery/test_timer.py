@@ -6,7 +6,7 @@ import pytest
 
 from escrowmq.base.message import Message, Topic
 from escrowmq.delivery import timer
-from escrowmq.delivery.diversion_progress import BATCH_MAX, NEVER_MS, RETRY_MS
+from escrowmq.delivery.delay_progress import BATCH_MAX, NEVER_MS, RETRY_MS
 from escrowmq.store.store import PutStatus
 
 from .later import START_MS, Later

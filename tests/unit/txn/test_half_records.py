@@ -5,12 +5,10 @@ import pytest
 
 from escrowmq.base.message import Message, StoredMessage, SysFlag, Topic
 from escrowmq.txn.half_records import (
-    IMMUNITY_MAX_MS,
     checks_counted,
     copy_to,
     final_of,
     half_of,
-    immunity_ms,
     is_half,
     real_place,
 )
@@ -107,26 +105,6 @@ def test_copy_is_the_half_in_another_topic() -> None:
         2,
     )
     assert copy.properties == {**half.properties, "TRANSACTION_CHECK_TIMES": "0"}
-
-
-@pytest.mark.parametrize(
-    ("text", "wish_ms"),
-    [
-        (None, None),
-        ("10", 10_000),
-        ("0", 0),
-        ("-1", None),
-        ("x", None),
-        ("", None),
-        ("1.5", None),
-        ("9" * 18, IMMUNITY_MAX_MS),
-        ("9" * 30, None),
-        ("\u0665", None),
-    ],
-)
-def test_wish_for_no_checks(text: str | None, wish_ms: int | None) -> None:
-    properties = {} if text is None else {"CHECK_IMMUNITY_TIME_IN_SECONDS": text}
-    assert immunity_ms(properties) == wish_ms
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from escrowmq.codec.properties import encode_properties
-from escrowmq.txn.half_records import checks_counted, immunity_ms
+from escrowmq.txn.check_immunity import immunity_ms
+from escrowmq.txn.half_records import checks_counted
 from escrowmq.txn.half_shape import Shapes
 
 from .ground import Ground

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from escrowmq.errors import EscrowMQError
-from escrowmq.pipeline.sink.deciding import BrokerDecider
+from escrowmq.pipeline.sink.deciding_broker import BrokerDecider
 from escrowmq.pipeline.sink.halves import EpochDecided, HalfSender
 from escrowmq.pipeline.sink.options import SinkOptions
 from escrowmq.pipeline.sink.rows import addressed

@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 
 from escrowmq.errors import UsageError
 from escrowmq.pipeline.sink.acknowledged_sink import send_keyed, send_plain
-from escrowmq.pipeline.sink.deciding import StockBroker, choose_broker
+from escrowmq.pipeline.sink.deciding_broker import StockBroker, choose_broker
 from escrowmq.pipeline.sink.exactly_once import Tokens, abandon, close_epoch, decide, write_halves
 from escrowmq.pipeline.sink.options import SinkOptions, parse_sink
 from escrowmq.pipeline.sink.rows import check_columns

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from escrowmq.base.answer import Refusal
 from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
 from escrowmq.base.message import Message, StoredMessage, Topic
-from escrowmq.delivery.diverted_messages import DelayRules, divert, restore
+from escrowmq.delivery.delayed_messages import DelayRules, delay, restore
 
 NOW_MS = 1_700_000_000_500
 RULES = DelayRules(StoreSettings(), BrokerSettings())
@@ -17,8 +17,8 @@ def message(properties: dict[str, str], *, sys_flag: int = 0, topic: str = "T") 
     return Message(topic=topic, body=b"b", queue_id=3, sys_flag=sys_flag, properties=properties)
 
 
-def diverted(given_message: Message, rules: DelayRules = RULES) -> Message:
-    found = divert(given_message, NOW_MS, rules)
+def delayed(given_message: Message, rules: DelayRules = RULES) -> Message:
+    found = delay(given_message, NOW_MS, rules)
     assert isinstance(found, Message)
     return found
 
@@ -31,7 +31,7 @@ def test_a_level_goes_to_its_queue_of_the_schedule_topic(
     level: str, queue_id: int, kept: str
 ) -> None:
     sent = message({"DELAY": level, "TIMER_DELAY_SEC": "5", "KEYS": "k"})
-    stored = diverted(sent)
+    stored = delayed(sent)
     assert (stored.topic, stored.queue_id) == (Topic.SCHEDULE, queue_id)
     assert stored.properties == {"DELAY": kept, "KEYS": "k", "REAL_TOPIC": "T", "REAL_QID": "3"}
     assert sent.topic == "T"
@@ -41,18 +41,18 @@ def test_a_level_goes_to_its_queue_of_the_schedule_topic(
 @pytest.mark.parametrize("properties", [{}, {"DELAY": "0"}, {"DELAY": "-1"}, {"KEYS": "k"}])
 def test_what_asks_for_no_delay_is_left_alone(properties: dict[str, str]) -> None:
     sent = message(properties)
-    assert diverted(sent) is sent
+    assert delayed(sent) is sent
 
 
 @pytest.mark.parametrize("topic", [Topic.HALF, Topic.OP, Topic.SCHEDULE, Topic.TIMER])
 def test_system_topics_are_left_alone(topic: str) -> None:
     sent = message({"DELAY": "3", "TIMER_DELAY_SEC": "5"}, topic=topic)
-    assert diverted(sent) is sent
+    assert delayed(sent) is sent
 
 
 @pytest.mark.parametrize(("sys_flag", "moves"), [(0, True), (8, True), (4, False), (12, False)])
-def test_only_plain_and_committed_messages_are_diverted(sys_flag: int, moves: bool) -> None:
-    assert (diverted(message({"DELAY": "3"}, sys_flag=sys_flag)).topic == Topic.SCHEDULE) is moves
+def test_only_plain_and_committed_messages_are_delayed(sys_flag: int, moves: bool) -> None:
+    assert (delayed(message({"DELAY": "3"}, sys_flag=sys_flag)).topic == Topic.SCHEDULE) is moves
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_only_plain_and_committed_messages_are_diverted(sys_flag: int, moves: bo
     ],
 )
 def test_a_wish_is_rounded_to_the_slot_before_it(wish: dict[str, str], slot_ms: int) -> None:
-    stored = diverted(message(wish))
+    stored = delayed(message(wish))
     assert (stored.topic, stored.queue_id) == (Topic.TIMER, 0)
     assert stored.properties == {
         **wish, "TIMER_OUT_MS": str(slot_ms), "REAL_TOPIC": "T", "REAL_QID": "3",
@@ -86,7 +86,7 @@ def test_a_wish_is_rounded_to_the_slot_before_it(wish: dict[str, str], slot_ms: 
 )
 def test_what_is_due_already_is_left_alone(wish: dict[str, str]) -> None:
     sent = message(wish)
-    assert diverted(sent) is sent
+    assert delayed(sent) is sent
 
 
 @pytest.mark.parametrize(
@@ -103,20 +103,20 @@ def test_what_is_due_already_is_left_alone(wish: dict[str, str]) -> None:
     ],
 )
 def test_what_cannot_be_is_refused(properties: dict[str, str], code: int) -> None:
-    refused = divert(message(properties), NOW_MS, RULES)
+    refused = delay(message(properties), NOW_MS, RULES)
     assert isinstance(refused, Refusal)
     assert refused.code == code
 
 
 def test_the_peer_s_remarks_are_ours() -> None:
-    refused = divert(message({"TIMER_DELAY_SEC": "999999"}), NOW_MS, RULES)
+    refused = delay(message({"TIMER_DELAY_SEC": "999999"}), NOW_MS, RULES)
     assert isinstance(refused, Refusal)
     assert refused.remark == (
         "timer message illegal, the delay time should not be bigger than the max delay "
         "259200000ms; or if set del msg, the delay time should be bigger than the current time"
     )
     without = DelayRules(StoreSettings(), BrokerSettings(has_timer=False))
-    refused = divert(message({"TIMER_DELAY_SEC": "5"}), NOW_MS, without)
+    refused = delay(message({"TIMER_DELAY_SEC": "5"}), NOW_MS, without)
     assert isinstance(refused, Refusal)
     assert (refused.code, refused.remark) == (
         1,
@@ -137,13 +137,13 @@ def stored(given_message: Message) -> StoredMessage:
     st.sampled_from([0, 8]),
     st.integers(0, 7),
 )
-def test_a_diverted_message_is_restored_whole(
+def test_a_delayed_message_is_restored_whole(
     wish: dict[str, str], properties: dict[str, str], sys_flag: int, reconsume_times: int
 ) -> None:
     rules = DelayRules(StoreSettings(), BrokerSettings(timer_delay_max_s=10**9))
     sent = message({**wish, **properties}, sys_flag=sys_flag)
     sent.reconsume_times = reconsume_times
-    back = restore(stored(diverted(sent, rules)))
+    back = restore(stored(delayed(sent, rules)))
     assert back is not None
     assert (back.topic, back.queue_id, back.body) == ("T", 3, b"b")
     assert (back.sys_flag, back.reconsume_times) == (sys_flag, reconsume_times)

@@ -16,7 +16,7 @@ class _Queues(Protocol):
     def save(self, now_ms: int) -> bytes | None: ...
 
 
-class LaterDelivery(Part):
+class DelayPart(Part):
     """Wakes those who deliver, and keeps how far they are."""
 
     def __init__(

@@ -18,7 +18,7 @@ from escrowmq.codec.epoch_bodies import Abandoned, Decided
 from escrowmq.errors import BrokerFault, UsageError
 from escrowmq.pipeline.brokers.options import Access
 from escrowmq.pipeline.sink.checkpoint import recall, remember
-from escrowmq.pipeline.sink.deciding import BrokerDecider, StockBroker, choose_broker
+from escrowmq.pipeline.sink.deciding_broker import BrokerDecider, StockBroker, choose_broker
 from escrowmq.pipeline.sink.options import SinkOptions, parse_sink
 
 from .test_halves import Broker

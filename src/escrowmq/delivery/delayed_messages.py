@@ -27,12 +27,12 @@ _ROOM: Final = 1024
 
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,18}")
 _LEVEL: Final = re.compile(r"[+-]?[0-9]{1,10}")
-_NEVER_DIVERTED: Final = frozenset({Topic.HALF, Topic.OP, Topic.SCHEDULE, Topic.TIMER})
-_DIVERTED_TYPES: Final = frozenset({0, SysFlag.COMMIT})
+_NEVER_DELAYED: Final = frozenset({Topic.HALF, Topic.OP, Topic.SCHEDULE, Topic.TIMER})
+_DELAYED_TYPES: Final = frozenset({0, SysFlag.COMMIT})
 
 
 class DelayRules:
-    """The settings that decide about diversion; some may change while the broker runs."""
+    """The settings that decide about delays; some may change while the broker runs."""
 
     def __init__(self, store: StoreSettings, broker: BrokerSettings) -> None:
         self.spans_ms: Final = delay_levels(store.delay_levels)
@@ -48,7 +48,7 @@ class DelayRules:
         return self._broker.timer_delay_max_s * 1000
 
 
-def divert(
+def delay(
     message: Message, now_ms: int, rules: DelayRules, *, is_accepted: bool = False
 ) -> Message | Refusal:
     """What is to be stored for a message: itself, what stands for it till its time, or nothing.
@@ -58,8 +58,8 @@ def divert(
     time that was accepted with the half is kept however far away it is by now: the clock may have
     been set right since, or the bound lowered."""
     if (
-        message.topic in _NEVER_DIVERTED
-        or message.sys_flag & SysFlag.TRANSACTION_MASK not in _DIVERTED_TYPES
+        message.topic in _NEVER_DELAYED
+        or message.sys_flag & SysFlag.TRANSACTION_MASK not in _DELAYED_TYPES
     ):
         return message
     properties = message.properties
@@ -132,7 +132,7 @@ def _moved(message: Message, properties: dict[str, str], topic: str, queue_id: i
 
 
 def restore(source: StoredMessage, **added: str) -> Message | None:
-    """The message that a diverted record stands for, with more properties where there is room;
+    """The message that a delayed record stands for, with more properties where there is room;
     None when it names no place to go.
 
     DELAY, REAL_TOPIC, REAL_QID and the timer's properties stay on it, as they do on RocketMQ's
@@ -140,7 +140,7 @@ def restore(source: StoredMessage, **added: str) -> Message | None:
     properties = source.properties
     topic = properties.get(Property.REAL_TOPIC)
     queue_id = number_in(properties.get(Property.REAL_QID), most=TOPIC_QUEUES_MAX - 1)
-    if not topic or topic in _NEVER_DIVERTED or queue_id is None:
+    if not topic or topic in _NEVER_DELAYED or queue_id is None:
         return None
     if source.record_size - len(source.body) > PROPERTIES_SIZE_MAX - _ROOM:
         added = {}

@@ -1,4 +1,4 @@
-"""Exactly one delivery for each diverted record, over crashes too.
+"""Exactly one delivery for each delayed record, over crashes too.
 
 Progress is saved now and then, together with the end of the log at that moment. After a crash the
 log behind that place is read: a record there that was delivered is not delivered again. And since
@@ -88,7 +88,7 @@ class Delivered:
         return self._scan_from if self._counts else self._store.end_offset
 
     def take(self, source: StoredMessage) -> bool:
-        """Whether a diverted record was delivered; each delivery answers for one record."""
+        """Whether a delayed record was delivered; each delivery answers for one record."""
         if not self._counts:
             return False
         found = _fingerprint(source)
@@ -104,9 +104,9 @@ class Delivered:
 
 
 class Courier:
-    """Reads diverted records and puts the messages where they belong.
+    """Reads delayed records and puts the messages where they belong.
 
-    `put` must not divert: the delivered record keeps the properties that asked for a delay."""
+    `put` must not delay: the delivered record keeps the properties that asked for a delay."""
 
     def __init__(self, store: Store, put: PutMessage | None = None) -> None:
         self._store = store

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from escrowmq.delivery.request_replies import AskedTable
+from escrowmq.delivery.requesters import AskedTable
 
 
 def request(number: int, client_id: str = "c") -> dict[str, str]:

@@ -1,0 +1,23 @@
+"""A half message may ask not to be asked about for a while (CHECK_IMMUNITY_TIME_IN_SECONDS)."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from escrowmq.base.message import Property
+
+IMMUNITY_MAX_MS: Final = 7 * 24 * 3_600_000
+"""A longer wish for no checks is cut to this."""
+
+_SECONDS: Final = re.compile(r"-?[0-9]{1,18}")
+
+
+def immunity_ms(properties: dict[str, str]) -> int | None:
+    """How long a message does not want to be asked about; None when it has no such wish, or one
+    that cannot be read (RocketMQ then takes its own time-out as well)."""
+    text = properties.get(Property.CHECK_IMMUNITY_TIME)
+    if text is None or not _SECONDS.fullmatch(text):
+        return None
+    seconds = int(text)
+    return None if seconds < 0 else min(seconds * 1000, IMMUNITY_MAX_MS)
