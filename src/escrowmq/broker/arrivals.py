@@ -6,7 +6,7 @@ from escrowmq.base.background_rounds import Rounds
 from escrowmq.base.message import Topic
 from escrowmq.broker.on_pull import PullHandlers
 from escrowmq.broker.part import Part
-from escrowmq.broker.pops import Pops
+from escrowmq.broker.pop_part import Pops
 from escrowmq.delivery.delay_queues import DelayQueues
 from escrowmq.delivery.timer import TimerQueue
 from escrowmq.store.store import Store

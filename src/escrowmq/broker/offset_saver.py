@@ -10,7 +10,7 @@ from escrowmq.delivery import orderly_pops
 from escrowmq.delivery.groups import TRANSACTION_GROUP, GroupTable
 from escrowmq.delivery.offsets import OffsetTable
 from escrowmq.delivery.orderly_pops import Line, OrderTable
-from escrowmq.delivery.pop import PopLedger
+from escrowmq.delivery.pop_ledger import PopLedger
 from escrowmq.delivery.topics import TopicTable
 from escrowmq.store.store import Store
 from escrowmq.txn import pending_snapshot

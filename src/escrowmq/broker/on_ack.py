@@ -18,7 +18,7 @@ from escrowmq.codec.headers import AckHeader
 from escrowmq.codec.pop_receipt import ORDER_QUEUE, Receipt, decode_receipt, retry_topic
 from escrowmq.delivery.offsets import OffsetTable
 from escrowmq.delivery.orderly_pops import ILLEGAL, OrderTable
-from escrowmq.delivery.pop import PopLedger
+from escrowmq.delivery.pop_ledger import PopLedger
 from escrowmq.delivery.revive_records import CheckPointKey
 from escrowmq.delivery.topics import TopicTable
 from escrowmq.errors import RemoteProtocolError

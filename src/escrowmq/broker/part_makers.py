@@ -25,15 +25,15 @@ from escrowmq.broker.on_pop import PopHandlers
 from escrowmq.broker.on_pull import PullHandlers
 from escrowmq.broker.on_send import SendHandlers
 from escrowmq.broker.on_transactions import EndHandlers
+from escrowmq.broker.pop_part import Freed, Pops
 from escrowmq.broker.pop_reader import Popper
-from escrowmq.broker.pops import Freed, Pops
 from escrowmq.broker.quotas import Quotas
 from escrowmq.broker.shared_state import Broker
 from escrowmq.broker.start_checks import OFFSETS_FILE
 from escrowmq.broker.store_gauges import Gauges
 from escrowmq.broker.waiting_gauges import LaterGauges
 from escrowmq.delivery.orderly_pops import OrderTable
-from escrowmq.delivery.pop import PopLedger
+from escrowmq.delivery.pop_ledger import PopLedger
 from escrowmq.txn.engine import Engine
 from escrowmq.txn.transactions import Transactions
 

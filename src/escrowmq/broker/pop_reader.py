@@ -26,8 +26,8 @@ from escrowmq.codec.record import decode_records, encode_message
 from escrowmq.delivery.groups import GroupTable
 from escrowmq.delivery.offsets import OffsetTable
 from escrowmq.delivery.orderly_pops import OrderTable
-from escrowmq.delivery.pop import PopLedger
 from escrowmq.delivery.pop_auto_renewal import NOBODY
+from escrowmq.delivery.pop_ledger import PopLedger
 from escrowmq.delivery.retry_topics import RetryTopics
 from escrowmq.delivery.revive_records import CheckPointKey
 from escrowmq.delivery.topics import Perm, TopicTable

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.measure import Family, Kind, Sample
 from escrowmq.base.message import Topic
-from escrowmq.delivery.pop import PopLedger
+from escrowmq.delivery.pop_ledger import PopLedger
 from escrowmq.delivery.timer import TimerQueue
 from escrowmq.store.store import Store
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from escrowmq.client.core.grouping import BatchGroups, BatchPlace, Group
+from escrowmq.client.core.lingering_groups import BatchGroups, BatchPlace, Group
 from escrowmq.client.core.message import Message
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.core.send_attempts import SendAnswer, SendRequest

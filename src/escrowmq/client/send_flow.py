@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from escrowmq.base.command import Command
+from escrowmq.client.core.batch_cuts import batches_of
 from escrowmq.client.core.message import Message
 from escrowmq.client.core.queue_choice import queue_of_key
 from escrowmq.client.core.routes import MessageQueue
@@ -36,9 +37,6 @@ if TYPE_CHECKING:
     from escrowmq.client.portal import Finish
 
 INSTANCE_ID: Final = "INSTANCE_ID"
-_ENTRY_SIZE: Final = 256
-"""Bytes of an entry of a batch beside body, user's properties and keys; plenty."""
-
 
 T = TypeVar("T")
 
@@ -258,7 +256,7 @@ class SendDispatch:
             groups.setdefault((message.topic, message.order_key), []).append(index)
         results: dict[int, SendResult] = {}
         for indexes in groups.values():
-            for chunk in self._chunks(messages, indexes):
+            for chunk in batches_of(messages, indexes, size_max=self._options.body_size_max):
                 stored = await self._send_batch([messages[index] for index in chunk], timeout_ms)
                 results.update(zip(chunk, stored, strict=True))
         return [results[index] for index in range(len(messages))]
@@ -278,21 +276,6 @@ class SendDispatch:
         return self.sender.choose(queues)
 
     # -- inside ------------------------------------------------------------------------------
-
-    def _chunks(self, messages: Sequence[Message], indexes: Sequence[int]) -> list[list[int]]:
-        """Indexes of messages that fit into one batch together."""
-        chunks: list[list[int]] = []
-        room = 0
-        for index in indexes:
-            message = messages[index]
-            texts = [*message.properties, *message.properties.values(), *message.key_list]
-            size = len(message.body) + _ENTRY_SIZE + 4 * sum(map(len, texts))
-            if size > room or not chunks:
-                chunks.append([])
-                room = self._options.body_size_max
-            room -= size
-            chunks[-1].append(index)
-        return chunks
 
     async def _send_batch(
         self, messages: Sequence[Message], timeout_ms: int | None

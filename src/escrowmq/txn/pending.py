@@ -1,7 +1,7 @@
 """Half messages that wait for their outcome, in memory.
 
-A pending half takes a row (38 bytes, see pending_pages.py) and an appointment (8); 1 M of them take
-less than 50 MB. Deadlines are kept in buckets of time, not in a heap of tuples.
+A pending half takes a row (38 bytes, see pending_columns.py) and an appointment (8); 1 M of them
+take less than 50 MB. Deadlines are kept in buckets of time, not in a heap of tuples.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from escrowmq.txn.half_shape import HalfShape
-from escrowmq.txn.pending_pages import GONE, PAGE_SIZE, Page, Pages
+from escrowmq.txn.pending_columns import GONE, PAGE_SIZE, Page, Pages
 from escrowmq.txn.plain_halves import PlainHalf
 
 BUCKET_MS: Final = 50

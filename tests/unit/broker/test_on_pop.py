@@ -5,7 +5,7 @@ import json
 import pytest
 
 from escrowmq.base.codes import Request
-from escrowmq.delivery.pop import GRACE_MS
+from escrowmq.delivery.pop_ledger import GRACE_MS
 
 from .consumer import PopConsumer
 from .world import START_MS, World, bodies, ext

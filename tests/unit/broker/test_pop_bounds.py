@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from escrowmq.broker import pop_reader
-from escrowmq.delivery import pop
-from escrowmq.delivery.pop import DUE_MAX, GRACE_MS
+from escrowmq.delivery import pop_ledger
+from escrowmq.delivery.pop_ledger import DUE_MAX, GRACE_MS
 
 from .consumer import PopConsumer
 from .world import World, bodies
@@ -30,7 +30,7 @@ def test_a_wake_settles_no_more_than_so_many_check_points() -> None:
 
 
 def test_nothing_is_handed_out_beyond_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pop, "CHECK_POINTS_MAX", 2)
+    monkeypatch.setattr(pop_ledger, "CHECK_POINTS_MAX", 2)
     _, consumer = make(3)
     gots = [got for _ in range(3) for got in consumer.pop(maxMsgNums=1)]
     assert [got.body for got in gots] == ["0", "1"]
@@ -41,7 +41,7 @@ def test_nothing_is_handed_out_beyond_the_limit(monkeypatch: pytest.MonkeyPatch)
 def test_a_group_that_acknowledges_nothing_leaves_room_for_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(pop, "CHECK_POINTS_OF_GROUP_MAX", 2)
+    monkeypatch.setattr(pop_ledger, "CHECK_POINTS_OF_GROUP_MAX", 2)
     world, consumer = make(3)
     assert sum(len(consumer.pop(maxMsgNums=1)) for _ in range(3)) == 2
     other = PopConsumer(world, group="other")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from escrowmq.base.codes import Request
 from escrowmq.base.message import Message, Property
-from escrowmq.delivery.pop import GRACE_MS, PEER_GRACE_MS
+from escrowmq.delivery.pop_ledger import GRACE_MS, PEER_GRACE_MS
 from escrowmq.delivery.revive_records import MARK_GROUP, REVIVE_GROUP
 from escrowmq.testing.disk import Loss
 

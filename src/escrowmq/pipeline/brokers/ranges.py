@@ -44,26 +44,6 @@ def backlog_count(ranges: Iterable[QueueRange]) -> int:
     return sum(each.count for each in ranges)
 
 
-def limited(ranges: Sequence[QueueRange], count_max: int) -> list[QueueRange]:
-    """The beginnings of the ranges that have so many offsets together. Each has its share by
-    its length, and at least one, so that no queue waits for another: with more queues than
-    offsets there is one for each all the same."""
-    total = backlog_count(ranges)
-    if total <= count_max:
-        return list(ranges)
-    shares = [max(1, each.count * count_max // total) for each in ranges]
-    left = max(count_max, len(ranges)) - sum(shares)
-    # What is left over, or lacking because each has one at least, is small beside the longest.
-    for index in sorted(range(len(ranges)), key=lambda index: -ranges[index].count):
-        change = max(1 - shares[index], min(left, ranges[index].count - shares[index]))
-        shares[index] += change
-        left -= change
-    return [
-        QueueRange(each.queue, each.low, each.low + share)
-        for each, share in zip(ranges, shares, strict=True)
-    ]
-
-
 def ends_of(start: Mapping[MessageQueue, int], ranges: Iterable[QueueRange]) -> Positions:
     """Where a reader of these ranges is then; queues without one stay where they were."""
     return {**start, **{each.queue: each.high for each in ranges}}

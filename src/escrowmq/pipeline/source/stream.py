@@ -21,10 +21,10 @@ from escrowmq.pipeline.brokers.ranges import (
     QueueRange,
     backlog_count,
     ends_of,
-    limited,
     ranges_between,
 )
 from escrowmq.pipeline.source.batch import Part, parts_of, read_part
+from escrowmq.pipeline.source.batch_limits import limited
 from escrowmq.pipeline.source.offsets import find_queues, look_up, require_inside, without_loss
 from escrowmq.pipeline.source.options import SourceOptions
 from escrowmq.pipeline.source.pulling import sampled_size

@@ -12,9 +12,7 @@ from escrowmq.client.core.routes import MessageQueue
 from escrowmq.errors import UsageError
 from escrowmq.pipeline.brokers.ranges import (
     QueueRange,
-    backlog_count,
     ends_of,
-    limited,
     partitioned,
     ranges_between,
 )
@@ -37,20 +35,6 @@ def test_what_lies_between() -> None:
     start = {queue(0): 5, queue(1): 7, queue(2): 9}
     end = {queue(0): 8, queue(1): 7, queue(2): 3}
     assert ranges_between(start, end) == [QueueRange(queue(0), 5, 8)]
-
-
-@given(ranges, st.integers(1, 50_000))
-def test_a_limit_is_kept_and_shared(found: list[QueueRange], count_max: int) -> None:
-    taken = limited(found, count_max)
-    total = backlog_count(found)
-    assert backlog_count(taken) == max(min(total, count_max), min(total, len(found)))
-    for whole, part in zip(found, taken, strict=True):
-        assert part.queue == whole.queue
-        assert part.low == whole.low
-        assert whole.low < part.high <= whole.high, "no queue waits for another"
-        if total > count_max:
-            fair = whole.count * count_max // total
-            assert abs(part.count - fair) <= len(found)
 
 
 @given(ranges, st.integers(0, 40), st.integers(0, 40), st.integers(0, 3_000))

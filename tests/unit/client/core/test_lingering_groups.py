@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from escrowmq.client.core.grouping import BatchGroups, BatchPlace, Group
+from escrowmq.client.core.lingering_groups import BatchGroups, BatchPlace, Group
 from escrowmq.client.core.routes import MessageQueue
 
 FREE = BatchPlace("T", "", None)

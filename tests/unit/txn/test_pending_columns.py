@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from escrowmq.txn.pending_pages import PAGE_SIZE, Pages
+from escrowmq.txn.pending_columns import PAGE_SIZE, Pages
 
 
 def filled(count: int, *, size: int = PAGE_SIZE) -> Pages:

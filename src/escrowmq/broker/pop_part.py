@@ -13,7 +13,7 @@ from escrowmq.broker.pop_reader import Pop
 from escrowmq.delivery import assignment, orderly_pops
 from escrowmq.delivery.held_pops import Polls
 from escrowmq.delivery.orderly_pops import OrderTable
-from escrowmq.delivery.pop import PopLedger
+from escrowmq.delivery.pop_ledger import PopLedger
 from escrowmq.store.store import Arrival
 
 

@@ -1,0 +1,29 @@
+"""A list of messages is cut into batches that a broker takes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from escrowmq.client.core.message import Message
+
+_ENTRY_SIZE: Final = 256
+"""Bytes of an entry of a batch beside body, user's properties and keys; plenty."""
+
+
+def batches_of(
+    messages: Sequence[Message], indexes: Sequence[int], *, size_max: int
+) -> list[list[int]]:
+    """Indexes of messages that fit into one batch together, in their order."""
+    batches: list[list[int]] = []
+    room = 0
+    for index in indexes:
+        message = messages[index]
+        texts = [*message.properties, *message.properties.values(), *message.key_list]
+        size = len(message.body) + _ENTRY_SIZE + 4 * sum(map(len, texts))
+        if size > room or not batches:
+            batches.append([])
+            room = size_max
+        room -= size
+        batches[-1].append(index)
+    return batches

@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from escrowmq.client.core.batch_cuts import batches_of
+from escrowmq.client.core.message import Message
+
+MESSAGES = st.lists(
+    st.builds(
+        Message,
+        topic=st.just("T"),
+        body=st.binary(max_size=3_000),
+        properties=st.dictionaries(
+            st.text("ab", min_size=1, max_size=9), st.text("é", max_size=99)
+        ),
+    ),
+    min_size=1,
+    max_size=20,
+)
+
+
+@given(MESSAGES, st.integers(1, 8_000))
+def test_each_message_is_in_one_batch_in_order_and_no_batch_is_too_large(
+    messages: list[Message], size_max: int
+) -> None:
+    batches = batches_of(messages, range(len(messages)), size_max=size_max)
+    assert [index for batch in batches for index in batch] == list(range(len(messages)))
+    for batch in batches:
+        found = [messages[index] for index in batch]
+        size = sum(
+            len(each.body) + sum(len((k + v).encode()) + 2 for k, v in each.properties.items())
+            for each in found
+        )
+        assert size <= size_max or len(batch) == 1
