@@ -10,7 +10,7 @@ from escrowmq.broker.forbidden_to_senders import ODD
 from escrowmq.broker.stretches import tail_given
 from escrowmq.codec.batch import decode_part
 from escrowmq.codec.ids import offset_id
-from escrowmq.codec.properties import decode_properties
+from escrowmq.codec.properties import parse_properties
 from escrowmq.codec.request_shapes import PLAIN_KEYS_MAX, Properties
 from escrowmq.errors import RemoteProtocolError
 from escrowmq.lane.native import LayOutBatch, Moment
@@ -47,10 +47,16 @@ class ShortBatches:
         if is_plain is None:
             if len(self._unnamed) >= _UNNAMED_MAX:
                 self._unnamed.clear()
-            names = decode_properties(properties).keys()
-            is_plain = self._properties.are_plain(names)
-            self._unnamed[properties] = is_plain
+            is_plain = self._unnamed[properties] = self._are_plain(properties)
         return b"" if is_plain else None
+
+    def _are_plain(self, properties: bytes) -> bool:
+        """Nothing of it is stored; what is no text makes a header that nobody can read."""
+        try:
+            names = parse_properties(properties.decode()).keys()
+        except UnicodeDecodeError:
+            return False
+        return self._properties.are_plain(names)
 
     def put(
         self,

@@ -139,6 +139,18 @@ def test_odd_batch_among_plain_ones_makes_no_difference(name: str, *, is_binary:
     both.end()
 
 
+@pytest.mark.parametrize("own", ["p?q\x01v\x02", "UNIQ_KEY\x010A?B\x02WAIT\x01true\x02"])
+def test_batch_whose_sender_says_what_is_no_text_is_refused(own: str) -> None:
+    """Seed 20261123 of tests/fuzz/test_lane: it was stored, and the general way cuts its sender."""
+    both = Both()
+    plain = batch([entry(1)])
+    both.feed((1, send()), (1, plain))
+    both.feed((1, plain + batch([entry(2)], own).replace(b"?", b"\xcb") + plain))
+    assert both.general.closed
+    both.feed((2, pull(0)))
+    both.end()
+
+
 def test_batches_fill_segments_as_before() -> None:
     both = Both()
     both.feed((1, send()))
