@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from escrowmq.base.answer import HELD, Answer, Refusal, Reply
+from escrowmq.base.answer import HELD, Answer, Reply
 from escrowmq.base.codes import Response
 from escrowmq.base.ports import Disk
 from escrowmq.broker.answer_delivery import Answers
@@ -38,7 +38,7 @@ class Tables:
         self._disk = disk
         self._registration = registration
         self._answers = answers
-        self._unsaid: list[tuple[Question, Answer | Refusal]] = []
+        self._unsaid: list[tuple[Question, Answer]] = []
         self._again_ms = 0
         self._seen = self._failed_at = (0, 0)
 
@@ -73,13 +73,13 @@ class Tables:
 
     def answer(self, asked: Question, reply: Reply) -> None:
         """Say it now, or behind the save of what its request has changed. Who is held waits for
-        something else, and is told nothing of a save."""
+        something else, and who is refused has changed nothing that he knows of."""
         has_changed = self.are_changed and self._wishes != self._seen
         if has_changed:
             self._seen = self._wishes
         if reply is HELD:
             return
-        if has_changed:
+        if has_changed and isinstance(reply, Answer):
             self._unsaid.append((asked, reply))
         else:
             self._answers.give(asked, reply)
