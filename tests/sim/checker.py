@@ -187,6 +187,7 @@ class Checker:
     def _check_ends(self, reading: Reading) -> None:
         """(d): every end was asked for; (b): no final of what was rolled back or given up."""
         halves = {**reading.waiting_halves, **dict(reading.halves())}
+        self._ledger.carried |= reading.carried_keys()
         for number, letter in reading.outcomes.items():
             ident = halves.get(number)
             if ident is None:

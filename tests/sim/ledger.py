@@ -79,6 +79,8 @@ class Ledger:
         """Checks that were handed to a connection."""
         self.resumed: set[str] = set()
         """Keys of halves that an administrator may have had asked about again."""
+        self.carried: set[str] = set()
+        """Keys of those carried forward: an end that names where one stood before ends it."""
         self.immune: set[str] = set()
         """Keys of halves that want no check for longer than the world lasts."""
         self.settled: list[tuple[Ident, int]] = []
@@ -116,7 +118,7 @@ class Ledger:
         """When a verdict about a half was sent first; None when nobody sent it."""
         key = ident[0]
         scopes = {self.scope(ident), self.scope((key, _SAID_OF_KEY))}
-        if key in self.resumed:
+        if key in self.resumed or key in self.carried:
             scopes |= {scope for scope in self.said if scope[0] == key}
         found = [self.said[s][verdict] for s in scopes if verdict in self.said.get(s, ())]
         return min(found, default=None)

@@ -286,6 +286,11 @@ class Reading:
             if item is not None
         ]
 
+    def carried_keys(self) -> set[str]:
+        """The keys of those that were carried forward."""
+        halves = self.queues[Topic.HALF, 0]
+        return {each.key for each in halves if each and CARRIED in each.message.properties}
+
     def stored(self) -> dict[Ident, int]:
         """Queue offsets of all of them, those among them that have no unit yet."""
         return {i: number for number, i in (*self.halves(), *self.waiting_halves.items())}
