@@ -24,18 +24,18 @@ _UNAVAILABLE: Final = (
     "the broker's disk is full [{disk}], messages are put to the slave, "
     "message store has been shut down, etc."
 )
-DIVERTING: Final = frozenset({*WISHES, Property.DELAY})
+DELAYING: Final = frozenset({*WISHES, Property.DELAY})
 """Properties by which a message may be delivered later."""
 
 
-class Diverted(Put, kw_only=True):
+class Delayed(Put, kw_only=True):
     """A message was stored that is delivered later."""
 
     recall_handle: str = ""
 
 
 class Putter:
-    """The one way into the log: what is to be delivered later is delayed on it."""
+    """The one way into the log: what is to be delivered later is set aside on it."""
 
     def __init__(
         self, settings: BrokerSettings, store_settings: StoreSettings, store: Store, stats: Stats
@@ -47,8 +47,8 @@ class Putter:
         self._rules = DelayRules(store_settings, settings)
 
     def put(self, message: Message, now_ms: int) -> Put | Refusal:
-        """Store a message, or what stands for it until its time (a Diverted)."""
-        if not DIVERTING.isdisjoint(message.properties):
+        """Store a message, or what stands for it until its time (a Delayed)."""
+        if not DELAYING.isdisjoint(message.properties):
             return self._put_later(message, now_ms)
         put = self._store.put(message, now_ms)
         return put if put.log_offset >= 0 else self.refusal(put)
@@ -60,7 +60,7 @@ class Putter:
         put = self._store.put(delayed, now_ms)
         if put.log_offset < 0:
             return self.refusal(put)
-        return Diverted(
+        return Delayed(
             **msgspec.structs.asdict(put), recall_handle=self._recall_handle(message, delayed)
         )
 

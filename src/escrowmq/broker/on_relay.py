@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Final
 
 from escrowmq.base.answer import HELD, Answer, Refusal, Reply
 from escrowmq.base.codes import Request, Response, Version
 from escrowmq.base.command import Command
 from escrowmq.broker.answer_delivery import Answers
 from escrowmq.broker.asked import Asked, Question
+from escrowmq.broker.outgoing_requests import CLIENT_MS
 from escrowmq.broker.peers import Peers
 from escrowmq.codec.headers import (
     ConsumeDirectlyHeader,
@@ -20,8 +20,6 @@ from escrowmq.codec.headers import (
 from escrowmq.codec.ids import parse_offset_id
 from escrowmq.delivery.clients import Channel, Clients
 from escrowmq.store.store import Store
-
-_CALL_MS: Final = 10_000
 
 
 class RelayHandlers:
@@ -69,7 +67,7 @@ class RelayHandlers:
                 self._answers.give(asked, told)
                 return
             remark = (
-                f"consumer <{group}> <{channel.client_id}> Timeout: no answer within {_CALL_MS} ms"
+                f"consumer <{group}> <{channel.client_id}> Timeout: no answer within {CLIENT_MS} ms"
             )
             self._answers.give(asked, Refusal(Response.CONSUME_MSG_TIMEOUT, remark))
 
@@ -79,7 +77,7 @@ class RelayHandlers:
             ext=asked.command.ext,
             body=body,
             on_answer=heard,
-            until_ms=asked.now_ms + _CALL_MS,
+            until_ms=asked.now_ms + CLIENT_MS,
         )
 
     def consumer_status(self, asked: Asked[GroupTopicHeader]) -> Reply:
@@ -114,7 +112,7 @@ class RelayHandlers:
                 Request.GET_CONSUMER_STATUS_FROM_CLIENT,
                 ext={"topic": header.topic, "group": header.group},
                 on_answer=functools.partial(_drop_time, heard, channel.client_id),
-                until_ms=asked.now_ms + _CALL_MS,
+                until_ms=asked.now_ms + CLIENT_MS,
             )
         return HELD
 

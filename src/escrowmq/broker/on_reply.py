@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from escrowmq.base.answer import HELD, Answer, Refusal, Reply
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Request, Response
@@ -14,6 +12,7 @@ from escrowmq.broker.asked import Asked
 from escrowmq.broker.forbidden_to_senders import admit, take_off
 from escrowmq.broker.identity import Identity
 from escrowmq.broker.log_puts import Putter
+from escrowmq.broker.outgoing_requests import CLIENT_MS
 from escrowmq.broker.peers import Peers
 from escrowmq.codec.headers import SendHeader, SendHeaderV2
 from escrowmq.codec.ids import format_host, offset_id
@@ -22,8 +21,6 @@ from escrowmq.delivery.clients import Channel, Clients
 from escrowmq.delivery.made_by_use import Present
 from escrowmq.delivery.requesters import AskedTable
 from escrowmq.delivery.topics import TopicTable
-
-_CALL_MS: Final = 10_000
 
 
 class ReplyHandlers:
@@ -84,7 +81,7 @@ class ReplyHandlers:
             ext=_push_fields(asked, properties, format_host(self._identity.packed)),
             body=asked.body,
             on_answer=heard,
-            until_ms=asked.now_ms + _CALL_MS,
+            until_ms=asked.now_ms + CLIENT_MS,
         )
         return HELD
 

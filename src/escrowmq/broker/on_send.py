@@ -12,7 +12,7 @@ from escrowmq.broker.destinations import Destinations, Header
 from escrowmq.broker.forbidden_to_senders import admit
 from escrowmq.broker.identity import Identity
 from escrowmq.broker.incoming_halves import IncomingHalves
-from escrowmq.broker.log_puts import Diverted, Putter, is_retry
+from escrowmq.broker.log_puts import Delayed, Putter, is_retry
 from escrowmq.broker.message_from_request import MessageMaker
 from escrowmq.broker.shedding import Shedding
 from escrowmq.codec.ids import offset_id
@@ -106,7 +106,7 @@ class SendHandlers:
         more: dict[str, str] | None = None
         if type(put) is not Put or wants_id:
             more = {}
-            if isinstance(put, Diverted) and put.recall_handle:
+            if isinstance(put, Delayed) and put.recall_handle:
                 more["recallHandle"] = put.recall_handle
             if wants_id:
                 more["escrowId"] = self._halves.sign(put, unique_key, now_ms)

@@ -10,6 +10,9 @@ import msgspec
 
 from escrowmq.base.command import Command
 
+CLIENT_MS: Final = 10_000
+"""A client that is asked for somebody else has so long to answer."""
+
 _NEVER_MS: Final = (1 << 62) - 1
 
 OnAnswer = Callable[[Command | None, int], None]

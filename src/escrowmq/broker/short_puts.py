@@ -15,7 +15,7 @@ from escrowmq.broker.arrivals import Arrivals
 from escrowmq.broker.forbidden_to_senders import MARKED, ODD, ODD_OF_HALF, group_fault
 from escrowmq.broker.frames import Frames
 from escrowmq.broker.identity import Identity
-from escrowmq.broker.log_puts import DIVERTING
+from escrowmq.broker.log_puts import DELAYING
 from escrowmq.broker.on_transactions import EndHandlers
 from escrowmq.broker.output import Output
 from escrowmq.broker.peer import Peer
@@ -42,14 +42,14 @@ _SOURCE_OF: Final = attrgetter("group", "topic")
 _TARGETS_MAX: Final = 10_000
 _GROUPS_MAX: Final = 1_024
 _SET_HERE: Final = frozenset({Property.MSG_REGION, Property.TRACE_ON, Property.CLUSTER})
-_SPECIAL: Final = MARKED | DIVERTING | _SET_HERE | {Property.TRAN_MSG, Property.REPLY_TO_CLIENT}
+_SPECIAL: Final = MARKED | DELAYING | _SET_HERE | {Property.TRAN_MSG, Property.REPLY_TO_CLIENT}
 """Properties by which a message is no plain one, or which the broker sets itself."""
 
 
 class _SpecialOfHalf:
     """The same for halves: each name of ours that means something to a broker is one."""
 
-    _names: Final = MARKED | DIVERTING | _SET_HERE | {
+    _names: Final = MARKED | DELAYING | _SET_HERE | {
         Property.REPLY_TO_CLIENT, Property.CHECK_IMMUNITY_TIME, Property.TRANSACTION_ID,
     }  # fmt: skip
     _of_clients: Final = frozenset({CHECKER, MARKER})

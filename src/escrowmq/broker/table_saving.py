@@ -87,10 +87,10 @@ class Tables:
     def save_and_tell(self, now_ms: int) -> None:
         """Save them, and answer whoever changed them. When that fails they are told so, and it is
         tried again in a while: a full disk must not keep transactions from ending."""
-        if self._wishes == self._failed_at and now_ms < self._again_ms:
+        is_new = self._wishes != self._failed_at
+        if not is_new and now_ms < self._again_ms:
             return
         unsaid, self._unsaid = self._unsaid, []
-        is_new = self._wishes != self._failed_at
         self._seen = self._wishes
         try:
             self.save()
