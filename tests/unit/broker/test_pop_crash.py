@@ -6,7 +6,7 @@ import json
 import random
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from escrowmq.base.codes import Request
@@ -220,6 +220,10 @@ STEPS = st.lists(
 
 @pytest.mark.thorough
 @given(steps=STEPS, seed=st.integers(0, 1000))
+@example(
+    steps=[("send", 5), ("pop", 1), ("send", 1), ("run", 6_000), ("power", Loss.ALL), ("ack", 0)],
+    seed=0,
+)
 @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 def test_every_message_is_delivered_until_it_is_acknowledged(  # noqa: C901 - one arm a step
     steps: list[tuple[str, object]], seed: int
@@ -231,7 +235,7 @@ def test_every_message_is_delivered_until_it_is_acknowledged(  # noqa: C901 - on
     consumer = PopConsumer(world)
     sent: set[str] = set()
     held: list[Got] = []
-    done: set[str] = set()
+    done, late = set[str](), set[str]()
     had_power_cut = False
 
     def pop(**more: object) -> list[Got]:
@@ -253,8 +257,7 @@ def test_every_message_is_delivered_until_it_is_acknowledged(  # noqa: C901 - on
                 held += pop(maxMsgNums=count, invisibleTime=chance.choice([500, 5_000, 20_000]))
             case "ack", int(index) if held:
                 got = held.pop(index % len(held))
-                if is_open(got):
-                    done.add(got.body)
+                (done if is_open(got) else late).add(got.body)
                 consumer.ack(got)
             case "change", int(index) if held:
                 got = held.pop(index % len(held))
@@ -277,7 +280,8 @@ def test_every_message_is_delivered_until_it_is_acknowledged(  # noqa: C901 - on
         seen |= {got.body for got in gots}
         consumer.ack(*gots)
         world.run(2_500)
-    assert seen | done == sent
+    # A power cut may take it that a message was put back: then a late ack still counts.
+    assert sent - (late if had_power_cut else set()) <= seen | done <= sent
     world.run(100_000)
     assert pop() == []
     assert world.core.assembly.pops.ledger.popped.count == 0
