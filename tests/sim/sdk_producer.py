@@ -210,14 +210,14 @@ class SdkProducer(SdkClient):
         )  # fmt: skip
         ident = block.ident()
         self.stage.note("half %s of the SDK is stored", ident)
-        self._ledger.halves[ident] = half.queue_offset
         if half.signed_id:
             given = Given(half.signed_id, ident, block.asked_ms, self.broker_ms())
             self._ledger.given.append(given)
-        if not is_safe(result):
+        if not is_safe(result):  # it may be lost still, or not be seen yet
             self._never_ran(block)
             self._end(block, Outcome.ROLLBACK)
             return
+        self._ledger.halves[ident] = half.queue_offset
         local_ms = self._chance.choice(_LOCAL_MS)
         truth = block.sent.truth
         truth.known_ms = min(truth.known_ms, self.stage.clock.now_ms() + local_ms)
