@@ -79,6 +79,11 @@ def delayed_deleted_with_its_segment(core: BrokerCore) -> None:
     core.broker.store.retention.keeper = core.transactions.carrier.carry
 
 
+def deleted_before_its_copy_is_durable(core: BrokerCore) -> None:
+    """A segment goes as soon as nothing needs it, whatever a loss of power would take."""
+    core.broker.store.retention._replaced_durably = lambda free, now_ms: free  # type: ignore[method-assign]
+
+
 def kept_in_a_queue_that_is_gone(core: BrokerCore) -> None:
     """A message is delivered to the queue that its half was meant for, read or not."""
 

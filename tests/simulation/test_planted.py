@@ -364,6 +364,7 @@ FOUND_BY: dict[Plant, int] = {
     counts_read_behind_the_record: 18,
     asks_forgotten: 23,
     plants.delayed_deleted_with_its_segment: 44,
+    plants.deleted_before_its_copy_is_durable: 111_444,
     plants.kept_in_a_queue_that_is_gone: 129,
     plants.later_sync_believed: 80,
     plants.sync_of_a_start_believed: 201,

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from datetime import datetime, tzinfo
 from functools import lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 
 from escrowmq.errors import StorageError, UsageError
 from escrowmq.store.disk_watch import DiskWatch
@@ -56,6 +56,13 @@ def _parts(text: str) -> list[str]:
     return [part.strip() for part in text.split(";") if part.strip()]
 
 
+class _Freed(NamedTuple):
+    """Segments before a log offset were found to be needed no more when the log ended so."""
+
+    until: int
+    log_end: int
+
+
 class Retention:
     """Deletes old segments and trims what leads to them."""
 
@@ -71,6 +78,7 @@ class Retention:
         self.kept_count = 0
         """Segments that are past their time and needed still."""
         self._told_of = -1
+        self._freed = _Freed(0, 0)
         self._untrimmed: list[tuple[str, int]] = []
         self.deleted_count = 0
         self.wake_at_ms = 0
@@ -134,7 +142,7 @@ class Retention:
             if start + log.segment_size > self._held.dispatcher.unseen_from:
                 break
             doomed.append(start)
-        doomed = self._without_needed(doomed, now_ms)
+        doomed = self._replaced_durably(self._without_needed(doomed, now_ms), now_ms)
         if doomed:
             self._note_begin(doomed[-1] + log.segment_size)
         for start in doomed:
@@ -161,6 +169,21 @@ class Retention:
                     self._told_of,
                 )
         return free
+
+    def _replaced_durably(self, free: list[int], now_ms: int) -> list[int]:
+        """Those of segments that nothing needs any more which may go at once. What stands for their
+        messages by now (a copy that was carried forward or delivered, the message of a half) may
+        have been appended just now: before the log is durable up to there, a loss of power would
+        leave neither."""
+        log, freed = self._held.log, self._freed
+        if not free or log.durable_offset >= log.end_offset:
+            return free
+        is_durable = log.durable_offset >= freed.log_end
+        until = free[-1] + log.segment_size
+        if is_durable and freed.until < until:
+            self._freed = _Freed(until, log.end_offset)
+        self.wake_at_ms = min(self.wake_at_ms, now_ms + _LOOK_AGAIN_MS)
+        return [start for start in free if is_durable and start < freed.until]
 
     def _note_begin(self, log_offset: int) -> None:
         try:

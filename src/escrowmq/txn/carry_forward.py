@@ -29,13 +29,13 @@ _FOLLOWED_MIN: Final = 10_000
 
 
 class Carrier:
-    """Carries the pending halves of one broker forward."""
+    """Carries the pending halves of one broker forward. The copies may be lost until the log is
+    durable so far: whoever deletes the old ones waits for that (store/retention)."""
 
     def __init__(self, engine: Engine, checker: Checker, store: Store) -> None:
         self._engine = engine
         self._checker = checker
         self._store = store
-        self._log_end = 0
         self.carried_count = 0
 
     def carry(self, until: int, now_ms: int) -> int:
@@ -49,8 +49,6 @@ class Carrier:
                 break
             if self._checker.is_under_way(oldest) or not self._carry_one(oldest, now_ms):
                 break
-        if self._store.durable_offset < self._log_end:
-            return 0  # the copies might be lost, and then the old ones count
         oldest = pending.oldest()
         return self._store.end_offset if oldest is None else pending.log_offset(oldest)
 
@@ -89,7 +87,6 @@ class Carrier:
         engine.halves.pending.schedule(put.queue_offset, due_ms)
         engine.supersede(queue_offset, put.queue_offset)
         note_carried(engine.halves, copy.properties, put.queue_offset)
-        self._log_end = put.log_end
         self.carried_count += 1
         self._forget_old()
         return True

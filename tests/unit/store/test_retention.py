@@ -152,3 +152,66 @@ def test_what_nobody_could_see_yet_stays_however_old_it_is() -> None:
     disk.now_ms = 3_800_000
     assert store.retention.clean(3_800_000) == 1
     assert store.min_log_offset == 4_096
+
+
+def test_segments_stay_till_what_stands_for_their_messages_is_durable() -> None:
+    """World 111444: a delayed message was delivered and waited for the disk, and the segment that
+    held it was deleted meanwhile. A loss of power would have left neither."""
+    disk = SimDisk()
+    store = Store(disk, small(reserved_hours=1), hour=lambda _: 4, zone=UTC)
+    store.open(1_000)
+    for n in range(80):
+        store.put(message(n), 1_000)
+    while sync(store, 12_000):
+        pass
+    is_delivered, now_ms = False, 3_800_000
+    disk.now_ms = now_ms
+
+    def keeper(_until: int, now_ms: int) -> int:
+        nonlocal is_delivered
+        if not is_delivered:
+            store.put(message(100), now_ms)
+            is_delivered = True
+        return 8_192
+
+    def looked() -> int:
+        store.retention.clean(now_ms)
+        return store.min_log_offset
+
+    store.retention.keeper = keeper
+    assert [looked(), looked()] == [0, 0]
+    now_ms += 1_000
+    wanted = store.sync_wanted(now_ms)
+    assert wanted is not None
+    store.put(message(101), now_ms)  # others do not make it wait
+    assert looked() == 0
+    for file in wanted.files:
+        file.sync()
+    store.synced(wanted.log_offset, now_ms)
+    assert store.log.durable_offset < store.end_offset
+    assert looked() == 8_192
+
+
+def test_segments_found_free_later_wait_for_what_was_appended_by_then() -> None:
+    disk = SimDisk()
+    store = Store(disk, small(reserved_hours=1), hour=lambda _: 4, zone=UTC)
+    store.open(1_000)
+    for n in range(80):
+        store.put(message(n), 1_000)
+    while sync(store, 12_000):
+        pass
+    now_ms, free_to = 3_800_000, [4_096]
+    disk.now_ms = now_ms
+    store.retention.keeper = lambda _until, _now_ms: free_to[0]
+    store.put(message(100), now_ms)
+    assert store.retention.clean(now_ms) == 0
+    first = store.sync_wanted(now_ms)
+    assert first is not None
+    store.synced(first.log_offset, now_ms)
+    free_to[0] = 8_192
+    store.put(message(101), now_ms)
+    assert (store.retention.clean(now_ms), store.min_log_offset) == (1, 4_096)
+    assert (store.retention.clean(now_ms), store.min_log_offset) == (0, 4_096)
+    while sync(store, now_ms + 60_000):
+        pass
+    assert (store.retention.clean(now_ms), store.min_log_offset) == (1, 8_192)
