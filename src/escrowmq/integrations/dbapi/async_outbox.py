@@ -13,10 +13,10 @@ from escrowmq.client.producer_settings import MessageFields, message_of
 from escrowmq.errors import UsageError
 from escrowmq.integrations.dbapi.drivers import AWAITED, driver_of, refuse_autocommit
 from escrowmq.integrations.outbox import tables, verdict
-from escrowmq.integrations.outbox.gathered import Gathered
 from escrowmq.integrations.outbox.handing_over import block_is_over, not_written
 from escrowmq.integrations.outbox.steps import Rows, SqlStep, failed, run_async
 from escrowmq.integrations.outbox.tables import SqlFamily, Statement
+from escrowmq.integrations.outbox.unsent_messages import UnsentMessages
 from escrowmq.integrations.outbox_base import AsyncKeeper, new_name
 
 Connect = Callable[[], Awaitable[Any]]
@@ -177,7 +177,7 @@ class AsyncTransaction:
 
     def __init__(self, work: Work) -> None:
         self._work = work
-        self._gathered = Gathered()
+        self._unsent = UnsentMessages()
         self._savepoints_count = 0
         self._is_over = False
 
@@ -187,7 +187,7 @@ class AsyncTransaction:
         """Send a message when the transaction commits."""
         if self._is_over:
             raise block_is_over()
-        self._gathered.add(message_of(topic, body, fields))
+        self._unsent.add(message_of(topic, body, fields))
 
     @contextlib.asynccontextmanager
     async def savepoint(self) -> AsyncIterator[None]:
@@ -195,12 +195,12 @@ class AsyncTransaction:
         savepoint of your own SQL takes back is not known here, and would be sent."""
         self._savepoints_count += 1
         name = f"escrowmq_{self._savepoints_count}"
-        self._gathered.savepoint(name)
+        self._unsent.savepoint(name)
         await self._work.execute(Statement(f"savepoint {name}"))
         try:
             yield
         except BaseException:
-            self._gathered.rolled_back_to(name)
+            self._unsent.rolled_back_to(name)
             await self._work.execute(Statement(f"rollback to savepoint {name}"))
             raise
         await self._work.execute(Statement(f"release savepoint {name}"))
@@ -208,7 +208,7 @@ class AsyncTransaction:
     def end(self) -> list[Message]:
         """Nothing can be sent in it any more; what was."""
         self._is_over = True
-        return self._gathered.messages
+        return self._unsent.messages
 
 
 class AsyncOutbox(AsyncKeeper):

@@ -14,10 +14,10 @@ from escrowmq.errors import UsageError
 from escrowmq.integrations.dbapi import drivers
 from escrowmq.integrations.dbapi.drivers import PLAIN, Driver, driver_of
 from escrowmq.integrations.outbox import tables, verdict
-from escrowmq.integrations.outbox.gathered import Gathered
 from escrowmq.integrations.outbox.handing_over import block_is_over, not_written
 from escrowmq.integrations.outbox.steps import Rows, SqlStep, failed, run
 from escrowmq.integrations.outbox.tables import SqlFamily, Statement
+from escrowmq.integrations.outbox.unsent_messages import UnsentMessages
 from escrowmq.integrations.outbox_base import Keeper, new_name
 
 Connect = Callable[[], Any]
@@ -71,7 +71,7 @@ class Transaction:
     def __init__(self, connection: Any, driver: Driver) -> None:  # noqa: ANN401
         self._connection = connection
         self._driver = driver
-        self._gathered = Gathered()
+        self._unsent = UnsentMessages()
         self._savepoints_count = 0
         self._is_over = False
 
@@ -81,7 +81,7 @@ class Transaction:
         """Send a message when the transaction commits."""
         if self._is_over:
             raise block_is_over()
-        self._gathered.add(message_of(topic, body, fields))
+        self._unsent.add(message_of(topic, body, fields))
 
     @contextlib.contextmanager
     def savepoint(self) -> Iterator[None]:
@@ -89,12 +89,12 @@ class Transaction:
         savepoint of your own SQL takes back is not known here, and would be sent."""
         self._savepoints_count += 1
         name = f"escrowmq_{self._savepoints_count}"
-        self._gathered.savepoint(name)
+        self._unsent.savepoint(name)
         self._execute(f"savepoint {name}")
         try:
             yield
         except BaseException:
-            self._gathered.rolled_back_to(name)
+            self._unsent.rolled_back_to(name)
             self._execute(f"rollback to savepoint {name}")
             raise
         self._execute(f"release savepoint {name}")
@@ -102,7 +102,7 @@ class Transaction:
     def end(self) -> list[Message]:
         """Nothing can be sent in it any more; what was."""
         self._is_over = True
-        return self._gathered.messages
+        return self._unsent.messages
 
     def _execute(self, text: str) -> None:
         drivers.execute_on(self._connection, self._driver, Statement(text))

@@ -19,10 +19,10 @@ from escrowmq.client.core.message import Message
 from escrowmq.client.producer_settings import MessageFields, message_of
 from escrowmq.errors import UsageError
 from escrowmq.integrations.outbox import tables, verdict
-from escrowmq.integrations.outbox.gathered import Gathered
 from escrowmq.integrations.outbox.handing_over import not_written
 from escrowmq.integrations.outbox.steps import Rows, SqlStep, run
 from escrowmq.integrations.outbox.tables import SqlFamily, Statement
+from escrowmq.integrations.outbox.unsent_messages import UnsentMessages
 from escrowmq.integrations.outbox_base import Keeper, new_name
 
 _log = logging.getLogger(__name__)
@@ -116,9 +116,9 @@ class Outbox(Keeper):
                 f"there is no transaction of {self._using!r} that the message could wait for; send "
                 "inside `with transaction.atomic():`"
             )
-        gathered = Gathered()  # for its bounds
-        gathered.messages = [each.message for each in _waiting(connection) if each.outbox is self]
-        gathered.add(message)
+        unsent = UnsentMessages()  # for its bounds
+        unsent.messages = [each.message for each in _waiting(connection) if each.outbox is self]
+        unsent.add(message)
         connection.on_commit(_Waiting(self, message))
         _listen(connection)
 

@@ -14,10 +14,10 @@ from sqlalchemy.pool import SingletonThreadPool, StaticPool
 from escrowmq.client.core.message import Message
 from escrowmq.errors import UsageError
 from escrowmq.integrations.outbox import tables, verdict
-from escrowmq.integrations.outbox.gathered import Gathered
 from escrowmq.integrations.outbox.handing_over import OnTheirWay, not_written
 from escrowmq.integrations.outbox.steps import Rows, SqlStep, run
 from escrowmq.integrations.outbox.tables import SqlFamily, Statement
+from escrowmq.integrations.outbox.unsent_messages import UnsentMessages
 from escrowmq.integrations.outbox_base import new_name
 
 _SLOT: Final = "escrowmq.connections"
@@ -39,7 +39,9 @@ class Hooks:
         """The database's; empty before it is known."""
         self._begin = begin
         self._style = engine.dialect.paramstyle
-        self._open: weakref.WeakKeyDictionary[Connection, Gathered] = weakref.WeakKeyDictionary()
+        self._open: weakref.WeakKeyDictionary[Connection, UnsentMessages] = (
+            weakref.WeakKeyDictionary()
+        )
         self._left: weakref.WeakKeyDictionary[Connection, OnTheirWay] = weakref.WeakKeyDictionary()
         listeners: dict[str, Callable[..., None]] = {
             "commit": self._before_commit,
@@ -60,7 +62,7 @@ class Hooks:
         gathered = self._open.get(connection)
         if gathered is None:
             self._check_connection(connection)
-            gathered = self._open[connection] = Gathered()
+            gathered = self._open[connection] = UnsentMessages()
         gathered.add(message)
 
     def connection_of(self, session: Session) -> Connection:

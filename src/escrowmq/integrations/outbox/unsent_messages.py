@@ -16,7 +16,7 @@ SAVEPOINTS_MAX: Final = 10_000
 """Of one transaction; their names are kept to its end."""
 
 
-class Gathered:
+class UnsentMessages:
     """What one transaction has sent so far. A savepoint that is rolled back takes back what was
     sent since it was made."""
 
