@@ -11,21 +11,20 @@ from __future__ import annotations
 import datetime as dt
 import logging
 import threading
-from collections.abc import Callable
 from queue import Empty
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from kombu.transport import virtual
 from kombu.utils.json import dumps
 from kombu.utils.uuid import uuid
 
 from escrowmq.client.blocking.admin import Admin
-from escrowmq.client.blocking.delivery import Delivery
 from escrowmq.client.blocking.producer import Producer
 from escrowmq.client.client_settings import Credentials
 from escrowmq.client.core.message import Message
 from escrowmq.errors import EscrowMQError, ResponseError, TransportError
 from escrowmq.integrations.kombu import names
+from escrowmq.integrations.kombu.qos import InWork, QoS
 from escrowmq.integrations.kombu.reader import Payload, ThreadReader
 from escrowmq.net.clock import SystemClock
 
@@ -38,41 +37,7 @@ DELAY_MAX: Final = dt.timedelta(days=3) - dt.timedelta(minutes=5)
 """Brokers keep a message no longer (timerMaxDelaySec); what is due later waits at a worker after
 that."""
 
-REQUEUE_S: Final = 1.0
 COMMIT_INTERVAL_MS: Final = 1_000
-
-
-class InWork(NamedTuple):
-    """What is being worked on."""
-
-    queue: str
-    delivery: Delivery
-
-
-class QoS(virtual.QoS):
-    """Messages that are being worked on. They are settled at the broker, so that nothing has to be
-    restored: what nobody has settled comes again."""
-
-    restore_at_shutdown = False
-
-    def ack(self, delivery_tag: str) -> None:
-        """It is done."""
-        self._settle(delivery_tag, lambda delivery: delivery.ack())
-
-    def reject(self, delivery_tag: str, requeue: bool = False) -> None:
-        """It comes again, or goes to the dead letters."""
-        self._settle(
-            delivery_tag,
-            lambda delivery: delivery.retry(REQUEUE_S) if requeue else delivery.reject(),
-        )
-
-    def _settle(self, delivery_tag: str, decide: Callable[[Delivery], None]) -> None:
-        held = self.channel.held.pop(delivery_tag, None)
-        if held is not None:
-            decide(held.delivery)
-            self.channel.leave_if_done(held.queue)
-        super().ack(delivery_tag)
-        self.channel.tell_of_room()
 
 
 class Channel(virtual.Channel):

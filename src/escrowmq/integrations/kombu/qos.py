@@ -1,0 +1,46 @@
+"""Messages of a channel that are being worked on: done, given back, or rejected."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from kombu.transport import virtual
+
+from escrowmq.client.blocking.delivery import Delivery
+
+_REQUEUE_S: Final = 1.0
+"""What is given back comes again after so long."""
+
+
+class InWork(NamedTuple):
+    """What is being worked on."""
+
+    queue: str
+    delivery: Delivery
+
+
+class QoS(virtual.QoS):
+    """Messages that are being worked on. They are settled at the broker, so that nothing has to be
+    restored: what nobody has settled comes again."""
+
+    restore_at_shutdown = False
+
+    def ack(self, delivery_tag: str) -> None:
+        """It is done."""
+        self._settle(delivery_tag, lambda delivery: delivery.ack())
+
+    def reject(self, delivery_tag: str, requeue: bool = False) -> None:
+        """It comes again, or goes to the dead letters."""
+        self._settle(
+            delivery_tag,
+            lambda delivery: delivery.retry(_REQUEUE_S) if requeue else delivery.reject(),
+        )
+
+    def _settle(self, delivery_tag: str, decide: Callable[[Delivery], None]) -> None:
+        held = self.channel.held.pop(delivery_tag, None)
+        if held is not None:
+            decide(held.delivery)
+            self.channel.leave_if_done(held.queue)
+        super().ack(delivery_tag)
+        self.channel.tell_of_room()
