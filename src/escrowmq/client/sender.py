@@ -11,10 +11,9 @@ from escrowmq.base.codes import Response
 from escrowmq.base.command import Command
 from escrowmq.client.connection import Connection
 from escrowmq.client.core.dialogue import Done
-from escrowmq.client.core.queue_choice import ISOLATION_MS, Chooser, Faults, queue_of_key
+from escrowmq.client.core.queue_choice import Chooser, Faults, queue_of_key
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.core.send_attempts import Attempts, SendAnswer, SendRequest, SendRules
-from escrowmq.client.core.send_retry import STORED
 from escrowmq.client.core.sending import Outgoing, send_fields
 from escrowmq.client.instance import Instance
 from escrowmq.client.send_room import Pressure
@@ -179,11 +178,13 @@ class Sender:
             attempts.leaves()
             reply = await connection.request(message.code, fields, message.body, timeout_s=left_s)
         except TransportError:
-            self._note(queue, ISOLATION_MS)
+            if self._faults is not None:
+                self._faults.failed(queue.broker_name, instance.now() * 1000)
             raise
         if self._faults is not None:
-            is_stored = reply.code in STORED
-            self._note(queue, (instance.now() - started) * 1000 if is_stored else ISOLATION_MS)
+            now_ms = instance.now() * 1000
+            took_ms = now_ms - started * 1000
+            self._faults.answered(queue.broker_name, reply.code, took_ms=took_ms, now_ms=now_ms)
         return SendAnswer(reply, queue, address)
 
     async def _queues(self, topic: str, attempts: Attempts) -> tuple[MessageQueue, ...]:
@@ -202,11 +203,6 @@ class Sender:
                 return await self._instance.pool.get(address)
         except TimeoutError as error:
             raise attempts.timeout() from error
-
-    def _note(self, queue: MessageQueue, latency_ms: float) -> None:
-        if self._faults is not None:
-            now_ms = self._instance.now() * 1000
-            self._faults.note(queue.broker_name, latency_ms=latency_ms, now_ms=now_ms)
 
     def _look_again(self, topic: str) -> None:
         """A broker failed: perhaps its route has changed. Asked in the background, for the

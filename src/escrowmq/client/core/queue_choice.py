@@ -7,6 +7,7 @@ from typing import Final
 
 from escrowmq.base.ports import Chance
 from escrowmq.client.core.routes import MessageQueue
+from escrowmq.client.core.send_retry import STORED
 from escrowmq.codec.hashes import java_hash
 
 _LATENCIES: Final = (
@@ -18,7 +19,7 @@ _LATENCIES: Final = (
 )
 """From this latency in ms on, a broker is avoided for so many ms (RocketMQ's MQFaultStrategy)."""
 
-ISOLATION_MS: Final = 10_000
+_FAILED_MS: Final = 10_000
 """A failed send counts like an answer after so many ms."""
 
 _START_MAX: Final = 1 << 20
@@ -30,8 +31,15 @@ class Faults:
     def __init__(self) -> None:
         self._until_ms: dict[str, float] = {}
 
-    def note(self, broker_name: str, *, latency_ms: float, now_ms: float) -> None:
-        """A broker took that long to answer."""
+    def failed(self, broker_name: str, now_ms: float) -> None:
+        """A broker was not reached, or did not answer."""
+        self._note(broker_name, _FAILED_MS, now_ms)
+
+    def answered(self, broker_name: str, code: int, *, took_ms: float, now_ms: float) -> None:
+        """A broker answered a send after so long; whatever it has not stored has failed."""
+        self._note(broker_name, took_ms if code in STORED else _FAILED_MS, now_ms)
+
+    def _note(self, broker_name: str, latency_ms: float, now_ms: float) -> None:
         for bound_ms, pause_ms in _LATENCIES:
             if latency_ms >= bound_ms:
                 self._until_ms[broker_name] = now_ms + pause_ms

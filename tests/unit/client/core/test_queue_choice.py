@@ -5,6 +5,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
+from escrowmq.base.codes import Response
 from escrowmq.client.core.queue_choice import Chooser, Faults, queue_of_key
 from escrowmq.client.core.routes import MessageQueue
 
@@ -41,17 +42,26 @@ def test_slow_brokers_are_left_alone_for_the_peers_times() -> None:
         (15_000, 30_000),
     ):
         faults = Faults()
-        faults.note("a", latency_ms=latency_ms, now_ms=100)
+        faults.answered("a", Response.SUCCESS, took_ms=latency_ms, now_ms=100)
         assert faults.is_avoided("a", 100 + pause_ms - 1) is (pause_ms > 0)
         assert not faults.is_avoided("a", 100 + pause_ms)
-        faults.note("a", latency_ms=1, now_ms=101)
+        faults.answered("a", Response.SUCCESS, took_ms=1, now_ms=101)
         assert not faults.is_avoided("a", 102), "it is quick again"
+
+
+def test_what_is_not_stored_counts_as_a_slow_answer() -> None:
+    faults = Faults()
+    faults.answered("a", Response.FLUSH_DISK_TIMEOUT, took_ms=1, now_ms=0)
+    faults.answered("b", Response.SYSTEM_BUSY, took_ms=1, now_ms=0)
+    faults.failed("c", 0)
+    for now_ms, avoided in ((9_999, {"b", "c"}), (10_000, set())):
+        assert {name for name in "abc" if faults.is_avoided(name, now_ms)} == avoided
 
 
 def test_an_avoided_broker_gets_nothing_until_its_time_is_over() -> None:
     faults = Faults()
     chooser = Chooser(random.Random(1), faults)
-    faults.note("a", latency_ms=600, now_ms=0)
+    faults.answered("a", Response.SUCCESS, took_ms=600, now_ms=0)
     assert {chooser.choose(QUEUES, now_ms=10).broker_name for _ in range(12)} == {"b"}
     assert {chooser.choose(QUEUES, now_ms=3_000).broker_name for _ in range(12)} == {"a", "b"}
 
@@ -60,7 +70,7 @@ def test_when_all_are_slow_the_last_one_is_avoided_still() -> None:
     faults = Faults()
     chooser = Chooser(random.Random(1), faults)
     for name in "ab":
-        faults.note(name, latency_ms=600, now_ms=0)
+        faults.answered(name, Response.SUCCESS, took_ms=600, now_ms=0)
     chosen = {chooser.choose(QUEUES, avoid="a", now_ms=10).broker_name for _ in range(12)}
     assert chosen == {"b"}
     every = {chooser.choose(QUEUES, now_ms=10) for _ in range(12)}
