@@ -14,12 +14,12 @@ from escrowmq.base.answer import Answer, Refusal, Reply
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Response
 from escrowmq.base.message import Property, StoredMessage, Topic
-from escrowmq.base.own_properties import TRANSACTION
 from escrowmq.broker import audit_log
 from escrowmq.broker.asked import Asked
 from escrowmq.broker.audit_log import Denials
 from escrowmq.broker.on_transactions import EndHandlers
 from escrowmq.broker.peer import Peer
+from escrowmq.broker.pending_filter import is_wanted_half, is_wanted_row
 from escrowmq.broker.transaction_view import Showing
 from escrowmq.codec.client_bodies import read_own_body
 from escrowmq.codec.ids import parse_offset_id
@@ -115,12 +115,8 @@ class PendingHandlers:
         pending = self._engine.halves.pending
         for queue_offset in self._stretch(wanted)[0]:
             row = pending.row(queue_offset)
-            age_ms = now_ms - row.stored_ms
             if (
-                wanted.topic in (None, row.topic)
-                and wanted.group in (None, row.group)
-                and age_ms >= (wanted.min_age_ms or 0)
-                and (wanted.max_age_ms is None or age_ms <= wanted.max_age_ms)
+                is_wanted_row(row, wanted, now_ms)
                 and wanted.state in (None, self._showing.pending_state(queue_offset, row.group))
                 and (wanted.transaction is None or self._is_part(queue_offset, wanted))
             ):
@@ -128,7 +124,7 @@ class PendingHandlers:
 
     def _is_part(self, queue_offset: int, wanted: Filter) -> bool:
         half = self._engine.half(queue_offset)
-        return half is not None and _is_of(half, wanted)
+        return half is not None and is_wanted_half(half, wanted)
 
     @_for_operators
     def count_pending(self, asked: Asked[None]) -> Reply:
@@ -188,7 +184,7 @@ class PendingHandlers:
         records = store.query(
             Topic.HALF, which.message_id, count_max=64, begin_ms=0, end_ms=now_ms
         ).records
-        halves = [half for half in map(decode_record, records) if _is_of(half, which)]
+        halves = [half for half in map(decode_record, records) if is_wanted_half(half, which)]
         if not halves:
             raise UsageError(f"no half message of {which.message_id} is known")
         return halves
@@ -239,7 +235,7 @@ class PendingHandlers:
         store = self._store
         low, end = store.bounds(Topic.CHECK_MAX_TIME, 0)
         for message in walk_queue(store, Topic.CHECK_MAX_TIME, max(low, wanted.after + 1), end):
-            if _is_of(message, wanted):
+            if is_wanted_half(message, wanted):
                 yield message
 
     @_for_operators
@@ -295,15 +291,6 @@ class PendingHandlers:
 
 def _is_local(peer: Peer) -> bool:
     return ipaddress.ip_address(peer.packed[:-4]).is_loopback
-
-
-def _is_of(half: StoredMessage, wanted: Filter) -> bool:
-    properties = half.properties
-    return (
-        wanted.topic in (None, properties.get(Property.REAL_TOPIC))
-        and wanted.group in (None, properties.get(Property.PGROUP))
-        and wanted.transaction in (None, properties.get(TRANSACTION))
-    )
 
 
 def _reply(body: msgspec.Struct) -> Answer:
