@@ -18,6 +18,9 @@ _BINARY_FRONT: Final = struct.Struct(">IIhbh")
 _BINARY_REST: Final = struct.Struct(">iii")
 """Flag, size of the remark, size of the fields."""
 
+_SIZE: Final = struct.Struct(">I")
+"""Of a value."""
+
 _FIXED_SIZE: Final = 21
 _LANGUAGE: Final = 3
 _PLACE_SIZE: Final = 16
@@ -28,8 +31,8 @@ class SentTemplate:
     """The replies to one queue's sends, whatever form the request had. A unique key is ASCII."""
 
     __slots__ = (
-        "_always", "_binary", "_end", "_fixed", "_host", "_json", "_json_of_batch", "_key_size",
-        "_queue", "_start",
+        "_always", "_before_ids", "_before_key", "_before_offset", "_binary", "_end", "_fixed",
+        "_host", "_json", "_json_of_batch", "_key_size", "_queue", "_sizes_of_batch", "_start",
     )  # fmt: skip
 
     def __init__(self, always: dict[str, str], host: bytes, queue_id: int) -> None:
@@ -44,6 +47,10 @@ class SentTemplate:
             self._host.encode() + b"%016X", b',"transactionId":"%b"'
         )
         self._json_of_batch = self._template_in_json(b"%b", b"%b")
+        self._before_ids = self._fixed + _name("msgId")
+        self._before_offset = encode_fields({"queueId": self._queue}) + _name("queueOffset")
+        self._before_key = _name("transactionId")
+        self._sizes_of_batch = len(self._before_ids) + len(self._before_offset) + 2 * _SIZE.size
 
     def binary(self, opaque: bytes, log_offset: int, queue_offset: int, key: bytes) -> bytes:
         """The whole frame, in the binary form."""
@@ -63,22 +70,20 @@ class SentTemplate:
             told = b',"transactionId":"%b"' % _in_json(key) if key else b""
             header = self._json_of_batch % (ids, queue_offset, told, opaque)
             return _FRONT.pack(4 + len(header), len(header)) + header
-        fields = {
-            "msgId": ids,
-            "queueId": self._queue.encode(),
-            "queueOffset": b"%d" % queue_offset,
-        }
+        offset = b"%d" % queue_offset
+        told = (self._before_key, _SIZE.pack(len(key)), key) if key else ()
+        size = self._sizes_of_batch + len(ids) + len(offset)
         if key:
-            fields["transactionId"] = key
-        parts = [self._fixed]
-        for name, value in fields.items():
-            parts += _name(name), _size(len(value)), value
-        size = sum(map(len, parts))
+            size += len(self._before_key) + _SIZE.size + len(key)
         header_size = _FIXED_SIZE + size
-        front = _BINARY_FRONT.pack(
-            4 + header_size, BINARY << 24 | header_size, 0, _LANGUAGE, Version.OURS
-        )
-        return b"".join((front, opaque, _BINARY_REST.pack(Flag.REPLY, 0, size), *parts))
+        return b"".join((
+            _BINARY_FRONT.pack(
+                4 + header_size, BINARY << 24 | header_size, 0, _LANGUAGE, Version.OURS
+            ),
+            opaque, _BINARY_REST.pack(Flag.REPLY, 0, size),
+            self._before_ids, _SIZE.pack(len(ids)), ids,
+            self._before_offset, _SIZE.pack(len(offset)), offset, *told,
+        ))  # fmt: skip
 
     def pieces(self) -> tuple[bytes, bytes, bytes, bytes, bytes]:
         """What is always the same in the binary form: behind the sizes in front, behind the opaque,
@@ -88,9 +93,9 @@ class SentTemplate:
         return (
             _BINARY_FRONT.pack(0, 0, 0, _LANGUAGE, Version.OURS)[8:],
             _BINARY_REST.pack(Flag.REPLY, 0, 0)[:8],
-            self._fixed + _name("msgId") + _size(len(host) + _PLACE_SIZE) + host,
-            encode_fields({"queueId": self._queue}) + _name("queueOffset"),
-            _name("transactionId"),
+            self._before_ids + _size(len(host) + _PLACE_SIZE) + host,
+            self._before_offset,
+            self._before_key,
         )
 
     def _adapt(self, queue_offset: int, key_size: int) -> None:
@@ -132,7 +137,7 @@ def _in_json(key: bytes) -> bytes:
 
 
 def _size(size: int) -> bytes:
-    return size.to_bytes(4, "big")
+    return _SIZE.pack(size)
 
 
 def _name(name: str) -> bytes:
