@@ -71,7 +71,7 @@ class SentTemplate:
             header = self._json_of_batch % (ids, queue_offset, told, opaque)
             return _FRONT.pack(4 + len(header), len(header)) + header
         offset = b"%d" % queue_offset
-        told = (self._before_key, _SIZE.pack(len(key)), key) if key else ()
+        whole = (self._before_key, _SIZE.pack(len(key)), key) if key else ()
         size = self._sizes_of_batch + len(ids) + len(offset)
         if key:
             size += len(self._before_key) + _SIZE.size + len(key)
@@ -82,7 +82,7 @@ class SentTemplate:
             ),
             opaque, _BINARY_REST.pack(Flag.REPLY, 0, size),
             self._before_ids, _SIZE.pack(len(ids)), ids,
-            self._before_offset, _SIZE.pack(len(offset)), offset, *told,
+            self._before_offset, _SIZE.pack(len(offset)), offset, *whole,
         ))  # fmt: skip
 
     def pieces(self) -> tuple[bytes, bytes, bytes, bytes, bytes]:
