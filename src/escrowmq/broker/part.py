@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final, Protocol
 
 from escrowmq.base.ports import Disk
@@ -28,6 +29,9 @@ class Start(Protocol):
 
     def take_lesser(self, path: str, take: Take) -> None:
         """The same for a table that a start can do without."""
+
+    def restore_groups(self, names: Iterable[str], now_ms: int) -> None:
+        """Have groups be known that have messages in their hands."""
 
 
 class Part:

@@ -41,6 +41,7 @@ from escrowmq.broker.part_makers import (
     transactions_of,
 )
 from escrowmq.broker.plain_sends import PlainSends
+from escrowmq.broker.pop_part import Pops
 from escrowmq.broker.publish_standings import Standings
 from escrowmq.broker.remoting import RemotingFront
 from escrowmq.broker.serving import Serving
@@ -84,7 +85,7 @@ class Assembly:
         pending = self._pending(b, denials)
         handlers = (
             sends_of(b, putter, self.transactions, rules),
-            *(*_storing(b, putter), *_for_operators(b, disk, changes), *_plain(b)),
+            *(*_storing(b, putter), *_for_operators(b, disk, changes, self.pops), *_plain(b)),
             *(pending, self.ends, self.epochs, self.pulls, self.clients),
             *(*self.pops.handlers, *self.door.handlers),
         )
@@ -232,7 +233,7 @@ def _storing(b: Broker, putter: Putter) -> tuple[object, ...]:
     )
 
 
-def _for_operators(b: Broker, disk: Disk, changes: Changes) -> tuple[object, ...]:
+def _for_operators(b: Broker, disk: Disk, changes: Changes, pops: Pops) -> tuple[object, ...]:
     """Who shows and changes what a broker is."""
     return (
         ConfigHandlers(
@@ -259,6 +260,7 @@ def _for_operators(b: Broker, disk: Disk, changes: Changes) -> tuple[object, ...
             groups=b.groups,
             offsets=b.offsets,
             clients=b.clients,
+            pops=pops.ledger,
         ),
         ResetHandlers(
             settings=b.settings,

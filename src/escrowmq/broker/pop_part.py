@@ -67,6 +67,7 @@ class Pops(Part):
         start.take_lesser(assignment.PATH, self._assignments.modes.load)
         start.take_lesser(orderly_pops.PATH, lambda data: self.orders.load(data, start.now_ms))
         self.ledger.load(start.now_ms, is_sound=start.is_sound)
+        start.restore_groups(list(self.ledger.popped.counts), start.now_ms)
 
     def settle(self, now_ms: int) -> None:
         """The end of an input: store the acks that it brought."""

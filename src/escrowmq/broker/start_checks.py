@@ -4,6 +4,7 @@ said about it: nothing is taken for empty, cut or set back unsaid."""
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from typing import Final
 
 from escrowmq.base.broker_settings import BrokerSettings
@@ -14,7 +15,7 @@ from escrowmq.delivery import delay_queues
 from escrowmq.delivery.groups import SYSTEM_GROUPS, TRANSACTION_GROUP, GroupTable
 from escrowmq.delivery.offsets import OffsetTable
 from escrowmq.delivery.topics import TopicTable
-from escrowmq.errors import CorruptRecord, StorageError
+from escrowmq.errors import CorruptRecord, StorageError, UsageError
 from escrowmq.store import check, queue_snapshot
 from escrowmq.store.config_tables import Take, take_table
 from escrowmq.store.results import RecoveryReport
@@ -189,10 +190,15 @@ class Opening:
 
     def restore_topics(self, now_ms: int) -> None:
         """Without topics.json, or with a former one, nobody could read all that the queues hold:
-        they tell the topics. (A topic that was deleted has no queues.)"""
-        if self._has_all_topics:
-            return
-        found = [topic for topic in self._store.topics() if self._topics.get(topic) is None]
+        they tell the topics. (A topic that was deleted has no queues.) Those that the broker makes
+        by itself may be missing from the newest one, too: a full disk had no room for it, or the
+        process was killed before it was saved."""
+        found = [
+            topic
+            for topic in self._store.topics()
+            if self._topics.get(topic) is None
+            and (not self._has_all_topics or self._may_be_unsaved(topic))
+        ]
         for topic in found:
             count = max(self._store.queues_of(topic)) + 1
             self._topics.ensure(topic, queues_count=count, now_ms=now_ms)
@@ -204,6 +210,25 @@ class Opening:
                 len(found),
                 _named(found),
             )
+
+    def _may_be_unsaved(self, topic: str) -> bool:
+        """Whether nobody but the broker has made a topic, and it holds something."""
+        low, end = self._store.bounds(topic, 0)
+        return low < end and topic.startswith((Topic.RETRY_PREFIX, Topic.DLQ_PREFIX))
+
+    def restore_groups(self, names: Iterable[str], now_ms: int) -> None:
+        """The same for groups that have messages in their hands, where they may be made by being
+        used: what they do not acknowledge is to come again. (One that was deleted holds none.)"""
+        for name in names:
+            if self._groups.peek(name) is not None:
+                continue
+            try:
+                config = self._groups.get(name, now_ms)
+            except UsageError as error:
+                _log.error("%s lacks group %s: %s", GROUPS_FILE, name, error)
+                continue
+            if config is not None:
+                _log.error("%s lacks group %s, which is made anew", GROUPS_FILE, name)
 
 
 def _tell(report: RecoveryReport) -> None:

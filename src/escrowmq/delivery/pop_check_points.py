@@ -194,6 +194,12 @@ class Popped:
             self._forget(point)
         return news
 
+    def give_up(self, group: str) -> list[tuple[CheckPoint, list[int]]]:
+        """Settle all check points of a group; what of each was open."""
+        lines = [line for line in self._lines.values() if line.group == group]
+        points = [point for line in lines for point in line.open.values()]
+        return [(point, self.acknowledge(point, point.open_offsets())) for point in points]
+
     def settle(self, point: CheckPoint) -> None:
         """Nothing of a check point is open any more."""
         if not point.is_done:

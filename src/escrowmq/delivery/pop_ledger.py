@@ -107,8 +107,7 @@ class PopLedger:
         self._acks: dict[CheckPoint, list[int]] = {}
         self._orders: dict[tuple[str, str, int], int] = {}
         self._own: set[tuple[int, int]] = set()
-        self._retry_ms = 0
-        self._started_ms = 0
+        self._retry_ms = self._started_ms = 0
         self._is_sound = True
         self._is_there = is_there
 
@@ -361,6 +360,11 @@ class PopLedger:
         )
         self._later(message, now_ms)
         self.log_end = self._store.end_offset
+
+    def forget_group(self, group: str) -> None:
+        """A group is deleted: nothing comes again to it. `flush` stores that."""
+        for point, offsets in self.popped.give_up(group):
+            self._acks.setdefault(point, []).extend(offsets)
 
     def come_to(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """An orderly group is done with what lies before an offset. `flush` stores it."""

@@ -201,6 +201,40 @@ def test_records_that_make_no_sense_are_passed_over() -> None:
     assert len(consumer.pop()) == 6
 
 
+@pytest.mark.parametrize("lost", ["config/topics.json", "config/subscriptionGroup.json"])
+def test_what_had_no_room_in_a_table_loses_no_message(lost: str) -> None:
+    """World 113708: a full disk had no room for the retry topic in topics.json. What came again was
+    stored there and done with in its own queue, and a start knew no such topic. Or of a group."""
+    world = World()
+    world.topic("T", queues=1)
+    world.send("m")
+    before = dict(world.disk.small)
+    consumer = PopConsumer(world)
+    assert len(consumer.pop(invisibleTime=500)) == 1
+    if "topics" in lost:
+        world.run(6_000)
+    for path in (lost, f"{lost}.bak"):
+        world.disk.small.pop(path, None)
+        if path in before:
+            world.disk.small[path] = before[path]
+    world.crash()
+    world.run(6_000)
+    assert [got.body for got in consumer.pop()] == ["m"]
+
+
+def test_a_group_that_was_deleted_stays_so_whatever_it_had_in_its_hands() -> None:
+    world = World()
+    world.topic("T", queues=1)
+    world.send("m")
+    consumer = PopConsumer(world)
+    assert len(consumer.pop(invisibleTime=500)) == 1
+    world.ask(Request.DELETE_SUBSCRIPTIONGROUP, {"groupName": consumer.group})
+    world.crash()
+    assert world.core.broker.groups.peek(consumer.group) is None
+    world.run(6_000)
+    assert not [topic for topic in world.core.broker.topics.names() if "RETRY" in topic]
+
+
 # -- anything, in any order ----------------------------------------------------------------------
 
 STEPS = st.lists(
