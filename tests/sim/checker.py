@@ -469,11 +469,8 @@ class Checker:
 
     def _readable_ones(self) -> list[Seen]:
         lows = {queue: self.steps.unread_before(queue) for queue in self.reading.queues}
-        return [
-            item
-            for item in self._messages()
-            if item.log_offset >= lows[item.message.topic, item.message.queue_id]
-        ]
+        places = [(item, (item.message.topic, item.message.queue_id)) for item in self._messages()]
+        return [item for item, place in places if item.log_offset >= lows[place]]
 
     def _readable(self, queue: Queue) -> list[int]:
         """Queue offsets of the messages that consumers must have come to."""
