@@ -11,7 +11,7 @@ from tests.sim.ledger import Ident, Ledger
 from tests.sim.reading import Reading, Seen, checks_before
 from tests.sim.stage import Stage, Violation
 
-_DEAFENING = {"no descriptors", "clock set forward", "clock days ahead"}
+_CLOSING = {"no descriptors", "clock set forward", "clock days ahead", "end undone"}
 
 
 class Tally:
@@ -120,9 +120,10 @@ class Tally:
             counts.pop(ident, None)
 
     def _surely_spared(self, ident: Ident) -> int:
-        """Without a descriptor an answer that holds open may be refused, and after the clock was
-        set forward its client is not there for a while: the check after it counts then."""
-        is_sure = not _DEAFENING & {*self._stage.faults}
+        """Without a descriptor an answer that holds open may be refused, after the clock was set
+        forward its client is not there for a while, and one that has said how it ended holds it
+        open no more, kept or not: the check after it counts then."""
+        is_sure = not _CLOSING & {*self._stage.faults}
         return self._spared[ident] if is_sure else 0
 
     def _sent_since(self, ident: Ident) -> int:
