@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable
 from datetime import UTC, tzinfo
 from functools import partial
 
@@ -20,10 +18,7 @@ from escrowmq.broker.part_order import Assembly
 from escrowmq.broker.peer import Peer
 from escrowmq.broker.shared_state import Broker
 from escrowmq.broker.start_checks import Opening, going_on
-from escrowmq.errors import DiskFull
 from escrowmq.store.store import Store
-
-_log = logging.getLogger(__name__)
 
 
 class BrokerCore:
@@ -105,22 +100,16 @@ class BrokerCore:
         return now_ms
 
     def close(self, now_ms: int) -> None:
-        """Save everything; the store is whole afterwards. What has no room is left as it was saved
-        before, and keeps nothing else from being saved."""
-        self._save_last("topics and groups", self._tables.save)
+        """Save everything; the store is whole afterwards."""
+        save = self._tables.save_at_end
+        save("topics and groups", self._tables.save)
         self.broker.store.close(now_ms)
         for part in self._parts:
-            self._save_last(part.name, partial(self._save_part_now, part, now_ms))
+            save(part.name, partial(self._save_part_now, part, now_ms))
 
     def _save_part_now(self, part: Part, now_ms: int) -> None:
         for path, data in part.last(now_ms):
             self._disk.replace(path, data)
-
-    def _save_last(self, what: str, save: Callable[[], None]) -> None:
-        try:
-            save()
-        except DiskFull as error:
-            _log.error("%s (%s); the next start knows what was saved before", error, what)
 
     def farewell(self) -> None:
         """Tell the name servers that this broker leaves."""

@@ -4,6 +4,7 @@ for one is answered behind it, or told why it could not be saved."""
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Final
 
 from escrowmq.base.answer import HELD, Answer, Reply
@@ -63,6 +64,14 @@ class Tables:
         except StorageError as error:
             self._put_off(now_ms)
             _log.error("%s; it is tried again until it is saved", error)
+
+    def save_at_end(self, what: str, save: Callable[[], None]) -> None:
+        """Save one of all things that are saved at the end. What cannot be is left as it was saved
+        before, and keeps nothing else from it."""
+        try:
+            save()
+        except (StorageError, OSError) as error:
+            _log.error("%s (%s); the next start knows what was saved before", error, what)
 
     @property
     def _wishes(self) -> tuple[int, int]:

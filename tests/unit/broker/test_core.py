@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import json
 from typing import Any
 
@@ -371,6 +372,25 @@ def test_no_change_of_a_table_is_answered_while_it_cannot_be_kept() -> None:
     reply = exchange.connect().ask(Request.DELETE_TOPIC_IN_BROKER, {"topic": "before"})
     assert reply.code == 0
     assert b"before" not in disk.small["config/topics.json"]
+
+
+def test_a_table_that_cannot_be_written_at_the_end_keeps_no_store_from_closing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class OddDisk(SimDisk):
+        def replace(self, path: str, data: bytes, *, is_private: bool = False) -> None:
+            if path == TOPICS_FILE and is_closing:
+                raise OSError(errno.EIO, "Input/output error")
+            super().replace(path, data, is_private=is_private)
+
+    is_closing, disk = False, OddDisk()
+    exchange = Exchange(disk=disk)
+    exchange.create_topic("T")
+    exchange.core.broker.topics.ensure("more", now_ms=exchange.now_ms)
+    is_closing = True
+    exchange.core.close(exchange.now_ms)
+    assert "Input/output error (topics and groups); the next start knows" in caplog.text
+    assert "abort" not in disk.small, "the store is whole"
 
 
 def test_a_broker_ends_and_starts_though_a_full_disk_has_no_room_for_its_tables(
