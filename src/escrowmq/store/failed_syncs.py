@@ -127,10 +127,10 @@ def write_derived_again(held: Holdings, log_offset: int) -> Iterator[None]:
     parts. CorruptRecord where they are not what was written. Topics may be deleted between parts.
     """
     for queue in list(held.queues):
-        for _ in queue.write_again(log_offset):
+        parts = queue.write_again(log_offset)
+        place = queue.topic, queue.queue_id
+        while held.queues.by_key.get(place) is queue and next(parts, parts) is None:
             yield None
-            if held.queues.by_key.get((queue.topic, queue.queue_id)) is not queue:
-                break
     if held.index is not None:
         yield from held.index.write_again(log_offset)
 

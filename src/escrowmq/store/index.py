@@ -345,11 +345,14 @@ class Index:
         self._dirty = [file for file in self.files if file.end_log_offset >= log_offset]
 
     def write_again(self, log_offset: int) -> Iterator[None]:
-        """Write the entries of records from a log offset on to their places again, in parts."""
+        """Write the entries of records from a log offset on to their places again, in parts. Old
+        files may be removed between them."""
         for file in [file for file in self.files if file.end_log_offset >= log_offset]:
             if file.count > 1:
-                yield from file.write_again(log_offset)
-                if file not in self._dirty:
+                parts = file.write_again(log_offset)
+                while file in self.files and next(parts, parts) is None:
+                    yield None
+                if file in self.files and file not in self._dirty:
                     self._dirty.append(file)
 
     @property

@@ -87,3 +87,20 @@ def test_empty_file_counts_from_one_and_header_is_the_peers() -> None:
     fields = [int.from_bytes(header[at : at + 8], "big") for at in range(0, 32, 8)]
     assert fields == [1_234, 1_234, 500, 500]
     assert header[32:] == (1).to_bytes(4, "big") + (2).to_bytes(4, "big")
+
+
+def test_old_files_may_be_removed_while_entries_are_written_again() -> None:
+    """As a topic may be deleted then: what is gone is no reason to take no messages any more."""
+    for parts_count in range(1, 6):
+        disk = SimDisk()
+        index = made(disk)
+        for number in range(20):
+            index.put([(1, "k", number * 100, 5_000)])
+        assert len(index.files) == 3
+        parts = index.write_again(0)
+        for _ in range(parts_count):
+            next(parts)
+        assert index.drop_before(1_300) == 1
+        for _ in parts:
+            pass
+        assert all(file in index.files for file in index._dirty)
