@@ -42,6 +42,7 @@ class Carrier:
         """Carry what stands before a log offset, a bounded number; from where on the log is still
         needed then."""
         pending = self._engine.halves.pending
+        # Copies that this turn makes stand behind it: they are not to be carried again.
         until = min(until, self._store.end_offset)
         for _ in range(CARRIED_AT_ONCE):
             oldest = pending.oldest()
@@ -74,6 +75,7 @@ class Carrier:
         put = self._store.put(copy, now_ms, is_settling=True)
         if put.status is not PutStatus.OK:
             return False
+        # No `grow`: the body is not one that came just now.
         engine.halves.enter(
             copy.properties,
             queue_offset=put.queue_offset,
@@ -86,7 +88,7 @@ class Carrier:
         due_ms = now_ms if row.due_ms >= NEVER_MS else row.due_ms
         engine.halves.pending.schedule(put.queue_offset, due_ms)
         engine.supersede(queue_offset, put.queue_offset)
-        note_carried(engine.halves, copy.properties, put.queue_offset)
+        note_carried(engine.halves, copy.properties, put.queue_offset, put.log_offset)
         self.carried_count += 1
         self._forget_old()
         return True
@@ -95,16 +97,18 @@ class Carrier:
         """What was carried and has ended need not be followed for ever."""
         carried, pending = self._engine.halves.carried, self._engine.halves.pending
         if len(carried) > 2 * len(pending) + _FOLLOWED_MIN:
-            for first, newest in list(carried.items()):
+            for first, (newest, _) in list(carried.items()):
                 if newest not in pending:
                     del carried[first]
 
 
-def note_carried(halves: Halves, properties: dict[str, str], queue_offset: int) -> int:
+def note_carried(
+    halves: Halves, properties: dict[str, str], queue_offset: int, log_offset: int
+) -> int:
     """Remember where a half stands that was carried here; the queue offset of the copy before."""
     first = number_in(properties[CARRIED].partition(":")[0], most=LONG_MAX)
     if first is None:
         return -1
-    old = halves.carried.get(first, first)
-    halves.carried[first] = queue_offset
+    old, _ = halves.carried.get(first, (first, -1))
+    halves.carried[first] = queue_offset, log_offset
     return old

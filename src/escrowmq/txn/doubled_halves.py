@@ -6,7 +6,6 @@ import msgspec
 
 from escrowmq.base.message import Property, StoredMessage, Topic
 from escrowmq.base.own_properties import CARRIED
-from escrowmq.codec.record import decode_record
 from escrowmq.store.store import Store
 from escrowmq.store.walk import with_unique_key
 from escrowmq.txn.end_claim import Claim
@@ -44,12 +43,13 @@ def has_final(half: StoredMessage, store: Store) -> bool:
     return False
 
 
-def follow(claim: Claim, queue_offset: int, store: Store) -> Claim:
-    """What is claimed about a half, for its copy that was carried forward to a queue offset; as it
-    is when the claim is not about the first copy of that."""
-    for log_offset, size, _ in store.entries(Topic.HALF, 0, queue_offset, 1):
-        copy = decode_record(store.read_record(log_offset, size))
-        first = copy.properties.get(CARRIED, "")
-        if first.startswith(f"{claim.queue_offset}:{claim.log_offset}:"):
-            return msgspec.structs.replace(claim, queue_offset=queue_offset, log_offset=log_offset)
+def follow(claim: Claim, place: tuple[int, int], store: Store) -> Claim:
+    """What is claimed about a half, for its copy that was carried forward to a place (queue offset
+    and log offset); as it is when the claim is not about the first copy of that."""
+    queue_offset, log_offset = place
+    # By the log: with SYNC_FLUSH, or without room, the copy has no unit yet.
+    copy = store.read(log_offset)
+    first = copy.properties.get(CARRIED, "") if copy is not None else ""
+    if first.startswith(f"{claim.queue_offset}:{claim.log_offset}:"):
+        return msgspec.structs.replace(claim, queue_offset=queue_offset, log_offset=log_offset)
     return claim

@@ -71,8 +71,9 @@ class Halves:
         """Halves of each group that nobody was there to be asked about."""
         self._held_open: dict[int, int] = {}
         """Connections at which transactions are under way, as they say when they are asked."""
-        self.carried: dict[int, int] = {}
-        """Where halves stand by now that were carried forward, by their first queue offset."""
+        self.carried: dict[int, tuple[int, int]] = {}
+        """Where halves stand by now that were carried forward, queue offset and log offset, by
+        their first queue offset."""
         self.aliases: dict[Likeness, int] = {}
         """Halves that RocketMQ has stored again: an end may name the first copy."""
 
@@ -116,6 +117,7 @@ class Halves:
             topic=topic,
             origin=origin,
             account=account,
+            # Not the sum: what the tally has of a copy includes what the copy brought.
             checks=max(checks_counted(properties), self.tally.count(queue_offset)),
         )
         self._add(queue_offset, row, bundle_of(properties), attempt)
@@ -184,6 +186,7 @@ class Halves:
         bundle, attempt = self.bundles.of(queue_offset), self.epochs.of(queue_offset)
         topic, stored_ms = self._remove(queue_offset)
         if bundle is not None:
+            # The next leader needs no appointment: all messages end together, or the rest is owed.
             self.bundles.remove(queue_offset, state)
         if self.decided:
             self.decided.pop(queue_offset, None)
@@ -266,6 +269,7 @@ class Halves:
         self.decided.pop(queue_offset, None)
         leader = self.bundles.remove(queue_offset, None)
         if leader is not None:
+            # Its own appointment may have lapsed while another half led.
             self.pending.schedule(leader, stored_ms)
         self.put_in_quarantine(queue_offset, reason)
 

@@ -113,6 +113,7 @@ class HalvesRecovery:
     def _pass_over(self, snapshot: PendingSnapshot) -> int:
         """Take op records for read that the snapshot accounts for; where to go on."""
         last = snapshot.op_end - 1
+        # They may name any half before its end: none of them is done with until all of those are.
         self._progress.note(last, [snapshot.half_end - 1])
         for log_offset, _, _ in self._store.entries(Topic.OP, 0, last, 1):
             self._last_op_log_offset, self._is_last_op_ours = log_offset, True
@@ -179,6 +180,8 @@ class HalvesRecovery:
                         self._done[half_offset] = STATES[letter]
                 self._note_bundles(message)
                 self._progress.note(op_offset, [half_offset for half_offset, _ in named])
+                # With MORE, another record of the same input was to follow. If that one was lost,
+                # finals in front of this one have no op record, and are still to be looked for.
                 if MORE not in message.properties:
                     self._last_op_log_offset = log_offset
                     self._is_last_op_ours = OUTCOMES in message.properties
@@ -275,21 +278,21 @@ class HalvesRecovery:
             self._halves.put_in_quarantine(queue_offset, f"{type(error).__name__}: {error}")
             return
         if CARRIED in properties:
-            self._supersede(properties, queue_offset)
+            self._supersede(properties, queue_offset, log_offset)
         if properties.get(Property.UNIQ_KEY) and (
             Property.TRANSACTION_CHECK_TIMES in properties
             or Property.TRAN_PREPARED_QUEUE_OFFSET in properties
         ):
             self._halves.aliases[likeness(properties)] = queue_offset
 
-    def _supersede(self, properties: dict[str, str], queue_offset: int) -> None:
+    def _supersede(self, properties: dict[str, str], queue_offset: int, log_offset: int) -> None:
         """A half that was carried forward stands for all copies before it, also when the broker
         died before the op record said so."""
         pending = self._halves.pending
         first = number_in(properties[CARRIED].partition(":")[0], most=LONG_MAX)
         if first is not None and first in pending and not pending.are_alike(first, queue_offset):
             return  # older releases took what a client wrote, about the half of another group
-        old = note_carried(self._halves, properties, queue_offset)
+        old = note_carried(self._halves, properties, queue_offset, log_offset)
         if old != queue_offset and old in pending:
             self._engine.supersede(old, queue_offset)
 
@@ -308,6 +311,7 @@ class HalvesRecovery:
         for final in walk(self._store, start, kind=SysFlag.COMMIT):
             queue_offset = self._half_of(final)
             if queue_offset is not None:
+                # Asked before it is marked: a half that has ended knows the others no more.
                 incomplete.update(engine.halves.bundles.members(queue_offset))
                 engine.mark_ended(queue_offset, State.COMMITTED, now_ms)
                 count += 1

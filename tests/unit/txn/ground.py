@@ -122,6 +122,14 @@ class Ground:
             self.engine.seal(self.now_ms)
         return ended
 
+    def sync(self) -> None:
+        """All that was written is durable."""
+        wanted = self.store.sync_wanted(self.now_ms)
+        assert wanted is not None
+        for file in wanted.files:
+            file.sync()
+        self.store.synced(wanted.log_offset, self.now_ms)
+
     def due(self, span_ms: int) -> list[Ask]:
         self.now_ms += span_ms
         asks = self.checker.due(self.now_ms)

@@ -5,6 +5,7 @@ import pytest
 
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.message import Message, SysFlag, Topic
+from escrowmq.txn.carry_forward import Carrier
 from escrowmq.txn.end_claim import EndResult
 from escrowmq.txn.state import State, Verdict
 from tests.harness.exchange import SMALL
@@ -240,3 +241,17 @@ def test_a_half_that_was_given_up_is_not_done_with_before_an_op_record_says_so()
     ground.store.refused = frozenset()
     ground.engine.seal(ground.now_ms)
     assert ground.engine.first_unsealed is None
+
+
+def test_an_end_by_the_first_place_finds_the_copy_that_waits_for_the_disk() -> None:
+    """The copy of a half that was carried forward has no unit before it is durable: the end of
+    whoever knows the first place alone was told to be repeated, and nothing was committed."""
+    ground = Ground(store_settings=msgspec.structs.replace(SMALL, is_sync_flush=True))
+    half = ground.prepare(b"x")
+    ground.sync()
+    Carrier(ground.engine, ground.checker, ground.store).carry(1 << 40, ground.now_ms)
+    ground.engine.seal(ground.now_ms)
+    assert ground.end(half, COMMIT).answer is EndResult.DONE
+    assert not len(ground.engine.halves.pending)
+    repeated = ground.end(half, COMMIT)
+    assert (repeated.answer, repeated.state) == (EndResult.REPEATED, State.COMMITTED)
