@@ -260,6 +260,7 @@ class Dispatcher:
                     self.dispatch(*first)
                     waiting.popleft()
                 elif isinstance(first, UnseenRun):
+                    # Taken out first: what of it has no room comes back in front, record by record.
                     waiting.popleft()
                     self._dispatch_unseen(first)
                 elif runs_max > 0:
@@ -382,6 +383,7 @@ class Dispatcher:
             except (StorageError, OSError):
                 held_back, keys = run.held_back(nth)
                 self.waiting.extendleft(reversed(held_back))
+                # Some records behind it have units; only in front of it is none missing.
                 self.dispatched_run(held_back[0].log_offset, run.stored_ms, keys)
                 raise
             if run.is_awaited(topic, queue_id):
@@ -408,8 +410,7 @@ class Dispatcher:
             if not self.waiting:  # else units may be what has no room; `run` finds out
                 self.stalled = None
         except (StorageError, OSError) as error:
-            done = self.index.end_log_offset
-            self._keys = [key for key in keys if key[2] > done]
+            self._keys = keys
             self.stalled = str(error)
 
     def index_found(self, keys: list[IndexKey]) -> None:
@@ -421,8 +422,6 @@ class Dispatcher:
                 self.index.put(keys)
             except DiskFull as error:
                 self.stalled = str(error)
-                done = self.index.end_log_offset
-                keys = [key for key in keys if key[2] > done]
             else:
                 return
         self._keys += keys

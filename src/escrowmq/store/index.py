@@ -105,6 +105,7 @@ class IndexFile:
         self.count = first + len(keys)
         self.end_ms = max(self.end_ms, keys[-1][3])
         self.end_log_offset = keys[-1][2]
+        # Last, since the count in it is what makes entries and slots mean anything.
         self.write_header()
         return len(keys)
 
@@ -127,6 +128,8 @@ class IndexFile:
         if found is None:
             return None
         slots, blocks = found
+        # Before anything is touched: where the disk has no room for a page, a write through the map
+        # kills the process.
         file.make_ready(blocks)
         entries, newest, fresh_count = lane.chain(file.memory(), keys, slots, first, self.begin_ms)
         self.file.write(self.entries_at + first * _ENTRY_SIZE, entries)
@@ -298,12 +301,13 @@ class Index:
         return notes
 
     def put(self, keys: list[IndexKey]) -> None:
-        """Add keys, in files as needed. DiskFull when there is no room; then some may be there."""
+        """Add keys, in files as needed, and take those from the list that are there: when there is
+        no room for the rest (DiskFull), it is left in it."""
         while keys:
             if not self.files or self.files[-1].is_full:
                 self._make(keys[0][3])
             file = self.files[-1]
-            keys = keys[file.put(keys) :]
+            del keys[: file.put(keys)]
             self.end_log_offset = file.end_log_offset
             if file not in self._dirty:
                 self._dirty.append(file)

@@ -1,9 +1,11 @@
 import tempfile
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from escrowmq.base.ports import Disk
+from escrowmq.errors import DiskFull
 from escrowmq.net.disk import FileDisk
 from escrowmq.store.index import FOLDER, Index, all_below, decode_slots
 from escrowmq.store.index_chains import IndexKey, key_hash
@@ -72,7 +74,7 @@ def test_index_in_memory_is_that_of_pieces(parts: list[list[str]]) -> None:
         for nth, part in enumerate(parts):
             keys: list[IndexKey] = [(7, key, nth * 100, 1_000 * nth) for key in part]
             for index in indices:
-                index.put(keys)
+                index.put(keys.copy())
         assert real.names(FOLDER) == simulated.names(FOLDER)
         for path in simulated.files:
             assert real.read(path) == bytes(simulated.files[path].live)
@@ -104,3 +106,21 @@ def test_old_files_may_be_removed_while_entries_are_written_again() -> None:
         for _ in parts:
             pass
         assert all(file in index.files for file in index._dirty)
+
+
+def test_keys_that_find_no_room_are_left_those_of_a_record_among_them() -> None:
+    """A file was full in the middle of a record's keys, and there was no room for the next one:
+    those of the record that were left were taken for written."""
+    disk = SimDisk()
+    index = made(disk, entries_max=4)
+    index.put([(1, "before", 0, 1_000)])
+    disk.room = disk.used
+    keys: list[IndexKey] = [(1, name, 100, 1_000) for name in ("a", "b", "c", "d")]
+    with pytest.raises(DiskFull):
+        index.put(keys)
+    assert [key for _, key, _, _ in keys] == ["c", "d"]
+    disk.room = None
+    index.put(keys)
+    assert not keys
+    for name in ("a", "b", "c", "d"):
+        assert list(index.find(key_hash(1, name), begin_ms=0, end_ms=1 << 60)) == [100]
