@@ -488,6 +488,9 @@ class Consumer(Tidy):
         with contextlib.suppress(EscrowMQError, TimeoutError):
             async with asyncio.timeout(_END_S):
                 await self.hands.settle(BROKER_DECIDES)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_END_S):
+                await self._reading.balance.end()
         with contextlib.suppress(EscrowMQError, TimeoutError):
             async with asyncio.timeout(_END_S):
                 await self._reading.leave()

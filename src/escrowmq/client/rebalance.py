@@ -62,6 +62,8 @@ class Balancing:
         self._interval_s = interval_ms / 1000
         self._takes_all = takes_all
         self._due = asyncio.Event()
+        self._is_over = False
+        self._round = asyncio.Lock()
         self._told: dict[str, type[EscrowMQError]] = {}
 
     def soon(self) -> None:
@@ -70,9 +72,11 @@ class Balancing:
 
     async def run(self) -> None:
         """Rounds for as long as the consumer is open."""
-        while True:
+        while not self._is_over:
+            # Before the round: what changes while it runs makes another one due.
             self._due.clear()
-            is_settled = await self.round()
+            async with self._round:
+                is_settled = await self.round()
             try:
                 async with asyncio.timeout(self._interval_s if is_settled else _AGAIN_S):
                     await self._due.wait()
@@ -80,10 +84,20 @@ class Balancing:
             except TimeoutError:
                 continue
 
+    async def end(self) -> None:
+        """No rounds any more. One that runs is waited for: what it takes is given up afterwards
+        with the rest."""
+        self._is_over = True
+        self._due.set()
+        async with self._round:
+            pass
+
     async def round(self) -> bool:
         """Share out every topic once; whether all of it worked."""
         is_settled = True
         for topic in self._shares.wanted_topics():
+            if self._is_over:
+                break
             try:
                 queues = await self._mine(topic)
                 if queues is None or not await self._shares.take_over(topic, queues):

@@ -1,0 +1,63 @@
+"""Rounds in which queues are shared out, and their end."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+
+from escrowmq.client.core.routes import MessageQueue
+from escrowmq.client.rebalance import Balancing, Shares
+
+
+class Taking:
+    """Takes every topic, each when it is let."""
+
+    wire_group = "G"
+
+    def __init__(self) -> None:
+        async def found(topic: str) -> tuple[MessageQueue, ...]:
+            return (MessageQueue(topic, "a", 0),)
+
+        self.instance: Any = SimpleNamespace(queues_to_read=found)
+        self.taken: list[str] = []
+        self.may_go_on = asyncio.Event()
+
+    def wanted_topics(self) -> list[str]:
+        return ["one", "two"]
+
+    async def take_over(self, topic: str, queues: list[MessageQueue]) -> bool:
+        del queues
+        await self.may_go_on.wait()
+        self.taken.append(topic)
+        return True
+
+    def note_queues(self, topic: str, queues: object) -> None:
+        pass
+
+    def refuse(self, topic: str, error: object) -> None:
+        assert error is None, (topic, error)
+
+
+def test_nothing_is_taken_after_the_end_and_a_round_is_waited_for() -> None:
+    """A consumer that was closing took queues again that it had just given up."""
+
+    async def play() -> None:
+        shares = Taking()
+        balance = Balancing(
+            cast("Shares", shares), strategy="average", interval_ms=1, takes_all=True
+        )
+        rounds = asyncio.create_task(balance.run())
+        await asyncio.sleep(0)
+        end = asyncio.create_task(balance.end())
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert not end.done()
+        shares.may_go_on.set()
+        await end
+        assert shares.taken == ["one"], "under way when the end came"
+        balance.soon()
+        await rounds
+        assert shares.taken == ["one"]
+
+    asyncio.run(play())
