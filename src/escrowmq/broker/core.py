@@ -84,6 +84,8 @@ class BrokerCore:
             offsets=broker.offsets,
             disk=self._disk,
         )
+        # Before the store: the queues that groups have read from, as the offsets say, have to be
+        # there, and it looks for them in the log if one is not.
         opening.tables()
         report = broker.store.open(now_ms)
         now_ms = going_on(now_ms, broker.store)
@@ -94,6 +96,7 @@ class BrokerCore:
         broker.groups.create_system_groups(now_ms)
         for part in self._parts:
             part.load(opening)
+        # Behind the parts, which may have made topics and groups that the tables lacked.
         self._tables.save_at_start(now_ms)
         broker.topics.unregistered.clear()  # a name server is told of all when it is connected
         self._save_at_ms = now_ms + broker.settings.offsets_flush_ms
@@ -104,6 +107,7 @@ class BrokerCore:
         save = self._tables.save_at_end
         save("topics and groups", self._tables.save)
         self.broker.store.close(now_ms)
+        # Behind the store's end: offsets are saved only once the log that they rest on is durable.
         for part in self._parts:
             save(part.name, partial(self._save_part_now, part, now_ms))
 
@@ -180,6 +184,7 @@ class BrokerCore:
                 settle(now_ms)
             except Exception as error:  # noqa: BLE001 - one part; the others' turn comes
                 self.rounds.failed("the end of an input", error, now_ms)
+        # Behind the parts, so that the op records and acks that they append are in the same sync.
         self._sync_if_due(now_ms)
         if self._tables.are_changed:
             self._tables.save_and_tell(now_ms)

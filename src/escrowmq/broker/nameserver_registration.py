@@ -162,6 +162,7 @@ class Registration(Part):
         changed = {
             name: config for name in topics.unregistered if (config := topics.get(name)) is not None
         }
+        # Whatever becomes of this: each new connection, and each round, tells of all topics.
         topics.unregistered.clear()
         file = TopicFile(data_version=topics.version, topic_config_table=changed)
         for server in self._servers.values():

@@ -81,6 +81,8 @@ class OffsetSaver:
             self._orders.saved()
             data = self._orders.save(self._is_there, now_ms)
             self._output.add(Replace(orderly_pops.PATH, data))
+        # Newer offsets never replace those that wait: where pops go on, the file could be put off
+        # round by round for a place of the log that is not durable yet.
         if self._offsets.is_changed and self._waiting is None:
             self._offsets.saved()
             self._waiting = (self._ledger.log_end, self._offsets.save())

@@ -70,6 +70,7 @@ class AckHandlers:
         if isinstance(bounds, Refusal):
             return bounds
         low, high = bounds
+        # The end itself passes, as at RocketMQ (AckMessageProcessor).
         if not low <= header.offset <= high:
             remark = (
                 f"offset is illegal, key:{header.topic}@{header.queue_id}, "
@@ -117,6 +118,7 @@ class AckHandlers:
             return Refusal(Response.MESSAGE_ILLEGAL, remark)
         if offset < 0:
             return None
+        # While a reset waits to be told, acks are of messages from before it, and move nothing.
         if not self._offsets.has_reset(group, topic, queue_id):
             self._offsets.commit(group, topic, queue_id, offset, now_ms)
             self._ledger.come_to(group, topic, queue_id, offset)

@@ -45,6 +45,7 @@ class PeerCalls:
     def answered(self, peer: int, reply: Command, now_ms: int) -> None:
         """A reply came; one that nobody waits for is dropped."""
         call = self._calls.get(reply.opaque)
+        # Numbers are counted up over all peers: anybody could guess one of another's.
         if call is not None and call.peer == peer:
             del self._calls[reply.opaque]
             call.on_answer(reply, now_ms)

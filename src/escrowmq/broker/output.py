@@ -32,6 +32,8 @@ class Output:
         """Hand all of it over."""
         effects = self._effects
         if self.frames:
+            # In front of a Close of the same input: who broke the protocol gets the answers to what
+            # he asked before.
             effects = [Send(peer, chunks) for peer, chunks in self.frames.items()] + effects
             self.frames = {}
         if effects:

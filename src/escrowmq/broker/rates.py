@@ -49,6 +49,8 @@ class Buckets:
             # A body may be larger than a second's worth: it is let in, and then paid for.
             if rate.size and bucket.size <= 0:
                 return f"{rate.size_name}={rate.size}"
+        # Free requests count and are never refused. Unbounded, their debt would shut out the others
+        # of the same client long after they have ended.
         bucket.requests = max(bucket.requests - 1, -rate.requests)
         bucket.size -= size
         return ""

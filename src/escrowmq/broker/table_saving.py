@@ -85,6 +85,8 @@ class Tables:
         something else, and who is refused has changed nothing that he knows of."""
         has_changed = self.are_changed and self._wishes != self._seen
         if has_changed:
+            # Also for one that is held, else the next request of this read would count as the one
+            # that has changed the table, and be told of a save that failed.
             self._seen = self._wishes
         if reply is HELD:
             return
@@ -96,6 +98,8 @@ class Tables:
     def save_and_tell(self, now_ms: int) -> None:
         """Save them, and answer whoever changed them. When that fails they are told so, and it is
         tried again in a while: a full disk must not keep transactions from ending."""
+        # A wish that came after the failure is tried at once: its answer says how that went. Wishes
+        # count, not changes, since it may repeat the one that failed.
         is_new = self._wishes != self._failed_at
         if not is_new and now_ms < self._again_ms:
             return

@@ -83,6 +83,8 @@ class WaitingAnswers(Part):
 
     def wake(self, now_ms: int) -> None:
         """Tell those whose messages are not durable in time."""
+        # The first is also the first to be late: all wait for the same span, from when they are
+        # kept. Whoever was asked long before says so (`since_ms` of `Answers.give`).
         while self._waiting and self._waiting[0].deadline_ms <= now_ms:
             self._waiting.popleft().say_late()
 

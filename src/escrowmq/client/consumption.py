@@ -262,6 +262,7 @@ class Reading:
                 self.inbox.complain(queue, error)
             return False
         self.inbox.calm(queue)
+        # While its broker was asked the topic may have been left, or another round been here.
         if queue.topic not in self.subscriptions or queue in self.readers:
             return True
         reader = QueueFetcher(self, queue, next_offset=begin)
@@ -411,6 +412,8 @@ class Reading:
 
     def _keep_here(self, message: HeldMessage, reader: QueueFetcher, after_s: float) -> None:
         assert message.ticket is not None
+        # The old ticket is settled. The new one keeps its generation: after a seek the shelf is not
+        # to take the message back.
         generation = message.ticket.generation
         self.stamp(message, reader).ticket.generation = generation  # type: ignore[union-attr]
 

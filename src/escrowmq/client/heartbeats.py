@@ -104,6 +104,8 @@ class Presence:
         self._redials_count.pop(connection.address, None)
         if self.is_registered:
             address = connection.address
+            # Asked here and not in the task, which begins a turn later: others may ask by then, and
+            # the heartbeat has to be first.
             task = self._instance.spawn(self._judge(connection, self._request(connection)))
             self._greetings[address] = task
             task.add_done_callback(lambda _: self._greetings.pop(address, None))

@@ -144,6 +144,7 @@ class Instance:
         self.pool.abort()
 
     async def _close(self) -> None:
+        # Before the good-byes: a heartbeat behind one would register the groups again.
         tasks = [*self._tasks]
         for task in tasks:
             task.cancel()

@@ -78,6 +78,7 @@ class FileOffsets:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
+        # What stands between these two, after a crash, is the .bak alone; `_load` takes that.
         if self._path.exists():
             self._path.replace(self._path.with_suffix(".json.bak"))
         beside.replace(self._path)

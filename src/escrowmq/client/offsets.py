@@ -76,6 +76,7 @@ class BrokerOffsets:
         found = await self.committed(queue)
         if found is not None:
             return found
+        # As RocketMQ: what came here failed in this group, and is not to be skipped by `last`.
         if queue.topic.startswith(Topic.RETRY_PREFIX):
             return 0
         found = await self._bounds.start(queue, self._start, since_ms=since_ms)
@@ -129,6 +130,7 @@ class BrokerOffsets:
                 await self.commit(reader.queue, queue_offset)
             except EscrowMQError as error:
                 return error
+        # After a seek meanwhile this is not where the queue goes on; the next round keeps that.
         if generation == reader.shelf.generation:
             reader.committed = queue_offset
         return None

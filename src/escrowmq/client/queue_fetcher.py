@@ -121,7 +121,7 @@ class QueueFetcher:
         self.shelf.reset(queue_offset)
         self.committed = -1
         self._room.set()
-        self._restart()
+        self._restart()  # a pull under way would bring what follows the old offset
 
     def pause(self, is_paused: bool) -> None:
         """Stop or go on handing out and fetching."""

@@ -243,7 +243,7 @@ class Transaction(Tidy):
         settler = self._producer.settler
         if not settler.begin(self._halves[0], outcome, count=self._count, finish=told):
             return False
-        self._course.decide(outcome)
+        self._course.decide(outcome)  # not before: where nothing was begun, `settle` does
         self._is_over = True
         return True
 
@@ -344,7 +344,7 @@ class Transaction(Tidy):
         if not isinstance(outcome, Outcome):
             raise UsageError(f"outcome={outcome!r}; an Outcome is expected: COMMIT or ROLLBACK")
         self._course.decide(outcome)
-        self._is_over = True
+        self._is_over = True  # lest `__aexit__` end it another way when this is cancelled
         if not self._halves:
             self._outcome = outcome
             return

@@ -78,7 +78,7 @@ class Workers:
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody asks any more
                 assert self._loop is not None
                 self._loop.call_soon_threadsafe(self._finish, future, result, error)
-            del job, work, given, future, result, error
+            del job, work, given, future, result, error  # an idle thread would keep them alive
 
     def _finish(
         self, future: asyncio.Future[Any], result: object, error: BaseException | None

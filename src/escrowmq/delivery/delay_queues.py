@@ -88,6 +88,7 @@ class DelayQueues:
         """A record became visible in the schedule topic."""
         level = arrival.queue_id + 1
         if self._due_ms.get(level) == NEVER_MS:
+            # In this topic the tags code of a unit is the time of its delivery, as at RocketMQ.
             self._due_ms[level] = self._guard(level, arrival.tags_code, now_ms)
 
     def wake_at_ms(self) -> int:
@@ -106,6 +107,8 @@ class DelayQueues:
             if self._due_ms[level] > now_ms or passed >= BATCH_MAX:
                 break
             passed += self._deliver(level, now_ms, BATCH_MAX - passed)
+        # A level whose put failed seems not to be due for a moment. What is to be matched with its
+        # head must not be forgotten: a delivery from before the start would be made twice.
         if not self._stuck and self.wake_at_ms() > now_ms:
             self._delivered.forget()
         if passed:

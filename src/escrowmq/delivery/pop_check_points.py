@@ -61,6 +61,8 @@ class Track:
         return self.points[0].pop_ms + self.span_ms
 
 
+# `eq=False`: the ledger keys its acks by the object, while `acked` changes. `gc=False`, since there
+# may be two million: the circle with its line is broken by hand (`Popped._forget`).
 class CheckPoint(msgspec.Struct, gc=False, eq=False):
     """Messages popped together from one queue."""
 
@@ -130,6 +132,8 @@ class Popped:
 
     def find(self, handle: CheckPointKey) -> CheckPoint | None:
         """The open check point; None when it is done with or never was."""
+        # Both come from clients. One that is too wide would reach into its neighbour's bits of the
+        # key, and name somebody else's check point.
         if handle.revive_queue >> _REVIVE_BITS or handle.pop_ms >> _TIME_BITS:
             return None
         line = self._lines.get(handle[:3])
@@ -239,6 +243,8 @@ class Popped:
                 grace_ms = track.span_ms - track.invisible_ms
                 del self._tracks[track.revive_queue, track.invisible_ms, grace_ms]
             elif track.due_ms() > now_ms:
+                # Acks have settled what stood in front. They leave the heap alone: a time there may
+                # be early, never late.
                 heapq.heapreplace(dues, (track.due_ms(), serial, track))
             else:
                 return track.points[0]

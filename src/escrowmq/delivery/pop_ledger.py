@@ -410,7 +410,7 @@ class PopLedger:
         )
         while self.popped.find(new) is not None:  # popped just now, by somebody else
             new = new._replace(pop_ms=new.pop_ms + 1)
-        is_new = self.hand_out(
+        is_new = self.hand_out(  # first: a crash in between repeats the message and loses none
             new, [queue_offset], invisible_ms=invisible_ms, next_offset=None, now_ms=now_ms
         )
         if not is_new:
@@ -477,7 +477,7 @@ class PopLedger:
         if self._topics.get(message.topic) is None:
             self._topics.ensure(message.topic, now_ms=now_ms)
             if self._offsets.get(group, message.topic, 0) < 0:
-                self._offsets.commit(group, message.topic, 0, 0, now_ms)
+                self._offsets.commit(group, message.topic, 0, 0, now_ms)  # marks it as this group's
         put = self._store.put(message, now_ms)
         self.again_counts.add(group, topic, put.status.name)
         if put.status is PutStatus.OK:

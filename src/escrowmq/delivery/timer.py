@@ -404,6 +404,7 @@ def _decode(data: bytes) -> tuple[int, _State] | None:
     tail = data[_TAIL_AT : _TAIL_AT + _TAIL.size]
     (crc,) = _CRC.unpack_from(data, _TAIL_AT + _TAIL.size)
     magic, taken, time_ms, queue_offset, log_offset = _TAIL.unpack(tail)
+    # RocketMQ writes its 56 bytes anew and leaves ours as they are. So the checksum is over both.
     if magic != _MAGIC or zlib.crc32(data[: _HEAD.size] + tail) != crc:
         return None
     read_ms, _, oldest, *_ = _HEAD.unpack_from(data)

@@ -259,6 +259,8 @@ class TopicTable:
         if source is None:
             return None
         if template == Topic.DEFAULT and not self._settings.creates_topics:
+            # As RocketMQ (createTopicInSendMessageMethod): the template of an earlier run that
+            # created topics ceases to be one with the first send.
             source.perm = Perm.READ | Perm.WRITE
             self._pieces.forget(template)
         if not source.perm & Perm.INHERIT:

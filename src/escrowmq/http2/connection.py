@@ -126,6 +126,8 @@ class Http2Connection(OutgoingStreams):
 
     def _on_data(self, flags: int, stream_id: int, payload: bytes) -> None:
         size = len(payload)
+        # All of the payload counts, padding too, also of a stream that is over: whoever sent it has
+        # used up the connection's window for it, and gets it back nowhere else.
         if not self._inflow.take(size):
             raise ConnectionFault(Error.FLOW_CONTROL_ERROR, "more data than the window allows")
         if room := self._inflow.give_back():
@@ -194,6 +196,8 @@ class Http2Connection(OutgoingStreams):
         streams = self._streams
         try:
             if stream_id > streams.last_id:
+                # Also of one that is refused: frames of it may be on their way, and `_known` would
+                # end the connection for those of a stream that was never opened.
                 streams.last_id = stream_id
                 self._open(stream_id, block, is_end=is_end)
             else:
@@ -202,7 +206,7 @@ class Http2Connection(OutgoingStreams):
             raise StreamFault(stream_id, code=Error.PROTOCOL_ERROR, text=str(error)) from error
 
     def _open(self, stream_id: int, block: bytes, *, is_end: bool) -> None:
-        request = self._headers.request(block)
+        request = self._headers.request(block)  # of a refused one, too: the tables stay in step
         streams = self._streams
         if self._last_taken is not None:
             raise StreamFault(stream_id, code=Error.REFUSED_STREAM, text="shutting down")
@@ -273,6 +277,8 @@ class Http2Connection(OutgoingStreams):
             frames.sized("ACK of SETTINGS", payload, 0)
             return
         for number, value in frames.read_settings(payload):
+            # The others ask nothing of this end: its frames have the least size, its header blocks
+            # use no table, and it opens no streams.
             if number == Http2Setting.INITIAL_WINDOW_SIZE:
                 self._resize(value)
         self._is_settled = True

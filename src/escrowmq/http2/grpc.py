@@ -245,6 +245,8 @@ class Calls:
 
     def _needs(self, call: _Call, held: bytearray, at: int) -> bool:
         """Read the front of a message; False when the call is refused for it."""
+        # `_gather` has taken what is held off the sum: it is cleared before `_fail`, which would
+        # take it off again.
         compressed, size = _FRONT.unpack_from(held, at)
         if compressed:
             held.clear()

@@ -70,6 +70,7 @@ class HeaderReader:
             return kept
         changes_count = self._blocks.changes_count
         request = self._request_of(self.fields(block))
+        # Every literal, and every number of more than one byte, has a byte below 0x80.
         if changes_count == self._blocks.changes_count and min(block) >= 0x80:
             if len(self._kept) == KEPT_BLOCKS_MAX:
                 self._kept.clear()

@@ -73,6 +73,7 @@ class OutgoingStreams:
             if trailers:
                 self._end_stream(stream, trailers)
             return True
+        # Before `_keep`, which may send all of it and end the stream.
         stream.trailers = trailers
         stream.is_local_open = not trailers
         if data:
@@ -184,6 +185,7 @@ class OutgoingStreams:
         del self._streams.open[stream.id]
         if stream.is_remote_open:
             self._streams.give_up(stream.id)
+            # With any other code the client may throw the answer away (RFC 9113, 8.1).
             self._out.append(frames.reset(stream.id, Error.NO_ERROR))
         self._note_left()
 

@@ -79,6 +79,8 @@ class Spare:
 
     def _open_by_spare(self, path: str, flags: int) -> int:
         if self._spare >= 0:
+            # Gone for good if somebody else takes its place before the open. Whichever descriptor
+            # is had here next stays as the new spare one (`opened`).
             os.close(self._spare)
             self._spare = -1
         try:

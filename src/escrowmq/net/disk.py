@@ -86,6 +86,7 @@ class FileDisk:
         try:
             os.ftruncate(descriptor, size)
         except OSError as error:
+            # A file of another size would be refused by each later open.
             os.unlink(full)
             raise _translated(error, path) from error
         finally:
@@ -207,6 +208,7 @@ class FileDisk:
                 oldest.was_used = False
                 self._open.append(oldest)
             else:
+                # Back into the list, since `close` takes it out of there (`forget`).
                 self._open.insert(0, oldest)
                 oldest.close()
         self._open.append(opened)

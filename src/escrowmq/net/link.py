@@ -210,6 +210,7 @@ class Link(asyncio.BufferedProtocol):
         transport = self.transport
         if transport is None:
             return
+        # `close` alone would wait for a peer that does not read, for ever.
         if transport.get_write_buffer_size():
             transport.abort()
         else:

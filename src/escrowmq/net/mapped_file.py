@@ -149,7 +149,7 @@ class MappedFile:
         except OSError as error:
             if error.errno == errno.ENXIO:
                 return self.size
-            return position
+            return position  # it cannot tell: anything may be there
 
     def data_end(self) -> int:
         """Behind the last byte that may be something; 0 when all is zeros."""
@@ -169,6 +169,8 @@ class MappedFile:
     def sync(self) -> None:
         """fdatasync, which on Linux covers what was written through the map; see File.sync."""
         with self._guard:
+            # Taken and noted under one guard: else `close` could free the number in between, and
+            # another file have it by the time of the fdatasync.
             descriptor = self._syncing = self._descriptor
             is_new, self._is_new = self._is_new, False
         try:
@@ -196,6 +198,7 @@ class MappedFile:
 
     def _sync_closed(self) -> bool:
         try:
+            # Pages written through a map outlive it: any descriptor of the file makes them durable.
             with self._disk.spare.opened(self._path, os.O_RDWR) as descriptor:
                 os.fdatasync(descriptor)
         except FileNotFoundError:

@@ -66,6 +66,7 @@ class Greeter(asyncio.BufferedProtocol):
             return
         self._transport.set_protocol(link)
         link.connection_made(self._transport)
+        # The bytes lie where all connections read to: the link finds them there.
         link.buffer_updated(nbytes)
 
     def _link(self, first: int) -> Link | None:

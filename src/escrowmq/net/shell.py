@@ -93,6 +93,8 @@ class Shell:
         for server in self._servers:
             server.close()
         self.links.stop_reading()
+        # Before `_is_closed` and the links' end: the core is told of these syncs still, and its
+        # answers leave.
         await self._files.settle(DRAIN_S)
         self._is_closed = True
         self.alarm.stop()

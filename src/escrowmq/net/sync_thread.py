@@ -134,7 +134,7 @@ class FileWork:
             if path in self._newest:
                 self._write(path)
             return
-        self._newest.setdefault(path, data)
+        self._newest.setdefault(path, data)  # unless newer content came during the write
         if wait_s == AGAIN_S:
             self._tell(path, error)
         if self._is_closed:
@@ -176,6 +176,7 @@ class FileWork:
         for waiting in self._again.values():
             waiting.timer.cancel()
         while self._writing:
+            # There is one thread, so this ends behind the write, whose end may begin another one.
             await self._loop.run_in_executor(self._thread, int)
         self._thread.shutdown(wait=True)
 

@@ -181,6 +181,8 @@ class Call(Generic[R]):
 
     def say(self, message: Message) -> None:
         """One of several answers."""
+        # Nobody waits for room: what a client leaves unread is bounded, and too much of it ends
+        # the call (http2/outgoing).
         self.dialogue.calls.message(self.number, message.SerializeToString())
         self.dialogue.touch()
 

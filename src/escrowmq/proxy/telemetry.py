@@ -104,6 +104,7 @@ class TelemetryStream:
             self._shared.backend.can_be_asked(client.guest, can_be=True)
             call.say(v2.TelemetryCommand(status=OK, settings=answer))
 
+        # Before the question: `body_of` makes the heartbeat of them.
         client.stream, client.settings, client.produces = self, answer, produces
         call.ask(Request.HEART_BEAT, {}, told, body_of(client, answer))
 

@@ -100,9 +100,12 @@ class RouteTable:
             if broker_id != broker.broker_id:  # a slave has become master, or the reverse
                 del addresses[broker_id]
         if self._is_outdated(broker, body.version, addresses.get(broker.broker_id)):
+            # As RocketMQ: the older claim is told of no failure, and is not taken in.
             self.live.forget(broker.cluster, broker.address)
             return Welcome()
         is_first = broker.broker_id not in addresses
+        # As RocketMQ: a broker tells of a changed topic alone. Here that would be all of its route;
+        # a broker that is refused comes again with everything.
         if is_first and len(body.topics) == 1:
             return None
         addresses[broker.broker_id] = broker.address

@@ -124,6 +124,7 @@ class CommitLog:
     def unsynced(self) -> tuple[File, ...]:
         """The files to sync so that everything up to the present end becomes durable."""
         files = tuple(self._unsynced)
+        # It is written to while that sync is under way, and is wanted by the next one too.
         self._unsynced = [self._file] if self._file is not None else []
         return files
 

@@ -231,6 +231,7 @@ class ConsumeQueue:
     def truncate(self, queue_offset: int) -> None:
         """Forget the units from an offset on; zeros take their place, lest they be found again."""
         position = queue_offset * ENTRY_SIZE
+        # From the end on: a kill in between leaves no hole, for which `load` drops all files.
         while self.files.last > position or (self.files.last == position and position > 0):
             self._let_go()
             self.files.remove(self.files.last)
@@ -345,6 +346,7 @@ class ConsumeQueue:
     def write_again(self, log_offset: int) -> Iterator[None]:
         """Write the units of records from a log offset on to their places again, in parts.
         CorruptRecord where they are not what the store wrote: units rise, zeros do not."""
+        # The search goes past units that were lost, as zeros: the one before shows that they were.
         at = max(self.first_at_log(log_offset) - 1, self.min)
         while (at := max(at, self.min)) < self.end:
             units = self.units_of_file(at, _UNITS_AGAIN_COUNT)

@@ -44,6 +44,7 @@ class DiskWatch:
         standing = self._held.standing
         if full is not None:
             standing.refuse(full, is_lasting=False)
+        # Not before the reserve is full again: ends of transactions have lived on it meanwhile.
         elif standing.is_passing and self._held.log.extend():
             standing.lift()
             _log.warning("the disk has room: messages are taken again")

@@ -118,6 +118,7 @@ class Mending:
             yield None
         held.queues.journal.write_again()
         held.checkpoint.write_again()
+        # Behind all writes: only what these have marked as unsynced is in the round.
         files = log_files(segments, begin, end) + self._take_round(now_ms)
         yield Sync(files, end)
 

@@ -84,6 +84,7 @@ class Flusher:
             self._find_some()
         if not log_due and not self._round:
             return None
+        # The log is in every sync: units may not be called durable before their records.
         files = held.log.unsynced()
         if self._round:
             is_waited = self._is_sync_flush and held.log.durable_offset < held.log.end_offset
@@ -143,6 +144,7 @@ class Flusher:
     def forget_queues(self) -> None:
         """Queues are about to be removed; the round goes on with the others."""
         self._round, self._queues, self._round_ms = [], [], -1
+        # Files that the round had taken count as clean already: nobody would sync them.
         for queue in self._held.queues:
             queue.distrust()
 
@@ -168,6 +170,7 @@ class Flusher:
         if self.failed is not None:
             return False
         try:
+            # What another thread syncs just now is not known to be done: it is synced here too.
             under_way = self._under_way.files if self._under_way is not None else ()
             self._find_files(_ALL)
             for file in (*under_way, *self._round, *held.log.unsynced()):
@@ -249,6 +252,7 @@ class Flusher:
         self._round_due_ms = now_ms + self._queue_interval_ms
         held = self._held
         held.dispatcher.flush_keys()
+        # Noted before any file is taken: what is written during the round is of the next one.
         dispatched_ms = held.dispatcher.dispatched_ms
         self._round_offset = held.dispatcher.dispatched_offset
         self._queues = [queue for queue in held.queues if queue.is_dirty]

@@ -141,6 +141,7 @@ class QueueReader:
             if codes is None or code in codes:
                 total += size
                 # The first message is given however large it is: a consumer would ask for ever.
+                # A gap's size is above every limit: all gaps end here, and need no other test.
                 if total > size_max and (found or size == GAP_SIZE):
                     total -= size
                     if size != GAP_SIZE:

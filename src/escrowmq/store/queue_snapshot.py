@@ -72,6 +72,7 @@ def write_snapshot(held: Holdings) -> None:
         latest_ms=held.deleted.latest_ms,
     )
     held.disk.replace(PATH, msgspec.json.encode(snapshot))
+    # Only now: until the file is there, the journal alone tells which files were begun.
     held.queues.journal.begin_anew()
 
 

@@ -139,6 +139,7 @@ class Retention:
                 break
             if not is_forced and log.segments.modified_ms(start) >= expired_ms:
                 break
+            # Records without a unit can be shown from the log alone, however old they are.
             if start + log.segment_size > self._held.dispatcher.unseen_from:
                 break
             doomed.append(start)

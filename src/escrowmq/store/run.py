@@ -129,6 +129,7 @@ class Run:
     def begin(self, now_ms: int) -> None:
         """Records are put from now on, as long as there is room that needs no making."""
         log = self._held.log
+        # Here, and never within a run: a second tail of a queue would give the same offsets again.
         if len(self._tails) > _TAILS_MAX:
             self._tails.clear()
         self.end = log.end_offset

@@ -176,6 +176,7 @@ class Store:
             self.index.close()
         self.checkpoint.close()
         if is_whole:
+            # Last of all: without it the next start believes that everything is durable.
             self.disk.remove(ABORT)
 
     # -- writing ------------------------------------------------------------------------------

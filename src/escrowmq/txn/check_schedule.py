@@ -256,6 +256,7 @@ class Checker:
         """Checks that nobody answered in time: the next one may go, and the client is noted."""
         while self._by_deadline and self._by_deadline[0].deadline_ms <= now_ms:
             under_way = self._by_deadline.popleft()
+            # Answered ones stay here too. By identity: the half may have been asked about again.
             if self._under_way.get(under_way.queue_offset) is not under_way:
                 continue
             self._finish(under_way.queue_offset)
@@ -275,6 +276,7 @@ class Checker:
                 break
             queue_offset = ready.popleft()
             # One half is asked about for all of its transaction.
+            # The others have no appointment from here on until they lead.
             if queue_offset in self._engine.halves.pending and self._engine.halves.bundles.leads(
                 queue_offset
             ):
@@ -460,6 +462,7 @@ class Checker:
         return order[row.checks % len(order)]
 
     def _sent(self, queue_offset: int, group: str, peer: int, now_ms: int) -> None:
+        # It may be under way still (asked by hand, or a short interval): that place would be lost.
         self._finish(queue_offset)
         under_way = _UnderWay(queue_offset, group, peer, now_ms + self._settings.check_answer_ms)
         self._under_way[queue_offset] = under_way

@@ -106,6 +106,7 @@ class Engine:
             if later not in self.halves.pending:
                 return self._ended_before(half, claim.verdict)
             queue_offset = later
+            # What was resumed begins anew: by the first copy's age its end would come too late.
             if self.halves.ledger.outcome(claim.queue_offset) == State.EXPIRED:
                 half = self.half(later) or half
         if queue_offset in self.halves.epochs:
@@ -221,6 +222,8 @@ class Engine:
             if record is not None:
                 records.append(record)
         is_broken = len(records) < len(members) or self.halves.bundles.is_broken(ended.queue_offset)
+        # What is decided is the rest of a commit: its other messages have left the bundle already,
+        # so that it counts fewer than it says.
         if is_commit and (is_broken or is_part) and ended.queue_offset not in self.halves.decided:
             return Ended(EndResult.UNREADABLE, State.PENDING, ended.queue_offset, ended.topic)
         # Asked for all before the first is put: what consumers have seen cannot be taken back.

@@ -72,10 +72,12 @@ class Keyring:
         the newest: a clock that is days ahead for a while says so of ids that are good."""
         keys = list(self._keys.values())
         for key, following in pairwise(keys[: 2 - _KEPT_COUNT]):
+            # Its last id was signed when the next key took over.
             if following.since_ms + self._lasting_ms() < now_ms:
                 del self._keys[key.number]
         number = (self._current.number if self._current else 0) % _KEYS_MAX + 1
         secret = self._chance.getrandbits(_KEY_BITS).to_bytes(_KEY_BITS // 8, "big")
+        # Out first, so that the new one stands last: after a start the last of the file signs.
         self._keys.pop(number, None)  # 255 rotations ago
         self._current = self._keys[number] = _Key(number, secret, now_ms)
         return number

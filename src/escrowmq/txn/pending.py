@@ -319,11 +319,13 @@ class Pending:
                     later += bucket[nth:]
                     break
                 page, at = self._pages.find(queue_offset)
+                # The row says which appointment counts: older ones are left in their buckets.
                 if at < 0 or page.due_ms[at] // BUCKET_MS != number:
                     continue
                 if page.due_ms[at] > now_ms:
                     later.append(queue_offset)
                 else:
+                    # It does not come up again by itself: whoever takes it appoints or ends it.
                     page.due_ms[at] = NEVER_MS
                     taken.append(queue_offset)
             if later:

@@ -66,6 +66,7 @@ class Page:
             for column, value in zip(self.columns(), row, strict=True):
                 column.insert(at, value)
         self.live_count += 1
+        # It may stand where `oldest` does not look any more.
         self._head = 0
 
     def extend(self, rows: Sequence[list[int]]) -> None:
@@ -198,6 +199,8 @@ class Pages:
         """The row of a place is gone."""
         page.remove(at)
         self.count -= 1
+        # Never the last one: `_tidy` would put another page in its place, and rows that come would
+        # go on into the old one.
         if page is not self.last and page.is_sparse:
             self._tidy(bisect_right(self._firsts, page.first) - 1)
 

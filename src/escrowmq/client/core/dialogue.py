@@ -215,6 +215,7 @@ class Dialogue:
 
     def lose(self, reason: str) -> None:
         """The connection is gone: nobody is answered any more."""
+        # First: whoever is told may ask again at once, and must not wait here for an answer.
         self.lost_for = reason
         asked, self._asked = self._asked, {}
         for waiting in asked.values():

@@ -166,7 +166,7 @@ class AwaitedDatabase:
             elif family is SqlFamily.SQLITE:  # whose only lock the transaction has
                 name = new_name()
                 await work.execute(tables.mark(family, tables.NAME_ID, name))
-                return name
+                return name  # and is not kept: a rollback takes it back
             else:
                 self.name = await run_async(verdict.name(family, new_name=new_name()), self.execute)
         return self.name

@@ -59,8 +59,9 @@ class PlainDatabase:
                 name = new_name()
                 mark = tables.mark(driver.family, tables.NAME_ID, name)
                 drivers.execute_on(connection, driver, mark)
-                return name
+                return name  # and is not kept: a rollback takes it back
             else:
+                # On a connection of its own: in this transaction, others would wait for the row.
                 self.name = run(verdict.name(self.family, new_name=new_name()), self.execute)
         return self.name
 

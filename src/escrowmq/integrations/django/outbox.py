@@ -63,7 +63,7 @@ class DjangoDatabase:
             elif self.family is SqlFamily.SQLITE:  # whose only lock the transaction has
                 name = new_name()
                 execute_on(connection, tables.mark(self.family, tables.NAME_ID, name))
-                return name
+                return name  # and is not kept: a rollback takes it back
             else:
                 self.name = run(verdict.name(self.family, new_name=new_name()), self.execute)
         return self.name
@@ -151,6 +151,7 @@ def _listen(connection: Any) -> None:  # noqa: ANN401
 
     def commit() -> None:
         del connection.commit
+        # Django's commit asks this too, but by then the messages would be stored.
         connection.validate_no_atomic_block()
         try:
             by_outbox: dict[Outbox, list[_Waiting]] = {}

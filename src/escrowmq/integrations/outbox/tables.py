@@ -134,6 +134,8 @@ def waiting_shortly(
 
 def handle(family: SqlFamily, group: str, message_id: str) -> Statement:
     """Note that a group handles a message: one row, or none when it did before."""
+    # No plain insert whose failure is caught: PostgreSQL would take nothing more of the
+    # transaction, which is that of the work.
     ignore = " ignore" if family is SqlFamily.MYSQL else ""
     end = "" if family is SqlFamily.MYSQL else " on conflict do nothing"
     return Statement(

@@ -44,4 +44,5 @@ class UnsentMessages:
 
     def rolled_back_to(self, name: str) -> None:
         """A savepoint is rolled back; of one that was made before anything was sent, all is."""
+        # The savepoint stays, as in SQL: it may be rolled back to again.
         del self.messages[self._savepoints.get(name, 0) :]

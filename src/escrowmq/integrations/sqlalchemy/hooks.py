@@ -152,7 +152,7 @@ class Hooks:
             elif self.family is SqlFamily.SQLITE:  # whose only lock the transaction has
                 name = new_name()
                 self.execute_on(connection, tables.mark(self.family, tables.NAME_ID, name))
-                return name
+                return name  # and is not kept: a rollback takes it back
             else:
                 self.name = run(verdict.name(self.family, new_name=new_name()), self.execute)
         return self.name
@@ -174,6 +174,7 @@ class Hooks:
                 connection.commit()
                 return rows
             finally:
+                # The pool gives this connection to others, who must not find our lock wait on it.
                 if step.after:
                     connection.rollback()
                     for each in step.after:

@@ -270,5 +270,6 @@ class Cluster:
         try:
             return work(link)
         except BaseException:
+            # Answers may still come on it that nobody takes.
             self._links.pop(address, link).close()
             raise

@@ -31,6 +31,8 @@ class Staging:
         """Finish what a run has begun that died."""
         if self._ready() == run:
             self._table.replace(self._staged(run))
+            # The run is done again under the same number, and writes over its slot: should it die
+            # there, nobody may take the half of it for the whole.
             self._set_ready(0)
 
     def replace(self, rows: DataFrame, *, run: int) -> DataFrame:
@@ -38,6 +40,7 @@ class Staging:
         rows.write.mode("overwrite").parquet(self._slot(run))
         # From here on it is carried out, by whatever run.
         self._set_ready(run)
+        # Not `rows`: they are computed from the table that is about to be overwritten.
         staged = self._staged(run)
         self._table.replace(staged)
         return staged

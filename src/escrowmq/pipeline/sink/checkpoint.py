@@ -60,6 +60,7 @@ def _write_durably(path: Path, data: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     partial.rename(path)
+    # The name as well: a query that has forgotten its broker may choose another one.
     descriptor = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(descriptor)
