@@ -43,10 +43,13 @@ class Polls(Generic[T]):
         weight: int = 1,
     ) -> bool:
         """Let a poll wait for messages of some topics; False when too many wait."""
-        if self.is_full(place, queue_id) or self._holds.count_of(peer) >= HELD_PER_PEER_MAX:
+        if (
+            self.is_full(place, queue_id, weight=weight)
+            or self._holds.count_of(peer) >= HELD_PER_PEER_MAX
+        ):
             return False
         key = (_name(place), queue_id)
-        self._holds.hold(
+        crowded = self._holds.hold(
             LongPoll(
                 key,
                 poll,
@@ -57,6 +60,7 @@ class Polls(Generic[T]):
                 weight=weight,
             )
         )
+        assert crowded is None, "nobody else is pushed out: that one would never be answered"
         if place not in self._queues:
             self._queues[place] = set()
             self._topics[place] = tuple(topics)
@@ -65,10 +69,10 @@ class Polls(Generic[T]):
         self._queues[place].add(queue_id)
         return True
 
-    def is_full(self, place: Place, queue_id: int) -> bool:
-        """Whether nobody more may wait for a queue."""
+    def is_full(self, place: Place, queue_id: int, *, weight: int = 1) -> bool:
+        """Whether nobody more may wait for a queue, or nobody who counts as so many."""
         is_crowded = self.count(place, queue_id) > self._per_key_max
-        return is_crowded or self._holds.count >= self._count_max
+        return is_crowded or self._holds.count + weight > self._count_max
 
     def count(self, place: Place, queue_id: int) -> int:
         """How many wait for a queue."""
