@@ -46,14 +46,19 @@ class PlainSends:
         self._told: list[tuple[OnPut, int, str]] = []
         """Who is to be told of each message, its place, and the id of its transaction."""
         self._size = 0
+        self._has_halves = False
         self._shut_ms = -1
         self.count = 0
         """Messages that were stored so."""
 
     def put(self, peer: Peer, message: PlainMessage, on_put: OnPut, now_ms: int) -> bool:
         """Put a message; False when it has to be asked for."""
-        if peer is not self._peer and not self._may_begin(peer, now_ms):
-            return False
+        if peer is not self._peer:
+            # Halves are entered as one client's, which is then asked about them first.
+            if message.is_half or self._has_halves:
+                self.finish(now_ms)
+            if not self._may_begin(peer, now_ms):
+                return False
         try:
             place, transaction_id = self._place(peer, message, now_ms)
         except Exception:  # noqa: BLE001 - nothing is written yet, and the general way can tell
@@ -65,6 +70,7 @@ class PlainSends:
             return False
         self._told.append((on_put, place, transaction_id))
         self._size += len(message.body)
+        self._has_halves = self._has_halves or message.is_half
         if self._size > RUN_SIZE_MAX:
             self.finish(now_ms)
         return True
@@ -125,5 +131,5 @@ class PlainSends:
 
     def _forget(self) -> list[tuple[OnPut, int, str]]:
         told, self._told = self._told, []
-        self._peer, self._size = None, 0
+        self._peer, self._size, self._has_halves = None, 0, False
         return told

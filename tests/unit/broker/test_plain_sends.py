@@ -182,6 +182,37 @@ def test_half_for_which_a_new_key_is_due_is_asked_for() -> None:
     both.end()
 
 
+def test_halves_of_two_clients_of_one_connection_are_each_its_own_clients() -> None:
+    """They were entered as those of whoever sent last, who was asked about them first."""
+    both = Both()
+    both.send(*halves(6))
+    publishers: list[set[int]] = []
+
+    def send(side: Side) -> None:
+        clients = side.world.exchange.core.broker.clients
+        note, peers = clients.note_published, set[int]()
+
+        def noted(group: str, peer: int, topic: str) -> str:
+            peers.add(peer)
+            return note(group, peer, topic)
+
+        clients.note_published = noted  # type: ignore[method-assign]
+        client = side.clients[0]
+        with client.at_once():
+            for nth in range(8):
+                client.client_id = f"client-{nth // 3 % 2}"
+                half = plain(nth, "Paid", kind=v2.TRANSACTION)
+                client.start("SendMessage", v2.SendMessageRequest(messages=[half]))
+        publishers.append(peers)
+
+    before = both.put.plain.count
+    both.do(send)
+    assert both.put.plain.count - before == 8
+    assert publishers[0] == publishers[1]
+    assert len(publishers[0]) == 2
+    both.end()
+
+
 def test_clients_of_one_connection_are_stored_in_one_run() -> None:
     both = Both()
     both.send(*plains(30))
