@@ -11,6 +11,15 @@ from escrowmq.testing.disk import Loss, SimDisk
 from .stores import SMALL, bodies, message, opened, small, sync
 
 
+def fill(store: Store, count: int) -> None:
+    """Open it, with so many messages that are durable."""
+    store.open(1_000)
+    for n in range(count):
+        store.put(message(n), 1_000)
+    while sync(store, 12_000):
+        pass
+
+
 def test_old_segments_are_deleted_at_the_hour_and_queues_and_index_follow() -> None:
     disk = SimDisk()
     hours = iter([3] * 3 + [4] * 100)
@@ -45,11 +54,7 @@ def test_old_segments_are_deleted_at_the_hour_and_queues_and_index_follow() -> N
 def test_young_segments_go_only_when_the_disk_is_nearly_full() -> None:
     disk = SimDisk()
     store = Store(disk, SMALL, hour=lambda _: 12, zone=UTC)
-    store.open(1_000)
-    for n in range(100):
-        store.put(message(n), 1_000)
-    while sync(store, 12_000):
-        pass
+    fill(store, 100)
     for now_ms, percent, deletes in ((30_000, 50, False), (50_000, 80, False), (70_000, 88, True)):
         disk.used_percent = percent
         store.wake(now_ms)
@@ -59,11 +64,7 @@ def test_young_segments_go_only_when_the_disk_is_nearly_full() -> None:
 def test_clean_up_can_be_asked_for() -> None:
     disk = SimDisk()
     store = Store(disk, small(reserved_hours=1), hour=lambda _: 12, zone=UTC)
-    store.open(1_000)
-    for n in range(100):
-        store.put(message(n), 1_000)
-    while sync(store, 12_000):
-        pass
+    fill(store, 100)
     disk.now_ms = 4_000_000
     store.wake(4_000_000)
     assert store.min_log_offset == 0
@@ -159,11 +160,7 @@ def test_segments_stay_till_what_stands_for_their_messages_is_durable() -> None:
     held it was deleted meanwhile. A loss of power would have left neither."""
     disk = SimDisk()
     store = Store(disk, small(reserved_hours=1), hour=lambda _: 4, zone=UTC)
-    store.open(1_000)
-    for n in range(80):
-        store.put(message(n), 1_000)
-    while sync(store, 12_000):
-        pass
+    fill(store, 80)
     is_delivered, now_ms = False, 3_800_000
     disk.now_ms = now_ms
 
@@ -195,11 +192,7 @@ def test_segments_stay_till_what_stands_for_their_messages_is_durable() -> None:
 def test_segments_found_free_later_wait_for_what_was_appended_by_then() -> None:
     disk = SimDisk()
     store = Store(disk, small(reserved_hours=1), hour=lambda _: 4, zone=UTC)
-    store.open(1_000)
-    for n in range(80):
-        store.put(message(n), 1_000)
-    while sync(store, 12_000):
-        pass
+    fill(store, 80)
     now_ms, free_to = 3_800_000, [4_096]
     disk.now_ms = now_ms
     store.retention.keeper = lambda _until, _now_ms: free_to[0]

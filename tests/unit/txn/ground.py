@@ -18,6 +18,7 @@ from escrowmq.txn.pending_snapshot import PendingSnapshot
 from escrowmq.txn.plain_halves import PlainHalf
 from escrowmq.txn.state import Verdict
 from tests.harness.exchange import SMALL, START_MS
+from tests.unit.store.stores import sync
 
 HOST = b"\x0a\0\0\x01\0\0\x2a\x9f"
 
@@ -124,11 +125,7 @@ class Ground:
 
     def sync(self) -> None:
         """All that was written is durable."""
-        wanted = self.store.sync_wanted(self.now_ms)
-        assert wanted is not None
-        for file in wanted.files:
-            file.sync()
-        self.store.synced(wanted.log_offset, self.now_ms)
+        assert sync(self.store, self.now_ms)
 
     def due(self, span_ms: int) -> list[Ask]:
         self.now_ms += span_ms
