@@ -134,8 +134,7 @@ class FileDisk:
     def replace(self, path: str, data: bytes, *, is_private: bool = False) -> None:
         """See Disk.replace; may be called from another thread than the other methods."""
         full = self._full(path)
-        folder = os.path.dirname(full)
-        made = _make_missing(folder)
+        self._make_folders(os.path.dirname(full))
         try:
             with open(full + ".tmp", "wb", opener=_private) as file:
                 file.write(data)
@@ -145,9 +144,7 @@ class FileDisk:
             os.replace(full + ".tmp", full)
             if keeps_former:
                 os.replace(full + ".former", self._full(former_path(path)))
-            self._sync_folder(folder)
-            for each in reversed(made):
-                self._sync_folder(os.path.dirname(each))
+            self.sync_folders(full)
         except OSError as error:
             with suppress(OSError):
                 os.unlink(full + ".tmp")
@@ -246,26 +243,18 @@ class FileDisk:
         return f"{self.root}/{path}" if path else self.root
 
     def _make_folders(self, folder: str) -> None:
-        self._new_folders.update(_make_missing(folder))
-
-
-def _make_missing(folder: str) -> list[str]:
-    """Make a folder, and those above it that are missing: which ones, the uppermost first. Their
-    names are durable when the folders that they stand in are synced."""
-    missing: list[str] = []
-    while not os.path.isdir(folder):
-        missing.insert(0, folder)
-        folder = os.path.dirname(folder)
-    made = []
-    for name in missing:
-        try:
-            os.mkdir(name, FOLDER_MODE)
-        except FileExistsError:
-            continue
-        except OSError as error:
-            raise _translated(error, name) from error
-        made.append(name)
-    return made
+        missing = []
+        while not os.path.isdir(folder):
+            missing.append(folder)
+            folder = os.path.dirname(folder)
+        for name in reversed(missing):
+            try:
+                os.mkdir(name, FOLDER_MODE)
+            except FileExistsError:
+                continue
+            except OSError as error:
+                raise _translated(error, name) from error
+            self._new_folders.add(name)
 
 
 def _private(path: str, flags: int) -> int:
