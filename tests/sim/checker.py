@@ -375,7 +375,7 @@ class Checker:
             engine = engine_of(core)
             live = {n for n in engine.halves.pending if n in found.open_halves()}
             # Of what was given up, and whose op record has no room yet: it is given up once more.
-            given_up = {e.queue_offset for e in engine._unsealed if e.state == State.EXPIRED}
+            given_up = {e.queue_offset for e in engine.unsealed.ends if e.state == State.EXPIRED}
             fresh = set(engine_of(again).halves.pending) - given_up
             if live != fresh:
                 raise Violation(f"pending in memory {_some(live - fresh)} differ from the files' "

@@ -27,6 +27,7 @@ from escrowmq.txn.end_claim import Ended, EndResult
 from escrowmq.txn.half_records import final_of
 from escrowmq.txn.pending import PendingRow
 from escrowmq.txn.state import State, Verdict
+from escrowmq.txn.unsealed_ends import Sealed
 
 from . import plants
 
@@ -38,18 +39,18 @@ Plant = Callable[[BrokerCore], None]
 
 def op_record_dropped(core: BrokerCore) -> None:
     """One op record in ten is believed to be written."""
-    engine = core.transactions.engine
-    seal = engine.seal
+    unsealed = core.transactions.engine.unsealed
+    seal = unsealed.seal
     count = 0
 
-    def spoilt(now_ms: int) -> tuple[int, frozenset[int]]:
+    def spoilt(now_ms: int) -> Sealed:
         nonlocal count
         count += 1
         if count % 10 == 0:
-            engine._unsealed.clear()
+            unsealed.ends.clear()
         return seal(now_ms)
 
-    engine.seal = spoilt  # type: ignore[method-assign]
+    unsealed.seal = spoilt  # type: ignore[method-assign]
 
 
 def undelivered_check_counted(core: BrokerCore) -> None:
@@ -164,8 +165,8 @@ def completed_and_not_durable(core: BrokerCore) -> None:
 
 def op_record_divided(core: BrokerCore) -> None:
     """The messages of one transaction are rolled back by op records of their own."""
-    engine = core.transactions.engine
-    engine._take_chunk = lambda: engine._unsealed[:1]  # type: ignore[method-assign]
+    unsealed = core.transactions.engine.unsealed
+    unsealed._next_record = lambda: unsealed.ends[:1]  # type: ignore[method-assign]
 
 
 def units_without_room(core: BrokerCore) -> None:

@@ -168,9 +168,9 @@ class EndHandlers(Part):
 
     def settle(self, now_ms: int) -> None:
         """Append the op records of this input's ends and answer who asked for them."""
-        if not self._unsealed and not self.engine.has_unsealed:
+        if not self._unsealed and not self.engine.unsealed:
             return
-        log_end, undone = self.engine.seal(now_ms)
+        log_end, undone = self.engine.unsealed.seal(now_ms)
         unsealed, self._unsealed = self._unsealed, []
         for item in unsealed:
             if isinstance(item, _Unsealed):

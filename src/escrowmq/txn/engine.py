@@ -22,19 +22,15 @@ from escrowmq.txn.check_immunity import immunity_ms
 from escrowmq.txn.doubled_halves import follow, has_final, stored_again
 from escrowmq.txn.end_claim import Claim, Ended, EndResult
 from escrowmq.txn.half_identity import likeness
-from escrowmq.txn.half_lifecycle import Halves, Settled
+from escrowmq.txn.half_lifecycle import Halves
 from escrowmq.txn.half_queue_progress import Progress
 from escrowmq.txn.half_records import copy_to, final_of, half_of
-from escrowmq.txn.op_records import STATES, encode_op
 from escrowmq.txn.state import WANTED, State, Verdict, settle
+from escrowmq.txn.unsealed_ends import UnsealedEnds
 
 _log = logging.getLogger(__name__)
 _VERDICTS: Final = {State.COMMITTED: Verdict.COMMIT, State.EXPIRED: Verdict.EXPIRE}
-_LETTER: Final = {state: letter for letter, state in STATES.items()}
 _HOUR_MS: Final = 3_600_000
-_OPS_OF_RECORD_MAX: Final = 400
-"""Ends named by one op record, unless one transaction has more messages; RocketMQ's bound is 4096
-characters."""
 
 AsDelivered = Callable[[Message, int], Message]
 """What is stored for a committed message at a time: itself, in the queue that its order key names,
@@ -49,7 +45,6 @@ class Engine:
     ) -> None:
         self._store = store
         self._settings = settings
-        self._host = host
         self._as_delivered = as_delivered
         self.halves = Halves(
             settings,
@@ -57,8 +52,7 @@ class Engine:
             age_max_ms=lambda: store.settings.reserved_hours * _HOUR_MS,
         )
         self.progress = Progress()
-        self._unsealed: list[Settled] = []
-        """Ends that no op record names yet."""
+        self.unsealed = UnsealedEnds(store, settings, self.halves, self.progress, host=host)
 
     # -- beginning ---------------------------------------------------------------------------
 
@@ -266,7 +260,7 @@ class Engine:
 
     def mark_ended(self, queue_offset: int, state: State, now_ms: int, who: str = "") -> None:
         """It ends so: what a commit has to store is in the log, and only the op record missing."""
-        self._unsealed.append(self.halves.settle(queue_offset, state, now_ms, who))
+        self.unsealed.add(self.halves.settle(queue_offset, state, now_ms, who))
 
     def mark_plain(self, ended: Mapping[int, State], now_ms: int) -> None:
         """The same for some with nothing special about them (txn/plain_halves), by queue offset."""
@@ -274,67 +268,7 @@ class Engine:
             for queue_offset, state in ended.items():
                 self.mark_ended(queue_offset, state, now_ms)
         else:
-            self._unsealed += self.halves.settle_plain(ended, now_ms)
-
-    @property
-    def has_unsealed(self) -> bool:
-        """Whether an end waits for its op record."""
-        return bool(self._unsealed)
-
-    @property
-    def first_unsealed(self) -> int | None:
-        """The lowest queue offset among the halves whose end waits for its op record."""
-        return min((one.queue_offset for one in self._unsealed), default=None)
-
-    def seal(self, now_ms: int) -> tuple[int, frozenset[int]]:
-        """Append the op records of the ends of this input: the log offset up to which they are
-        durable together with their finals, and the half offsets whose end had to be undone.
-
-        An end without a final record is nothing without its op record: it is pending again when
-        that cannot be stored. A commit stands by its final record; its op record follows later."""
-        log_end = self._store.end_offset
-        while self._unsealed:
-            some = self._take_chunk()
-            op = encode_op(
-                [(one.queue_offset, _LETTER[one.state]) for one in some],
-                host=self._host,
-                now_ms=now_ms,
-                bundles={one.bundle.digest: _LETTER[one.state] for one in some if one.bundle},
-                who=some[0].who,
-                is_last=len(some) == len(self._unsealed),
-            )
-            put = self._store.put(op, now_ms, is_settling=True)
-            if put.status is not PutStatus.OK:
-                return log_end, self._undo(now_ms)
-            log_end = put.log_end
-            self.progress.note(put.queue_offset, [one.queue_offset for one in some])
-            del self._unsealed[: len(some)]
-        return log_end, frozenset()
-
-    def _take_chunk(self) -> list[Settled]:
-        """As many ends as one op record names. A transaction is never divided: that it was
-        rolled back is then durable for all of its messages or for none."""
-        ends = self._unsealed
-        count = min(_OPS_OF_RECORD_MAX, len(ends))
-        who = ends[0].who
-        count = next((n for n in range(count) if ends[n].who != who), count)
-        if count < len(ends) and (bundle := ends[count].bundle) is not None:
-            first = count
-            while first and ends[first - 1].bundle == bundle:
-                first -= 1
-            if first:
-                return ends[:first]
-            while count < len(ends) and ends[count].bundle == bundle:
-                count += 1
-        return ends[:count]
-
-    def _undo(self, now_ms: int) -> frozenset[int]:
-        undone = [one for one in self._unsealed if one.row is not None]
-        self._unsealed = [one for one in self._unsealed if one.row is None]
-        due_ms = now_ms + self._settings.transaction_check_interval_ms
-        for one in undone:
-            self.halves.restore(one, due_ms)
-        return frozenset(one.queue_offset for one in undone)
+            self.unsealed.ends += self.halves.settle_plain(ended, now_ms)
 
     # -- halves in the log -------------------------------------------------------------------
 
@@ -357,7 +291,7 @@ class Engine:
     def supersede(self, old: int, new: int) -> None:
         """A pending half was stored again: the new one stands for it, and an op record says that
         the old one is done with, without an outcome."""
-        self._unsealed.append(self.halves.supersede(old, new))
+        self.unsealed.add(self.halves.supersede(old, new))
 
     def resume(self, source: StoredMessage, now_ms: int) -> Put:
         """Have a discarded message asked about again, from the beginning."""

@@ -318,8 +318,8 @@ class HalvesRecovery:
         pending = engine.halves.pending
         # Only now: a bundle is whole by finals that may stand anywhere behind its first one.
         engine.complete(sorted(each for each in incomplete if each in pending), now_ms)
-        if engine.has_unsealed:
-            engine.seal(now_ms)
+        if engine.unsealed:
+            engine.unsealed.seal(now_ms)
             self._make_visible(now_ms)
         return count
 

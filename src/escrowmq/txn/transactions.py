@@ -106,7 +106,7 @@ class Transactions:
         if oldest is not None:
             half = oldest
         # One that was given up is known to be so by its op record alone.
-        unsealed = self.engine.first_unsealed
+        unsealed = self.engine.unsealed.first
         if unsealed is not None:
             half = min(half, unsealed)
         halves.tally.drop_before(half)
@@ -126,7 +126,7 @@ class Transactions:
             now_ms < self._snapshot_at_ms + self.snapshot_ms
             or behind < self.snapshot_min
             or len(pending) > behind // 2
-            or self.engine.has_unsealed
+            or self.engine.unsealed
             or not self._store.is_complete(Topic.HALF, 0)
         ):
             return b""

@@ -261,7 +261,8 @@ def test_a_copy_without_its_op_record_stands_for_the_half_before_it() -> None:
     exchange, caller = on_a_full_disk()
     half = caller.prepare("T", b"h", group="PG", CHECK_IMMUNITY_TIME_IN_SECONDS="3600")
     exchange.core.transactions.carrier.carry(1 << 40, exchange.now_ms)
-    exchange.core.transactions.engine._unsealed.clear()  # it dies before the op record is written
+    # It dies before the op record is written.
+    exchange.core.transactions.engine.unsealed.ends.clear()
     exchange.crash()
     engine = exchange.core.transactions.engine
     assert list(engine.halves.pending) == [half.queue_offset + 1]

@@ -120,7 +120,7 @@ class Ground:
         )
         ended = self.engine.end(claim, self.now_ms)
         if seals:
-            self.engine.seal(self.now_ms)
+            self.engine.unsealed.seal(self.now_ms)
         return ended
 
     def sync(self) -> None:
@@ -130,7 +130,7 @@ class Ground:
     def due(self, span_ms: int) -> list[Ask]:
         self.now_ms += span_ms
         asks = self.checker.due(self.now_ms)
-        self.engine.seal(self.now_ms)
+        self.engine.unsealed.seal(self.now_ms)
         return asks
 
     def damage(self, half: StoredMessage) -> None:

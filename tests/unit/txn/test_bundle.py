@@ -32,7 +32,7 @@ def test_op_record_names_all_halves_of_a_transaction(ground: Ground) -> None:
         ground.end(ground.prepare(b"s%d" % n), ROLLBACK, seals=False)
     halves = [ground.prepare(b"m%d" % n, escrowTransaction="tx") for n in range(3)]
     ground.end(halves[0], ROLLBACK, seals=False)
-    ground.engine.seal(ground.now_ms)
+    ground.engine.unsealed.seal(ground.now_ms)
     assert ground.ops()[-1] == b"399,400,401,"
 
 
@@ -56,7 +56,7 @@ def test_no_op_record_divides_a_transaction_however_many_end_together(
         bundles.append({half.queue_offset for half in halves})
         answer = ground.end(halves[count // 2], COMMIT if is_commit else ROLLBACK, seals=False)
         assert answer.answer == EndResult.DONE
-    ground.engine.seal(ground.now_ms)
+    ground.engine.unsealed.seal(ground.now_ms)
     records = [[int(part) for part in op.split(b",")[:-1]] for op in ground.ops()]
     assert sorted(n for record in records for n in record) == sorted(set().union(*bundles))
     for bundle in bundles:
@@ -125,7 +125,7 @@ def test_rest_of_a_transaction_follows_when_the_disk_failed_in_the_middle(ground
     assert ground.engine.halves.ledger.outcome(0) == State.COMMITTED
     ground.store.puts_left = None
     ground.due(1_000)
-    ground.engine.seal(ground.now_ms)
+    ground.engine.unsealed.seal(ground.now_ms)
     assert ground.finals() == [b"m0", b"m1", b"m2"]
     assert ground.end(halves[1], ROLLBACK).answer == EndResult.CONTRADICTED
 
@@ -145,7 +145,7 @@ def test_rollback_of_several_that_cannot_be_stored_is_undone_whole(ground: Groun
     halves = [ground.prepare(b"m%d" % n, escrowTransaction="tx") for n in range(3)]
     ground.store.refused = frozenset({Topic.OP})
     ground.end(halves[0], ROLLBACK, seals=False)
-    _, undone = ground.engine.seal(ground.now_ms)
+    _, undone = ground.engine.unsealed.seal(ground.now_ms)
     assert undone == {0, 1, 2}
     ground.store.refused = frozenset()
     ended = ground.end(halves[1], COMMIT)

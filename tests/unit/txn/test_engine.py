@@ -29,8 +29,8 @@ def test_commit_writes_the_final_message_and_behind_it_the_op_record(ground: Gro
         0,
         "T",
     )
-    assert ground.engine.has_unsealed
-    log_end, undone = ground.engine.seal(ground.now_ms)
+    assert ground.engine.unsealed
+    log_end, undone = ground.engine.unsealed.seal(ground.now_ms)
     assert (log_end, undone) == (ground.store.end_offset, frozenset())
     (final,) = ground.messages("T", 1)
     (op,) = ground.messages(Topic.OP)
@@ -129,44 +129,6 @@ def test_commit_whose_final_message_cannot_be_stored_stays_pending(ground: Groun
     assert ground.finals() == [b"paid"]
 
 
-def test_rollback_whose_op_record_cannot_be_stored_is_undone(ground: Ground) -> None:
-    committed, rolled_back = ground.prepare(b"a"), ground.prepare(b"b")
-    ground.store.refused = frozenset({Topic.OP})
-    ground.end(committed, COMMIT, seals=False)
-    ground.end(rolled_back, ROLLBACK, seals=False)
-    _, undone = ground.engine.seal(ground.now_ms)
-    assert undone == {rolled_back.queue_offset}
-    assert rolled_back.queue_offset in ground.engine.halves.pending
-    assert committed.queue_offset not in ground.engine.halves.pending
-    assert ground.engine.halves.meter.pending == {"T": 1}
-    ground.store.refused = frozenset()
-    assert ground.end(rolled_back, COMMIT).answer == EndResult.DONE
-    assert ground.finals() == [b"a", b"b"]
-    assert sorted(b"".join(ground.ops()).split(b",")) == [b"", b"0", b"1"]
-
-
-def test_commit_whose_op_record_cannot_be_stored_stands_and_is_named_later(
-    ground: Ground,
-) -> None:
-    half = ground.prepare(b"paid")
-    ground.store.refused = frozenset({Topic.OP})
-    ground.end(half, COMMIT)
-    assert ground.finals() == [b"paid"]
-    assert ground.end(half, COMMIT).answer == EndResult.REPEATED
-    ground.store.refused = frozenset()
-    ground.engine.seal(ground.now_ms)
-    assert (ground.finals(), ground.ops()) == ([b"paid"], [b"0,"])
-
-
-def test_ends_of_one_input_are_named_by_as_few_records_as_their_bound_allows(
-    ground: Ground,
-) -> None:
-    for half in [ground.prepare(b"%d" % n) for n in range(900)]:
-        ground.end(half, ROLLBACK, seals=False)
-    ground.engine.seal(ground.now_ms)
-    assert [op.count(b",") for op in ground.ops()] == [400, 400, 100]
-
-
 @pytest.mark.parametrize(
     ("wish", "age_ms", "answer"),
     [
@@ -227,22 +189,6 @@ def test_full_disk_takes_no_half_but_every_end() -> None:
     assert ground.finals() == [b"0", b"1", b"2", b"3", b"4"]
 
 
-def test_a_half_that_was_given_up_is_not_done_with_before_an_op_record_says_so() -> None:
-    """World 7393: its copy was kept, and its op record had no room; progress passed it, so that it
-    was neither pending nor ended at the next start."""
-    ground = Ground()
-    halves = [ground.prepare(b"%d" % n) for n in range(2)]
-    assert ground.engine.first_unsealed is None
-    ground.store.refused = frozenset({Topic.OP})
-    ground.engine.decide(halves[1], Verdict.EXPIRE, queue_offset=1, now_ms=ground.now_ms)
-    ground.engine.decide(halves[0], Verdict.EXPIRE, queue_offset=0, now_ms=ground.now_ms)
-    ground.engine.seal(ground.now_ms)
-    assert ground.engine.first_unsealed == 0
-    ground.store.refused = frozenset()
-    ground.engine.seal(ground.now_ms)
-    assert ground.engine.first_unsealed is None
-
-
 def test_an_end_by_the_first_place_finds_the_copy_that_waits_for_the_disk() -> None:
     """The copy of a half that was carried forward has no unit before it is durable: the end of
     whoever knows the first place alone was told to be repeated, and nothing was committed."""
@@ -250,7 +196,7 @@ def test_an_end_by_the_first_place_finds_the_copy_that_waits_for_the_disk() -> N
     half = ground.prepare(b"x")
     ground.sync()
     Carrier(ground.engine, ground.checker, ground.store).carry(1 << 40, ground.now_ms)
-    ground.engine.seal(ground.now_ms)
+    ground.engine.unsealed.seal(ground.now_ms)
     assert ground.end(half, COMMIT).answer is EndResult.DONE
     assert not len(ground.engine.halves.pending)
     repeated = ground.end(half, COMMIT)

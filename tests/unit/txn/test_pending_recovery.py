@@ -58,7 +58,7 @@ def test_finals_before_the_first_of_several_op_records_are_found(ground: Ground,
         ground.engine.decide(
             half, Verdict.COMMIT, queue_offset=number, now_ms=ground.now_ms, who=who
         )
-    ground.engine.seal(ground.now_ms)
+    ground.engine.unsealed.seal(ground.now_ms)
     ground.store.puts_left = None
     ground.reopen()
     assert len(ground.engine.halves.pending) == 0
@@ -70,7 +70,7 @@ def test_pending_ended_and_given_up_are_what_they_were(ground: Ground) -> None:
     ground.end(halves[0], Verdict.COMMIT)
     ground.end(halves[1], Verdict.ROLLBACK)
     ground.engine.decide(halves[2], Verdict.EXPIRE, queue_offset=2, now_ms=ground.now_ms)
-    ground.engine.seal(ground.now_ms)
+    ground.engine.unsealed.seal(ground.now_ms)
     found = ground.reopen()
     assert (found.pending_count, found.ops_count, found.derived_count) == (1, 3, 0)
     assert list(ground.engine.halves.pending) == [3]

@@ -49,7 +49,7 @@ def test_start_with_a_snapshot_finds_what_one_without_finds(seed: int) -> None:
             if half.queue_offset in ground.engine.halves.pending:
                 verdict = chance.choice([Verdict.COMMIT, Verdict.ROLLBACK])
                 ground.end(half, verdict, seals=chance.random() < 0.7)
-        ground.engine.seal(ground.now_ms)
+        ground.engine.unsealed.seal(ground.now_ms)
 
     end_some(25)
     taken = snapshot_of(ground)

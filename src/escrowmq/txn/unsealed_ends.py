@@ -1,0 +1,107 @@
+"""Ends that no op record names yet. They are sealed at the end of the input that they came in.
+
+An end without a final record is nothing without its op record: it is pending again when that cannot
+be stored. A commit stands by its final record; its op record follows later.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from escrowmq.base.broker_settings import BrokerSettings
+from escrowmq.store.store import PutStatus, Store
+from escrowmq.txn.half_lifecycle import Halves, Settled
+from escrowmq.txn.half_queue_progress import Progress
+from escrowmq.txn.op_records import STATES, encode_op
+
+_LETTER: Final = {state: letter for letter, state in STATES.items()}
+OPS_OF_RECORD_MAX: Final = 400
+"""Ends named by one op record, unless one transaction has more messages; RocketMQ's bound is 4096
+characters."""
+
+
+class Sealed(NamedTuple):
+    """What became of the ends of an input."""
+
+    log_end: int
+    """They are durable, together with their finals, when the log is up to there."""
+    undone: frozenset[int]
+    """Half offsets whose end had to be undone."""
+
+
+class UnsealedEnds:
+    """In the order in which they came."""
+
+    def __init__(
+        self,
+        store: Store,
+        settings: BrokerSettings,
+        halves: Halves,
+        progress: Progress,
+        *,
+        host: bytes,
+    ) -> None:
+        self._store = store
+        self._settings = settings
+        self._halves = halves
+        self._progress = progress
+        self._host = host
+        self.ends: list[Settled] = []
+
+    def __bool__(self) -> bool:
+        return bool(self.ends)
+
+    @property
+    def first(self) -> int | None:
+        """The lowest queue offset among their halves."""
+        return min((one.queue_offset for one in self.ends), default=None)
+
+    def add(self, settled: Settled) -> None:
+        """One more."""
+        self.ends.append(settled)
+
+    def seal(self, now_ms: int) -> Sealed:
+        """Append the op records of all of them."""
+        log_end = self._store.end_offset
+        while self.ends:
+            some = self._next_record()
+            op = encode_op(
+                [(one.queue_offset, _LETTER[one.state]) for one in some],
+                host=self._host,
+                now_ms=now_ms,
+                bundles={one.bundle.digest: _LETTER[one.state] for one in some if one.bundle},
+                who=some[0].who,
+                is_last=len(some) == len(self.ends),
+            )
+            put = self._store.put(op, now_ms, is_settling=True)
+            if put.status is not PutStatus.OK:
+                return Sealed(log_end, self._undo(now_ms))
+            log_end = put.log_end
+            self._progress.note(put.queue_offset, [one.queue_offset for one in some])
+            del self.ends[: len(some)]
+        return Sealed(log_end, frozenset())
+
+    def _next_record(self) -> list[Settled]:
+        """As many ends as one op record names. A transaction is never divided: that it was
+        rolled back is then durable for all of its messages or for none."""
+        ends = self.ends
+        count = min(OPS_OF_RECORD_MAX, len(ends))
+        who = ends[0].who
+        count = next((n for n in range(count) if ends[n].who != who), count)
+        if count < len(ends) and (bundle := ends[count].bundle) is not None:
+            first = count
+            while first and ends[first - 1].bundle == bundle:
+                first -= 1
+            if first:
+                return ends[:first]
+            while count < len(ends) and ends[count].bundle == bundle:
+                count += 1
+        return ends[:count]
+
+    def _undo(self, now_ms: int) -> frozenset[int]:
+        undone = [one for one in self.ends if one.row is not None]
+        self.ends = [one for one in self.ends if one.row is None]
+        due_ms = now_ms + self._settings.transaction_check_interval_ms
+        for one in undone:
+            self._halves.restore(one, due_ms)
+        return frozenset(one.queue_offset for one in undone)
