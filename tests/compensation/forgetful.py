@@ -13,9 +13,9 @@ import zlib
 
 from escrowmq.cli.main import main
 from escrowmq.txn.end_claim import Claim, Ended, EndResult
-from escrowmq.txn.engine import Engine
+from escrowmq.txn.end_requests import EndRequests
 
-_end = Engine.end
+_end = EndRequests.end
 
 
 def is_forgotten(message_id: str, share: float) -> bool:
@@ -26,13 +26,13 @@ def is_forgotten(message_id: str, share: float) -> bool:
 def forget(share: float) -> None:
     """From now on, brokers of this process forget."""
 
-    def end(self: Engine, claim: Claim, now_ms: int) -> Ended:
+    def end(self: EndRequests, claim: Claim, now_ms: int) -> Ended:
         half = None if claim.who else self._store.read(claim.log_offset)  # not an operator's
         if half is not None and is_forgotten(half.properties.get("UNIQ_KEY", ""), share):
             return Ended(EndResult.UNKNOWN)
         return _end(self, claim, now_ms)
 
-    Engine.end = end  # type: ignore[method-assign]
+    EndRequests.end = end  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

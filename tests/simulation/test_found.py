@@ -246,7 +246,7 @@ def find(store: Store, key: str) -> None:
     assert len(found.records) == 1
 
 
-def test_verdicts_of_the_engine_for_an_end_that_names_another_message() -> None:
+def test_verdicts_for_an_end_that_names_another_message() -> None:
     exchange = Exchange(SimDisk(), is_sync=False)
     log_offset = exchange.half("b")
     engine = engine_of(exchange.core)
@@ -261,7 +261,7 @@ def test_verdicts_of_the_engine_for_an_end_that_names_another_message() -> None:
             is_from_check=True,
             ids=(transaction_id, message_id),
         )
-        return engine.end(claim, exchange.now_ms).answer
+        return exchange.core.transactions.ends.end(claim, exchange.now_ms).answer
 
     assert end("a", "a") is EndResult.NOT_FOUND
     assert {end("b", "x"), end("x", "b"), end("", "x")} == {EndResult.UNKNOWN}

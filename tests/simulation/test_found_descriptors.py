@@ -87,8 +87,8 @@ def test_checks_that_are_counted_are_sent_whatever_fails_behind_them(exchange: E
     caller.heartbeat(producer="PG")
     first = caller.prepare("T", b"one", group="PG")
     second = caller.prepare("T", b"two", group="PG")
-    engine = exchange.core.transactions.engine
-    read = engine.half
+    halves = exchange.core.transactions.engine.halves
+    read = halves.half
     fails = True
 
     def spoilt(queue_offset: int) -> object:
@@ -96,10 +96,10 @@ def test_checks_that_are_counted_are_sent_whatever_fails_behind_them(exchange: E
             raise OSError(24, "Too many open files")
         return read(queue_offset)
 
-    engine.half = spoilt  # type: ignore[method-assign,assignment]
+    halves.half = spoilt  # type: ignore[method-assign,assignment]
     exchange.advance(7_000)
     asked = caller.take(Request.CHECK_TRANSACTION_STATE)
-    assert len(asked) == engine.halves.pending.row(first.queue_offset).checks == 1
+    assert len(asked) == halves.pending.row(first.queue_offset).checks == 1
     exchange.advance(1_000)
     assert exchange.core.rounds.failures["transactions"] > 0
     fails = False

@@ -23,7 +23,7 @@ from escrowmq.delivery.delayed_messages import DelayRules
 from escrowmq.errors import StorageError
 from escrowmq.store.store import Put
 from escrowmq.txn.check_schedule import LiveProducer
-from escrowmq.txn.end_claim import Ended, EndResult
+from escrowmq.txn.end_claim import Claim, Ended, EndResult
 from escrowmq.txn.half_records import final_of
 from escrowmq.txn.pending import PendingRow
 from escrowmq.txn.state import State, Verdict
@@ -70,34 +70,38 @@ def lost_check_counted(core: BrokerCore) -> None:
 
 def double_final(core: BrokerCore) -> None:
     """A commit that is repeated makes its message visible again."""
-    engine = core.transactions.engine
-    before = engine._ended_before
+    ends = core.transactions.ends
+    before = ends.end
 
-    def spoilt(half: StoredMessage, verdict: Verdict) -> Ended:
-        ended = before(half, verdict)
-        if ended.state == State.COMMITTED and verdict == Verdict.COMMIT:
+    def spoilt(claim: Claim, now_ms: int) -> Ended:
+        ended = before(claim, now_ms)
+        is_repeated = ended.answer is EndResult.REPEATED and claim.verdict == Verdict.COMMIT
+        if is_repeated and ended.state == State.COMMITTED:
+            half = core.transactions.half_at(claim.queue_offset, claim.log_offset)
+            assert half is not None
             final = final_of(half)
             assert final is not None
-            engine._store.put(final, 0)
+            core.broker.store.put(final, 0)
         return ended
 
-    engine._ended_before = spoilt  # type: ignore[method-assign]
+    ends.end = spoilt  # type: ignore[method-assign]
 
 
 def later_end_wins(core: BrokerCore) -> None:
     """An end that contradicts the first is answered OK and told as the outcome."""
-    engine = core.transactions.engine
-    before = engine._ended_before
+    ends = core.transactions.ends
+    before = ends.end
 
-    def spoilt(half: StoredMessage, verdict: Verdict) -> Ended:
-        ended = before(half, verdict)
+    def spoilt(claim: Claim, now_ms: int) -> Ended:
+        ended = before(claim, now_ms)
         if ended.answer is EndResult.CONTRADICTED:
+            is_commit = claim.verdict == Verdict.COMMIT
             ended.answer = EndResult.REPEATED
-            ended.state = State.COMMITTED if verdict == Verdict.COMMIT else State.ROLLED_BACK
-            engine.halves.ledger.record(half.queue_offset, ended.state)
+            ended.state = State.COMMITTED if is_commit else State.ROLLED_BACK
+            ends._halves.ledger.record(ended.queue_offset, ended.state)
         return ended
 
-    engine._ended_before = spoilt  # type: ignore[method-assign]
+    ends.end = spoilt  # type: ignore[method-assign]
 
 
 def rollback_lost_at_restart(core: BrokerCore) -> None:

@@ -32,8 +32,7 @@ from escrowmq.delivery.requesters import AskedTable
 from escrowmq.delivery.topics import TopicTable
 from escrowmq.errors import EscrowMQError, UsageError
 from escrowmq.store.store import Store
-from escrowmq.txn.doubled_halves import stored_again
-from escrowmq.txn.half_identity import likeness
+from escrowmq.txn.doubled_halves import newest_copy
 from escrowmq.txn.transactions import Transactions
 
 LOOK_MS: Final = 300
@@ -250,12 +249,7 @@ class StoredPlaces:
         if half is None or half.topic != Topic.HALF:
             return  # there is nothing to end, which the handler says
         engine = self._transactions.engine
-        again = stored_again(
-            half,
-            state=engine.halves.ledger.outcome(half.queue_offset),
-            alias=engine.halves.aliases.get(likeness(half.properties), -1),
-            store=self._store,
-        )
+        again = newest_copy(half, engine.halves, self._store)
         yield half.properties.get(Property.REAL_TOPIC, "")
         for queue_offset in (half.queue_offset, again):
             for member in engine.halves.bundles.members(queue_offset):

@@ -94,7 +94,7 @@ class PendingHandlers:
         last = -1
         for queue_offset in self._matching(wanted, asked.now_ms):
             last = queue_offset
-            half = self._engine.half(queue_offset)
+            half = self._engine.halves.half(queue_offset)
             if half is not None:
                 items.append(self._showing.item(half, queue_offset, asked.now_ms))
             if len(items) == wanted.limit:
@@ -123,7 +123,7 @@ class PendingHandlers:
                 yield queue_offset
 
     def _is_part(self, queue_offset: int, wanted: Filter) -> bool:
-        half = self._engine.half(queue_offset)
+        half = self._engine.halves.half(queue_offset)
         return half is not None and is_wanted_half(half, wanted)
 
     @_for_operators
@@ -208,7 +208,7 @@ class PendingHandlers:
             is_from_check=True,
             who=f"{asked.peer.address} {which.reason}".strip(),
         )
-        ended = self._engine.end(claim, asked.now_ms)
+        ended = self._transactions.ends.end(claim, asked.now_ms)
         what = f"{which.verdict} of half {half.queue_offset}: {ended.answer.name}"
         self._note(asked, what, which.reason)
         return self._ends.answer(asked, ended)

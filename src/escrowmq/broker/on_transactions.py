@@ -125,7 +125,7 @@ class EndHandlers(Part):
             ids=(header.transaction_id or "", header.msg_id),
             count=header.escrow_count,
         )
-        ended = self.engine.end(claim, asked.now_ms)
+        ended = self._transactions.ends.end(claim, asked.now_ms)
         if header.from_transaction_check:
             self._checker.answered(ended.queue_offset, asked.peer.id)
             if ended.answer is EndResult.UNKNOWN and asked.ext.get(OPEN) == "true":

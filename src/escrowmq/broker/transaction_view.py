@@ -10,8 +10,10 @@ from escrowmq.codec.ids import format_host, offset_id
 from escrowmq.codec.pending_bodies import Item, PendingEvent
 from escrowmq.store.store import Store
 from escrowmq.store.walk import walk_queue
+from escrowmq.txn.doubled_halves import standing_of
 from escrowmq.txn.half_records import real_place
 from escrowmq.txn.op_records import STATES, decode_op
+from escrowmq.txn.state import State
 from escrowmq.txn.transactions import Transactions
 
 _OPS_READ_MAX: Final = 5_000
@@ -33,14 +35,16 @@ class Showing:
 
     def item(self, half: StoredMessage, queue_offset: int, now_ms: int) -> Item:
         """A half as it stands."""
-        item = self._item(half, now_ms)
-        if queue_offset in self._engine.halves.pending:
+        item, state = self._item(half, now_ms), State.PENDING
+        if queue_offset not in self._engine.halves.pending:
+            state, queue_offset, _ = standing_of(half, self._engine.halves, self._store)
+        if state == State.PENDING:
             row = self._engine.halves.pending.row(queue_offset)
             item.state = self.pending_state(queue_offset, row.group)
             item.half_offset, item.checks, item.origin = queue_offset, row.checks, row.origin
             item.next_check_ms = row.due_ms if item.state == "waiting" else -1
         else:
-            item.state = self._engine.outcome(half).name.lower()
+            item.state = state.name.lower()
         if not self._transactions.keyring.is_due(now_ms):
             unique_key = half.properties.get(Property.UNIQ_KEY, "")
             item.id = self._transactions.sign(half, unique_key, now_ms)

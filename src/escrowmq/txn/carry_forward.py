@@ -56,7 +56,7 @@ class Carrier:
     def _carry_one(self, queue_offset: int, now_ms: int) -> bool:
         """False when it is to be tried again later."""
         engine = self._engine
-        half = engine.half_or_set_aside(queue_offset)
+        half = engine.halves.half_or_set_aside(queue_offset)
         if half is None:
             return True
         row = engine.halves.pending.row(queue_offset)

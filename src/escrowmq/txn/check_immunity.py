@@ -5,12 +5,21 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from escrowmq.base.message import Property
+from escrowmq.base.message import Property, StoredMessage
 
 IMMUNITY_MAX_MS: Final = 7 * 24 * 3_600_000
 """A longer wish for no checks is cut to this."""
 
 _SECONDS: Final = re.compile(r"-?[0-9]{1,18}")
+
+
+def is_past_immunity(half: StoredMessage, now_ms: int, timeout_ms: int) -> bool:
+    """Whether a message that has such a wish is ended by the answer to a check alone by now. The
+    age is by the store time: RocketMQ takes the producer's clock, which may be a day off."""
+    if not half.properties.get(Property.CHECK_IMMUNITY_TIME):
+        return False
+    wish_ms = immunity_ms(half.properties) or 0
+    return now_ms - half.stored_ms > max(wish_ms, timeout_ms)
 
 
 def immunity_ms(properties: dict[str, str]) -> int | None:

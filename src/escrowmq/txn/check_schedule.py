@@ -330,7 +330,7 @@ class Checker:
         pending = self._engine.halves.pending
         if not members and self._parks_unread(queue_offset, group, now_ms):
             return
-        half = self._engine.half_or_set_aside(queue_offset)
+        half = self._engine.halves.half_or_set_aside(queue_offset)
         if half is None:
             return
         if queue_offset in self._engine.halves.decided:

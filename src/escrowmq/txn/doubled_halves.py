@@ -1,32 +1,79 @@
-"""Halves that stand in the log twice: put back by RocketMQ, or resumed."""
+"""Halves that stand in the log twice: carried forward, put back by RocketMQ, or resumed. An end may
+name any of the copies."""
 
 from __future__ import annotations
 
-import msgspec
+from typing import NamedTuple
 
 from escrowmq.base.message import Property, StoredMessage, Topic
 from escrowmq.base.own_properties import CARRIED
 from escrowmq.store.store import Store
 from escrowmq.store.walk import with_unique_key
-from escrowmq.txn.end_claim import Claim
 from escrowmq.txn.half_identity import is_final_of, likeness
+from escrowmq.txn.half_lifecycle import Halves
 from escrowmq.txn.half_records import real_place
 from escrowmq.txn.state import State
 
 
-def stored_again(half: StoredMessage, *, state: State | None, alias: int, store: Store) -> int:
-    """The queue offset at which a half stands again; -1 when it does not, or was ended itself.
+class Standing(NamedTuple):
+    """Where the transaction of a half stands by now."""
 
-    `state` is the half's own outcome, `alias` the newest copy that is known, or -1."""
+    state: State
+    queue_offset: int
+    """Of the copy that is pending, if there is one; else the half's own."""
+
+    half: StoredMessage
+    """The copy by whose age and properties it is judged."""
+
+
+def newest_place(
+    queue_offset: int, log_offset: int, halves: Halves, store: Store
+) -> tuple[int, int]:
+    """Where the half of a place stands by now, queue offset and log offset: somewhere else, if it
+    was carried forward."""
+    newest = halves.carried.get(queue_offset)
+    if newest is None:
+        return queue_offset, log_offset
+    # By the log: with SYNC_FLUSH, or without room, the copy has no unit yet.
+    copy = store.read(newest[1])
+    first = copy.properties.get(CARRIED, "") if copy is not None else ""
+    return (
+        newest if first.startswith(f"{queue_offset}:{log_offset}:") else (queue_offset, log_offset)
+    )
+
+
+def standing_of(half: StoredMessage, halves: Halves, store: Store) -> Standing:
+    """Whether a half's transaction is pending, be it under a copy's number, or how it was ended.
+    When nobody has noted that, its final record tells, if there is one."""
+    own = half.queue_offset
+    if halves.pending.log_offset(own) == half.log_offset:
+        return Standing(State.PENDING, own, half)
+    state = halves.ledger.outcome(own)
+    copy = newest_copy(half, halves, store)
+    if copy in halves.pending:
+        # What was resumed begins anew: by the first copy's age its end would come too late.
+        resumed = halves.half(copy) if state == State.EXPIRED else None
+        return Standing(State.PENDING, copy, resumed or half)
+    if copy >= 0 and state == State.EXPIRED:
+        state = halves.ledger.outcome(copy)
+    if state in (None, State.SETTLED):
+        state = State.COMMITTED if has_final(half, store) else State.SETTLED
+    return Standing(state, own, half)
+
+
+def newest_copy(half: StoredMessage, halves: Halves, store: Store) -> int:
+    """The queue offset at which a half stands again; -1 when it does not, or was ended itself."""
+    state = halves.ledger.outcome(half.queue_offset)
     if state not in (None, State.EXPIRED, State.SETTLED):
         return -1
-    if alias < 0 and state == State.EXPIRED:  # resumed and ended, before the last start
-        key = half.properties.get(Property.UNIQ_KEY, "")
-        for copy in with_unique_key(store, Topic.HALF, key, begin_ms=half.stored_ms):
-            is_copy = likeness(copy.properties) == likeness(half.properties)
-            if is_copy and Property.TRANSACTION_CHECK_TIMES in copy.properties:
-                alias = max(alias, copy.queue_offset)
-    return alias if alias > half.queue_offset else -1
+    like = likeness(half.properties)
+    copy = halves.aliases.get(like, -1)
+    if copy < 0 and state == State.EXPIRED:  # resumed and ended, before the last start
+        for other in with_unique_key(store, Topic.HALF, like[0], begin_ms=half.stored_ms):
+            is_copy = likeness(other.properties) == like
+            if is_copy and Property.TRANSACTION_CHECK_TIMES in other.properties:
+                copy = max(copy, other.queue_offset)
+    return copy if copy > half.queue_offset else -1
 
 
 def has_final(half: StoredMessage, store: Store) -> bool:
@@ -34,22 +81,10 @@ def has_final(half: StoredMessage, store: Store) -> bool:
     place = real_place(half)
     if place is None:
         return False
-    unique_key = half.properties.get(Property.UNIQ_KEY, "")
-    for final in with_unique_key(store, place[0], unique_key, begin_ms=half.stored_ms):
+    like = likeness(half.properties)
+    for final in with_unique_key(store, place[0], like[0], begin_ms=half.stored_ms):
         # One that was delivered later, by a delay, does not say of which half it is.
         is_named = final.prepared_log_offset in (half.log_offset, 0)
-        if is_named and is_final_of(final, likeness(half.properties)):
+        if is_named and is_final_of(final, like):
             return True
     return False
-
-
-def follow(claim: Claim, place: tuple[int, int], store: Store) -> Claim:
-    """What is claimed about a half, for its copy that was carried forward to a place (queue offset
-    and log offset); as it is when the claim is not about the first copy of that."""
-    queue_offset, log_offset = place
-    # By the log: with SYNC_FLUSH, or without room, the copy has no unit yet.
-    copy = store.read(log_offset)
-    first = copy.properties.get(CARRIED, "") if copy is not None else ""
-    if first.startswith(f"{claim.queue_offset}:{claim.log_offset}:"):
-        return msgspec.structs.replace(claim, queue_offset=queue_offset, log_offset=log_offset)
-    return claim

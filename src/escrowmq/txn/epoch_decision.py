@@ -181,7 +181,7 @@ class Decider:
 
     def _end_one(self, queue_offset: int, verdict: Verdict, now_ms: int) -> int:
         """The size of the message that was ended; what cannot be stored now is tried again."""
-        half = self._engine.half_or_set_aside(queue_offset)
+        half = self._engine.halves.half_or_set_aside(queue_offset)
         if half is None:
             return 0
         self._engine.decide(half, verdict, queue_offset=queue_offset, now_ms=now_ms)

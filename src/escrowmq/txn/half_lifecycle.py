@@ -5,13 +5,15 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
 import msgspec
 
 from escrowmq.base.broker_settings import BrokerSettings
-from escrowmq.base.message import Message, Property
+from escrowmq.base.message import Message, Property, StoredMessage, Topic
 from escrowmq.base.own_properties import EPOCH
+from escrowmq.store.store import Store
 from escrowmq.txn.bundle import BundleId, Bundles, bundle_of
 from escrowmq.txn.check_counts import Tally
 from escrowmq.txn.check_immunity import immunity_ms
@@ -26,6 +28,7 @@ from escrowmq.txn.state import Ledger, State, Verdict
 from escrowmq.txn.transaction_figures import HalfCounters, Meter
 
 _log = logging.getLogger(__name__)
+_HOUR_MS: Final = 3_600_000
 
 
 class Settled(msgspec.Struct):
@@ -48,17 +51,14 @@ class Halves:
     A half comes by `enter`, and leaves by `settle`, `set_aside` or `supersede`; `restore` takes a
     settlement back. Whoever else holds this reads."""
 
-    def __init__(
-        self, settings: BrokerSettings, tally: Tally, *, age_max_ms: Callable[[], int]
-    ) -> None:
+    def __init__(self, store: Store, settings: BrokerSettings) -> None:
+        self._store = store
         self._settings = settings
-        self._age_max_ms = age_max_ms
-        """What is older is given up, whatever its sender wishes."""
         self.pending = Pending()
         self.bundles = Bundles()
         self.epochs = Epochs()
         self.ledger = Ledger()
-        self.tally = tally
+        self.tally = Tally(store.disk)
         self.trail = Trail()
         self.meter = Meter()
         self.counters = HalfCounters()
@@ -127,7 +127,7 @@ class Halves:
         which halves are kept: then it comes up, and is given up."""
         if wish_ms is None:
             return self._settings.transaction_timeout_ms
-        return min(wish_ms, self._age_max_ms() + 1)
+        return min(wish_ms, self._store.settings.reserved_hours * _HOUR_MS + 1)
 
     def enter_plain(self, half: PlainHalf, *, origin: str, account: str) -> None:
         """The same for one with nothing special about it."""
@@ -177,6 +177,25 @@ class Halves:
             return
         self.pending.add_run(run, wait_ms=self._wait_ms(run.shape.wait_ms))
         self.meter.note_pending(run.shape.topic, run.shape.group, len(run.queue_offsets))
+
+    # -- in the log --------------------------------------------------------------------------
+
+    def read(self, queue_offset: int, log_offset: int) -> StoredMessage | None:
+        """What stands at this place, which may be anybody's word."""
+        half = self.recent.half(queue_offset=queue_offset, log_offset=log_offset)
+        return half if half is not None else self._store.read(log_offset)
+
+    def half(self, queue_offset: int) -> StoredMessage | None:
+        """A pending half as the log has it; None when it cannot be read any more."""
+        half = self.read(queue_offset, self.pending.log_offset(queue_offset))
+        return None if half is None or half.topic != Topic.HALF else half
+
+    def half_or_set_aside(self, queue_offset: int) -> StoredMessage | None:
+        """The same for whoever is to end it: one that cannot be read is out of the way then."""
+        half = self.half(queue_offset)
+        if half is None:
+            self.set_aside(queue_offset, "its record cannot be read")
+        return half
 
     # -- going -------------------------------------------------------------------------------
 

@@ -17,13 +17,13 @@ from escrowmq.store.store import Put, Store
 from escrowmq.txn import keyring, pending_snapshot
 from escrowmq.txn.carry_forward import Carrier
 from escrowmq.txn.check_schedule import Checker, LiveProducer
-from escrowmq.txn.doubled_halves import follow
-from escrowmq.txn.end_claim import Claim
-from escrowmq.txn.engine import AsDelivered, Engine
+from escrowmq.txn.doubled_halves import newest_place
+from escrowmq.txn.end_records import AsDelivered
+from escrowmq.txn.end_requests import EndRequests
+from escrowmq.txn.engine import Engine
 from escrowmq.txn.keyring import Keyring
 from escrowmq.txn.pending_recovery import HalvesRecovery
 from escrowmq.txn.resume import Resumption
-from escrowmq.txn.state import Verdict
 
 _log = logging.getLogger(__name__)
 
@@ -59,6 +59,7 @@ class Transactions:
         self._store = store
         self._settings = settings
         self.engine = Engine(store, settings, host=host, as_delivered=as_delivered)
+        self.ends = EndRequests(self.engine, store, settings)
         self.keyring = Keyring(
             chance,
             lasting_ms=lambda: store_settings.reserved_hours * HOUR_MS,
@@ -181,10 +182,5 @@ class Transactions:
 
     def half_at(self, queue_offset: int, log_offset: int) -> StoredMessage | None:
         """What stands at a half's place, or, if it was carried forward, where it stands now."""
-        newest = self.engine.halves.carried.get(queue_offset)
-        if newest is not None:
-            place = Claim(
-                log_offset=log_offset, queue_offset=queue_offset, group="", verdict=Verdict.UNKNOWN
-            )
-            log_offset = follow(place, newest, self._store).log_offset
-        return self._store.read(log_offset)
+        place = newest_place(queue_offset, log_offset, self.engine.halves, self._store)
+        return self.engine.halves.read(*place)

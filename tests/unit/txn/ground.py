@@ -12,6 +12,7 @@ from escrowmq.store.store import Put, PutStatus, Store
 from escrowmq.testing.disk import Loss, SimDisk
 from escrowmq.txn.check_schedule import Ask, Checker, LiveProducer
 from escrowmq.txn.end_claim import Claim, Ended
+from escrowmq.txn.end_requests import EndRequests
 from escrowmq.txn.engine import Engine
 from escrowmq.txn.pending_recovery import HalvesFound, HalvesRecovery
 from escrowmq.txn.pending_snapshot import PendingSnapshot
@@ -118,7 +119,7 @@ class Ground:
             verdict=verdict,
             count=named.get("count"),
         )
-        ended = self.engine.end(claim, self.now_ms)
+        ended = EndRequests(self.engine, self.store, self.settings).end(claim, self.now_ms)
         if seals:
             self.engine.unsealed.seal(self.now_ms)
         return ended

@@ -15,7 +15,7 @@ from escrowmq.txn.check_schedule import (
     LiveProducer,
     judge,
 )
-from escrowmq.txn.engine import Engine
+from escrowmq.txn.half_lifecycle import Halves
 from escrowmq.txn.state import Verdict
 from escrowmq.txn.unheard_checks import UNHEARD_MAX, Unheard
 from tests.harness.exchange import SMALL
@@ -253,7 +253,7 @@ def test_half_of_a_group_that_is_away_is_parked_without_being_read(
     ground = Ground()
     half = ground.prepare(b"nobody there")
     with monkeypatch.context() as patch:
-        patch.delattr(Engine, "half")
+        patch.delattr(Halves, "half")
         assert ground.due(FIRST_MS) == []
     assert ground.checker.is_parked(half.queue_offset, "PG")
     ground.members["PG"] = [A]

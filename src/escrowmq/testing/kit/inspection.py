@@ -66,7 +66,7 @@ class Looking:
 
     def _pending(self, topic: str | None) -> Iterator[tuple[int, StoredMessage]]:
         for queue_offset in self._halves.pending.after(-1):
-            half = self._core.transactions.engine.half(queue_offset)
+            half = self._core.transactions.engine.halves.half(queue_offset)
             if half is not None and topic in (None, half.properties.get(Property.REAL_TOPIC)):
                 yield queue_offset, half
 

@@ -1,0 +1,70 @@
+"""What an end leaves in the log: the messages of a commit, and the discards of what is given up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from escrowmq.base.fixed_limits import INT_MAX
+from escrowmq.base.message import Message, Property, StoredMessage, Topic
+from escrowmq.base.own_properties import MESSAGES, TRANSACTION
+from escrowmq.codec.properties import number_in
+from escrowmq.txn.half_lifecycle import Halves
+from escrowmq.txn.half_records import copy_to, final_of
+from escrowmq.txn.state import State
+
+AsDelivered = Callable[[Message, int], Message]
+"""What is stored for a committed message at a time: itself, in the queue that its order key names,
+or what stands for it until it is due."""
+
+
+class EndRecord(NamedTuple):
+    """What is to be stored for a half, by its queue offset, when it ends."""
+
+    queue_offset: int
+    message: Message | None
+    """Nothing for one that is rolled back."""
+
+
+def end_records(
+    half: StoredMessage,
+    state: State,
+    halves: Halves,
+    *,
+    queue_offset: int,
+    now_ms: int,
+    as_delivered: AsDelivered,
+) -> list[EndRecord] | None:
+    """Those of all halves of a transaction that ends so; None when it would be committed in part.
+    Halves that cannot be read are set aside."""
+    members = halves.bundles.members(queue_offset)
+    if state == State.ROLLED_BACK:
+        return [EndRecord(member, None) for member in members]
+    sources = {}
+    for member in members:
+        source = half if member == queue_offset else halves.half_or_set_aside(member)
+        if source is not None:
+            sources[member] = source
+    # By keys: a half that was sent twice is one.
+    keys_count = len({source.properties.get(Property.UNIQ_KEY, "") for source in sources.values()})
+    if state != State.COMMITTED:
+        return [
+            EndRecord(member, _discard(source, keys_count)) for member, source in sources.items()
+        ]
+    finals = [(member, final_of(source)) for member, source in sources.items()]
+    records = [EndRecord(member, as_delivered(final, now_ms)) for member, final in finals if final]
+    # A bundle that says how many messages it has is never committed by a part of them: the rest may
+    # be on its way, or was lost with the power. What is decided is the rest of a commit: its other
+    # messages have left the bundle already, so that it counts fewer than it says.
+    is_whole = (
+        len(records) == len(members)
+        and not halves.bundles.is_broken(queue_offset)
+        and keys_count >= (number_in(half.properties.get(MESSAGES), most=INT_MAX) or 0)
+    )
+    return records if is_whole or queue_offset in halves.decided else None
+
+
+def _discard(half: StoredMessage, keys_count: int) -> Message:
+    if TRANSACTION not in half.properties or MESSAGES in half.properties:
+        return copy_to(half, Topic.CHECK_MAX_TIME)
+    return copy_to(half, Topic.CHECK_MAX_TIME, **{MESSAGES: str(keys_count)})

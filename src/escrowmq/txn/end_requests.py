@@ -1,0 +1,65 @@
+"""Requests to end a transaction: which half is meant, whether it may be ended so, and what is
+answered when it was ended before. The first end wins; a later one is told the outcome and changes
+nothing."""
+
+from __future__ import annotations
+
+import logging
+
+from escrowmq.base.broker_settings import BrokerSettings
+from escrowmq.base.message import Property, Topic
+from escrowmq.store.store import Store
+from escrowmq.txn.doubled_halves import newest_place, standing_of
+from escrowmq.txn.end_claim import Claim, Ended, EndResult, judged
+from escrowmq.txn.engine import Engine
+
+_log = logging.getLogger(__name__)
+
+
+class EndRequests:
+    """What producers and administrators say about halves."""
+
+    def __init__(self, engine: Engine, store: Store, settings: BrokerSettings) -> None:
+        self._engine = engine
+        self._halves = engine.halves
+        self._store = store
+        self._settings = settings
+
+    def end(self, claim: Claim, now_ms: int) -> Ended:
+        """End a transaction, or tell how it was ended."""
+        queue_offset, log_offset = newest_place(
+            claim.queue_offset, claim.log_offset, self._halves, self._store
+        )
+        half = self._halves.read(queue_offset, log_offset)
+        # RocketMQ takes whatever record starts there; a record of another topic is none of ours.
+        if half is None or half.topic != Topic.HALF or not claim.means(half):
+            return Ended(EndResult.NOT_FOUND)
+        if half.properties.get(Property.PGROUP) != claim.group:
+            return Ended(EndResult.GROUP_WRONG)
+        if half.queue_offset != queue_offset:
+            return Ended(EndResult.QUEUE_OFFSET_WRONG)
+        standing = standing_of(half, self._halves, self._store)
+        ended = judged(
+            claim,
+            standing,
+            self._halves,
+            now_ms=now_ms,
+            timeout_ms=self._settings.transaction_timeout_ms,
+        )
+        if ended is None:
+            _, queue_offset, half = standing
+            return self._engine.decide(
+                half, claim.verdict, queue_offset=queue_offset, now_ms=now_ms, who=claim.who
+            )
+        counters = self._halves.counters
+        counters.repeated += ended.answer is EndResult.REPEATED
+        if ended.answer is EndResult.CONTRADICTED:
+            counters.contradicted += 1
+            _log.warning(
+                "transaction at half offset %d of %s is %s; %s comes too late and changes nothing",
+                ended.queue_offset,
+                claim.group,
+                ended.state.name,
+                claim.verdict.name,
+            )
+        return ended
