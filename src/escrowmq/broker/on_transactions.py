@@ -166,9 +166,14 @@ class EndHandlers(Part):
         """The same for ends that were carried out already, each of them DONE."""
         self._unsealed.append(ends)
 
+    @property
+    def has_unsealed(self) -> bool:
+        """Whether ends of this input, or who asked for them, wait for an op record."""
+        return bool(self._unsealed or self.engine.unsealed)
+
     def settle(self, now_ms: int) -> None:
         """Append the op records of this input's ends and answer who asked for them."""
-        if not self._unsealed and not self.engine.unsealed:
+        if not self.has_unsealed:
             return
         log_end, undone = self.engine.unsealed.seal(now_ms)
         unsealed, self._unsealed = self._unsealed, []

@@ -63,7 +63,7 @@ class PlainSends:
             place, transaction_id = self._place(peer, message, now_ms)
         except Exception:  # noqa: BLE001 - nothing is written yet, and the general way can tell
             _log.exception("messages of %s go the general way", peer.address)
-            self._puts.drop()
+            self._puts.forget()
             self._give_back(now_ms)
             return False
         if place < 0:
@@ -111,10 +111,11 @@ class PlainSends:
         peer = self._peer
         if peer is None:
             return
+        is_put = bool(self._told) and self._puts.commit(peer, now_ms, is_sealed=False)
+        self._puts.forget()
         if not self._told:
-            self._puts.drop()
             self._forget()
-        elif self._puts.commit(peer, now_ms):
+        elif is_put:
             told = self._forget()
             self._latency.at_once[Request.SEND_MESSAGE_V2, 0, 0] += len(told)
             self.count += len(told)

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
-from escrowmq.base.message import SysFlag
+from escrowmq.base.message import SysFlag, Topic
 from escrowmq.broker.asked import Asked, Question
 from escrowmq.broker.forbidden_to_senders import ODD_OF_HALF
 from escrowmq.broker.on_transactions import EndHandlers, told
@@ -26,6 +26,7 @@ from escrowmq.delivery.topics import TopicTable
 from escrowmq.lane.native import EndShape, EndsLane, Moment, Place
 from escrowmq.store.run import Run, Tail
 from escrowmq.txn.end_claim import Ended, EndResult
+from escrowmq.txn.op_records import OPS_OF_RECORD_MAX, TAGS_CODE, plain_op
 from escrowmq.txn.plain_halves import PlainHalf
 from escrowmq.txn.state import State
 
@@ -95,9 +96,13 @@ class EndsToTell:
         self._replies.append(replies)
         self._told_count += noted.notes[1 :: NOTE.size].count(0)
 
-    def is_put(self, peer: Peer, now_ms: int) -> bool:
-        """The run is in the log; whether anybody is to be told."""
+    def are_put(self, peer: Peer, now_ms: int) -> None:
+        """The run is in the log."""
         self._peer, self._now_ms = peer, now_ms
+
+    @property
+    def is_anybody(self) -> bool:
+        """Whether somebody wants to be told."""
         return self._told_count > 0
 
     def say(self, log_end: int) -> None:
@@ -169,6 +174,8 @@ class ShortEnds:
         """Where the messages for a queue go; None when they have to be asked more."""
         self._ended: dict[int, State] = {}
         """By queue offset."""
+        self._op_offset: int | None = None
+        """Of the op record that is in the run."""
         self._to_tell = self._nobody()
         self._passes = Passes()
         """Of the lane: ENDs of whose halves few are plain are read in vain."""
@@ -291,15 +298,42 @@ class ShortEnds:
             seen.add(queue_offset)
         return len(queue_offsets)
 
+    def seal(self, now_ms: int) -> None:
+        """Put the op record of all of them behind them, unless others are to be named by it, or
+        told before. Measured: an END by itself takes a quarter less so than at the end of its
+        input."""
+        ended = self._ended
+        if not ended or self._ends.has_unsealed or len(ended) > OPS_OF_RECORD_MAX:
+            return
+        tail = self._run.tail(Topic.OP, 0)
+        if tail is None:
+            return
+        body, properties = plain_op(ended)
+        run = self._run
+        if run.put(tail, body, properties, TAGS_CODE, 0, 0, now_ms, run.host, 0) >= 0:
+            self._op_offset = tail.next_offset - 1
+
     def commit(self, peer: Peer, now_ms: int) -> None:
         """What was put is in the log: the halves have ended."""
-        if self._ended:
-            self._engine.mark_plain(self._ended, now_ms)
-        if self._to_tell.is_put(peer, now_ms):
+        if not self._ended:
+            return
+        self._engine.mark_plain(self._ended, now_ms, self._op_offset)
+        self._to_tell.are_put(peer, now_ms)
+        if self._op_offset is None and self._to_tell.is_anybody:
             self._ends.answer_run(self._to_tell)
+
+    def tell(self) -> bool:
+        """The replies to the others of the run are written: tell of the ends, unless they are not
+        sealed yet."""
+        if self._op_offset is None:
+            return False
+        if self._to_tell.is_anybody:
+            self._to_tell.say(self._run.end)
+        return True
 
     def forget(self) -> None:
         """The run is over."""
         if self._ended:
             self._ended.clear()
             self._to_tell = self._nobody()
+            self._op_offset = None

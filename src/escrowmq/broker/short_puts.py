@@ -401,11 +401,13 @@ class ShortPuts:
 
     # -- all of them -------------------------------------------------------------------------------
 
-    def commit(self, peer: Peer, now_ms: int) -> bool:
+    def commit(self, peer: Peer, now_ms: int, *, is_sealed: bool) -> bool:
         """Write what was put, and do what follows from it; False when it could not be written, and
-        nothing has happened."""
+        nothing has happened. `is_sealed`: the op record of its ends is to be in it, as it is all
+        that there is in its input."""
+        if is_sealed:
+            self._ends.seal(now_ms)
         if not self._run.commit(self._is_awaited):
-            self.drop()
             return False
         for target in self._sent:
             self._stats.put_each(target.topic, target.sizes)
@@ -418,8 +420,11 @@ class ShortPuts:
         elif self._begun:
             self._enter_halves(peer)
         self._ends.commit(peer, now_ms)
-        self._forget()
         return True
+
+    def tell_ends(self) -> bool:
+        """Tell who asked for ends that they are done; False when that waits for the op record."""
+        return self._ends.tell()
 
     def _enter_halves(self, peer: Peer) -> None:
         """The halves that were begun are pending, those that are alike at once."""
@@ -428,11 +433,8 @@ class ShortPuts:
             origin = self._clients.note_published(group, peer.id, topic)
             halves.enter_alike(list(alike), origin=origin, account=account)
 
-    def drop(self) -> None:
-        """Nothing of this is to happen."""
-        self._forget()
-
-    def _forget(self) -> None:
+    def forget(self) -> None:
+        """The run is over."""
         for target in self._sent:
             target.sizes.clear()
         self._sent.clear()

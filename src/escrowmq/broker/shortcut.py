@@ -133,12 +133,12 @@ class Shortcut:
         except Exception:  # noqa: BLE001 - nothing has happened yet, and the general way can tell
             _log.exception("requests of %s go the general way", peer.address)
             self._shut_ms, end = now_ms, at
-        if end == at:
-            self._puts.drop()
-        elif self._puts.commit(peer, now_ms):
+        is_sealed = self._ends_count > 0 and end == len(data)
+        if end > at and self._puts.commit(peer, now_ms, is_sealed=is_sealed):
             self._tell(peer, reader, now_ms)
-        else:
+        elif end > at:
             self._shut_ms, end = now_ms, at
+        self._puts.forget()
         self._replies.clear()
         self._sends_counts.clear()
         self._batches_counts.clear()
@@ -158,14 +158,14 @@ class Shortcut:
             if is_one_way or not waits:
                 at_once[code, 0, is_one_way] += batches_count
             count += batches_count
-        if self._ends_count:
-            self._serving.note_served()  # they are to be sealed
         reader.count += count
         self.served_count += count
         if self._replies and waits:
             self._keep(peer, now_ms)
         elif self._replies:
             self._output.send(peer.id, *self._replies)
+        if self._ends_count and not self._puts.tell_ends():
+            self._serving.note_served()  # they are to be sealed
 
     def _keep(self, peer: Peer, now_ms: int) -> None:
         """The replies leave when all of it is durable."""

@@ -94,7 +94,7 @@ class Run:
 
     def __init__(self, held: Holdings, host: bytes) -> None:
         self._held = held
-        self._host = host
+        self.host = host
         self._is_sync_flush = held.settings.is_sync_flush
         self._pieces: list[bytes] = []
         self._body_size_max = held.settings.body_size_max
@@ -172,7 +172,7 @@ class Run:
         self._pieces += (
             _head(
                 record_size, tail.magic, body_crc(body), tail.queue_id, flag, queue_offset,
-                log_offset, sys_flag, born_ms, born_host, self.stored_ms, self._host,
+                log_offset, sys_flag, born_ms, born_host, self.stored_ms, self.host,
                 reconsume_times, prepared_log_offset, body_size,
             ),
             body,
@@ -189,7 +189,7 @@ class Run:
         """Put records of one queue, for which there is room (`fits`): where each is. Measured: half
         of what `put` and `index` take for each."""
         units, queue_id, magic, rest_of = tail.units, tail.queue_id, tail.magic, tail.rest_of
-        prefix, stored_ms, host = tail.key_prefix, self.stored_ms, self._host
+        prefix, stored_ms, host = tail.key_prefix, self.stored_ms, self.host
         out, index, empty_size = self._pieces, self._keys.append, tail.empty_size
         sys_flag, born_ms, born_host, times = common
         if not units:
@@ -222,7 +222,7 @@ class Run:
     @property
     def place(self) -> tuple[int, int, int, bytes]:
         """Where the next record begins and where it has to end, when it is stored, and by whom."""
-        return self.end, self._room, self.stored_ms, self._host
+        return self.end, self._room, self.stored_ms, self.host
 
     def put_laid_out(
         self, records: bytes, units: Iterable[tuple[Tail, list[int]]], keys: Iterable[IndexKey]

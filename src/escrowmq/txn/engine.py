@@ -113,13 +113,20 @@ class Engine:
         """It ends so: what a commit has to store is in the log, and only the op record missing."""
         self.unsealed.add(self.halves.settle(queue_offset, state, now_ms, who))
 
-    def mark_plain(self, ended: Mapping[int, State], now_ms: int) -> None:
-        """The same for some with nothing special about them (txn/plain_halves), by queue offset."""
+    def mark_plain(
+        self, ended: Mapping[int, State], now_ms: int, op_offset: int | None = None
+    ) -> None:
+        """The same for some with nothing special about them (txn/plain_halves), by queue offset.
+        If one op record names all of them and is in the log already, that is its queue offset."""
+        settle = self.halves.settle
         if len(ended) == 1:  # it takes 3 us less
-            for queue_offset, state in ended.items():
-                self.mark_ended(queue_offset, state, now_ms)
+            settled = [settle(queue_offset, state, now_ms) for queue_offset, state in ended.items()]
         else:
-            self.unsealed.ends += self.halves.settle_plain(ended, now_ms)
+            settled = self.halves.settle_plain(ended, now_ms)
+        if op_offset is None:
+            self.unsealed.ends += settled
+        else:
+            self.progress.note(op_offset, list(ended))
 
     # -- again -------------------------------------------------------------------------------
 

@@ -9,6 +9,8 @@ from typing import Final
 
 from escrowmq.base.message import Message, Property, Topic
 from escrowmq.base.own_properties import ENDED, ENDED_BY, MORE, OUTCOMES
+from escrowmq.codec.hashes import tags_code
+from escrowmq.codec.properties import encode_properties
 from escrowmq.txn.bundle import DIGEST_SIZE
 from escrowmq.txn.state import State
 
@@ -21,9 +23,24 @@ STATES: Final = {
 }
 """What the letters say; `-` that nothing is told."""
 
+LETTERS: Final = {state: letter for letter, state in STATES.items()}
+TAGS_CODE: Final = tags_code(TAG_DONE)
+OPS_OF_RECORD_MAX: Final = 400
+"""Ends named by one op record, unless one transaction has more messages; RocketMQ's bound is 4096
+characters."""
+
+_PLAIN: Final = encode_properties({Property.WAIT: "true", Property.TAGS: TAG_DONE, OUTCOMES: "%b"})
 _DIGITS_MAX: Final = 19
 _ENDED_SIZE: Final = 1 + DIGEST_SIZE
 _NONE: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+def plain_op(ended: Mapping[int, State]) -> tuple[bytes, bytes]:
+    """Body and properties, as they are stored, of the record that `encode_op` makes for ends with
+    nothing special about them."""
+    body = "".join([f"{queue_offset}," for queue_offset in ended])
+    letters = "".join([LETTERS[state] for state in ended.values()])
+    return body.encode(), _PLAIN % letters.encode()
 
 
 def encode_op(

@@ -6,18 +6,13 @@ be stored. A commit stands by its final record; its op record follows later.
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.store.store import PutStatus, Store
 from escrowmq.txn.half_lifecycle import Halves, Settled
 from escrowmq.txn.half_queue_progress import Progress
-from escrowmq.txn.op_records import STATES, encode_op
-
-_LETTER: Final = {state: letter for letter, state in STATES.items()}
-OPS_OF_RECORD_MAX: Final = 400
-"""Ends named by one op record, unless one transaction has more messages; RocketMQ's bound is 4096
-characters."""
+from escrowmq.txn.op_records import LETTERS, OPS_OF_RECORD_MAX, encode_op
 
 
 class Sealed(NamedTuple):
@@ -66,10 +61,10 @@ class UnsealedEnds:
         while self.ends:
             some = self._next_record()
             op = encode_op(
-                [(one.queue_offset, _LETTER[one.state]) for one in some],
+                [(one.queue_offset, LETTERS[one.state]) for one in some],
                 host=self._host,
                 now_ms=now_ms,
-                bundles={one.bundle.digest: _LETTER[one.state] for one in some if one.bundle},
+                bundles={one.bundle.digest: LETTERS[one.state] for one in some if one.bundle},
                 who=some[0].who,
                 is_last=len(some) == len(self.ends),
             )

@@ -191,6 +191,22 @@ def test_half_that_is_committed_after_its_topic_became_narrow_goes_where_it_is_r
     both.end()
 
 
+def test_ends_that_are_all_of_an_input_are_sealed_in_their_run() -> None:
+    """Nothing is left to be done at its end: the same records, and the same replies."""
+    both = Both()
+    both.feed((1, send(body=b"x" * 1_000)), (1, half(0)))  # all places have four digits
+    halves = begin(both, *[half(n) for n in range(1, 9)])
+    for verdict in ("8", "12"):
+        both.feed((1, end(halves.pop(), verdict, flag=0)))
+    unsealed = both.short.core.transactions.engine.unsealed
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(unsealed, "seal", None)
+        for some, verdict in ((halves[:1], "8"), (halves[1:2], "12"), (halves[2:], "8")):
+            replies = both.feed((1, b"".join(end(one, verdict, flag=0) for one in some)))
+            assert [reply.code for reply in replies] == [0] * len(some)
+    both.end()
+
+
 @pytest.mark.parametrize("is_binary", [True, False])
 def test_ends_whose_op_record_has_no_room_are_refused_as_far_as_they_are_undone(
     *, is_binary: bool
@@ -226,6 +242,13 @@ def refuse_op_records(side: Side) -> None:
         return put(message, now_ms, **named)
 
     store.put = grudging  # type: ignore[method-assign]
+    shortcut = side.core.remoting.shortcut
+    if shortcut is not None:
+        run = shortcut._puts._run
+        tail = run.tail
+        run.tail = lambda topic, queue_id: (  # type: ignore[method-assign]
+            None if topic == Topic.OP else tail(topic, queue_id)
+        )
 
 
 def test_halves_that_nobody_could_be_asked_about_are_ended_the_short_way() -> None:

@@ -5,8 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from escrowmq.base.message import Message, Topic
+from escrowmq.codec.properties import encode_properties
 from escrowmq.txn.bundle import BundleId
-from escrowmq.txn.op_records import STATES, decode_op, encode_op, ended_in
+from escrowmq.txn.op_records import STATES, decode_op, encode_op, ended_in, plain_op
 
 DONE = st.lists(st.tuples(st.integers(0, (1 << 63) - 1), st.sampled_from("crx")), max_size=400)
 
@@ -17,6 +18,13 @@ def test_op_record_names_what_it_was_made_of(done: list[tuple[int, str]]) -> Non
     assert (op.topic, op.queue_id, op.born_ms) == (Topic.OP, 0, 5)
     assert op.body == b"".join(b"%d," % offset for offset, _ in done)
     assert decode_op(op) == done
+
+
+@given(DONE)
+def test_op_record_of_plain_ends_is_the_same_as_others(done: list[tuple[int, str]]) -> None:
+    op = encode_op(list(dict(done).items()), host=bytes(8), now_ms=5)
+    stored = op.body, encode_properties(op.properties)
+    assert plain_op({offset: STATES[letter] for offset, letter in done}) == stored
 
 
 @given(st.dictionaries(st.builds(BundleId, *[st.text()] * 3), st.sampled_from("crx"), max_size=40))
