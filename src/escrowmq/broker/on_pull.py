@@ -311,10 +311,6 @@ class PullHandlers(Part):
         if reply is not HELD:
             self._answers.give(asked, reply)
 
-    def awaits(self, topic: str, queue_id: int) -> bool:
-        """Whether a pull waits for a queue."""
-        return self.holds.has((topic, queue_id))
-
     def arrived(self, arrival: Arrival, now_ms: int) -> None:
         """A message is there: answer the pulls that wait for it."""
         key = (arrival.topic, arrival.queue_id)

@@ -74,14 +74,6 @@ class Pops(Part):
         self._acks.settle(now_ms)
         self._saver.release()
 
-    def awaits(self, topic: str) -> bool:
-        """Whether a message of a topic concerns anybody."""
-        return (
-            topic == self.ledger.topic
-            or self._pops.polls.has_places(topic)
-            or self._peeks.polls.has_places(topic)
-        )
-
     def arrived(self, arrival: Arrival, now_ms: int) -> None:
         """A message is there."""
         if arrival.topic == self.ledger.topic:

@@ -25,7 +25,7 @@ class Polls(Generic[T]):
         self._count_max = count_max
         self._per_key_max = per_key_max
         self._queues: dict[Place, set[int]] = {}
-        self._places: dict[str, set[Place]] = {}
+        self.places_by_topic: dict[str, set[Place]] = {}
         """Who waits, by the topics that they wait for."""
 
         self._topics: dict[Place, tuple[str, ...]] = {}
@@ -65,7 +65,7 @@ class Polls(Generic[T]):
             self._queues[place] = set()
             self._topics[place] = tuple(topics)
             for topic in self._topics[place]:
-                self._places.setdefault(topic, set()).add(place)
+                self.places_by_topic.setdefault(topic, set()).add(place)
         self._queues[place].add(queue_id)
         return True
 
@@ -78,13 +78,9 @@ class Polls(Generic[T]):
         """How many wait for a queue."""
         return self._holds.count_at((_name(place), queue_id))
 
-    def has_places(self, topic: str) -> bool:
-        """Whether a message of a topic concerns anybody."""
-        return topic in self._places
-
     def places(self, topic: str) -> list[Place]:
         """Whom a message of a topic concerns."""
-        return sorted(self._places.get(topic, ()))
+        return sorted(self.places_by_topic.get(topic, ()))
 
     def queues(self, place: Place) -> list[int]:
         """The queues that somebody waits for, -1 first."""
@@ -101,10 +97,10 @@ class Polls(Generic[T]):
     def _forget(self, place: Place) -> None:
         del self._queues[place]
         for topic in self._topics.pop(place):
-            places = self._places[topic]
+            places = self.places_by_topic[topic]
             places.discard(place)
             if not places:
-                del self._places[topic]
+                del self.places_by_topic[topic]
 
     def all(self) -> list[LongPoll[T]]:
         """Who waits at all."""

@@ -69,7 +69,8 @@ class Holds(Generic[T]):
         self._counts: Counter[str] = Counter() if counts is None else counts
         """How many of each account wait, here and in other tables that share this."""
         # Dicts as sets that keep their order: out of a list of 90 000 each is found by a walk.
-        self._by_queue: dict[tuple[str, int], dict[LongPoll[T], None]] = {}
+        self.by_queue: dict[tuple[str, int], dict[LongPoll[T], None]] = {}
+        """Those that wait, by topic and queue."""
         self._by_peer: dict[int, dict[LongPoll[T], None]] = {}
         self._deadlines: list[tuple[int, int, LongPoll[T]]] = []
         self._serial = 0
@@ -79,7 +80,7 @@ class Holds(Generic[T]):
         """Let a pull wait. When too many wait, the one that would end first is given back, or the
         first of this client when it alone has too many."""
         self._serial += 1
-        self._by_queue.setdefault(held.key, {})[held] = None
+        self.by_queue.setdefault(held.key, {})[held] = None
         own = self._by_peer.setdefault(held.peer, {})
         own[held] = None
         heapq.heappush(self._deadlines, (held.deadline_ms, self._serial, held))
@@ -95,15 +96,15 @@ class Holds(Generic[T]):
 
     def has(self, key: tuple[str, int]) -> bool:
         """Whether anybody waits for this queue."""
-        return key in self._by_queue
+        return key in self.by_queue
 
     def count_at(self, key: tuple[str, int]) -> int:
         """How many wait for this queue."""
-        return len(self._by_queue.get(key, ()))
+        return len(self.by_queue.get(key, ()))
 
     def waiting(self, key: tuple[str, int]) -> list[LongPoll[T]]:
         """Who waits for this queue."""
-        return list(self._by_queue.get(key, ()))
+        return list(self.by_queue.get(key, ()))
 
     def all(self) -> list[LongPoll[T]]:
         """Who waits at all."""
@@ -127,10 +128,10 @@ class Holds(Generic[T]):
         assert self._counts[held.account] >= 0, held.account
         if not self._counts[held.account]:
             del self._counts[held.account]
-        queue, own = self._by_queue[held.key], self._by_peer[held.peer]
+        queue, own = self.by_queue[held.key], self._by_peer[held.peer]
         del queue[held], own[held]
         if not queue:
-            del self._by_queue[held.key]
+            del self.by_queue[held.key]
         if not own:
             del self._by_peer[held.peer]
         if len(self._deadlines) > 2 * self.count + 64:
