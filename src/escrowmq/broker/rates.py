@@ -52,7 +52,10 @@ class Buckets:
         # Free requests count and are never refused. Unbounded, their debt would shut out the others
         # of the same client long after they have ended.
         bucket.requests = max(bucket.requests - 1, -rate.requests)
-        bucket.size -= size
+        if is_free and bucket.size - size < -rate.size:
+            bucket.size = min(bucket.size, -rate.size)
+        else:
+            bucket.size -= size
         return ""
 
     def give_back(self, who: str, size: int) -> None:
@@ -73,6 +76,8 @@ class Buckets:
         bucket.at_ms = now_ms
         bucket.requests = min(rate.requests, bucket.requests + passed_s * rate.requests)
         bucket.size = min(rate.size, bucket.size + passed_s * rate.size)
+        if not rate.size:  # nothing is owed, should a limit be set later
+            bucket.size = 0
         return bucket
 
 

@@ -59,6 +59,25 @@ def test_what_ends_something_is_never_refused_but_counts() -> None:
     assert passed(rates, "10.0.0.1", 1, 1_500, request()) == 1
 
 
+def test_bytes_of_what_is_never_refused_leave_a_bounded_debt() -> None:
+    rates = Rates(BrokerSettings(bytes_per_s=1_000))
+    assert passed(rates, "10.0.0.1", 100, 0, request(200151, size=10_000)) == 100
+    assert passed(rates, "10.0.0.1", 1, 900, request(size=1)) == 0
+    assert passed(rates, "10.0.0.1", 1, 1_001, request(size=1)) == 1
+    # What a larger body is to be paid with is not forgiven for it.
+    assert passed(rates, "10.0.0.2", 1, 0, request(size=9_000)) == 1
+    assert passed(rates, "10.0.0.2", 1, 0, request(200151, size=1)) == 1
+    assert passed(rates, "10.0.0.2", 1, 7_900, request(size=1)) == 0
+
+
+def test_nothing_is_owed_from_a_time_without_a_limit() -> None:
+    settings = BrokerSettings(requests_per_s=1_000)
+    rates = Rates(settings)
+    assert passed(rates, "10.0.0.1", 100, 0, request(size=1_000_000)) == 100
+    settings.bytes_per_s = 1_000_000
+    assert passed(rates, "10.0.0.1", 1, 2_001, request(size=1)) == 1
+
+
 def test_readers_are_told_to_rest_and_senders_that_the_broker_is_busy() -> None:
     rates = Rates(BrokerSettings(requests_per_s=1))
     judge(rates, "10.0.0.1", request(), 0)
