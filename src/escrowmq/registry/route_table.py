@@ -201,6 +201,9 @@ class RouteTable:
         gone = self.live.silent(now_ms)
         for address, _ in gone:
             self._remove(address)
+        # Of registrations that were refused. RocketMQ keeps them; but their number is bounded here.
+        for data in [data for data in self._brokers.values() if not data.broker_addrs]:
+            self.unregister(data.cluster, "", data.broker_name)
         return [peer for _, peer in gone]
 
     def lost(self, peer: int) -> int:

@@ -34,6 +34,19 @@ def test_brokers_and_topics_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None
     assert table.topics() == ["A", "B"]
 
 
+def test_a_name_whose_registration_was_refused_takes_no_room_for_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    table = RouteTable(NameServerSettings())
+    monkeypatch.setattr(route_table, "BROKERS_MAX", 1)
+    assert table.register(broker("x", name="b1"), body("A"), peer=1, now_ms=0) is None
+    assert not table.expire(0)
+    info = table.cluster_info()
+    assert not info.broker_addr_table
+    assert not info.cluster_addr_table
+    assert table.register(broker("y", name="b4"), body("A", "B"), peer=1, now_ms=0) is not None
+
+
 def test_topics_of_one_broker_are_bounded_and_given_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
