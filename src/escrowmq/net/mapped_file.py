@@ -240,7 +240,7 @@ class MappedFile:
         if end > self.size:
             raise StorageError(f"{self._path}: write up to {end} in a file of {self.size} bytes")
         first, last = position >> _BLOCK_BITS, (end - 1) >> _BLOCK_BITS
-        if first in self._blocks and (first == last or last in self._blocks):
+        if self._blocks.issuperset(range(first, last + 1)):
             return
         is_next = self._ready_from <= position <= self._ready_end
         if is_next or self._ready_end == 0:
