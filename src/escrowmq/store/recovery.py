@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from escrowmq.base.message import SysFlag
 from escrowmq.codec.hashes import java_hash
+from escrowmq.codec.layout import PROPERTIES_SIZE
 from escrowmq.codec.log_stretches import Scanned, check_record
 from escrowmq.codec.log_walker import Damage, Walker
 from escrowmq.codec.properties import value_of
@@ -42,6 +43,8 @@ _NOTES_MAX: Final = 100
 _MARGIN_MS: Final = 3_000
 _AHEAD_MS_MAX: Final = 366 * 86_400_000
 _END_OF_TIME: Final = 1 << 62
+_LAST_SIZE: Final = PROPERTIES_SIZE.size + 1
+"""A record without properties ends with the last letter of its topic, and their size, 0."""
 
 
 class Recovered(NamedTuple):
@@ -169,7 +172,8 @@ class Recovery:
             segments.segment_size
         ):
             return end
-        if segments.read(marked - 1, 1) in (b"", b"\0"):
+        last = max(end, marked - _LAST_SIZE)
+        if not any(segments.read(last, marked - last)):
             return end
         self._rebuild.damaged.append(Damage(end, marked - end, scan.cut_reason))
         return marked

@@ -276,6 +276,23 @@ def test_log_with_nothing_valid_goes_on_behind_what_was_durable() -> None:
     assert bodies(store) == {5: b"body 00001"}
 
 
+@pytest.mark.parametrize("properties", [{"UNIQ_KEY": "U1"}, {}])
+def test_place_of_a_last_record_that_was_acknowledged_is_not_given_to_another(
+    properties: dict[str, str],
+) -> None:
+    disk = SimDisk()
+    store, _ = opened(disk)
+    puts = [store.put(message(number, properties=properties), 1_000) for number in range(3)]
+    store.close(2_000)
+    disk.restart()
+    disk.flip(LOG, puts[-1].log_offset + HEAD_V4.size)
+    store, report = opened(disk)
+    assert (report.log_end, len(report.damaged)) == (puts[-1].log_end, 1)
+    put = store.put(message(9, properties=properties), 9_000)
+    assert (put.log_offset, put.queue_offset) == (puts[-1].log_end, 3)
+    assert bodies(store) == {0: b"body 00000", 1: b"body 00001", 3: b"body 00009"}
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize("number", [0, 5, 11])
 def test_flipped_bit_costs_one_record_even_when_the_queues_are_lost_too(number: int) -> None:
