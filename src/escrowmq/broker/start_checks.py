@@ -213,8 +213,10 @@ class Opening:
 
     def _may_be_unsaved(self, topic: str) -> bool:
         """Whether nobody but the broker has made a topic, and it holds something."""
-        low, end = self._store.bounds(topic, 0)
-        return low < end and topic.startswith((Topic.RETRY_PREFIX, Topic.DLQ_PREFIX))
+        if not topic.startswith((Topic.RETRY_PREFIX, Topic.DLQ_PREFIX)):
+            return False
+        bounds = [self._store.bounds(topic, each) for each in self._store.queues_of(topic)]
+        return any(low < end for low, end in bounds)
 
     def restore_groups(self, names: Iterable[str], now_ms: int) -> None:
         """The same for groups that have messages in their hands, where they may be made by being

@@ -9,6 +9,7 @@ import pytest
 
 from escrowmq.base.broker_settings import StoreSettings
 from escrowmq.base.codes import Request
+from escrowmq.base.message import Message
 from escrowmq.broker.start_checks import readers
 from escrowmq.errors import StorageError
 from escrowmq.store.check import Check, Checked
@@ -129,6 +130,22 @@ def test_what_a_start_serves_whole(
     assert ("not closed, and is recovered" in caplog.text) == (not is_clean)
     # Behind a kill the newest units of queues are missing anyway; it is said how much was read.
     assert said in caplog.text or (not is_clean and said in AFTER_A_CLEAN_STOP)
+
+
+@pytest.mark.parametrize("queue_id", [0, 1])
+def test_retry_topic_that_was_not_saved_is_made_anew_whichever_queue_has_messages(
+    queue_id: int,
+) -> None:
+    exchange = Exchange()
+    exchange.create_topic("T")
+    message = Message(topic="%RETRY%G", body=b"again", queue_id=queue_id)
+    exchange.core.broker.store.put(message, exchange.now_ms)
+    exchange.core.close(exchange.now_ms)
+    exchange.disk.restart()
+    exchange = Exchange(disk=exchange.disk)
+    topic = exchange.core.broker.topics.get("%RETRY%G")
+    assert topic is not None
+    assert topic.read_queue_nums == queue_id + 1
 
 
 @pytest.mark.parametrize("damage", [b"", bytes(9), b'{"offsetTable":{"T@G":{0:'])
