@@ -83,7 +83,7 @@ class _UnderWay(msgspec.Struct):
     queue_offset: int
     group: str
     peer: int
-    deadline_ms: int
+    asked_ms: int
 
 
 class CheckCounters(msgspec.Struct):
@@ -117,7 +117,7 @@ class Checker:
         self._coming: collections.deque[tuple[Iterator[int], int]] = collections.deque()
         """Halves that were parked and are to be asked about, and from when on."""
         self._under_way: dict[int, _UnderWay] = {}
-        self._by_deadline: collections.deque[_UnderWay] = collections.deque()
+        self._by_time: collections.deque[_UnderWay] = collections.deque()
         self._group_load: collections.Counter[str] = collections.Counter()
         self._silences: collections.Counter[int] = collections.Counter()
         self._mute_until_ms: dict[int, int] = {}
@@ -227,9 +227,13 @@ class Checker:
         if self._coming or (self._has_room and self._ready):
             return 0
         at_ms = self._engine.halves.pending.wake_at_ms()
-        if self._by_deadline:
-            at_ms = min(at_ms, self._by_deadline[0].deadline_ms)
-        return at_ms
+        return min(at_ms, self._silent_at_ms())
+
+    def _silent_at_ms(self) -> int:
+        """When the first check has waited for too long, by the setting as it is now."""
+        if not self._by_time:
+            return _NEVER_MS
+        return self._by_time[0].asked_ms + self._settings.check_answer_ms
 
     def due(self, now_ms: int) -> list[Ask]:
         """The checks to be sent now. Transactions that are given up are ended on the way."""
@@ -254,8 +258,8 @@ class Checker:
 
     def _expire_silent(self, now_ms: int) -> None:
         """Checks that nobody answered in time: the next one may go, and the client is noted."""
-        while self._by_deadline and self._by_deadline[0].deadline_ms <= now_ms:
-            under_way = self._by_deadline.popleft()
+        while self._silent_at_ms() <= now_ms:
+            under_way = self._by_time.popleft()
             # Answered ones stay here too. By identity: the half may have been asked about again.
             if self._under_way.get(under_way.queue_offset) is not under_way:
                 continue
@@ -464,9 +468,9 @@ class Checker:
     def _sent(self, queue_offset: int, group: str, peer: int, now_ms: int) -> None:
         # It may be under way still (asked by hand, or a short interval): that place would be lost.
         self._finish(queue_offset)
-        under_way = _UnderWay(queue_offset, group, peer, now_ms + self._settings.check_answer_ms)
+        under_way = _UnderWay(queue_offset, group, peer, now_ms)
         self._under_way[queue_offset] = under_way
-        self._by_deadline.append(under_way)
+        self._by_time.append(under_way)
         self._group_load[group] += 1
         self.counters.sent += 1
 

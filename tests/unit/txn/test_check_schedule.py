@@ -340,6 +340,16 @@ def test_check_of_a_lost_connection_makes_room_when_its_time_is_over() -> None:
     assert len(ground.due(5_001)) == 1
 
 
+def test_shorter_time_for_answers_holds_for_checks_under_way_too() -> None:
+    ground = ground_of(A, checks_in_flight_max=2, check_answer_ms=3_600_000)
+    for number in range(3):
+        ground.prepare(b"%d" % number)
+    assert len(ground.due(FIRST_MS)) == 2
+    ground.settings.check_answer_ms = 5_000
+    assert ground.checker.wake_at_ms() <= ground.now_ms + 5_000
+    assert len(ground.due(5_001)) == 1
+
+
 def test_check_whose_connection_ends_without_an_answer_does_not_count() -> None:
     ground = ground_of(A, transaction_checks_max=1)
     half = ground.prepare(b"paid")
