@@ -266,6 +266,8 @@ class Checker:
             self._finish(under_way.queue_offset)
             self.counters.unanswered += 1
             self._engine.halves.trail.note(now_ms, under_way.queue_offset, "unanswered")
+            if all(member.peer != under_way.peer for member in self._members(under_way.group)):
+                continue  # it is gone, and nothing is kept of it
             self._silences[under_way.peer] += 1
             if 0 < self._settings.mute_after <= self._silences[under_way.peer]:
                 self._mute_until_ms[under_way.peer] = now_ms + self._settings.mute_ms

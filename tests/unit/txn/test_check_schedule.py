@@ -350,6 +350,17 @@ def test_shorter_time_for_answers_holds_for_checks_under_way_too() -> None:
     assert len(ground.due(5_001)) == 1
 
 
+def test_nothing_is_kept_of_a_connection_that_ended_before_its_checks_did() -> None:
+    ground = ground_of(A)
+    ground.prepare()
+    assert len(ground.due(FIRST_MS)) == 1
+    ground.members["PG"] = []
+    ground.checker.peer_lost(1, ground.now_ms)
+    ground.due(5_001)
+    assert ground.checker.counters.unanswered == 1
+    assert not ground.checker._silences
+
+
 def test_check_whose_connection_ends_without_an_answer_does_not_count() -> None:
     ground = ground_of(A, transaction_checks_max=1)
     half = ground.prepare(b"paid")
