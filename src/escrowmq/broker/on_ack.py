@@ -10,12 +10,14 @@ from typing import Final
 from escrowmq.base.answer import DONE, HELD, Answer, Refusal, Reply
 from escrowmq.base.broker_settings import StoreSettings
 from escrowmq.base.codes import FAQ, Response
+from escrowmq.base.fixed_limits import INT_MAX
 from escrowmq.broker.answer_delivery import Answers
 from escrowmq.broker.asked import Asked, Question
 from escrowmq.broker.peer import Peer
 from escrowmq.codec.batch_ack_body import AckBatch, decode_acks
 from escrowmq.codec.headers import AckHeader
 from escrowmq.codec.pop_receipt import ORDER_QUEUE, Receipt, decode_receipt, retry_topic
+from escrowmq.codec.properties import number_in
 from escrowmq.delivery.offsets import OffsetTable
 from escrowmq.delivery.orderly_pops import ILLEGAL, OrderTable
 from escrowmq.delivery.pop_ledger import PopLedger
@@ -29,6 +31,8 @@ BATCH_ACKS_MAX: Final = 4_096
 
 BITS_MAX: Final = 4_096
 """Offsets of one batch that are looked at; a check point has 32."""
+
+_NO_KIND: Final = -1
 
 OnFreed = Callable[[str, str, int], None]
 """Is told the group and the topic of a queue that may be read again; and the time."""
@@ -133,7 +137,8 @@ class AckHandlers:
             return Answer(Response.NO_MESSAGE)
         refusal: Refusal | None = None
         for batch in batches[:BATCH_ACKS_MAX]:
-            topic = retry_topic(batch.t, batch.c, int(batch.r) if batch.r.isdecimal() else -1)
+            kind = number_in(batch.r, most=INT_MAX)
+            topic = retry_topic(batch.t, batch.c, _NO_KIND if kind is None else kind)
             low, high = self._store.bounds(topic, batch.q)
             offsets = [offset for offset in _offsets(batch) if low <= offset <= high]
             handle = CheckPointKey(batch.c, topic, batch.q, batch.so, batch.pt, batch.rq)

@@ -343,6 +343,17 @@ def test_the_refusals_of_an_ack(world: World, consumer: PopConsumer) -> None:
     assert refusal(Request.CHANGE_MESSAGE_INVISIBLETIME, offset=1) == (208, None)
 
 
+@pytest.mark.parametrize("kind", ["3", "-1", "x", "", "1" * 5_000])
+def test_batch_ack_of_an_odd_kind_is_refused_as_what_it_is(
+    world: World, caplog: pytest.LogCaptureFixture, kind: str
+) -> None:
+    acks = [{"c": "G", "t": "T", "r": kind, "b": "AQ=="}]
+    reply = world.ask(Request.BATCH_ACK_MESSAGE, body=json.dumps({"acks": acks}).encode())
+    assert reply.code == 1
+    assert "0, 1 or 2 is expected" in (reply.remark or "")
+    assert "failed" not in caplog.text
+
+
 # -- looking without taking ----------------------------------------------------------------------
 
 
