@@ -143,8 +143,9 @@ class Segments:
         return position
 
     def modified_ms(self, start: int) -> int:
-        """When a file was last written."""
-        return self._disk.modified_ms(self.path(start))
+        """When a file was last written; 0 when somebody has removed it."""
+        path = self.path(start)
+        return 0 if self._disk.size(path) is None else self._disk.modified_ms(path)
 
     def remove(self, start: int) -> None:
         """Remove one file."""

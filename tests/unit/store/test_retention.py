@@ -73,6 +73,16 @@ def test_clean_up_can_be_asked_for() -> None:
     assert store.min_log_offset == 12_288
 
 
+def test_segment_that_somebody_has_removed_keeps_no_other() -> None:
+    disk = SimDisk()
+    store = Store(disk, small(reserved_hours=1), hour=lambda _: 4, zone=UTC)
+    fill(store, 100)
+    disk.now_ms = 4_000_000
+    del disk.files[f"commitlog/{4096:020d}"]
+    store.wake(4_000_000)
+    assert store.min_log_offset == 12_288
+
+
 def test_unsynced_segments_are_never_deleted() -> None:
     disk = SimDisk()
     store = Store(disk, small(reserved_hours=1), hour=lambda _: 4, zone=UTC)
