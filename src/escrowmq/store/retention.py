@@ -206,8 +206,11 @@ class Retention:
         held = self._held
         for place in self._untrimmed[-_TRIMMED_AT_ONCE:]:
             queue = held.queues.by_key.get(place)
-            if queue is not None:
-                queue.drop_before(held.log.min_offset)
+            try:
+                if queue is not None:
+                    queue.drop_before(held.log.min_offset)
+            except (StorageError, OSError) as error:  # the other queues' turn, and the next round's
+                _log.error("queue %s/%d is not trimmed: %s", *place, error)
         del self._untrimmed[-_TRIMMED_AT_ONCE:]
         if self._untrimmed:
             self.wake_at_ms = 0

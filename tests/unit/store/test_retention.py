@@ -4,11 +4,17 @@ import random
 from datetime import UTC
 from itertools import pairwise
 
+import pytest
+
+from escrowmq.errors import StorageError
+from escrowmq.store.consume_queue import ConsumeQueue
 from escrowmq.store.dispatch import Dispatch
 from escrowmq.store.store import GotStatus, Store
 from escrowmq.testing.disk import Loss, SimDisk
 
 from .stores import SMALL, bodies, message, opened, small, sync
+
+TRIMMED = ConsumeQueue.drop_before
 
 
 def fill(store: Store, count: int) -> None:
@@ -81,6 +87,31 @@ def test_segment_that_somebody_has_removed_keeps_no_other() -> None:
     del disk.files[f"commitlog/{4096:020d}"]
     store.wake(4_000_000)
     assert store.min_log_offset == 12_288
+
+
+def test_queue_that_cannot_be_trimmed_keeps_clean_up_from_no_other(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    disk = SimDisk()
+    store = Store(disk, small(reserved_hours=1), hour=lambda _: 4, zone=UTC)
+    store.open(1_000)
+    for n in range(100):
+        store.put(message(n, topic="odd" if n % 2 else "orders"), 1_000)
+    while sync(store, 12_000):
+        pass
+    odd = store.queues.by_key["odd", 0]
+
+    def cut(_: int) -> int:
+        raise StorageError("it has 7 bytes, 400 expected")
+
+    monkeypatch.setattr(
+        type(odd), "drop_before", lambda queue, at: cut(at) if queue is odd else TRIMMED(queue, at)
+    )
+    disk.now_ms = 4_000_000
+    store.wake(4_000_000)
+    assert store.bounds("orders", 0)[0] > 0
+    assert "odd/0 is not trimmed: it has 7 bytes" in caplog.text
+    assert store.retention.wake_at_ms > 4_000_000
 
 
 def test_unsynced_segments_are_never_deleted() -> None:
