@@ -429,25 +429,23 @@ class PopLedger:
         """Deliver again what was not acknowledged in time; how many check points were settled."""
         if now_ms < self._retry_ms:
             return 0
-        settled = 0
-        while settled < DUE_MAX:
-            point = self.popped.next_due(now_ms)
-            if point is None:
-                break
-            if point.holder and self._renew(point, now_ms):
-                settled += 1
-                continue
-            handle = point.handle()
-            for queue_offset in point.open_offsets():
-                if not self._try_to_deliver_again(handle, queue_offset, now_ms):
-                    self._retry_ms = now_ms + RETRY_MS
-                    self.flush(now_ms)
+        try:
+            for settled in range(DUE_MAX):
+                point = self.popped.next_due(now_ms)
+                if point is None:
                     return settled
-                self.popped.acknowledge(point, [queue_offset])
-                self._acks.setdefault(point, []).append(queue_offset)
-            settled += 1
-        self.flush(now_ms)
-        return settled
+                if point.holder and self._renew(point, now_ms):
+                    continue
+                handle = point.handle()
+                for queue_offset in point.open_offsets():
+                    if not self._try_to_deliver_again(handle, queue_offset, now_ms):
+                        self._retry_ms = now_ms + RETRY_MS
+                        return settled
+                    self.popped.acknowledge(point, [queue_offset])
+                    self._acks.setdefault(point, []).append(queue_offset)
+            return DUE_MAX
+        finally:  # also when the disk fails in the middle
+            self.flush(now_ms)
 
     def _try_to_deliver_again(self, handle: CheckPointKey, queue_offset: int, now_ms: int) -> bool:
         try:

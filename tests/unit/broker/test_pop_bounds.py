@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 
 from escrowmq.broker import pop_reader
 from escrowmq.delivery import pop_ledger
 from escrowmq.delivery.pop_ledger import DUE_MAX, GRACE_MS
+from escrowmq.store.store import Store
 
 from .consumer import PopConsumer
 from .world import World, bodies
@@ -62,6 +65,29 @@ def test_what_a_full_disk_cannot_remember_is_not_handed_out() -> None:
     store.disk_watch.note_room(None)
     world.run(2_000)
     assert [got.reconsume_times for got in consumer.pop()] == [1]
+
+
+def test_what_came_again_before_the_disk_failed_is_noted_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world, consumer = make(2)
+    consumer.pop()
+    ledger = world.core.assembly.pops.ledger
+    read, reads = Store.read_record, iter([0])
+
+    def first_only(store: Store, log_offset: int, size: int) -> bytes:
+        if next(reads, None) is None:
+            raise OSError(errno.EIO, "Input/output error")
+        return read(store, log_offset, size)
+
+    monkeypatch.setattr(Store, "read_record", first_only)
+    with pytest.raises(OSError, match="Input/output"):
+        ledger.due(world.now_ms + 10_000 + GRACE_MS)
+    ledger.note_progress(world.now_ms)  # which expects it
+    monkeypatch.undo()
+    world.crash()
+    world.run(10_000 + GRACE_MS)
+    assert [got.body for got in consumer.pop()] == ["0", "1"]
 
 
 def test_acks_are_taken_on_a_full_disk() -> None:
