@@ -7,16 +7,19 @@ import pytest
 
 from escrowmq.base.message import Message, StoredMessage, Topic
 from escrowmq.codec.properties import encode_properties
+from escrowmq.store.commit_log import CommitLog
 from escrowmq.testing.disk import Loss, SimCrash, SimDisk
 from escrowmq.txn.doubled_halves import has_final
 from escrowmq.txn.end_claim import EndResult
+from escrowmq.txn.engine import Engine
 from escrowmq.txn.half_queue_progress import Progress
 from escrowmq.txn.half_records import copy_to, final_of
+from escrowmq.txn.pending_recovery import HalvesRecovery
 from escrowmq.txn.state import State, Verdict
 from tests.harness.examples import seeds
 from tests.harness.exchange import COMMIT, ROLLBACK, SMALL, Exchange, half_of_check
 
-from .ground import Ground
+from .ground import HOST, Ground
 
 
 @pytest.fixture(name="ground")
@@ -168,6 +171,29 @@ def test_damaged_half_is_set_aside_and_the_others_are_found(ground: Ground, at: 
     for number in (0, 1, 3, 4):
         assert ground.end(halves[number], Verdict.COMMIT).answer == EndResult.DONE
     assert ground.finals() == [b"0", b"1", b"3", b"4"]
+
+
+def test_gaps_in_the_queue_cost_no_reads(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A unit of no message names 2 GB from the log's beginning on: a read of a whole segment."""
+    first = ground.prepare(b"1")
+    queue = ground.store.queues.by_key[Topic.HALF, 0]
+    queue.fill_gap(4)
+    queue.go_on()
+    last = ground.prepare(b"2")
+    sizes: list[int] = []
+    read = CommitLog.read
+
+    def counted(log: CommitLog, log_offset: int, size: int) -> bytes:
+        sizes.append(size)
+        return read(log, log_offset, size)
+
+    monkeypatch.setattr(CommitLog, "read", counted)
+    engine = Engine(ground.store, ground.settings, host=HOST, as_delivered=lambda final, _: final)
+    recovery = HalvesRecovery(engine, ground.store)
+    recovery.run(ground.now_ms, half_offset=0, op_offset=0, is_sound=True)
+    assert list(engine.halves.pending) == [0, 4]
+    assert set(engine.halves.quarantine) == {1, 2, 3}
+    assert max(sizes) <= first.record_size + last.record_size
 
 
 @pytest.mark.parametrize("seed", seeds(40))
