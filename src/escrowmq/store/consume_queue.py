@@ -283,14 +283,14 @@ class ConsumeQueue:
         low, high = self.min, self.end
         while low < high:
             middle = (low + high) // 2
-            found, unit = self._unit_up_to(middle, low)
+            found, unit = self.unit_up_to(middle, low)
             if unit is not None and unit[0] >= log_offset:
                 high = found
             else:
                 low = middle + 1
         return low
 
-    def _unit_up_to(self, queue_offset: int, low: int) -> tuple[int, tuple[int, int, int] | None]:
+    def unit_up_to(self, queue_offset: int, low: int) -> tuple[int, tuple[int, int, int] | None]:
         """The last unit of a message up to an offset, not before `low`, and its own offset. Where
         damage left a long gap, many units are looked at in one read."""
         unit = self.unit(queue_offset)

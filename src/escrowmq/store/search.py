@@ -85,8 +85,9 @@ class Searcher:
         begin = low
         while low < high:
             middle = (low + high) // 2
-            if self._stored_ms_near(queue, middle, begin) >= wanted:
-                high = middle
+            found, stored_ms = self._stored_ms_up_to(queue, middle, low)
+            if stored_ms >= wanted:
+                high = found
             else:
                 low = middle + 1
         if not upper:
@@ -94,13 +95,16 @@ class Searcher:
         # As RocketMQ (ConsumeQueue.binarySearchInQueueByTime) answers before the beginning: 0.
         return low - 1 if low > begin else 0
 
-    def _stored_ms_near(self, queue: ConsumeQueue, queue_offset: int, low: int) -> int:
-        """The time at an offset, or of the nearest one before that can be read."""
-        stored_ms = self.stored_ms(queue, queue_offset)
-        while stored_ms < 0 and queue_offset > low:
+    def _stored_ms_up_to(self, queue: ConsumeQueue, queue_offset: int, low: int) -> tuple[int, int]:
+        """The last message up to an offset, not before `low`, of which it can be told when it was
+        stored, and when that was; -1 when there is none."""
+        while queue_offset >= low:
+            queue_offset, unit = queue.unit_up_to(queue_offset, low)
+            stored_ms = self.stored_ms_at(unit[0]) if unit is not None else -1
+            if stored_ms >= 0:
+                return queue_offset, stored_ms
             queue_offset -= 1
-            stored_ms = self.stored_ms(queue, queue_offset)
-        return stored_ms
+        return low, -1
 
     def query(
         self, topic: str, key: str, *, count_max: int, begin_ms: int, end_ms: int
