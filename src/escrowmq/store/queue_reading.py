@@ -10,13 +10,15 @@ import msgspec
 
 from escrowmq.base.broker_settings import StoreSettings
 from escrowmq.base.message import SysFlag
+from escrowmq.codec.delay_levels import delay_levels
 from escrowmq.codec.entries import ENTRY, ENTRY_SIZE
 from escrowmq.codec.hashes import tags_code
 from escrowmq.codec.layout import SIZE
 from escrowmq.codec.log_stretches import check_record, is_whole, parse
-from escrowmq.codec.properties import value_of
+from escrowmq.codec.properties import decode_properties, value_of
 from escrowmq.store.commit_log import CommitLog
 from escrowmq.store.consume_queue import GAP_SIZE, ConsumeQueue
+from escrowmq.store.dispatch import unit_code
 from escrowmq.store.results import Got, GotStatus
 
 _SIZE_MAX: Final = 128 * 1024 * 1024
@@ -43,6 +45,7 @@ class QueueReader:
     def __init__(self, log: CommitLog, settings: StoreSettings) -> None:
         self._log = log
         self._settings = settings
+        self._delays_ms = delay_levels(settings.delay_levels)
         self._recent_size = settings.memory_size * settings.memory_percent // 100
         self.trusted_from = 0
         self.mended_count = 0
@@ -223,9 +226,11 @@ class QueueReader:
                 record.topic == topic and not record.sys_flag & SysFlag.PREPARED
             ):
                 tags = value_of(record.properties, b"TAGS\x01").decode("utf-8", "replace")
-                queue.write(
-                    queue_offset, ENTRY.pack(record.log_offset, record.size, tags_code(tags))
-                )
+                code = tags_code(tags)
+                if queue.is_schedule:
+                    properties = decode_properties(record.properties)
+                    code = unit_code(properties, record.stored_ms, code, self._delays_ms)
+                queue.write(queue_offset, ENTRY.pack(record.log_offset, record.size, code))
                 self.mended_count += 1
                 return self._log.read(record.log_offset, record.size)
         return None
