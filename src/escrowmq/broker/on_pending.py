@@ -231,19 +231,24 @@ class PendingHandlers:
 
     # -- those that were given up ------------------------------------------------------------
 
-    def _discarded(self, wanted: Filter) -> Iterator[StoredMessage]:
+    def _discarded(self, wanted: Filter) -> tuple[Iterator[StoredMessage], int]:
+        """Those that are meant, of a bounded stretch, and behind which one to go on; -1 at the
+        end."""
         store = self._store
         low, end = store.bounds(Topic.CHECK_MAX_TIME, 0)
-        for message in walk_queue(store, Topic.CHECK_MAX_TIME, max(low, wanted.after + 1), end):
-            if is_wanted_half(message, wanted):
-                yield message
+        first = max(low, wanted.after + 1)
+        last = min(end, first + _READ_MAX)
+        messages = walk_queue(store, Topic.CHECK_MAX_TIME, first, last)
+        found = (message for message in messages if is_wanted_half(message, wanted))
+        return found, last - 1 if last < end else -1
 
     @_for_operators
     def list_discarded(self, asked: Asked[None]) -> Reply:
         """A page of those that were given up."""
         wanted = read_own_body(asked.command, Filter)
-        page = PendingPage(items=[])
-        for message in self._discarded(wanted):
+        messages, behind = self._discarded(wanted)
+        page = PendingPage(items=[], next=behind)
+        for message in messages:
             page.items.append(self._showing.discarded(message, asked.now_ms))
             if len(page.items) == wanted.limit:
                 page.next = message.queue_offset
@@ -261,13 +266,14 @@ class PendingHandlers:
                 raise UsageError(f"no message that was given up has the id {which.offset_id}")
             sources: Iterator[StoredMessage] = iter([source])
         else:
-            sources = self._discarded(which)
+            sources, done.next = self._discarded(which)
         resumption = self._transactions.resumption
         for source in sources:
             if resumption.state_of(source) == State.EXPIRED:
                 resumed = resumption.resume(source, asked.now_ms)
                 done.count += resumed.count
                 if resumed.put is not None:
+                    done.next = -1  # there is no room for others either
                     break
                 if resumed.refusal and which.offset_id is not None:
                     raise UsageError(resumed.refusal)

@@ -231,6 +231,22 @@ def test_check_now_does_not_wait_for_its_time() -> None:
     assert len(producer.take(ASKED)) == 3
 
 
+def test_one_request_looks_at_some_of_those_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(on_pending, "_READ_MAX", 2)
+    exchange = Exchange(BrokerSettings(transaction_checks_max=1))
+    operator, producer = operator_of(exchange), exchange.connect("sender")
+    producer.heartbeat(producer="PG")
+    for n in range(5):
+        producer.prepare("T" if n in (0, 4) else "U", b"%d" % n)
+    exchange.advance(120_000)
+    pages = [ask(operator, DISCARDED, topic="T", after=after) for after in (-1, 1, 3)]
+    assert [len(page["items"]) for page in pages] == [1, 0, 1]
+    assert [page["next"] for page in pages] == [1, 3, -1]
+    assert ask(operator, RESUME, topic="T") == {"count": 1, "next": 1}
+    assert ask(operator, RESUME, topic="T", after=1) == {"next": 3}
+    assert ask(operator, RESUME, topic="T", after=3) == {"count": 1}
+
+
 def test_those_given_up_are_listed_and_asked_about_again() -> None:
     exchange = Exchange(BrokerSettings(transaction_checks_max=1))
     operator, producer = operator_of(exchange), exchange.connect("sender")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable
 
 import msgspec
@@ -120,3 +121,18 @@ def test_without_any_of_ours_it_is_not_supported() -> None:
                 await ask()
 
     in_a_cluster(work, THEIRS)
+
+
+def test_a_resumption_that_is_done_in_parts_goes_on_to_the_limit() -> None:
+    asked: list[dict[str, object]] = []
+
+    def in_parts(link: Link, command: Command) -> None:
+        asked.append(json.loads(command.body))
+        link.reply(command, body=msgspec.json.encode({"count": len(asked) - 1, "next": len(asked)}))
+
+    async def work(admin: Admin, ours: Peer) -> None:
+        ours.answers[Request.ESCROW_DISCARDED_RESUME] = in_parts
+        assert await admin.transactions.resume(topic="T", limit=3) == 3
+        assert [(one.get("after"), one["limit"]) for one in asked] == [(None, 3), (1, 3), (2, 2)]
+
+    in_a_cluster(work, OURS)

@@ -176,7 +176,13 @@ class Transactions:
             which["offsetId"] = offset_id
 
         async def resumed(address: str) -> int:
-            return (await self._done(address, Request.ESCROW_DISCARDED_RESUME, which)).count
+            done = await self._done(address, Request.ESCROW_DISCARDED_RESUME, which)
+            count = done.count
+            while done.next >= 0 and count < limit:
+                rest = {**which, "after": done.next, "limit": limit - count}
+                done = await self._done(address, Request.ESCROW_DISCARDED_RESUME, rest)
+                count += done.count
+            return count
 
         masters = await self._cluster.masters()
         if not offset_id:
