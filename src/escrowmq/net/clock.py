@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import time
 from datetime import UTC, datetime, timedelta, tzinfo
+from typing import Final
+
+_JUMP_MIN_NS: Final = 100_000_000
+"""A clock that was set; what is less is the time between two looks at two clocks."""
 
 
 class SystemClock:
@@ -11,19 +15,25 @@ class SystemClock:
 
     def __init__(self) -> None:
         self._ahead_ns = 0
-        self._last_ns = 0
+        self._last_ns = self._last_wall_ns = 0
         self._last_steady_ns = 0
 
     def now_ms(self) -> int:
         """Milliseconds since the epoch; never goes back, even when the wall clock does. It goes on
-        at its pace then, as far ahead as it was: nothing that is due waits for the wall clock."""
-        now_ns = time.time_ns() + self._ahead_ns
-        steady_ns = time.monotonic_ns()
+        at its pace then, until that is set forward again: nothing that is due waits for it."""
+        wall_ns, steady_ns = time.time_ns(), time.monotonic_ns()
+        passed_ns = steady_ns - self._last_steady_ns
+        # Set right again, it makes good what it is behind: else this clock would be ahead for ever,
+        # and what is to be delivered at a time would come too early.
+        jump_ns = wall_ns - self._last_wall_ns - passed_ns
+        if jump_ns > _JUMP_MIN_NS:
+            self._ahead_ns -= min(self._ahead_ns, jump_ns)
+        now_ns = wall_ns + self._ahead_ns
         if now_ns < self._last_ns:
-            behind_ns = self._last_ns + steady_ns - self._last_steady_ns - now_ns
+            behind_ns = self._last_ns + passed_ns - now_ns
             self._ahead_ns += behind_ns
             now_ns += behind_ns
-        self._last_ns, self._last_steady_ns = now_ns, steady_ns
+        self._last_ns, self._last_wall_ns, self._last_steady_ns = now_ns, wall_ns, steady_ns
         return now_ns // 1_000_000
 
     def go_on_from(self, time_ms: int) -> None:

@@ -56,6 +56,33 @@ def test_clock_goes_on_from_a_later_time(monkeypatch: pytest.MonkeyPatch) -> Non
     assert clock.now_ms() == start_ms + 6_000
 
 
+def test_wall_clock_that_is_set_right_again_leaves_none_ahead(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    machine, clock = Machine(monkeypatch), SystemClock()
+    start_ms = clock.now_ms()
+    machine.pass_by(1, jump=-3_600)
+    assert clock.now_ms() == start_ms + 1_000
+    machine.pass_by(1, jump=1_800)
+    assert clock.now_ms() == start_ms + 2_000
+    machine.pass_by(1, jump=1_800)
+    assert clock.now_ms() == start_ms + 3_000 == machine.wall_ns // 1_000_000
+    machine.pass_by(1, jump=60)
+    assert clock.now_ms() == start_ms + 64_000
+
+
+def test_time_that_was_gone_on_from_is_not_added_to_what_the_wall_clock_makes_good(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A machine without a battery begins at an old time, until it is told the right one."""
+    machine, clock = Machine(monkeypatch), SystemClock()
+    machine.wall_ns -= 7_200 * SECOND_NS
+    stored_ms = clock.now_ms() + 7_200_000
+    clock.go_on_from(stored_ms)
+    machine.pass_by(30, jump=7_200)
+    assert clock.now_ms() == stored_ms + 30_000 == machine.wall_ns // 1_000_000
+
+
 def test_clock_is_that_of_the_machine() -> None:
     assert abs(SystemClock().now_ms() - time.time() * 1000) < 5_000
 
