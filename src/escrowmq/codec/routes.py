@@ -21,6 +21,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from escrowmq.base.codes import Version
+from escrowmq.base.command import Int
 from escrowmq.base.fixed_limits import FRAME_SIZE_MAX
 from escrowmq.codec import fastjson
 from escrowmq.codec.client_bodies import decode_body
@@ -89,12 +90,12 @@ class RegisteredTopic(msgspec.Struct, rename="camel", kw_only=True):
 
     attributes: dict[str, str] | None = None
     order: bool = False
-    perm: int = _PERM_DEFAULT
-    read_queue_nums: int = _QUEUES_DEFAULT
+    perm: Int = _PERM_DEFAULT
+    read_queue_nums: Int = _QUEUES_DEFAULT
     topic_filter_type: str | None = "SINGLE_TAG"
     topic_name: str = ""
-    topic_sys_flag: int = 0
-    write_queue_nums: int = _QUEUES_DEFAULT
+    topic_sys_flag: Int = 0
+    write_queue_nums: Int = _QUEUES_DEFAULT
 
 
 class TopicLike(Protocol):

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import msgspec
 
-from escrowmq.codec.headers import Header
+from escrowmq.base.command import Int
+from escrowmq.codec.headers import Header, Long
 
 ZONE_NAME = "__ZONE_NAME"
 ZONE_MODE = "__ZONE_MODE"
@@ -27,12 +28,12 @@ class RegisterHeader(Header, kw_only=True):
     broker_name: str
     broker_addr: str
     cluster_name: str
-    broker_id: int
+    broker_id: Long
     ha_server_addr: str | None = None
-    heartbeat_timeout_millis: int | None = None
+    heartbeat_timeout_millis: Long | None = None
     enable_acting_master: bool | None = None
     compressed: bool = False
-    body_crc: int = msgspec.field(default=0, name="bodyCrc32")
+    body_crc: Int = msgspec.field(default=0, name="bodyCrc32")
     zone_name: str | None = msgspec.field(default=None, name=ZONE_NAME)
 
 

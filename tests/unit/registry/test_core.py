@@ -310,3 +310,21 @@ def test_many_small_requests_of_one_input_leave_the_others_their_turn() -> None:
         if Hold(1) in effects:
             core.receive(1, b"", 0)
     assert counts == [ASKED_AT_ONCE_MAX, 5]
+
+
+@pytest.mark.parametrize("number", [1 << 63, -(1 << 63) - 1, 10**30])
+def test_broker_id_that_no_client_can_read_is_not_taken(number: int) -> None:
+    exchange = Exchange()
+    assert register(exchange, {"T": 1, "U": 1}, address="10.0.0.1:1").code == 0
+    reply = register(exchange, {"T": 1, "U": 1}, name="odd", peer=2, brokerId=str(number))
+    assert reply.code == 1
+    assert b"odd" not in exchange.ask(106).body
+    assert b"odd" not in exchange.ask(105, {"topic": "T"}).body
+
+
+@pytest.mark.parametrize("number", [1 << 31, 10**30])
+def test_number_of_queues_that_no_client_can_read_is_not_taken(number: int) -> None:
+    exchange = Exchange()
+    assert register(exchange, {"T": 1, "U": 1}, address="10.0.0.1:1").code == 0
+    assert register(exchange, {"T": number, "U": 1}, name="odd", peer=2).code == 1
+    assert b"odd" not in exchange.ask(105, {"topic": "T"}).body
