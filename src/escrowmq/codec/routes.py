@@ -22,7 +22,7 @@ import msgspec
 
 from escrowmq.base.codes import Version
 from escrowmq.base.command import Int
-from escrowmq.base.fixed_limits import FRAME_SIZE_MAX
+from escrowmq.base.fixed_limits import FRAME_SIZE_MAX, INT_MAX
 from escrowmq.codec import fastjson
 from escrowmq.codec.client_bodies import decode_body
 from escrowmq.errors import RemoteProtocolError
@@ -52,10 +52,10 @@ class QueueData(msgspec.Struct, rename="camel"):
     """The queues of one topic on one broker."""
 
     broker_name: str
-    perm: int = 0
-    read_queue_nums: int = 0
-    topic_sys_flag: int = 0
-    write_queue_nums: int = 0
+    perm: Int = 0
+    read_queue_nums: Int = 0
+    topic_sys_flag: Int = 0
+    write_queue_nums: Int = 0
 
 
 class BrokerData(msgspec.Struct, rename="camel"):
@@ -388,6 +388,13 @@ def _read_stream(stream: _Stream, sender_version: int) -> RegistrationBody:
     )
 
 
+def _number(word: str) -> int:
+    number = int(word)
+    if not -INT_MAX <= number <= INT_MAX:
+        raise ValueError(f"{word[:32]} is beyond Java's int")
+    return number
+
+
 def _read_topic(line: bytes) -> RegisteredTopic:
     try:
         words = line.decode().split(" ")
@@ -396,9 +403,9 @@ def _read_topic(line: bytes) -> RegisteredTopic:
         name, read, write, perm, filter_type = words[:_TOPIC_WORDS_MIN]
         topic = RegisteredTopic(
             topic_name=name,
-            read_queue_nums=int(read),
-            write_queue_nums=int(write),
-            perm=int(perm),
+            read_queue_nums=_number(read),
+            write_queue_nums=_number(write),
+            perm=_number(perm),
             topic_filter_type=filter_type,
         )
     except ValueError as error:

@@ -109,6 +109,7 @@ def sized(*items: bytes) -> bytes:
         (sized(b"{}") + struct.pack(">i", 1) + sized(b"a b"), "has 2 words"),
         (sized(b"{}") + struct.pack(">i", 1) + sized(b"a x 1 6 SINGLE_TAG"), "topic line"),
         (sized(b"{}") + struct.pack(">i", 1) + sized(b"\xff 1 1 6 SINGLE_TAG"), "topic line"),
+        (sized(b"{}") + struct.pack(">i", 1) + sized(b"a 1 2147483648 6 SINGLE_TAG"), "beyond"),
     ],
 )
 def test_a_malformed_stream_is_refused(stream: bytes, fault: str) -> None:

@@ -328,3 +328,6 @@ def test_number_of_queues_that_no_client_can_read_is_not_taken(number: int) -> N
     assert register(exchange, {"T": 1, "U": 1}, address="10.0.0.1:1").code == 0
     assert register(exchange, {"T": number, "U": 1}, name="odd", peer=2).code == 1
     assert b"odd" not in exchange.ask(105, {"topic": "T"}).body
+    route = {"queueDatas": [{"brokerName": "b", "perm": 6, "readQueueNums": number}]}
+    assert exchange.ask(217, {"topic": "T"}, json.dumps(route).encode()).code == 1
+    assert str(number).encode() not in exchange.ask(105, {"topic": "T"}).body
