@@ -28,6 +28,7 @@ class Workers:
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._threads_count = 0
         self._idle_count = 0
+        self._under_way: set[asyncio.Future[Any]] = set()
         self._left_alone: set[asyncio.Future[Any]] = set()
 
     def run(self, work: Callable[..., Any], *given: Any) -> asyncio.Future[Any]:  # noqa: ANN401
@@ -45,12 +46,15 @@ class Workers:
                     return future
             else:
                 self._threads_count += 1
+        self._under_way.add(future)
         self._jobs.put((work, given, future))
         return future
 
     def give_up(self, future: asyncio.Future[Any]) -> bool:
         """The thread that works on this hangs: let another take its place. False when too many
         hang already; then this one is waited for."""
+        if future not in self._under_way:  # it came to its end meanwhile
+            return True
         future.cancel()
         if len(self._left_alone) >= LEFT_ALONE_MAX:
             return False
@@ -83,6 +87,7 @@ class Workers:
     def _finish(
         self, future: asyncio.Future[Any], result: object, error: BaseException | None
     ) -> None:
+        self._under_way.discard(future)
         if future in self._left_alone:  # another thread has its place; one is too many now
             self._left_alone.discard(future)
             self._jobs.put(None)

@@ -168,6 +168,23 @@ def test_a_check_that_hangs_is_left_alone_and_others_are_answered() -> None:
     run(go)
 
 
+@pytest.mark.parametrize("is_coroutine", [False, True])
+def test_a_timeout_of_the_check_itself_is_its_failure_and_not_its_slowness(
+    is_coroutine: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    def check(message: Any) -> Outcome:
+        raise TimeoutError("the database did not answer")
+
+    async def awaited_check(message: Any) -> Outcome:
+        return check(message)
+
+    (answer,) = asyncio.run(asked({"check": awaited_check if is_coroutine else check}))
+    assert (answer.ext or {})["commitOrRollback"] == "0"
+    assert "the database did not answer" in (answer.remark or "")
+    assert "failed; the broker will ask again" in caplog.text
+    assert "left alone" not in caplog.text
+
+
 def test_checks_beyond_the_limit_are_dropped_and_those_of_other_groups_refused() -> None:
     release = threading.Event()
 

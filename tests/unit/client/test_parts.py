@@ -178,6 +178,20 @@ def test_work_that_hangs_can_be_given_up_and_its_thread_ends_afterwards() -> Non
     run(go)
 
 
+def test_work_that_came_to_its_end_is_not_given_up() -> None:
+    async def go() -> None:
+        workers = Workers(threads_max=1, name="test-done")
+        for _ in range(100):  # more than may be left alone
+            done = workers.run(threading.get_ident)
+            await done
+            assert workers.give_up(done)
+        names = [each.name for each in threading.enumerate()]
+        assert names.count("test-done") == 1, "no other thread took its place"
+        workers.close()
+
+    run(go)
+
+
 def test_without_a_thread_to_be_had_those_that_are_there_do_the_work(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
