@@ -229,7 +229,7 @@ class Portal:
             self._calls.append(call)
             if not self._is_woken:
                 self._is_woken = True
-                self._wake(call)
+                self._wake()
             call.done.acquire()
             if call.error is None:
                 return cast("T", call.result)
@@ -275,13 +275,19 @@ class Portal:
         if self._is_closed:
             raise ClientClosed("the client is closed; make a new one")
 
-    def _wake(self, call: _Call[Any]) -> None:
+    def _wake(self) -> None:
         try:
             self._loop.call_soon_threadsafe(self._take)
         except RuntimeError:  # the loop was closed meanwhile
-            with contextlib.suppress(ValueError):
-                self._calls.remove(call)
-                call.fail()
+            self._fail_waiting()
+
+    def _fail_waiting(self) -> None:
+        """Answer the calls that a closed loop will not take. The flag falls first, as in `_take`:
+        whoever has seen it raised waits in the line already."""
+        self._is_woken = False
+        with contextlib.suppress(IndexError):  # other threads may be here too
+            while True:
+                self._calls.popleft().fail()
 
     def _take(self) -> None:
         # The flag falls first: whoever appends from now on wakes the loop again.
@@ -325,10 +331,7 @@ class Portal:
             with contextlib.suppress(Exception):
                 self._loop.run_until_complete(asyncio.wait(tasks, timeout=CANCEL_S))
         self._loop.close()
-        # Whoever comes from here on tries to wake the closed loop, and is told.
-        self._is_woken = False
-        while self._calls:
-            self._calls.popleft().fail()
+        self._fail_waiting()  # who comes from here on tries to wake the closed loop, and is told
         for call in list(self.running):
             call.fail()
 

@@ -136,6 +136,22 @@ def test_calls_that_race_with_the_end_are_all_answered() -> None:
         assert len(outcomes) == 4
 
 
+def test_a_call_behind_one_that_finds_the_loop_closed_is_answered_with_it() -> None:
+    portal = Portal()
+    portal.close()
+    first, second = portals._Call(_answer(1)), portals._Call(_answer(2))
+    # Both came when the portal was open still, and were passed by its end on their way here: the
+    # first is about to wake the loop, on which the second relies.
+    portal._calls.extend([first, second])
+    portal._is_woken = True
+    portal._wake()
+    for call in (first, second):
+        assert isinstance(call.error, ClientClosed)
+    late = portals._Call(_answer(3))
+    with pytest.raises(ClientClosed):
+        portal._wait_for(late)
+
+
 def test_the_process_shares_one_thread_until_its_last_user_is_gone() -> None:
     first, second = portals.acquire(), portals.acquire()
     assert first is second
