@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, TypeVar
+
+from escrowmq.client.user_failures import is_failure
+from escrowmq.errors import ClientClosed
+
+T = TypeVar("T")
 
 
 class Closing:
@@ -26,3 +31,15 @@ class Closing:
         self.begin()
         assert self._task is not None
         await asyncio.shield(self._task)
+
+
+async def unless_closed(work: asyncio.Future[T]) -> T:
+    """Wait for work of a client that others may wait for too: who gives up does not stop it. Only
+    the client's end stops it, which is ClientClosed: a CancelledError would tell a task that
+    nobody has cancelled that it was."""
+    try:
+        return await asyncio.shield(work)
+    except asyncio.CancelledError as error:
+        if is_failure(error):
+            raise ClientClosed("the client was closed meanwhile; make a new one") from error
+        raise

@@ -11,6 +11,7 @@ import msgspec
 
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.command import Command
+from escrowmq.client.closing import unless_closed
 from escrowmq.client.connection import Connection
 from escrowmq.codec.client_bodies import ConsumerBody, HeartbeatBody, ProducerBody
 from escrowmq.errors import EscrowMQError, RequestTimeout, response_error
@@ -93,7 +94,7 @@ class Presence:
             if connection is None:
                 await pool.get(address)  # which begins with a greeting
                 greeting = self._greetings.get(address)
-                return await asyncio.shield(greeting) if greeting is not None else None
+                return await unless_closed(greeting) if greeting is not None else None
             return await self._judge(connection, self._request(connection))
         except EscrowMQError as error:
             _log.warning("no heartbeat to %s: %s", address, error)

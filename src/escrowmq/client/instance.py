@@ -16,7 +16,7 @@ from escrowmq.base.command import Command
 from escrowmq.base.message import Topic
 from escrowmq.base.ports import Chance, Clock
 from escrowmq.client.client_settings import ClientOptions
-from escrowmq.client.closing import Closing
+from escrowmq.client.closing import Closing, unless_closed
 from escrowmq.client.connection import Connection
 from escrowmq.client.core.dialogue import Fields
 from escrowmq.client.core.routes import MASTER, MessageQueue, RouteBook, template_route
@@ -219,13 +219,7 @@ class Instance:
 
     async def to_its_end(self, work: Coroutine[Any, Any, T]) -> T:
         """Await work that is done to its end, although its caller may be cancelled meanwhile."""
-        task = self.spawn(work)
-        try:
-            return await asyncio.shield(task)
-        except asyncio.CancelledError as error:
-            if is_failure(error):
-                raise ClientClosed("the client was closed meanwhile; make a new one") from error
-            raise
+        return await unless_closed(self.spawn(work))
 
     # -- routes ------------------------------------------------------------------------------
 
@@ -266,7 +260,7 @@ class Instance:
             task = self.spawn(self._refresh(topic))
             self._refreshes[topic] = task
             task.add_done_callback(lambda _: self._refreshes.pop(topic, None))
-        await asyncio.shield(task)
+        await unless_closed(task)
 
     async def queues_to_write(self, topic: str) -> tuple[MessageQueue, ...]:
         """The queues that a topic can be sent to. A topic that does not exist yet has those that

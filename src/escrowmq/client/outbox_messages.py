@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Final
 from escrowmq.base.fixed_limits import BUNDLE_MESSAGES_MAX
 from escrowmq.base.message import Property
 from escrowmq.base.own_properties import MARKER, TRANSACTION
+from escrowmq.client.closing import unless_closed
 from escrowmq.client.core.end_request import Half, half_of
 from escrowmq.client.core.message import Message
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.core.sending import Outcome, delay_properties, half_properties, is_safe
 from escrowmq.client.half_safety import not_safe, require_ours
 from escrowmq.client.interceptors import Ends
-from escrowmq.errors import EscrowMQError, OutcomeContradicted, UsageError
+from escrowmq.errors import ClientClosed, EscrowMQError, OutcomeContradicted, UsageError
 
 if TYPE_CHECKING:
     from escrowmq.client.producer import Producer
@@ -26,6 +27,8 @@ _log = logging.getLogger(__name__)
 
 MESSAGES_MAX: Final = BUNDLE_MESSAGES_MAX
 """Of one database transaction."""
+
+_WILL_ASK: Final = "the brokers are not told, and will ask: %s"
 
 
 class _Parcel:
@@ -108,7 +111,10 @@ class Marked:
         self.verdict = Outcome.COMMIT
         self._begin(Outcome.COMMIT)
         if self._work is not None:
-            await asyncio.shield(self._work)
+            try:
+                await unless_closed(self._work)
+            except ClientClosed as error:
+                self._not_confirmed(Outcome.COMMIT, error, _WILL_ASK)
 
     # -- inside ------------------------------------------------------------------------------
 
@@ -181,7 +187,7 @@ class Marked:
         try:
             self._work = self._producer.instance.spawn(work)
         except EscrowMQError as error:  # the producer is closed
-            self._not_confirmed(outcome, error, "the brokers are not told, and will ask: %s")
+            self._not_confirmed(outcome, error, _WILL_ASK)
 
     async def _tell_all(self, outcome: Outcome) -> None:
         ends = [end for parcel in self._parcels.values() for end in parcel.all_ends()]

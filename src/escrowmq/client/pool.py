@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from escrowmq.base.command import Command
+from escrowmq.client.closing import unless_closed
 from escrowmq.client.connection import Connection, ConnectionOwner
 from escrowmq.client.core.addresses import split_address
 from escrowmq.client.core.dialogue import Fields, SignOwn
@@ -65,8 +66,7 @@ class Pool:
             dial = asyncio.get_running_loop().create_task(self._dial(address))
             self._dials[address] = dial
             dial.add_done_callback(lambda done: self._dialled(address, done))
-        # A caller that gives up does not stop the dial that others wait for.
-        return await asyncio.shield(dial)
+        return await unless_closed(dial)
 
     def connected(self) -> list[Connection]:
         """Every connection that can be used now."""

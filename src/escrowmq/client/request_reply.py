@@ -18,7 +18,7 @@ from escrowmq.client.core.sending import REPLY_TYPE
 from escrowmq.client.instance import Instance
 from escrowmq.codec.headers import SendHeader, read_header
 from escrowmq.codec.properties import parse_properties
-from escrowmq.errors import EscrowMQError, ReplyTimeout, UsageError
+from escrowmq.errors import ClientClosed, EscrowMQError, ReplyTimeout, UsageError
 
 _log = logging.getLogger(__name__)
 
@@ -60,7 +60,11 @@ class Replies:
         """Nothing is waited for any more."""
         self._instance.unshare(Request.PUSH_REPLY_MESSAGE_TO_CLIENT, self._take)
         for waiting in self._waiting.values():
-            waiting.future.cancel()
+            if not waiting.future.done():
+                waiting.future.set_exception(
+                    ClientClosed("the client was closed before the reply came; make a new one")
+                )
+                waiting.future.exception()  # perhaps its message is still under way
 
     @contextlib.contextmanager
     def expect(self) -> Iterator[Waiting]:

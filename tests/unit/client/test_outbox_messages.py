@@ -10,6 +10,7 @@ from escrowmq.base.codes import Request, Response
 from escrowmq.client.outbox_messages import MESSAGES_MAX
 from escrowmq.codec.properties import parse_properties
 from escrowmq.errors import (
+    ClientClosed,
     HalfNotSafe,
     OutcomeUnknown,
     PermissionDenied,
@@ -242,5 +243,23 @@ def test_a_closed_producer_leaves_the_end_to_the_marker() -> None:
                 marked.leave()
             await marked.commit()
             assert marked.outcome is Outcome.UNKNOWN
+
+    run(go)
+
+
+def test_a_commit_that_a_close_overtakes_raises_nothing_either() -> None:
+    async def go() -> None:
+        async with a_place("T") as (names, broker):
+            producer = await Producer(names.address, group="PG").open()
+            broker.answers[END] = lambda link, command: None
+            marked = await producer.marked("db")
+            await marked.send([Message("T", b"x")])
+            marked.leave()
+            committing = asyncio.create_task(marked.commit())
+            await broker.until(lambda: ends(broker))
+            await producer.close()
+            await committing
+            assert marked.outcome is Outcome.UNKNOWN
+            assert isinstance(marked.error, ClientClosed)
 
     run(go)
