@@ -298,6 +298,14 @@ class Instance:
             )
         return address
 
+    def reader_address(self, broker_name: str, broker_id: int = MASTER) -> str:
+        """Where a queue of a broker can be asked about: at the one that is wanted, at its master,
+        or, while no route names that, at a slave, as RocketMQ's clients do
+        (MQClientInstance.findBrokerAddressInSubscribe). RouteMissing when none is named."""
+        known = self.book.addresses(broker_name)
+        found = known.get(broker_id) or known.get(MASTER) or next(iter(known.values()), None)
+        return found or self.address_of(broker_name)
+
     async def ask(
         self,
         address: str,

@@ -11,7 +11,7 @@ from escrowmq.base.codes import Request, Response
 from escrowmq.base.message import Topic
 from escrowmq.client.consumer_settings import Start
 from escrowmq.client.core.reply_numbers import number_of
-from escrowmq.client.core.routes import MASTER, MessageQueue, queue_fields
+from escrowmq.client.core.routes import MessageQueue, queue_fields
 from escrowmq.client.instance import Instance
 from escrowmq.client.queue_fetcher import QueueFetcher
 from escrowmq.errors import EscrowMQError, response_error
@@ -52,7 +52,7 @@ class QueueBounds:
         return await self._ask(queue, Request.SEARCH_OFFSET_BY_TIMESTAMP, more)
 
     async def _ask(self, queue: MessageQueue, code: int, more: dict[str, str]) -> int:
-        address = self._instance.address_of(queue.broker_name)
+        address = self._instance.reader_address(queue.broker_name)
         reply = await self._instance.ask(address, code, {**queue_fields(queue), **more})
         return number_of(reply, "offset")
 
@@ -87,7 +87,7 @@ class BrokerOffsets:
 
     async def committed(self, queue: MessageQueue) -> int | None:
         """What was committed; None when nothing was."""
-        address = self._instance.address_of(queue.broker_name)
+        address = self._instance.reader_address(queue.broker_name)
         fields = {
             **queue_fields(queue),
             "consumerGroup": self._group,
@@ -102,9 +102,7 @@ class BrokerOffsets:
 
     async def commit(self, queue: MessageQueue, queue_offset: int) -> None:
         """Keep an offset."""
-        address = self._instance.book.address(queue.broker_name, MASTER)
-        if address is None:
-            address = self._instance.address_of(queue.broker_name)
+        address = self._instance.reader_address(queue.broker_name)
         fields = {
             **queue_fields(queue),
             "consumerGroup": self._group,

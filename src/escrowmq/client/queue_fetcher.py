@@ -21,7 +21,7 @@ from escrowmq.client.core.pulling import (
     pull_fields,
     with_subscription,
 )
-from escrowmq.client.core.routes import MASTER, MessageQueue
+from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.core.subscription import Subscription
 from escrowmq.client.delivery import HeldMessage
 from escrowmq.client.inbox import Inbox
@@ -204,12 +204,8 @@ class QueueFetcher:
         )
 
     def _address(self) -> str:
-        instance, name = self._work.instance, self.queue.broker_name
-        address = instance.book.address(name, self._cursor.broker_id)
-        if address is None:
-            others = instance.book.addresses(name)
-            address = others.get(MASTER) or next(iter(others.values()), None)
-        return address or instance.address_of(name)
+        instance = self._work.instance
+        return instance.reader_address(self.queue.broker_name, self._cursor.broker_id)
 
     def _judge(self, reply: Command, *, took_ms: int) -> float:
         cursor, was_at = self._cursor, self.shelf.next_offset

@@ -12,7 +12,7 @@ import msgspec
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.message import Topic
 from escrowmq.client.core.allocation import STRATEGIES, allocate
-from escrowmq.client.core.routes import MASTER, MessageQueue
+from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.instance import Instance
 from escrowmq.errors import (
     BrokerFault,
@@ -139,10 +139,7 @@ class Balancing:
 
     async def _members(self, broker_name: str) -> list[str]:
         instance = self._shares.instance
-        by_id = instance.book.addresses(broker_name)
-        address = by_id.get(MASTER) or next(iter(by_id.values()), None)
-        if address is None:
-            address = instance.address_of(broker_name)
+        address = instance.reader_address(broker_name)
         fields = {"consumerGroup": self._shares.wire_group}
         reply = await instance.request(address, Request.GET_CONSUMER_LIST_BY_GROUP, fields)
         if reply.code != Response.SUCCESS:

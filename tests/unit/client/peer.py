@@ -112,6 +112,7 @@ class Peer:
         perm: int = 6,
         broker: str = "b",
         others: dict[str, str] | None = None,
+        broker_id: int = 0,
     ) -> None:
         """Answer route requests: every topic is on the broker at that address, and on others."""
         addresses = {broker: address, **(others or {})}
@@ -122,7 +123,9 @@ class Peer:
                 link.reply(command, Response.TOPIC_NOT_EXIST, remark=f"no {topic}")
                 return
             route = TopicRoute(
-                broker_datas=[BrokerData({0: at}, name, "c") for name, at in addresses.items()],
+                broker_datas=[
+                    BrokerData({broker_id: at}, name, "c") for name, at in addresses.items()
+                ],
                 queue_datas=[
                     QueueData(
                         name,

@@ -217,6 +217,26 @@ def test_a_running_group_misses_nothing_of_queues_that_appear_although_it_wants_
     run(go())
 
 
+def test_a_queue_whose_master_is_gone_is_read_from_its_slave() -> None:
+    async def go() -> None:
+        async with a_peer() as names, a_peer() as slave:
+            script = Script(slave)
+            script.records = {4: record(4)}
+            names.be_name_server(slave.address, topics=("T",), queues_count=1, broker_id=1)
+            for stored_offset in (None, 4):  # of a group that is new, and of one that is not
+                script.stored_offset = stored_offset
+                slave.answers[Request.GET_MIN_OFFSET] = lambda link, command: link.reply(
+                    command, ext={"offset": "4"}
+                )
+                async with Consumer(names.address, group="g", topic="T", **QUICK) as consumer:
+                    (message,) = await consumer.receive()
+                    await message.ack()
+                    await slave.until(lambda: script.stored_offset == 5)
+                assert message.queue_offset == 4
+
+    run(go())
+
+
 # -- kinds of handlers ---------------------------------------------------------------------------
 
 
