@@ -8,7 +8,8 @@ from typing import Final
 from escrowmq.client.core.message import Message
 
 _ENTRY_SIZE: Final = 256
-"""Bytes of an entry of a batch beside body, user's properties and keys; plenty."""
+"""Bytes of an entry of a batch beside its body and the user's texts; plenty. Those of messages that
+linger are encoded by then, and are measured (client/lingering)."""
 
 
 def batches_of(
@@ -19,7 +20,8 @@ def batches_of(
     room = 0
     for index in indexes:
         message = messages[index]
-        texts = [*message.properties, *message.properties.values(), *message.key_list]
+        texts = [message.tag, message.order_key, *message.key_list]
+        texts += [*message.properties, *message.properties.values()]
         size = len(message.body) + _ENTRY_SIZE + 4 * sum(map(len, texts))
         if size > room or not batches:
             batches.append([])

@@ -5,6 +5,8 @@ from hypothesis import strategies as st
 
 from escrowmq.client.core.batch_cuts import batches_of
 from escrowmq.client.core.message import Message
+from escrowmq.client.core.sending import encode, properties_of
+from escrowmq.codec.batch import encode_batch
 
 MESSAGES = st.lists(
     st.builds(
@@ -18,6 +20,20 @@ MESSAGES = st.lists(
     min_size=1,
     max_size=20,
 )
+
+
+def test_tags_and_order_keys_count_too() -> None:
+    plain = Message("T", b"x", tag="t" * 9_000, order_key="é" * 4_000)
+    messages = [plain] * 4
+    batches = batches_of(messages, range(4), size_max=40_000)
+    pieces = [
+        [
+            (0, b"x", encode(properties_of(messages[index], unique_key="K" * 32)).encode())
+            for index in batch
+        ]
+        for batch in batches
+    ]
+    assert all(len(encode_batch(piece)) <= 40_000 for piece in pieces)
 
 
 @given(MESSAGES, st.integers(1, 8_000))
