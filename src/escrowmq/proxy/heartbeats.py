@@ -3,6 +3,8 @@ which all clients stand."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from escrowmq.base.answer import Answer, Refusal
 from escrowmq.base.codes import Request
 from escrowmq.codec import fastjson
@@ -93,9 +95,9 @@ def _consumer(subscription: v2.Subscription) -> dict[str, object]:
     }
 
 
-def unpublish(call: Call[R], client: Client) -> None:
-    """Nobody can ask a producer any more: what waits for an answer of its group is kept until
-    somebody of it comes."""
-    for topic in client.produces:
+def unpublish(call: Call[R], client: Client, topics: Iterable[str]) -> None:
+    """Nobody can ask a producer about these any more: what waits for an answer of its group is kept
+    until somebody of it comes."""
+    for topic in topics:
         ext = {"clientID": client.key.id, "producerGroup": topic}
         call.tell(Request.UNREGISTER_CLIENT, ext)

@@ -93,14 +93,13 @@ class TelemetryStream:
         client, call = self._client, self._call
         answer = self._completed(settings)
         before = client.stream, client.settings, client.produces
-        for topic in set(client.produces) - set(produces):
-            ext = {"clientID": client.key.id, "producerGroup": topic}
-            call.tell(Request.UNREGISTER_CLIENT, ext)
 
         def told(reply: Answer | Refusal) -> None:
             if code_of(reply) != v2.OK:
                 client.stream, client.settings, client.produces = before
                 raise fault_of(reply)
+            # Not before: who is refused is what he was.
+            unpublish(call, client, set(before[2]) - set(client.produces))
             self._shared.backend.can_be_asked(client.guest, can_be=True)
             call.say(v2.TelemetryCommand(status=OK, settings=answer))
 
@@ -120,7 +119,7 @@ class TelemetryStream:
             client.stream = None
             self._shared.backend.can_be_asked(client.guest, can_be=False)
             if client.is_here:
-                unpublish(self._call, client)
+                unpublish(self._call, client, client.produces)
 
     # -- what the client is told -----------------------------------------------------------------
 

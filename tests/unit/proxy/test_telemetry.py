@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
+from escrowmq.base.answer import Refusal
+from escrowmq.base.codes import Request, Response
+from escrowmq.base.guests import OnReply, Wish
 from escrowmq.proxy.gen import v2
 
 from .client import World, message
@@ -168,6 +173,31 @@ def test_a_stream_opened_anew_keeps_the_registrations() -> None:
     number = again.consume("CG", "T")
     assert len(members(world, "CG")) == 1
     assert len(again.told(number)) == 1
+
+
+def test_a_producer_whose_new_settings_are_refused_stays_what_it_was(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = make_world()
+    world.topic("U")
+    client = world.connect()
+    first = client.produce("T", "U")
+    ask, codes = world.front.backend.ask, list[int]()
+    refusals = [Refusal(Response.SYSTEM_BUSY, "planted")]
+
+    def asked(guest: int, wish: Wish, on_reply: OnReply | None, now_ms: int) -> int:
+        codes.append(wish.code)
+        if refusals and on_reply is not None:
+            on_reply(refusals.pop())
+            return 1
+        return ask(guest, wish, on_reply, now_ms)
+
+    monkeypatch.setattr(world.front.backend, "ask", asked)
+    assert client.streams[client.produce("T")].code
+    assert codes == [Request.HEART_BEAT], "what it publishes to is not taken back"
+    assert not client.streams[first].is_over
+    client.produce("T")
+    assert codes[1:] == [Request.HEART_BEAT, Request.UNREGISTER_CLIENT]
 
 
 def test_a_stack_trace_goes_to_the_operator_who_asked() -> None:
