@@ -20,6 +20,9 @@ from escrowmq.http2.outgoing import OutgoingStreams
 from escrowmq.http2.streams import Stream
 from escrowmq.http2.windows import Inflow
 
+BLOCK, FRAME = -1, 0
+"""What can be half there. No stream has such a number, as messages of streams can be as well."""
+
 _LEAVING: Final = b"escrowmq"
 """The PING behind the first GOAWAY: who answers it has read that."""
 
@@ -92,12 +95,12 @@ class Http2Connection(OutgoingStreams):
         self._held = data[at:] if at else data
 
     @property
-    def half_at(self) -> int:
-        """Where what has begun, a frame or a block of header fields, begins; -1 when all is
-        whole."""
+    def half(self) -> tuple[int, int] | None:
+        """The name of what has begun: a stream's block of header fields, or the frame at a place
+        in all that the client sends; None when all is whole."""
         if self._block_stream:
-            return self._block_stream
-        return self._held_at if self._held else -1
+            return BLOCK, self._block_stream
+        return (FRAME, self._held_at) if self._held else None
 
     def _greets(self, data: bytes) -> bool:
         """Whether the client has said all that comes first."""

@@ -321,7 +321,7 @@ class Calls:
 
     def halves(self) -> list[tuple[int, int]]:
         """What has begun and is not whole yet. It has another name once it was."""
-        found = [] if (at := self._connection.half_at) < 0 else [(0, at)]
+        found = [] if (half := self._connection.half) is None else [half]
         if self._partial_size:
             found += [(each.id, each.count) for each in self._calls.values() if each.partial]
         return found

@@ -345,3 +345,19 @@ def test_shutdown_finishes_what_is_open() -> None:
     assert not caller.calls.is_over
     caller.calls.answer(1, b"")
     assert caller.calls.is_over
+
+
+def test_a_frame_that_begins_is_not_taken_for_a_header_block_of_the_same_number() -> None:
+    caller = Caller()
+    block, ping = caller.encoder.encode(REQUEST), frames.frame(FrameKind.PING, bytes(8))
+    before = len(frames.PREFACE) + len(frames.settings({})) + 2 * frames.FRONT_SIZE
+    place = before + len(block) + len(ping)  # of the frame that begins, and the stream's number
+    assert place & 1
+    caller.hear(frames.frame(FrameKind.HEADERS, stream_id=place))
+    begun = caller.calls.halves()
+    flags = frames.END_HEADERS
+    caller.hear(frames.frame(FrameKind.CONTINUATION, block, flags=flags, stream_id=place) + ping)
+    assert caller.calls.halves() == []
+    caller.hear(b"\0")
+    assert len(begun) == len(caller.calls.halves()) == 1
+    assert caller.calls.halves() != begun
