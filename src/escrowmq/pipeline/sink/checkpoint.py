@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import re
+import secrets
 from pathlib import Path
 from typing import Any, Final
 
 from pyarrow import fs
 
-from escrowmq.errors import StorageError
+from escrowmq.errors import StorageError, UsageError
 
 _SCHEME: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:")
 
@@ -21,7 +22,17 @@ def recall(folder: str, name: str) -> dict[str, Any] | None:
     if system.get_file_info(path).type == fs.FileType.NotFound:
         return None
     with system.open_input_stream(path) as stream:
-        found: dict[str, Any] = json.loads(stream.read())
+        data = stream.read()
+    try:
+        found = json.loads(data)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise UsageError(
+            f"{path} in checkpointLocation={folder!r} is damaged: it has {len(data)} bytes that "
+            "are no JSON object. If this query has written no batch yet, delete it and start "
+            "again; else put it back from a copy of the checkpoint, or begin with another one"
+        )
     return found
 
 
@@ -32,9 +43,12 @@ def remember(folder: str, name: str, found: dict[str, Any]) -> None:
     if isinstance(system, fs.LocalFileSystem):
         _write_durably(Path(path), data)
         return
+    # A file that is there has to be whole, and not all of these systems show a file only then.
     system.create_dir(str(Path(path).parent), recursive=True)
-    with system.open_output_stream(path) as stream:
+    partial = str(Path(path).with_name(f".{Path(path).name}.{secrets.token_hex(8)}"))
+    with system.open_output_stream(partial) as stream:
         stream.write(data)
+    system.move(partial, path)
 
 
 def _locate(folder: str, name: str) -> tuple[Any, str]:

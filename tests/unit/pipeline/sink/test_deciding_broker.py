@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -17,6 +18,7 @@ from escrowmq.codec.command import encode_reply
 from escrowmq.codec.epoch_bodies import Abandoned, Decided
 from escrowmq.errors import BrokerFault, UsageError
 from escrowmq.pipeline.brokers.options import Access
+from escrowmq.pipeline.sink import checkpoint
 from escrowmq.pipeline.sink.checkpoint import recall, remember
 from escrowmq.pipeline.sink.deciding_broker import BrokerDecider, StockBroker, choose_broker
 from escrowmq.pipeline.sink.options import SinkOptions, parse_sink
@@ -122,3 +124,40 @@ def test_small_files_in_a_checkpoint(tmp_path: Path, form: Callable[[Path], str]
     remember(folder, "x.json", {"n": 2})
     assert recall(folder, "x.json") == {"n": 2}
     assert [each.name for each in (tmp_path / "a" / "b").iterdir()] == ["x.json"]
+
+
+@pytest.mark.parametrize("data", [b"", b'{"v": 1, "bro', b"[]", b"\xff"])
+def test_a_small_file_that_is_torn_is_named_with_what_to_do(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "x.json").write_bytes(data)
+    with pytest.raises(UsageError, match=rf"{tmp_path}/x\.json .* delete it .* put it back"):
+        recall(str(tmp_path), "x.json")
+
+
+def test_a_crash_on_a_file_system_far_away_leaves_the_small_file_whole_or_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pyarrow import fs
+
+    class Crash(Exception):
+        pass
+
+    class Far:
+        is_dying = True
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(near, name)
+
+        def move(self, source: str, target: str) -> None:
+            if self.is_dying:
+                raise Crash
+            near.move(source, target)
+
+    near = fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem())
+    far = Far()
+    monkeypatch.setattr(checkpoint, "_locate", lambda folder, name: (far, f"{folder}/{name}"))
+    with pytest.raises(Crash):
+        remember("a", "x.json", {"n": 1})
+    assert recall("a", "x.json") is None
+    far.is_dying = False
+    remember("a", "x.json", {"n": 2})
+    assert recall("a", "x.json") == {"n": 2}
