@@ -26,6 +26,9 @@ from escrowmq.pipeline.brokers.options import Access
 
 _READ_SIZE: Final = 1 << 20
 
+BUSY: Final = frozenset({Response.SYSTEM_BUSY, Response.FLOW_CONTROL})
+"""Answers of a broker that has too much to do: it is asked again in a moment."""
+
 
 class BrokerLink:
     """One connection to a name server or a broker. What goes wrong raises TransportError, and the

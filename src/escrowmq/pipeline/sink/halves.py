@@ -27,11 +27,10 @@ from escrowmq.errors import (
 )
 from escrowmq.net.clock import SystemClock
 from escrowmq.pipeline.brokers.cluster import Cluster, rest
-from escrowmq.pipeline.brokers.link import BrokerLink
+from escrowmq.pipeline.brokers.link import BUSY, BrokerLink
 from escrowmq.pipeline.sink.options import AWAY_MS, SinkOptions
 from escrowmq.pipeline.sink.rows import Addressed
 
-_BUSY: Final = frozenset({Response.SYSTEM_BUSY, Response.FLOW_CONTROL})
 _LOOK_MS: Final = 200
 BUSY_MS: Final = 60_000
 """So long a broker that has too much to do is offered a half again."""
@@ -98,7 +97,7 @@ class HalfSender:
         reply = link.take(number)
         if reply.code == Response.SUCCESS:
             return
-        if reply.code not in _BUSY:
+        if reply.code not in BUSY:
             raise _refusal(reply, self._broker_name)
         if self._clock.now_ms() - since_ms > BUSY_MS:
             raise response_error(reply.code, reply.remark, address=self._broker_name)

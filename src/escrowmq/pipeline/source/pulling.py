@@ -24,7 +24,7 @@ from escrowmq.errors import (
 )
 from escrowmq.net.clock import SystemClock
 from escrowmq.pipeline.brokers.cluster import Cluster
-from escrowmq.pipeline.brokers.link import BrokerLink
+from escrowmq.pipeline.brokers.link import BUSY, BrokerLink
 from escrowmq.pipeline.brokers.options import Access
 from escrowmq.pipeline.brokers.ranges import QueueRange
 from escrowmq.pipeline.source.offsets import tell_loss
@@ -32,7 +32,6 @@ from escrowmq.pipeline.source.options import Pulling, SourceOptions
 
 _log = logging.getLogger(__name__)
 
-_BUSY: Final = frozenset({Response.SYSTEM_BUSY, Response.FLOW_CONTROL})
 _REST_S: Final = 0.1
 _SAMPLED_MAX: Final = 8
 _SAMPLE_COUNT: Final = 32
@@ -183,7 +182,7 @@ class _Run:
             self._skip(pull, self._following(reply, "nextBeginOffset"))
         elif code == Response.PULL_OFFSET_MOVED:
             self._move(reply)
-        elif code == Response.PULL_NOT_FOUND or code in _BUSY:
+        elif code == Response.PULL_NOT_FOUND or code in BUSY:
             raise _NotNow(self._missing(reply), is_lost=False)
         else:
             raise response_error(code, reply.remark, address=self._wanted.queue.broker_name)
@@ -227,7 +226,7 @@ class _Run:
         )
 
     def _missing(self, reply: Command) -> Exception:
-        if reply.code in _BUSY:
+        if reply.code in BUSY:
             return response_error(reply.code, reply.remark, address=self._wanted.queue.broker_name)
         return self._lost("the broker answers that there is nothing")
 
