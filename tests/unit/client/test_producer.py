@@ -34,12 +34,10 @@ from escrowmq.errors import (
     UsageError,
     WrongThread,
 )
-from escrowmq.net import dialling
 
 from .peer import Link, Peer, a_place, stored
 
 SEND = Request.SEND_MESSAGE_V2
-ROUTE = Request.GET_ROUTEINFO_BY_TOPIC
 
 
 def run(test: Any) -> None:
@@ -391,41 +389,6 @@ def test_use_before_open_after_close_and_on_another_loop_is_refused() -> None:
                 await producer.send("T", b"x")
             with pytest.raises(ClientClosed):
                 await producer.open()
-
-    run(go)
-
-
-@pytest.mark.parametrize("waits_for", ["route", "connection", "answer", "reply"])
-def test_a_call_that_a_close_overtakes_is_told_so_and_not_cancelled(
-    waits_for: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def go() -> None:
-        dialled = asyncio.Event()
-
-        async def dial(*_: Any, **__: Any) -> Any:
-            dialled.set()
-            return await asyncio.get_running_loop().create_future()
-
-        async with a_place("T") as (names, broker):
-            producer = await Producer(names.address, group="PG").open()
-            if waits_for == "route":
-                names.answers[ROUTE] = lambda link, command: None
-            elif waits_for == "connection":
-                await producer.instance.route("T")
-                monkeypatch.setattr(dialling, "dial", dial)
-            elif waits_for == "answer":
-                broker.answers[SEND] = lambda link, command: None
-            call = producer.request if waits_for == "reply" else producer.send
-            sending = asyncio.create_task(call("T", b"x", timeout_ms=20_000))
-            if waits_for == "route":
-                await names.until(lambda: ROUTE in names.codes())
-            elif waits_for == "connection":
-                await dialled.wait()
-            else:
-                await broker.until(lambda: sends(broker))
-            await producer.close()
-            with pytest.raises(ClientClosed):
-                await sending
 
     run(go)
 
