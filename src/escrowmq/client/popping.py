@@ -175,9 +175,14 @@ class PopReader:
         reading = self._reading
         wanted = reading.subscribed(self.queue.topic)
         unwanted: list[HeldMessage] = []
+        unread: EscrowMQError | None = None
         for stored in decode_records(reply.body):
             name = self.queue.broker_name
-            receipt = receipt_of(stored, reply.ext or {}, broker_name=name)
+            try:
+                receipt = receipt_of(stored, reply.ext or {}, broker_name=name)
+            except EscrowMQError as error:  # nobody can settle it; its broker shows it again
+                unread = unread or error
+                continue
             topic = reading.instance.options.unwrap(self.queue.topic)
             packed = msgspec.structs.replace(stored, sys_flag=stored.sys_flag & ~_PACKED)
             message = received(packed, topic=topic, broker_name=name, kind=reading.kind())
@@ -191,6 +196,8 @@ class PopReader:
         for message in unwanted:
             reading.instance.spawn(reading.settle(message, None))
         reading.inbox.offer(self)
+        if unread is not None:
+            raise unread
 
     def _unpacked(self, message: HeldMessage, sys_flag: int) -> bool:
         """Unpack a body, now that somebody wants it; one that is broken goes to the dead letters,

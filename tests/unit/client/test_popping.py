@@ -82,6 +82,20 @@ def test_a_message_that_cannot_be_unpacked_goes_to_the_dead_letters_and_others_c
     run(go)
 
 
+def test_a_receipt_that_cannot_be_read_holds_up_no_other_message(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def go() -> None:
+        async with a_script() as (names, script):
+            give(script, record(0), record(1, POP_CK="nonsense"), record(2))
+            async with Consumer(names, group="g", topic="T", **POP) as consumer:
+                found = await consumer.receive(9)
+                assert [message.queue_offset for message in found] == [0, 2]
+        assert "extraInfo has 1 fields" in caplog.text
+
+    run(go)
+
+
 def test_what_waited_too_long_is_not_handed_out() -> None:
     async def go() -> None:
         async with a_script() as (names, script):
