@@ -4,11 +4,12 @@ from escrowmq.lane.native import (
     CopyCells,
     CopyNamed,
     CopyNumbers,
+    FindBlocks,
     FindEnds,
     FindEntries,
     FindRecords,
-    FindSlots,
     FindStarts,
+    IndexKeyOf,
     LayOutBatch,
     LayOutEnds,
     LayOutSends,
@@ -19,7 +20,8 @@ CONTRACT: int
 lay_out_sends: LayOutSends
 find_ends: FindEnds
 lay_out_ends: LayOutEnds
-find_slots: FindSlots
+index_key: IndexKeyOf
+find_blocks: FindBlocks
 chain: Chain
 lead: Lead
 lay_out_batch: LayOutBatch

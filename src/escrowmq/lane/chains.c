@@ -1,19 +1,18 @@
-/* What an index file gets for keys (store/index_chains.py): the slots that they belong to, and the
-   entries that stand in front of those that are there. Keys are tuples: hash of what stands in
-   front of a key, the key, log offset, store time. The file lies in memory; both slots of keys and
-   newest entries of slots are pairs of numbers of 32 bits, as this machine writes them. */
+/* What an index file gets for keys (keys.h, store/index_chains.py): entries that stand in front of
+   those that are there. The file lies in memory; newest entries of slots are pairs of numbers of 32
+   bits, as this machine writes them. */
 
-#include "bytes.h"
-#include "sends.h"
+#include "keys.h"
 
 #define ENTRY_SIZE 20
 #define HEAD_SIZE 4
 #define SECONDS_MAX 0x7FFFFFFF
 #define MANY_MAX (INT32_MAX / 64)
 
+/* The slots of a file. */
 typedef struct {
-    uint32_t code, place; /* what the index keeps of a key, and where its slot is */
-} Slot;
+    uint32_t count, at;
+} Slots;
 
 typedef struct {
     uint32_t place, number; /* of a slot, and of the newest entry that it leads to */
@@ -26,39 +25,38 @@ typedef struct {
     Py_ssize_t count;
 } Table;
 
-/* 1, and the key; 0 when it is not ASCII, whose characters are counted elsewhere. */
-static int ascii_at(PyObject *key, Span *found)
-{
-    PyObject *text = PyTuple_GetItem(key, 1);
-    if (text == NULL)
-        return -1;
-    if (!PyUnicode_Check(text))
-        return span_of(text, found) < 0 ? -1 : is_ascii(*found);
-    found->at = (const uint8_t *)PyUnicode_AsUTF8AndSize(text, &found->size);
-    if (found->at != NULL)
-        return is_ascii(*found);
-    if (!PyErr_ExceptionMatches(PyExc_UnicodeEncodeError))
-        return -1;
-    PyErr_Clear(); /* half of a pair */
-    return 0;
-}
-
 /* -- slots ------------------------------------------------------------------------------------- */
 
-static int find_slot(PyObject *key, uint32_t slots_count, uint32_t slots_at, Slot *found)
+/* 1; 0 when the places of some have more than 32 bits, -1 with an exception. */
+static int read_slots(PyObject *count, PyObject *at, Slots *found)
 {
-    Span text;
-    int64_t prefix;
-    if (number_at(key, 0, -INT64_C(0x80000000), UINT32_MAX, &prefix) < 0)
+    int64_t slots_count = PyLong_AsLongLong(count), slots_at = PyLong_AsLongLong(at);
+    if (PyErr_Occurred())
         return -1;
-    int is_plain = ascii_at(key, &text);
-    if (is_plain <= 0)
-        return is_plain;
-    uint32_t code = java_hash((uint32_t)prefix, text);
-    if (code >= 0x80000000u) /* abs() of RocketMQ, for which the least integer has none */
-        code = code == 0x80000000u ? 0 : 0u - code;
-    *found = (Slot){code, slots_at + code % slots_count * HEAD_SIZE};
+    if (slots_count < 1 || slots_count > INT32_MAX || slots_at < 0 || slots_at > INT32_MAX) {
+        PyErr_SetString(PyExc_ValueError, "slots are out of range");
+        return -1;
+    }
+    if (slots_at + slots_count * HEAD_SIZE > UINT32_MAX)
+        return 0;
+    *found = (Slots){(uint32_t)slots_count, (uint32_t)slots_at};
     return 1;
+}
+
+static uint32_t place_of(uint32_t code, Slots slots)
+{
+    return slots.at + code % slots.count * HEAD_SIZE;
+}
+
+/* Whole keys, not too many: 0, or -1 with an exception. */
+static int read_keys(PyObject *given, Span *keys)
+{
+    if (span_of(given, keys) < 0)
+        return -1;
+    if (keys->size % KEY_SIZE == 0 && keys->size / KEY_SIZE <= MANY_MAX)
+        return 0;
+    PyErr_SetString(PyExc_ValueError, "these are no whole keys, or too many");
+    return -1;
 }
 
 static int add_block(PyObject *blocks, uint32_t block)
@@ -69,47 +67,32 @@ static int add_block(PyObject *blocks, uint32_t block)
     return done;
 }
 
-const char find_slots_doc[] =
-    "find_slots(keys, slots_count, slots_at, block_bits)\n\nSee store/index_chains.py.";
+const char find_blocks_doc[] =
+    "find_blocks(keys, slots_count, slots_at, block_bits)\n\nSee store/index_chains.py.";
 
-PyObject *find_slots(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+PyObject *find_blocks(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
 {
-    if (count != 4 || !PyList_Check(args[0])) {
+    Span keys;
+    Slots slots;
+    if (count != 4) {
         PyErr_SetString(PyExc_TypeError, "keys, slots_count, slots_at, block_bits");
         return NULL;
     }
-    int64_t slots_count = PyLong_AsLongLong(args[1]), slots_at = PyLong_AsLongLong(args[2]);
     int64_t block_bits = PyLong_AsLongLong(args[3]);
-    Py_ssize_t many = PyList_Size(args[0]);
-    if (PyErr_Occurred())
+    if (PyErr_Occurred() || read_keys(args[0], &keys) < 0)
         return NULL;
-    if (slots_count < 1 || slots_count > INT32_MAX || slots_at < 0 || slots_at > INT32_MAX ||
-        block_bits < 0 || block_bits > 31 || many > MANY_MAX) {
-        PyErr_SetString(PyExc_ValueError, "slots are out of range");
+    if (block_bits < 0 || block_bits > 31) {
+        PyErr_SetString(PyExc_ValueError, "blocks are out of range");
         return NULL;
     }
-    if (slots_at + slots_count * HEAD_SIZE > UINT32_MAX)
-        return Py_NewRef(Py_None);
-    PyObject *slots = PyBytes_FromStringAndSize(NULL, many * (Py_ssize_t)sizeof(Slot));
-    PyObject *blocks = PySet_New(NULL), *found = NULL;
-    int is_found = slots == NULL || blocks == NULL ? -1 : 1;
-    for (Py_ssize_t nth = 0; is_found > 0 && nth < many; nth++) {
-        Slot slot;
-        is_found = find_slot(PyList_GetItem(args[0], nth), (uint32_t)slots_count,
-                             (uint32_t)slots_at, &slot);
-        if (is_found <= 0)
-            break;
-        memcpy(PyBytes_AsString(slots) + nth * (Py_ssize_t)sizeof slot, &slot, sizeof slot);
-        if (add_block(blocks, slot.place >> block_bits) < 0)
-            is_found = -1;
-    }
-    if (is_found == 0)
-        found = Py_NewRef(Py_None);
-    else if (is_found > 0)
-        found = PyTuple_Pack(2, slots, blocks);
-    Py_XDECREF(slots);
-    Py_XDECREF(blocks);
-    return found;
+    int are_near = read_slots(args[1], args[2], &slots);
+    if (are_near <= 0)
+        return are_near < 0 ? NULL : Py_NewRef(Py_None);
+    PyObject *blocks = PySet_New(NULL);
+    for (Py_ssize_t at = 0; blocks != NULL && at < keys.size; at += KEY_SIZE)
+        if (add_block(blocks, place_of(read_32(keys.at + at), slots) >> block_bits) < 0)
+            Py_CLEAR(blocks);
+    return blocks;
 }
 
 /* -- entries ----------------------------------------------------------------------------------- */
@@ -154,41 +137,36 @@ static int64_t seconds_since(int64_t begin_ms, int64_t stored_ms)
 }
 
 /* One entry, and its slot's newest; whether it is the first of its slot, or -1. */
-static int add_entry(uint8_t *at, PyObject *key, Slot slot, const Py_buffer *memory, Table *table,
-                     uint32_t number, int64_t begin_ms)
+static int add_entry(uint8_t *at, const uint8_t *key, Slots slots, const Py_buffer *memory,
+                     Table *table, uint32_t number, int64_t begin_ms)
 {
-    int64_t log_offset, stored_ms;
-    if (number_at(key, 2, INT64_MIN, INT64_MAX, &log_offset) < 0 ||
-        number_at(key, 3, INT64_MIN, INT64_MAX, &stored_ms) < 0)
-        return -1;
-    if (memory->len < HEAD_SIZE || slot.place > memory->len - HEAD_SIZE) {
+    uint32_t code = read_32(key), place = place_of(code, slots);
+    if (memory->len < HEAD_SIZE || place > memory->len - HEAD_SIZE) {
         PyErr_SetString(PyExc_ValueError, "a slot beyond the file");
         return -1;
     }
-    Newest *newest = table_newest(table, slot.place);
+    Newest *newest = table_newest(table, place);
     int32_t previous = (int32_t)newest->number;
     if (previous == 0)
-        previous = (int32_t)read_32((const uint8_t *)memory->buf + slot.place);
+        previous = (int32_t)read_32((const uint8_t *)memory->buf + place);
     int is_first = previous <= 0 || (uint32_t)previous >= number;
     newest->number = number;
-    at = write_32(at, slot.code);
-    at = write_64(at, log_offset);
-    at = write_32(at, (uint32_t)seconds_since(begin_ms, stored_ms));
+    at = write_32(at, code);
+    at = write_64(at, read_64(key + KEY_OFFSET_AT));
+    at = write_32(at, (uint32_t)seconds_since(begin_ms, read_64(key + KEY_STORED_AT)));
     write_32(at, is_first ? 0 : (uint32_t)previous);
     return is_first;
 }
 
-static PyObject *add_entries(PyObject *keys, Span slots, const Py_buffer *memory, Table *table,
+static PyObject *add_entries(Span keys, Slots slots, const Py_buffer *memory, Table *table,
                              int64_t first, int64_t begin_ms)
 {
-    Py_ssize_t many = PyList_Size(keys);
+    Py_ssize_t many = keys.size / KEY_SIZE;
     int fresh_count = 0, is_first = 0;
     PyObject *entries = PyBytes_FromStringAndSize(NULL, many * ENTRY_SIZE);
     for (Py_ssize_t nth = 0; entries != NULL && is_first >= 0 && nth < many; nth++) {
-        Slot slot;
-        memcpy(&slot, slots.at + nth * (Py_ssize_t)sizeof slot, sizeof slot);
         is_first = add_entry((uint8_t *)PyBytes_AsString(entries) + nth * ENTRY_SIZE,
-                             PyList_GetItem(keys, nth), slot, memory, table,
+                             keys.at + nth * KEY_SIZE, slots, memory, table,
                              (uint32_t)(first + nth), begin_ms);
         fresh_count += is_first;
     }
@@ -200,31 +178,36 @@ static PyObject *add_entries(PyObject *keys, Span slots, const Py_buffer *memory
                          table->count * (Py_ssize_t)sizeof(Newest), fresh_count);
 }
 
-const char chain_doc[] = "chain(memory, keys, slots, first, begin_ms)\n\nSee store/index_chains.py.";
+const char chain_doc[] = "chain(memory, keys, slots_count, slots_at, first, begin_ms)\n\n"
+                         "See store/index_chains.py.";
 
 PyObject *chain(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
 {
-    Span slots;
+    Span keys;
+    Slots slots;
     Py_buffer memory;
     Table table = {NULL, NULL, 0, 0};
     PyObject *found = NULL;
-    if (count != 5 || !PyList_Check(args[1])) {
-        PyErr_SetString(PyExc_TypeError, "memory, keys, slots, first, begin_ms");
+    if (count != 6) {
+        PyErr_SetString(PyExc_TypeError,
+                        "memory, keys, slots_count, slots_at, first, begin_ms");
         return NULL;
     }
-    int64_t first = PyLong_AsLongLong(args[3]), begin_ms = PyLong_AsLongLong(args[4]);
-    if (PyErr_Occurred() || span_of(args[2], &slots) < 0)
+    int64_t first = PyLong_AsLongLong(args[4]), begin_ms = PyLong_AsLongLong(args[5]);
+    if (PyErr_Occurred() || read_keys(args[1], &keys) < 0)
         return NULL;
-    Py_ssize_t many = PyList_Size(args[1]);
-    if (many > MANY_MAX || slots.size != many * (Py_ssize_t)sizeof(Slot) || first < 1 ||
-        first > INT32_MAX - many) {
-        PyErr_SetString(PyExc_ValueError, "keys and slots do not fit together");
+    int are_near = read_slots(args[2], args[3], &slots);
+    if (are_near < 0)
+        return NULL;
+    Py_ssize_t many = keys.size / KEY_SIZE;
+    if (are_near == 0 || first < 1 || first > INT32_MAX - many) {
+        PyErr_SetString(PyExc_ValueError, "slots or entries are out of range");
         return NULL;
     }
     if (PyObject_GetBuffer(args[0], &memory, PyBUF_SIMPLE) < 0)
         return NULL;
     if (table_begin(&table, many) == 0)
-        found = add_entries(args[1], slots, &memory, &table, first, begin_ms);
+        found = add_entries(keys, slots, &memory, &table, first, begin_ms);
     PyMem_Free(table.at);
     PyMem_Free(table.newest);
     PyBuffer_Release(&memory);

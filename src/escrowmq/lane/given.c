@@ -6,12 +6,12 @@
 
 int read_tail(PyObject *tuple, Tail *tail)
 {
-    int64_t magic, queue_id;
+    int64_t magic, queue_id, prefix;
     PyObject *held = PyTuple_GetItem(tuple, 0);
     if (held == NULL || span_at(tuple, 1, &tail->topic) < 0 ||
         number_at(tuple, 2, 0, UINT32_MAX, &magic) < 0 ||
         number_at(tuple, 3, 0, INT32_MAX, &queue_id) < 0 ||
-        (tail->prefix = PyTuple_GetItem(tuple, 4)) == NULL)
+        number_at(tuple, 4, INT32_MIN, INT32_MAX, &prefix) < 0)
         return -1;
     PyObject *next = PyObject_GetAttrString(held, "upcoming");
     if (next == NULL)
@@ -24,6 +24,7 @@ int read_tail(PyObject *tuple, Tail *tail)
         return -1;
     }
     tail->magic = (uint32_t)magic;
+    tail->prefix = (uint32_t)prefix;
     tail->queue_id = (int32_t)queue_id;
     Py_INCREF(held);
     tail->tail = held;
@@ -93,7 +94,7 @@ int work_begin(Work *work, PyObject *shapes, PyObject *plans, PyObject *places,
     memset(work, 0, offsetof(Work, known));
     known_begin(&work->known, shapes, plans);
     work->places = places;
-    work->keys = PyList_New(0);
+    work->keys = PyByteArray_FromStringAndSize(NULL, 0);
     work->halves = PyList_New(0);
     if (work->keys == NULL || work->halves == NULL ||
         (shapes != NULL && known_shapes(&work->known) < 0))

@@ -4,14 +4,15 @@
 
 /* One more with each change of what goes in or comes out, here and in lane/native.py: a build of
    other sources may lie beside these. */
-#define CONTRACT 8
+#define CONTRACT 9
 
 static PyMethodDef methods[] = {
     {"lay_out_sends", (PyCFunction)(void (*)(void))lay_out_sends, METH_FASTCALL,
      lay_out_sends_doc},
     {"find_ends", (PyCFunction)(void (*)(void))find_ends, METH_FASTCALL, find_ends_doc},
     {"lay_out_ends", (PyCFunction)(void (*)(void))lay_out_ends, METH_FASTCALL, lay_out_ends_doc},
-    {"find_slots", (PyCFunction)(void (*)(void))find_slots, METH_FASTCALL, find_slots_doc},
+    {"index_key", (PyCFunction)(void (*)(void))index_key, METH_FASTCALL, index_key_doc},
+    {"find_blocks", (PyCFunction)(void (*)(void))find_blocks, METH_FASTCALL, find_blocks_doc},
     {"chain", (PyCFunction)(void (*)(void))chain, METH_FASTCALL, chain_doc},
     {"lead", (PyCFunction)(void (*)(void))lead, METH_FASTCALL, lead_doc},
     {"lay_out_batch", (PyCFunction)(void (*)(void))lay_out_batch, METH_FASTCALL,

@@ -8,8 +8,8 @@ mean. It changes nothing that it is given.
 `find_ends` finds which halves a stretch of ENDs is about; `lay_out_ends` serves as many of them as
 it can, given the bytes of these halves (broker/short_ends does the same with each alone).
 
-`find_slots`, `chain` and `lead` put keys into an index file that lies in memory, as store/index
-does with what store/index_chains makes of them.
+`index_key` makes a key that waits to be indexed, as store/index_chains does; `find_blocks`, `chain`
+and `lead` put such keys into an index file that lies in memory, as store/index does.
 
 `lay_out_batch` lays out the records of a batch, and says where they are, as broker/short_batches
 does when it knows the names of all properties.
@@ -33,7 +33,7 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import Any, Final, NamedTuple, Protocol
 
-CONTRACT: Final = 8
+CONTRACT: Final = 9
 """One more with each change of what goes in or comes out, here and in module.c."""
 
 Buffer = Any
@@ -66,7 +66,7 @@ LaidOut = tuple[
     bytes,
     list[tuple[Any, list[int]]],
     list[tuple[Any, list[int]]],
-    list[tuple[int, bytes, int, int]],
+    bytearray,
     list[tuple[Any, ...]],
     int,
     int,
@@ -113,7 +113,7 @@ EndRules = tuple[int, int, bytes, bytes, bytes, bytes]
 """Bits of a half's sysFlag that are for others, that of a commit; what stands before and behind the
 number in a reply to a rollback, and in one to a commit."""
 
-EndsLaidOut = tuple[int, bytes, bytes, bytes, list[tuple[Any, list[int]]], list[Any]]
+EndsLaidOut = tuple[int, bytes, bytes, bytes, list[tuple[Any, list[int]]], bytearray]
 """Where the first request is that is not served; records; replies; of each END six bytes: whether
 it commits, whether its sender wants no answer, its number; units of each queue; index keys."""
 
@@ -146,25 +146,37 @@ class EndsLane(NamedTuple):
     lay_out: LayOutEnds
 
 
-Key = tuple[int, str | bytes, int, int]
-"""One to be indexed: hash of what stands in front, the key, log offset, store time."""
-
-
-class FindSlots(Protocol):
+class IndexKeyOf(Protocol):
     """See above."""
 
     def __call__(
-        self, keys: list[Key], slots_count: int, slots_at: int, block_bits: int, /
-    ) -> tuple[bytes, set[int]] | None:
-        """Hash and place of each, as numbers of 32 bits; and the blocks that slots are in. None
-        when a key is not ASCII, or a place has more bits."""
+        self, prefix_hash: int, key: str | bytes, log_offset: int, stored_ms: int, /
+    ) -> bytes:
+        """What waits for a key behind a prefix (`topic#`) whose Java hash is known."""
+
+
+class FindBlocks(Protocol):
+    """See above."""
+
+    def __call__(
+        self, keys: bytes, slots_count: int, slots_at: int, block_bits: int, /
+    ) -> set[int] | None:
+        """The blocks of a file that the slots of keys are in. None when the places of some slots
+        have more than 32 bits."""
 
 
 class Chain(Protocol):
     """See above."""
 
     def __call__(
-        self, memory: Buffer, keys: list[Key], slots: bytes, first: int, begin_ms: int, /
+        self,
+        memory: Buffer,
+        keys: bytes,
+        slots_count: int,
+        slots_at: int,
+        first: int,
+        begin_ms: int,
+        /,
     ) -> tuple[bytes, bytes, int]:
         """Entries; place and newest one of each slot, as numbers of 32 bits; how many had none."""
 
@@ -179,12 +191,12 @@ class Lead(Protocol):
 class IndexLane(NamedTuple):
     """What puts keys into an index file that lies in memory."""
 
-    find_slots: FindSlots
+    find_blocks: FindBlocks
     chain: Chain
     lead: Lead
 
 
-BatchLaidOut = tuple[bytes, list[int], list[tuple[int, bytes, int, int]], bytes]
+BatchLaidOut = tuple[bytes, list[int], bytearray, bytes]
 """Records; their units, three numbers each; index keys; the ids of the messages, with commas."""
 
 
@@ -293,8 +305,9 @@ lay_out_sends: LayOutSends | None = getattr(_module, "lay_out_sends", None)
 ends_lane: EndsLane | None = (
     None if _module is None else EndsLane(_module.find_ends, _module.lay_out_ends)
 )
+index_key: IndexKeyOf | None = getattr(_module, "index_key", None)
 index_lane: IndexLane | None = (
-    None if _module is None else IndexLane(_module.find_slots, _module.chain, _module.lead)
+    None if _module is None else IndexLane(_module.find_blocks, _module.chain, _module.lead)
 )
 lay_out_batch: LayOutBatch | None = getattr(_module, "lay_out_batch", None)
 alike_halves: AlikeHalves | None = getattr(_module, "alike_halves", None)

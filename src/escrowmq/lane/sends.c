@@ -2,6 +2,7 @@
    each alone. It changes nothing that it was given: either all of a message is in what it returns,
    or the message was not begun, and is served by whoever called this. */
 
+#include "keys.h"
 #include "record.h"
 #include "work.h"
 
@@ -22,11 +23,7 @@ int add_unit(Tail *tail, int64_t log_offset, int64_t size, int64_t tags_code)
 
 static int add_key(Work *work, const Tail *tail, Span key, int64_t log_offset)
 {
-    PyObject *entry = Py_BuildValue("(Oy#LO)", tail->prefix, (const char *)key.at, key.size,
-                                    (long long)log_offset, work->stored_ms_given);
-    int done = entry == NULL ? -1 : PyList_Append(work->keys, entry);
-    Py_XDECREF(entry);
-    return done;
+    return add_index_key(work->keys, tail->prefix, key, log_offset, work->stored_ms);
 }
 
 int add_keys(Work *work, const Tail *tail, const Message *message, int64_t log_offset)

@@ -11,9 +11,8 @@
 /* The end of a queue (store/run.Tail). */
 typedef struct {
     PyObject *tail, *units; /* units: a list, once something was put */
-    PyObject *prefix;       /* lent */
     Span topic;
-    uint32_t magic;
+    uint32_t magic, prefix; /* prefix: the hash that keys begin with */
     int32_t queue_id;
     int64_t queue_offset; /* of the next record */
 } Tail;
@@ -40,7 +39,7 @@ typedef struct {
     Span store_host, born_host, suffix, half_mark;
 
     Pile records, replies;
-    PyObject *keys, *halves;
+    PyObject *keys, *halves; /* keys: a bytearray (keys.h) */
     int64_t count, one_way_count, halves_count;
 
     /* From here on nothing is set before it is used: to clear it would take as long as a send. */

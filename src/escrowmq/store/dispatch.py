@@ -19,10 +19,10 @@ from escrowmq.store.commit_log import CommitLog
 from escrowmq.store.consume_queue import ConsumeQueue
 from escrowmq.store.encoding import Piece
 from escrowmq.store.index import Index
-from escrowmq.store.index_chains import IndexKey
+from escrowmq.store.index_chains import KEY, KEY_SIZE, index_key
 from escrowmq.store.results import Arrival, Put
 
-_KEYS_BATCH: Final = 256
+_KEYS_BATCH_SIZE: Final = 256 * KEY_SIZE
 
 
 class Dispatch(NamedTuple):
@@ -101,7 +101,7 @@ class UnseenRun(NamedTuple):
     data: bytes
     stored_ms: int
     parts: list[UnitsOf]
-    keys: list[IndexKey]
+    keys: bytes
     is_awaited: Callable[[str, int], bool]
     """Whether somebody waits for the messages of a queue."""
 
@@ -125,7 +125,7 @@ class UnseenRun(NamedTuple):
         """Each by itself."""
         return self.held_back(0)[0]
 
-    def held_back(self, nth: int) -> tuple[list[Dispatch], list[IndexKey]]:
+    def held_back(self, nth: int) -> tuple[list[Dispatch], bytes]:
         """The records of the parts from the nth on, each by itself; and the keys of all others."""
         singles = []
         for queue, _, _, first, units in self.parts[nth:]:
@@ -134,7 +134,8 @@ class UnseenRun(NamedTuple):
                 singles.append(Dispatch(queue, message, queue_offset, at, size, self.stored_ms))
         singles.sort(key=attrgetter("log_offset"))
         places = {item.log_offset for item in singles}
-        return singles, [key for key in self.keys if key[2] not in places]
+        rest = [KEY.pack(*key) for key in KEY.iter_unpack(self.keys) if key[1] not in places]
+        return singles, b"".join(rest)
 
 
 Unseen = Dispatch | DispatchRun | UnseenRun
@@ -162,7 +163,7 @@ class Dispatcher:
         self.stalled: str | None = None
         self.delays_ms = delays_ms
         self._arrivals: list[Arrival] = []
-        self._keys: list[IndexKey] = []
+        self._keys = bytearray()
         self.keys_count = 0
         """Entries that were put into the index."""
 
@@ -315,12 +316,12 @@ class Dispatcher:
                 else:
                     prefix = java_hash(f"{message.topic}#")
                 if unique:
-                    self._keys.append((prefix, unique, log_offset, stored_ms))
+                    self._keys += index_key(prefix, unique, log_offset, stored_ms)
                 if keys:
                     for key in keys.split(" "):
                         if key:
-                            self._keys.append((prefix, key, log_offset, stored_ms))
-                if len(self._keys) >= _KEYS_BATCH:
+                            self._keys += index_key(prefix, key, log_offset, stored_ms)
+                if len(self._keys) >= _KEYS_BATCH_SIZE:
                     self.flush_keys()
 
     def dispatch_batch(
@@ -355,20 +356,20 @@ class Dispatcher:
         for (_, _, _, properties), put in zip(pieces, puts, strict=True):
             unique, keys = properties.get("UNIQ_KEY"), properties.get("KEYS")
             if unique:
-                found.append((prefix, unique, put.log_offset, put.stored_ms))
+                found += index_key(prefix, unique, put.log_offset, put.stored_ms)
             if keys:
-                found += [
-                    (prefix, key, put.log_offset, put.stored_ms) for key in keys.split(" ") if key
-                ]
-        if len(found) >= _KEYS_BATCH:
+                for key in keys.split(" "):
+                    if key:
+                        found += index_key(prefix, key, put.log_offset, put.stored_ms)
+        if len(found) >= _KEYS_BATCH_SIZE:
             self.flush_keys()
 
-    def dispatched_run(self, end: int, stored_ms: int, keys: list[IndexKey]) -> None:
+    def dispatched_run(self, end: int, stored_ms: int, keys: bytes | bytearray) -> None:
         """The units of records up to an offset of the log are written; these are their keys."""
         self.dispatched_offset, self.dispatched_ms = end, stored_ms
         if self.index is not None:
             self._keys += keys
-            if len(self._keys) >= _KEYS_BATCH:
+            if len(self._keys) >= _KEYS_BATCH_SIZE:
                 self.flush_keys()
 
     def _dispatch_unseen(self, run: UnseenRun) -> None:
@@ -403,8 +404,8 @@ class Dispatcher:
         """Write the index entries that were collected; they stay when the disk is full."""
         if self.index is None or not self._keys:
             return
-        keys, self._keys = self._keys, []
-        self.keys_count += len(keys)
+        keys, self._keys = self._keys, bytearray()
+        self.keys_count += len(keys) // KEY_SIZE
         try:
             self.index.put(keys)
             if not self.waiting:  # else units may be what has no room; `run` finds out
@@ -413,7 +414,7 @@ class Dispatcher:
             self._keys = keys
             self.stalled = str(error)
 
-    def index_found(self, keys: list[IndexKey]) -> None:
+    def index_found(self, keys: bytearray) -> None:
         """Add keys that recovery found missing. Without room they wait in memory, as they did
         before the process ended; DiskFull when they are too many for that."""
         assert self.index is not None
@@ -425,15 +426,16 @@ class Dispatcher:
             else:
                 return
         self._keys += keys
-        if len(self._keys) > INDEX_KEYS_HELD_MAX:
+        count = len(self._keys) // KEY_SIZE
+        if count > INDEX_KEYS_HELD_MAX:
             raise DiskFull(
-                f"{self.stalled}; {len(self._keys)} index entries wait for it, "
+                f"{self.stalled}; {count} index entries wait for it, "
                 f"at most {INDEX_KEYS_HELD_MAX} may"
             )
 
     def forget_found(self) -> None:
         """Forget keys that wait, since recovery is about to find them again."""
-        self._keys, self.stalled = [], None
+        self._keys, self.stalled = bytearray(), None
 
 
 def unit_code(

@@ -18,7 +18,7 @@ from escrowmq.base.ports import Disk, File
 from escrowmq.codec.entries import INDEX_ENTRY, INDEX_HEADER, INDEX_SLOT
 from escrowmq.errors import CorruptRecord
 from escrowmq.lane import native
-from escrowmq.store.index_chains import IndexKey, chain, find_slots
+from escrowmq.store.index_chains import KEY, KEY_SIZE, chain, find_slots
 
 FOLDER: Final = "index"
 NAME_SIZE: Final = 17
@@ -90,48 +90,50 @@ class IndexFile:
         """Whether no entry fits any more."""
         return self.count >= self.entries_max
 
-    def put(self, keys: list[IndexKey]) -> int:
+    def put(self, keys: bytes) -> int:
         """Add keys, as many as fit; how many were taken. The header is written once."""
         first = self.count
-        keys = keys[: self.entries_max - first]
+        keys = keys[: (self.entries_max - first) * KEY_SIZE]
         if not keys:
             return 0
         if first == 1:
-            self.begin_ms, self.begin_log_offset = keys[0][3], keys[0][2]
+            _, self.begin_log_offset, self.begin_ms = KEY.unpack_from(keys)
         fresh_count = self._put_in_memory(keys, first)
         if fresh_count is None:
             fresh_count = self._put_in_pieces(keys, first)
         self.used_slots_count += fresh_count
-        self.count = first + len(keys)
-        self.end_ms = max(self.end_ms, keys[-1][3])
-        self.end_log_offset = keys[-1][2]
+        taken_count = len(keys) // KEY_SIZE
+        self.count = first + taken_count
+        _, self.end_log_offset, stored_ms = KEY.unpack_from(keys, len(keys) - KEY_SIZE)
+        self.end_ms = max(self.end_ms, stored_ms)
         # Last, since the count in it is what makes entries and slots mean anything.
         self.write_header()
-        return len(keys)
+        return taken_count
 
-    def _put_in_pieces(self, keys: list[IndexKey], first: int) -> int:
+    def _put_in_pieces(self, keys: bytes, first: int) -> int:
         """Write entries from a number on, and the slots; how many of these had none."""
-        codes, places = find_slots(keys, self.slots_count, _HEADER_SIZE)
+        places = find_slots(keys, self.slots_count, _HEADER_SIZE)
         heads = self._slots_at(places)
-        entries, newest, fresh_count = chain(keys, codes, places, heads, first, self.begin_ms)
+        entries, newest, fresh_count = chain(keys, places, heads, first, self.begin_ms)
         # Entries first: a chain never leads to what is not there.
         self.file.write(self.entries_at + first * _ENTRY_SIZE, entries)
         self._put_slots(newest)
         return fresh_count
 
-    def _put_in_memory(self, keys: list[IndexKey], first: int) -> int | None:
+    def _put_in_memory(self, keys: bytes, first: int) -> int | None:
         """The same by the compiled lane; None, with nothing done, where it cannot."""
         lane, file = native.index_lane, self._in_memory
         if lane is None or file is None:
             return None
-        found = lane.find_slots(keys, self.slots_count, _HEADER_SIZE, file.block_bits)
-        if found is None:
+        blocks = lane.find_blocks(keys, self.slots_count, _HEADER_SIZE, file.block_bits)
+        if blocks is None:
             return None
-        slots, blocks = found
         # Before anything is touched: where the disk has no room for a page, a write through the map
         # kills the process.
         file.make_ready(blocks)
-        entries, newest, fresh_count = lane.chain(file.memory(), keys, slots, first, self.begin_ms)
+        entries, newest, fresh_count = lane.chain(
+            file.memory(), keys, self.slots_count, _HEADER_SIZE, first, self.begin_ms
+        )
         self.file.write(self.entries_at + first * _ENTRY_SIZE, entries)
         lane.lead(file.memory(), newest)
         return fresh_count
@@ -300,14 +302,15 @@ class Index:
         self._find_end()
         return notes
 
-    def put(self, keys: list[IndexKey]) -> None:
-        """Add keys, in files as needed, and take those from the list that are there: when there is
+    def put(self, keys: bytearray) -> None:
+        """Add keys, in files as needed, and take those from the array that are there: when there is
         no room for the rest (DiskFull), it is left in it."""
         while keys:
             if not self.files or self.files[-1].is_full:
-                self._make(keys[0][3])
+                _, _, stored_ms = KEY.unpack_from(keys)
+                self._make(stored_ms)
             file = self.files[-1]
-            del keys[: file.put(keys)]
+            del keys[: file.put(bytes(keys)) * KEY_SIZE]
             self.end_log_offset = file.end_log_offset
             if file not in self._dirty:
                 self._dirty.append(file)

@@ -1,5 +1,6 @@
-"""The entries of an index file: which slots keys belong to, and what is written for them. Both
-functions have a compiled twin (lane/native), which store/index asks first where it can."""
+"""The entries of an index file: keys that wait for theirs, which slots they belong to, and what is
+written for them. All of it has a compiled twin (lane/native), which makes the keys where there is
+one; store/index asks it for the rest where it can."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from typing import Final
 
 from escrowmq.codec.entries import INDEX_ENTRY, INDEX_SLOT
 from escrowmq.codec.hashes import java_hash
+from escrowmq.lane import native
 
 _SECONDS_MAX: Final = 0x7FFFFFFF
 _HASHED_SIZE_MAX: Final = 1024
@@ -21,9 +23,10 @@ for _ in range(_HASHED_SIZE_MAX):
     _ONES.append(_ONES[-1] * 31 + 48 & 0xFFFFFFFF)
     _POWERS.append(_POWERS[-1] * 31 & 0xFFFFFFFF)
 
-IndexKey = tuple[int, str | bytes, int, int]
-"""A key to be indexed: the hash of `topic#`, the key (as bytes, if it is ASCII), log offset, store
-time. A plain tuple is made in a third of the time of a struct."""
+KEY: Final = struct.Struct(">Iqq")
+KEY_SIZE: Final = KEY.size
+"""A key that waits to be indexed: what the index keeps of it, log offset, store time. They stand
+one behind the other in bytes: a message of a batch costs a tenth less than with tuples."""
 
 
 def key_hash(prefix_hash: int, key: str | bytes) -> int:
@@ -54,25 +57,30 @@ def _units_count(text: str) -> int:
     return len(text) + sum(char > "\uffff" for char in text)
 
 
-def find_slots(
-    keys: list[IndexKey], slots_count: int, slots_at: int
-) -> tuple[list[int], list[int]]:
-    """What an index keeps of each key, and where in the file the slot for that stands."""
-    codes = [key_hash(prefix_hash, key) for prefix_hash, key, _, _ in keys]
-    return codes, [slots_at + code % slots_count * INDEX_SLOT.size for code in codes]
+def plain_index_key(prefix_hash: int, key: str | bytes, log_offset: int, stored_ms: int) -> bytes:
+    """What waits for a key (as bytes, if it is ASCII) behind a prefix."""
+    return KEY.pack(key_hash(prefix_hash, key), log_offset, stored_ms)
+
+
+index_key: Final[native.IndexKeyOf] = native.index_key or plain_index_key
+
+
+def find_slots(keys: bytes, slots_count: int, slots_at: int) -> list[int]:
+    """Where in the file the slot of each key stands."""
+    size = INDEX_SLOT.size
+    return [slots_at + code % slots_count * size for code, _, _ in KEY.iter_unpack(keys)]
 
 
 def chain(
-    keys: list[IndexKey], codes: list[int], places: list[int], heads: bytes, first: int,
-    begin_ms: int,
-) -> tuple[bytes, dict[int, int], int]:  # fmt: skip
+    keys: bytes, places: list[int], heads: bytes, first: int, begin_ms: int
+) -> tuple[bytes, dict[int, int], int]:
     """The entries of keys, numbered from `first`, when their slots hold these heads: the entries,
     the newest one of each slot, and how many slots had none."""
     pack, number, fresh_count = INDEX_ENTRY.pack, first, 0
     newest: dict[int, int] = {}
     entries = []
-    for code, at, head, (_, _, log_offset, stored_ms) in zip(
-        codes, places, struct.unpack(f">{len(places)}i", heads), keys, strict=True
+    for at, head, (code, log_offset, stored_ms) in zip(
+        places, struct.unpack(f">{len(places)}i", heads), KEY.iter_unpack(keys), strict=True
     ):
         previous = newest.get(at, head)
         if not 0 < previous < number:

@@ -27,7 +27,7 @@ from escrowmq.store.failed_syncs import (
     write_log_again,
     young_from,
 )
-from escrowmq.store.index_chains import IndexKey
+from escrowmq.store.index_chains import index_key
 from escrowmq.store.queue_snapshot import (
     Snapshot,
     lost_queues,
@@ -328,7 +328,7 @@ class Recovery:
         assert index is not None
         # Of the newest record indexed, the first keys alone may be in a file that became full.
         done = index.end_log_offset + self._report.was_clean
-        keys: list[IndexKey] = []
+        keys = bytearray()
         for record in records:
             if record.log_offset < done:
                 continue
@@ -346,7 +346,7 @@ class Recovery:
             for key in ([unique] if unique else []) + several.split(b" "):
                 if key:
                     text = key.decode("utf-8", "replace")
-                    keys.append((prefix, text, record.log_offset, record.stored_ms))
+                    keys += index_key(prefix, text, record.log_offset, record.stored_ms)
         self._held.dispatcher.index_found(keys)
 
     # -- the end ------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from escrowmq.codec.record import topic_part
 from escrowmq.errors import StorageError
 from escrowmq.store.consume_queue import ConsumeQueue
 from escrowmq.store.dispatch import UnitsOf, UnseenRun
-from escrowmq.store.index_chains import IndexKey
+from escrowmq.store.index_chains import index_key
 from escrowmq.store.results import Arrival
 from escrowmq.store.store_parts import Holdings
 
@@ -101,7 +101,7 @@ class Run:
         self._tails: dict[tuple[str, int], Tail] = {}
         """One of each queue, lest two places in it be given twice."""
         self._touched: list[Tail] = []
-        self._keys: list[IndexKey] = []
+        self._keys = bytearray()
         self.end = self.stored_ms = self._room = 0
 
     @property
@@ -190,7 +190,7 @@ class Run:
         of what `put` and `index` take for each."""
         units, queue_id, magic, rest_of = tail.units, tail.queue_id, tail.magic, tail.rest_of
         prefix, stored_ms, host = tail.key_prefix, self.stored_ms, self.host
-        out, index, empty_size = self._pieces, self._keys.append, tail.empty_size
+        out, index, empty_size = self._pieces, self._keys, tail.empty_size
         sys_flag, born_ms, born_host, times = common
         if not units:
             self._touched.append(tail)
@@ -208,9 +208,9 @@ class Run:
                 rest_of(properties_size),
                 properties,
             )  # fmt: skip
-            index((prefix, key, log_offset, stored_ms))
+            index += index_key(prefix, key, log_offset, stored_ms)
             for one in keys:
-                index((prefix, one, log_offset, stored_ms))
+                index += index_key(prefix, one, log_offset, stored_ms)
             units += (log_offset, size, code)
             places.append(log_offset)
             queue_offset += 1
@@ -225,7 +225,7 @@ class Run:
         return self.end, self._room, self.stored_ms, self.host
 
     def put_laid_out(
-        self, records: bytes, units: Iterable[tuple[Tail, list[int]]], keys: Iterable[IndexKey]
+        self, records: bytes, units: Iterable[tuple[Tail, list[int]]], keys: bytes | bytearray
     ) -> None:
         """Put records that were laid out for `place`: the units of each queue, and all keys."""
         begin, end = self.end, self.end + len(records)
@@ -245,9 +245,9 @@ class Run:
     def index(self, tail: Tail, key: bytes, keys: Iterable[bytes], log_offset: int) -> None:
         """Have the record there found by its unique key, and by others. All are ASCII."""
         prefix, stored_ms = tail.key_prefix, self.stored_ms
-        self._keys.append((prefix, key, log_offset, stored_ms))
+        self._keys += index_key(prefix, key, log_offset, stored_ms)
         for one in keys:
-            self._keys.append((prefix, one, log_offset, stored_ms))
+            self._keys += index_key(prefix, one, log_offset, stored_ms)
 
     def commit(self, is_awaited: Callable[[str, int], bool]) -> bool:
         """Write what was put: all of it, or nothing. Of queues that somebody waits for, what has
@@ -301,7 +301,7 @@ class Run:
             first = tail.next_offset - count
             parts.append(UnitsOf(tail.queue, tail.topic, tail.queue_id, first, units))
         begin = self.end - len(data)
-        return UnseenRun(begin, data, self.stored_ms, parts, self._keys.copy(), is_awaited)
+        return UnseenRun(begin, data, self.stored_ms, parts, bytes(self._keys), is_awaited)
 
     def _stall(self, reason: str, unseen: UnseenRun) -> None:
         """The units of these queues have no room: what is in them is seen when there is."""

@@ -215,7 +215,7 @@ class Place:
             found = (
                 put, records, units, run._keys.copy(), run.end, tail.next_offset, tail.log_offset
             )  # fmt: skip
-        assert put is not None or (run._pieces, run._keys, tail.units) == ([], [], [])
+        assert put is not None or not (run._pieces or run._keys or tail.units)
         run.done()
         run.begin(2_000)
         return found

@@ -8,7 +8,7 @@ from escrowmq.base.ports import Disk
 from escrowmq.errors import DiskFull
 from escrowmq.net.disk import FileDisk
 from escrowmq.store.index import FOLDER, Index, all_below, decode_slots
-from escrowmq.store.index_chains import IndexKey, key_hash
+from escrowmq.store.index_chains import KEY_SIZE, index_key, key_hash
 from escrowmq.testing.disk import SimDisk
 
 NUMBERS = st.sampled_from([-1, 0, 1, 254, 255, 256, 257, 65_535, 65_536, 65_537, 1 << 24]) | (
@@ -31,11 +31,15 @@ def made(disk: Disk, *, entries_max: int = 8) -> Index:
     return index
 
 
+def key_of(prefix: int, key: str, log_offset: int, stored_ms: int) -> bytearray:
+    return bytearray(index_key(prefix, key, log_offset, stored_ms))
+
+
 def test_chains_lead_from_the_newest_to_the_oldest_over_files_and_restarts() -> None:
     disk = SimDisk()
     index = made(disk)
     for number in range(20):
-        index.put([(1, "k", number * 100, 5_000 + number * 1_000)])
+        index.put(key_of(1, "k", number * 100, 5_000 + number * 1_000))
     code = key_hash(1, "k")
     expected = [number * 100 for number in reversed(range(20))]
     assert list(index.find(code, begin_ms=0, end_ms=1 << 60)) == expected
@@ -50,12 +54,12 @@ def test_chains_lead_from_the_newest_to_the_oldest_over_files_and_restarts() -> 
 
 
 def test_batch_is_written_as_single_keys_are() -> None:
-    keys: list[IndexKey] = [(7, f"k{n % 5}", n * 100, 1_000 + n) for n in range(20)]
+    keys = [key_of(7, f"k{n % 5}", n * 100, 1_000 + n) for n in range(20)]
     one, many = SimDisk(), SimDisk()
     index = made(one, entries_max=50)
     for key in keys:
-        index.put([key])
-    made(many, entries_max=50).put(keys)
+        index.put(key.copy())
+    made(many, entries_max=50).put(bytearray().join(keys))
     names = list(one.files)
     assert names == list(many.files)
     assert [one.files[n].live for n in names] == [many.files[n].live for n in names]
@@ -72,7 +76,7 @@ def test_index_in_memory_is_that_of_pieces(parts: list[list[str]]) -> None:
         simulated, real = SimDisk(), FileDisk(folder)
         indices = made(simulated, entries_max=20), made(real, entries_max=20)
         for nth, part in enumerate(parts):
-            keys: list[IndexKey] = [(7, key, nth * 100, 1_000 * nth) for key in part]
+            keys = bytearray().join(key_of(7, key, nth * 100, 1_000 * nth) for key in part)
             for index in indices:
                 index.put(keys.copy())
         assert real.names(FOLDER) == simulated.names(FOLDER)
@@ -84,7 +88,7 @@ def test_index_in_memory_is_that_of_pieces(parts: list[list[str]]) -> None:
 def test_empty_file_counts_from_one_and_header_is_the_peers() -> None:
     disk = SimDisk()
     index = made(disk)
-    index.put([(1, "k", 500, 1_234)])
+    index.put(key_of(1, "k", 500, 1_234))
     header = bytes(disk.files[index.files[0].path].live[:40])
     fields = [int.from_bytes(header[at : at + 8], "big") for at in range(0, 32, 8)]
     assert fields == [1_234, 1_234, 500, 500]
@@ -97,7 +101,7 @@ def test_old_files_may_be_removed_while_entries_are_written_again() -> None:
         disk = SimDisk()
         index = made(disk)
         for number in range(20):
-            index.put([(1, "k", number * 100, 5_000)])
+            index.put(key_of(1, "k", number * 100, 5_000))
         assert len(index.files) == 3
         parts = index.write_again(0)
         for _ in range(parts_count):
@@ -113,12 +117,13 @@ def test_keys_that_find_no_room_are_left_those_of_a_record_among_them() -> None:
     those of the record that were left were taken for written."""
     disk = SimDisk()
     index = made(disk, entries_max=4)
-    index.put([(1, "before", 0, 1_000)])
+    index.put(key_of(1, "before", 0, 1_000))
     disk.room = disk.used
-    keys: list[IndexKey] = [(1, name, 100, 1_000) for name in ("a", "b", "c", "d")]
+    keys = bytearray().join(key_of(1, name, 100, 1_000) for name in ("a", "b", "c", "d"))
+    left = keys[2 * KEY_SIZE :]
     with pytest.raises(DiskFull):
         index.put(keys)
-    assert [key for _, key, _, _ in keys] == ["c", "d"]
+    assert keys == left
     disk.room = None
     index.put(keys)
     assert not keys

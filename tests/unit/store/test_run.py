@@ -7,6 +7,7 @@ import pytest
 from escrowmq.codec.hashes import body_crc
 from escrowmq.codec.layout import HEAD_V4
 from escrowmq.codec.properties import encode_properties
+from escrowmq.store.index_chains import index_key
 from escrowmq.store.run import Run, Tail
 from escrowmq.store.store import PutStatus, Store
 from escrowmq.testing.disk import Loss, SimDisk
@@ -43,7 +44,7 @@ def laid_out(run: Run, tails: list[Tail], numbers: range) -> None:
     upcoming = [tail.upcoming for tail in tails]
     end, room_end, stored_ms, host = run.place
     assert end < room_end
-    records, units, keys = b"", {id(tail): list[int]() for tail in tails}, []
+    records, units, keys = b"", {id(tail): list[int]() for tail in tails}, b""
     for nth, number in enumerate(numbers):
         which = nth % len(tails)
         tail, properties = tails[which], encode_properties(message(number).properties)
@@ -58,7 +59,7 @@ def laid_out(run: Run, tails: list[Tail], numbers: range) -> None:
         upcoming[which] += 1
         units[id(tail)] += [at, size, 0]
         names = b"U%05d" % number, b"k%d" % number, b"all"
-        keys += [(tail.key_prefix, key, at, stored_ms) for key in names]
+        keys += b"".join([index_key(tail.key_prefix, key, at, stored_ms) for key in names])
     run.put_laid_out(records, [(tail, units[id(tail)]) for tail in tails], keys)
     assert [tail.upcoming for tail in tails] == upcoming
     assert before == {id(tail): len(tail.units) - len(units[id(tail)]) for tail in tails}
